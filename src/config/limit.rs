@@ -1,0 +1,110 @@
+//! A limit as a vendor publishes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One limit, validated: so many units per window, or at once, for a scope.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Limit {
+    /// The limit's name, unique in its vendor or endpoint.
+    pub name: Arc<str>,
+    /// Who shares it.
+    pub scope: Scope,
+    /// What is limited.
+    pub kind: LimitKind,
+    /// Where the figure comes from.
+    pub source: Option<Source>,
+}
+
+/// Who shares a limit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Scope {
+    /// One tenant's requests to one endpoint.
+    Endpoint,
+    /// One tenant at one vendor.
+    Tenant,
+    /// All tenants that use one vendor credential.
+    Account,
+    /// All requests to the vendor.
+    Vendor,
+}
+
+/// What a limit counts.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum LimitKind {
+    /// So many units per window.
+    Rate(Rate),
+    /// So many requests under way at once.
+    Concurrency {
+        /// Requests at once.
+        limit: u32,
+    },
+}
+
+/// So many units per window.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Rate {
+    /// Units per window, as the vendor publishes it (already multiplied with the tenant's `share`).
+    pub limit: u32,
+    /// The window.
+    pub window: Duration,
+    /// How the vendor counts.
+    pub algorithm: Algorithm,
+    /// The share of the limit that is used: above 0, at most 1; 0.8 by default.
+    pub safety: f64,
+    /// Capacity of the bucket, in units; `floor(safety x limit)` when absent.
+    pub burst: Option<u32>,
+    /// The vendor refills in lumps, one each interval.
+    pub refill_interval: Option<Duration>,
+    /// Units are released in groups, one group each interval.
+    pub release_interval: Option<Duration>,
+    /// The guard's limit as a share of the vendor's: above 0, at most 1; 1 by default.
+    pub ceiling: f64,
+    /// Whether a request counts as one unit or as its cost.
+    pub unit: Unit,
+    /// Start empty rather than full when nothing is known about the past.
+    pub cold_start_spent: bool,
+}
+
+/// How a vendor counts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// A counter that starts again at each window's end.
+    FixedWindow,
+    /// Every request counts for one window from its arrival.
+    SlidingWindow,
+    /// Two fixed windows, the older weighted by what still overlaps.
+    SlidingCounter,
+    /// A bucket that refills steadily; a request takes from it.
+    TokenBucket,
+    /// A bucket that drains steadily; a request adds to it.
+    LeakyBucket,
+    /// Not published.
+    Unknown,
+}
+
+/// The unit of a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Each request is one unit.
+    Requests,
+    /// Each request is as many units as it costs.
+    Points,
+}
+
+/// Where a figure comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Source {
+    /// A page or a document.
+    pub reference: String,
+    /// When it was read.
+    pub as_of: String,
+    /// `documented`, `seen in code` or `from memory` (unconfirmed).
+    pub confidence: String,
+}

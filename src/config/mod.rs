@@ -1,0 +1,6 @@
+//! Configuration.
+mod limit;
+mod vendor;
+
+pub use limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
+pub use vendor::{AuthScheme, Connection, CredentialRef, Endpoint, Tenant, Vendor};

@@ -1,0 +1,132 @@
+//! A vendor as validated: what `vendors.toml` says about it, with every default filled in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::limit::Limit;
+
+/// A vendor in one environment, validated. Made by [`Config`](super::Config); shared by all its tenants.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Vendor {
+    /// The vendor's name, as in `[vendors.NAME]`.
+    pub name: Arc<str>,
+    /// The environment: `live` unless the tenant names another.
+    pub environment: Arc<str>,
+    /// The base URL, possibly with tenant variables: `https://{shop}.myshopify.com/admin`.
+    pub base_url: String,
+    /// How requests are authenticated.
+    pub auth: AuthScheme,
+    /// Headers that every request gets unless it sets them itself.
+    pub headers: Vec<(String, String)>,
+    /// Limits that hold for every request.
+    pub limits: Vec<Limit>,
+    /// Named groups of paths with their own limits. Sorted by name; an endpoint's number is its place here.
+    pub endpoints: Vec<Endpoint>,
+    /// Connecting (name resolution, TCP, TLS) may take this long.
+    pub connect_timeout: Duration,
+    /// One exchange, body included, may take this long.
+    pub attempt_timeout: Duration,
+    /// The longest that a request may be under way before the vendor counts it.
+    pub max_transit: Duration,
+    /// The largest response body, in decoded bytes.
+    pub max_response_bytes: u64,
+    /// Connection settings beside the defaults.
+    pub connection: Connection,
+    /// The header that carries trace context, when the operator wants it propagated.
+    pub propagate_trace: bool,
+    /// What a developer must know about this vendor.
+    pub quirks: Vec<String>,
+}
+
+/// A named group of paths with its own limits and cost.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Endpoint {
+    /// The endpoint's name.
+    pub name: Arc<str>,
+    /// Path patterns: literal segments, `*` for one segment, a last `**` for any rest. The most literal match wins.
+    pub paths: Vec<String>,
+    /// HTTP methods that belong to it, upper case; empty means all.
+    pub methods: Vec<String>,
+    /// Cost of one request, in the unit of the limits, unless the request says otherwise.
+    pub cost: u32,
+    /// Limits that hold for this endpoint alone, beside the vendor's.
+    pub limits: Vec<Limit>,
+}
+
+/// Where the credential goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AuthScheme {
+    /// No credential is sent.
+    None,
+    /// `Authorization: Bearer SECRET`.
+    Bearer,
+    /// `NAME: PREFIX SECRET` in a header of the vendor's own.
+    Header {
+        /// The header's name.
+        name: String,
+        /// Put before the secret, with the space if there is one.
+        prefix: String,
+    },
+    /// `Authorization: Basic …`; the secret is `user:password`.
+    Basic,
+    /// `?NAME=SECRET` in the query string.
+    Query {
+        /// The parameter's name.
+        name: String,
+    },
+}
+
+/// Connection settings of a vendor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Connection {
+    /// Proxy URL; no proxy (nor the environment's) is used without it.
+    pub proxy: Option<String>,
+    /// PEM file with certificate authorities to trust beside the usual roots.
+    pub extra_ca: Option<String>,
+    /// PEM file with the client's certificate and key. A tenant may have one of its own.
+    pub client_certificate: Option<String>,
+    /// Plain `http` to a host that is not loopback is refused unless this is set.
+    pub allow_http: bool,
+}
+
+/// A tenant at one vendor, validated.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Tenant {
+    /// The tenant's id: 1 to 128 of `A-Z a-z 0-9 . _ -`.
+    pub id: Arc<str>,
+    /// The vendor, in the tenant's environment, with the tenant's overrides applied.
+    pub vendor: Arc<Vendor>,
+    /// The vendor credential that several tenants may share; the tenant's own id when none is named.
+    pub account: Arc<str>,
+    /// Where the secret is, never the secret.
+    pub credential: Option<CredentialRef>,
+    /// Values of the base URL's variables.
+    pub variables: BTreeMap<String, String>,
+    /// Turns in the share of limits that several tenants use: 1 to 1000.
+    pub weight: u32,
+    /// PEM file with this tenant's own client certificate and key.
+    pub client_certificate: Option<String>,
+}
+
+/// Where a secret is kept. The configuration holds references only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CredentialRef {
+    /// `env:NAME`: an environment variable.
+    Env(String),
+    /// `file:PATH`: a file's content, without the last line end.
+    File(String),
+    /// `NAME:KEY` of a resolver that the application registered.
+    Resolver {
+        /// The resolver's name.
+        resolver: String,
+        /// What the resolver is asked for.
+        key: String,
+    },
+}

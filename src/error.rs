@@ -1,0 +1,148 @@
+//! The one public error: what failed ([`ErrorKind`]), and whether the vendor may have acted ([`Delivery`]).
+
+use std::fmt;
+use std::time::Duration;
+
+/// A request that did not end in a response, or a configuration that cannot be used.
+///
+/// The message names tenant, vendor and numbers and says what to do next. It never holds a body, a credential or a
+/// query string.
+///
+/// ```
+/// use integration_client::{Delivery, ErrorKind, IntegrationClient, Priority, Request};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let client = IntegrationClient::builder().build().await?;
+/// let error = client.send("nobody", Priority::High, Request::get("github", "/user")).await.unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::UnknownTenant);
+/// assert_eq!(error.delivery(), Delivery::NotSent);
+/// # Ok::<(), integration_client::Error>(()) }).unwrap();
+/// ```
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    delivery: Delivery,
+    message: String,
+    retry_after: Option<Duration>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What failed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A vendor or tenant table cannot be used; the message names line and column.
+    Config,
+    /// The tenant is not configured for this vendor.
+    UnknownTenant,
+    /// The vendor is not configured.
+    UnknownVendor,
+    /// The vendor has no endpoint of this name.
+    UnknownEndpoint,
+    /// The request cannot be sent as it is: a forbidden header, a malformed path, a body that is too large.
+    InvalidRequest,
+    /// Too many requests wait already.
+    QueueFull,
+    /// The deadline or the longest wait the caller allows has passed, or will have before the limits allow the request.
+    Deadline,
+    /// The request costs more than its limit can ever hold.
+    CostAboveCapacity,
+    /// `try_send` or `try_acquire`: not now. [`Error::retry_after`] says when at the earliest.
+    NotNow,
+    /// The credential could not be read or refreshed, or the request could not be signed.
+    Credential,
+    /// No connection could be made: name resolution, connect, TLS.
+    Connect,
+    /// The exchange did not end in time.
+    Timeout,
+    /// The connection broke, or the vendor spoke something that is not HTTP.
+    Protocol,
+    /// The response is larger than the cap.
+    ResponseTooLarge,
+    /// The response body is not what the caller asked for, for example not JSON.
+    Decode,
+    /// The tenant was removed while the request waited.
+    Retired,
+    /// The client is shutting down.
+    Shutdown,
+}
+
+/// Whether the vendor may have acted on the request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Delivery {
+    /// No byte of the request left: sending it again is safe.
+    NotSent,
+    /// The vendor answered that it did not act.
+    Rejected,
+    /// The request may have reached the vendor, and nobody knows what came of it.
+    Ambiguous,
+    /// The vendor answered; only reading the response failed.
+    Delivered,
+}
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, delivery: Delivery, message: impl Into<String>) -> Error {
+        Error(Box::new(Inner { kind, delivery, message: message.into(), retry_after: None, source: None }))
+    }
+
+    /// An error before the first byte left.
+    pub(crate) fn not_sent(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error::new(kind, Delivery::NotSent, message)
+    }
+
+    pub(crate) fn config(message: impl Into<String>) -> Error {
+        Error::not_sent(ErrorKind::Config, message)
+    }
+
+    pub(crate) fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    pub(crate) fn with_retry_after(mut self, wait: Duration) -> Error {
+        self.0.retry_after = Some(wait);
+        self
+    }
+
+    /// What failed.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// Whether the vendor may have acted on the request.
+    pub fn delivery(&self) -> Delivery {
+        self.0.delivery
+    }
+
+    /// How long after the error was made the request could go at the earliest, where that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Error");
+        out.field("kind", &self.0.kind).field("delivery", &self.0.delivery).field("message", &self.0.message);
+        if let Some(wait) = self.0.retry_after {
+            out.field("retry_after", &wait);
+        }
+        if let Some(source) = &self.0.source {
+            out.field("source", source);
+        }
+        out.finish()
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}
