@@ -1,6 +1,8 @@
 #![forbid(unsafe_code)]
 pub mod clock;
 pub mod config;
+#[allow(dead_code)]
+mod engine;
 mod error;
 mod request;
 #[cfg(feature = "testing")]

@@ -1,0 +1,331 @@
+//! Who may wait: bounds per lane and tier and over all, deadlines, costs that can never be met.
+
+use super::slab::Key;
+use super::turns::Need;
+use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
+use super::{Answer, Ask, Engine, Refusal, Timer, Until};
+use crate::clock::Time;
+
+impl Engine {
+    /// Asks for a permit.
+    #[inline]
+    pub(crate) fn submit(&mut self, now: Time, lane: Key, ask: Ask) -> Answer {
+        let now = self.tick(now);
+        let Some(inside) = self.lanes.slab.get(lane) else { return Answer::Refused(Refusal::NoLane) };
+        if self.shutdown || inside.retired {
+            let refusal = if self.shutdown { Refusal::Shutdown } else { Refusal::Retired };
+            return Answer::Refused(refusal);
+        }
+        if ask.give_up <= now {
+            return Answer::Refused(Refusal::Deadline);
+        }
+        if ask.cost > 1
+            && let Some(spec) =
+                inside.plan.limits_of(ask.endpoint).find(|spec| spec.units(ask.cost) > spec.largest(ask.tier == 0))
+        {
+            return Answer::Refused(Refusal::TooExpensive {
+                limit: spec.name.clone(),
+                cost: ask.cost,
+                largest: spec.largest(ask.tier == 0),
+            });
+        }
+        let need = Need { lane, endpoint: ask.endpoint, tier: ask.tier, cost: ask.cost };
+        let waited_for = inside.waiting.is_some()
+            || inside.shared.iter().any(|holder| {
+                *holder != Key::NONE && self.lanes.shared.get(*holder).is_some_and(|shared| shared.waiting > 0)
+            });
+        if !waited_for {
+            match self.ask(&need, Key::NONE) {
+                Ok(()) => return Answer::Granted(self.grant(&need, now, ask.attempt_ns, None)),
+                Err(stop) if ask.immediate => {
+                    let until = self.until(&need, false);
+                    return Answer::Refused(Refusal::NotNow { until, reason: stop.reason() });
+                }
+                Err(_) => {}
+            }
+        }
+        self.wait(need, ask)
+    }
+
+    /// Queues a request. Somebody waits already, or its limits have no room.
+    fn wait(&mut self, need: Need, ask: Ask) -> Answer {
+        let now = self.now;
+        let inside = &self.lanes.slab[need.lane];
+        let waiting = inside.waiting.as_ref().map_or(0, |waiting| waiting.waiting[need.tier as usize]);
+        if waiting >= inside.plan.max_waiting {
+            return Answer::Refused(Refusal::LaneFull { waiting });
+        }
+        // The limits alone, nobody else: a caller whose time is up before that is told at once.
+        let earliest = self.until(&need, false).not_before();
+        if earliest > ask.give_up {
+            return Answer::Refused(Refusal::TooLate { earliest });
+        }
+        if self.waiting >= self.bounds.waiting && !self.make_place_for(need.lane) {
+            return Answer::Refused(Refusal::AllFull { waiting: self.waiting });
+        }
+        let queue = self.queue_for(&need);
+        let waiter = self.waiters.insert(Waiter::new(need.lane, queue, now, &ask));
+        let first = self.queues[queue].head().is_none();
+        self.enqueue(waiter, false);
+        let root = self.tree.root_of(self.queues[queue].node);
+        self.mark_dirty(root, self.now);
+        let woken_before = self.woken.len();
+        self.run_turns();
+        if let WaiterState::Granted(permit) = self.waiters[waiter].state {
+            // Nobody has to be told: the caller is here.
+            if let Some(at) = self.woken[woken_before..].iter().position(|woken| *woken == waiter) {
+                self.woken.remove(woken_before + at);
+            }
+            self.claim(now, waiter);
+            return Answer::Granted(permit);
+        }
+        let until = self.until(&need, !first);
+        let reason = self.waiters[waiter].reason.clone();
+        if ask.immediate {
+            self.cancel(now, waiter);
+            return Answer::Refused(Refusal::NotNow { until, reason });
+        }
+        self.set_timer(ask.give_up, Timer::GiveUp { waiter });
+        Answer::Wait { waiter, until, reason }
+    }
+
+    /// The queue of a request, with all of the tree above it.
+    fn queue_for(&mut self, need: &Need) -> Key {
+        let tier = need.tier as usize;
+        let lane = &mut self.lanes.slab[need.lane];
+        let [account, vendor] = lane.shared;
+        let (weight, tier_weights) = (lane.plan.weight, lane.plan.tier_weights);
+        let fresh = lane.waiting.as_ref().is_none_or(|waiting| waiting.lingering || waiting.total() == 0);
+        let waiting = lane.waiting.get_or_insert_with(|| Box::new(LaneWait::new()));
+        let mut queues = waiting.queues.iter().copied();
+        let same = |key: &Key| {
+            self.queues.get(*key).is_some_and(|queue| queue.tier == need.tier && queue.endpoint == need.endpoint)
+        };
+        if let Some(found) = queues.find(same) {
+            return found;
+        }
+        let tree = &mut self.tree;
+        let shared = &mut self.lanes.shared;
+        let mut parent = Key::NONE;
+        let mut narrowest = Key::NONE;
+        for holder in [vendor, account] {
+            let Some(inside) = shared.get_mut(holder) else { continue };
+            if parent == Key::NONE && inside.root == Key::NONE {
+                inside.root = tree.add_root();
+            }
+            if inside.tiers[tier] == Key::NONE {
+                inside.tiers[tier] = match parent {
+                    Key::NONE => tree.add_branch(inside.root, tier_weights[tier], need.tier as u64),
+                    parent => tree.add_branch(parent, inside.weight.max(1), 0),
+                };
+            }
+            parent = inside.tiers[tier];
+            narrowest = holder;
+        }
+        if waiting.tiers[tier] == Key::NONE {
+            waiting.tiers[tier] = match parent {
+                Key::NONE => {
+                    if waiting.root == Key::NONE {
+                        waiting.root = tree.add_root();
+                    }
+                    tree.add_branch(waiting.root, tier_weights[tier], need.tier as u64)
+                }
+                parent => tree.add_branch(parent, weight, 0),
+            };
+        }
+        let leaf = tree.add_leaf(waiting.tiers[tier]);
+        let queue = self.queues.insert(Queue::new(need.lane, need.tier, need.endpoint, leaf));
+        tree.set_queue(leaf, queue);
+        waiting.queues.push(queue);
+        waiting.lingering = false;
+        if fresh && vendor != Key::NONE && narrowest == account {
+            self.reweigh(account, weight as i64);
+        }
+        queue
+    }
+
+    /// An account's turns among accounts are those of its lanes that wait.
+    pub(super) fn reweigh(&mut self, account: Key, by: i64) {
+        if let Some(shared) = self.lanes.shared.get_mut(account) {
+            shared.weight = (shared.weight as i64 + by).max(0) as u32;
+            for tier in shared.tiers {
+                self.tree.set_weight(tier, shared.weight);
+            }
+        }
+    }
+
+    /// Queues a waiter whose lane has changed.
+    pub(super) fn wait_again(&mut self, waiter: Key) {
+        let Some(need) = self.need_of(waiter) else { return self.forget(waiter, Refusal::NoLane) };
+        let queue = self.queue_for(&need);
+        self.waiters[waiter].queue = queue;
+        self.enqueue(waiter, false);
+        let root = self.tree.root_of(self.queues[queue].node);
+        self.mark_dirty(root, self.now);
+    }
+
+    /// Puts a waiter into its queue.
+    fn enqueue(&mut self, waiter: Key, front: bool) {
+        let inside = &self.waiters[waiter];
+        let (lane, queue) = (inside.lane, &mut self.queues[inside.queue]);
+        if front {
+            queue.push_front(&mut self.waiters, waiter);
+        } else {
+            queue.push(&mut self.waiters, waiter);
+        }
+        self.tree.arrive(queue.node);
+        let tier = queue.tier as usize;
+        self.waiting += 1;
+        let inside = &mut self.lanes.slab[lane];
+        if let Some(waiting) = &mut inside.waiting {
+            waiting.waiting[tier] += 1;
+        }
+        for holder in inside.shared {
+            if let Some(shared) = self.lanes.shared.get_mut(holder) {
+                shared.waiting += 1;
+            }
+        }
+        self.record_crowd(lane);
+    }
+
+    /// Takes a waiter out of its queue.
+    pub(super) fn dequeue(&mut self, waiter: Key) {
+        let inside = &self.waiters[waiter];
+        let (lane, queue) = (inside.lane, &mut self.queues[inside.queue]);
+        queue.remove(&mut self.waiters, waiter);
+        self.tree.leave(queue.node);
+        let tier = queue.tier as usize;
+        self.waiting -= 1;
+        let inside = &mut self.lanes.slab[lane];
+        if let Some(waiting) = &mut inside.waiting {
+            waiting.waiting[tier] -= 1;
+        }
+        for holder in inside.shared {
+            if let Some(shared) = self.lanes.shared.get_mut(holder) {
+                shared.waiting -= 1;
+            }
+        }
+        self.record_crowd(lane);
+    }
+
+    pub(super) fn record_crowd(&mut self, lane: Key) {
+        let Some(waiting) = &mut self.lanes.slab[lane].waiting else { return };
+        let moved = self.crowd.record(lane, waiting.total(), waiting.crowd);
+        waiting.crowd = moved.at;
+        if let Some((other, at)) = moved.displaced
+            && let Some(waiting) = self.lanes.slab.get_mut(other).and_then(|lane| lane.waiting.as_mut())
+        {
+            waiting.crowd = Some(at);
+        }
+    }
+
+    /// Everything is full: the lane that holds most gives up the last of its lowest tier, unless it is this one.
+    fn make_place_for(&mut self, lane: Key) -> bool {
+        let total = |key: &Key| {
+            self.lanes.slab.get(*key).and_then(|lane| lane.waiting.as_ref()).map_or(0, |waiting| waiting.total())
+        };
+        let Some(fullest) = self.crowd.fullest().iter().copied().max_by_key(total) else { return false };
+        if fullest == lane || total(&fullest) <= total(&lane) + 1 {
+            return false;
+        }
+        let Some(waiting) = &self.lanes.slab[fullest].waiting else { return false };
+        let queues = waiting.queues.iter().filter_map(|key| self.queues.get(*key));
+        let last = queues.filter_map(|queue| Some((queue.tier, queue.last()?))).max_by_key(|(tier, _)| *tier);
+        let Some((_, waiter)) = last else { return false };
+        self.refuse_waiter(waiter, Refusal::AllFull { waiting: self.waiting });
+        true
+    }
+
+    /// A granted waiter did not pick up its permit: it waits again, before all others.
+    pub(super) fn requeue(&mut self, waiter: Key) {
+        let Some(inside) = self.waiters.get_mut(waiter) else { return };
+        inside.state = WaiterState::Queued;
+        let (lane, give_up, old) = (inside.lane, inside.give_up, inside.queue);
+        if self.queues.get(old).is_none() {
+            // The queue was given up when its last request was granted: it is made again.
+            let Some(need) = self.need_of(waiter) else {
+                return self.forget(waiter, Refusal::NoLane);
+            };
+            let queue = self.queue_for(&need);
+            self.waiters[waiter].queue = queue;
+        }
+        if self.lanes.slab.get(lane).is_none_or(|lane| lane.retired) {
+            return self.forget(waiter, Refusal::Retired);
+        }
+        self.enqueue(waiter, true);
+        let root = self.tree.root_of(self.queues[self.waiters[waiter].queue].node);
+        self.mark_dirty(root, self.now);
+        self.set_timer(give_up, Timer::GiveUp { waiter });
+    }
+
+    fn need_of(&self, waiter: Key) -> Option<Need> {
+        let inside = self.waiters.get(waiter)?;
+        self.lanes.slab.get(inside.lane)?;
+        Some(Need { lane: inside.lane, endpoint: inside.endpoint, tier: inside.tier, cost: inside.cost })
+    }
+
+    pub(super) fn is_queued(&self, waiter: Key) -> bool {
+        self.waiters.get(waiter).is_some_and(|waiter| matches!(waiter.state, WaiterState::Queued))
+    }
+
+    /// The caller's time is up.
+    pub(super) fn give_up(&mut self, waiter: Key) {
+        if self.is_queued(waiter) {
+            self.refuse_waiter(waiter, Refusal::Deadline);
+        }
+    }
+
+    /// Ends a waiter that is queued or holds an unstarted grant; its caller is told.
+    pub(super) fn refuse_waiter(&mut self, waiter: Key, refusal: Refusal) {
+        let Some(inside) = self.waiters.get(waiter) else { return };
+        match inside.state {
+            WaiterState::Queued => self.unqueue(waiter),
+            WaiterState::Granted(permit) => self.give_back(permit),
+            WaiterState::Gone(_) => return,
+        }
+        self.forget(waiter, refusal);
+    }
+
+    pub(super) fn forget(&mut self, waiter: Key, refusal: Refusal) {
+        self.waiters[waiter].state = WaiterState::Gone(refusal);
+        self.woken.push(waiter);
+    }
+
+    /// Takes a waiter out of its queue without a grant.
+    fn unqueue(&mut self, waiter: Key) {
+        let (queue, lane) = (self.waiters[waiter].queue, self.waiters[waiter].lane);
+        let was_head = self.queues[queue].head() == Some(waiter);
+        self.dequeue(waiter);
+        if was_head {
+            // The next in line, or somebody else, may fit where this one did not.
+            self.release(queue);
+            let inside = &self.queues[queue];
+            let need = Need { lane, endpoint: inside.endpoint, tier: inside.tier, cost: 1 };
+            self.wake_all(&need, true);
+        }
+        self.tidy(lane);
+    }
+
+    /// The caller went away before the start: whatever the waiter had is given back.
+    pub(crate) fn cancel(&mut self, now: Time, waiter: Key) {
+        self.tick(now);
+        let Some(inside) = self.waiters.get(waiter) else { return };
+        match inside.state {
+            WaiterState::Queued => self.unqueue(waiter),
+            WaiterState::Granted(permit) => self.give_back(permit),
+            WaiterState::Gone(_) => {}
+        }
+        self.waiters.remove(waiter);
+        self.run_turns();
+    }
+
+    /// Until when a waiter waits, and why.
+    pub(crate) fn look(&mut self, now: Time, waiter: Key) -> Option<(Until, super::WaitReason)> {
+        self.tick(now);
+        let need = self.need_of(waiter)?;
+        let inside = &self.waiters[waiter];
+        let turn = self.queues.get(inside.queue).is_some_and(|queue| queue.head() != Some(waiter));
+        let reason = inside.reason.clone();
+        Some((self.until(&need, turn), reason))
+    }
+}

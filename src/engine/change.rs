@@ -1,0 +1,384 @@
+//! Lanes that come, change and go. A change forgets nothing that was used and grants nothing that was not there.
+
+use std::sync::Arc;
+
+use super::lane::{Lane, OwnCells, SharedKey};
+use super::limit::Cell;
+use super::plan::{EndpointId, NO_ENDPOINT, Plan, SharedSpec};
+use super::slab::Key;
+use super::waiting::LaneWait;
+use super::{Engine, Refusal};
+use crate::clock::Time;
+
+/// A lane's history, on its way to another engine because its vendor has come to share wider limits.
+pub(crate) struct Moved {
+    plan: Arc<Plan>,
+    cells: Vec<Cell>,
+    /// Endpoint, tier, cost, grant and deadline of what is under way.
+    under_way: Vec<(EndpointId, u8, u32, Time, Time)>,
+}
+
+impl Engine {
+    #[inline]
+    pub(crate) fn find(&self, tenant: &str, vendor: &str) -> Option<Key> {
+        self.lanes.find(tenant, vendor)
+    }
+
+    /// Adds a lane, or changes it. `config` is the version of the configuration that says so: of two ideas of a shared
+    /// limit the stricter holds inside one version, and a newer version replaces an older.
+    pub(crate) fn upsert(&mut self, now: Time, tenant: &str, account: &str, plan: &Arc<Plan>, config: u64) -> Key {
+        let now = self.tick(now);
+        let holders = self.holders(account, plan, config);
+        if let Some(key) = self.lanes.find(tenant, &plan.vendor) {
+            self.change(key, plan, holders);
+            return key;
+        }
+        for holder in holders {
+            if let Some(shared) = self.lanes.shared.get_mut(holder) {
+                shared.lanes += 1;
+            }
+        }
+        self.lanes.insert(Lane {
+            tenant: tenant.into(),
+            plan: plan.clone(),
+            own: OwnCells::new(plan, now, 1),
+            shared: holders,
+            waiting: None,
+            in_flight: 0,
+            version: 1,
+            service_us: 0,
+            retired: false,
+        })
+    }
+
+    /// The holders of a lane's shared limits: its account, the vendor.
+    fn holders(&mut self, account: &str, plan: &Plan, config: u64) -> [Key; 2] {
+        let key = |account: Option<&str>| SharedKey {
+            vendor: plan.vendor.clone(),
+            environment: plan.environment.clone(),
+            account: account.map(Into::into),
+        };
+        let mut holder = |specs: &Arc<[SharedSpec]>, key: SharedKey| {
+            if specs.is_empty() {
+                return Key::NONE;
+            }
+            let holder = self.lanes.share(key, specs, self.now);
+            self.change_shared(holder, specs, config);
+            holder
+        };
+        [holder(&plan.account, key(Some(account))), holder(&plan.vendor_wide, key(None))]
+    }
+
+    fn change_shared(&mut self, holder: Key, specs: &Arc<[SharedSpec]>, config: u64) {
+        let now = self.now;
+        let Some(shared) = self.lanes.shared.get_mut(holder) else { return };
+        let newer = config > shared.config;
+        shared.config = shared.config.max(config);
+        if Arc::ptr_eq(&shared.specs, specs) || shared.specs == *specs {
+            return;
+        }
+        let old = shared.specs.clone();
+        let find = |spec: &SharedSpec| {
+            old.iter().position(|old| old.spec.name == spec.spec.name && old.endpoint == spec.endpoint)
+        };
+        let merged: Vec<SharedSpec> = specs
+            .iter()
+            .map(|new| match find(new) {
+                Some(at) if !newer => SharedSpec { spec: new.spec.stricter(&old[at].spec), ..new.clone() },
+                _ => new.clone(),
+            })
+            .collect();
+        shared.version += 1;
+        let mut cells: Vec<Option<Cell>> = std::mem::take(&mut shared.cells).into_iter().map(Some).collect();
+        let version = shared.version;
+        shared.cells = merged
+            .iter()
+            .map(|new| match find(new).and_then(|at| Some((at, cells[at].take()?))) {
+                Some((at, mut cell)) => {
+                    cell.change(&old[at].spec, &new.spec, now, version);
+                    cell
+                }
+                None => Cell::new(&new.spec, now, version),
+            })
+            .collect();
+        shared.specs = merged.into();
+        // Everybody asks again, by the new figures.
+        let mut parked = std::mem::take(&mut shared.site.parked);
+        for (_, site) in &mut shared.endpoint_sites {
+            parked.append(&mut site.parked);
+        }
+        for node in parked {
+            self.unpark(node, self.now);
+        }
+        self.run_turns();
+    }
+
+    fn change(&mut self, key: Key, plan: &Arc<Plan>, holders: [Key; 2]) {
+        let now = self.now;
+        let lane = &mut self.lanes.slab[key];
+        lane.retired = false;
+        if Arc::ptr_eq(&lane.plan, plan) && lane.shared == holders {
+            return;
+        }
+        let waiters = self.take_waiters(key);
+        let lane = &mut self.lanes.slab[key];
+        let old_plan = std::mem::replace(&mut lane.plan, plan.clone());
+        let old_holders = std::mem::replace(&mut lane.shared, holders);
+        lane.version += 1;
+        let version = lane.version;
+        let cells = std::mem::replace(&mut lane.own, OwnCells::Many(Box::new([]))).into_cells();
+        lane.own = OwnCells::from_cells(carry_over(&old_plan, cells, plan, now, version));
+        let endpoint = |old: EndpointId| match old_plan.endpoints.get(old as usize) {
+            None => Some(NO_ENDPOINT),
+            Some(old) => plan.endpoints.iter().position(|new| new.name == old.name).map(|new| new as EndpointId),
+        };
+        for permit in self.permits_of(key) {
+            let permit = &mut self.permits[permit];
+            permit.set_endpoint(endpoint(permit.endpoint()).unwrap_or(NO_ENDPOINT));
+            permit.leave_holders(old_holders, holders);
+        }
+        for (old, new) in old_holders.into_iter().zip(holders) {
+            if old != new {
+                self.leave_holder(old, key);
+                if let Some(shared) = self.lanes.shared.get_mut(new) {
+                    shared.lanes += 1;
+                }
+            }
+        }
+        for waiter in waiters {
+            match endpoint(self.waiters[waiter].endpoint) {
+                Some(endpoint) => {
+                    self.waiters[waiter].endpoint = endpoint;
+                    self.wait_again(waiter);
+                }
+                None => self.forget(waiter, Refusal::UnknownEndpoint),
+            }
+        }
+        self.run_turns();
+    }
+
+    /// A lane goes over to another holder of shared limits. Slots that it has there are freed now rather than at the
+    /// end of each exchange: whoever shares them may start that much earlier, once.
+    fn leave_holder(&mut self, holder: Key, lane: Key) {
+        let in_flight = self.lanes.slab.get(lane).map_or(0, |lane| lane.in_flight);
+        if let Some(shared) = self.lanes.shared.get_mut(holder) {
+            shared.lanes -= 1;
+            for cell in &mut shared.cells {
+                (0..in_flight).for_each(|_| cell.finish());
+            }
+        }
+    }
+
+    /// Takes all waiters out of a lane's queues, in order, and forgets its tree.
+    fn take_waiters(&mut self, lane: Key) -> Vec<Key> {
+        let Some(waiting) = &self.lanes.slab[lane].waiting else { return Vec::new() };
+        let queues = waiting.queues.clone();
+        let mut waiters = Vec::new();
+        for queue in queues {
+            self.release(queue);
+            waiters.extend(self.queues[queue].in_order(&self.waiters));
+        }
+        for waiter in &waiters {
+            self.dequeue(*waiter);
+        }
+        self.drop_waiting(lane);
+        waiters
+    }
+
+    /// Takes no more requests into a lane. Those that wait go on, or with `refuse` are told so at once.
+    pub(crate) fn retire(&mut self, now: Time, lane: Key, refuse: bool) {
+        self.tick(now);
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        inside.retired = true;
+        if refuse {
+            for waiter in self.waiters_of(lane) {
+                self.refuse_waiter(waiter, Refusal::Retired);
+            }
+            self.run_turns();
+        }
+    }
+
+    fn waiters_of(&self, lane: Key) -> Vec<Key> {
+        self.waiters.keys().filter(|key| self.waiters[*key].lane == lane).collect()
+    }
+
+    /// Takes a lane out, for another engine to go on with. Its waiters are told to ask there.
+    pub(crate) fn move_out(&mut self, now: Time, lane: Key) -> Option<Moved> {
+        self.retire(now, lane, false);
+        for waiter in self.waiters_of(lane) {
+            self.refuse_waiter(waiter, Refusal::NoLane);
+        }
+        self.run_turns();
+        let under_way = self.permits_of(lane).iter().map(|key| self.permits[*key].under_way()).collect();
+        for permit in self.permits_of(lane) {
+            self.permits.remove(permit);
+        }
+        self.drop_waiting(lane);
+        let holders = self.lanes.slab.get(lane)?.shared;
+        let in_flight = self.lanes.slab[lane].in_flight;
+        for holder in holders {
+            if let Some(shared) = self.lanes.shared.get_mut(holder) {
+                for cell in &mut shared.cells {
+                    (0..in_flight).for_each(|_| cell.finish());
+                }
+            }
+        }
+        let inside = self.lanes.remove(lane)?;
+        Some(Moved { plan: inside.plan, cells: inside.own.into_cells(), under_way })
+    }
+
+    /// Goes on with a lane from another engine. What was under way there counts here until its deadline, for its end
+    /// is told to the other engine.
+    pub(crate) fn move_in(&mut self, now: Time, lane: Key, moved: Moved) {
+        let now = self.tick(now);
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let plan = inside.plan.clone();
+        inside.version += 1;
+        let version = inside.version;
+        let endpoint = |old: EndpointId| {
+            let name = moved.plan.endpoints.get(old as usize).map(|endpoint| &endpoint.name);
+            plan.endpoints.iter().position(|new| Some(&new.name) == name).map_or(NO_ENDPOINT, |new| new as EndpointId)
+        };
+        inside.own = OwnCells::from_cells(carry_over(&moved.plan, moved.cells, &plan, now, version));
+        for (old, tier, cost, granted, deadline) in moved.under_way {
+            self.adopt(lane, endpoint(old), tier, cost, granted, deadline);
+        }
+    }
+
+    /// Frees what resting lanes do not need, and with `evict` the lanes themselves, as long as that cannot be noticed:
+    /// nothing waits, is under way or owed. Looks at `count` slots from `from` on; returns where to go on, or None at
+    /// the end.
+    pub(crate) fn sweep(&mut self, now: Time, from: u32, count: u32, evict: bool) -> Option<u32> {
+        let now = self.tick(now);
+        if from == 0 {
+            self.sweep_shared(now);
+        }
+        let end = self.lanes.slab.end().min(from.saturating_add(count));
+        for index in from..end {
+            let Some(key) = self.lanes.slab.key_at(index) else { continue };
+            let lane = &mut self.lanes.slab[key];
+            let mut rests = true;
+            for (cell, spec) in lane.own.as_mut().iter_mut().zip(&lane.plan.own) {
+                rests &= cell.rest(spec, now);
+            }
+            if rests && (evict || lane.retired) && lane.in_flight == 0 && lane.waiting.is_none() {
+                self.lanes.remove(key);
+            }
+        }
+        (end < self.lanes.slab.end()).then_some(end)
+    }
+
+    fn sweep_shared(&mut self, now: Time) {
+        let holders: Vec<Key> = self.lanes.shared.keys().collect();
+        for key in holders {
+            let shared = &mut self.lanes.shared[key];
+            let mut rests = true;
+            for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
+                rests &= cell.rest(&spec.spec, now);
+            }
+            if rests && shared.lanes == 0 && shared.waiting == 0 {
+                shared.clear_tree(&mut self.tree);
+                self.lanes.unshare(key);
+            }
+        }
+    }
+
+    /// Nobody waits in a lane any more: its part of the tree goes, once its place in it has no meaning.
+    pub(super) fn tidy(&mut self, lane: Key) {
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let weight = inside.plan.weight;
+        let [account, vendor] = inside.shared;
+        let Some(waiting) = &mut inside.waiting else { return };
+        if waiting.total() > 0 {
+            return;
+        }
+        let holder = if account == Key::NONE { vendor } else { account };
+        if holder == Key::NONE {
+            return self.drop_waiting(lane);
+        }
+        if !std::mem::replace(&mut waiting.lingering, true) {
+            if vendor != Key::NONE && account != Key::NONE {
+                self.reweigh(account, -(weight as i64));
+            }
+            self.lanes.shared[holder].lingering.push_back(lane);
+        }
+        let all = self.lanes.shared[holder].waiting == 0;
+        for _ in 0..if all { usize::MAX } else { 2 } {
+            let Some(lane) = self.lanes.shared[holder].lingering.front().copied() else { break };
+            let waiting = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref());
+            let gone = waiting.filter(|waiting| waiting.lingering && waiting.total() == 0);
+            if let Some(waiting) = gone {
+                if !all && !waiting.tiers.iter().all(|tier| self.tree.is_past(*tier)) {
+                    break;
+                }
+                self.drop_waiting(lane);
+            }
+            self.lanes.shared[holder].lingering.pop_front();
+        }
+    }
+
+    fn drop_waiting(&mut self, lane: Key) {
+        let Some(waiting) = self.lanes.slab.get_mut(lane).and_then(|lane| lane.waiting.take()) else { return };
+        let LaneWait { root, tiers, queues, .. } = *waiting;
+        for queue in queues {
+            if let Some(queue) = self.queues.remove(queue) {
+                self.tree.discard(queue.node);
+            }
+        }
+        tiers.into_iter().for_each(|tier| self.tree.discard(tier));
+        self.tree.discard(root);
+    }
+
+    /// Nothing is left of anything that was ever submitted: for tests.
+    #[cfg(test)]
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        for (what, count) in [
+            ("permits", self.permits.len()),
+            ("waiters", self.waiters.len()),
+            ("waiting", self.waiting as usize),
+            ("queues", self.queues.len()),
+        ] {
+            if count > 0 {
+                left.push(format!("{count} {what}"));
+            }
+        }
+        for key in self.lanes.slab.keys() {
+            let lane = &self.lanes.slab[key];
+            if lane.in_flight > 0 || lane.waiting.is_some() {
+                left.push(format!("lane {}: {} in flight", lane.tenant, lane.in_flight));
+            }
+            let cells = match &lane.own {
+                OwnCells::One(cell) => std::slice::from_ref(cell),
+                OwnCells::Many(cells) => cells,
+            };
+            if !cells.iter().all(Cell::is_untouched) {
+                left.push(format!("lane {}: entries in a limit", lane.tenant));
+            }
+        }
+        for key in self.lanes.shared.keys() {
+            let shared = &self.lanes.shared[key];
+            if !shared.cells.iter().all(Cell::is_untouched) {
+                left.push(format!("shared {:?}: entries in a limit", shared.key));
+            }
+        }
+        left
+    }
+}
+
+/// Cells for `new`, with the history of those in `old` that have the same name.
+fn carry_over(old: &Plan, cells: Vec<Cell>, new: &Plan, now: Time, version: u32) -> Vec<Cell> {
+    let mut cells: Vec<Option<Cell>> = cells.into_iter().map(Some).collect();
+    (0..new.own.len())
+        .map(|index| {
+            let at = (0..old.own.len()).find(|at| old.own_name(*at) == new.own_name(index));
+            match at.and_then(|at| Some((at, cells[at].take()?))) {
+                Some((at, mut cell)) => {
+                    cell.change(&old.own[at], &new.own[index], now, version);
+                    cell
+                }
+                None => Cell::new(&new.own[index], now, version),
+            }
+        })
+        .collect()
+}

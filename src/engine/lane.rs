@@ -1,0 +1,233 @@
+//! Lanes (one tenant at one vendor), and what several lanes share.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+
+use super::limit::Cell;
+use super::plan::{EndpointId, Plan, SharedSpec};
+use super::scheduler::Tree;
+use super::slab::{Key, Slab};
+use super::waiting::{LaneWait, Site};
+use crate::clock::Time;
+
+/// One tenant at one vendor.
+///
+/// Kept small: a process may hold a million that rest. What only a busy lane needs stands behind pointers.
+pub(crate) struct Lane {
+    pub(crate) tenant: CompactString,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) own: OwnCells,
+    /// Account and vendor-wide limits, as indexes into the engine's `shared`.
+    pub(crate) shared: [Key; 2],
+    pub(crate) waiting: Option<Box<LaneWait>>,
+    /// Permits that exist, those of callers that went away included.
+    pub(crate) in_flight: u32,
+    /// Counts changes of the plan.
+    pub(crate) version: u32,
+    /// How long the vendor takes to answer, smoothed, in microseconds; 0 when unknown.
+    pub(crate) service_us: u32,
+    /// Takes no more requests; dropped as soon as nothing is left in it.
+    pub(crate) retired: bool,
+}
+
+/// The lane's own limits. Most lanes have one, and it stands in the lane itself.
+pub(crate) enum OwnCells {
+    One(Cell),
+    Many(Box<[Cell]>),
+}
+
+impl OwnCells {
+    pub(crate) fn new(plan: &Plan, now: Time, since: u32) -> OwnCells {
+        let mut cells = plan.own.iter().map(|spec| Cell::new(spec, now, since));
+        if plan.own.len() == 1
+            && let Some(cell) = cells.next()
+        {
+            return OwnCells::One(cell);
+        }
+        OwnCells::Many(cells.collect())
+    }
+
+    pub(crate) fn from_cells(mut cells: Vec<Cell>) -> OwnCells {
+        match cells.len() {
+            1 => cells.pop().map_or_else(|| OwnCells::Many(Box::new([])), OwnCells::One),
+            _ => OwnCells::Many(cells.into()),
+        }
+    }
+
+    pub(crate) fn into_cells(self) -> Vec<Cell> {
+        match self {
+            OwnCells::One(cell) => vec![cell],
+            OwnCells::Many(cells) => cells.into_vec(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_mut(&mut self) -> &mut [Cell] {
+        match self {
+            OwnCells::One(cell) => std::slice::from_mut(cell),
+            OwnCells::Many(cells) => cells,
+        }
+    }
+}
+
+/// Who holds shared limits.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct SharedKey {
+    pub(crate) vendor: Arc<str>,
+    pub(crate) environment: Arc<str>,
+    /// None for the vendor-wide limits.
+    pub(crate) account: Option<CompactString>,
+}
+
+/// Limits that several lanes share, and their part of the tree while somebody waits.
+pub(crate) struct Shared {
+    pub(crate) key: SharedKey,
+    pub(crate) specs: Arc<[SharedSpec]>,
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) version: u32,
+    /// The version of the configuration that the specs are from.
+    pub(crate) config: u64,
+    pub(crate) lanes: u32,
+    pub(crate) site: Site,
+    /// Where requests wait for a limit that only their endpoint has.
+    pub(crate) endpoint_sites: Vec<(EndpointId, Site)>,
+    /// Set where this is the widest holder of its lanes.
+    pub(crate) root: Key,
+    pub(crate) tiers: [Key; 3],
+    /// Requests waiting in all its lanes.
+    pub(crate) waiting: u32,
+    /// Sum of the weights of lanes that wait.
+    pub(crate) weight: u32,
+    /// Lanes that stopped waiting, until forgetting their place in the tree cannot be observed.
+    pub(crate) lingering: VecDeque<Key>,
+}
+
+impl Shared {
+    pub(crate) fn new(key: SharedKey, specs: Arc<[SharedSpec]>, now: Time) -> Shared {
+        let cells = specs.iter().map(|shared| Cell::new(&shared.spec, now, 1)).collect();
+        Shared {
+            key,
+            specs,
+            cells,
+            version: 1,
+            config: 0,
+            lanes: 0,
+            site: Site::default(),
+            endpoint_sites: Vec::new(),
+            root: Key::NONE,
+            tiers: [Key::NONE; 3],
+            waiting: 0,
+            weight: 0,
+            lingering: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn endpoint_site(&mut self, endpoint: EndpointId) -> &mut Site {
+        let at = self.endpoint_sites.iter().position(|(id, _)| *id == endpoint).unwrap_or_else(|| {
+            self.endpoint_sites.push((endpoint, Site::default()));
+            self.endpoint_sites.len() - 1
+        });
+        &mut self.endpoint_sites[at].1
+    }
+
+    /// Forgets the tree while nobody waits.
+    pub(crate) fn clear_tree(&mut self, tree: &mut Tree) {
+        for tier in std::mem::replace(&mut self.tiers, [Key::NONE; 3]) {
+            tree.discard(tier);
+        }
+        if self.root != Key::NONE {
+            tree.discard(std::mem::replace(&mut self.root, Key::NONE));
+        }
+        self.site = Site::default();
+        self.endpoint_sites.clear();
+    }
+}
+
+/// All lanes of an engine, by id.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    pub(crate) slab: Slab<Lane>,
+    /// Slots of the slab by hash of tenant and vendor: eight bytes a lane, for the ids stand in the lanes.
+    table: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+    pub(crate) shared: Slab<Shared>,
+    shared_keys: HashMap<SharedKey, Key>,
+}
+
+impl Default for Slab<Lane> {
+    fn default() -> Self {
+        Slab::new()
+    }
+}
+
+impl Default for Slab<Shared> {
+    fn default() -> Self {
+        Slab::new()
+    }
+}
+
+/// One hash of both names.
+pub(crate) fn hash_ids(hasher: &impl BuildHasher, tenant: &str, vendor: &str) -> u64 {
+    use std::hash::Hasher;
+    let mut state = hasher.build_hasher();
+    state.write(tenant.as_bytes());
+    state.write_u8(0xff);
+    state.write(vendor.as_bytes());
+    state.finish()
+}
+
+impl Lanes {
+    #[inline]
+    pub(crate) fn find(&self, tenant: &str, vendor: &str) -> Option<Key> {
+        let hash = hash_ids(&self.hasher, tenant, vendor);
+        let same = |index: &u32| {
+            self.slab.at(*index).is_some_and(|lane| lane.tenant == tenant && *lane.plan.vendor == *vendor)
+        };
+        self.table.find(hash, same).and_then(|index| self.slab.key_at(*index))
+    }
+
+    pub(crate) fn insert(&mut self, lane: Lane) -> Key {
+        let hash = hash_ids(&self.hasher, &lane.tenant, &lane.plan.vendor);
+        let key = self.slab.insert(lane);
+        let Lanes { slab, table, hasher, .. } = self;
+        table.insert_unique(hash, key.index, |index| {
+            slab.at(*index).map_or(0, |lane| hash_ids(hasher, &lane.tenant, &lane.plan.vendor))
+        });
+        key
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Lane> {
+        let lane = self.slab.get(key)?;
+        let hash = hash_ids(&self.hasher, &lane.tenant, &lane.plan.vendor);
+        if let Ok(entry) = self.table.find_entry(hash, |index| *index == key.index) {
+            entry.remove();
+        }
+        let lane = self.slab.remove(key)?;
+        for holder in lane.shared {
+            if let Some(shared) = self.shared.get_mut(holder) {
+                shared.lanes -= 1;
+            }
+        }
+        Some(lane)
+    }
+
+    /// The holder of shared limits under `key`, made if it does not exist.
+    pub(crate) fn share(&mut self, key: SharedKey, specs: &Arc<[SharedSpec]>, now: Time) -> Key {
+        if let Some(found) = self.shared_keys.get(&key) {
+            return *found;
+        }
+        let holder = self.shared.insert(Shared::new(key.clone(), specs.clone(), now));
+        self.shared_keys.insert(key, holder);
+        holder
+    }
+
+    pub(crate) fn unshare(&mut self, holder: Key) {
+        if let Some(shared) = self.shared.remove(holder) {
+            self.shared_keys.remove(&shared.key);
+        }
+    }
+}

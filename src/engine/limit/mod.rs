@@ -1,0 +1,268 @@
+//! A limit: its shape (a token bucket at the budget) and its guard (a mirror of the vendor's own counting at the
+//! vendor's own limit), or a number of slots.
+//!
+//! The shape alone is not safe: a bucket of 80 that refills 80 a minute lets 159 requests into one vendor minute. The
+//! guard alone is safe, but lets everything go at once and then nothing for a window.
+
+pub(crate) mod token_bucket;
+pub(crate) mod window_log;
+
+use std::sync::Arc;
+
+use crate::clock::Time;
+use token_bucket::{Bucket, BucketSpec};
+use window_log::{Free, LogSpec, WindowLog};
+
+/// A limit as the engine enforces it. Immutable; shared by every lane with the same limit.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct LimitSpec {
+    pub(crate) name: Arc<str>,
+    pub(crate) kind: LimitKind,
+    /// Whether a request takes its cost or one unit.
+    pub(crate) counts_cost: bool,
+    /// Start empty when nothing is known about the past.
+    pub(crate) starts_spent: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum LimitKind {
+    Rate { bucket: BucketSpec, guard: LogSpec },
+    Slots { limit: u32 },
+}
+
+impl LimitSpec {
+    pub(crate) fn units(&self, cost: u32) -> u32 {
+        if self.counts_cost { cost } else { 1 }
+    }
+
+    /// The most that one request of a tier may ever take.
+    pub(crate) fn largest(&self, high: bool) -> u32 {
+        match self.kind {
+            LimitKind::Rate { bucket, guard } => {
+                bucket.capacity.min(guard.limit - if high { 0 } else { guard.reserve.min(guard.limit) })
+            }
+            LimitKind::Slots { limit } => limit,
+        }
+    }
+
+    /// The stricter of two ideas of one limit that several tenants share, figure by figure.
+    pub(crate) fn stricter(&self, other: &LimitSpec) -> LimitSpec {
+        let per_second = |spec: &LimitSpec| match spec.kind {
+            LimitKind::Rate { guard, .. } => guard.limit as f64 / guard.window as f64,
+            LimitKind::Slots { limit } => limit as f64,
+        };
+        if per_second(other) < per_second(self) { other.clone() } else { self.clone() }
+    }
+}
+
+/// What stands in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lack {
+    /// The bucket has too few units.
+    Budget,
+    /// The vendor's window is full.
+    Window,
+    /// Only what is held back for the high tier is left.
+    Reserve,
+    /// All slots are taken.
+    Slots,
+}
+
+/// Whether units are free, and if not, until when and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    Yes,
+    No { free: Free, lack: Lack },
+}
+
+/// One limit's state, for one holder: a lane, an account or a vendor.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    state: State,
+    /// The holder's plan version from which on this limit exists: what was granted before it is not in here.
+    pub(crate) since: u32,
+}
+
+#[derive(Debug)]
+enum State {
+    Rate { bucket: Bucket, log: Option<Box<WindowLog>> },
+    Slots { used: u32 },
+}
+
+/// What one request takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Take {
+    pub(crate) cost: u32,
+    pub(crate) high: bool,
+    pub(crate) granted: Time,
+}
+
+impl Cell {
+    pub(crate) fn new(spec: &LimitSpec, now: Time, since: u32) -> Cell {
+        let state = match &spec.kind {
+            LimitKind::Rate { bucket, .. } => {
+                let bucket = if spec.starts_spent { Bucket::empty(bucket, now) } else { Bucket::full() };
+                State::Rate { bucket, log: None }
+            }
+            LimitKind::Slots { .. } => State::Slots { used: 0 },
+        };
+        Cell { state, since }
+    }
+
+    /// Whether a request fits, and if not, until when. Of bucket and guard the later decides.
+    #[inline]
+    pub(crate) fn room(&mut self, spec: &LimitSpec, now: Time, cost: u32, high: bool) -> Room {
+        let units = spec.units(cost);
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
+                let ready = bucket.ready_at(shape, units);
+                let mut free = Free::Now;
+                let mut reserve = false;
+                if let Some(log) = log {
+                    log.advance(guard, now);
+                    free = log.free(guard, units, high);
+                    reserve = free != Free::Now && !high && log.only_reserve_lacks(guard, units);
+                }
+                let lack = if reserve { Lack::Reserve } else { Lack::Window };
+                match free {
+                    Free::Now if ready <= now => Room::Yes,
+                    Free::Now => Room::No { free: Free::At(ready), lack: Lack::Budget },
+                    // The bucket alone never blocks the high tier's reserve: only the guard's reason is the reserve.
+                    Free::At(at) if at < ready => Room::No { free: Free::At(ready), lack: Lack::Budget },
+                    Free::At(at) => Room::No {
+                        free: Free::At(at),
+                        lack: if ready > now && lack == Lack::Reserve { Lack::Budget } else { lack },
+                    },
+                    Free::OnSettle(latest) => Room::No { free: Free::OnSettle(latest.max(ready)), lack },
+                }
+            }
+            (State::Slots { used }, LimitKind::Slots { limit }) => {
+                if *used < *limit {
+                    Room::Yes
+                } else {
+                    Room::No { free: Free::OnSettle(Time::MAX), lack: Lack::Slots }
+                }
+            }
+            // A plan never pairs a cell with a limit of another kind: `change` replaces the cell.
+            _ => Room::Yes,
+        }
+    }
+
+    /// Takes what [`room`](Self::room) said is there. `due` is since when the request could have gone: a timer that
+    /// woke late must not cost a small bucket its rate.
+    #[inline]
+    pub(crate) fn take(&mut self, spec: &LimitSpec, take: Take, due: Time) {
+        let units = spec.units(take.cost);
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
+                let charged = bucket.ready_at(shape, units).max(due).min(take.granted);
+                bucket.take(shape, charged, units);
+                let log = log.get_or_insert_with(|| Box::new(WindowLog::new(guard)));
+                log.take(take.granted, units, take.high);
+            }
+            (State::Slots { used }, _) => *used += 1,
+            _ => {}
+        }
+    }
+
+    /// The exchange starts later than it was granted.
+    pub(crate) fn start(&mut self, spec: &LimitSpec, take: Take, now: Time) {
+        if let (State::Rate { log: Some(log), .. }, LimitKind::Rate { guard, .. }) = (&mut self.state, &spec.kind) {
+            log.advance(guard, now);
+            log.restart(now, take.granted, spec.units(take.cost), take.high);
+        }
+    }
+
+    /// The vendor has answered, or the exchange has failed: the rate interval ends.
+    #[inline]
+    pub(crate) fn answer(&mut self, spec: &LimitSpec, take: Take, now: Time) {
+        if let (State::Rate { log: Some(log), .. }, LimitKind::Rate { guard, .. }) = (&mut self.state, &spec.kind) {
+            log.advance(guard, now);
+            log.end(guard, now, take.granted, spec.units(take.cost), take.high);
+        }
+    }
+
+    /// The response has been read or dropped: the slot is free.
+    #[inline]
+    pub(crate) fn finish(&mut self) {
+        if let State::Slots { used } = &mut self.state {
+            *used = used.saturating_sub(1);
+        }
+    }
+
+    /// Nothing left: everything is as if it had not been granted.
+    pub(crate) fn give_back(&mut self, spec: &LimitSpec, take: Take) {
+        let units = spec.units(take.cost);
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, .. }) => {
+                bucket.give_back(shape, units);
+                if let Some(log) = log {
+                    log.give_back(take.granted, units, take.high);
+                }
+            }
+            (State::Slots { used }, _) => *used = used.saturating_sub(1),
+            _ => {}
+        }
+    }
+
+    /// Frees the memory of an empty log, and says whether the cell is as good as new.
+    pub(crate) fn rest(&mut self, spec: &LimitSpec, now: Time) -> bool {
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
+                if let Some(inside) = log {
+                    inside.advance(guard, now);
+                    if inside.is_empty() {
+                        *log = None;
+                    }
+                }
+                log.is_none() && bucket.is_full(shape, now)
+            }
+            (State::Slots { used }, _) => *used == 0,
+            _ => true,
+        }
+    }
+
+    /// What is left, as (remaining, limit): of bucket and guard the smaller share, in the vendor's units.
+    pub(crate) fn remaining(&mut self, spec: &LimitSpec, now: Time) -> (u32, u32) {
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { log, .. }, LimitKind::Rate { guard, .. }) => {
+                let used = log.as_mut().map_or(0, |log| {
+                    log.advance(guard, now);
+                    log.units()
+                });
+                (guard.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)), guard.limit)
+            }
+            (State::Slots { used }, LimitKind::Slots { limit }) => (limit.saturating_sub(*used), *limit),
+            _ => (0, 0),
+        }
+    }
+
+    /// Goes over to a changed limit of the same name: what was used stays used, nothing is credited.
+    pub(crate) fn change(&mut self, old: &LimitSpec, new: &LimitSpec, now: Time, version: u32) {
+        match (&mut self.state, &old.kind, &new.kind) {
+            (
+                State::Rate { bucket, log },
+                LimitKind::Rate { bucket: from, guard: old_guard },
+                LimitKind::Rate { bucket: to, .. },
+            ) => {
+                if from != to {
+                    bucket.change(from, to, now);
+                }
+                // Whatever ran into the old transit time does so before the new one is asked for.
+                if let Some(log) = log {
+                    log.advance(old_guard, now);
+                }
+            }
+            (State::Slots { .. }, _, LimitKind::Slots { .. }) => {}
+            _ => *self = Cell::new(new, now, version),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_untouched(&self) -> bool {
+        match &self.state {
+            State::Rate { log, .. } => log.as_ref().is_none_or(|log| log.is_empty()),
+            State::Slots { used } => *used == 0,
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Who may send, when. Pure: state, `now` and an input go in, an answer comes out. No runtime, no I/O, no clock.
+//!
+//! A request is *submitted* with its tier, endpoint and cost. It is granted at once when nobody waits on any of its
+//! limits and all of them have room, or it waits. A grant is a *permit* and goes through three moments: *started* (the
+//! exchange is under way), *answered* (the rate interval ends) and *finished* (the slot is free). The driver calls
+//! [`Engine::poll`] at [`Engine::poll_timeout`], and picks up what was granted with [`Engine::claim`].
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `admission.rs` | who may wait at all: bounds, deadlines, costs |
+//! | `scheduler.rs` | whose turn it is: tiers, lanes, endpoints |
+//! | `turns.rs` | whether the limits let it go, and what to wait for if not |
+//! | `limit/` | one limit: bucket, guard, slots |
+//! | `permits.rs` | what happens to a permit until it ends |
+//! | `change.rs` | lanes that come, change and go |
+
+mod admission;
+mod change;
+mod lane;
+pub(crate) mod limit;
+mod permits;
+pub(crate) mod plan;
+mod scheduler;
+pub(crate) mod slab;
+#[cfg(test)]
+mod tests;
+mod turns;
+mod waiting;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use crate::clock::Time;
+use lane::Lanes;
+use limit::Lack;
+use permits::Permit;
+use plan::EndpointId;
+use scheduler::Tree;
+use slab::{Key, Slab};
+use waiting::{Crowd, Queue, Waiter};
+
+/// A permit that was granted and not started for this long is taken back and offered to the next, in nanoseconds.
+pub(crate) const UNSTARTED_NS: u64 = 100_000_000;
+
+/// A queued grant is charged at the moment it was due, up to this long ago, in nanoseconds: tokio's timers wake about
+/// 1 ms late (2 ms seen), which would cost a bucket of one a third of its rate at 500/s.
+const LATENESS_NS: u64 = 5_000_000;
+
+/// A request for a permit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// 0 high, 1 normal, 2 low.
+    pub(crate) tier: u8,
+    pub(crate) endpoint: EndpointId,
+    pub(crate) cost: u32,
+    pub(crate) retry: bool,
+    /// Now or not at all.
+    pub(crate) immediate: bool,
+    /// When the caller stops waiting.
+    pub(crate) give_up: Time,
+    /// How long the exchange may take, in nanoseconds: its permit is settled after that, whatever became of it.
+    pub(crate) attempt_ns: u64,
+}
+
+/// What became of a request for a permit.
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    /// May go now; the permit counts as started.
+    Granted(Key),
+    /// Waits under this key until the engine names it in [`Engine::woken`].
+    Wait { waiter: Key, until: Until, reason: WaitReason },
+    /// Not now, nor later by waiting.
+    Refused(Refusal),
+}
+
+/// Until when a request waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Until {
+    /// Not before this moment; at this moment if nothing else happens.
+    At(Time),
+    /// Until something under way ends; until this moment at the latest.
+    OnSettle(Time),
+    /// Until others have had their turn; not before this moment.
+    Turn(Time),
+}
+
+impl Until {
+    pub(crate) fn not_before(self) -> Time {
+        match self {
+            Until::At(at) | Until::Turn(at) => at,
+            Until::OnSettle(_) => Time::ZERO,
+        }
+    }
+}
+
+/// What a request waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WaitReason {
+    /// The limit's name; none while others are first.
+    pub(crate) limit: Option<Arc<str>>,
+    /// What that limit lacks.
+    pub(crate) lack: Option<Lack>,
+}
+
+impl WaitReason {
+    pub(crate) fn turn() -> WaitReason {
+        WaitReason { limit: None, lack: None }
+    }
+}
+
+/// Why a request gets no permit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// As many wait in this lane and tier as may.
+    LaneFull {
+        waiting: u32,
+    },
+    /// As many wait altogether as may, and this lane holds most of them.
+    AllFull {
+        waiting: u32,
+    },
+    /// The caller's time is up.
+    Deadline,
+    /// The caller's time will be up before the limits allow it.
+    TooLate {
+        earliest: Time,
+    },
+    /// The limit never holds as much as the request costs.
+    TooExpensive {
+        limit: Arc<str>,
+        cost: u32,
+        largest: u32,
+    },
+    /// Asked for now or not at all.
+    NotNow {
+        until: Until,
+        reason: WaitReason,
+    },
+    UnknownEndpoint,
+    /// The tenant was removed.
+    Retired,
+    /// There is no such lane; it may have been dropped while it rested.
+    NoLane,
+    Shutdown,
+}
+
+/// The answer to [`Engine::claim`].
+#[derive(Debug)]
+pub(crate) enum Claim {
+    /// The permit is started. With what it waited for last.
+    Started(Key, WaitReason),
+    Waiting,
+    Refused(Refusal),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Timer {
+    /// A parked node may go on.
+    Unpark { node: Key, parking: u32 },
+    /// A caller stops waiting.
+    GiveUp { waiter: Key },
+}
+
+/// Bounds on what may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Requests waiting in all lanes of this engine.
+    pub(crate) waiting: u32,
+}
+
+/// The decisions of one shard.
+pub(crate) struct Engine {
+    /// The latest moment that was passed in: time does not go back in here.
+    now: Time,
+    bounds: Bounds,
+    lanes: Lanes,
+    tree: Tree,
+    queues: Slab<Queue>,
+    waiters: Slab<Waiter>,
+    waiting: u32,
+    crowd: Crowd,
+    permits: Slab<Permit>,
+    /// Granted and perhaps not started, in the order of granting.
+    unstarted: VecDeque<(Time, Key)>,
+    /// No permit needs settling by time before this moment.
+    permit_due: Time,
+    timers: BinaryHeap<Reverse<(Time, Timer)>>,
+    /// Roots under which something may have become possible, and since when.
+    dirty: Vec<(Key, Time)>,
+    woken: Vec<Key>,
+    shutdown: bool,
+}
+
+impl Engine {
+    pub(crate) fn new(bounds: Bounds) -> Engine {
+        Engine {
+            now: Time::ZERO,
+            bounds,
+            lanes: Lanes::default(),
+            tree: Tree::default(),
+            queues: Slab::new(),
+            waiters: Slab::new(),
+            waiting: 0,
+            crowd: Crowd::default(),
+            permits: Slab::new(),
+            unstarted: VecDeque::new(),
+            permit_due: Time::MAX,
+            timers: BinaryHeap::new(),
+            dirty: Vec::new(),
+            woken: Vec::new(),
+            shutdown: false,
+        }
+    }
+
+    #[inline]
+    fn tick(&mut self, now: Time) -> Time {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// Lets time pass: what is due by `now` happens.
+    pub(crate) fn poll(&mut self, now: Time) {
+        let now = self.tick(now);
+        while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            match timer {
+                Timer::Unpark { node, parking } => {
+                    if self.tree.is_parked(node, parking) {
+                        self.unpark(node, at);
+                    }
+                }
+                Timer::GiveUp { waiter } => self.give_up(waiter),
+            }
+        }
+        self.revoke_unstarted(now);
+        self.settle_overdue(now);
+        self.run_turns();
+    }
+
+    /// When to poll next, if nothing else happens before. Later than the last `now`.
+    pub(crate) fn poll_timeout(&mut self) -> Option<Time> {
+        while let Some(Reverse((_, timer))) = self.timers.peek() {
+            let live = match timer {
+                Timer::Unpark { node, parking } => self.tree.is_parked(*node, *parking),
+                Timer::GiveUp { waiter } => self.is_queued(*waiter),
+            };
+            if live {
+                break;
+            }
+            self.timers.pop();
+        }
+        let timer = self.timers.peek().map_or(Time::MAX, |Reverse((at, _))| *at);
+        let unstarted = self.next_unstarted();
+        let due = timer.min(unstarted).min(self.permit_due);
+        (due < Time::MAX).then(|| due.max(self.now.plus_nanos(1)))
+    }
+
+    fn set_timer(&mut self, at: Time, timer: Timer) {
+        if at < Time::MAX {
+            self.timers.push(Reverse((at, timer)));
+        }
+        // Timers of what has ended stay until they are due; a rebuild keeps them from outnumbering the living.
+        if self.timers.len() > 64 + 4 * (self.waiters.len() + self.queues.len()) {
+            let timers = std::mem::take(&mut self.timers);
+            self.timers = timers
+                .into_iter()
+                .filter(|Reverse((_, timer))| match timer {
+                    Timer::Unpark { node, parking } => self.tree.is_parked(*node, *parking),
+                    Timer::GiveUp { waiter } => self.waiters.get(*waiter).is_some(),
+                })
+                .collect();
+        }
+    }
+
+    /// Waiters that were granted or refused since the last call: whoever holds one calls [`claim`](Self::claim).
+    pub(crate) fn woken(&mut self) -> std::vec::Drain<'_, Key> {
+        self.woken.drain(..)
+    }
+
+    /// Nobody has been woken since the last [`woken`](Self::woken).
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.woken.is_empty()
+    }
+
+    /// Requests that wait.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
+    /// Permits that have not ended.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.permits.len()
+    }
+
+    pub(crate) fn lane_count(&self) -> usize {
+        self.lanes.slab.len()
+    }
+
+    /// Requests of a lane that wait, per tier.
+    pub(crate) fn waiting_in(&self, lane: Key) -> [u32; 3] {
+        let waiting = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref());
+        waiting.map_or([0; 3], |waiting| waiting.waiting)
+    }
+
+    /// From now on nobody is admitted, and whoever waits is refused.
+    pub(crate) fn shut_down(&mut self, now: Time) {
+        self.tick(now);
+        self.shutdown = true;
+        let waiting: Vec<Key> = self.waiters.keys().collect();
+        for waiter in waiting {
+            self.refuse_waiter(waiter, Refusal::Shutdown);
+        }
+    }
+}

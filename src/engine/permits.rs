@@ -1,0 +1,378 @@
+//! The life of a permit: granted, started, answered, finished. Whatever happens to its holder, it ends.
+
+use super::limit::Take;
+use super::plan::EndpointId;
+use super::slab::Key;
+use super::turns::Need;
+use super::waiting::WaiterState;
+use super::{Claim, Engine, UNSTARTED_NS, WaitReason};
+use crate::clock::Time;
+
+/// The right to one attempt, and what it took.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    lane: Key,
+    endpoint: EndpointId,
+    tier: u8,
+    state: State,
+    cost: u32,
+    /// When it took its units, or started, whichever was later.
+    granted: Time,
+    /// The exchange ends by then. Not counted before the start.
+    deadline: Time,
+    attempt_ns: u64,
+    /// The holders' plan versions when it was granted: lane, account, vendor.
+    versions: [u32; 3],
+    /// Who has not picked it up yet.
+    waiter: Key,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Granted,
+    Started,
+    Answered,
+    /// The caller went away in the middle; the slot stays taken until the deadline.
+    Abandoned,
+}
+
+impl Permit {
+    fn need(&self) -> Need {
+        Need { lane: self.lane, endpoint: self.endpoint, tier: self.tier, cost: self.cost }
+    }
+
+    fn take(&self) -> Take {
+        Take { cost: self.cost, high: self.tier == 0, granted: self.granted }
+    }
+
+    pub(super) fn lane(&self) -> Key {
+        self.lane
+    }
+
+    pub(super) fn set_endpoint(&mut self, endpoint: EndpointId) {
+        self.endpoint = endpoint;
+    }
+
+    pub(super) fn endpoint(&self) -> EndpointId {
+        self.endpoint
+    }
+
+    /// The lane has gone over to other holders of shared limits: what this permit took from the old ones is not given
+    /// to the new.
+    pub(super) fn leave_holders(&mut self, old: [Key; 2], new: [Key; 2]) {
+        for (version, (old, new)) in self.versions[1..].iter_mut().zip(old.into_iter().zip(new)) {
+            if old != new {
+                *version = 0;
+            }
+        }
+    }
+
+    pub(super) fn under_way(&self) -> (EndpointId, u8, u32, Time, Time) {
+        (self.endpoint, self.tier, self.cost, self.granted, self.deadline)
+    }
+}
+
+impl Engine {
+    /// Calls `f` with every limit that a permit has taken from.
+    #[inline]
+    fn each_cell(
+        &mut self,
+        lane: Key,
+        endpoint: EndpointId,
+        versions: [u32; 3],
+        mut f: impl FnMut(&mut super::limit::Cell, &super::limit::LimitSpec),
+    ) {
+        let Some(super::lane::Lane { plan, own, shared, .. }) = self.lanes.slab.get_mut(lane) else { return };
+        let (own, shared) = (own.as_mut(), *shared);
+        for index in (0..plan.whole).chain(plan.endpoint_own(endpoint)) {
+            if own[index].since <= versions[0] {
+                f(&mut own[index], &plan.own[index]);
+            }
+        }
+        for (holder, version) in shared.into_iter().zip(&versions[1..]) {
+            if holder == Key::NONE {
+                continue;
+            }
+            let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
+            for (cell, spec) in holder.cells.iter_mut().zip(holder.specs.iter()) {
+                if cell.since <= *version && spec.applies(endpoint) {
+                    f(cell, &spec.spec);
+                }
+            }
+        }
+    }
+
+    /// Takes from every limit at once. They have all been asked.
+    #[inline]
+    pub(super) fn grant(&mut self, need: &Need, due: Time, attempt_ns: u64, waiter: Option<Key>) -> Key {
+        let now = self.now;
+        let lane = &mut self.lanes.slab[need.lane];
+        lane.in_flight += 1;
+        let shared = lane.shared.map(|holder| self.lanes.shared.get(holder).map_or(0, |shared| shared.version));
+        let versions = [lane.version, shared[0], shared[1]];
+        let take = Take { cost: need.cost, high: need.high(), granted: now };
+        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.take(spec, take, due));
+        let state = if waiter.is_some() { State::Granted } else { State::Started };
+        let deadline = now.plus_nanos(attempt_ns);
+        let permit = self.permits.insert(Permit {
+            lane: need.lane,
+            endpoint: need.endpoint,
+            tier: need.tier,
+            state,
+            cost: need.cost,
+            granted: now,
+            deadline,
+            attempt_ns,
+            versions,
+            waiter: waiter.unwrap_or(Key::NONE),
+        });
+        if waiter.is_some() {
+            self.unstarted.push_back((now.plus_nanos(UNSTARTED_NS), permit));
+        } else {
+            self.permit_due = self.permit_due.min(deadline);
+        }
+        permit
+    }
+
+    /// Picks up what a waiter was granted and starts it, or says what became of the waiter.
+    pub(crate) fn claim(&mut self, now: Time, waiter: Key) -> Claim {
+        let now = self.tick(now);
+        let Some(inside) = self.waiters.get(waiter) else { return Claim::Refused(super::Refusal::NoLane) };
+        match inside.state.clone() {
+            WaiterState::Queued => Claim::Waiting,
+            WaiterState::Gone(refusal) => {
+                self.waiters.remove(waiter);
+                Claim::Refused(refusal)
+            }
+            WaiterState::Granted(permit) => {
+                let reason = self.waiters.remove(waiter).map_or(WaitReason::turn(), |waiter| waiter.reason);
+                self.start(now, permit);
+                Claim::Started(permit, reason)
+            }
+        }
+    }
+
+    /// The exchange is under way.
+    fn start(&mut self, now: Time, key: Key) {
+        let Some(permit) = self.permits.get_mut(key) else { return };
+        if permit.state != State::Granted {
+            return;
+        }
+        permit.state = State::Started;
+        permit.waiter = Key::NONE;
+        permit.deadline = now.plus_nanos(permit.attempt_ns);
+        self.permit_due = self.permit_due.min(permit.deadline);
+        let (take, lane, endpoint, versions) = (permit.take(), permit.lane, permit.endpoint, permit.versions);
+        permit.granted = now;
+        if take.granted < now {
+            self.each_cell(lane, endpoint, versions, |cell, spec| cell.start(spec, take, now));
+        }
+        self.drop_started();
+    }
+
+    /// Response headers are here, or the exchange has failed after it may have reached the vendor.
+    #[inline]
+    pub(crate) fn answered(&mut self, now: Time, key: Key) {
+        let now = self.tick(now);
+        self.answer(now, key);
+        self.run_turns();
+    }
+
+    #[inline]
+    fn answer(&mut self, now: Time, key: Key) {
+        let Some(permit) = self.permits.get_mut(key) else { return };
+        if permit.state != State::Started {
+            return;
+        }
+        permit.state = State::Answered;
+        let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
+        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.answer(spec, take, now));
+        self.learn_service(need.lane, now.since(take.granted));
+        self.wake_if_waiting(&need, false);
+    }
+
+    /// The response was read or dropped. Without a word about an answer before, this is the answer too.
+    #[inline]
+    pub(crate) fn finished(&mut self, now: Time, key: Key) {
+        let now = self.tick(now);
+        self.answer(now, key);
+        self.end(key);
+        self.run_turns();
+    }
+
+    /// The caller went away after the start: the vendor may still count the request, and is still busy with it.
+    pub(crate) fn abandoned(&mut self, now: Time, key: Key) {
+        let now = self.tick(now);
+        let Some(permit) = self.permits.get_mut(key) else { return };
+        if permit.state == State::Answered {
+            self.end(key);
+            return self.run_turns();
+        }
+        let Some(lane) = self.lanes.slab.get(permit.lane) else { return };
+        let service = match lane.service_us {
+            0 => lane.plan.service_ns,
+            known => 2 * known as u64 * 1_000,
+        };
+        permit.state = State::Abandoned;
+        permit.deadline = permit.deadline.min(now.plus_nanos(service));
+        self.permit_due = self.permit_due.min(permit.deadline);
+    }
+
+    /// Not a byte left: everything is given back.
+    pub(crate) fn not_sent(&mut self, now: Time, key: Key) {
+        self.tick(now);
+        self.give_back(key);
+        self.run_turns();
+    }
+
+    pub(super) fn give_back(&mut self, key: Key) {
+        let Some(permit) = self.permits.remove(key) else { return };
+        let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
+        if permit.state == State::Answered {
+            self.each_cell(need.lane, need.endpoint, versions, |cell, _| cell.finish());
+        } else {
+            self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.give_back(spec, take));
+        }
+        self.left(need.lane);
+        self.wake_if_waiting(&need, true);
+    }
+
+    /// Frees the slots of a permit whose rate interval has ended, or will by itself.
+    #[inline]
+    fn end(&mut self, key: Key) {
+        let Some(permit) = self.permits.remove(key) else { return };
+        let (need, versions) = (permit.need(), permit.versions);
+        self.each_cell(need.lane, need.endpoint, versions, |cell, _| cell.finish());
+        self.left(need.lane);
+        self.wake_if_waiting(&need, false);
+    }
+
+    #[inline]
+    fn left(&mut self, lane: Key) {
+        if let Some(lane) = self.lanes.slab.get_mut(lane) {
+            lane.in_flight = lane.in_flight.saturating_sub(1);
+        }
+    }
+
+    #[inline]
+    fn wake_if_waiting(&mut self, need: &Need, all: bool) {
+        if self.waiting > 0 {
+            self.wake_all(need, all);
+        }
+    }
+
+    fn learn_service(&mut self, lane: Key, took: std::time::Duration) {
+        if let Some(lane) = self.lanes.slab.get_mut(lane) {
+            let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1);
+            lane.service_us = match lane.service_us {
+                0 => took,
+                known => (known - known / 8).saturating_add(took / 8).max(1),
+            };
+        }
+    }
+
+    /// Takes back what was granted and not started in time; its waiter goes to the front of its queue.
+    pub(super) fn revoke_unstarted(&mut self, now: Time) {
+        while let Some((due, key)) = self.unstarted.front().copied() {
+            if due > now {
+                break;
+            }
+            self.unstarted.pop_front();
+            self.revoke(key);
+        }
+    }
+
+    fn revoke(&mut self, key: Key) {
+        let Some(permit) = self.permits.get(key).filter(|permit| permit.state == State::Granted) else { return };
+        let waiter = permit.waiter;
+        self.give_back(key);
+        self.requeue(waiter);
+    }
+
+    /// When the oldest unstarted grant is taken back.
+    pub(super) fn next_unstarted(&mut self) -> Time {
+        self.drop_started();
+        self.unstarted.front().map_or(Time::MAX, |(due, _)| *due)
+    }
+
+    fn drop_started(&mut self) {
+        while let Some((_, key)) = self.unstarted.front() {
+            if self.permits.get(*key).is_some_and(|permit| permit.state == State::Granted) {
+                break;
+            }
+            self.unstarted.pop_front();
+        }
+    }
+
+    /// Ends permits whose deadline has passed: their holders are gone, or hang. What they took from a rate stays taken.
+    pub(super) fn settle_overdue(&mut self, now: Time) {
+        if self.permit_due > now {
+            return;
+        }
+        let mut next = Time::MAX;
+        let mut overdue = Vec::new();
+        for key in self.permits.keys() {
+            let permit = &self.permits[key];
+            if permit.state == State::Granted {
+                continue;
+            }
+            if permit.deadline <= now {
+                overdue.push(key);
+            } else {
+                next = next.min(permit.deadline);
+            }
+        }
+        self.permit_due = next;
+        for key in overdue {
+            self.end(key);
+        }
+    }
+
+    /// What is left of a lane's tightest limit, as (remaining, limit) in units; None without limits.
+    pub(crate) fn headroom(&mut self, now: Time, lane: Key, endpoint: EndpointId) -> Option<(u32, u32)> {
+        let now = self.tick(now);
+        let mut tightest: Option<(u32, u32)> = None;
+        self.each_cell(lane, endpoint, [u32::MAX; 3], |cell, spec| {
+            let (left, limit) = cell.remaining(spec, now);
+            let tighter = tightest.is_none_or(|(other, of)| (left as u64 * of as u64) < (other as u64 * limit as u64));
+            if tighter && limit > 0 {
+                tightest = Some((left, limit));
+            }
+        });
+        tightest
+    }
+
+    /// Takes over what is under way in another engine: it ends at its deadline.
+    pub(super) fn adopt(
+        &mut self,
+        lane: Key,
+        endpoint: EndpointId,
+        tier: u8,
+        cost: u32,
+        granted: Time,
+        deadline: Time,
+    ) {
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        inside.in_flight += 1;
+        let versions = [inside.version, 0, 0];
+        self.permit_due = self.permit_due.min(deadline);
+        let (state, attempt_ns, waiter) = (State::Abandoned, 0, Key::NONE);
+        self.permits.insert(Permit {
+            lane,
+            endpoint,
+            tier,
+            state,
+            cost,
+            granted,
+            deadline,
+            attempt_ns,
+            versions,
+            waiter,
+        });
+    }
+
+    /// Permits by key, for changes of their lane.
+    pub(super) fn permits_of(&self, lane: Key) -> Vec<Key> {
+        self.permits.keys().filter(|key| self.permits[*key].lane() == lane).collect()
+    }
+}

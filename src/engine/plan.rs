@@ -1,0 +1,77 @@
+//! What the engine knows about a lane's vendor: its limits, by who shares them. Immutable; shared by all lanes alike.
+
+use std::sync::Arc;
+
+use super::limit::LimitSpec;
+
+/// The number of an endpoint in its [`Plan`]; [`NO_ENDPOINT`] for requests to none.
+pub(crate) type EndpointId = u16;
+
+/// A request that belongs to no endpoint.
+pub(crate) const NO_ENDPOINT: EndpointId = EndpointId::MAX;
+
+/// Limits and weights of a lane.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) vendor: Arc<str>,
+    pub(crate) environment: Arc<str>,
+    /// Limits of the lane itself: those of every request first, then each endpoint's.
+    pub(crate) own: Vec<LimitSpec>,
+    /// How many of `own` hold for every request.
+    pub(crate) whole: usize,
+    /// Sorted by name, the same for every plan of the vendor.
+    pub(crate) endpoints: Vec<EndpointPlan>,
+    /// Limits that the lanes of an account share.
+    pub(crate) account: Arc<[SharedSpec]>,
+    /// Limits that all lanes of the vendor share.
+    pub(crate) vendor_wide: Arc<[SharedSpec]>,
+    /// Turns among the lanes that share a limit.
+    pub(crate) weight: u32,
+    /// Shares of the tiers when all of them wait.
+    pub(crate) tier_weights: [u32; 3],
+    /// Most waiting requests per lane and tier.
+    pub(crate) max_waiting: u32,
+    /// How long a slot stays taken after its caller went away in the middle of an exchange, when nothing is known
+    /// about how long the vendor takes, in nanoseconds.
+    pub(crate) service_ns: u64,
+}
+
+/// An endpoint's own limits, as a range of [`Plan::own`].
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct EndpointPlan {
+    pub(crate) name: Arc<str>,
+    pub(crate) own: std::ops::Range<usize>,
+}
+
+/// A limit that several lanes share.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SharedSpec {
+    pub(crate) spec: LimitSpec,
+    /// Holds for requests to this endpoint alone.
+    pub(crate) endpoint: Option<EndpointId>,
+}
+
+impl SharedSpec {
+    pub(crate) fn applies(&self, endpoint: EndpointId) -> bool {
+        self.endpoint.is_none_or(|only| only == endpoint)
+    }
+}
+
+impl Plan {
+    pub(crate) fn endpoint_own(&self, endpoint: EndpointId) -> std::ops::Range<usize> {
+        self.endpoints.get(endpoint as usize).map_or(0..0, |endpoint| endpoint.own.clone())
+    }
+
+    /// The name by which a limit of `own` is found again after a change: limits of two endpoints may share one.
+    pub(crate) fn own_name(&self, index: usize) -> (Option<&str>, &str) {
+        let endpoint = self.endpoints.iter().find(|endpoint| endpoint.own.contains(&index));
+        (endpoint.map(|endpoint| &*endpoint.name), &self.own[index].name)
+    }
+
+    /// Every limit that a request to `endpoint` takes from.
+    pub(crate) fn limits_of(&self, endpoint: EndpointId) -> impl Iterator<Item = &LimitSpec> {
+        let own = self.own[..self.whole].iter().chain(self.own[self.endpoint_own(endpoint)].iter());
+        let shared = self.account.iter().chain(self.vendor_wide.iter());
+        own.chain(shared.filter(move |shared| shared.applies(endpoint)).map(|shared| &shared.spec))
+    }
+}

@@ -1,0 +1,416 @@
+//! Whose turn it is: start-time fair queueing (Goyal, Vin and Chen, 1996) on a tree.
+//!
+//! A root stands for a set of lanes that share a limit. Below it come the tiers (60 / 30 / 10), below each tier the
+//! accounts where the vendor has any, the lanes, and as leaves the queues: one per endpoint, in the order of arrival.
+//!
+//! Every child keeps the virtual time of its parent at which its next request starts. The parent takes the child with
+//! the earliest start, and a grant of cost c moves that start by c / weight. Shares are therefore exact by cost, an
+//! expensive request pays after its turn instead of collecting before it, and a child that comes back starts at the
+//! present: it hoards nothing, and what it did not use was lent. Weights 6 / 3 / 1 and unit costs repeat with period
+//! ten, so that any hundred grants hold 60 / 30 / 10.
+//!
+//! The tree knows nothing of limits: a node that a limit blocks is parked, and unparked by whoever knows when.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::slab::{Key, Slab};
+
+/// Divisible by 1 to 16, so that the usual weights divide without rest.
+const SCALE: u64 = 720_720;
+
+/// Root, tier, account, lane, endpoint.
+pub(crate) const MAX_DEPTH: usize = 5;
+
+/// A node and, at a leaf, what waits there.
+#[derive(Debug)]
+pub(crate) struct Node {
+    parent: Key,
+    weight: u32,
+    /// Breaks ties among siblings: lowest first; 0 for those that go by order of arrival.
+    rank: u64,
+    /// Where the next request starts, in the parent's virtual time.
+    start: u64,
+    /// Breaks ties after the rank: first come, first served.
+    arrival: u64,
+    /// This node's own virtual time, for its children.
+    now: u64,
+    /// Children that may be next, by (start, rank, arrival).
+    ready: BinaryHeap<Reverse<(u64, u64, u64, Key)>>,
+    /// Stands in its parent's `ready`.
+    queued: bool,
+    parked: bool,
+    /// Nobody refers to it any more; freed as soon as its parent's `ready` has let go of it.
+    orphan: bool,
+    /// Requests waiting at or below.
+    backlog: u32,
+    /// Counts parkings, so that a timer set for an earlier one is known for stale.
+    parkings: u32,
+    /// At a leaf: the queue that waits here.
+    queue: Option<Key>,
+}
+
+/// All nodes of an engine.
+#[derive(Default)]
+pub(crate) struct Tree {
+    nodes: Slab<Node>,
+    arrivals: u64,
+}
+
+impl Default for Slab<Node> {
+    fn default() -> Self {
+        Slab::new()
+    }
+}
+
+/// From the child of a root down to a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    nodes: [Key; MAX_DEPTH],
+    len: usize,
+}
+
+impl Path {
+    pub(crate) fn leaf(&self) -> Key {
+        self.nodes[self.len - 1]
+    }
+}
+
+impl Tree {
+    pub(crate) fn add_root(&mut self) -> Key {
+        self.add(Key::NONE, 1, 0, None)
+    }
+
+    pub(crate) fn add_branch(&mut self, parent: Key, weight: u32, rank: u64) -> Key {
+        self.add(parent, weight, rank, None)
+    }
+
+    pub(crate) fn add_leaf(&mut self, parent: Key) -> Key {
+        self.add(parent, 1, 0, Some(Key::NONE))
+    }
+
+    pub(crate) fn set_queue(&mut self, leaf: Key, queue: Key) {
+        self.nodes[leaf].queue = Some(queue);
+    }
+
+    pub(crate) fn queue_of(&self, leaf: Key) -> Key {
+        self.nodes.get(leaf).and_then(|leaf| leaf.queue).unwrap_or(Key::NONE)
+    }
+
+    fn add(&mut self, parent: Key, weight: u32, rank: u64, queue: Option<Key>) -> Key {
+        self.nodes.insert(Node {
+            parent,
+            weight: weight.max(1),
+            rank,
+            start: 0,
+            arrival: 0,
+            now: 0,
+            ready: BinaryHeap::new(),
+            queued: false,
+            parked: false,
+            orphan: false,
+            backlog: 0,
+            parkings: 0,
+            queue,
+        })
+    }
+
+    /// Lets go of a node that nothing waits at any more, nor will.
+    pub(crate) fn discard(&mut self, node: Key) {
+        let Some(inside) = self.nodes.get_mut(node) else { return };
+        if inside.queued {
+            inside.orphan = true;
+        } else {
+            self.remove(node);
+        }
+    }
+
+    /// Removes a node, and the discarded ones that only its own heap still held.
+    fn remove(&mut self, node: Key) {
+        let Some(inside) = self.nodes.remove(node) else { return };
+        for Reverse((_, _, _, child)) in inside.ready {
+            match self.nodes.get_mut(child) {
+                Some(inside) if inside.orphan => self.remove(child),
+                Some(inside) => inside.queued = false,
+                None => {}
+            }
+        }
+    }
+
+    pub(crate) fn backlog(&self, node: Key) -> u32 {
+        self.nodes.get(node).map_or(0, |node| node.backlog)
+    }
+
+    pub(crate) fn set_weight(&mut self, node: Key, weight: u32) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.weight = weight.max(1);
+        }
+    }
+
+    /// Forgetting this node's place in its parent could not be observed.
+    pub(crate) fn is_past(&self, node: Key) -> bool {
+        match self.nodes.get(node) {
+            Some(inside) if inside.backlog > 0 => false,
+            Some(inside) => self.nodes.get(inside.parent).is_none_or(|parent| inside.start <= parent.now),
+            None => true,
+        }
+    }
+
+    /// One more waits at a leaf.
+    pub(crate) fn arrive(&mut self, leaf: Key) {
+        let mut node = leaf;
+        while let Some(inside) = self.nodes.get_mut(node) {
+            inside.backlog += 1;
+            node = inside.parent;
+        }
+        self.make_ready(leaf);
+    }
+
+    /// One fewer waits at a leaf.
+    pub(crate) fn leave(&mut self, leaf: Key) {
+        let mut node = leaf;
+        while let Some(inside) = self.nodes.get_mut(node) {
+            inside.backlog -= 1;
+            node = inside.parent;
+        }
+    }
+
+    /// Takes a node out of the turns until [`unpark`](Self::unpark). Returns the number of this parking.
+    pub(crate) fn park(&mut self, node: Key) -> u32 {
+        let inside = &mut self.nodes[node];
+        inside.parked = true;
+        inside.parkings = inside.parkings.wrapping_add(1);
+        inside.parkings
+    }
+
+    /// The node is still in the parking of this number, and something waits there.
+    pub(crate) fn is_parked(&self, node: Key, parking: u32) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.parked && node.parkings == parking && node.backlog > 0)
+    }
+
+    pub(crate) fn unpark(&mut self, node: Key) {
+        if let Some(inside) = self.nodes.get_mut(node) {
+            inside.parked = false;
+            self.make_ready(node);
+        }
+    }
+
+    /// The root above a node.
+    pub(crate) fn root_of(&self, node: Key) -> Key {
+        let mut root = node;
+        while let Some(parent) = self.nodes.get(root).map(|node| node.parent).filter(|parent| *parent != Key::NONE) {
+            root = parent;
+        }
+        root
+    }
+
+    /// Puts a node, and those above it, where they can be chosen, behind their equals.
+    fn make_ready(&mut self, node: Key) {
+        let mut node = node;
+        loop {
+            self.arrivals += 1;
+            let Some(inside) = self.nodes.get_mut(node) else { return };
+            if !inside.queued {
+                inside.arrival = self.arrivals;
+            }
+            let parent = inside.parent;
+            if !self.push(node) {
+                return;
+            }
+            node = parent;
+        }
+    }
+
+    /// Puts a node where its parent can choose it, if there is something to choose.
+    fn push(&mut self, node: Key) -> bool {
+        let inside = &self.nodes[node];
+        let has_work = inside.backlog > 0 && (inside.queue.is_some() || !inside.ready.is_empty());
+        let parent = inside.parent;
+        if parent == Key::NONE || inside.queued || inside.parked || !has_work {
+            return false;
+        }
+        let start = inside.start.max(self.nodes[parent].now);
+        let inside = &mut self.nodes[node];
+        inside.start = start;
+        inside.queued = true;
+        let entry = Reverse((start, inside.rank, inside.arrival, node));
+        self.nodes[parent].ready.push(entry);
+        true
+    }
+
+    /// The queue whose turn it is. Follow it by [`charge`](Self::charge): until then its path stands outside the tree.
+    pub(crate) fn next(&mut self, root: Key) -> Option<Path> {
+        let mut path = Path { nodes: [Key::NONE; MAX_DEPTH], len: 0 };
+        let mut node = root;
+        loop {
+            let popped = self.nodes.get_mut(node).and_then(|node| node.ready.pop());
+            let Some(Reverse((_, _, _, child))) = popped else {
+                // Everything below is parked or gone: up again, and on to the next.
+                if path.len == 0 {
+                    return None;
+                }
+                path.len -= 1;
+                node = if path.len == 0 { root } else { path.nodes[path.len - 1] };
+                continue;
+            };
+            let Some(inside) = self.nodes.get_mut(child) else { continue };
+            inside.queued = false;
+            if inside.orphan {
+                self.remove(child);
+                continue;
+            }
+            if inside.parked || inside.backlog == 0 {
+                continue;
+            }
+            let leaf = inside.queue.is_some();
+            path.nodes[path.len] = child;
+            path.len += 1;
+            if leaf {
+                return Some(path);
+            }
+            node = child;
+        }
+    }
+
+    /// Puts a path back after its turn: `cost` was granted.
+    pub(crate) fn charge(&mut self, path: &Path, cost: u32) {
+        self.hold_turn(path);
+        // All are charged before any goes back: a leaf that is ready takes those above it along.
+        for node in &path.nodes[..path.len] {
+            self.arrivals += 1;
+            let inside = &mut self.nodes[*node];
+            inside.start = inside.start.saturating_add(cost as u64 * SCALE / inside.weight as u64);
+            inside.arrival = self.arrivals;
+        }
+        self.put_back(path);
+    }
+
+    /// It is this path's turn, and stays so until it is charged: whoever comes now comes after it.
+    pub(crate) fn hold_turn(&mut self, path: &Path) {
+        for node in &path.nodes[..path.len] {
+            let (parent, start) = (self.nodes[*node].parent, self.nodes[*node].start);
+            let parent = &mut self.nodes[parent];
+            parent.now = parent.now.max(start);
+        }
+    }
+
+    /// Puts a path back whose turn came to nothing, a limit being in the way. Virtual time stands still: those who are
+    /// parked next to it keep their places.
+    pub(crate) fn put_back(&mut self, path: &Path) {
+        for node in path.nodes[..path.len].iter().rev() {
+            self.push(*node);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A root with three tiers of weights 6, 3 and 1, each with one queue.
+    fn tiers(tree: &mut Tree) -> (Key, [Key; 3]) {
+        let root = tree.add_root();
+        let leaves = [6, 3, 1].map(|weight| {
+            let tier = tree.add_branch(root, weight, 10 - weight as u64);
+            tree.add_leaf(tier)
+        });
+        (root, leaves)
+    }
+
+    fn turn(tree: &mut Tree, root: Key, leaves: &[Key], cost: u32) -> Option<usize> {
+        let path = tree.next(root)?;
+        tree.leave(path.leaf());
+        tree.charge(&path, cost);
+        leaves.iter().position(|leaf| *leaf == path.leaf())
+    }
+
+    #[test]
+    fn any_hundred_turns_are_shared_60_30_10() {
+        let mut tree = Tree::default();
+        let (root, leaves) = tiers(&mut tree);
+        for leaf in leaves {
+            (0..2000).for_each(|_| tree.arrive(leaf));
+        }
+        let turns: Vec<usize> = (0..1500).map(|_| turn(&mut tree, root, &leaves, 1).unwrap()).collect();
+        for window in turns.windows(100) {
+            let count = |tier| window.iter().filter(|turn| **turn == tier).count();
+            assert_eq!([count(0), count(1), count(2)], [60, 30, 10]);
+        }
+    }
+
+    #[test]
+    fn a_tier_that_comes_back_has_hoarded_nothing() {
+        let mut tree = Tree::default();
+        let (root, leaves) = tiers(&mut tree);
+        (0..1000).for_each(|_| tree.arrive(leaves[2]));
+        (0..500).for_each(|_| assert_eq!(turn(&mut tree, root, &leaves, 1), Some(2)));
+        (0..100).for_each(|_| tree.arrive(leaves[0]));
+        let turns: Vec<usize> = (0..70).map(|_| turn(&mut tree, root, &leaves, 1).unwrap()).collect();
+        let high = turns.iter().filter(|turn| **turn == 0).count();
+        assert!((59..=61).contains(&high), "{high} of 70");
+    }
+
+    #[test]
+    fn costs_are_shared_by_weight() {
+        let mut tree = Tree::default();
+        let (root, leaves) = tiers(&mut tree);
+        for leaf in leaves {
+            (0..5000).for_each(|_| tree.arrive(leaf));
+        }
+        let mut spent = [0u32; 3];
+        for _ in 0..3000 {
+            let path = tree.next(root).unwrap();
+            let tier = leaves.iter().position(|leaf| *leaf == path.leaf()).unwrap();
+            let cost = [7, 2, 1][tier];
+            spent[tier] += cost;
+            tree.leave(path.leaf());
+            tree.charge(&path, cost);
+        }
+        let sum: u32 = spent.iter().sum();
+        let shares = spent.map(|spent| (spent * 1000).div_ceil(sum));
+        assert!(shares[0].abs_diff(600) <= 5 && shares[1].abs_diff(300) <= 5, "{shares:?}");
+    }
+
+    #[test]
+    fn a_parked_queue_is_passed_over_and_takes_its_place_again() {
+        let mut tree = Tree::default();
+        let root = tree.add_root();
+        let tier = tree.add_branch(root, 1, 0);
+        let leaves = [tree.add_leaf(tier), tree.add_leaf(tier)];
+        for leaf in leaves {
+            (0..3).for_each(|_| tree.arrive(leaf));
+        }
+        let path = tree.next(root).unwrap();
+        assert_eq!(path.leaf(), leaves[0]);
+        tree.park(leaves[0]);
+        tree.put_back(&path);
+        assert_eq!(turn(&mut tree, root, &leaves, 1), Some(1));
+        tree.unpark(leaves[0]);
+        assert_eq!(turn(&mut tree, root, &leaves, 1), Some(0));
+        (0..3).for_each(|_| assert!(turn(&mut tree, root, &leaves, 1).is_some()));
+        tree.park(leaves[0]);
+        assert_eq!(turn(&mut tree, root, &leaves, 1), None);
+    }
+
+    #[test]
+    fn a_discarded_node_is_freed_when_its_parent_lets_go() {
+        let mut tree = Tree::default();
+        let root = tree.add_root();
+        let tier = tree.add_branch(root, 1, 0);
+        let leaf = tree.add_leaf(tier);
+        tree.arrive(leaf);
+        tree.leave(leaf);
+        tree.discard(leaf);
+        assert_eq!(tree.len(), 3);
+        tree.discard(tier);
+        assert!(tree.next(root).is_none());
+        assert_eq!(tree.len(), 1);
+        tree.discard(root);
+        assert_eq!(tree.len(), 0);
+    }
+}

@@ -1,0 +1,106 @@
+//! Limits that change under load, lanes that come and go.
+
+use std::time::Duration;
+
+use super::*;
+
+#[test]
+fn a_raised_limit_credits_nothing_and_lets_waiters_go_at_the_new_rate() {
+    let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 10, 10.0)]));
+    let start = bench.now;
+    for _ in 0..10 {
+        let _ = bench.granted(lane, ask(0));
+    }
+    for _ in 0..100 {
+        let _ = bench.waits(lane, ask(0));
+    }
+    bench.lane("acme", "acme", &Arc::new(plan(vec![bucket("requests", 100, 100.0)])));
+    assert!(bench.engine.is_quiet(), "nothing is credited");
+    assert_eq!(bench.serve(start + Duration::from_millis(500), 0).len(), 50);
+}
+
+#[test]
+fn a_lowered_limit_holds_at_once_and_forgets_nothing() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
+    for _ in 0..50 {
+        let permit = bench.granted(lane, ask(0));
+        bench.engine.finished(bench.now, permit);
+    }
+    bench.lane("acme", "acme", &Arc::new(plan(vec![per_second("requests", 40)])));
+    let (_, until) = bench.waits(lane, ask(0));
+    assert!(until.not_before() > bench.now + Duration::from_secs(1), "{until:?}: 50 went inside a window of 40");
+}
+
+#[test]
+fn a_permit_from_before_the_change_ends_in_what_it_took_from() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("old", 2)]));
+    let old = bench.granted(lane, ask(0));
+    bench.lane("acme", "acme", &Arc::new(plan(vec![slots("old", 2), slots("new", 1)])));
+    let new = bench.granted(lane, ask(0));
+    bench.engine.finished(bench.now, old);
+    bench.waits(lane, ask(0));
+    assert!(bench.engine.is_quiet(), "the slot of `new` is still taken");
+    bench.engine.finished(bench.now, new);
+    assert!(!bench.engine.is_quiet());
+}
+
+#[test]
+fn an_endpoint_that_vanishes_tells_its_waiters() {
+    let old = with_endpoint(plan(vec![bucket("requests", 10, 10.0)]), "search", bucket("search", 1, 1.0));
+    let (mut bench, lane) = Bench::with(old);
+    bench.granted(lane, Ask { endpoint: 0, ..ask(0) });
+    let waiter = bench.waits(lane, Ask { endpoint: 0, ..ask(0) }).0;
+    bench.lane("acme", "acme", &Arc::new(plan(vec![bucket("requests", 10, 10.0)])));
+    assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Refused(Refusal::UnknownEndpoint)));
+}
+
+#[test]
+fn a_resting_lane_may_be_forgotten_and_only_then() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10)]));
+    let permit = bench.granted(lane, ask(0));
+    bench.engine.finished(bench.now, permit);
+    bench.engine.sweep(bench.now + Duration::from_millis(500), 0, 1000, true);
+    assert_eq!(bench.engine.lane_count(), 1, "its window is not over");
+    bench.engine.sweep(bench.now + Duration::from_millis(1200), 0, 1000, true);
+    assert_eq!(bench.engine.lane_count(), 0);
+    assert!(matches!(bench.submit(lane, ask(0)), Answer::Refused(Refusal::NoLane)));
+}
+
+#[test]
+fn a_retired_lane_drains_or_refuses() {
+    for refuse in [false, true] {
+        let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
+        let permit = bench.granted(lane, ask(0));
+        let waiter = bench.waits(lane, ask(0)).0;
+        bench.engine.retire(bench.now, lane, refuse);
+        assert!(matches!(bench.submit(lane, ask(0)), Answer::Refused(Refusal::Retired)));
+        bench.engine.finished(bench.now, permit);
+        match bench.engine.claim(bench.now, waiter) {
+            Claim::Started(permit, _) if !refuse => bench.engine.finished(bench.now, permit),
+            Claim::Refused(Refusal::Retired) if refuse => {}
+            other => panic!("{other:?}"),
+        }
+        bench.engine.sweep(bench.now, 0, 10, false);
+        assert_eq!(bench.engine.lane_count(), 0);
+    }
+}
+
+#[test]
+fn a_lane_that_moves_takes_its_history_along() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10), slots("slots", 4)]));
+    for _ in 0..4 {
+        let _ = bench.granted(lane, ask(0));
+    }
+    let waiter = bench.waits(lane, ask(0)).0;
+    let moved = bench.engine.move_out(bench.now, lane).expect("the lane exists");
+    assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Refused(Refusal::NoLane)));
+    let mut other = Bench { engine: Engine::new(Bounds { waiting: 100 }), now: bench.now };
+    let wide = with_shared(plan(vec![per_second("requests", 10), slots("slots", 4)]), vec![], vec![slots("all", 50)]);
+    let lane = other.lane("acme", "acme", &Arc::new(wide));
+    other.engine.move_in(other.now, lane, moved);
+    let (_, until) = other.waits(lane, ask(0));
+    assert!(matches!(until, Until::OnSettle(_)), "{until:?}");
+    other.now = other.now + Duration::from_secs(31);
+    other.engine.poll(other.now);
+    other.granted(lane, ask(0));
+}

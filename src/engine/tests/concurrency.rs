@@ -1,0 +1,118 @@
+//! Slots, permits and their three moments, callers that go away.
+
+use super::*;
+
+#[test]
+fn all_limits_are_taken_when_the_exchange_may_start() {
+    let one_per_second = bucket("requests", 1, 1.0);
+    let (mut bench, lane) = Bench::with(plan(vec![one_per_second, slots("slots", 1)]));
+    let start = bench.now;
+    let first = bench.granted(lane, ask(0));
+    let second = bench.waits(lane, ask(0)).0;
+    let third = bench.waits(lane, ask(0)).0;
+    bench.run(start + std::time::Duration::from_secs(2));
+    bench.engine.finished(bench.now, first);
+    let grants = bench.serve(start + std::time::Duration::from_secs(9), 10_000_000);
+    let seconds: Vec<(u64, Key)> = grants.into_iter().map(|(at, waiter)| (at.since(start).as_secs(), waiter)).collect();
+    assert_eq!(seconds, [(2, second), (3, third)]);
+    bench.assert_clean();
+}
+
+#[test]
+fn a_slot_is_held_until_the_response_is_read() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
+    let permit = bench.granted(lane, ask(0));
+    let (waiter, until) = bench.waits(lane, ask(0));
+    assert_eq!(until, Until::OnSettle(Time::MAX));
+    bench.engine.answered(bench.now, permit);
+    assert!(bench.engine.is_quiet());
+    bench.engine.finished(bench.now, permit);
+    assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
+}
+
+#[test]
+fn a_grant_that_nobody_picks_up_goes_to_the_next_and_comes_back_first() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
+    let permit = bench.granted(lane, ask(0));
+    let sleepy = bench.waits(lane, ask(0)).0;
+    let awake = bench.waits(lane, ask(0)).0;
+    bench.engine.finished(bench.now, permit);
+    assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [sleepy]);
+    let start = bench.now;
+    let woken = bench.run(start + std::time::Duration::from_millis(500));
+    // Taken back every 100 ms; offered to the same waiter, for it stands first.
+    assert!(woken.len() >= 4 && woken.iter().all(|(_, waiter)| *waiter == sleepy), "{woken:?}");
+    bench.engine.cancel(bench.now, sleepy);
+    assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [awake]);
+    let Claim::Started(permit, _) = bench.engine.claim(bench.now, awake) else { panic!() };
+    bench.engine.finished(bench.now, permit);
+    bench.assert_clean();
+}
+
+#[test]
+fn an_unstarted_grant_gives_everything_back() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 1), slots("slots", 1)]));
+    let permit = bench.granted(lane, ask(0));
+    let waiter = bench.waits(lane, ask(0)).0;
+    bench.engine.not_sent(bench.now, permit);
+    assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
+    bench.engine.cancel(bench.now, waiter);
+    bench.granted(lane, ask(0));
+}
+
+#[test]
+fn an_abandoned_exchange_keeps_its_slot_for_the_vendors_service_time() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
+    for _ in 0..20 {
+        let permit = bench.granted(lane, ask(0));
+        bench.now = bench.now + std::time::Duration::from_millis(200);
+        bench.engine.finished(bench.now, permit);
+    }
+    let permit = bench.granted(lane, ask(0));
+    let waiter = bench.waits(lane, ask(0)).0;
+    bench.engine.abandoned(bench.now, permit);
+    let start = bench.now;
+    let woken = bench.run(start + std::time::Duration::from_millis(450));
+    assert_eq!(woken.len(), 1);
+    let held = woken[0].0.since(start).as_millis();
+    assert!((350..=400).contains(&held) && woken[0].1 == waiter, "held for {held} ms");
+}
+
+#[test]
+fn a_started_permit_that_nobody_ends_ends_at_its_deadline() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10), slots("slots", 1)]));
+    bench.granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(0) });
+    let waiter = bench.waits(lane, ask(0)).0;
+    let start = bench.now;
+    let woken = bench.run(start + std::time::Duration::from_secs(6));
+    assert_eq!(woken.first().map(|(at, waiter)| (at.since(start).as_secs(), *waiter)), Some((5, waiter)));
+}
+
+#[test]
+fn a_thousand_waiters_are_granted_in_order_and_on_time() {
+    let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 500.0)]));
+    let start = bench.now;
+    bench.granted(lane, ask(1));
+    let waiters: Vec<Key> = (0..1000).map(|_| bench.waits(lane, ask(1)).0).collect();
+    // A driver that wakes up 1.3 ms late every time.
+    let mut grants = Vec::new();
+    let mut polls = 0;
+    while let Some(at) = bench.engine.poll_timeout() {
+        bench.now = at.plus_nanos(1_300_000);
+        bench.engine.poll(bench.now);
+        polls += 1;
+        let woken: Vec<Key> = bench.engine.woken().collect();
+        for waiter in woken {
+            let Claim::Started(permit, _) = bench.engine.claim(bench.now, waiter) else { panic!() };
+            grants.push(waiter);
+            bench.engine.finished(bench.now, permit);
+        }
+        if grants.len() == 1000 {
+            break;
+        }
+    }
+    assert_eq!(grants, waiters, "the order is exact");
+    let took = bench.now.since(start).as_secs_f64();
+    assert!((1.98..=2.02).contains(&took), "{took} s, ideally 2.00");
+    assert!(polls <= 1020, "{polls} wake-ups for 1000 grants");
+}

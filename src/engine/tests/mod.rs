@@ -1,0 +1,192 @@
+//! Decisions of the engine, on a virtual clock. Nothing sleeps.
+
+mod change;
+mod concurrency;
+mod tiers;
+mod waits;
+
+use std::sync::Arc;
+
+use super::limit::token_bucket::BucketSpec;
+use super::limit::window_log::LogSpec;
+use super::limit::{LimitKind, LimitSpec};
+use super::plan::{EndpointPlan, NO_ENDPOINT, Plan, SharedSpec};
+use super::slab::Key;
+use super::*;
+
+pub(super) const SECOND: u64 = 1_000_000_000;
+const TRANSIT: u64 = 1_600_000_000;
+
+pub(super) fn ms(n: u64) -> Time {
+    Time::from_nanos(3_600 * SECOND + n * 1_000_000)
+}
+
+/// `limit` per second, 80 % of it as the bucket.
+pub(super) fn per_second(name: &str, limit: u32) -> LimitSpec {
+    let budget = (limit as f64 * 0.8).floor().max(1.0);
+    LimitSpec {
+        name: name.into(),
+        kind: LimitKind::Rate {
+            bucket: BucketSpec::new(budget as u32, limit as f64 * 0.8, SECOND, 0),
+            guard: LogSpec::new(limit, limit - budget as u32, SECOND, TRANSIT),
+        },
+        counts_cost: true,
+        starts_spent: false,
+    }
+}
+
+/// A bucket of `capacity` that refills `rate` a second, under a guard that never bites.
+pub(super) fn bucket(name: &str, capacity: u32, rate: f64) -> LimitSpec {
+    let kind = LimitKind::Rate {
+        bucket: BucketSpec::new(capacity, rate, SECOND, 0),
+        guard: LogSpec::new(1_000_000, 0, SECOND, TRANSIT),
+    };
+    LimitSpec { name: name.into(), kind, counts_cost: true, starts_spent: false }
+}
+
+pub(super) fn slots(name: &str, limit: u32) -> LimitSpec {
+    LimitSpec { name: name.into(), kind: LimitKind::Slots { limit }, counts_cost: false, starts_spent: false }
+}
+
+pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {
+    Plan {
+        vendor: "vendor".into(),
+        environment: "live".into(),
+        whole: own.len(),
+        own,
+        endpoints: Vec::new(),
+        account: Arc::new([]),
+        vendor_wide: Arc::new([]),
+        weight: 1,
+        tier_weights: [6, 3, 1],
+        max_waiting: 100_000,
+        service_ns: SECOND,
+    }
+}
+
+/// Adds an endpoint with a limit of its own.
+pub(super) fn with_endpoint(mut plan: Plan, name: &str, limit: LimitSpec) -> Plan {
+    let at = plan.own.len();
+    plan.own.push(limit);
+    plan.endpoints.push(EndpointPlan { name: name.into(), own: at..at + 1 });
+    plan
+}
+
+pub(super) fn with_shared(mut plan: Plan, account: Vec<LimitSpec>, vendor: Vec<LimitSpec>) -> Plan {
+    let shared = |specs: Vec<LimitSpec>| -> Arc<[SharedSpec]> {
+        specs.into_iter().map(|spec| SharedSpec { spec, endpoint: None }).collect()
+    };
+    plan.account = shared(account);
+    plan.vendor_wide = shared(vendor);
+    plan
+}
+
+pub(super) fn ask(tier: u8) -> Ask {
+    Ask {
+        tier,
+        endpoint: NO_ENDPOINT,
+        cost: 1,
+        retry: false,
+        immediate: false,
+        give_up: Time::MAX,
+        attempt_ns: 30 * SECOND,
+    }
+}
+
+/// An engine and the time.
+pub(super) struct Bench {
+    pub(super) engine: Engine,
+    pub(super) now: Time,
+}
+
+impl Bench {
+    pub(super) fn new() -> Bench {
+        Bench { engine: Engine::new(Bounds { waiting: 1_000_000 }), now: ms(0) }
+    }
+
+    pub(super) fn with(plan: Plan) -> (Bench, Key) {
+        let mut bench = Bench::new();
+        let lane = bench.lane("acme", "acme", &Arc::new(plan));
+        (bench, lane)
+    }
+
+    pub(super) fn lane(&mut self, tenant: &str, account: &str, plan: &Arc<Plan>) -> Key {
+        self.engine.upsert(self.now, tenant, account, plan, 1)
+    }
+
+    pub(super) fn submit(&mut self, lane: Key, ask: Ask) -> Answer {
+        self.engine.submit(self.now, lane, ask)
+    }
+
+    /// Submits a request that is granted at once.
+    pub(super) fn granted(&mut self, lane: Key, ask: Ask) -> Key {
+        match self.submit(lane, ask) {
+            Answer::Granted(permit) => permit,
+            other => panic!("expected a grant, got {other:?}"),
+        }
+    }
+
+    /// Submits a request that has to wait.
+    pub(super) fn waits(&mut self, lane: Key, ask: Ask) -> (Key, Until) {
+        match self.submit(lane, ask) {
+            Answer::Wait { waiter, until, .. } => (waiter, until),
+            other => panic!("expected a wait, got {other:?}"),
+        }
+    }
+
+    /// Lets time pass to `until`; returns who was woken, and when.
+    pub(super) fn run(&mut self, until: Time) -> Vec<(Time, Key)> {
+        let mut woken = Vec::new();
+        loop {
+            woken.extend(self.engine.woken().map(|waiter| (self.now, waiter)));
+            match self.engine.poll_timeout() {
+                Some(at) if at <= until => {
+                    assert!(at > self.now, "a poll timeout that is not later than now spins");
+                    self.now = at;
+                    self.engine.poll(at);
+                }
+                _ => break,
+            }
+        }
+        self.now = until;
+        woken
+    }
+
+    /// Lets time pass; whoever is granted starts, and is answered and finished after `took`. Returns the grants.
+    pub(super) fn serve(&mut self, until: Time, took: u64) -> Vec<(Time, Key)> {
+        let mut grants = Vec::new();
+        let mut ends: BinaryHeap<Reverse<(Time, Key)>> = BinaryHeap::new();
+        loop {
+            let woken: Vec<Key> = self.engine.woken().collect();
+            for waiter in woken {
+                if let Claim::Started(permit, _) = self.engine.claim(self.now, waiter) {
+                    grants.push((self.now, waiter));
+                    ends.push(Reverse((self.now.plus_nanos(took), permit)));
+                }
+            }
+            let end = ends.peek().map_or(Time::MAX, |Reverse((at, _))| *at);
+            let at = self.engine.poll_timeout().unwrap_or(Time::MAX).min(end);
+            if at > until {
+                break;
+            }
+            self.now = self.now.max(at);
+            while let Some(Reverse((at, permit))) = ends.peek().copied()
+                && at <= self.now
+            {
+                ends.pop();
+                self.engine.finished(self.now, permit);
+            }
+            self.engine.poll(self.now);
+        }
+        self.now = until;
+        grants
+    }
+
+    /// Everything that was ever submitted has ended and left nothing.
+    pub(super) fn assert_clean(&mut self) {
+        self.now = self.now + std::time::Duration::from_secs(400);
+        self.engine.poll(self.now);
+        self.engine.sweep(self.now, 0, u32::MAX, false);
+        assert_eq!(self.engine.leftovers(), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,114 @@
+//! Refusals, deadlines and what a waiting caller is told.
+
+use std::time::Duration;
+
+use super::*;
+
+#[test]
+fn the_promised_moment_is_exact() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10)]));
+    for _ in 0..8 {
+        let permit = bench.granted(lane, ask(0));
+        bench.engine.finished(bench.now, permit);
+    }
+    let (waiter, until) = bench.waits(lane, ask(0));
+    let Until::At(at) = until else { panic!("{until:?}") };
+    bench.engine.poll(at.minus_nanos(1));
+    assert!(bench.engine.is_quiet());
+    bench.engine.poll(at);
+    assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
+}
+
+#[test]
+fn a_deadline_that_cannot_be_met_is_refused_at_once() {
+    let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 0.1)]));
+    bench.granted(lane, ask(0));
+    let give_up = bench.now + Duration::from_secs(5);
+    let answer = bench.submit(lane, Ask { give_up, ..ask(0) });
+    assert!(matches!(answer, Answer::Refused(Refusal::TooLate { earliest }) if earliest > give_up), "{answer:?}");
+    let answer = bench.submit(lane, Ask { give_up: bench.now, ..ask(0) });
+    assert!(matches!(answer, Answer::Refused(Refusal::Deadline)));
+}
+
+#[test]
+fn a_caller_whose_time_is_up_is_told_then() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
+    bench.granted(lane, ask(0));
+    let start = bench.now;
+    let waiter = bench.waits(lane, Ask { give_up: start + Duration::from_millis(700), ..ask(0) }).0;
+    let woken = bench.run(start + Duration::from_secs(1));
+    assert_eq!(woken, [(start + Duration::from_millis(700), waiter)]);
+    assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Refused(Refusal::Deadline)));
+}
+
+#[test]
+fn a_cost_above_the_capacity_is_refused() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("points", 100)]));
+    let answer = bench.submit(lane, Ask { cost: 81, ..ask(0) });
+    assert!(matches!(answer, Answer::Refused(Refusal::TooExpensive { largest: 80, cost: 81, .. })), "{answer:?}");
+    bench.granted(lane, Ask { cost: 80, ..ask(0) });
+}
+
+#[test]
+fn the_bound_per_lane_and_tier() {
+    let (mut bench, lane) = Bench::with(Plan { max_waiting: 3, ..plan(vec![slots("slots", 1)]) });
+    bench.granted(lane, ask(0));
+    for _ in 0..3 {
+        let _ = bench.waits(lane, ask(0));
+    }
+    assert!(matches!(bench.submit(lane, ask(0)), Answer::Refused(Refusal::LaneFull { waiting: 3 })));
+    bench.waits(lane, ask(1));
+}
+
+#[test]
+fn when_all_is_full_the_lane_that_holds_most_gives_way() {
+    let mut bench = Bench { engine: Engine::new(Bounds { waiting: 10 }), now: ms(0) };
+    let plan = Arc::new(plan(vec![slots("slots", 1)]));
+    let (loud, quiet) = (bench.lane("loud", "loud", &plan), bench.lane("quiet", "quiet", &plan));
+    bench.granted(loud, ask(0));
+    bench.granted(quiet, ask(0));
+    let waiters: Vec<Key> = (0..10).map(|n| bench.waits(loud, ask((n % 3) as u8)).0).collect();
+    assert!(matches!(bench.submit(loud, ask(0)), Answer::Refused(Refusal::AllFull { .. })));
+    bench.waits(quiet, ask(2));
+    let woken: Vec<Key> = bench.engine.woken().collect();
+    assert_eq!(woken, [waiters[8]], "the last of the loud lane's low tier");
+    assert!(matches!(bench.engine.claim(bench.now, waiters[8]), Claim::Refused(Refusal::AllFull { .. })));
+}
+
+#[test]
+fn now_or_not_at_all() {
+    let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 10.0)]));
+    let immediate = Ask { immediate: true, ..ask(0) };
+    bench.granted(lane, immediate);
+    let Answer::Refused(Refusal::NotNow { until, .. }) = bench.submit(lane, immediate) else { panic!() };
+    assert_eq!(until, Until::At(bench.now + Duration::from_millis(100)));
+    bench.waits(lane, ask(0));
+    assert!(matches!(bench.submit(lane, immediate), Answer::Refused(Refusal::NotNow { .. })), "others were first");
+}
+
+#[test]
+fn time_that_goes_back_changes_nothing() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10)]));
+    for _ in 0..8 {
+        let permit = bench.granted(lane, ask(0));
+        bench.engine.finished(bench.now, permit);
+    }
+    bench.now = ms(0).minus_nanos(10 * SECOND);
+    let (_, until) = bench.waits(lane, ask(0));
+    assert!(until.not_before() > ms(0));
+    bench.engine.poll(bench.now);
+    assert!(bench.engine.is_quiet());
+    assert!(bench.engine.poll_timeout().is_some_and(|at| at > ms(0)));
+}
+
+#[test]
+fn shutting_down_tells_everybody() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
+    let permit = bench.granted(lane, ask(0));
+    let waiter = bench.waits(lane, ask(0)).0;
+    bench.engine.shut_down(bench.now);
+    assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Refused(Refusal::Shutdown)));
+    assert!(matches!(bench.submit(lane, ask(0)), Answer::Refused(Refusal::Shutdown)));
+    bench.engine.finished(bench.now, permit);
+    bench.assert_clean();
+}

@@ -1,0 +1,334 @@
+//! One turn: the queue whose turn it is asks its limits. Either its head goes, or the place where it was stopped is
+//! parked until something can have changed.
+//!
+//! Limits are asked from the narrowest holder outwards, and the first that lacks something decides where to park: the
+//! endpoint's queue, the lane's tier, the account's tier or the vendor's tier. So a blocked endpoint blocks no other
+//! endpoint, a blocked lane no other lane. The head of the queue reserves the next units of the place that stopped it:
+//! what lies further out it has not asked for yet, so a request that waits for a limit of its own holds nothing of a
+//! shared one. A lower tier that is stopped by the high tier's reserve reserves nothing: the reserve is not for it.
+
+use std::sync::Arc;
+
+use super::lane::{Lane, Shared};
+use super::limit::window_log::Free;
+use super::limit::{Cell, Lack, LimitSpec, Room};
+use super::plan::EndpointId;
+use super::scheduler::Path;
+use super::slab::Key;
+use super::waiting::{Place, Site, WaiterState};
+use super::{Engine, LATENESS_NS, Timer, Until, WaitReason};
+use crate::clock::Time;
+
+/// What stopped a request.
+#[derive(Debug)]
+pub(super) struct Stop {
+    place: Place,
+    free: Free,
+    /// None where another queue's head has the next units reserved.
+    lack: Option<(Lack, Arc<str>)>,
+}
+
+impl Stop {
+    pub(super) fn reason(&self) -> WaitReason {
+        match &self.lack {
+            Some((lack, limit)) => WaitReason { limit: Some(limit.clone()), lack: Some(*lack) },
+            None => WaitReason::turn(),
+        }
+    }
+}
+
+/// A request as its limits see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Need {
+    pub(super) lane: Key,
+    pub(super) endpoint: EndpointId,
+    pub(super) tier: u8,
+    pub(super) cost: u32,
+}
+
+impl Need {
+    pub(super) fn high(&self) -> bool {
+        self.tier == 0
+    }
+}
+
+/// Whether `cells` have room; otherwise the latest moment that any of them names.
+fn room<'a>(
+    cells: impl Iterator<Item = (&'a mut Cell, &'a LimitSpec)>,
+    now: Time,
+    need: &Need,
+) -> Option<(Free, Lack, Arc<str>)> {
+    let mut worst: Option<(Free, Lack, &LimitSpec)> = None;
+    for (cell, spec) in cells {
+        if let Room::No { free, lack } = cell.room(spec, now, need.cost, need.high()) {
+            let later = worst.as_ref().is_none_or(|(other, _, _)| later(free, *other));
+            if later {
+                worst = Some((free, lack, spec));
+            }
+        }
+    }
+    worst.map(|(free, lack, spec)| (free, lack, spec.name.clone()))
+}
+
+fn later(a: Free, b: Free) -> bool {
+    match (a, b) {
+        (Free::At(a), Free::At(b)) | (Free::OnSettle(a), Free::OnSettle(b)) => a > b,
+        (Free::OnSettle(_), _) => true,
+        (_, Free::Now) => true,
+        _ => false,
+    }
+}
+
+impl Engine {
+    /// The site at a place of a lane; None where nobody has waited.
+    fn site(&mut self, need: &Need, place: Place) -> Option<&mut Site> {
+        let lane = self.lanes.slab.get_mut(need.lane)?;
+        match place {
+            Place::Endpoint => Some(lane.waiting.as_mut()?.endpoint_site(need.endpoint)),
+            Place::Lane => Some(&mut lane.waiting.as_mut()?.site),
+            Place::SharedEndpoint(holder) => {
+                let holder = lane.shared[holder];
+                Some(self.lanes.shared.get_mut(holder)?.endpoint_site(need.endpoint))
+            }
+            Place::Shared(holder) => {
+                let holder = lane.shared[holder];
+                Some(&mut self.lanes.shared.get_mut(holder)?.site)
+            }
+        }
+    }
+
+    fn reserved_by_another(&mut self, need: &Need, place: Place, queue: Key) -> bool {
+        let reserved = self.site(need, place).map_or(Key::NONE, |site| site.reserved);
+        if reserved == Key::NONE || reserved == queue {
+            return false;
+        }
+        // Inside one tier the tree decides who is next: both stand below the node that is parked here.
+        let same_node = matches!(place, Place::Lane | Place::Shared(_));
+        !(same_node && self.queues.get(reserved).is_none_or(|holder| holder.tier == need.tier))
+    }
+
+    /// Asks every limit, from the narrowest holder outwards. `queue` is whose head asks.
+    #[inline]
+    pub(super) fn ask(&mut self, need: &Need, queue: Key) -> Result<(), Stop> {
+        let now = self.now;
+        let Lane { plan, own, shared, waiting, .. } = &mut self.lanes.slab[need.lane];
+        let (shared, busy, own) = (*shared, waiting.is_some(), own.as_mut());
+        let range = plan.endpoint_own(need.endpoint);
+        let has_endpoint = !range.is_empty();
+        let of_endpoint = room(own[range.clone()].iter_mut().zip(&plan.own[range]), now, need);
+        let of_lane = room(own[..plan.whole].iter_mut().zip(&plan.own), now, need);
+        if has_endpoint {
+            self.stop_at(need, Place::Endpoint, queue, busy, of_endpoint)?;
+        }
+        self.stop_at(need, Place::Lane, queue, busy, of_lane)?;
+        for (number, holder) in shared.into_iter().enumerate() {
+            let Some(Shared { cells, specs, waiting, .. }) = self.lanes.shared.get_mut(holder) else { continue };
+            let busy = *waiting > 0;
+            let has_endpoint = specs.iter().any(|spec| spec.endpoint == Some(need.endpoint));
+            let pairs = cells.iter_mut().zip(specs.iter()).filter(|(_, shared)| shared.endpoint == Some(need.endpoint));
+            let of_endpoint = room(pairs.map(|(cell, shared)| (cell, &shared.spec)), now, need);
+            let pairs = cells.iter_mut().zip(specs.iter()).filter(|(_, shared)| shared.endpoint.is_none());
+            let of_all = room(pairs.map(|(cell, shared)| (cell, &shared.spec)), now, need);
+            if has_endpoint {
+                self.stop_at(need, Place::SharedEndpoint(number), queue, busy, of_endpoint)?;
+            }
+            self.stop_at(need, Place::Shared(number), queue, busy, of_all)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn stop_at(
+        &mut self,
+        need: &Need,
+        place: Place,
+        queue: Key,
+        busy: bool,
+        found: Option<(Free, Lack, Arc<str>)>,
+    ) -> Result<(), Stop> {
+        if busy && self.reserved_by_another(need, place, queue) {
+            return Err(Stop { place, free: Free::OnSettle(Time::MAX), lack: None });
+        }
+        match found {
+            Some((free, lack, limit)) => Err(Stop { place, free, lack: Some((lack, limit)) }),
+            None => Ok(()),
+        }
+    }
+
+    /// When a request alone could go: the latest of all its limits. `turn` when others are before it.
+    pub(super) fn until(&mut self, need: &Need, turn: bool) -> Until {
+        let now = self.now;
+        let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
+        let mut at = now;
+        let mut on_settle = None::<Time>;
+        let mut hear = |free: Free| match free {
+            Free::Now => {}
+            Free::At(t) => at = at.max(t),
+            Free::OnSettle(t) => on_settle = Some(on_settle.map_or(t, |other| other.max(t))),
+        };
+        let (own, shared) = (own.as_mut(), *shared);
+        for index in (0..plan.whole).chain(plan.endpoint_own(need.endpoint)) {
+            if let Room::No { free, .. } = own[index].room(&plan.own[index], now, need.cost, need.high()) {
+                hear(free);
+            }
+        }
+        for holder in shared {
+            let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
+            for (cell, shared) in holder.cells.iter_mut().zip(holder.specs.iter()) {
+                if shared.applies(need.endpoint)
+                    && let Room::No { free, .. } = cell.room(&shared.spec, now, need.cost, need.high())
+                {
+                    hear(free);
+                }
+            }
+        }
+        match on_settle {
+            _ if turn => Until::Turn(at),
+            Some(latest) => Until::OnSettle(latest.max(at)),
+            None => Until::At(at),
+        }
+    }
+
+    /// Everybody who can go, goes.
+    pub(super) fn run_turns(&mut self) {
+        while let Some((root, due)) = self.dirty.pop() {
+            while let Some(path) = self.tree.next(root) {
+                self.turn(&path, due);
+            }
+        }
+    }
+
+    /// `due`: since when this turn could have been, had the timer woken in time.
+    fn turn(&mut self, path: &Path, due: Time) {
+        let key = self.tree.queue_of(path.leaf());
+        let Some(queue) = self.queues.get(key) else { return self.tree.put_back(path) };
+        let (Some(head), lane, tier, endpoint) = (queue.head(), queue.lane, queue.tier, queue.endpoint) else {
+            return self.tree.put_back(path);
+        };
+        let waiter = &self.waiters[head];
+        let need = Need { lane, endpoint, tier, cost: waiter.cost };
+        let (submitted, attempt_ns) = (waiter.submitted, waiter.attempt_ns);
+        match self.ask(&need, key) {
+            Ok(()) => {
+                let due = due.max(submitted);
+                self.release(key);
+                let permit = self.grant(&need, due, attempt_ns, Some(head));
+                self.dequeue(head);
+                self.waiters[head].state = WaiterState::Granted(permit);
+                self.tree.charge(path, need.cost);
+                self.woken.push(head);
+                self.tidy(lane);
+            }
+            Err(stop) => {
+                self.waiters[head].reason = stop.reason();
+                self.park(&need, key, path, stop);
+            }
+        }
+    }
+
+    fn park(&mut self, need: &Need, queue: Key, path: &Path, stop: Stop) {
+        let leaf = path.leaf();
+        let lane = &self.lanes.slab[need.lane];
+        let node = match stop.place {
+            Place::Endpoint | Place::SharedEndpoint(_) => leaf,
+            Place::Lane => lane.waiting.as_ref().map_or(leaf, |waiting| waiting.tiers[need.tier as usize]),
+            Place::Shared(number) => {
+                self.lanes.shared.get(lane.shared[number]).map_or(leaf, |shared| shared.tiers[need.tier as usize])
+            }
+        };
+        // A queue that was stopped somewhere else before lets others have what it had reserved there.
+        if self.queues[queue].reserving.is_some_and(|place| place != stop.place) {
+            self.release(queue);
+        }
+        let reserve = stop.lack.as_ref().is_some_and(|(lack, _)| *lack != Lack::Reserve);
+        let parking = self.tree.park(node);
+        if let Some(site) = self.site(need, stop.place) {
+            site.add(node);
+            site.on_settle |= matches!(stop.free, Free::OnSettle(_));
+            if reserve {
+                site.reserved = queue;
+            }
+        }
+        if reserve {
+            self.queues[queue].reserving = Some(stop.place);
+            self.tree.hold_turn(path);
+        }
+        if let Free::At(at) | Free::OnSettle(at) = stop.free {
+            self.set_timer(at, Timer::Unpark { node, parking });
+        }
+        self.tree.put_back(path);
+    }
+
+    /// Something under this root may have become possible, at `due`.
+    pub(super) fn mark_dirty(&mut self, root: Key, due: Time) {
+        let due = due.max(self.now.minus_nanos(LATENESS_NS));
+        match self.dirty.last_mut() {
+            Some((last, earlier)) if *last == root => *earlier = due.min(*earlier),
+            _ => self.dirty.push((root, due)),
+        }
+    }
+
+    /// Takes a node out of its parking; it was due at `due`.
+    pub(super) fn unpark(&mut self, node: Key, due: Time) {
+        self.tree.unpark(node);
+        let root = self.tree.root_of(node);
+        self.mark_dirty(root, due);
+    }
+
+    /// Gives up what a queue's head had reserved, and lets the others ask again.
+    pub(super) fn release(&mut self, key: Key) {
+        let Some(queue) = self.queues.get_mut(key) else { return };
+        let Some(place) = queue.reserving.take() else { return };
+        let need = Need { lane: queue.lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1 };
+        if let Some(site) = self.site(&need, place) {
+            if site.reserved == key {
+                site.reserved = Key::NONE;
+            }
+            self.wake(&need, place);
+        }
+    }
+
+    /// Everybody parked at a place asks again.
+    fn wake(&mut self, need: &Need, place: Place) {
+        let Some(site) = self.site(need, place) else { return };
+        site.on_settle = false;
+        let mut parked = std::mem::take(&mut site.parked);
+        for node in parked.drain(..) {
+            self.unpark(node, self.now);
+        }
+        // The allocation goes back to where it is needed again at once.
+        if let Some(site) = self.site(need, place)
+            && site.parked.is_empty()
+        {
+            site.parked = parked;
+        }
+    }
+
+    /// Something of a request's limits has come free: those who wait for that ask again. `all`: more than an ended
+    /// exchange has changed, so also those who wait for a moment do.
+    pub(super) fn wake_all(&mut self, need: &Need, all: bool) {
+        let Some(lane) = self.lanes.slab.get(need.lane) else { return };
+        let shared = lane.shared;
+        let places = [
+            Place::Endpoint,
+            Place::Lane,
+            Place::SharedEndpoint(0),
+            Place::Shared(0),
+            Place::SharedEndpoint(1),
+            Place::Shared(1),
+        ];
+        for place in places {
+            let waits = match place {
+                Place::Endpoint | Place::Lane => {
+                    self.lanes.slab.get(need.lane).is_some_and(|lane| lane.waiting.is_some())
+                }
+                Place::SharedEndpoint(number) | Place::Shared(number) => {
+                    self.lanes.shared.get(shared[number]).is_some_and(|shared| shared.waiting > 0)
+                }
+            };
+            if waits && self.site(need, place).is_some_and(|site| all || site.on_settle) {
+                self.wake(need, place);
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Who waits: requests in queues, and the places in the tree where limits stop them.
+
+use super::plan::EndpointId;
+use super::slab::{Key, Slab};
+use super::{Refusal, WaitReason};
+use crate::clock::Time;
+
+/// A request that waits for its turn, or was granted and has not been picked up.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) lane: Key,
+    pub(crate) queue: Key,
+    pub(crate) tier: u8,
+    pub(crate) endpoint: EndpointId,
+    pub(crate) cost: u32,
+    /// A retry: goes before first attempts.
+    pub(crate) retry: bool,
+    /// When the caller stops waiting.
+    pub(crate) give_up: Time,
+    /// How long the exchange may take, in nanoseconds.
+    pub(crate) attempt_ns: u64,
+    pub(crate) submitted: Time,
+    pub(crate) state: WaiterState,
+    /// The last thing that stood in its way.
+    pub(crate) reason: WaitReason,
+    prev: Key,
+    next: Key,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum WaiterState {
+    Queued,
+    Granted(Key),
+    Gone(Refusal),
+}
+
+impl Waiter {
+    pub(crate) fn new(lane: Key, queue: Key, submitted: Time, ask: &super::Ask) -> Waiter {
+        Waiter {
+            lane,
+            queue,
+            tier: ask.tier,
+            endpoint: ask.endpoint,
+            cost: ask.cost,
+            retry: ask.retry,
+            give_up: ask.give_up,
+            attempt_ns: ask.attempt_ns,
+            submitted,
+            state: WaiterState::Queued,
+            reason: WaitReason::turn(),
+            prev: Key::NONE,
+            next: Key::NONE,
+        }
+    }
+}
+
+/// First in, first out, with removal from the middle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    head: Key,
+    tail: Key,
+}
+
+impl List {
+    const EMPTY: List = List { head: Key::NONE, tail: Key::NONE };
+
+    fn push_back(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+        let waiter = &mut waiters[key];
+        (waiter.prev, waiter.next) = (self.tail, Key::NONE);
+        match waiters.get_mut(self.tail) {
+            Some(tail) => tail.next = key,
+            None => self.head = key,
+        }
+        self.tail = key;
+    }
+
+    fn push_front(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+        let waiter = &mut waiters[key];
+        (waiter.prev, waiter.next) = (Key::NONE, self.head);
+        match waiters.get_mut(self.head) {
+            Some(head) => head.prev = key,
+            None => self.tail = key,
+        }
+        self.head = key;
+    }
+
+    fn remove(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+        let (prev, next) = (waiters[key].prev, waiters[key].next);
+        match waiters.get_mut(prev) {
+            Some(prev) => prev.next = next,
+            None => self.head = next,
+        }
+        match waiters.get_mut(next) {
+            Some(next) => next.prev = prev,
+            None => self.tail = prev,
+        }
+    }
+}
+
+/// One lane's queue of a tier and an endpoint: retries before first attempts, each in the order of arrival.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) lane: Key,
+    pub(crate) tier: u8,
+    pub(crate) endpoint: EndpointId,
+    /// Its leaf in the tree.
+    pub(crate) node: Key,
+    retries: List,
+    first: List,
+    /// The place whose next units are reserved for the head of this queue.
+    pub(crate) reserving: Option<Place>,
+}
+
+impl Queue {
+    pub(crate) fn new(lane: Key, tier: u8, endpoint: EndpointId, node: Key) -> Queue {
+        Queue { lane, tier, endpoint, node, retries: List::EMPTY, first: List::EMPTY, reserving: None }
+    }
+
+    pub(crate) fn head(&self) -> Option<Key> {
+        [self.retries.head, self.first.head].into_iter().find(|head| *head != Key::NONE)
+    }
+
+    /// The last of those that made their first attempt here.
+    pub(crate) fn last(&self) -> Option<Key> {
+        [self.first.tail, self.retries.tail].into_iter().find(|tail| *tail != Key::NONE)
+    }
+
+    /// Everybody inside, first to last.
+    pub(crate) fn in_order(&self, waiters: &Slab<Waiter>) -> Vec<Key> {
+        let mut found = Vec::new();
+        for list in [self.retries, self.first] {
+            let mut next = list.head;
+            while let Some(waiter) = waiters.get(next) {
+                found.push(next);
+                next = waiter.next;
+            }
+        }
+        found
+    }
+
+    fn list(&mut self, retry: bool) -> &mut List {
+        if retry { &mut self.retries } else { &mut self.first }
+    }
+
+    pub(crate) fn push(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+        let retry = waiters[key].retry;
+        self.list(retry).push_back(waiters, key);
+    }
+
+    /// Back to where it was: it had its turn and could not use it.
+    pub(crate) fn push_front(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+        let retry = waiters[key].retry;
+        self.list(retry).push_front(waiters, key);
+    }
+
+    pub(crate) fn remove(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+        let retry = waiters[key].retry;
+        self.list(retry).remove(waiters, key);
+    }
+}
+
+/// Where in the tree a limit stops requests: at one endpoint of the lane, at the lane, or at what several lanes share.
+/// The number says which: 0 for the account, 1 for the vendor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Endpoint,
+    Lane,
+    SharedEndpoint(usize),
+    Shared(usize),
+}
+
+/// What stands still at a [`Place`].
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// Nodes parked here, at most one a tier, except at an endpoint that several lanes share.
+    pub(crate) parked: Vec<Key>,
+    /// Some of them wait for a permit to end.
+    pub(crate) on_settle: bool,
+    /// The queue whose head gets the next units. Nobody else takes from here before it: an expensive request would
+    /// otherwise starve behind cheap ones.
+    pub(crate) reserved: Key,
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Site { parked: Vec::new(), on_settle: false, reserved: Key::NONE }
+    }
+}
+
+impl Site {
+    pub(crate) fn add(&mut self, node: Key) {
+        if !self.parked.contains(&node) {
+            self.parked.push(node);
+        }
+    }
+}
+
+/// What a lane needs while somebody waits in it.
+#[derive(Debug)]
+pub(crate) struct LaneWait {
+    /// The lane's own root, where it shares no limit with others.
+    pub(crate) root: Key,
+    pub(crate) tiers: [Key; 3],
+    pub(crate) queues: Vec<Key>,
+    /// Waiting requests per tier.
+    pub(crate) waiting: [u32; 3],
+    pub(crate) site: Site,
+    pub(crate) endpoint_sites: Vec<(EndpointId, Site)>,
+    /// Place in the engine's record of who holds most.
+    pub(crate) crowd: Option<(u8, u32)>,
+    /// Nobody waits; only the place in the tree is kept for a while.
+    pub(crate) lingering: bool,
+}
+
+impl LaneWait {
+    pub(crate) fn new() -> LaneWait {
+        LaneWait {
+            root: Key::NONE,
+            tiers: [Key::NONE; 3],
+            queues: Vec::new(),
+            waiting: [0; 3],
+            site: Site::default(),
+            endpoint_sites: Vec::new(),
+            crowd: None,
+            lingering: false,
+        }
+    }
+
+    pub(crate) fn total(&self) -> u32 {
+        self.waiting.iter().sum()
+    }
+
+    pub(crate) fn endpoint_site(&mut self, endpoint: EndpointId) -> &mut Site {
+        let at = self.endpoint_sites.iter().position(|(id, _)| *id == endpoint).unwrap_or_else(|| {
+            self.endpoint_sites.push((endpoint, Site::default()));
+            self.endpoint_sites.len() - 1
+        });
+        &mut self.endpoint_sites[at].1
+    }
+}
+
+/// Lanes by how many requests wait in them, to the power of two.
+pub(crate) struct Crowd {
+    lanes: [Vec<Key>; 33],
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        Crowd { lanes: std::array::from_fn(|_| Vec::new()) }
+    }
+}
+
+impl Crowd {
+    /// Records that `total` wait in a lane. Costs something only when `total` passes a power of two.
+    pub(crate) fn record(&mut self, lane: Key, total: u32, at: Option<(u8, u32)>) -> CrowdMove {
+        let class = (u32::BITS - total.leading_zeros()) as u8;
+        if at.is_some_and(|(old, _)| old == class) {
+            return CrowdMove { at, displaced: None };
+        }
+        let displaced = at.and_then(|(old, index)| self.take(old, index));
+        let at = (class > 0).then(|| {
+            let lanes = &mut self.lanes[class as usize];
+            lanes.push(lane);
+            (class, lanes.len() as u32 - 1)
+        });
+        CrowdMove { at, displaced }
+    }
+
+    /// Removes an entry; the last of its class takes its place and is returned with it.
+    fn take(&mut self, class: u8, index: u32) -> Option<(Key, (u8, u32))> {
+        let lanes = &mut self.lanes[class as usize];
+        lanes.swap_remove(index as usize);
+        lanes.get(index as usize).map(|moved| (*moved, (class, index)))
+    }
+
+    /// The lanes among which is the one that holds most.
+    pub(crate) fn fullest(&self) -> &[Key] {
+        self.lanes.iter().rev().find(|lanes| !lanes.is_empty()).map_or(&[], |lanes| lanes)
+    }
+}
+
+/// What [`Crowd::record`] moved: the lane's new place, and another lane that got a new place by it.
+pub(crate) struct CrowdMove {
+    pub(crate) at: Option<(u8, u32)>,
+    pub(crate) displaced: Option<(Key, (u8, u32))>,
+}
