@@ -14,6 +14,8 @@ pub(crate) mod credentials;
 pub(crate) mod exchange;
 mod reqwest;
 pub(crate) mod target;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::Future;
