@@ -372,8 +372,7 @@ mod tests {
     #[test]
     fn segments_and_queries_are_data() {
         let request = Request::get("v", "/a").segment("b/../c?d#e").query("x&y", "1 2=3");
-        let Target::Path { path, .. } = &request.target else { panic!("a path was given") };
-        assert_eq!(path, "/a/b%2F..%2Fc%3Fd%23e");
+        assert!(matches!(&request.target, Target::Path { path, .. } if path == "/a/b%2F..%2Fc%3Fd%23e"));
         assert_eq!(request.query, "x%26y=1%202%3D3");
         assert!(Request::get("v", "/a").segment("..").problem().is_some());
     }

@@ -154,6 +154,8 @@ fn a_proxy_in_the_environment_is_ignored() {
     let status = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "transport::tests::wire::each_scheme_puts_the_secret_in_its_place"])
         .envs(["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"].map(|name| (name, proxy.as_str())))
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
         .status()
         .unwrap();
     assert!(status.success());
@@ -240,4 +242,17 @@ fn a_signer_cannot_move_the_request() {
     let mut prepared = prepare(Request::get("acme-api", "/a"), AuthScheme::None, "https://api.example").unwrap();
     let attempt = Attempt { signer: Some(&Moves), ..attempt(None, Duration::from_secs(1)) };
     assert_eq!(prepared.exchange(attempt).unwrap_err().kind(), ErrorKind::Credential);
+}
+
+#[test]
+fn public_types_cross_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<Request>();
+    check::<Body>();
+    check::<Exchange>();
+    check::<TransportError>();
+    check::<ReqwestTransport>();
+    check::<Credentials>();
+    fn sendable<T: Send>() {}
+    sendable::<Answer>();
 }
