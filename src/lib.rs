@@ -10,4 +10,4 @@ pub mod testing;
 pub mod transport;
 
 pub use error::{Delivery, Error, ErrorKind};
-pub use request::{Body, Request};
+pub use request::{Body, Method, Request};

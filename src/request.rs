@@ -1,7 +1,379 @@
-//! A request to a configured vendor.
-/// placeholder
-#[derive(Debug)]
-pub struct Body;
-/// placeholder
-#[derive(Debug)]
-pub struct Request;
+//! A request to a configured vendor: method, path and content, without host and without credentials.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::Url;
+use serde::Serialize;
+
+use crate::error::{Error, ErrorKind};
+use crate::transport::target;
+
+pub use crate::transport::Body;
+pub use http::Method;
+
+/// One request to a vendor.
+///
+/// It names a vendor and a path below the vendor's base URL. Scheme, host and credential come from the configuration
+/// and cannot be set here, so a path made from a tenant's data cannot send a credential elsewhere. Nothing is checked
+/// against the configuration until it is sent; what is wrong with the request itself is also reported then, as
+/// [`ErrorKind::InvalidRequest`] and not sent.
+///
+/// **Paths** are sent byte for byte, so they must be encoded already: only the characters of RFC 3986, no space, no
+/// control or non-ASCII byte, no backslash, no fragment, no `.` or `..` segment in any encoding. [`segment`](Request::segment)
+/// and [`query`](Request::query) encode for you.
+///
+/// **Headers** that belong to the connection (`Host`, `Content-Length`, `Transfer-Encoding`, `Connection`, `Upgrade`,
+/// `TE`, `Trailer`, `Keep-Alive`, `Expect`, `Proxy-*`) are refused. So are `Authorization`, `Cookie` and the vendor's
+/// credential header, unless the vendor's `auth` is `none`.
+///
+/// ```
+/// use integration_client::Request;
+/// use std::time::Duration;
+///
+/// let request = Request::post("github", "/repos")
+///     .segment("octo org") // → /repos/octo%20org
+///     .query("per_page", 100)
+///     .header("accept", "application/vnd.github+json")
+///     .json(&["any", "value"])
+///     .deadline(Duration::from_secs(30));
+/// ```
+///
+/// A [`reqwest::Request`] or [`http::Request`] becomes one by `From`. Its URL must then lie below the base URL of a
+/// vendor, and the same rules hold.
+pub struct Request {
+    pub(crate) method: Method,
+    pub(crate) target: Target,
+    /// Encoded pairs, joined by `&`.
+    pub(crate) query: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Body,
+    pub(crate) endpoint: Option<Box<str>>,
+    pub(crate) cost: Option<u32>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) max_wait: Option<Duration>,
+    pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) trace_parent: Option<HeaderValue>,
+    /// The first thing that went wrong in building.
+    problem: Option<Box<str>>,
+}
+
+/// Where a request goes.
+pub(crate) enum Target {
+    /// A path (and query) below a vendor's base URL.
+    Path { vendor: Box<str>, path: String },
+    /// A whole URL; the client finds the vendor to whose base URL it belongs.
+    Url(Url),
+}
+
+impl Request {
+    /// A request with `method` for `path` (which starts with `/` and may hold a query) below `vendor`'s base URL.
+    pub fn new(method: Method, vendor: impl AsRef<str>, path: impl Into<String>) -> Request {
+        Request::with_target(method, Target::Path { vendor: vendor.as_ref().into(), path: path.into() })
+    }
+
+    fn with_target(method: Method, target: Target) -> Request {
+        Request {
+            method,
+            target,
+            query: String::new(),
+            headers: HeaderMap::new(),
+            body: Body::default(),
+            endpoint: None,
+            cost: None,
+            deadline: None,
+            max_wait: None,
+            attempt_timeout: None,
+            trace_parent: None,
+            problem: None,
+        }
+    }
+
+    /// A GET.
+    pub fn get(vendor: impl AsRef<str>, path: impl Into<String>) -> Request {
+        Request::new(Method::GET, vendor, path)
+    }
+
+    /// A POST.
+    pub fn post(vendor: impl AsRef<str>, path: impl Into<String>) -> Request {
+        Request::new(Method::POST, vendor, path)
+    }
+
+    /// A PUT.
+    pub fn put(vendor: impl AsRef<str>, path: impl Into<String>) -> Request {
+        Request::new(Method::PUT, vendor, path)
+    }
+
+    /// A PATCH.
+    pub fn patch(vendor: impl AsRef<str>, path: impl Into<String>) -> Request {
+        Request::new(Method::PATCH, vendor, path)
+    }
+
+    /// A DELETE.
+    pub fn delete(vendor: impl AsRef<str>, path: impl Into<String>) -> Request {
+        Request::new(Method::DELETE, vendor, path)
+    }
+
+    /// A HEAD.
+    pub fn head(vendor: impl AsRef<str>, path: impl Into<String>) -> Request {
+        Request::new(Method::HEAD, vendor, path)
+    }
+
+    /// Appends `/` and `value` to the path, encoded, so that a slash or a question mark in it is data.
+    ///
+    /// `.` and `..` and the empty string are refused: no encoding makes them data.
+    #[must_use]
+    pub fn segment(mut self, value: impl fmt::Display) -> Request {
+        let value = value.to_string();
+        match &mut self.target {
+            Target::Path { path, .. } if !path.contains('?') => {
+                if !path.ends_with('/') {
+                    path.push('/');
+                }
+                // Writing to a String cannot fail.
+                let _ = write!(path, "{}", target::encode(&value));
+            }
+            _ => return self.with_problem("a path segment can be added to a path without a query only"),
+        }
+        if matches!(value.as_str(), "" | "." | "..") {
+            return self.with_problem("an empty, \".\" or \"..\" path segment");
+        }
+        self
+    }
+
+    /// Adds `name=value` to the query, encoded.
+    #[must_use]
+    pub fn query(mut self, name: impl AsRef<str>, value: impl fmt::Display) -> Request {
+        push_pair(&mut self.query, name.as_ref(), &value.to_string());
+        self
+    }
+
+    /// Adds a header; one of the same name stays beside it. The value is ASCII without control bytes, or any bytes
+    /// above 127 (a [`HeaderValue`]).
+    #[must_use]
+    pub fn header<N, V>(mut self, name: N, value: V) -> Request
+    where
+        N: TryInto<HeaderName>,
+        V: TryInto<HeaderValue>,
+    {
+        let (Ok(name), value) = (name.try_into(), value.try_into()) else {
+            return self.with_problem("a header's name is no header name");
+        };
+        match value {
+            Ok(value) => {
+                self.headers.append(name, value);
+                self
+            }
+            Err(_) => {
+                let problem = format!("the value of the header {name} holds a byte that no header can carry");
+                self.with_problem(&problem)
+            }
+        }
+    }
+
+    /// Sets the body.
+    #[must_use]
+    pub fn body(mut self, body: impl Into<Body>) -> Request {
+        self.body = body.into();
+        self
+    }
+
+    /// Sets the body to `value` as JSON, and the content type unless it is set.
+    #[must_use]
+    pub fn json<T: Serialize + ?Sized>(self, value: &T) -> Request {
+        match serde_json::to_vec(value) {
+            Ok(bytes) => self.body(bytes).content_type("application/json"),
+            // Not the error itself: a Serialize implementation may put the value into it.
+            Err(_) => self.with_problem("the value given to `json` cannot be written as JSON"),
+        }
+    }
+
+    /// Sets the body to the pairs as an HTML form, and the content type unless it is set.
+    #[must_use]
+    pub fn form<N: AsRef<str>, V: AsRef<str>>(self, pairs: impl IntoIterator<Item = (N, V)>) -> Request {
+        let mut form = String::new();
+        for (name, value) in pairs {
+            push_pair(&mut form, name.as_ref(), value.as_ref());
+        }
+        self.body(form).content_type("application/x-www-form-urlencoded")
+    }
+
+    fn content_type(mut self, value: &'static str) -> Request {
+        self.headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(value));
+        self
+    }
+
+    /// Counts against the limits of this endpoint. Without it the path decides.
+    #[must_use]
+    pub fn endpoint(mut self, name: impl AsRef<str>) -> Request {
+        self.endpoint = Some(name.as_ref().into());
+        self
+    }
+
+    /// What the request costs, in the unit of the limits. Without it the endpoint's cost, or 1.
+    #[must_use]
+    pub fn cost(mut self, cost: u32) -> Request {
+        self.cost = Some(cost);
+        self
+    }
+
+    /// The longest from send to the end of the response body, waiting and retries included.
+    #[must_use]
+    pub fn deadline(mut self, total: Duration) -> Request {
+        self.deadline = Some(total);
+        self
+    }
+
+    /// The longest wait for the limits to allow an attempt.
+    #[must_use]
+    pub fn max_wait(mut self, wait: Duration) -> Request {
+        self.max_wait = Some(wait);
+        self
+    }
+
+    /// The longest that one attempt may take, body included. Without it the vendor's.
+    #[must_use]
+    pub fn attempt_timeout(mut self, timeout: Duration) -> Request {
+        self.attempt_timeout = Some(timeout);
+        self
+    }
+
+    /// The [`traceparent`](https://www.w3.org/TR/trace-context/#traceparent-header) of the caller's span. Sent only to
+    /// vendors whose entry says `propagate_trace`: trace ids are nobody else's business.
+    #[must_use]
+    pub fn trace_parent(mut self, value: impl AsRef<str>) -> Request {
+        match HeaderValue::from_str(value.as_ref()) {
+            Ok(header) if is_trace_parent(value.as_ref()) => {
+                self.trace_parent = Some(header);
+                self
+            }
+            _ => self.with_problem("the trace parent is not of the form 00-TRACE-PARENT-FLAGS"),
+        }
+    }
+
+    fn with_problem(mut self, problem: &str) -> Request {
+        self.problem.get_or_insert_with(|| problem.into());
+        self
+    }
+
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// The path below `base`, without the query: what endpoints are matched against.
+    pub(crate) fn path(&self, base: &Url) -> Result<&str, Error> {
+        let target = match &self.target {
+            Target::Path { path, .. } => path,
+            Target::Url(url) => target::relative(base, url)
+                .map_err(|why: Cow<'_, str>| Error::not_sent(ErrorKind::InvalidRequest, why.into_owned()))?,
+        };
+        Ok(target.split_once('?').map_or(target, |(path, _)| path))
+    }
+}
+
+fn push_pair(query: &mut String, name: &str, value: &str) {
+    if !query.is_empty() {
+        query.push('&');
+    }
+    // Writing to a String cannot fail.
+    let _ = write!(query, "{}={}", target::encode(name), target::encode(value));
+}
+
+/// `00-32 hex-16 hex-2 hex`, lower case, ids not all zero.
+fn is_trace_parent(text: &str) -> bool {
+    let hex = |text: &str, len| text.len() == len && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let mut parts = text.split('-');
+    let (Some(version), Some(trace), Some(parent), Some(flags), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return false;
+    };
+    let zero = |text: &str| text.bytes().all(|b| b == b'0');
+    version == "00" && hex(trace, 32) && !zero(trace) && hex(parent, 16) && !zero(parent) && hex(flags, 2)
+}
+
+impl fmt::Debug for Request {
+    /// Header names but no values, the path but no query, the body's size but no content.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Request");
+        out.field("method", &self.method);
+        match &self.target {
+            Target::Path { vendor, path } => {
+                let path = path.split_once(['?', '#']).map_or(path.as_str(), |(path, _)| path);
+                out.field("vendor", vendor).field("path", &path);
+            }
+            Target::Url(url) => {
+                out.field("host", &url.host_str().unwrap_or_default()).field("path", &url.path());
+            }
+        }
+        let names: Vec<&str> = self.headers.keys().map(HeaderName::as_str).collect();
+        out.field("headers", &names).field("body", &self.body).finish_non_exhaustive()
+    }
+}
+
+impl From<reqwest::Request> for Request {
+    /// Its [timeout](reqwest::RequestBuilder::timeout) becomes the [deadline](Request::deadline).
+    fn from(mut request: reqwest::Request) -> Request {
+        let body = request.body_mut().take().map(Body::from).unwrap_or_default();
+        let headers = std::mem::take(request.headers_mut());
+        let mut converted = Request::with_target(request.method().clone(), Target::Url(request.url().clone()));
+        converted.headers = headers;
+        converted.body = body;
+        converted.deadline = request.timeout().copied();
+        converted
+    }
+}
+
+impl<T: Into<Body>> From<http::Request<T>> for Request {
+    /// Its URI must be a whole URL. Version and extensions are dropped.
+    fn from(request: http::Request<T>) -> Request {
+        let (parts, body) = request.into_parts();
+        let text = parts.uri.to_string();
+        let mut converted = match Url::parse(&text) {
+            // Parsing resolves dots and drops line ends; a URL that reads differently afterwards is not repaired.
+            Ok(url) if url.as_str() == text || (parts.uri.path() == "/" && url.path() == "/") => {
+                Request::with_target(parts.method, Target::Url(url))
+            }
+            _ => {
+                let nowhere = Target::Path { vendor: "".into(), path: String::new() };
+                Request::with_target(parts.method, nowhere)
+                    .with_problem("the URI must be a whole URL, scheme and host included, in its plain form")
+            }
+        };
+        converted.headers = parts.headers;
+        converted.body = body.into();
+        converted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trace_parents() {
+        assert!(is_trace_parent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
+        for bad in [
+            "",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+            "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-extra",
+        ] {
+            assert!(!is_trace_parent(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn segments_and_queries_are_data() {
+        let request = Request::get("v", "/a").segment("b/../c?d#e").query("x&y", "1 2=3");
+        assert!(matches!(&request.target, Target::Path { path, .. } if path == "/a/b%2F..%2Fc%3Fd%23e"));
+        assert_eq!(request.query, "x%26y=1%202%3D3");
+        assert!(Request::get("v", "/a").segment("..").problem().is_some());
+    }
+}

@@ -1,1 +1,184 @@
-//! One HTTP exchange per call.
+//! One HTTP exchange per call: what leaves, where it goes, how it is authenticated, and what came back.
+//!
+//! A [`Transport`] makes exactly one exchange. It retries nothing, follows nothing and waits for nobody: the limits
+//! count permits, so a hidden second request would break the promise that no vendor sees more than it allows.
+//!
+//! The hard question after a failure is whether the vendor may have acted. HTTP clients do not say when the first byte
+//! left, so [`Sent::NotSent`] is claimed only where it is certain: no connection was made, the request never
+//! reached one, or an HTTP/2 vendor said that it did not process the stream. Everything else [may have been
+//! sent](Sent::MaybeSent).
+
+pub(crate) mod auth;
+mod body;
+pub(crate) mod credentials;
+pub(crate) mod exchange;
+mod reqwest;
+pub(crate) mod target;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::{HeaderMap, Method, StatusCode, Version};
+use tokio::time::Instant;
+
+use crate::config::{Tenant, Vendor};
+use crate::error::{Delivery, Error, ErrorKind};
+
+pub use self::auth::{Signer, SigningParts};
+pub use self::body::{AnswerBody, Body};
+pub use self::credentials::{CredentialResolver, Credentials, Secret, Token, TokenSource};
+pub use self::reqwest::ReqwestTransport;
+
+/// A boxed future, so that traits with asynchronous methods can be objects.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Makes exactly one HTTP exchange.
+///
+/// The rules: nothing leaves before the future is first polled; one call is at most one request at the vendor;
+/// redirects are returned, not followed; the future ends at [`Exchange::deadline`] and so does the body.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends `exchange` and returns once the response's headers are in.
+    fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>>;
+}
+
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
+        (**self).execute(exchange)
+    }
+}
+
+/// One request as it will leave, credential included. Its `Debug` shows no header value, query or body.
+#[non_exhaustive]
+pub struct Exchange {
+    /// The method.
+    pub method: Method,
+    /// The whole URL; with [query authentication](crate::config::AuthScheme::Query) it holds the secret.
+    pub url: ::reqwest::Url,
+    /// The headers; those that hold a secret are marked sensitive.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Body,
+    /// Connection settings and caps.
+    pub vendor: Arc<Vendor>,
+    /// PEM file with the tenant's own client certificate and key; without it the vendor's counts.
+    pub client_certificate: Option<String>,
+    /// The exchange, body included, ends here.
+    pub deadline: Instant,
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange")
+            .field("method", &self.method)
+            .field("vendor", &self.vendor.name)
+            .field("host", &self.url.host_str().unwrap_or_default())
+            .field("headers", &self.headers.len())
+            .field("body", &self.body)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A response whose headers are in and whose body is still to be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The protocol's version.
+    pub version: Version,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: AnswerBody,
+}
+
+impl Answer {
+    /// An HTTP/1.1 answer, for a transport of your own.
+    pub fn new(status: StatusCode, headers: HeaderMap, body: AnswerBody) -> Answer {
+        Answer { status, version: Version::HTTP_11, headers, body }
+    }
+}
+
+/// How far an exchange that failed had come.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Sent {
+    /// It is certain that no vendor has processed the request.
+    NotSent,
+    /// The request may have reached the vendor.
+    MaybeSent,
+    /// The status and headers came; the body failed.
+    Answered,
+}
+
+impl Sent {
+    /// The public word for it.
+    pub fn delivery(self) -> Delivery {
+        match self {
+            Sent::NotSent => Delivery::NotSent,
+            Sent::MaybeSent => Delivery::Ambiguous,
+            Sent::Answered => Delivery::Delivered,
+        }
+    }
+}
+
+/// An exchange that failed. It holds no URL, header or body.
+#[derive(Debug)]
+pub struct TransportError {
+    sent: Sent,
+    kind: ErrorKind,
+    message: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl TransportError {
+    /// An error of a transport of your own. `message` must hold no URL, credential or body.
+    pub fn new(sent: Sent, kind: ErrorKind, message: impl Into<String>) -> TransportError {
+        TransportError { sent, kind, message: message.into(), source: None }
+    }
+
+    /// Adds what caused it.
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> TransportError {
+        self.source = Some(source.into());
+        self
+    }
+
+    fn body_timeout() -> TransportError {
+        TransportError::new(Sent::Answered, ErrorKind::Timeout, "the response body did not end before the deadline")
+    }
+
+    /// How far the exchange had come.
+    pub fn sent(&self) -> Sent {
+        self.sent
+    }
+
+    /// What failed.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The public error, naming tenant and vendor.
+    pub(crate) fn into_error(self, tenant: &Tenant) -> Error {
+        let message = format!("tenant {}, vendor {}: {}", tenant.id, tenant.vendor.name, self.message);
+        let error = Error::new(self.kind, self.sent.delivery(), message);
+        match self.source {
+            Some(source) => error.with_source(source),
+            None => error,
+        }
+    }
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for TransportError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}

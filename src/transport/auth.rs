@@ -1,0 +1,141 @@
+//! Authentication: where a secret goes in a request, and signatures over the whole of it.
+//!
+//! It is applied last, per attempt, to a request that nothing else changes any more: a retry gets the credential that
+//! is valid then, and nothing before this point ever held it.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use reqwest::Url;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::target;
+use crate::config::AuthScheme;
+
+/// Signs requests of a vendor that wants more than a secret in a header: HMAC over the body, AWS SigV4, and so on.
+///
+/// Called once per attempt, after everything else is set. Add headers or query parameters; the scheme, host and port
+/// must stay as they are.
+///
+/// ```
+/// use integration_client::transport::{Signer, SigningParts};
+/// use secrecy::{ExposeSecret, SecretString};
+/// use std::time::SystemTime;
+///
+/// struct Stamp;
+///
+/// impl Signer for Stamp {
+///     fn sign(
+///         &self,
+///         parts: &mut SigningParts<'_>,
+///         secret: Option<&SecretString>,
+///         now: SystemTime,
+///     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+///         let key = secret.ok_or("no key configured")?.expose_secret();
+///         let seconds = now.duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+///         let digest = key.len() + parts.body.map_or(0, |body| body.len()); // stands for a real HMAC
+///         parts.headers.insert("x-signature", format!("{seconds}.{digest}").parse()?);
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait Signer: Send + Sync + 'static {
+    /// Changes `parts` so that the vendor accepts them. `secret` is the tenant's credential, if it has one; `now` is
+    /// the wall clock.
+    ///
+    /// # Errors
+    ///
+    /// The attempt is not made; the error becomes the source of an
+    /// [`ErrorKind::Credential`](crate::ErrorKind::Credential), so it must hold no secret.
+    fn sign(
+        &self,
+        parts: &mut SigningParts<'_>,
+        secret: Option<&SecretString>,
+        now: SystemTime,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+}
+
+/// The request as it will leave.
+#[non_exhaustive]
+pub struct SigningParts<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The whole URL.
+    pub url: &'a mut Url,
+    /// All headers but those that the connection adds (`Host`, `Content-Length`, `Accept`, `Accept-Encoding`).
+    pub headers: &'a mut HeaderMap,
+    /// The body; `None` when it is a stream.
+    pub body: Option<&'a Bytes>,
+}
+
+impl fmt::Debug for SigningParts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningParts").field("method", self.method).finish_non_exhaustive()
+    }
+}
+
+impl<'a> SigningParts<'a> {
+    pub(crate) fn new(
+        method: &'a Method,
+        url: &'a mut Url,
+        headers: &'a mut HeaderMap,
+        body: Option<&'a Bytes>,
+    ) -> SigningParts<'a> {
+        SigningParts { method, url, headers, body }
+    }
+}
+
+/// The header that `scheme` fills, if it fills one.
+pub(crate) fn header_of(scheme: &AuthScheme) -> Result<Option<HeaderName>, &'static str> {
+    match scheme {
+        AuthScheme::None | AuthScheme::Query { .. } => Ok(None),
+        AuthScheme::Bearer | AuthScheme::Basic => Ok(Some(AUTHORIZATION)),
+        AuthScheme::Header { name, .. } => match HeaderName::from_bytes(name.as_bytes()) {
+            Ok(name) => Ok(Some(name)),
+            Err(_) => Err("the vendor's auth names a header that is no header name"),
+        },
+    }
+}
+
+/// Puts `secret` where `scheme` wants it.
+pub(crate) fn apply(
+    scheme: &AuthScheme,
+    secret: &SecretString,
+    url: &mut Url,
+    headers: &mut HeaderMap,
+) -> Result<(), &'static str> {
+    let secret = secret.expose_secret();
+    let value = match scheme {
+        AuthScheme::None => return Ok(()),
+        AuthScheme::Query { name } => {
+            let mut query = url.query().map_or_else(String::new, |query| format!("{query}&"));
+            query.push_str(&format!("{}={}", target::encode(name), target::encode(secret)));
+            url.set_query(Some(&query));
+            return Ok(());
+        }
+        AuthScheme::Bearer => sensitive(&["Bearer ", secret])?,
+        AuthScheme::Header { prefix, .. } => sensitive(&[prefix, secret])?,
+        AuthScheme::Basic => {
+            if !secret.contains(':') {
+                return Err("the credential for basic authentication must be USER:PASSWORD");
+            }
+            sensitive(&["Basic ", &STANDARD.encode(secret)])?
+        }
+    };
+    if let Some(name) = header_of(scheme)? {
+        headers.insert(name, value);
+    }
+    Ok(())
+}
+
+fn sensitive(parts: &[&str]) -> Result<HeaderValue, &'static str> {
+    let mut value = HeaderValue::try_from(parts.concat())
+        .map_err(|_| "the credential holds a byte that no header can carry, such as a line end")?;
+    value.set_sensitive(true);
+    Ok(value)
+}

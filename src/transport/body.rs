@@ -1,0 +1,312 @@
+//! Bodies: what is sent ([`Body`]) and what comes back ([`AnswerBody`]).
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use tokio::time::{Instant, Sleep};
+
+use super::{Sent, TransportError};
+use crate::error::ErrorKind;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request body: bytes in memory, or a stream.
+///
+/// Bytes can be sent again by a retry; a stream is sent once, so a request with a streaming body is not retried after
+/// its first byte may have left.
+///
+/// ```
+/// use integration_client::Body;
+///
+/// assert_eq!(Body::from("hello").as_bytes(), Some(&b"hello"[..]));
+/// ```
+#[derive(Default)]
+pub struct Body(Content);
+
+enum Content {
+    Bytes(Bytes),
+    Stream(reqwest::Body),
+}
+
+impl Default for Content {
+    fn default() -> Content {
+        Content::Bytes(Bytes::new())
+    }
+}
+
+impl Body {
+    /// A body of unknown length from a stream of chunks. It is sent once and never buffered whole.
+    pub fn stream<S, C, E>(stream: S) -> Body
+    where
+        S: Stream<Item = Result<C, E>> + Send + 'static,
+        Bytes: From<C>,
+        C: 'static,
+        E: Into<BoxError> + 'static,
+    {
+        Body(Content::Stream(reqwest::Body::wrap_stream(stream)))
+    }
+
+    /// The content, unless it is a stream.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        self.bytes().map(|bytes| &bytes[..])
+    }
+
+    pub(crate) fn bytes(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Content::Bytes(bytes) => Some(bytes),
+            Content::Stream(_) => None,
+        }
+    }
+
+    /// The same body again; `None` for a stream. Copies no content.
+    pub fn try_clone(&self) -> Option<Body> {
+        self.bytes().cloned().map(Body::from)
+    }
+
+    pub(crate) fn into_reqwest(self) -> reqwest::Body {
+        match self.0 {
+            Content::Bytes(bytes) => bytes.into(),
+            Content::Stream(stream) => stream,
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        Body(Content::Bytes(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Body {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Body {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Body {
+        Bytes::from_static(bytes).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Body {
+        text.as_bytes().into()
+    }
+}
+
+impl From<()> for Body {
+    fn from((): ()) -> Body {
+        Body::default()
+    }
+}
+
+impl From<reqwest::Body> for Body {
+    /// Bytes are copied, because reqwest lends them only; a stream stays a stream.
+    fn from(body: reqwest::Body) -> Body {
+        match body.as_bytes() {
+            Some(bytes) => Bytes::copy_from_slice(bytes).into(),
+            None => Body(Content::Stream(body)),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    /// The size only: a body may hold anything.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Content::Bytes(bytes) => write!(f, "Body({} bytes)", bytes.len()),
+            Content::Stream(_) => f.write_str("Body(stream)"),
+        }
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.0 {
+            Content::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Content::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Content::Stream(stream) => {
+                Pin::new(stream).poll_frame(cx).map_err(|error| Box::new(error.without_url()) as BoxError)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Content::Bytes(bytes) => bytes.is_empty(),
+            Content::Stream(stream) => stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Content::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Stream(stream) => stream.size_hint(),
+        }
+    }
+}
+
+/// A response body, read as it arrives: at most so many decoded bytes, and at the latest until the deadline.
+///
+/// Whatever the vendor does (stall, one byte a second, a compressed bomb, an endless stream), reading ends: with the
+/// last byte, or with an error. Dropping it frees the connection.
+pub struct AnswerBody {
+    /// `None` after the end or an error, so that the connection is given back at once.
+    inner: Option<Inner>,
+    deadline: Instant,
+    /// Made when the body first keeps us waiting: most bodies have arrived with the headers and never need it.
+    sleep: Option<Pin<Box<Sleep>>>,
+    max_bytes: u64,
+    left: u64,
+}
+
+enum Inner {
+    Reqwest(reqwest::Body),
+    Bytes(Bytes),
+    Stream(Pin<Box<dyn HttpBody<Data = Bytes, Error = TransportError> + Send>>),
+}
+
+impl AnswerBody {
+    /// The body of a transport of your own, held to `max_bytes` and `deadline` like any other.
+    pub fn new<B>(body: B, max_bytes: u64, deadline: Instant) -> AnswerBody
+    where
+        B: HttpBody<Data = Bytes, Error = TransportError> + Send + 'static,
+    {
+        AnswerBody::limited(Inner::Stream(Box::pin(body)), max_bytes, deadline)
+    }
+
+    pub(crate) fn from_reqwest(body: reqwest::Body, max_bytes: u64, deadline: Instant) -> AnswerBody {
+        AnswerBody::limited(Inner::Reqwest(body), max_bytes, deadline)
+    }
+
+    /// A body that is in memory already, at most `max_bytes` long.
+    pub fn from_bytes(bytes: impl Into<Bytes>, max_bytes: u64, deadline: Instant) -> AnswerBody {
+        AnswerBody::limited(Inner::Bytes(bytes.into()), max_bytes, deadline)
+    }
+
+    fn limited(inner: Inner, max_bytes: u64, deadline: Instant) -> AnswerBody {
+        AnswerBody { inner: Some(inner), deadline, sleep: None, max_bytes, left: max_bytes }
+    }
+
+    /// Reads to the end. A body that arrived in one piece is not copied.
+    ///
+    /// # Errors
+    ///
+    /// Larger than the cap, later than the deadline, cut short, or not decodable.
+    pub async fn collect(self) -> Result<Bytes, TransportError> {
+        Ok(BodyExt::collect(self).await?.to_bytes())
+    }
+
+    fn too_large(&self) -> TransportError {
+        TransportError::new(
+            Sent::Answered,
+            ErrorKind::ResponseTooLarge,
+            format!(
+                "the response body is larger than {} bytes; raise max_response_bytes of the vendor",
+                self.max_bytes
+            ),
+        )
+    }
+
+    fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        match &mut self.inner {
+            None => Poll::Ready(None),
+            Some(Inner::Bytes(bytes)) if bytes.is_empty() => Poll::Ready(None),
+            Some(Inner::Bytes(bytes)) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Some(Inner::Stream(body)) => body.as_mut().poll_frame(cx),
+            Some(Inner::Reqwest(body)) => {
+                let frame = ready!(Pin::new(body).poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(super::reqwest::body_error)))
+            }
+        }
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.deadline;
+        self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline))).as_mut().poll(cx)
+    }
+
+    fn poll_limited(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        // A stated length over the cap needs no reading. The status and headers have been handed over by now, so
+        // what they say about limits is not lost with the body.
+        if self.left == self.max_bytes && self.size_hint().lower() > self.max_bytes {
+            return Poll::Ready(Some(Err(self.too_large())));
+        }
+        // Once there is a timer, it is asked first: a vendor that always has one more chunk must not outrun it.
+        if self.sleep.is_some() && self.poll_deadline(cx).is_ready() {
+            return Poll::Ready(Some(Err(TransportError::body_timeout())));
+        }
+        match self.poll_inner(cx) {
+            Poll::Pending => {
+                ready!(self.poll_deadline(cx));
+                Poll::Ready(Some(Err(TransportError::body_timeout())))
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                let size = frame.data_ref().map_or(0, |data| data.len() as u64);
+                if size > self.left {
+                    return Poll::Ready(Some(Err(self.too_large())));
+                }
+                self.left -= size;
+                Poll::Ready(Some(Ok(frame)))
+            }
+            end => end,
+        }
+    }
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = TransportError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        let frame = ready!(self.poll_limited(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            self.inner = None;
+            self.sleep = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.inner {
+            None => true,
+            Some(Inner::Bytes(bytes)) => bytes.is_empty(),
+            Some(Inner::Reqwest(body)) => body.is_end_stream(),
+            Some(Inner::Stream(body)) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            None => SizeHint::with_exact(0),
+            Some(Inner::Bytes(bytes)) => SizeHint::with_exact(bytes.len() as u64),
+            Some(Inner::Reqwest(body)) => body.size_hint(),
+            Some(Inner::Stream(body)) => body.size_hint(),
+        }
+    }
+}
+
+impl fmt::Debug for AnswerBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AnswerBody({} bytes read)", self.max_bytes - self.left)
+    }
+}

@@ -1,0 +1,269 @@
+//! Secrets: read when needed, shared while fresh, refreshed once however many requests want them.
+//!
+//! Both caches are moka's, whose `try_get_with` lets one caller do the work for all that ask meanwhile; when that
+//! caller is dropped, another takes over. moka reads its own clock, so paused tests do not move these expiries.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::Read as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use moka::future::Cache;
+use moka::ops::compute::Op;
+use secrecy::SecretString;
+
+use super::BoxFuture;
+use crate::config::{AuthScheme, CredentialRef, Tenant};
+use crate::error::{Error, ErrorKind};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A resolved secret. Shared, so that handing it out copies no secret; zeroed when the last holder drops it.
+pub type Secret = Arc<SecretString>;
+
+/// How long a resolved reference is used before it is read again.
+const TTL: Duration = Duration::from_secs(60);
+/// A token whose source does not say when it expires is asked for again after this; a 401 does so at once.
+const TOKEN_TTL: Duration = Duration::from_secs(3600);
+/// A token is replaced this long before it expires (or 10 % of its life, when that is less), so that it does not expire
+/// on its way.
+const TOKEN_MARGIN: Duration = Duration::from_secs(30);
+/// The largest credential file.
+const MAX_FILE_BYTES: u64 = 64 * 1024;
+/// Entries in each cache. Above it the least used are forgotten, which costs a look-up and nothing else.
+const MAX_CACHED: u64 = 100_000;
+
+/// Finds the secrets that an application keeps in a place of its own: a vault, a database, a secret manager.
+///
+/// Register one under a name; a tenant's credential `NAME:KEY` then asks it for `KEY`.
+pub trait CredentialResolver: Send + Sync + 'static {
+    /// The secret called `key`.
+    ///
+    /// # Errors
+    ///
+    /// The request is not sent. The error becomes a source, so it must hold no secret.
+    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>>;
+}
+
+/// Gets access tokens, for vendors with OAuth.
+///
+/// Asked once per tenant and vendor while a token is fresh, however many requests wait for it.
+pub trait TokenSource: Send + Sync + 'static {
+    /// A new token for `tenant` at [`Tenant::vendor`].
+    ///
+    /// # Errors
+    ///
+    /// The request is not sent. The error becomes a source, so it must hold no secret.
+    fn token<'a>(&'a self, tenant: &'a Tenant) -> BoxFuture<'a, Result<Token, BoxError>>;
+}
+
+/// An access token.
+#[derive(Clone, Debug)]
+pub struct Token {
+    secret: Secret,
+    expires_in: Option<Duration>,
+}
+
+impl Token {
+    /// A token, and how long it is valid from now if the vendor says.
+    pub fn new(secret: impl Into<SecretString>, expires_in: Option<Duration>) -> Token {
+        Token { secret: Arc::new(secret.into()), expires_in }
+    }
+
+    fn fresh_for(&self) -> Duration {
+        let life = self.expires_in.unwrap_or(TOKEN_TTL);
+        life - TOKEN_MARGIN.min(life / 10)
+    }
+}
+
+struct TokenExpiry;
+
+impl moka::Expiry<TokenKey, Token> for TokenExpiry {
+    fn expire_after_create(&self, _: &TokenKey, token: &Token, _: Instant) -> Option<Duration> {
+        Some(token.fresh_for())
+    }
+
+    fn expire_after_update(&self, _: &TokenKey, token: &Token, _: Instant, _: Option<Duration>) -> Option<Duration> {
+        Some(token.fresh_for())
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct TokenKey {
+    tenant: Arc<str>,
+    vendor: Arc<str>,
+    environment: Arc<str>,
+}
+
+impl TokenKey {
+    fn of(tenant: &Tenant) -> TokenKey {
+        let vendor = &tenant.vendor;
+        TokenKey { tenant: tenant.id.clone(), vendor: vendor.name.clone(), environment: vendor.environment.clone() }
+    }
+}
+
+/// Finds and caches the secrets of all tenants.
+pub struct Credentials {
+    resolvers: HashMap<String, Arc<dyn CredentialResolver>>,
+    sources: HashMap<String, Arc<dyn TokenSource>>,
+    secrets: Cache<CredentialRef, Secret>,
+    tokens: Cache<TokenKey, Token>,
+}
+
+impl Default for Credentials {
+    fn default() -> Credentials {
+        Credentials::new()
+    }
+}
+
+impl Credentials {
+    /// Resolves `env:` and `file:` references; each secret is read again after 60 s.
+    pub fn new() -> Credentials {
+        Credentials {
+            resolvers: HashMap::new(),
+            sources: HashMap::new(),
+            secrets: Cache::builder().max_capacity(MAX_CACHED).time_to_live(TTL).build(),
+            tokens: Cache::builder().max_capacity(MAX_CACHED).expire_after(TokenExpiry).build(),
+        }
+    }
+
+    /// Reads each secret again after `ttl` (default 60 s). Zero caches nothing.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Credentials {
+        // moka refuses times above a thousand years.
+        let ttl = ttl.min(Duration::from_secs(365 * 86_400));
+        self.secrets = Cache::builder().max_capacity(MAX_CACHED).time_to_live(ttl).build();
+        self
+    }
+
+    /// Asks `resolver` for references `NAME:KEY`.
+    #[must_use]
+    pub fn resolver(mut self, name: impl Into<String>, resolver: impl CredentialResolver) -> Credentials {
+        self.resolvers.insert(name.into(), Arc::new(resolver));
+        self
+    }
+
+    /// Takes the secrets of all tenants of `vendor` from `source`.
+    #[must_use]
+    pub fn token_source(mut self, vendor: impl Into<String>, source: impl TokenSource) -> Credentials {
+        self.sources.insert(vendor.into(), Arc::new(source));
+        self
+    }
+
+    /// The secret that authenticates `tenant` at its vendor; `None` when it has none and the vendor wants none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Credential`], not sent: no credential is configured, it cannot be read, or its source failed.
+    pub async fn secret(&self, tenant: &Tenant) -> Result<Option<Secret>, Error> {
+        if let Some(source) = self.sources.get(&*tenant.vendor.name) {
+            return self.token(source, tenant).await.map(Some);
+        }
+        match &tenant.credential {
+            Some(reference) => {
+                let read = self.secrets.try_get_with_by_ref(reference, self.resolve(reference)).await;
+                read.map(Some).map_err(|why| failed(tenant, why))
+            }
+            None if tenant.vendor.auth == AuthScheme::None => Ok(None),
+            None => Err(failed(tenant, Arc::new("none is configured for this tenant".into()))),
+        }
+    }
+
+    async fn token(&self, source: &Arc<dyn TokenSource>, tenant: &Tenant) -> Result<Secret, Error> {
+        let token = self.tokens.try_get_with(TokenKey::of(tenant), source.token(tenant)).await;
+        token.map(|token| token.secret).map_err(|why| failed(tenant, why))
+    }
+
+    /// Forgets `stale`, which the vendor has refused, so that the next [`secret`](Credentials::secret) gets a new one.
+    ///
+    /// A secret that was replaced meanwhile stays: a hundred requests refused with one old token cause one refresh.
+    pub async fn invalidate(&self, tenant: &Tenant, stale: &Secret) {
+        if self.sources.contains_key(&*tenant.vendor.name) {
+            let entry = self.tokens.entry(TokenKey::of(tenant));
+            entry
+                .and_compute_with(async |entry| match entry {
+                    Some(entry) if Arc::ptr_eq(&entry.value().secret, stale) => Op::Remove,
+                    _ => Op::Nop,
+                })
+                .await;
+        } else if let Some(reference) = &tenant.credential {
+            let entry = self.secrets.entry_by_ref(reference);
+            entry
+                .and_compute_with(async |entry| match entry {
+                    Some(entry) if Arc::ptr_eq(entry.value(), stale) => Op::Remove,
+                    _ => Op::Nop,
+                })
+                .await;
+        }
+    }
+
+    async fn resolve(&self, reference: &CredentialRef) -> Result<Secret, BoxError> {
+        let secret = match reference {
+            CredentialRef::Env(name) => match std::env::var(name) {
+                Ok(value) => value.into(),
+                Err(std::env::VarError::NotPresent) => return Err(format!("env:{name} is not set").into()),
+                Err(_) => return Err(format!("env:{name} is not UTF-8").into()),
+            },
+            CredentialRef::File(path) => {
+                let path = path.clone();
+                // A file may lie on a slow mount; the engine's thread must not wait for it.
+                tokio::task::spawn_blocking(move || read_file(&path)).await.map_err(|_| "the reader was stopped")??
+            }
+            CredentialRef::Resolver { resolver, key } => match self.resolvers.get(resolver) {
+                Some(found) => found.resolve(key).await?,
+                None => return Err(format!("no credential resolver called {resolver} is registered").into()),
+            },
+        };
+        Ok(Arc::new(secret))
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("resolvers", &self.resolvers.keys())
+            .field("token_sources", &self.sources.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+fn read_file(path: &str) -> Result<SecretString, BoxError> {
+    let unreadable = |error: std::io::Error| format!("file:{path} cannot be read: {error}");
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("file:{path} is larger than {MAX_FILE_BYTES} bytes").into());
+    }
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text.into())
+}
+
+fn failed(tenant: &Tenant, why: Arc<BoxError>) -> Error {
+    let message = format!("tenant {}, vendor {}: no credential", tenant.id, tenant.vendor.name);
+    Error::not_sent(ErrorKind::Credential, message).with_source(Shared(why))
+}
+
+/// One failure, told to every request that waited for it.
+struct Shared(Arc<BoxError>);
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the value's own Debug, which an application may have derived over its secrets.
+        write!(f, "{:?}", self.0.to_string())
+    }
+}
+
+impl fmt::Display for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for Shared {}

@@ -1,0 +1,172 @@
+//! From a [`Request`] and a [`Tenant`] to [`Exchange`]s.
+//!
+//! [`Prepared`] is made once per send and holds what stays the same over its attempts; [`Prepared::exchange`] adds what
+//! does not: the credential, the signature and the deadline.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
+use http::{HeaderMap, Method};
+use reqwest::Url;
+use tokio::time::Instant;
+
+use super::auth::{self, Signer, SigningParts};
+use super::{Body, Exchange, Secret, target};
+use crate::config::{AuthScheme, Tenant};
+use crate::error::{Error, ErrorKind};
+use crate::request::{Request, Target};
+
+/// Set by the connection, or able to make a vendor and a proxy disagree on where a request ends.
+const FORBIDDEN: [&str; 10] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "upgrade",
+    "te",
+    "trailer",
+    "keep-alive",
+    "expect",
+    "http2-settings",
+];
+
+const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+
+/// A request that was found good for one tenant, ready to be sent any number of times.
+pub(crate) struct Prepared {
+    pub(crate) method: Method,
+    /// Without a credential.
+    url: Url,
+    pub(crate) headers: HeaderMap,
+    /// `None` once a stream has been handed out.
+    body: Option<Body>,
+    tenant: Arc<Tenant>,
+}
+
+/// What differs from attempt to attempt.
+pub(crate) struct Attempt<'a> {
+    pub(crate) secret: Option<&'a Secret>,
+    pub(crate) signer: Option<&'a dyn Signer>,
+    /// Wall clock, for signatures.
+    pub(crate) wall: SystemTime,
+    pub(crate) deadline: Instant,
+}
+
+impl Prepared {
+    /// Checks `request` and joins it with the vendor's base URL (see [`target::base`]), variables filled in.
+    pub(crate) fn new(request: Request, tenant: Arc<Tenant>, base: &Url) -> Result<Prepared, Error> {
+        let refuse = |why: &str| {
+            let message = format!("tenant {}, vendor {}: {why}", tenant.id, tenant.vendor.name);
+            Err(Error::not_sent(ErrorKind::InvalidRequest, message))
+        };
+        if let Some(problem) = request.problem() {
+            return refuse(problem);
+        }
+        if matches!(request.method, Method::CONNECT | Method::TRACE) {
+            return refuse("the methods CONNECT and TRACE are not sent");
+        }
+        let path = match &request.target {
+            Target::Path { path, .. } => path.as_str(),
+            Target::Url(url) => match target::relative(base, url) {
+                Ok(path) => path,
+                Err(why) => return refuse(&why),
+            },
+        };
+        // A full URL may be the base URL itself, without a slash after it.
+        let below = matches!(request.target, Target::Url(_)) && !path.starts_with('/');
+        let checked = if below { target::check(&format!("/{path}")) } else { target::check(path) };
+        if let Err(why) = checked {
+            return refuse(&why);
+        }
+        let url = match target::join(base, path, &request.query) {
+            Ok(url) => url,
+            Err(why) => return refuse(&why),
+        };
+        let vendor = &tenant.vendor;
+        let mut headers = request.headers;
+        if let Err(why) = check_headers(&headers, &vendor.auth) {
+            return refuse(&why);
+        }
+        if vendor.propagate_trace {
+            if let Some(parent) = request.trace_parent {
+                headers.insert(TRACE_HEADERS[0], parent);
+            }
+        } else {
+            for name in TRACE_HEADERS {
+                headers.remove(name);
+            }
+        }
+        for (name, value) in &vendor.headers {
+            let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) else {
+                return refuse("the vendor's entry has a header that cannot be sent");
+            };
+            headers.entry(name).or_insert(value);
+        }
+        Ok(Prepared { method: request.method, url, headers, body: Some(request.body), tenant })
+    }
+
+    /// Whether a second [`exchange`](Prepared::exchange) can be had: the body is not a stream.
+    pub(crate) fn replayable(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.as_bytes().is_some())
+    }
+
+    /// The request of one attempt, authenticated and signed.
+    pub(crate) fn exchange(&mut self, attempt: Attempt<'_>) -> Result<Exchange, Error> {
+        let tenant = &self.tenant;
+        let vendor = &tenant.vendor;
+        let refuse = |kind: ErrorKind, why: &str| {
+            Error::not_sent(kind, format!("tenant {}, vendor {}: {why}", tenant.id, vendor.name))
+        };
+        let body = match self.body.as_ref().and_then(Body::try_clone) {
+            Some(body) => body,
+            None => self.body.take().ok_or_else(|| {
+                refuse(ErrorKind::InvalidRequest, "a streaming body can be sent once and was sent already")
+            })?,
+        };
+        let mut url = self.url.clone();
+        let mut headers = self.headers.clone();
+        if let Some(secret) = attempt.secret {
+            auth::apply(&vendor.auth, secret, &mut url, &mut headers)
+                .map_err(|why| refuse(ErrorKind::Credential, why))?;
+        }
+        if let Some(signer) = attempt.signer {
+            let origin = self.url.origin();
+            let mut parts = SigningParts::new(&self.method, &mut url, &mut headers, body.bytes());
+            signer
+                .sign(&mut parts, attempt.secret.map(|secret| &**secret), attempt.wall)
+                .map_err(|why| refuse(ErrorKind::Credential, "the request could not be signed").with_source(why))?;
+            if url.origin() != origin {
+                return Err(refuse(ErrorKind::Credential, "the signer changed the scheme, host or port"));
+            }
+        }
+        Ok(Exchange {
+            method: self.method.clone(),
+            url,
+            headers,
+            body,
+            vendor: vendor.clone(),
+            client_certificate: tenant.client_certificate.clone(),
+            deadline: attempt.deadline,
+        })
+    }
+}
+
+fn check_headers(headers: &HeaderMap, scheme: &AuthScheme) -> Result<(), String> {
+    let credential = auth::header_of(scheme)?;
+    for name in headers.keys() {
+        let text = name.as_str();
+        if FORBIDDEN.contains(&text) || text.starts_with("proxy-") {
+            return Err(format!("the header {text} is set by the connection and cannot be set by a request"));
+        }
+        if credential.as_ref() == Some(name) {
+            return Err(format!("the header {text} carries the tenant's credential and cannot be set by a request"));
+        }
+        if *scheme != AuthScheme::None && (*name == AUTHORIZATION || *name == COOKIE) {
+            return Err(format!(
+                "the header {text} cannot be set, because the vendor's entry states how to authenticate"
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,311 @@
+//! The transport over reqwest.
+//!
+//! Everything that reqwest does on its own is off: retries, redirects (they hand `x-api-key` and bodies to another
+//! host), the Referer header, cookies, and proxies from the environment. What it cannot switch off is hyper-util's
+//! re-send of a request that never reached a connection (a pooled one that closed first): there hyper returns the
+//! request unread, so the vendor still sees exactly one. `tests/transport.rs` counts.
+//!
+//! HTTP/1 headers are bounded by hyper (100 fields, 408 KiB), HTTP/2 ones by the setting below; both again by
+//! [`MAX_HEADER_BYTES`].
+
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+use parking_lot::Mutex;
+
+use super::{Answer, AnswerBody, BoxFuture, Exchange, Sent, Transport, TransportError, target};
+use crate::config::{Connection, Vendor};
+use crate::error::ErrorKind;
+
+/// The most response header bytes (names and values) that are accepted.
+const MAX_HEADER_BYTES: usize = 64 * 1024;
+
+/// Tenants may bring certificates of their own, each of which needs its own connections. Above this many sets of
+/// connections the whole table is dropped and filled again; exchanges under way keep theirs.
+const MAX_CLIENTS: usize = 1024;
+
+/// The [`Transport`] that the client uses unless it is given another.
+///
+/// Connections are shared by all tenants and vendors with the same connection settings and client certificate, and
+/// opened when first needed.
+pub struct ReqwestTransport {
+    /// Read on every exchange, written when new settings are first seen.
+    clients: ArcSwap<HashMap<Arc<str>, Vec<Pooled>>>,
+    building: Mutex<()>,
+}
+
+/// A client and the settings that it was built from. The outer key is the vendor's name, so the list is short: one
+/// entry per environment or certificate.
+#[derive(Clone)]
+struct Pooled {
+    connection: Connection,
+    certificate: Option<String>,
+    connect_timeout: Duration,
+    client: reqwest::Client,
+}
+
+impl Pooled {
+    fn fits(&self, vendor: &Vendor, certificate: Option<&str>) -> bool {
+        self.connect_timeout == vendor.connect_timeout
+            && self.certificate.as_deref() == certificate
+            && self.connection == vendor.connection
+    }
+}
+
+impl Default for ReqwestTransport {
+    fn default() -> ReqwestTransport {
+        ReqwestTransport::new()
+    }
+}
+
+impl ReqwestTransport {
+    /// A transport without connections.
+    pub fn new() -> ReqwestTransport {
+        ReqwestTransport { clients: ArcSwap::default(), building: Mutex::new(()) }
+    }
+
+    /// Forgets all idle connections and reads certificate files again when next needed. Exchanges under way go on.
+    pub fn reset(&self) {
+        let _building = self.building.lock();
+        self.clients.store(Arc::default());
+    }
+
+    /// The client for these settings. Building one reads PEM files, so the first exchange with new settings blocks its
+    /// thread for some milliseconds; later ones cost one hash of the vendor's name.
+    fn client(&self, vendor: &Vendor, tenant_certificate: Option<&str>) -> Result<reqwest::Client, TransportError> {
+        let certificate = tenant_certificate.or(vendor.connection.client_certificate.as_deref());
+        let find = |clients: &HashMap<Arc<str>, Vec<Pooled>>| {
+            let pooled = clients.get(&vendor.name)?.iter().find(|pooled| pooled.fits(vendor, certificate))?;
+            Some(pooled.client.clone())
+        };
+        if let Some(client) = find(&self.clients.load()) {
+            return Ok(client);
+        }
+        let _building = self.building.lock();
+        let current = self.clients.load();
+        if let Some(client) = find(&current) {
+            return Ok(client);
+        }
+        let client = build(vendor, certificate)?;
+        let mut next = HashMap::clone(&current);
+        if next.values().map(Vec::len).sum::<usize>() >= MAX_CLIENTS {
+            next.clear();
+        }
+        next.entry(vendor.name.clone()).or_default().push(Pooled {
+            connection: vendor.connection.clone(),
+            certificate: certificate.map(str::to_owned),
+            connect_timeout: vendor.connect_timeout,
+            client: client.clone(),
+        });
+        self.clients.store(Arc::new(next));
+        Ok(client)
+    }
+}
+
+impl fmt::Debug for ReqwestTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let clients = self.clients.load().values().map(Vec::len).sum::<usize>();
+        f.debug_struct("ReqwestTransport").field("clients", &clients).finish_non_exhaustive()
+    }
+}
+
+impl Transport for ReqwestTransport {
+    fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
+        let Exchange { method, url, headers, body, vendor, client_certificate, deadline } = exchange;
+        let client = target::origin_allowed(&url, vendor.connection.allow_http)
+            .map_err(|why| TransportError::new(Sent::NotSent, ErrorKind::InvalidRequest, why))
+            .and_then(|()| self.client(&vendor, client_certificate.as_deref()));
+        Box::pin(async move {
+            let mut request = reqwest::Request::new(method, url);
+            *request.headers_mut() = headers;
+            *request.body_mut() = Some(body.into_reqwest());
+            let response = match tokio::time::timeout_at(deadline, client?.execute(request)).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(error)) => return Err(head_error(error)),
+                Err(_) => {
+                    return Err(TransportError::new(
+                        Sent::MaybeSent,
+                        ErrorKind::Timeout,
+                        "no response before the deadline",
+                    ));
+                }
+            };
+            let (parts, body) = http::Response::from(response).into_parts();
+            if header_bytes(&parts.headers) > MAX_HEADER_BYTES {
+                return Err(TransportError::new(
+                    Sent::MaybeSent,
+                    ErrorKind::ResponseTooLarge,
+                    format!("the response headers are larger than {MAX_HEADER_BYTES} bytes"),
+                ));
+            }
+            let body = AnswerBody::from_reqwest(body, vendor.max_response_bytes, deadline);
+            Ok(Answer { status: parts.status, version: parts.version, headers: parts.headers, body })
+        })
+    }
+}
+
+fn header_bytes(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
+}
+
+fn build(vendor: &Vendor, certificate: Option<&str>) -> Result<reqwest::Client, TransportError> {
+    let connection = &vendor.connection;
+    let mut builder = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .retry(reqwest::retry::never())
+        .no_proxy()
+        .gzip(true)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Duration::from_secs(30))
+        .connect_timeout(vendor.connect_timeout)
+        .http2_max_header_list_size(MAX_HEADER_BYTES as u32)
+        // Some vendors (GitHub) refuse requests without one.
+        .user_agent(concat!("integration-client/", env!("CARGO_PKG_VERSION")));
+    if let Some(proxy) = &connection.proxy {
+        // The URL may hold a password: neither it nor the parser's error goes into the message.
+        let proxy = reqwest::Proxy::all(proxy.as_str()).map_err(|_| unusable("the proxy is not a URL"))?;
+        builder = builder.proxy(proxy);
+    }
+    if let Some(path) = &connection.extra_ca {
+        let authorities = reqwest::Certificate::from_pem_bundle(&read(path)?)
+            .map_err(|_| unusable(format!("{path} holds no PEM certificates")))?;
+        builder = builder.tls_certs_merge(authorities);
+    }
+    if let Some(path) = certificate {
+        let identity = reqwest::Identity::from_pem(&read(path)?)
+            .map_err(|_| unusable(format!("{path} does not hold a PEM certificate and its key")))?;
+        builder = builder.identity(identity);
+    }
+    builder
+        .build()
+        .map_err(|error| unusable("the HTTP client cannot be built").with_source(Cause::of(&error.without_url())))
+}
+
+fn unusable(why: impl Into<String>) -> TransportError {
+    TransportError::new(Sent::NotSent, ErrorKind::Config, why)
+}
+
+fn read(path: &str) -> Result<Vec<u8>, TransportError> {
+    std::fs::read(path).map_err(|error| unusable(format!("{path} cannot be read: {error}")))
+}
+
+/// The one place where reqwest's errors before the response's headers become ours.
+fn head_error(error: reqwest::Error) -> TransportError {
+    let error = error.without_url();
+    let (sent, kind, message) = classify(&error);
+    TransportError::new(sent, kind, message).with_source(Cause::of(&error))
+}
+
+/// The one place where reqwest's errors while a response body is read become ours.
+pub(super) fn body_error(error: reqwest::Error) -> TransportError {
+    let error = error.without_url();
+    let message = if error.is_decode() {
+        "the response body could not be decoded, or ended early"
+    } else {
+        "the connection broke in the response body"
+    };
+    TransportError::new(Sent::Answered, ErrorKind::Protocol, message).with_source(Cause::of(&error))
+}
+
+fn classify(error: &reqwest::Error) -> (Sent, ErrorKind, &'static str) {
+    if error.is_builder() {
+        return (Sent::NotSent, ErrorKind::InvalidRequest, "the request is not valid HTTP");
+    }
+    if error.is_connect() {
+        return (Sent::NotSent, ErrorKind::Connect, connect_message(error));
+    }
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(cause) = cause.downcast_ref::<h2::Error>() {
+            if not_processed(cause) {
+                return (Sent::NotSent, ErrorKind::Protocol, "the vendor refused the HTTP/2 stream unprocessed");
+            }
+        } else if let Some(cause) = cause.downcast_ref::<hyper::Error>() {
+            if cause.is_canceled() {
+                // hyper makes this error only where it hands the request back, before it wrote any of it.
+                return (Sent::NotSent, ErrorKind::Protocol, "the connection closed before the request was written");
+            }
+            if cause.is_parse_too_large() {
+                return (Sent::MaybeSent, ErrorKind::ResponseTooLarge, "the response headers are too large");
+            }
+            if cause.is_parse() {
+                return (Sent::MaybeSent, ErrorKind::Protocol, "the answer is not HTTP");
+            }
+            if cause.is_user() {
+                return (Sent::MaybeSent, ErrorKind::InvalidRequest, "the request body's stream failed");
+            }
+        }
+        source = cause.source();
+    }
+    (Sent::MaybeSent, ErrorKind::Protocol, "the connection broke before the response")
+}
+
+fn connect_message(error: &reqwest::Error) -> &'static str {
+    if error.is_timeout() {
+        "no connection within the connect timeout"
+    } else if error.is_dns() {
+        "the host name cannot be resolved"
+    } else {
+        "no connection could be made"
+    }
+}
+
+/// RFC 9113: REFUSED_STREAM, and a graceful GOAWAY for the streams that it names, promise that nothing was processed.
+fn not_processed(error: &h2::Error) -> bool {
+    error.reason() == Some(h2::Reason::REFUSED_STREAM)
+        || (error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR))
+}
+
+/// A foreign error as text: its chain of messages, without the URL and without control characters.
+///
+/// The value itself is not kept: its `Debug` may hold what ours must not, and no foreign type belongs in the public API.
+struct Cause(String);
+
+impl Cause {
+    fn of(error: &dyn std::error::Error) -> Cause {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let next = cause.to_string();
+            if !text.ends_with(&next) {
+                text.push_str(": ");
+                text.push_str(&next);
+            }
+            source = cause.source();
+        }
+        Cause(text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect())
+    }
+}
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Cause {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_refused_stream_counts_as_unprocessed() {
+        assert!(not_processed(&h2::Reason::REFUSED_STREAM.into()));
+        for reason in [h2::Reason::NO_ERROR, h2::Reason::CANCEL, h2::Reason::INTERNAL_ERROR] {
+            assert!(!not_processed(&reason.into()), "{reason:?}");
+        }
+    }
+}

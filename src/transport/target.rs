@@ -1,0 +1,275 @@
+//! Where a request goes: the vendor's base URL and the caller's path, joined without surprises.
+//!
+//! The host is the operator's, from `vendors.toml`; the path is the caller's and may hold a tenant's data. So nothing
+//! in a path may change the host, climb out of the base path, or be read one way here and another way by the vendor:
+//! a path is refused unless it is already in the form in which it will be sent. Refusing instead of repairing keeps
+//! the bytes that were checked and the bytes that are sent the same.
+
+use std::borrow::Cow;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use reqwest::Url;
+
+/// Everything but the unreserved characters of RFC 3986.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// `value` percent-encoded, so that it is data in a path segment, a query or a form.
+pub(crate) fn encode(value: &str) -> impl std::fmt::Display + '_ {
+    utf8_percent_encode(value, ENCODED)
+}
+
+/// Checks a base URL, with its variables filled in. The message of an error holds no part of the URL.
+pub(crate) fn base(text: &str, allow_http: bool) -> Result<Url, &'static str> {
+    let url = Url::parse(text).map_err(|_| "the base URL is not a URL")?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("the base URL holds a user name or password; state a credential instead");
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("the base URL holds a query or fragment");
+    }
+    origin_allowed(&url, allow_http)?;
+    Ok(url)
+}
+
+/// `https` anywhere; `http` to loopback, or where the operator allows it.
+pub(crate) fn origin_allowed(url: &Url, allow_http: bool) -> Result<(), &'static str> {
+    match url.scheme() {
+        "https" => Ok(()),
+        "http" if allow_http || is_loopback(url) => Ok(()),
+        "http" => Err("plain http to a host that is not loopback; use https, or set allow_http for this vendor"),
+        _ => Err("the scheme is neither https nor http"),
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    // `Url` has already turned decimal, octal and short forms of an IPv4 address into the dotted one.
+    let Some(host) = url.host_str() else { return false };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Checks a caller's path and query. An error says which rule was broken, never the path itself.
+pub(crate) fn check(target: &str) -> Result<(), Cow<'static, str>> {
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    if !path.starts_with('/') {
+        return Err("the path must start with \"/\"; the scheme and host come from the vendor's entry".into());
+    }
+    if path.starts_with("//") {
+        return Err("the path starts with \"//\", which names another host".into());
+    }
+    check_bytes(path, "path", |b| matches!(b, b'/' | b':' | b'@'))?;
+    if let Some(query) = query {
+        check_bytes(query, "query", |b| matches!(b, b'/' | b':' | b'@' | b'?' | b'[' | b']'))?;
+    }
+    if path.contains('.') || path.contains('%') {
+        check_segments(path)?;
+    }
+    Ok(())
+}
+
+/// Only the characters of RFC 3986, and `%` only before two hex digits.
+fn check_bytes(text: &str, part: &str, also: impl Fn(u8) -> bool) -> Result<(), Cow<'static, str>> {
+    let bytes = text.as_bytes();
+    for (at, &b) in bytes.iter().enumerate() {
+        let fine = match b {
+            b'%' => {
+                let hex = |n: usize| bytes.get(at + n).is_some_and(u8::is_ascii_hexdigit);
+                hex(1) && hex(2)
+            }
+            b'-' | b'.' | b'_' | b'~' => true,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => true,
+            _ => b.is_ascii_alphanumeric() || also(b),
+        };
+        if !fine {
+            return Err(format!(
+                "byte 0x{b:02x} at offset {at} of the {part} is not allowed as it is; \
+                 percent-encode it, or use `segment` and `query`, which do"
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// No `.` or `..` segment, written plainly, encoded, or behind an encoded slash; no encoded control byte.
+fn check_segments(path: &str) -> Result<(), Cow<'static, str>> {
+    for segment in path.split('/') {
+        let decoded: Cow<'_, [u8]> = percent_decode_str(segment).into();
+        if decoded.iter().any(|b| b.is_ascii_control()) {
+            return Err("the path holds an encoded control byte".into());
+        }
+        // Some servers decode `%2f` and `%5c` before they resolve dots.
+        if decoded.split(|b| matches!(b, b'/' | b'\\')).any(|part| part == b"." || part == b"..") {
+            return Err("the path holds a \".\" or \"..\" segment".into());
+        }
+    }
+    Ok(())
+}
+
+/// The URL of `target` (checked) and `query` (encoded pairs, may be empty) under `base`.
+pub(crate) fn join(base: &Url, target: &str, query: &str) -> Result<Url, Cow<'static, str>> {
+    let base_text = base.as_str().trim_end_matches('/');
+    let mut text = String::with_capacity(base_text.len() + target.len() + query.len() + 1);
+    text.push_str(base_text);
+    text.push_str(target);
+    if !query.is_empty() {
+        text.push(if target.contains('?') { '&' } else { '?' });
+        text.push_str(query);
+    }
+    let url = Url::parse(&text).map_err(|_| "the base URL and the path make no URL")?;
+    // The second lock on the door: whatever the checks above missed, the parser must not have rewritten the path. (In
+    // a query it encodes an apostrophe, which means the same.)
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    let kept = url.path().strip_prefix(base.path().trim_end_matches('/'));
+    let same = same_origin(base, &url) && (kept == Some(path) || (path.is_empty() && kept == Some("/")));
+    if !same {
+        return Err("the path is not in the form in which it would be sent".into());
+    }
+    Ok(url)
+}
+
+fn same_origin(a: &Url, b: &Url) -> bool {
+    a.scheme() == b.scheme()
+        && a.host_str() == b.host_str()
+        && a.port_or_known_default() == b.port_or_known_default()
+        && b.username().is_empty()
+        && b.password().is_none()
+}
+
+/// The part of `url` below `base`: path and query. Fails when `url` is not under `base`.
+pub(crate) fn relative<'a>(base: &Url, url: &'a Url) -> Result<&'a str, Cow<'static, str>> {
+    if !same_origin(base, url) {
+        return Err("the URL's scheme, host or port is not the vendor's, or it holds a user name".into());
+    }
+    if url.fragment().is_some() {
+        return Err("the URL holds a fragment".into());
+    }
+    let rest = url.path().len() + url.query().map_or(0, |query| query.len() + 1);
+    let below = &url.as_str()[url.as_str().len() - rest..];
+    let prefix = base.path().trim_end_matches('/');
+    match below.strip_prefix(prefix) {
+        Some(rest) if rest.is_empty() || rest.starts_with(['/', '?']) => Ok(rest),
+        _ => Err("the URL's path is not below the vendor's base URL".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_could_mean_something_else_are_refused() {
+        let bad = [
+            "",
+            "user",
+            "?a=b",
+            "https://evil.example/",
+            "//evil.example",
+            "/\\evil.example",
+            "/a\\..\\b",
+            "/../admin",
+            "/a/../b",
+            "/a/./b",
+            "/a/..",
+            "/a/%2e%2e/b",
+            "/a/%2E./b",
+            "/a/.%2e",
+            "/a/..%2fadmin",
+            "/a/%2e%2e%5cb",
+            "/a b",
+            "/a\tb",
+            "/a\r\nHost: evil",
+            "/a\0",
+            "/a#frag",
+            "/ü",
+            "/a%",
+            "/a%2",
+            "/a%zz",
+            "/a%00",
+            "/a%0d%0a",
+            "/a?b=c d",
+            "/a?b=\r\nx",
+            "/a?b#c",
+            "/a\u{7f}",
+            "/a\"b",
+            "/a<b>",
+            "/a^b",
+            "/a`b",
+            "/a{b}",
+            "/a|b",
+        ];
+        for path in bad {
+            assert!(check(path).is_err(), "{path:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn a_good_path_is_sent_as_it_is() {
+        let base = base("https://api.example/v1/", false).unwrap();
+        let good = [
+            "/",
+            "/user",
+            "/a/b/",
+            "/a//b",
+            "/projects/group%2Fname",
+            "/a?b=c&d[]=e",
+            "/Users('id')",
+            "/a.b/..c",
+            "/...",
+            "/a;v=1,2",
+            "/%C3%BC",
+            "/a?next=https://x.example/%0A",
+            "/a?",
+            "/@me:x",
+        ];
+        for path in good {
+            assert_eq!(check(path), Ok(()), "{path:?}");
+            assert_eq!(join(&base, path, "").unwrap().as_str(), format!("https://api.example/v1{path}"));
+        }
+        assert_eq!(join(&base, "/a?b=c", "d=e").unwrap().query(), Some("b=c&d=e"));
+        assert_eq!(join(&base, "/a", "d=e").unwrap().query(), Some("d=e"));
+    }
+
+    #[test]
+    fn a_full_url_must_lie_under_the_base() {
+        let base = base("https://api.example/v1", false).unwrap();
+        let relative = |text: &str| relative(&base, &Url::parse(text).unwrap()).map(str::to_owned);
+        assert_eq!(relative("https://api.example/v1/user?a=b").unwrap(), "/user?a=b");
+        assert_eq!(relative("https://API.example:443/v1/user").unwrap(), "/user");
+        assert_eq!(relative("https://api.example/v1").unwrap(), "");
+        for bad in [
+            "http://api.example/v1/user",
+            "https://api.example:444/v1/user",
+            "https://api.example.evil/v1/user",
+            "https://user@api.example/v1/user",
+            "https://api.example/v10/user",
+            "https://api.example/v1/../admin",
+            "https://api.example/v1/user#x",
+        ] {
+            assert!(relative(bad).is_err(), "{bad} was accepted");
+        }
+    }
+
+    #[test]
+    fn a_base_url_is_https_or_loopback() {
+        for good in
+            ["https://a.example", "http://127.0.0.1:8080/x", "http://localhost", "http://[::1]:1/", "http://2130706433"]
+        {
+            assert!(base(good, false).is_ok(), "{good}");
+        }
+        for bad in [
+            "http://a.example",
+            "http://10.0.0.1",
+            "ftp://a.example",
+            "https://u:p@a.example",
+            "https://a.example?x",
+            "x",
+        ] {
+            assert!(base(bad, false).is_err(), "{bad}");
+        }
+        assert!(base("http://a.example", true).is_ok());
+    }
+}

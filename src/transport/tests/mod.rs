@@ -1,0 +1,95 @@
+//! Real sockets, real time, bounds instead of exact timings. In the crate, because only the crate makes exchanges.
+
+mod faults;
+#[path = "../../../tests/support/fault.rs"]
+mod server;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use secrecy::SecretString;
+
+use super::exchange::{Attempt, Prepared};
+use super::*;
+use crate::config::{AuthScheme, Connection};
+use crate::request::Request;
+
+const CANARY: &str = "canary-5up3r-s3cret";
+
+fn vendor(auth: AuthScheme) -> Vendor {
+    Vendor {
+        name: "acme-api".into(),
+        environment: "live".into(),
+        base_url: String::new(),
+        auth,
+        headers: vec![("x-version".into(), "1".into())],
+        limits: Vec::new(),
+        endpoints: Vec::new(),
+        connect_timeout: Duration::from_secs(2),
+        attempt_timeout: Duration::from_secs(5),
+        max_transit: Duration::from_secs(3),
+        max_response_bytes: 64 * 1024,
+        connection: Connection::default(),
+        propagate_trace: false,
+        quirks: Vec::new(),
+    }
+}
+
+fn tenant(vendor: Vendor) -> Arc<Tenant> {
+    Arc::new(Tenant {
+        id: "t1".into(),
+        vendor: Arc::new(vendor),
+        account: "t1".into(),
+        credential: None,
+        variables: BTreeMap::new(),
+        weight: 1,
+        client_certificate: None,
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests on real sockets run in real time")]
+fn after(wait: Duration) -> Instant {
+    Instant::now() + wait
+}
+
+fn attempt(secret: Option<&Secret>, wait: Duration) -> Attempt<'_> {
+    Attempt { secret, signer: None, wall: SystemTime::UNIX_EPOCH, deadline: after(wait) }
+}
+
+fn prepare(request: Request, auth: AuthScheme, base: &str) -> Result<Prepared, Error> {
+    Prepared::new(request, tenant(vendor(auth)), &target::base(base, false).unwrap())
+}
+
+fn secret() -> Secret {
+    Arc::new(SecretString::from(CANARY))
+}
+
+/// One exchange with a bearer credential, body included.
+async fn exchange_with(
+    transport: &ReqwestTransport,
+    request: Request,
+    base: &str,
+    wait: Duration,
+) -> Result<(StatusCode, bytes::Bytes), TransportError> {
+    let secret = secret();
+    let exchange = prepare(request, AuthScheme::Bearer, base).unwrap().exchange(attempt(Some(&secret), wait)).unwrap();
+    let result = async {
+        let answer = transport.execute(exchange).await?;
+        Ok((answer.status, answer.body.collect().await?))
+    };
+    // Whatever happens, it happens within the deadline and a little.
+    tokio::time::timeout(wait + Duration::from_secs(2), result).await.expect("the deadline ends every exchange")
+}
+
+async fn exchange(base: &str, wait_ms: u64) -> Result<(StatusCode, bytes::Bytes), TransportError> {
+    let request = Request::get("acme-api", "/things").query("page", "q-canary");
+    exchange_with(&ReqwestTransport::new(), request, base, Duration::from_millis(wait_ms)).await
+}
+
+fn assert_no_secret(text: &str) {
+    for secret in [CANARY, "q-canary", "Y2FuYXJ5"] {
+        assert!(!text.contains(secret), "{text}");
+    }
+}
