@@ -75,9 +75,9 @@ fn a_sliding_counter_weighs_the_window_before() {
 #[test]
 fn a_sliding_counter_of_unknown_phase_is_its_worst_phase() {
     let definition = Definition::SlidingCounterEveryPhase { limit: 4, window_ns: 100 };
-    // With an edge at 41 the four weigh 0.16 less than four at 57; with the edge at 10 they count in full.
+    // Edges at or before 10 count the four in full.
     expect(definition, &[10, 20, 30, 40, 57], 5, &[(57, 5)]);
-    // At 141: the edge just after 40 is out of reach, so the best is at 120 (10 and 20 of the window before), and so on.
+    // At 141 those edges are out of reach.
     let worst = (0..100).map(|phase_ns| {
         let log: Vec<Event> = [10, 20, 30, 40, 141].map(Event::at).to_vec();
         check(&log, &Definition::SlidingCounter { limit: 4, window_ns: 100, phase_ns }).peak

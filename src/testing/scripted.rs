@@ -237,12 +237,15 @@ impl ScriptedVendor {
             under_way: HashMap::new(),
             next_call: 0,
         };
-        for limit in limits {
-            let endpoint = limit.endpoint.clone().map(|name| vendor.endpoint(&name));
-            vendor.has_concurrency |= matches!(limit.rule, Rule::Concurrency { .. });
-            vendor.limits.push(Enforced { limit, endpoint, states: HashMap::new() });
-        }
+        limits.into_iter().for_each(|limit| vendor.add(limit));
         vendor
+    }
+
+    /// One more limit, which has seen nothing yet.
+    pub fn add(&mut self, limit: VendorLimit) {
+        let endpoint = limit.endpoint.clone().map(|name| self.endpoint(&name));
+        self.has_concurrency |= matches!(limit.rule, Rule::Concurrency { .. });
+        self.limits.push(Enforced { limit, endpoint, states: HashMap::new() });
     }
 
     /// The number of the endpoint of this name, for [`Call::endpoint`]. A new name gets a new number.
