@@ -10,13 +10,13 @@ use crate::testing::algorithm::{Refill, Rule};
 /// The entry of vendor `name` at `base_url`, with its limits as they are.
 pub(super) fn entry(name: &str, base_url: &str, limits: &[VendorLimit], endpoints: &[(String, String)]) -> String {
     let mut out = String::new();
-    let vendor = format!("vendors.{}", quoted(name));
+    let vendor = format!("vendors.{}", key(name));
     let _ = writeln!(out, "[{vendor}]\nbase_url = {}\nauth = {{ scheme = \"bearer\" }}", quoted(base_url));
     for (place, limit) in limits.iter().enumerate().filter(|(_, limit)| limit.endpoint.is_none()) {
         write_limit(&mut out, &format!("{vendor}.limits"), place, limit);
     }
     for (endpoint, prefix) in endpoints {
-        let table = format!("{vendor}.endpoints.{}", quoted(endpoint));
+        let table = format!("{vendor}.endpoints.{}", key(endpoint));
         let prefix = prefix.trim_end_matches('/');
         let root = if prefix.is_empty() { "/" } else { prefix };
         let below = format!("{prefix}/**");
@@ -80,6 +80,12 @@ fn duration(nanos: u64) -> String {
         (_, 0) => format!("{}ms", whole.as_millis()),
         _ => format!("{nanos}ns"),
     }
+}
+
+/// A TOML key: bare where it can be.
+fn key(text: &str) -> String {
+    let bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if bare { text.to_owned() } else { quoted(text) }
 }
 
 /// A TOML basic string.
