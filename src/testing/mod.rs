@@ -1,1 +1,18 @@
-//! Tools for tests.
+//! Tools for tests (feature `testing`).
+//!
+//! - [`FakeVendor`]: an HTTP server on loopback that enforces limits and keeps a log, for real time and sockets.
+//! - [`ScriptedVendor`] and [`algorithm`]: vendors' limits as pure functions, for made-up time.
+//! - [`checker`]: judges a log of arrivals by a limit's definition, independently of the above.
+//! - [`FakeTransport`]: a script in place of a network, for [`VirtualClock`].
+
+pub mod algorithm;
+pub mod checker;
+mod scripted;
+mod transport;
+mod vendor;
+mod virtual_clock;
+
+pub use scripted::{Call, ScriptedVendor, VendorLimit, Verdict};
+pub use transport::{FakeAnswer, FakeCall, FakeOutcome, FakeTransport};
+pub use vendor::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Reply, Summary, When};
+pub use virtual_clock::VirtualClock;

@@ -1,0 +1,255 @@
+//! Judges a log of arrivals by the definition of a limit, after the fact.
+//!
+//! Written from the definitions alone: sums over stretches of time where the vendor side keeps counters and the engine
+//! keeps guards. Nothing is shared with either, so a mistake would have to be made twice to stay hidden. Integers only.
+//!
+//! [`check`] tells where a log of admitted requests breaks a limit; [`refused`] tells how many requests of a log the
+//! vendor would have refused.
+//!
+//! ```
+//! use integration_client::testing::checker::{Definition, Event, check, refused};
+//!
+//! let log = [Event::at(0), Event::at(999), Event::at(1_000)];
+//! let limit = Definition::SlidingLog { limit: 1, window_ns: 1_000, both_ends: false };
+//! let report = check(&log, &limit);
+//! assert_eq!((report.total, report.peak, report.violating), (3, 2, 2));
+//! assert_eq!(report.violations[0].at_ns, 999);
+//! assert_eq!(refused(&log, &limit), 1, "999 does not fit; without it, 1,000 does");
+//! ```
+
+mod gauge;
+
+use gauge::Gauge;
+
+/// How many [`Violation`]s a [`Report`] lists; the others are counted only.
+const LISTED: usize = 1_000;
+
+/// One request that arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// When it arrived, in nanoseconds since any origin.
+    pub at_ns: u64,
+    /// Units that it took.
+    pub cost: u32,
+    /// When it was over; only concurrency looks at this.
+    pub end_ns: u64,
+}
+
+impl Event {
+    /// A request of one unit, never over.
+    pub const fn at(at_ns: u64) -> Event {
+        Event { at_ns, cost: 1, end_ns: u64::MAX }
+    }
+
+    /// The same request with another cost.
+    pub const fn cost(mut self, cost: u32) -> Event {
+        self.cost = cost;
+        self
+    }
+
+    /// The same request, over at `end_ns`: from then on its place is free.
+    pub const fn until(mut self, end_ns: u64) -> Event {
+        self.end_ns = end_ns;
+        self
+    }
+}
+
+impl From<&Event> for Event {
+    fn from(event: &Event) -> Event {
+        *event
+    }
+}
+
+/// What a limit means, as a statement about a log. Windows, intervals and rates of zero are taken as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Definition {
+    /// For every whole `k`: at most `limit` in `[phase + k x window, phase + (k + 1) x window)`.
+    FixedWindow {
+        /// Units per window.
+        limit: u64,
+        /// Length of the window.
+        window_ns: u64,
+        /// Where one of the windows begins.
+        phase_ns: u64,
+    },
+    /// The same for every phase at once: at most `limit` in any `[t, t + window)`. This is also what a sliding log
+    /// means.
+    FixedWindowEveryPhase {
+        /// Units per window.
+        limit: u64,
+        /// Length of the window.
+        window_ns: u64,
+    },
+    /// A window begins at the first request that no window holds, and holds at most `limit`.
+    FixedWindowFromFirst {
+        /// Units per window.
+        limit: u64,
+        /// Length of the window.
+        window_ns: u64,
+    },
+    /// At most `limit` in any `[t, t + window)`, or in any `[t, t + window]`.
+    SlidingLog {
+        /// Units per window.
+        limit: u64,
+        /// Length of the window.
+        window_ns: u64,
+        /// Whether both ends belong to a window.
+        both_ends: bool,
+    },
+    /// With the last edge `b = phase + k x window` at or before a request's arrival `t`: what arrived in `[b, t]`, plus
+    /// what arrived in `[b - window, b)` times `1 - (t - b) / window`, is at most `limit`.
+    SlidingCounter {
+        /// Units per window.
+        limit: u64,
+        /// Length of the window.
+        window_ns: u64,
+        /// Where one of the edges is.
+        phase_ns: u64,
+    },
+    /// The same for every phase at once, that is, for every edge `b` in `(t - window, t]`. Takes time in proportion to
+    /// the requests in a window, for each request.
+    SlidingCounterEveryPhase {
+        /// Units per window.
+        limit: u64,
+        /// Length of the window.
+        window_ns: u64,
+    },
+    /// From any request to any later one, both included, at most `capacity` and what is refilled between them.
+    TokenBucket {
+        /// What the full bucket holds.
+        capacity: u64,
+        /// Units that return per `per_ns`.
+        rate: u32,
+        /// The time in which `rate` units return.
+        per_ns: u64,
+    },
+    /// The same with `rate x interval / per` units at `phase` and every `interval` after it.
+    LumpedBucket {
+        /// What the full bucket holds.
+        capacity: u64,
+        /// Units that return per `per_ns`, on average.
+        rate: u32,
+        /// The time in which `rate` units return.
+        per_ns: u64,
+        /// Time between lumps.
+        interval_ns: u64,
+        /// When the first lump comes.
+        phase_ns: u64,
+    },
+    /// Requests leave one after the other, each `cost x per / rate` after the one before it; none may have to wait so
+    /// long that more than `capacity` stands in line.
+    LeakyBucket {
+        /// What may stand in line.
+        capacity: u64,
+        /// Units that leave per `per_ns`.
+        rate: u32,
+        /// The time in which `rate` units leave.
+        per_ns: u64,
+    },
+    /// At any time at most `limit` requests that have arrived and are not over. Costs do not matter.
+    Concurrency {
+        /// Requests at once.
+        limit: u64,
+    },
+}
+
+impl Definition {
+    fn limit(&self) -> u64 {
+        match *self {
+            Definition::FixedWindow { limit, .. }
+            | Definition::FixedWindowEveryPhase { limit, .. }
+            | Definition::FixedWindowFromFirst { limit, .. }
+            | Definition::SlidingLog { limit, .. }
+            | Definition::SlidingCounter { limit, .. }
+            | Definition::SlidingCounterEveryPhase { limit, .. }
+            | Definition::Concurrency { limit } => limit,
+            Definition::TokenBucket { capacity, .. }
+            | Definition::LumpedBucket { capacity, .. }
+            | Definition::LeakyBucket { capacity, .. } => capacity,
+        }
+    }
+}
+
+/// A request that made the count exceed the limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// When it arrived.
+    pub at_ns: u64,
+    /// What the limit counted with it, rounded up to whole units.
+    pub count: u64,
+    /// What it should have been at most.
+    pub limit: u64,
+}
+
+/// What [`check`] found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// The first 1,000 requests that exceeded the limit, in order of arrival.
+    pub violations: Vec<Violation>,
+    /// How many requests exceeded the limit.
+    pub violating: u64,
+    /// The largest count, rounded up to whole units.
+    pub peak: u64,
+    /// Units in the log.
+    pub total: u64,
+}
+
+impl Report {
+    /// Whether the log keeps the limit.
+    pub fn is_clean(&self) -> bool {
+        self.violating == 0
+    }
+}
+
+/// Where the log breaks the limit, if every one of its requests counts. Order in the log does not matter, except between
+/// requests of the same nanosecond.
+pub fn check(log: &[Event], definition: &Definition) -> Report {
+    let limit = definition.limit();
+    let mut gauge = Gauge::new(definition);
+    let mut report = Report::default();
+    for event in in_order(log).iter() {
+        let count = gauge.with(event);
+        gauge.keep(event);
+        report.total += u64::from(event.cost);
+        report.peak = report.peak.max(count);
+        if count > limit {
+            report.violating += 1;
+            if report.violations.len() < LISTED {
+                report.violations.push(Violation { at_ns: event.at_ns, count, limit });
+            }
+        }
+    }
+    report
+}
+
+/// How many requests of the log a vendor with this limit refuses, when a refused request does not count.
+///
+/// Takes [`Event`]s or [`Arrival`](super::Arrival)s; which of them were admitted at the time does not matter.
+pub fn refused<'a, T: 'a>(log: impl IntoIterator<Item = &'a T>, definition: &Definition) -> u64
+where
+    Event: From<&'a T>,
+{
+    let limit = definition.limit();
+    let mut gauge = Gauge::new(definition);
+    let log: Vec<Event> = log.into_iter().map(Event::from).collect();
+    let mut refused = 0;
+    for event in in_order(&log).iter() {
+        if gauge.with(event) > limit {
+            refused += 1;
+        } else {
+            gauge.keep(event);
+        }
+    }
+    refused
+}
+
+/// The log by time of arrival: borrowed when it is in order already, as logs mostly are.
+fn in_order(log: &[Event]) -> std::borrow::Cow<'_, [Event]> {
+    if log.is_sorted_by_key(|event| event.at_ns) {
+        return log.into();
+    }
+    let mut sorted = log.to_vec();
+    sorted.sort_by_key(|event| event.at_ns);
+    sorted.into()
+}

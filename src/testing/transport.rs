@@ -1,0 +1,204 @@
+//! A vendor as a function, for tests under virtual time: no socket, every call recorded.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use parking_lot::Mutex;
+
+use crate::clock::{Clock, Time};
+
+/// A request that reached a [`FakeTransport`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct FakeCall {
+    /// Its place in the order of arrival, from 0.
+    pub number: usize,
+    /// When it arrived, by the runtime's clock and since the transport was made.
+    pub at: Time,
+    /// The request's method.
+    pub method: Method,
+    /// Scheme, host, path and query.
+    pub url: String,
+    /// Headers as they would be sent, credentials included.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl FakeCall {
+    /// A call as [`FakeTransport::answer`] takes it; number and time are filled in there.
+    pub fn new(method: Method, url: impl Into<String>) -> FakeCall {
+        FakeCall { number: 0, at: Time::ZERO, method, url: url.into(), headers: HeaderMap::new(), body: Bytes::new() }
+    }
+
+    /// The path, without the query string.
+    pub fn path(&self) -> &str {
+        let after_scheme = self.url.split_once("://").map_or(&*self.url, |(_, rest)| rest);
+        let path = after_scheme.find('/').map_or("/", |slash| &after_scheme[slash..]);
+        path.split(['?', '#']).next().unwrap_or(path)
+    }
+
+    /// The value of the header, when it is there and is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// How the exchange ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FakeOutcome {
+    /// The vendor answers.
+    Response {
+        /// The status.
+        status: StatusCode,
+        /// The headers.
+        headers: HeaderMap,
+        /// The whole body.
+        body: Bytes,
+    },
+    /// No connection is made: nothing was sent.
+    NotConnected,
+    /// The connection breaks after the request was sent.
+    Reset,
+    /// Nothing ever comes back: only a timeout or dropping the call ends it.
+    Stall,
+}
+
+/// What a [`FakeTransport`] does with a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FakeAnswer {
+    /// Time from the call to its outcome.
+    pub delay: Duration,
+    /// How the exchange ends.
+    pub outcome: FakeOutcome,
+}
+
+impl FakeAnswer {
+    /// A response with this status, at once. A number that is no status becomes 500.
+    pub fn status(status: u16) -> FakeAnswer {
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        FakeAnswer::ending(FakeOutcome::Response { status, headers: HeaderMap::new(), body: Bytes::new() })
+    }
+
+    /// No connection: the request was not sent.
+    pub fn not_connected() -> FakeAnswer {
+        FakeAnswer::ending(FakeOutcome::NotConnected)
+    }
+
+    /// The connection breaks after the request was sent.
+    pub fn reset() -> FakeAnswer {
+        FakeAnswer::ending(FakeOutcome::Reset)
+    }
+
+    /// No answer, ever.
+    pub fn stall() -> FakeAnswer {
+        FakeAnswer::ending(FakeOutcome::Stall)
+    }
+
+    fn ending(outcome: FakeOutcome) -> FakeAnswer {
+        FakeAnswer { delay: Duration::ZERO, outcome }
+    }
+
+    /// The outcome comes this much after the call.
+    pub fn delay(mut self, delay: Duration) -> FakeAnswer {
+        self.delay = delay;
+        self
+    }
+
+    /// The response's body.
+    pub fn body(mut self, content: impl Into<Bytes>) -> FakeAnswer {
+        if let FakeOutcome::Response { body, .. } = &mut self.outcome {
+            *body = content.into();
+        }
+        self
+    }
+
+    /// One more header of the response. What cannot be a header is left out.
+    pub fn header(mut self, name: &str, value: &str) -> FakeAnswer {
+        if let FakeOutcome::Response { headers, .. } = &mut self.outcome
+            && let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value))
+        {
+            headers.append(name, value);
+        }
+        self
+    }
+}
+
+type Script = dyn Fn(&FakeCall) -> FakeAnswer + Send + Sync;
+
+/// A script in place of a network. Cheap to clone; clones share script and record.
+///
+/// ```
+/// use integration_client::testing::{FakeAnswer, FakeTransport};
+/// use std::time::Duration;
+///
+/// let transport = FakeTransport::new(|call| match call.number {
+///     0 => FakeAnswer::status(429).header("retry-after", "2"),
+///     _ => FakeAnswer::status(200).delay(Duration::from_millis(30)).body("done"),
+/// });
+/// assert!(transport.calls().is_empty());
+/// ```
+#[derive(Clone)]
+pub struct FakeTransport {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    script: Box<Script>,
+    calls: Mutex<Vec<FakeCall>>,
+    clock: Clock,
+    made: Time,
+}
+
+impl FakeTransport {
+    /// A transport that answers each call as `script` says. The script runs once per call, in order of arrival.
+    pub fn new(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> FakeTransport {
+        let clock = Clock::system();
+        let shared = Shared { script: Box::new(script), calls: Mutex::default(), clock, made: clock.now() };
+        FakeTransport { shared: Arc::new(shared) }
+    }
+
+    /// Every call so far, in order of arrival.
+    pub fn calls(&self) -> Vec<FakeCall> {
+        self.shared.calls.lock().clone()
+    }
+
+    /// Forgets the calls so far; numbers begin at 0 again.
+    pub fn reset_calls(&self) {
+        self.shared.calls.lock().clear();
+    }
+
+    /// Records the call and asks the script, without waiting: what an exchange does first.
+    pub fn answer(&self, mut call: FakeCall) -> FakeAnswer {
+        {
+            let mut calls = self.shared.calls.lock();
+            call.number = calls.len();
+            call.at = Time::ZERO + self.shared.clock.now().since(self.shared.made);
+            calls.push(call.clone());
+        }
+        // Outside the lock: a script may look at the calls so far.
+        (self.shared.script)(&call)
+    }
+
+    /// Records the call, asks the script, and waits for as long as it says.
+    pub async fn exchange(&self, call: FakeCall) -> FakeOutcome {
+        let answer = self.answer(call);
+        if !answer.delay.is_zero() {
+            tokio::time::sleep(answer.delay).await;
+        }
+        if answer.outcome == FakeOutcome::Stall {
+            std::future::pending::<()>().await;
+        }
+        answer.outcome
+    }
+}
+
+impl fmt::Debug for FakeTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeTransport").field("calls", &self.shared.calls.lock().len()).finish_non_exhaustive()
+    }
+}

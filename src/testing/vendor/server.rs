@@ -1,0 +1,179 @@
+//! Connections: the dull part.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::Fault;
+use super::body::AnswerBody;
+use super::headers;
+use super::state::Shared;
+
+/// Accepts connections until it is dropped, and then ends them all.
+pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(serve(stream, shared.clone()));
+                }
+                // Out of file handles, mostly: accepting again at once would spin.
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    // Small answers must not wait for acknowledgements of earlier ones.
+    let _ = stream.set_nodelay(true);
+    let reset = Arc::new(AtomicBool::new(false));
+    let wire = Wire { stream, reset: reset.clone() };
+    let service = service_fn(|request| answer(&shared, &reset, request));
+    // An error is the client's hanging up, or a fault of our own making.
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(wire), service).await;
+}
+
+async fn answer(
+    shared: &Arc<Shared>,
+    reset: &AtomicBool,
+    request: Request<Incoming>,
+) -> io::Result<Response<AnswerBody>> {
+    wait(shared.arrival_delay()).await;
+    let (parts, mut body) = request.into_parts();
+    let cost = text(&parts.headers, "x-cost").and_then(|cost| cost.trim().parse().ok()).unwrap_or(1);
+    let path = parts.uri.path();
+    let decision = shared.decide(key(&parts.headers), path, cost);
+    // The limits decide on the headers, as gateways do; the body is read, and nobody looks at it.
+    while let Some(frame) = body.frame().await {
+        frame.map_err(io::Error::other)?;
+    }
+    wait(decision.service).await;
+
+    let mut status = StatusCode::OK;
+    let mut under_way = decision.under_way;
+    let mut content_type = "text/plain; charset=utf-8";
+    let body = match decision.fault {
+        _ if !decision.verdict.admitted => {
+            status = StatusCode::TOO_MANY_REQUESTS;
+            AnswerBody::whole(Bytes::from_static(b"too many requests\n"))
+        }
+        None => {
+            let reply = shared.reply_to(path);
+            status = reply.status;
+            content_type = reply.content_type;
+            AnswerBody::whole(reply.body.clone())
+        }
+        Some(Fault::Status(code)) => {
+            status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            AnswerBody::whole(Bytes::new())
+        }
+        Some(Fault::Stall) => match std::future::pending::<Infallible>().await {},
+        Some(Fault::Reset) => {
+            reset.store(true, Ordering::Relaxed);
+            return Err(io::Error::other("fault: reset"));
+        }
+        Some(Fault::SlowBody { chunks, chunk_bytes, pause }) => {
+            AnswerBody::slow(vec![b'x'; chunk_bytes as usize].into(), chunks, pause, under_way.take())
+        }
+        Some(Fault::HalfBody) => {
+            reset.store(true, Ordering::Relaxed);
+            AnswerBody::half(Bytes::from_static(&[b'x'; 64]), under_way.take())
+        }
+    };
+    // The vendor is done here; what follows is the way back.
+    drop(under_way);
+    wait(shared.return_delay()).await;
+
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers::write(shared.headers, &decision.verdict, decision.at, response.headers_mut());
+    Ok(response)
+}
+
+async fn wait(delay: Duration) {
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+}
+
+/// Who is calling.
+fn key(headers: &HeaderMap) -> &str {
+    let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
+        let (scheme, key) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
+    });
+    bearer.or_else(|| text(headers, "x-tenant")).unwrap_or_default()
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// A connection that ends with a reset instead of an orderly close when a fault says so.
+struct Wire {
+    stream: TcpStream,
+    reset: Arc<AtomicBool>,
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        if self.reset.load(Ordering::Relaxed) {
+            let _ = self.stream.set_zero_linger();
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.reset.load(Ordering::Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

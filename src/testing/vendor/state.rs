@@ -1,0 +1,241 @@
+//! What the vendor's connections share: limits, log, faults and randomness behind one short lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::fault::is_below;
+use super::log::{Arrival, Log, Names, Record};
+use super::{Delay, FakeVendorBuilder, Fault, HeaderStyle, Reply, When};
+use crate::clock::{Clock, Time, nanos};
+use crate::testing::{Call, ScriptedVendor, VendorLimit, Verdict};
+
+/// Distinct paths that the log tells apart: paths may hold ids, and must not grow the vendor for ever.
+const MOST_PATHS: usize = 65_536;
+
+/// Counts since the start, or since the log was reset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Requests that the limits decided on.
+    pub arrived: u64,
+    /// Of those, admitted.
+    pub admitted: u64,
+    /// Of those, refused with 429.
+    pub refused: u64,
+    /// Admitted requests that met a fault.
+    pub faults: u64,
+    /// Admitted requests that the vendor is done with.
+    pub finished: u64,
+    /// Arrivals that the log had no room for.
+    pub not_logged: u64,
+}
+
+pub(super) struct Shared {
+    pub(super) limits: Vec<VendorLimit>,
+    pub(super) endpoints: Vec<(String, String)>,
+    accounts: HashMap<String, String>,
+    replies: Vec<(String, Reply)>,
+    reply: Reply,
+    pub(super) headers: HeaderStyle,
+    arrival: Delay,
+    service: Delay,
+    departure: Delay,
+    clock: Clock,
+    started: Time,
+    state: Mutex<State>,
+}
+
+struct State {
+    vendor: ScriptedVendor,
+    keys: Names,
+    accounts: Names,
+    paths: Names,
+    log: Log,
+    faults: Vec<(When, Fault)>,
+    summary: Summary,
+    random: fastrand::Rng,
+}
+
+/// What was decided about a request.
+pub(super) struct Decision {
+    pub(super) at: u64,
+    pub(super) verdict: Verdict,
+    pub(super) fault: Option<Fault>,
+    pub(super) service: Duration,
+    /// Ends the request at the vendor; `None` for refused ones.
+    pub(super) under_way: Option<UnderWay>,
+}
+
+/// An admitted request until the vendor is done with it. Dropping it frees its places, whatever became of the
+/// connection.
+pub(super) struct UnderWay {
+    shared: Arc<Shared>,
+    call: u64,
+    record: Option<u64>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        let at = self.shared.now();
+        state.vendor.finish(at, self.call);
+        state.summary.finished += 1;
+        if let Some(record) = self.record {
+            state.log.finish(record, at);
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn new(builder: FakeVendorBuilder) -> Shared {
+        let mut vendor = ScriptedVendor::new([]);
+        let longest_first = |a: &str, b: &str| b.len().cmp(&a.len());
+        let mut endpoints = builder.endpoints;
+        endpoints.sort_by(|a, b| longest_first(&a.1, &b.1));
+        let mut replies = builder.replies;
+        replies.sort_by(|a, b| longest_first(&a.0, &b.0));
+        // Endpoints first, so that an endpoint's number is its place plus one.
+        for (name, _) in &endpoints {
+            vendor.endpoint(name);
+        }
+        builder.limits.iter().cloned().for_each(|limit| vendor.add(limit));
+        let clock = Clock::system();
+        Shared {
+            limits: builder.limits,
+            endpoints,
+            accounts: builder.accounts.into_iter().collect(),
+            replies,
+            reply: builder.reply,
+            headers: builder.headers,
+            arrival: builder.arrival,
+            service: builder.service,
+            departure: builder.departure,
+            clock,
+            started: clock.now(),
+            state: Mutex::new(State {
+                vendor,
+                keys: Names::default(),
+                accounts: Names::default(),
+                paths: Names::default(),
+                log: Log::new(builder.log_cap),
+                faults: builder.faults,
+                summary: Summary::default(),
+                random: fastrand::Rng::with_seed(builder.seed),
+            }),
+        }
+    }
+
+    /// Nanoseconds since the server's start.
+    fn now(&self) -> u64 {
+        nanos(self.clock.now().since(self.started))
+    }
+
+    fn draw(&self, delay: Delay) -> Duration {
+        if delay.jitter.is_zero() { delay.fixed } else { draw(delay, &mut self.state.lock().random) }
+    }
+
+    pub(super) fn arrival_delay(&self) -> Duration {
+        self.draw(self.arrival)
+    }
+
+    pub(super) fn return_delay(&self) -> Duration {
+        self.draw(self.departure)
+    }
+
+    pub(super) fn reply_to(&self, path: &str) -> &Reply {
+        self.replies.iter().find(|(prefix, _)| is_below(path, prefix)).map_or(&self.reply, |(_, reply)| reply)
+    }
+
+    /// A request has arrived: decides, and logs it.
+    pub(super) fn decide(self: &Arc<Self>, key: &str, path: &str, cost: u32) -> Decision {
+        let account = self.accounts.get(key).map_or(key, |account| account);
+        let endpoint = self.endpoints.iter().position(|(_, prefix)| is_below(path, prefix));
+        let endpoint = endpoint.map_or(0, |place| place as u32 + 1);
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        // Read under the lock, so that the log is in order.
+        let at = self.now();
+        let call = Call { tenant: state.keys.number(key), account: state.accounts.number(account), endpoint, cost };
+        let verdict = state.vendor.arrive(at, &call);
+        let mut fault = None;
+        if verdict.admitted {
+            // Every rule takes note of the request, not only the first that strikes.
+            for (when, candidate) in &mut state.faults {
+                if when.strikes(path) {
+                    fault = fault.or(Some(*candidate));
+                }
+            }
+        }
+        let status = match fault {
+            _ if !verdict.admitted => 429,
+            None => self.reply_to(path).status.as_u16(),
+            Some(Fault::Status(status)) => status,
+            Some(Fault::Stall | Fault::Reset) => 0,
+            Some(Fault::SlowBody { .. } | Fault::HalfBody) => 200,
+        };
+        let record = state.log.push(Record {
+            at,
+            finished: if verdict.admitted { u64::MAX } else { at },
+            key: call.tenant,
+            account: call.account,
+            path: state.paths.number_within(MOST_PATHS, path),
+            endpoint,
+            cost,
+            status,
+            admitted: verdict.admitted,
+        });
+        state.summary.arrived += 1;
+        state.summary.admitted += u64::from(verdict.admitted);
+        state.summary.refused += u64::from(!verdict.admitted);
+        state.summary.faults += u64::from(fault.is_some());
+        let service = if verdict.admitted { draw(self.service, &mut state.random) } else { Duration::ZERO };
+        let under_way = verdict.admitted.then(|| UnderWay { shared: self.clone(), call: verdict.call, record });
+        Decision { at, verdict, fault, service, under_way }
+    }
+
+    pub(super) fn arrivals(&self) -> Vec<Arrival> {
+        let state = self.state.lock();
+        let mut endpoints: Vec<Arc<str>> = vec!["".into()];
+        endpoints.extend(self.endpoints.iter().map(|(name, _)| Arc::from(&**name)));
+        let arrival = |record: &Record| Arrival {
+            at: Time::from_nanos(record.at),
+            key: state.keys.text(record.key),
+            account: state.accounts.text(record.account),
+            path: state.paths.text(record.path),
+            endpoint: endpoints.get(record.endpoint as usize).cloned().unwrap_or_default(),
+            cost: record.cost,
+            admitted: record.admitted,
+            status: record.status,
+            finished_at: (record.finished != u64::MAX).then_some(Time::from_nanos(record.finished)),
+        };
+        state.log.records().iter().map(arrival).collect()
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        let state = self.state.lock();
+        Summary { not_logged: state.log.dropped(), ..state.summary }
+    }
+
+    pub(super) fn reset_log(&self) {
+        let mut state = self.state.lock();
+        state.log.reset();
+        state.summary = Summary::default();
+    }
+
+    pub(super) fn add_fault(&self, when: When, fault: Fault) {
+        self.state.lock().faults.push((when, fault));
+    }
+
+    pub(super) fn clear_faults(&self) {
+        self.state.lock().faults.clear();
+    }
+}
+
+fn draw(delay: Delay, random: &mut fastrand::Rng) -> Duration {
+    let jitter = nanos(delay.jitter);
+    let extra = if jitter == 0 { 0 } else { random.u64(0..=jitter) };
+    delay.fixed.saturating_add(Duration::from_nanos(extra))
+}

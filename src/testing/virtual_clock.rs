@@ -1,0 +1,59 @@
+//! Time that moves only when a test says so.
+
+use std::time::Duration;
+
+use crate::clock::{Clock, Time};
+
+/// tokio's paused time, for tests of code that waits.
+///
+/// Timers of the current runtime stand still until [`advance`](Self::advance) moves them, or until every task waits
+/// for a timer: then time jumps to the next one by itself. [`Clock::system`] follows.
+///
+/// **Never together with sockets or database pools.** Waiting for a socket looks idle to the runtime, so time jumps to
+/// the next timer, which is mostly somebody's timeout: requests fail at random although nothing is wrong. Use
+/// [`FakeTransport`](super::FakeTransport) under virtual time, and [`FakeVendor`](super::FakeVendor) under real time.
+///
+/// ```
+/// use integration_client::testing::VirtualClock;
+/// use std::time::Duration;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let clock = VirtualClock::start();
+/// let began = clock.now();
+/// tokio::time::sleep(Duration::from_secs(3600)).await; // returns at once
+/// clock.advance(Duration::from_secs(60)).await;
+/// assert_eq!(clock.now().since(began), Duration::from_secs(3660));
+/// # });
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct VirtualClock {
+    clock: Clock,
+}
+
+impl VirtualClock {
+    /// Pauses the time of the current runtime, which must be a current-thread runtime.
+    ///
+    /// # Panics
+    ///
+    /// As `tokio::time::pause` does: outside a current-thread runtime, or when time is paused already. Under
+    /// `#[tokio::test(start_paused = true)]` use [`VirtualClock::paused`].
+    pub fn start() -> VirtualClock {
+        tokio::time::pause();
+        VirtualClock::paused()
+    }
+
+    /// A clock for a runtime whose time is paused already.
+    pub fn paused() -> VirtualClock {
+        VirtualClock { clock: Clock::system() }
+    }
+
+    /// Moves time forward, running what becomes due. Timers fire to the millisecond.
+    pub async fn advance(&self, by: Duration) {
+        tokio::time::advance(by).await;
+    }
+
+    /// The current moment.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+}
