@@ -55,26 +55,25 @@ fn the_catalogue_is_valid_and_every_figure_has_a_source() {
 #[test]
 fn every_broken_file_is_refused_at_its_line_and_column() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/config/broken");
-    let mut count = 0;
+    let (mut count, mut wrong) = (0, Vec::new());
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let name = path.file_stem().unwrap().to_str().unwrap();
-        let mut expected = text.lines().filter_map(|line| line.strip_prefix("#! "));
+        let mut expected = text.lines().filter_map(|line| line.strip_prefix("#!")).map(str::trim);
         let (place, fragment) = (expected.next().unwrap(), expected.next().unwrap());
         let error = load(&text).expect_err(name);
         let message = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Config, "{name}");
-        let line = message.lines().find(|line| line.starts_with(&format!("f.toml:{place}: ")));
-        assert!(
-            line.is_some_and(|line| line.contains(fragment)),
-            "{name}: expected {place} {fragment:?}, got:\n{message}"
-        );
-        for secret in ["hunter2", "ghp_abc"] {
-            assert!(!message.contains(secret) && !format!("{error:?}").contains(secret), "{name}: {message}");
+        let found =
+            message.lines().any(|line| line.starts_with(&format!("f.toml:{place}: ")) && line.contains(fragment));
+        let leaks = |text: &str| ["hunter2", "ghp_abc", "123456789"].iter().any(|secret| text.contains(secret));
+        if !found || leaks(&message) || leaks(&format!("{error:?}")) {
+            wrong.push(format!("{name}: expected {place} {fragment:?}, got:\n    {message}"));
         }
         count += 1;
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count >= 25, "{count} broken files");
 }
 
