@@ -174,6 +174,16 @@ fn endpoints_are_matched_by_the_most_literal_pattern() {
 }
 
 #[test]
+fn tenants_that_share_a_limit_and_disagree_about_it_are_warned_of() {
+    let tenant = |id: &str| TenantEntry::new(id, "github").account("one");
+    let config = Config::load(&Sources::new().tenants([tenant("a"), tenant("b").limit("rest", 10)]), 1).unwrap();
+    assert_eq!(config.warnings().len(), 1, "{:?}", config.warnings());
+    assert!(config.warnings()[0].contains("`a` and `b` share the limit `rest`"), "{:?}", config.warnings());
+    let apart = Config::load(&Sources::new().tenants([tenant("a"), tenant("b").account("two").limit("rest", 10)]), 1);
+    assert_eq!(apart.unwrap().warnings(), [""; 0]);
+}
+
+#[test]
 fn a_full_url_finds_its_vendor() {
     let sources = Sources::new()
         .tenant(TenantEntry::new("acme", "shopify").variable("shop", "acme"))

@@ -1,25 +1,28 @@
 //! From sources to a validated [`Config`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::format::{File, VendorEntry};
 use super::report::{Layer, Messages, Path, Problem, Report, Step, Text, at, place, syntax};
 use super::resolve::{LIVE, Stated, Vendors, resolve};
 use super::source::{MOST_BYTES, Sources};
-use super::vendor::Tenant;
-use super::{Scope, overlay, suggest, validate};
+use super::vendor::{Tenant, Vendor};
+use super::{Limit, Scope, overlay, suggest, validate};
 use crate::Error;
 
 /// The shipped catalogue. Also the example of the format.
 const CATALOGUE: Text<'static> = Text { name: "vendors.toml (shipped)", text: include_str!("../../vendors.toml") };
 
-pub(super) type Tenants = HashMap<(Arc<str>, Arc<str>), Arc<Tenant>>;
+/// Default headers of one vendor.
+const MOST_HEADERS: usize = 64;
+const MOST_WARNINGS: usize = 100;
 
 /// What a load makes.
 pub(super) struct Loaded {
     pub(super) vendors: Vendors,
-    pub(super) tenants: Tenants,
+    pub(super) tenants: Vec<Arc<Tenant>>,
     pub(super) warnings: Vec<String>,
     pub(super) hash: u64,
 }
@@ -44,6 +47,9 @@ pub(super) fn load(sources: &Sources, previous: Option<&Vendors>) -> Result<Load
         return Err(messages.into_error());
     }
     let stacks = stacks(catalogue.as_ref(), &files, &mut messages);
+    if !messages.is_empty() {
+        return Err(messages.into_error());
+    }
     let mut warnings = Vec::new();
     let mut vendors = Vendors { by_name: BTreeMap::new(), resolvers: sources.resolvers.clone() };
     for (name, stack) in &stacks {
@@ -58,7 +64,7 @@ pub(super) fn load(sources: &Sources, previous: Option<&Vendors>) -> Result<Load
     if !messages.is_empty() {
         return Err(messages.into_error());
     }
-    disagreements(&vendors, &tenants, &mut warnings);
+    disagreements(&tenants, &mut warnings);
     Ok(Loaded { vendors, tenants, warnings, hash: hash(sources) })
 }
 
@@ -98,9 +104,11 @@ fn stacks<'a>(
             let shipped = catalogue.and_then(|(text, file)| file.vendors.get(name).map(|entry| (text, entry)));
             let (mut stack, extends) = match (entry.extends.as_deref(), shipped) {
                 (None, _) => (Stack { entry: entry.clone(), layers: vec![] }, None),
-                (Some("catalogue"), Some((text, lower))) => {
+                // Merging a list that is wrong would hide what is, and takes long if there is much of it.
+                (Some("catalogue"), Some((text, lower))) if report.problems.is_empty() => {
                     (Stack { entry: overlay::vendor(lower, entry), layers: vec![layer(text, name)] }, None)
                 }
+                (Some("catalogue"), Some(_)) => (Stack { entry: VendorEntry::default(), layers: vec![] }, None),
                 (Some("catalogue"), None) => {
                     let names = catalogue.map(|(_, file)| &file.vendors);
                     let hint =
@@ -143,6 +151,9 @@ fn stacks<'a>(
 fn check_lists(entry: &VendorEntry, report: &mut Report) {
     let lists = |entry: &VendorEntry, path: &[Step], report: &mut Report| {
         validate::duplicates(&entry.limits, path, report);
+        if entry.headers.len() > MOST_HEADERS {
+            report.problem(at(path, "headers"), format!("more than {MOST_HEADERS} headers"));
+        }
         for (name, endpoint) in &entry.endpoints {
             validate::duplicates(&endpoint.limits, &at(&at(path, "endpoints"), name.as_str()), report);
         }
@@ -206,26 +217,27 @@ fn environments(
     out
 }
 
-fn tenants(vendors: &Vendors, sources: &Sources, files: &[(Text<'_>, File)], messages: &mut Messages) -> Tenants {
+fn tenants(
+    vendors: &Vendors,
+    sources: &Sources,
+    files: &[(Text<'_>, File)],
+    messages: &mut Messages,
+) -> Vec<Arc<Tenant>> {
     let rows = sources.tenants.iter().map(|entry| (entry, None));
     let tables = files.iter().flat_map(|(text, file)| {
         file.tenants.iter().enumerate().map(move |(index, entry)| (entry, Some((*text, index))))
     });
-    let mut out =
-        Tenants::with_capacity(sources.tenants.len() + files.iter().map(|(_, file)| file.tenants.len()).sum::<usize>());
+    let mut out: Vec<Arc<Tenant>> = Vec::new();
+    let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for (entry, place) in tables.chain(rows) {
         let mut report = Report::default();
         let tenant = resolve(vendors, entry, &mut report);
-        if let Some(tenant) = tenant {
-            let key = (tenant.id.clone(), tenant.vendor.name.clone());
-            if out.insert(key, Arc::new(tenant)).is_some() {
-                let message = format!(
-                    "tenant `{}` at vendor `{}` is stated already; keep one of the two",
-                    entry.id, entry.vendor
-                );
-                report.problem(at(&[], "id"), message);
-            }
+        if !seen.insert((&entry.id, &entry.vendor)) {
+            let message =
+                format!("tenant `{}` at vendor `{}` is stated already; keep one of the two", entry.id, entry.vendor);
+            report.problem(at(&[], "id"), message);
         }
+        out.extend(tenant.map(Arc::new));
         let layer = match place {
             Some((text, index)) => Layer { file: Some(text), base: vec!["tenants".into(), Step::Index(index)] },
             None => Layer {
@@ -235,45 +247,46 @@ fn tenants(vendors: &Vendors, sources: &Sources, files: &[(Text<'_>, File)], mes
         };
         report.problems.iter().for_each(|problem: &Problem| messages.add(std::slice::from_ref(&layer), problem));
     }
+    // Sorted for look-ups by halving: no second copy of the ids, and the same order every time.
+    out.sort_unstable_by(|a, b| order(a, &b.id, &b.vendor.name));
     out
 }
 
+/// How `tenant` compares with an id and a vendor's name, in the order that [`Loaded::tenants`] has.
+pub(super) fn order(tenant: &Tenant, id: &str, vendor: &str) -> Ordering {
+    (*tenant.id).cmp(id).then_with(|| (*tenant.vendor.name).cmp(vendor))
+}
+
 /// Warns where tenants that share a limit state different figures for it: only one of them can hold.
-fn disagreements(vendors: &Vendors, tenants: &Tenants, warnings: &mut Vec<String>) {
-    let own = |tenant: &Tenant| tenant.overrides.is_some();
-    if !tenants.values().any(|tenant| own(tenant)) {
+fn disagreements(tenants: &[Arc<Tenant>], warnings: &mut Vec<String>) {
+    if tenants.iter().all(|tenant| tenant.overrides.is_none()) {
         return;
     }
-    let shares: BTreeMap<&str, bool> = vendors
-        .iter()
-        .map(|vendor| {
-            let endpoints = vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits);
-            (&*vendor.name, vendor.limits.iter().chain(endpoints).any(|limit| limit.scope >= Scope::Account))
-        })
-        .fold(BTreeMap::new(), |mut all, (name, shared)| {
-            *all.entry(name).or_default() |= shared;
-            all
-        });
-    let mut first: HashMap<(&str, &str, &str), &Arc<Tenant>> = HashMap::new();
-    let mut ordered: Vec<&Arc<Tenant>> =
-        tenants.values().filter(|tenant| shares.get(&*tenant.vendor.name) == Some(&true)).collect();
-    ordered.sort_by(|a, b| (&a.vendor.name, &a.id).cmp(&(&b.vendor.name, &b.id)));
-    for tenant in ordered {
+    // The first tenant seen of each account, and of each vendor as a whole.
+    let mut first: HashMap<(&str, &str, Option<&str>), &Arc<Tenant>> = HashMap::new();
+    for tenant in tenants {
         let vendor = &tenant.vendor;
-        let other = *first.entry((&vendor.name, &vendor.environment, &tenant.account)).or_insert(tenant);
-        if !Arc::ptr_eq(&other.vendor, vendor) && warnings.len() < 100 {
-            let limits = |vendor: &super::Vendor| {
-                vendor.limits.iter().filter(|limit| limit.scope >= Scope::Account).cloned().collect::<Vec<_>>()
-            };
-            if limits(&other.vendor) != limits(vendor) {
+        for (scope, account) in [(Scope::Account, Some(&*tenant.account)), (Scope::Vendor, None)] {
+            let other = *first.entry((&vendor.name, &vendor.environment, account)).or_insert(tenant);
+            if Arc::ptr_eq(&other.vendor, vendor) || warnings.len() >= MOST_WARNINGS {
+                continue;
+            }
+            // Overrides keep the order of endpoints and limits, so that the two lists go in step.
+            let differs = figures(&other.vendor, scope).zip(figures(vendor, scope)).find(|(a, b)| a.kind != b.kind);
+            if let Some((limit, _)) = differs {
                 warnings.push(format!(
-                    "tenants `{}` and `{}` share account `{}` at vendor `{}` but state different figures for its limits; \
+                    "tenants `{}` and `{}` share the limit `{}` at vendor `{}` but state different figures for it; \
                      state the same ones",
-                    other.id, tenant.id, tenant.account, vendor.name
+                    other.id, tenant.id, limit.name, vendor.name
                 ));
             }
         }
     }
+}
+
+fn figures(vendor: &Vendor, scope: Scope) -> impl Iterator<Item = &Limit> {
+    let endpoints = vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits);
+    vendor.limits.iter().chain(endpoints).filter(move |limit| limit.scope == scope)
 }
 
 /// FNV-1a over everything that went in: the same on every build, unlike the standard hasher.

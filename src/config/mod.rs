@@ -109,7 +109,8 @@ pub struct Config {
     version: u64,
     hash: u64,
     vendors: Arc<Vendors>,
-    tenants: load::Tenants,
+    /// Sorted by id, then vendor.
+    tenants: Vec<Arc<Tenant>>,
     warnings: Vec<String>,
 }
 
@@ -124,7 +125,7 @@ impl Config {
     ///
     /// let text = "[vendors.x]\nbase_url = \"https://x.example\"\nsafty = 0.5\n";
     /// let error = Config::load(&Sources::new().file("my.toml", text), 1).unwrap_err();
-    /// assert!(error.to_string().starts_with("my.toml:3:1: unknown field `safty`"));
+    /// assert!(error.to_string().starts_with("my.toml:3:1: unknown field `safty`; did you mean `safety`?"));
     /// ```
     pub fn load(sources: &Sources, version: u64) -> Result<Config, Error> {
         Config::from_loaded(load::load(sources, None)?, version)
@@ -171,9 +172,9 @@ impl Config {
         self.vendors.get(name, environment)
     }
 
-    /// The tenants, in no order.
-    pub fn tenants(&self) -> impl Iterator<Item = &Arc<Tenant>> {
-        self.tenants.values()
+    /// The tenants, by id and then by vendor.
+    pub fn tenants(&self) -> impl ExactSizeIterator<Item = &Arc<Tenant>> {
+        self.tenants.iter()
     }
 
     /// The tenant `id` at `vendor`.
@@ -203,7 +204,8 @@ impl Config {
     }
 
     fn find(&self, id: &str, vendor: &str) -> Option<Arc<Tenant>> {
-        self.tenants.get(&(id.into(), vendor.into())).cloned()
+        let index = self.tenants.binary_search_by(|tenant| load::order(tenant, id, vendor)).ok()?;
+        self.tenants.get(index).cloned()
     }
 }
 

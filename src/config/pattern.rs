@@ -47,9 +47,9 @@ pub(super) fn compare(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Whether two patterns are the same but for slashes that do not count.
-pub(super) fn same(a: &str, b: &str) -> bool {
-    segments(a).eq(segments(b))
+/// The pattern without slashes that do not count; equal for patterns that match the same paths.
+pub(super) fn normal(pattern: &str) -> String {
+    segments(pattern).fold(String::with_capacity(pattern.len()), |all, segment| all + "/" + segment)
 }
 
 /// What is wrong with a pattern, if something is.

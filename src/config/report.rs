@@ -7,6 +7,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::suggest;
 use crate::Error;
 
 /// Problems beyond this many are counted, not listed: each one costs a walk through the file.
@@ -146,8 +147,25 @@ pub(super) fn place(layers: &[Layer<'_>], problem: &Problem) -> String {
 /// `file:line:column: message` for what the parser refused. The text itself is not quoted: it may hold a secret.
 pub(super) fn syntax(file: Text<'_>, error: &toml::de::Error) -> String {
     let (line, column) = line_column(file.text, error.span().map_or(0, |span| span.start));
-    let message = error.message().trim().replace('\n', "; ");
-    format!("{}:{line}:{column}: {message}", file.name)
+    format!("{}:{line}:{column}: {}", file.name, explain(error.message().trim()))
+}
+
+/// The parser's message with a suggestion for a misspelt key, and without the value of a wrong type.
+fn explain(message: &str) -> String {
+    let message = message.replace('\n', "; ");
+    if let Some((unknown, known)) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
+        // The names that serde lists stand between backticks: every second piece.
+        if let Some(near) = suggest::nearest(unknown, known.split('`').skip(1).step_by(2)) {
+            return format!("unknown field `{unknown}`; did you mean `{near}`?");
+        }
+    }
+    if let Some((found, expected)) = message.rsplit_once(", expected ")
+        && found.starts_with("invalid ")
+    {
+        let kind = found.split(['"', '`']).next().unwrap_or_default().trim_end();
+        return format!("{kind}, expected {expected}");
+    }
+    message
 }
 
 fn show(path: &[Step]) -> String {

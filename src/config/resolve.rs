@@ -15,6 +15,9 @@ use crate::{Error, ErrorKind};
 /// The environment of a vendor entry itself.
 pub(super) const LIVE: &str = "live";
 
+/// Entries of each table of one tenant; each is looked up in the vendor by name.
+const MOST_OVERRIDES: usize = 256;
+
 /// All vendors, by name and environment; immutable. A client swaps one for the next at a reload.
 #[derive(Debug)]
 pub struct Vendors {
@@ -85,6 +88,14 @@ impl Stated {
         let mut inner = Report::default();
         let vendor = validate::vendor(name, environment, &entry, &mut inner);
         for mut problem in inner.problems {
+            // The tenant may have named an endpoint's limit without the endpoint: the place is where it is written.
+            if let [Step::Key(endpoints), Step::Key(endpoint), Step::Key(_), Step::Named(name), ..] = &problem.path[..]
+                && endpoints == "endpoints"
+                && overrides.limits.contains_key(name)
+                && !overrides.endpoints.get(endpoint).is_some_and(|endpoint| endpoint.limits.contains_key(name))
+            {
+                problem.path.drain(..2);
+            }
             // In a tenant limits are a table by name, in a vendor a list of named tables.
             for step in &mut problem.path {
                 if let Step::Named(name) = step {
@@ -246,6 +257,12 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
     let weight = entry.weight.unwrap_or(1);
     if !(1..=1000).contains(&weight) {
         report.problem(at(&[], "weight"), format!("{weight} is out of range: a weight is 1 to 1000"));
+    }
+    let overridden = [entry.limits.len(), entry.endpoints.len(), entry.vars.len()];
+    let overridden = overridden.into_iter().chain(entry.endpoints.values().map(|endpoint| endpoint.limits.len()));
+    if overridden.max() > Some(MOST_OVERRIDES) {
+        report.problem(vec![], format!("more than {MOST_OVERRIDES} variables, limits or endpoints in one tenant"));
+        return None;
     }
     let bad_share = entry.share.is_some() && {
         let problems = report.problems.len();

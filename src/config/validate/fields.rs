@@ -8,6 +8,9 @@ use crate::config::report::{Path, Report, Step, at};
 /// The longest window and the longest timeout.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
+/// Limits of one vendor or endpoint. Every request takes all of its limits under one lock.
+pub(in crate::config) const MOST_LIMITS: usize = 64;
+
 /// Headers that the transport or the connection owns; a default would break framing or reach another hop.
 const FORBIDDEN: [&str; 10] = [
     "host",
@@ -33,6 +36,10 @@ pub(in crate::config) fn check_id(what: &str, id: &str) -> Result<(), String> {
 
 /// Reports limits of one list that carry the same name.
 pub(in crate::config) fn duplicates(limits: &[LimitEntry], path: &[Step], report: &mut Report) {
+    if limits.len() > MOST_LIMITS {
+        report.problem(at(path, "limits"), format!("more than {MOST_LIMITS} limits; drop those that others imply"));
+        return;
+    }
     let mut seen = std::collections::BTreeMap::new();
     for (index, limit) in limits.iter().enumerate() {
         let place = at(&at(path, "limits"), Step::Index(index));

@@ -1,8 +1,9 @@
 //! Vendors: addresses, authentication, headers, timeouts, endpoints.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::fields::{check_header, check_id, duration, fraction, integer};
+use super::fields::{MOST_LIMITS, check_header, check_id, duration, fraction, integer};
 use super::limit;
 use crate::config::format::{AuthEntry, ConnectionEntry, EndpointEntry, VendorEntry};
 use crate::config::report::{Report, Step, at};
@@ -15,9 +16,8 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 const TRANSIT_AFTER_CONNECT: Duration = Duration::from_secs(1);
 const MAX_RESPONSE_BYTES: i64 = 8 * 1024 * 1024;
 const SAFETY: f64 = 0.8;
-/// Limits of one vendor or endpoint. Every request takes all of its limits under one lock.
-const MOST_LIMITS: usize = 64;
 const MOST_ENDPOINTS: usize = 1024;
+const MOST_METHODS: usize = 32;
 
 /// The vendor that `entry` (all layers merged) describes; problems go to `report`.
 pub(in crate::config) fn vendor(
@@ -133,7 +133,10 @@ fn endpoint(name: &str, entry: &EndpointEntry, safety: f64, report: &mut Report)
         }
     }
     let methods = entry.methods.clone().unwrap_or_default();
-    for (index, method) in methods.iter().enumerate() {
+    if methods.len() > MOST_METHODS {
+        report.problem(at(&path, "methods"), format!("more than {MOST_METHODS} methods; leave them out to mean all"));
+    }
+    for (index, method) in methods.iter().enumerate().take(MOST_METHODS) {
         let valid =
             http::Method::from_bytes(method.as_bytes()).is_ok() && !method.bytes().any(|b| b.is_ascii_lowercase());
         if !valid || method.len() > 32 {
@@ -153,18 +156,21 @@ fn ambiguous(endpoints: &[Endpoint], report: &mut Report) {
         a.methods.is_empty() == b.methods.is_empty()
             && (a.methods.is_empty() || a.methods.iter().any(|m| b.methods.contains(m)))
     };
-    for (index, later) in endpoints.iter().enumerate() {
-        for earlier in endpoints[..index].iter().filter(|earlier| overlap(earlier, later)) {
-            for (place, path) in later.paths.iter().enumerate() {
-                if earlier.paths.iter().any(|other| pattern::same(other, path)) {
-                    let place = vec!["endpoints".into(), (&*later.name).into(), "paths".into(), Step::Index(place)];
-                    let message = format!(
-                        "endpoint `{}` has this pattern for the same methods; remove it from one",
-                        earlier.name
-                    );
-                    report.problem(place, message);
-                }
+    // By pattern first: comparing each with each would take minutes for a file made to be slow.
+    let mut by_pattern: BTreeMap<String, Vec<&Endpoint>> = BTreeMap::new();
+    for endpoint in endpoints {
+        for (index, path) in endpoint.paths.iter().enumerate() {
+            let seen = by_pattern.entry(pattern::normal(path)).or_default();
+            if let Some(earlier) = seen.iter().find(|earlier| overlap(earlier, endpoint)) {
+                let place = vec!["endpoints".into(), (&*endpoint.name).into(), "paths".into(), Step::Index(index)];
+                let message = if earlier.name == endpoint.name {
+                    "this pattern is stated twice; remove one".to_owned()
+                } else {
+                    format!("endpoint `{}` has this pattern for the same methods; remove it from one", earlier.name)
+                };
+                report.problem(place, message);
             }
+            seen.push(endpoint);
         }
     }
 }
