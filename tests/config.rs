@@ -1,5 +1,7 @@
 //! Configuration from the outside: the shipped catalogue, broken files, tenants by the hundred thousand.
 
+#![allow(clippy::panic, reason = "a test that cannot go on says why")]
+
 use std::sync::Arc;
 
 use integration_client::config::{
@@ -80,20 +82,32 @@ fn every_broken_file_is_refused_at_its_line_and_column() {
 #[test]
 fn errors_read_well() {
     let text = format!("{FINE}burst = 500\nalgoritm = \"x\"\n");
-    insta::assert_snapshot!(load(&text).unwrap_err(), @"");
+    insta::assert_snapshot!(load(&text).unwrap_err(), @r#"f.toml:8:1: unknown field `algoritm`; did you mean `algorithm`?"#);
     let text = format!(
         "{FINE}algorithm = \"token_buket\"\nsafety = nan\nburst = 500\n[[tenants]]\nid = \"acme\"\nvendor = \"x\"\n"
     );
-    insta::assert_snapshot!(load(&text).unwrap_err(), @"");
+    insta::assert_snapshot!(load(&text).unwrap_err(), @r#"
+    f.toml:7:13: vendors.x.limits.main.algorithm: unknown algorithm "token_buket"; did you mean `token_bucket`?
+    f.toml:8:10: vendors.x.limits.main.safety: NaN is not a share: it must be above 0 and at most 1, for example 0.8
+    f.toml:9:9: vendors.x.limits.main.burst: burst 500 is above the limit 100: no more than the limit can go at once; lower it
+    "#);
     let text = format!(
         "{FINE}[[tenants]]\nid = \"acme\"\nvendor = \"x\"\ncredential = \"admin:hunter2\"\nvars = {{ shop = \"evil.com/\" }}\n[tenants.limits.mian]\nlimit = 5\n"
     );
-    insta::assert_snapshot!(load(&text).unwrap_err(), @"");
+    insta::assert_snapshot!(load(&text).unwrap_err(), @r#"
+    f.toml:10:14: tenants[0].credential: the part before `:` is neither `env` nor `file` nor a registered resolver (none is); write where the secret is: "env:NAME", "file:PATH" or "RESOLVER:KEY"
+    f.toml:11:17: tenants[0].vars.shop: the value of `shop` may hold letters, digits, `-`, `_` and nothing else, or it could lead to another host
+    f.toml:12:17: tenants[0].limits.mian: the vendor has no limit of this name; did you mean `main`?
+    "#);
     let config = Config::load(&Sources::new(), 1).unwrap();
-    insta::assert_snapshot!(config.vendor("gihtub", "live").unwrap_err(), @"");
-    insta::assert_snapshot!(config.vendor("stripe", "sandbx").unwrap_err(), @"");
-    insta::assert_snapshot!(config.tenant("acme", "github").unwrap_err(), @"");
-    insta::assert_snapshot!(config.vendor("github", "live").unwrap().endpoint("serch").unwrap_err(), @"");
+    insta::assert_snapshot!(config.vendor("gihtub", "live").unwrap_err(), @r#"vendor "gihtub" is not configured; did you mean `github`?"#);
+    insta::assert_snapshot!(config.vendor("stripe", "sandbx").unwrap_err(), @r#"vendor "stripe" has no environment "sandbx"; did you mean `sandbox`?"#);
+    insta::assert_snapshot!(config.tenant("acme", "github").unwrap_err(), @r#"tenant "acme" is not configured for vendor "github"; add a [[tenants]] entry, or add it to the client"#);
+    let sources = Sources::new().tenants([TenantEntry::new("acme", "github"), TenantEntry::new("bolt", "stripe")]);
+    let config = Config::load(&sources, 1).unwrap();
+    insta::assert_snapshot!(config.tenant("acne", "github").unwrap_err(), @r#"tenant "acne" is not configured for vendor "github"; did you mean `acme`?"#);
+    insta::assert_snapshot!(config.tenant("bolt", "github").unwrap_err(), @r#"tenant "bolt" is not configured for vendor "github"; it is configured for stripe"#);
+    insta::assert_snapshot!(config.vendor("github", "live").unwrap().endpoint("serch").unwrap_err(), @r#"vendor `github` has no endpoint "serch"; did you mean `search`?"#);
 }
 
 #[test]

@@ -187,7 +187,7 @@ impl Config {
         }
         // A vendor that does not exist is the better explanation.
         self.vendors.get(vendor, resolve::LIVE)?;
-        Err(table::unknown_tenant(id, vendor))
+        Err(table::unknown_tenant(id, vendor, &self.tenants))
     }
 
     /// The vendor of tenant `id` whose base URL `url` is below, as that tenant, and the path below it.

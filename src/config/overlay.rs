@@ -71,8 +71,8 @@ fn limits(lower: &mut Vec<LimitEntry>, upper: &[LimitEntry]) {
 /// `upper` over `lower`. A limit changes its kind when the upper one states the other kind.
 pub(super) fn limit(lower: &mut LimitEntry, upper: &LimitEntry) {
     if upper.concurrency.is_some() && upper.limit.is_none() && upper.window.is_none() {
-        let (name, scope, safety) = (lower.name.take(), lower.scope.take(), None::<f64>);
-        *lower = LimitEntry { name, scope, safety, ..LimitEntry::default() };
+        let (name, scope) = (lower.name.take(), lower.scope.take());
+        *lower = LimitEntry { name, scope, ..LimitEntry::default() };
     } else if lower.concurrency.is_some() && upper.limit.is_some() {
         lower.concurrency = None;
     }
