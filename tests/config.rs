@@ -319,3 +319,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_large_file_of_mistakes_is_refused_in_good_time() {
+    let mut text = String::from(FINE);
+    for n in 0..20_000 {
+        text.push_str(&format!("[[tenants]]\nid = \"t{n}\"\nvendor = \"x\"\nweight = 0\n"));
+    }
+    let error = load(&text).unwrap_err().to_string();
+    assert_eq!(error.lines().count(), 21, "twenty problems and how many more there are");
+    assert!(error.ends_with("and 39980 more"), "{error}");
+}

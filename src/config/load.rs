@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::format::{File, VendorEntry};
-use super::report::{Layer, Messages, Path, Problem, Report, Step, Text, at, place, syntax};
+use super::report::{Layer, Messages, Path, Problem, Report, Step, Text, at, syntax};
 use super::resolve::{LIVE, Stated, Vendors, resolve};
 use super::source::{MOST_BYTES, Sources};
 use super::vendor::{Tenant, Vendor};
@@ -68,7 +68,7 @@ pub(super) fn load(sources: &Sources, previous: Option<&Vendors>) -> Result<Load
     Ok(Loaded { vendors, tenants, warnings, hash: hash(sources) })
 }
 
-fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages) -> Option<(Text<'a>, File)> {
+fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages<'_>) -> Option<(Text<'a>, File)> {
     let source = Text { name, text };
     if text.len() as u64 > MOST_BYTES {
         messages.push(too_large(name));
@@ -87,7 +87,7 @@ fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages) -> Option<(T
 fn stacks<'a>(
     catalogue: Option<&'a (Text<'a>, File)>,
     files: &'a [(Text<'a>, File)],
-    messages: &mut Messages,
+    messages: &mut Messages<'a>,
 ) -> BTreeMap<&'a str, Stack<'a>> {
     let mut out: BTreeMap<&str, Stack<'_>> = BTreeMap::new();
     let base = |name: &str| -> Path { vec!["vendors".into(), name.into()] };
@@ -174,11 +174,11 @@ fn check_lists(entry: &VendorEntry, report: &mut Report) {
     }
 }
 
-fn environments(
+fn environments<'a>(
     name: &str,
-    stack: &Stack<'_>,
+    stack: &Stack<'a>,
     previous: Option<&Vendors>,
-    messages: &mut Messages,
+    messages: &mut Messages<'a>,
     warnings: &mut Vec<String>,
 ) -> BTreeMap<Arc<str>, Arc<Stated>> {
     let mut out = BTreeMap::new();
@@ -205,7 +205,7 @@ fn environments(
         let mut report = Report::default();
         let vendor = validate::vendor(name, environment, &entry, &mut report);
         report.problems.iter().for_each(|problem| messages.add(&layers, problem));
-        for warning in report.warnings.iter().map(|warning| place(&layers, warning)) {
+        for warning in report.warnings.iter().map(|warning| messages.place(&layers, warning)) {
             if !warnings.contains(&warning) {
                 warnings.push(warning);
             }
@@ -217,11 +217,11 @@ fn environments(
     out
 }
 
-fn tenants(
+fn tenants<'a>(
     vendors: &Vendors,
     sources: &Sources,
-    files: &[(Text<'_>, File)],
-    messages: &mut Messages,
+    files: &[(Text<'a>, File)],
+    messages: &mut Messages<'a>,
 ) -> Vec<Arc<Tenant>> {
     let rows = sources.tenants.iter().map(|entry| (entry, None));
     let tables = files.iter().flat_map(|(text, file)| {

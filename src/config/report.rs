@@ -82,18 +82,40 @@ pub(super) struct Layer<'a> {
 
 /// The messages of a refused configuration, each with its place, without repetition.
 #[derive(Default)]
-pub(super) struct Messages {
+pub(super) struct Messages<'a> {
     listed: Vec<String>,
     unlisted: usize,
+    documents: Documents<'a>,
 }
 
-impl Messages {
-    pub(super) fn add(&mut self, layers: &[Layer<'_>], problem: &Problem) {
+/// The files that were parsed again, with spans. A large one is parsed once, not once for each problem.
+#[derive(Default)]
+pub(super) struct Documents<'a>(Vec<(&'a str, Option<Spanned<DeTable<'a>>>)>);
+
+impl<'a> Documents<'a> {
+    fn get(&mut self, text: &'a str) -> Option<&DeTable<'a>> {
+        let known = self.0.iter().position(|(other, _)| std::ptr::eq(*other, text));
+        let index = known.unwrap_or_else(|| {
+            self.0.push((text, DeTable::parse(text).ok()));
+            self.0.len() - 1
+        });
+        self.0.get(index)?.1.as_ref().map(Spanned::get_ref)
+    }
+}
+
+impl<'a> Messages<'a> {
+    pub(super) fn add(&mut self, layers: &[Layer<'a>], problem: &Problem) {
         if self.listed.len() >= LISTED {
             self.unlisted += 1;
             return;
         }
-        self.push(place(layers, problem));
+        let message = place(layers, problem, &mut self.documents);
+        self.push(message);
+    }
+
+    /// A problem as text, with its place, without adding it.
+    pub(super) fn place(&mut self, layers: &[Layer<'a>], problem: &Problem) -> String {
+        place(layers, problem, &mut self.documents)
     }
 
     /// Adds a message that already names its place.
@@ -118,13 +140,13 @@ impl Messages {
 }
 
 /// `file:line:column: path: message`.
-pub(super) fn place(layers: &[Layer<'_>], problem: &Problem) -> String {
-    let mut best: Option<(usize, &Layer<'_>, Option<std::ops::Range<usize>>)> = None;
+fn place<'a>(layers: &[Layer<'a>], problem: &Problem, documents: &mut Documents<'a>) -> String {
+    let mut best: Option<(usize, &Layer<'a>, Option<std::ops::Range<usize>>)> = None;
     for layer in layers.iter().rev() {
         let path: Path = layer.base.iter().chain(&problem.path).cloned().collect();
         // Depth is counted from the entry, whose own place in the file differs from layer to layer.
         let (depth, span) = match layer.file {
-            Some(file) => find(file.text, &path),
+            Some(file) => documents.get(file.text).map_or((0, None), |document| find(document, &path)),
             None => (layer.base.len(), None),
         };
         let depth = depth.saturating_sub(layer.base.len());
@@ -182,14 +204,13 @@ fn show(path: &[Step]) -> String {
     out
 }
 
-/// How many steps of `path` exist in `text`, and where the last of them stands.
-fn find(text: &str, path: &[Step]) -> (usize, Option<std::ops::Range<usize>>) {
-    let Ok(document) = DeTable::parse(text) else { return (0, None) };
+/// How many steps of `path` exist in `document`, and where the last of them stands.
+fn find(document: &DeTable<'_>, path: &[Step]) -> (usize, Option<std::ops::Range<usize>>) {
     let mut span = None;
     let mut value: Option<&Spanned<DeValue<'_>>> = None;
     for (depth, step) in path.iter().enumerate() {
         let table = match value {
-            None => Some(document.get_ref()),
+            None => Some(document),
             Some(value) => value.get_ref().as_table(),
         };
         let array = value.and_then(|value| value.get_ref().as_array());
@@ -251,10 +272,11 @@ mod tests {
         let file = Text { name: "f.toml", text };
         let base = vec!["vendors".into(), "a".into()];
         let layers = [Layer { file: Some(file), base }];
+        let mut messages = Messages::default();
         let problem = |path: Path| Problem { path, message: "m".into() };
         let named = |rest: &str| vec!["limits".into(), Step::Named("x".into()), rest.into()];
-        assert_eq!(place(&layers, &problem(named("limit"))), "f.toml:4:9: vendors.a.limits.x.limit: m");
-        assert_eq!(place(&layers, &problem(named("window"))), "f.toml:2:1: vendors.a.limits.x.window: m");
-        assert_eq!(place(&layers, &problem(vec!["auth".into()])), "f.toml:1:10: vendors.a.auth: m");
+        assert_eq!(messages.place(&layers, &problem(named("limit"))), "f.toml:4:9: vendors.a.limits.x.limit: m");
+        assert_eq!(messages.place(&layers, &problem(named("window"))), "f.toml:2:1: vendors.a.limits.x.window: m");
+        assert_eq!(messages.place(&layers, &problem(vec!["auth".into()])), "f.toml:1:10: vendors.a.auth: m");
     }
 }

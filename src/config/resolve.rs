@@ -232,7 +232,7 @@ pub fn resolve_tenant(vendors: &Vendors, entry: &TenantEntry) -> Result<Tenant, 
         let mut messages = Messages::default();
         let id: String = entry.id.chars().take(128).flat_map(char::escape_debug).collect();
         for problem in &report.problems {
-            let text = super::report::place(&[], problem);
+            let text = messages.place(&[], problem);
             messages.push(format!("tenant `{id}` at vendor `{}`: {text}", entry.vendor));
         }
         messages.into_error()
