@@ -108,3 +108,33 @@ pub struct Source {
     /// `documented`, `seen in code` or `from memory` (unconfirmed).
     pub confidence: String,
 }
+
+/// A name for each value of an enum, as the format writes it.
+macro_rules! names {
+    ($type:ident { $($variant:ident = $name:literal),+ $(,)? }) => {
+        impl $type {
+            /// Every name that the format knows.
+            pub(super) const NAMES: &[&str] = &[$($name),+];
+
+            /// The value's name in the configuration format.
+            pub fn name(self) -> &'static str {
+                match self { $($type::$variant => $name),+ }
+            }
+
+            pub(super) fn parse(name: &str) -> Option<$type> {
+                match name { $($name => Some($type::$variant),)+ _ => None }
+            }
+        }
+    };
+}
+
+names!(Scope { Endpoint = "endpoint", Tenant = "tenant", Account = "account", Vendor = "vendor" });
+names!(Unit { Requests = "requests", Points = "points" });
+names!(Algorithm {
+    FixedWindow = "fixed_window",
+    SlidingWindow = "sliding_window",
+    SlidingCounter = "sliding_counter",
+    TokenBucket = "token_bucket",
+    LeakyBucket = "leaky_bucket",
+    Unknown = "unknown",
+});

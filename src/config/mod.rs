@@ -1,6 +1,222 @@
-//! Configuration.
+//! Configuration: vendors, their limits, and tenants; validated as a whole before any of it is used.
+//!
+//! # The format
+//! `vendors.toml` in the repository is the shipped catalogue, built into the library, and the example of the format
+//! that users write:
+//!
+//! ```toml
+//! [vendors.example]
+//! base_url = "https://{region}.api.example.com/v1"   # {variables} come from the tenant
+//! auth = { scheme = "header", name = "x-api-key" }   # none | bearer | basic | header (name, prefix) | query (name)
+//! headers = { accept = "application/json" }
+//! safety = 0.8                # the share of every limit that is used
+//! connect_timeout = "10s"
+//! attempt_timeout = "30s"
+//! max_transit = "11s"         # connect_timeout + 1 s unless stated
+//! max_response_bytes = 8388608
+//!
+//! [vendors.example.connection] # proxy, extra_ca, client_certificate, allow_http
+//! proxy = "http://proxy.internal:3128"
+//!
+//! [[vendors.example.limits]]  # for every request
+//! name = "minute"
+//! limit = 600
+//! window = "1m"
+//! algorithm = "sliding_window" # fixed_window sliding_window sliding_counter token_bucket leaky_bucket unknown
+//! scope = "account"           # tenant (default here), account, vendor; endpoint (default in an endpoint)
+//!
+//! [[vendors.example.limits]]
+//! name = "parallel"
+//! concurrency = 10
+//!
+//! [vendors.example.endpoints.search]
+//! paths = ["/search/*", "/v2/search/**"]
+//! methods = ["GET"]
+//! cost = 5
+//! [[vendors.example.endpoints.search.limits]]
+//! name = "search"
+//! limit = 30
+//! window = "1m"
+//! unit = "points"
+//!
+//! [vendors.example.environments.sandbox]
+//! base_url = "https://sandbox.example.com/v1"
+//! [[vendors.example.environments.sandbox.limits]]
+//! name = "minute"             # overrides the figures of `minute`; another name adds a limit
+//! limit = 60
+//!
+//! [[tenants]]
+//! id = "acme"
+//! vendor = "example"
+//! environment = "live"
+//! account = "acme-org"        # tenants of one account share its limits; the tenant's id unless stated
+//! credential = "env:ACME_KEY" # or "file:PATH", or "RESOLVER:KEY"; never the secret
+//! vars = { region = "eu" }
+//! weight = 1
+//! share = 0.5                 # this process's part of every limit
+//! [tenants.limits.minute]     # another figure for one limit
+//! limit = 1200
+//! [tenants.endpoints.search.limits.search]
+//! limit = 10
+//! ```
+//!
+//! A bucket is stated by its size and the time it takes to fill: 40 requests at once, 2 more each second, is
+//! `limit = 40`, `window = "20s"`.
+//!
+//! # What replaces what
+//! - A vendor in a user's file **replaces** the catalogue's entry of that name. With `extends = "catalogue"` it changes
+//!   it instead: fields stated replace fields, limits and endpoints go by name, lists are replaced whole.
+//! - An environment changes its vendor in the same way. `live` is the entry itself.
+//! - A tenant changes limits by name. `limits.NAME` means the vendor's limit `NAME` or, if there is none, that of the one
+//!   endpoint that has it; `endpoints.ENDPOINT.limits.NAME` is always unambiguous. Limits of scope `vendor` cannot be
+//!   changed by a tenant.
+//! - One vendor in two files, and one tenant twice at a vendor, are errors.
+//!
+//! # Errors
+//! Unknown keys, values out of range, names that do not exist: all are errors that name file, line and column, and all
+//! of a load (the first 20) are reported at once. Secrets and file contents are not repeated in messages.
+
+use std::fmt;
+use std::sync::Arc;
+
+mod base_url;
+mod credential;
+mod entry;
+mod format;
 mod limit;
+mod load;
+mod overlay;
+mod pattern;
+mod report;
+mod resolve;
+mod source;
+mod suggest;
+mod table;
+mod validate;
 mod vendor;
 
+use crate::Error;
+
+pub use entry::{LimitEntry, TenantEntry};
 pub use limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
+pub use resolve::{Vendors, resolve_tenant};
+pub use source::{ConfigSource, FileSource, LoadFuture, Sources, StaticSource};
+pub use table::{Changes, TenantTable};
 pub use vendor::{AuthScheme, Connection, CredentialRef, Endpoint, Tenant, Vendor};
+
+/// A validated configuration: immutable, and consistent as a whole.
+pub struct Config {
+    version: u64,
+    hash: u64,
+    vendors: Arc<Vendors>,
+    /// Sorted by id, then vendor.
+    tenants: Vec<Arc<Tenant>>,
+    warnings: Vec<String>,
+}
+
+impl Config {
+    /// Parses and validates `sources`; `version` is the caller's count of configurations.
+    ///
+    /// # Errors
+    /// `Config`, with every problem (the first 20) on a line of its own: file, line, column, what is wrong, what to do.
+    ///
+    /// ```
+    /// use integration_client::config::{Config, Sources};
+    ///
+    /// let text = "[vendors.x]\nbase_url = \"https://x.example\"\nsafty = 0.5\n";
+    /// let error = Config::load(&Sources::new().file("my.toml", text), 1).unwrap_err();
+    /// assert!(error.to_string().starts_with("my.toml:3:1: unknown field `safty`; did you mean `safety`?"));
+    /// ```
+    pub fn load(sources: &Sources, version: u64) -> Result<Config, Error> {
+        Config::from_loaded(load::load(sources, None)?, version)
+    }
+
+    /// Loads `sources` as the next version after this one. Vendors that did not change keep their `Arc`.
+    ///
+    /// # Errors
+    /// As [`load`](Config::load); this configuration stays as it is.
+    pub fn reload(&self, sources: &Sources) -> Result<Config, Error> {
+        Config::from_loaded(load::load(sources, Some(&self.vendors))?, self.version.saturating_add(1))
+    }
+
+    fn from_loaded(loaded: load::Loaded, version: u64) -> Result<Config, Error> {
+        let load::Loaded { vendors, tenants, warnings, hash } = loaded;
+        Ok(Config { version, hash, vendors: Arc::new(vendors), tenants, warnings })
+    }
+
+    /// The version given to [`load`](Config::load), one more after each [`reload`](Config::reload).
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// A hash of everything that the configuration was made of: equal sources, equal hash, in every process.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// What is allowed but probably not meant.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The vendors.
+    pub fn vendors(&self) -> &Arc<Vendors> {
+        &self.vendors
+    }
+
+    /// The vendor `name` in `environment`.
+    ///
+    /// # Errors
+    /// `UnknownVendor`, with the name that was probably meant.
+    pub fn vendor(&self, name: &str, environment: &str) -> Result<Arc<Vendor>, Error> {
+        self.vendors.get(name, environment)
+    }
+
+    /// The tenants, by id and then by vendor.
+    pub fn tenants(&self) -> impl ExactSizeIterator<Item = &Arc<Tenant>> {
+        self.tenants.iter()
+    }
+
+    /// The tenant `id` at `vendor`.
+    ///
+    /// # Errors
+    /// `UnknownVendor` or `UnknownTenant`, with what was probably meant.
+    pub fn tenant(&self, id: &str, vendor: &str) -> Result<Arc<Tenant>, Error> {
+        if let Some(tenant) = self.find(id, vendor) {
+            return Ok(tenant);
+        }
+        // A vendor that does not exist is the better explanation.
+        self.vendors.get(vendor, resolve::LIVE)?;
+        Err(table::unknown_tenant(id, vendor, &self.tenants))
+    }
+
+    /// The vendor of tenant `id` whose base URL `url` is below, as that tenant, and the path below it.
+    ///
+    /// # Errors
+    /// `UnknownVendor` when the URL is at none of the tenant's vendors. The message names the host alone.
+    pub fn vendor_for_url<'u>(&self, id: &str, url: &'u reqwest::Url) -> Result<(Arc<Tenant>, &'u str), Error> {
+        self.vendors.tenant_for_url(url, |vendor| self.find(id, vendor)).ok_or_else(|| {
+            let id: String = id.chars().take(128).collect();
+            let host = url.host_str().unwrap_or("(none)");
+            let message = format!("tenant {id:?} has no vendor at host {host:?}; use one of its vendors' base URLs");
+            Error::not_sent(crate::ErrorKind::UnknownVendor, message)
+        })
+    }
+
+    fn find(&self, id: &str, vendor: &str) -> Option<Arc<Tenant>> {
+        let index = self.tenants.binary_search_by(|tenant| load::order(tenant, id, vendor)).ok()?;
+        self.tenants.get(index).cloned()
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("version", &self.version)
+            .field("hash", &self.hash)
+            .field("vendors", &self.vendors.names().collect::<Vec<_>>())
+            .field("tenants", &self.tenants.len())
+            .field("warnings", &self.warnings)
+            .finish()
+    }
+}

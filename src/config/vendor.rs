@@ -1,13 +1,19 @@
 //! A vendor as validated: what `vendors.toml` says about it, with every default filled in.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::Url;
+
+use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::Limit;
+use super::{base_url, pattern, suggest};
+use crate::{Error, ErrorKind};
 
 /// A vendor in one environment, validated. Made by [`Config`](super::Config); shared by all its tenants.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Vendor {
     /// The vendor's name, as in `[vendors.NAME]`.
@@ -41,7 +47,7 @@ pub struct Vendor {
 }
 
 /// A named group of paths with its own limits and cost.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Endpoint {
     /// The endpoint's name.
@@ -95,7 +101,7 @@ pub struct Connection {
 }
 
 /// A tenant at one vendor, validated.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Tenant {
     /// The tenant's id: 1 to 128 of `A-Z a-z 0-9 . _ -`.
@@ -112,6 +118,91 @@ pub struct Tenant {
     pub weight: u32,
     /// PEM file with this tenant's own client certificate and key.
     pub client_certificate: Option<String>,
+    /// What the tenant changes, as written; kept so that new vendors can be put under it.
+    pub(super) overrides: Option<Arc<Overrides>>,
+}
+
+/// What a tenant changes about its vendor.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Overrides {
+    pub(super) limits: BTreeMap<String, LimitEntry>,
+    pub(super) endpoints: BTreeMap<String, EndpointOverride>,
+    pub(super) share: Option<f64>,
+}
+
+impl Vendor {
+    /// The endpoint `name` and its number.
+    ///
+    /// # Errors
+    /// `UnknownEndpoint`, with the name that was probably meant.
+    pub fn endpoint(&self, name: &str) -> Result<(usize, &Endpoint), Error> {
+        if let Ok(index) = self.endpoints.binary_search_by(|endpoint| (*endpoint.name).cmp(name)) {
+            return Ok((index, &self.endpoints[index]));
+        }
+        let hint = suggest::hint(name, "endpoints", self.endpoints.iter().map(|endpoint| &*endpoint.name));
+        let name: String = name.chars().take(128).collect();
+        let message = format!("vendor `{}` has no endpoint {name:?}; {hint}", self.name);
+        Err(Error::not_sent(ErrorKind::UnknownEndpoint, message))
+    }
+
+    /// The endpoint that a request belongs to, and its number. `path` is below the base URL; a query is ignored.
+    ///
+    /// The most literal pattern wins; between equal ones, the endpoint that names its methods.
+    pub fn match_endpoint(&self, method: &str, path: &str) -> Option<(usize, &Endpoint)> {
+        let path = path.split(['?', '#']).next().unwrap_or_default();
+        let mut best: Option<(usize, &Endpoint, &str)> = None;
+        for (index, endpoint) in self.endpoints.iter().enumerate() {
+            if !endpoint.methods.is_empty() && !endpoint.methods.iter().any(|m| m.eq_ignore_ascii_case(method)) {
+                continue;
+            }
+            for found in endpoint.paths.iter().filter(|pattern| pattern::matches(pattern, path)) {
+                let better = best.is_none_or(|(_, other, pattern)| match pattern::compare(found, pattern) {
+                    Ordering::Greater => true,
+                    Ordering::Equal => other.methods.is_empty() && !endpoint.methods.is_empty(),
+                    Ordering::Less => false,
+                });
+                if better {
+                    best = Some((index, endpoint, found));
+                }
+            }
+        }
+        best.map(|(index, endpoint, _)| (index, endpoint))
+    }
+}
+
+impl Tenant {
+    /// The vendor's base URL with this tenant's variables filled in.
+    ///
+    /// # Errors
+    /// `Config`; not for a tenant that [`resolve_tenant`](super::resolve_tenant) made and nobody changed.
+    pub fn base_url(&self) -> Result<Url, Error> {
+        base_url::fill(&self.vendor.base_url, &self.variables)
+            .map_err(|why| Error::config(format!("tenant `{}` at vendor `{}`: {why}", self.id, self.vendor.name)))
+    }
+
+    /// The path of `url` below this tenant's base URL; `None` when the URL belongs elsewhere, and so must not be sent
+    /// this tenant's credential.
+    pub fn path_below_base<'u>(&self, url: &'u Url) -> Option<&'u str> {
+        base_url::below(&self.base_url().ok()?, url)
+    }
+
+    /// The tenant as an entry, to change it and add it again.
+    pub fn entry(&self) -> TenantEntry {
+        let overrides = self.overrides.as_deref().cloned().unwrap_or_default();
+        TenantEntry {
+            id: (*self.id).to_owned(),
+            vendor: (*self.vendor.name).to_owned(),
+            environment: Some((*self.vendor.environment).to_owned()),
+            account: (self.account != self.id).then(|| (*self.account).to_owned()),
+            credential: self.credential.as_ref().map(CredentialRef::to_string),
+            vars: self.variables.clone(),
+            weight: Some(self.weight.into()),
+            share: overrides.share,
+            client_certificate: self.client_certificate.clone(),
+            limits: overrides.limits,
+            endpoints: overrides.endpoints,
+        }
+    }
 }
 
 /// Where a secret is kept. The configuration holds references only.

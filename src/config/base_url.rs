@@ -1,0 +1,341 @@
+//! Base URLs with tenant variables, filled so that a value can never point a credential at another host.
+//!
+//! The rule: the operator's template decides scheme, port and everything of the host that it spells out; a tenant's
+//! value is letters, digits, `-` and `_`, inside one host label or one path segment. Dots are allowed in a path segment,
+//! and in a host only when the variable is the whole host (`https://{host}/api`): there the operator has handed that
+//! choice to the tenant's row. A filled URL is parsed once more, and what the parser understood is compared with what
+//! was written.
+
+use std::collections::BTreeMap;
+
+use reqwest::Url;
+
+/// A piece of a template.
+#[derive(Debug, PartialEq, Eq)]
+enum Piece<'a> {
+    Text(&'a str),
+    Variable(&'a str),
+}
+
+/// Where a variable stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Label,
+    WholeHost,
+    Path,
+}
+
+/// The variables that `template` needs.
+pub(super) fn variables(template: &str) -> Vec<&str> {
+    let pieces = pieces(template).unwrap_or_default();
+    pieces.into_iter().filter_map(|piece| if let Piece::Variable(name) = piece { Some(name) } else { None }).collect()
+}
+
+/// What is wrong with a template; `allow_http` permits plain `http` to any host.
+pub(super) fn check(template: &str, allow_http: bool) -> Result<(), String> {
+    if template.len() > 2048 {
+        return Err("the base URL is longer than 2048 bytes".into());
+    }
+    let (scheme, host, _) = split(template)?;
+    if host.starts_with('{') && host.ends_with('}') && host.matches('{').count() == 1 {
+        // The whole host is a variable: nothing more to say about its labels.
+    } else if host.contains('{') {
+        let labels = host.split(':').next().unwrap_or(host);
+        if labels.rsplit('.').next().is_none_or(|last| last.contains('{')) {
+            return Err("a variable cannot be the host's last label: a tenant would choose the domain; \
+                        write it out, or make the variable the whole host (\"https://{host}\")"
+                .into());
+        }
+    }
+    let mut filled = String::new();
+    for piece in pieces(template)? {
+        match piece {
+            Piece::Text(text) => filled.push_str(text),
+            // A letter stands for the value: valid in a label and in a path.
+            Piece::Variable(_) => filled.push('v'),
+        }
+    }
+    let url =
+        Url::parse(&filled).map_err(|error| format!("this is not a URL ({error}); write \"https://host/path\""))?;
+    if !url.username().is_empty() || url.password().is_some() || host.contains('@') {
+        return Err(
+            "the base URL holds a user name or password (not repeated here); use `auth` and a tenant's `credential`"
+                .into(),
+        );
+    }
+    if url.query().is_some() {
+        return Err("a base URL has no query (`?…`); send parameters with each request".into());
+    }
+    if url.fragment().is_some() {
+        return Err("a base URL has no fragment (`#…`); remove it".into());
+    }
+    if url.path().split('/').any(|segment| segment == ".." || segment == ".") || filled.contains("/../") {
+        return Err("the base URL's path holds `..`; write the path that it leads to".into());
+    }
+    if scheme == "http" && !allow_http && !loopback(&url) {
+        return Err("plain http would send credentials readable to everyone on the way; write https, or set \
+                    `connection.allow_http = true` for a host that you trust on a network that you trust"
+            .into());
+    }
+    Ok(())
+}
+
+/// `template` with `values` filled in.
+pub(super) fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<Url, String> {
+    let (_, host, host_start) = split(template)?;
+    let mut filled = String::with_capacity(template.len() + 16);
+    let mut expected_host = String::new();
+    let mut at = 0;
+    for piece in pieces(template)? {
+        let in_host = at >= host_start && at < host_start + host.len();
+        match piece {
+            Piece::Text(text) => {
+                filled.push_str(text);
+                // A text piece may begin before the host, end after it, or both.
+                let start = host_start.saturating_sub(at).min(text.len());
+                let end = (host_start + host.len()).saturating_sub(at).min(text.len());
+                expected_host.push_str(text.get(start..end).unwrap_or_default());
+                at += text.len();
+            }
+            Piece::Variable(name) => {
+                let value = values.get(name).ok_or_else(|| format!("the variable `{name}` has no value"))?;
+                let whole = host.len() == name.len() + 2;
+                let place = if !in_host {
+                    Place::Path
+                } else if whole {
+                    Place::WholeHost
+                } else {
+                    Place::Label
+                };
+                check_value(name, value, place)?;
+                filled.push_str(value);
+                if in_host {
+                    expected_host.push_str(value);
+                }
+                at += name.len() + 2;
+            }
+        }
+    }
+    let url = Url::parse(&filled).map_err(|error| format!("the filled base URL is not a URL ({error})"))?;
+    let expected = expected_host.to_ascii_lowercase();
+    let expected = match (url.port(), expected.rsplit_once(':')) {
+        (_, Some((host, port))) if !host.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => expected.as_str(),
+    };
+    let literal = !host.contains('{');
+    if !literal && (url.domain() != Some(expected) || !url.username().is_empty() || url.password().is_some()) {
+        return Err("with this value the base URL would name another host".into());
+    }
+    Ok(url)
+}
+
+/// The part of `url` below `base`, when it belongs there: same scheme, host and port, path below the base's path.
+pub(super) fn below<'u>(base: &Url, url: &'u Url) -> Option<&'u str> {
+    let same = base.scheme() == url.scheme()
+        && base.host() == url.host()
+        && base.port_or_known_default() == url.port_or_known_default()
+        && url.username().is_empty()
+        && url.password().is_none();
+    if !same {
+        return None;
+    }
+    let rest = url.path().strip_prefix(base.path().trim_end_matches('/'))?;
+    if rest.is_empty() { Some("/") } else { rest.starts_with('/').then_some(rest) }
+}
+
+/// Scheme, authority, and where the authority starts.
+fn split(template: &str) -> Result<(&str, &str, usize), String> {
+    let (scheme, rest) = match template.split_once("://") {
+        Some(("https", rest)) => ("https", rest),
+        Some(("http", rest)) => ("http", rest),
+        _ => return Err("a base URL starts with \"https://\" (or \"http://\" for a host on this machine)".into()),
+    };
+    // The backslash ends the host for a URL parser as the slash does.
+    let host = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    if host.is_empty() {
+        return Err("the base URL names no host; write \"https://host/path\"".into());
+    }
+    if template.chars().any(|c| c.is_whitespace() || c.is_control() || c == '\\') {
+        return Err("the base URL holds white space, a control character or a backslash; remove it".into());
+    }
+    if host.rsplit_once(':').is_some_and(|(_, port)| port.contains(['{', '}'])) {
+        return Err("a variable cannot be the port; write it out".into());
+    }
+    Ok((scheme, host, scheme.len() + 3))
+}
+
+fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
+    let mut out = Vec::new();
+    let mut rest = template;
+    while let Some(open) = rest.find(['{', '}']) {
+        let (text, tail) = rest.split_at(open);
+        if !text.is_empty() {
+            out.push(Piece::Text(text));
+        }
+        let Some((name, tail)) = tail.strip_prefix('{').and_then(|tail| tail.split_once('}')) else {
+            return Err("a `{` or `}` in the base URL has no partner; a variable is written {name}".into());
+        };
+        let valid =
+            !name.is_empty() && name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !valid {
+            return Err("a variable's name is 1 to 64 letters, digits and `_`".into());
+        }
+        out.push(Piece::Variable(name));
+        rest = tail;
+    }
+    if !rest.is_empty() {
+        out.push(Piece::Text(rest));
+    }
+    Ok(out)
+}
+
+fn check_value(name: &str, value: &str, place: Place) -> Result<(), String> {
+    let dots = place != Place::Label;
+    let longest = if place == Place::Label { 63 } else { 253 };
+    if value.is_empty() || value.len() > longest {
+        return Err(format!("the value of `{name}` has {} bytes; 1 to {longest} are allowed there", value.len()));
+    }
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (dots && b == b'.');
+    if !value.bytes().all(allowed) {
+        let also = if dots { ", `.`" } else { "" };
+        return Err(format!(
+            "the value of `{name}` may hold letters, digits, `-`, `_`{also} and nothing else, or it could lead to another host"
+        ));
+    }
+    let labels_fine =
+        value.split('.').all(|label| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-'));
+    if place != Place::Path && !labels_fine || place == Place::Path && value.bytes().all(|b| b == b'.') {
+        return Err(format!("the value of `{name}` is not a host label: it may not begin or end with `-` or `.`"));
+    }
+    // A host of digits is an address: 169.254.169.254 is a cloud's secrets.
+    let number = value.rsplit('.').next().is_some_and(|last| last.starts_with(|c: char| c.is_ascii_digit()));
+    if place == Place::WholeHost && (number || !value.contains('.')) {
+        return Err(format!(
+            "the value of `{name}` must be a full host name such as \"acme.example.com\", not an address"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a URL's host can only be this machine.
+fn loopback(url: &Url) -> bool {
+    match url.host_str() {
+        Some("localhost") => true,
+        Some(host) => host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(template: &str, value: &str) -> Result<String, String> {
+        fill(template, &BTreeMap::from([("v".to_owned(), value.to_owned())])).map(|url| url.to_string())
+    }
+
+    #[test]
+    fn a_value_cannot_change_the_host() {
+        let template = "https://{v}.myshopify.com/admin";
+        assert_eq!(filled(template, "acme").unwrap(), "https://acme.myshopify.com/admin");
+        for evil in [
+            "evil.com/",
+            "evil.com#",
+            "evil.com?",
+            "a@evil.com",
+            "evil.com\\",
+            "a:b",
+            "",
+            "-a",
+            "a-",
+            ".",
+            "..",
+            "a.b",
+            "a/b",
+            "%2e",
+            "a\r\nb",
+            "é",
+            "{v}",
+            "a b",
+            "evil。com",
+            "\0",
+        ] {
+            assert!(filled(template, evil).is_err(), "{evil:?}");
+        }
+        assert!(filled(template, &"a".repeat(64)).is_err());
+    }
+
+    #[test]
+    fn a_whole_host_is_a_name_and_not_an_address() {
+        let template = "https://{v}:8443/api";
+        assert!(filled(template, "git.example.com").is_err(), "with a port the variable is a label only");
+        let template = "https://{v}/api";
+        assert_eq!(filled(template, "git.example.com").unwrap(), "https://git.example.com/api");
+        for evil in ["169.254.169.254", "localhost", "0x7f.1", "2130706433", "a..b", ".a.b", "a.b.", "a.b/c", "a.b:1"] {
+            assert!(filled(template, evil).is_err(), "{evil:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_segment_stays_one() {
+        let template = "https://api.example.com/{v}/v1";
+        assert_eq!(filled(template, "2026-01.x").unwrap(), "https://api.example.com/2026-01.x/v1");
+        for evil in ["..", ".", "a/b", "a?b", "%2e%2e", ""] {
+            assert!(filled(template, evil).is_err(), "{evil:?}");
+        }
+    }
+
+    #[test]
+    fn templates_are_checked() {
+        for good in [
+            "https://a.example",
+            "http://localhost:1/x",
+            "http://127.0.0.1:80",
+            "http://[::1]:9/",
+            "https://{a}.b.example:8443/{c}",
+        ] {
+            assert_eq!(check(good, false), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "a.example",
+            "ftp://a",
+            "https://",
+            "https:///x",
+            "https://u:p@a.example",
+            "https://a.example?x",
+            "https://a.example#x",
+            "http://a.example",
+            "https://a.{b}",
+            "https://{a",
+            "https://a}",
+            "https://{}.x",
+            "https://{a b}.x",
+            "https://a:{p}/",
+            "https://a /",
+            "https://a/../b",
+            "https://a\\b",
+            "http://127.0.0.1.evil.example",
+            "https://{a}@evil.example",
+        ] {
+            assert!(check(bad, false).is_err(), "{bad}");
+        }
+        assert_eq!(check("http://a.example", true), Ok(()));
+    }
+
+    #[test]
+    fn a_url_belongs_below_its_base_and_not_beside_it() {
+        let base = Url::parse("https://api.example.com/v1").unwrap();
+        let rest = |url: &str| below(&base, &Url::parse(url).unwrap()).map(str::to_owned);
+        assert_eq!(rest("https://api.example.com/v1/a?b").as_deref(), Some("/a"));
+        assert_eq!(rest("https://API.example.com:443/v1").as_deref(), Some("/"));
+        for other in [
+            "https://api.example.com/v10",
+            "http://api.example.com/v1",
+            "https://api.example.com.evil/v1",
+            "https://u@api.example.com/v1",
+        ] {
+            assert_eq!(rest(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! References to secrets.
+//!
+//! A file or a database row says where a secret is, never what it is. Somebody will paste the secret itself one day, so
+//! what does not look like a reference is refused, and no message repeats it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::vendor::CredentialRef;
+
+/// How the tokens of well-known vendors begin. Not a scanner: it catches the paste into the wrong field.
+const SECRETS: [&str; 26] = [
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "ghu_",
+    "github_pat_",
+    "glpat-",
+    "sk_",
+    "rk_",
+    "pk_live_",
+    "whsec_",
+    "xoxb-",
+    "xoxp-",
+    "xoxa-",
+    "xapp-",
+    "shpat_",
+    "shpss_",
+    "AKIA",
+    "eyJ",
+    "pat-",
+    "secret_",
+    "ntn_",
+    "lin_api_",
+    "SG.",
+    "key-",
+    "Bearer",
+    "-----BEGIN",
+];
+
+const HELP: &str = "write where the secret is: \"env:NAME\", \"file:PATH\" or \"RESOLVER:KEY\"";
+
+impl CredentialRef {
+    /// Reads `env:NAME`, `file:PATH` or `RESOLVER:KEY`; `resolvers` are those that the application registered.
+    pub(super) fn parse(text: &str, resolvers: &BTreeSet<String>) -> Result<CredentialRef, String> {
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err(format!("this is not a reference and may be a secret (it is not repeated here); {HELP}"));
+        };
+        if SECRETS.iter().any(|start| text.starts_with(start) || rest.starts_with(start)) {
+            return Err(format!("this looks like the secret itself (it is not repeated here); remove it and {HELP}"));
+        }
+        if text.len() > 4096 || rest.is_empty() || rest.chars().any(char::is_control) {
+            return Err(format!("the reference is empty, too long or holds a control character; {HELP}"));
+        }
+        match scheme {
+            "env" => {
+                let mut letters = rest.chars();
+                let first = letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+                if !first || !letters.all(|c| c.is_ascii_alphanumeric() || c == '_') || rest.len() > 256 {
+                    return Err(
+                        "after `env:` comes the name of an environment variable (letters, digits, `_`), not a value"
+                            .into(),
+                    );
+                }
+                Ok(CredentialRef::Env(rest.to_owned()))
+            }
+            "file" => Ok(CredentialRef::File(rest.to_owned())),
+            _ if resolvers.contains(scheme) => {
+                Ok(CredentialRef::Resolver { resolver: scheme.to_owned(), key: rest.to_owned() })
+            }
+            // The part before the colon may be a user name whose password follows: it is not repeated either.
+            _ => {
+                let known: Vec<&str> = resolvers.iter().map(String::as_str).collect();
+                let known =
+                    if known.is_empty() { "none is".to_owned() } else { format!("registered: {}", known.join(", ")) };
+                Err(format!(
+                    "the part before `:` is neither `env` nor `file` nor a registered resolver ({known}); {HELP}"
+                ))
+            }
+        }
+    }
+}
+
+impl fmt::Display for CredentialRef {
+    /// The reference as it is written in a file; it holds no secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CredentialRef::Env(name) => write!(f, "env:{name}"),
+            CredentialRef::File(path) => write!(f, "file:{path}"),
+            CredentialRef::Resolver { resolver, key } => write!(f, "{resolver}:{key}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_read_back_as_written() {
+        let resolvers = BTreeSet::from(["vault".to_owned()]);
+        for text in ["env:ACME_TOKEN", "file:/run/secrets/acme", "vault:acme/github#token"] {
+            assert_eq!(CredentialRef::parse(text, &resolvers).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_secret_is_refused_and_not_repeated() {
+        for text in [
+            "ghp_0123456789abcdef",
+            "env:ghp_0123456789abcdef",
+            "admin:hunter2",
+            "sk_live_51H8",
+            "vault:eyJhbGciOi",
+            "",
+            "env:",
+            "env:a b",
+            "hunter2",
+            "file:a\nb",
+            "https://user:hunter2@host",
+        ] {
+            let message = CredentialRef::parse(text, &BTreeSet::from(["vault".to_owned()])).unwrap_err();
+            for secret in ["0123456789", "hunter2", "admin", "51H8", "hbGciOi"] {
+                assert!(!message.contains(secret), "{message}");
+            }
+        }
+    }
+}

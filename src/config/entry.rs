@@ -1,0 +1,303 @@
+//! Tenants and limits as written: by a person in TOML, by a program, or in a database row.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::limit::{Algorithm, Scope, Unit};
+
+/// A limit as written, or the fields of one to replace. Checked when it is used, not when it is made.
+///
+/// In a vendor entry it states a limit; in a tenant or an environment only what differs. Fields left out keep the
+/// vendor's value.
+///
+/// ```
+/// use integration_client::config::LimitEntry;
+/// use std::time::Duration;
+///
+/// let smaller = LimitEntry::default().limit(100).window(Duration::from_secs(60));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitEntry {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) window: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) algorithm: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scope: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) concurrency: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) burst: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) refill_interval: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) release_interval: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) safety: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ceiling: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cold_start: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) source: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) as_of: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) confidence: Option<String>,
+}
+
+impl LimitEntry {
+    /// Units per window, 1 to 4,000,000,000.
+    pub fn limit(mut self, units: u32) -> Self {
+        self.limit = Some(units.into());
+        self
+    }
+
+    /// The window, above zero and at most 366 days.
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = Some(text(window));
+        self
+    }
+
+    /// How the vendor counts.
+    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = Some(algorithm.name().to_owned());
+        self
+    }
+
+    /// Who shares the limit.
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.scope = Some(scope.name().to_owned());
+        self
+    }
+
+    /// Requests at once, instead of a limit per window.
+    pub fn concurrency(mut self, requests: u32) -> Self {
+        self.concurrency = Some(requests.into());
+        self
+    }
+
+    /// How many units may go at once, at most the limit.
+    pub fn burst(mut self, units: u32) -> Self {
+        self.burst = Some(units.into());
+        self
+    }
+
+    /// The share of the limit to use, above 0 and at most 1.
+    pub fn safety(mut self, share: f64) -> Self {
+        self.safety = Some(share);
+        self
+    }
+
+    /// The guard's share of the limit, above 0 and at most 1.
+    pub fn ceiling(mut self, share: f64) -> Self {
+        self.ceiling = Some(share);
+        self
+    }
+
+    /// Requests or points.
+    pub fn unit(mut self, unit: Unit) -> Self {
+        self.unit = Some(unit.name().to_owned());
+        self
+    }
+}
+
+/// A duration as the format writes it. Whole seconds stay readable in a stored row.
+fn text(duration: Duration) -> String {
+    if duration.subsec_nanos() == 0 { format!("{}s", duration.as_secs()) } else { format!("{}ns", duration.as_nanos()) }
+}
+
+/// What a tenant, or an environment, changes about one endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EndpointOverride {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) limits: BTreeMap<String, LimitEntry>,
+}
+
+/// A tenant at one vendor, as written. Checked by [`resolve_tenant`](super::resolve_tenant).
+///
+/// The same shape is a `[[tenants]]` table in TOML and, through serde, a row elsewhere. It holds a reference to the
+/// credential, never the credential.
+///
+/// ```
+/// use integration_client::config::{Config, Sources, TenantEntry};
+///
+/// let acme = TenantEntry::new("acme", "github").credential("env:ACME_GITHUB_TOKEN").limit("rest", 100);
+/// let config = Config::load(&Sources::new().tenant(acme), 1)?;
+/// assert_eq!(&*config.tenant("acme", "github")?.vendor.name, "github");
+/// # Ok::<(), integration_client::Error>(())
+/// ```
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantEntry {
+    pub(super) id: String,
+    pub(super) vendor: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) environment: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) account: Option<String>,
+    #[serde(default, deserialize_with = "reference", skip_serializing_if = "Option::is_none")]
+    pub(super) credential: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) vars: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) weight: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) share: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) client_certificate: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) limits: BTreeMap<String, LimitEntry>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) endpoints: BTreeMap<String, EndpointOverride>,
+}
+
+impl TenantEntry {
+    /// Tenant `id` at `vendor`, in the environment `live`, without overrides.
+    pub fn new(id: impl Into<String>, vendor: impl Into<String>) -> Self {
+        TenantEntry { id: id.into(), vendor: vendor.into(), ..TenantEntry::default() }
+    }
+
+    /// The tenant's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The vendor's name.
+    pub fn vendor(&self) -> &str {
+        &self.vendor
+    }
+
+    /// The vendor's environment, for example `sandbox`.
+    pub fn environment(mut self, name: impl Into<String>) -> Self {
+        self.environment = Some(name.into());
+        self
+    }
+
+    /// The vendor account, when several tenants use one credential. The tenant's id otherwise.
+    pub fn account(mut self, account: impl Into<String>) -> Self {
+        self.account = Some(account.into());
+        self
+    }
+
+    /// Where the secret is: `env:NAME`, `file:PATH`, or `RESOLVER:KEY` with a registered resolver.
+    pub fn credential(mut self, reference: impl Into<String>) -> Self {
+        self.credential = Some(reference.into());
+        self
+    }
+
+    /// The value of a variable of the vendor's base URL.
+    pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.vars.insert(name.into(), value.into());
+        self
+    }
+
+    /// Turns in what several tenants share, 1 to 1000; 1 by default.
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.weight = Some(weight.into());
+        self
+    }
+
+    /// The part of every limit that is this process's, above 0 and at most 1; rounded down to whole units.
+    pub fn share(mut self, share: f64) -> Self {
+        self.share = Some(share);
+        self
+    }
+
+    /// A PEM file with this tenant's own client certificate and key.
+    pub fn client_certificate(mut self, path: impl Into<String>) -> Self {
+        self.client_certificate = Some(path.into());
+        self
+    }
+
+    /// Another figure for the vendor's limit `name`; shorthand for [`override_limit`](Self::override_limit).
+    pub fn limit(mut self, name: impl Into<String>, units: u32) -> Self {
+        self.limits.entry(name.into()).or_default().limit = Some(units.into());
+        self
+    }
+
+    /// Replaces fields of the vendor's limit `name`: one that holds for every request or, when there is none of that
+    /// name, the one endpoint limit that has it.
+    pub fn override_limit(mut self, name: impl Into<String>, limit: LimitEntry) -> Self {
+        self.limits.insert(name.into(), limit);
+        self
+    }
+
+    /// Replaces fields of the limit `name` of `endpoint`.
+    pub fn override_endpoint_limit(
+        mut self,
+        endpoint: impl Into<String>,
+        name: impl Into<String>,
+        limit: LimitEntry,
+    ) -> Self {
+        self.endpoints.entry(endpoint.into()).or_default().limits.insert(name.into(), limit);
+        self
+    }
+}
+
+impl fmt::Debug for TenantEntry {
+    /// Everything but the credential: what stands there unchecked may be the secret itself.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TenantEntry")
+            .field("id", &self.id)
+            .field("vendor", &self.vendor)
+            .field("environment", &self.environment)
+            .field("account", &self.account)
+            .field("credential", &self.credential.as_ref().map(|_| "…"))
+            .field("vars", &self.vars)
+            .field("weight", &self.weight)
+            .field("share", &self.share)
+            .field("client_certificate", &self.client_certificate)
+            .field("limits", &self.limits)
+            .field("endpoints", &self.endpoints)
+            .finish()
+    }
+}
+
+/// A string, refused without being quoted: serde's own message would print a number that may be a secret.
+fn reference<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    struct Visitor;
+    const NO: &str = "credential must be a string such as \"env:NAME\"";
+    impl<'de> serde::de::Visitor<'de> for Visitor {
+        type Value = Option<String>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string such as \"env:NAME\"")
+        }
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(Some(text.to_owned()))
+        }
+        fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<Self::Value, E> {
+            Err(E::custom(NO))
+        }
+        fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<Self::Value, E> {
+            Err(E::custom(NO))
+        }
+        fn visit_i128<E: serde::de::Error>(self, _: i128) -> Result<Self::Value, E> {
+            Err(E::custom(NO))
+        }
+        fn visit_u128<E: serde::de::Error>(self, _: u128) -> Result<Self::Value, E> {
+            Err(E::custom(NO))
+        }
+        fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<Self::Value, E> {
+            Err(E::custom(NO))
+        }
+        fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<Self::Value, E> {
+            Err(E::custom(NO))
+        }
+    }
+    deserializer.deserialize_any(Visitor)
+}

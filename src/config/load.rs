@@ -1,0 +1,312 @@
+//! From sources to a validated [`Config`].
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::format::{File, VendorEntry};
+use super::report::{Layer, Messages, Path, Problem, Report, Step, Text, at, syntax};
+use super::resolve::{LIVE, Stated, Vendors, resolve};
+use super::source::{MOST_BYTES, Sources};
+use super::vendor::{Tenant, Vendor};
+use super::{Limit, Scope, overlay, suggest, validate};
+use crate::Error;
+
+/// The shipped catalogue. Also the example of the format.
+const CATALOGUE: Text<'static> = Text { name: "vendors.toml (shipped)", text: include_str!("../../vendors.toml") };
+
+/// Default headers of one vendor.
+const MOST_HEADERS: usize = 64;
+const MOST_WARNINGS: usize = 100;
+
+/// What a load makes.
+pub(super) struct Loaded {
+    pub(super) vendors: Vendors,
+    pub(super) tenants: Vec<Arc<Tenant>>,
+    pub(super) warnings: Vec<String>,
+    pub(super) hash: u64,
+}
+
+/// A vendor's entries, lowest first.
+struct Stack<'a> {
+    entry: VendorEntry,
+    layers: Vec<Layer<'a>>,
+}
+
+pub(super) fn too_large(name: &str) -> String {
+    format!("{name}: larger than {} MiB; split it, or keep tenants in a database", MOST_BYTES / 1024 / 1024)
+}
+
+/// Parses, merges and checks everything. Vendors that did not change keep the `Arc` that `previous` has.
+pub(super) fn load(sources: &Sources, previous: Option<&Vendors>) -> Result<Loaded, Error> {
+    let mut messages = Messages::default();
+    let files: Vec<(Text<'_>, File)> =
+        sources.files.iter().filter_map(|file| parse(file.name.as_str(), &file.text, &mut messages)).collect();
+    let catalogue = if sources.catalogue { parse(CATALOGUE.name, CATALOGUE.text, &mut messages) } else { None };
+    if !messages.is_empty() {
+        return Err(messages.into_error());
+    }
+    let stacks = stacks(catalogue.as_ref(), &files, &mut messages);
+    if !messages.is_empty() {
+        return Err(messages.into_error());
+    }
+    let mut warnings = Vec::new();
+    let mut vendors = Vendors { by_name: BTreeMap::new(), resolvers: sources.resolvers.clone() };
+    for (name, stack) in &stacks {
+        let environments = environments(name, stack, previous, &mut messages, &mut warnings);
+        vendors.by_name.insert((*name).into(), environments);
+    }
+    if !messages.is_empty() {
+        // Tenants are not checked against vendors that are wrong: that would bury the cause.
+        return Err(messages.into_error());
+    }
+    let tenants = tenants(&vendors, sources, &files, &mut messages);
+    if !messages.is_empty() {
+        return Err(messages.into_error());
+    }
+    disagreements(&tenants, &mut warnings);
+    Ok(Loaded { vendors, tenants, warnings, hash: hash(sources) })
+}
+
+fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages<'_>) -> Option<(Text<'a>, File)> {
+    let source = Text { name, text };
+    if text.len() as u64 > MOST_BYTES {
+        messages.push(too_large(name));
+        return None;
+    }
+    match toml::from_str::<File>(text) {
+        Ok(file) => Some((source, file)),
+        Err(error) => {
+            messages.push(syntax(source, &error));
+            None
+        }
+    }
+}
+
+/// Merges a user's entry over the catalogue's where it says so.
+fn stacks<'a>(
+    catalogue: Option<&'a (Text<'a>, File)>,
+    files: &'a [(Text<'a>, File)],
+    messages: &mut Messages<'a>,
+) -> BTreeMap<&'a str, Stack<'a>> {
+    let mut out: BTreeMap<&str, Stack<'_>> = BTreeMap::new();
+    let base = |name: &str| -> Path { vec!["vendors".into(), name.into()] };
+    let layer = |text: &Text<'a>, name: &str| Layer { file: Some(*text), base: base(name) };
+    for (text, file) in files {
+        for (name, entry) in &file.vendors {
+            let own = layer(text, name);
+            let mut report = Report::default();
+            check_lists(entry, &mut report);
+            if let Some(first) = out.get(name.as_str()) {
+                let earlier = first.layers.last().and_then(|layer| layer.file).map_or("", |file| file.name);
+                report.problem(vec![], format!("this vendor is stated already in {earlier}; keep one of the two"));
+            }
+            let shipped = catalogue.and_then(|(text, file)| file.vendors.get(name).map(|entry| (text, entry)));
+            let (mut stack, extends) = match (entry.extends.as_deref(), shipped) {
+                (None, _) => (Stack { entry: entry.clone(), layers: vec![] }, None),
+                // Merging a list that is wrong would hide what is, and takes long if there is much of it.
+                (Some("catalogue"), Some((text, lower))) if report.problems.is_empty() => {
+                    (Stack { entry: overlay::vendor(lower, entry), layers: vec![layer(text, name)] }, None)
+                }
+                (Some("catalogue"), Some(_)) => (Stack { entry: VendorEntry::default(), layers: vec![] }, None),
+                (Some("catalogue"), None) => {
+                    let names = catalogue.map(|(_, file)| &file.vendors);
+                    let hint =
+                        suggest::hint(name, "vendors", names.into_iter().flatten().map(|(name, _)| name.as_str()));
+                    let why = format!("the catalogue has no vendor `{name}` to extend; {hint}");
+                    (Stack { entry: entry.clone(), layers: vec![] }, Some(why))
+                }
+                (Some(_), _) => {
+                    let why = "only `extends = \"catalogue\"` is known; leave it out to replace the catalogue's entry"
+                        .to_owned();
+                    (Stack { entry: entry.clone(), layers: vec![] }, Some(why))
+                }
+            };
+            if let Some(why) = extends {
+                report.problem(at(&[], "extends"), why);
+            }
+            for problem in &report.problems {
+                messages.add(std::slice::from_ref(&own), problem);
+            }
+            stack.entry.extends = None;
+            stack.layers.push(own);
+            out.insert(name, stack);
+        }
+    }
+    if let Some((text, file)) = catalogue {
+        for (name, entry) in &file.vendors {
+            out.entry(name).or_insert_with(|| {
+                let mut report = Report::default();
+                check_lists(entry, &mut report);
+                let own = layer(text, name);
+                report.problems.iter().for_each(|problem| messages.add(std::slice::from_ref(&own), problem));
+                Stack { entry: entry.clone(), layers: vec![own] }
+            });
+        }
+    }
+    out
+}
+
+/// What merging would hide: repeated names, and fields that do not belong into an environment.
+fn check_lists(entry: &VendorEntry, report: &mut Report) {
+    let lists = |entry: &VendorEntry, path: &[Step], report: &mut Report| {
+        validate::duplicates(&entry.limits, path, report);
+        if entry.headers.len() > MOST_HEADERS {
+            report.problem(at(path, "headers"), format!("more than {MOST_HEADERS} headers"));
+        }
+        for (name, endpoint) in &entry.endpoints {
+            validate::duplicates(&endpoint.limits, &at(&at(path, "endpoints"), name.as_str()), report);
+        }
+    };
+    lists(entry, &[], report);
+    for (name, environment) in &entry.environments {
+        let path = at(&at(&[], "environments"), name.as_str());
+        lists(environment, &path, report);
+        if name == LIVE {
+            report.problem(path.clone(), "`live` is the vendor entry itself; move these fields there");
+        }
+        if environment.extends.is_some() {
+            report.problem(at(&path, "extends"), "an environment always builds on its vendor; remove `extends`");
+        }
+        if !environment.environments.is_empty() {
+            report.problem(at(&path, "environments"), "an environment has none of its own; move it to the vendor");
+        }
+    }
+}
+
+fn environments<'a>(
+    name: &str,
+    stack: &Stack<'a>,
+    previous: Option<&Vendors>,
+    messages: &mut Messages<'a>,
+    warnings: &mut Vec<String>,
+) -> BTreeMap<Arc<str>, Arc<Stated>> {
+    let mut out = BTreeMap::new();
+    let mut base = stack.entry.clone();
+    let others = std::mem::take(&mut base.environments);
+    let all = std::iter::once((LIVE, None)).chain(others.iter().map(|(name, entry)| (name.as_str(), Some(entry))));
+    for (environment, upper) in all {
+        let entry = upper.map_or_else(|| base.clone(), |upper| overlay::vendor(&base, upper));
+        let before = previous.and_then(|vendors| vendors.by_name.get(name)?.get(environment));
+        if let Some(before) = before.filter(|before| before.entry == entry) {
+            out.insert(environment.into(), before.clone());
+            continue;
+        }
+        let mut layers = stack.layers.clone();
+        if upper.is_some() {
+            let steps = [Step::from("environments"), environment.into()];
+            layers.extend(
+                stack
+                    .layers
+                    .iter()
+                    .map(|layer| Layer { file: layer.file, base: layer.base.iter().chain(&steps).cloned().collect() }),
+            );
+        }
+        let mut report = Report::default();
+        let vendor = validate::vendor(name, environment, &entry, &mut report);
+        report.problems.iter().for_each(|problem| messages.add(&layers, problem));
+        for warning in report.warnings.iter().map(|warning| messages.place(&layers, warning)) {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+        if let Some(vendor) = vendor {
+            out.insert(environment.into(), Arc::new(Stated::new(vendor, entry)));
+        }
+    }
+    out
+}
+
+fn tenants<'a>(
+    vendors: &Vendors,
+    sources: &Sources,
+    files: &[(Text<'a>, File)],
+    messages: &mut Messages<'a>,
+) -> Vec<Arc<Tenant>> {
+    let rows = sources.tenants.iter().map(|entry| (entry, None));
+    let tables = files.iter().flat_map(|(text, file)| {
+        file.tenants.iter().enumerate().map(move |(index, entry)| (entry, Some((*text, index))))
+    });
+    let mut out: Vec<Arc<Tenant>> = Vec::new();
+    let mut seen: HashSet<(&str, &str)> = HashSet::new();
+    for (entry, place) in tables.chain(rows) {
+        let mut report = Report::default();
+        let tenant = resolve(vendors, entry, &mut report);
+        if !seen.insert((&entry.id, &entry.vendor)) {
+            let message =
+                format!("tenant `{}` at vendor `{}` is stated already; keep one of the two", entry.id, entry.vendor);
+            report.problem(at(&[], "id"), message);
+        }
+        out.extend(tenant.map(Arc::new));
+        let layer = match place {
+            Some((text, index)) => Layer { file: Some(text), base: vec!["tenants".into(), Step::Index(index)] },
+            None => Layer {
+                file: None,
+                base: vec!["tenant".into(), entry.id.as_str().into(), entry.vendor.as_str().into()],
+            },
+        };
+        report.problems.iter().for_each(|problem: &Problem| messages.add(std::slice::from_ref(&layer), problem));
+    }
+    // Sorted for look-ups by halving: no second copy of the ids, and the same order every time.
+    out.sort_unstable_by(|a, b| order(a, &b.id, &b.vendor.name));
+    out
+}
+
+/// How `tenant` compares with an id and a vendor's name, in the order that [`Loaded::tenants`] has.
+pub(super) fn order(tenant: &Tenant, id: &str, vendor: &str) -> Ordering {
+    (*tenant.id).cmp(id).then_with(|| (*tenant.vendor.name).cmp(vendor))
+}
+
+/// Warns where tenants that share a limit state different figures for it: only one of them can hold.
+fn disagreements(tenants: &[Arc<Tenant>], warnings: &mut Vec<String>) {
+    if tenants.iter().all(|tenant| tenant.overrides.is_none()) {
+        return;
+    }
+    // The first tenant seen of each account, and of each vendor as a whole.
+    let mut first: HashMap<(&str, &str, Option<&str>), &Arc<Tenant>> = HashMap::new();
+    for tenant in tenants {
+        let vendor = &tenant.vendor;
+        for (scope, account) in [(Scope::Account, Some(&*tenant.account)), (Scope::Vendor, None)] {
+            let other = *first.entry((&vendor.name, &vendor.environment, account)).or_insert(tenant);
+            if Arc::ptr_eq(&other.vendor, vendor) || warnings.len() >= MOST_WARNINGS {
+                continue;
+            }
+            // Overrides keep the order of endpoints and limits, so that the two lists go in step.
+            let differs = figures(&other.vendor, scope).zip(figures(vendor, scope)).find(|(a, b)| a.kind != b.kind);
+            if let Some((limit, _)) = differs {
+                warnings.push(format!(
+                    "tenants `{}` and `{}` share the limit `{}` at vendor `{}` but state different figures for it; \
+                     state the same ones",
+                    other.id, tenant.id, limit.name, vendor.name
+                ));
+            }
+        }
+    }
+}
+
+fn figures(vendor: &Vendor, scope: Scope) -> impl Iterator<Item = &Limit> {
+    let endpoints = vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits);
+    vendor.limits.iter().chain(endpoints).filter(move |limit| limit.scope == scope)
+}
+
+/// FNV-1a over everything that went in: the same on every build, unlike the standard hasher.
+fn hash(sources: &Sources) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut add = |text: &str| {
+        // 0xff is in no UTF-8 text: it keeps "ab","c" and "a","bc" apart.
+        for byte in text.bytes().chain([0xff]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    };
+    add(if sources.catalogue { CATALOGUE.text } else { "" });
+    for file in &sources.files {
+        add(&file.name);
+        add(&file.text);
+    }
+    for tenant in &sources.tenants {
+        add(&format!("{tenant:?}"));
+        add(tenant.credential.as_deref().unwrap_or_default());
+    }
+    sources.resolvers.iter().for_each(|name| add(name));
+    hash
+}

@@ -1,0 +1,100 @@
+//! One entry over another: an environment over its vendor, a user's entry over the catalogue's, a tenant over both.
+//!
+//! The rule is the same everywhere: what the upper entry states replaces what the lower one says, field by field.
+//! Limits are matched by name, endpoints by name, headers by name without case. Lists (`paths`, `methods`, `quirks`)
+//! are replaced whole. Nothing can be taken away by an overlay; an entry without `extends` starts from nothing.
+
+use super::entry::LimitEntry;
+use super::format::{ConnectionEntry, EndpointEntry, VendorEntry};
+
+/// Replaces `lower` when `upper` states something.
+fn set<T: Clone>(lower: &mut Option<T>, upper: &Option<T>) {
+    if upper.is_some() {
+        lower.clone_from(upper);
+    }
+}
+
+/// `upper` over `lower`. Environments are merged by name; `extends` is not inherited.
+pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
+    let mut out = lower.clone();
+    set(&mut out.base_url, &upper.base_url);
+    set(&mut out.auth, &upper.auth);
+    set(&mut out.safety, &upper.safety);
+    set(&mut out.connect_timeout, &upper.connect_timeout);
+    set(&mut out.attempt_timeout, &upper.attempt_timeout);
+    set(&mut out.max_transit, &upper.max_transit);
+    set(&mut out.max_response_bytes, &upper.max_response_bytes);
+    set(&mut out.propagate_trace, &upper.propagate_trace);
+    set(&mut out.quirks, &upper.quirks);
+    for (name, value) in &upper.headers {
+        out.headers.retain(|existing, _| !existing.eq_ignore_ascii_case(name));
+        out.headers.insert(name.clone(), value.clone());
+    }
+    if let Some(upper) = &upper.connection {
+        connection(out.connection.get_or_insert_default(), upper);
+    }
+    limits(&mut out.limits, &upper.limits);
+    for (name, upper) in &upper.endpoints {
+        endpoint(out.endpoints.entry(name.clone()).or_default(), upper);
+    }
+    for (name, upper) in &upper.environments {
+        let lower = out.environments.remove(name).unwrap_or_default();
+        out.environments.insert(name.clone(), vendor(&lower, upper));
+    }
+    out
+}
+
+fn connection(lower: &mut ConnectionEntry, upper: &ConnectionEntry) {
+    set(&mut lower.proxy, &upper.proxy);
+    set(&mut lower.extra_ca, &upper.extra_ca);
+    set(&mut lower.client_certificate, &upper.client_certificate);
+    set(&mut lower.allow_http, &upper.allow_http);
+}
+
+fn endpoint(lower: &mut EndpointEntry, upper: &EndpointEntry) {
+    set(&mut lower.paths, &upper.paths);
+    set(&mut lower.methods, &upper.methods);
+    set(&mut lower.cost, &upper.cost);
+    limits(&mut lower.limits, &upper.limits);
+}
+
+fn limits(lower: &mut Vec<LimitEntry>, upper: &[LimitEntry]) {
+    // Names repeated inside `upper` are reported before this runs; here the last one would win.
+    for upper in upper {
+        match lower.iter_mut().find(|lower| lower.name.is_some() && lower.name == upper.name) {
+            Some(lower) => limit(lower, upper),
+            None => lower.push(upper.clone()),
+        }
+    }
+}
+
+/// `upper` over `lower`. A limit changes its kind when the upper one states the other kind.
+pub(super) fn limit(lower: &mut LimitEntry, upper: &LimitEntry) {
+    if upper.concurrency.is_some() && upper.limit.is_none() && upper.window.is_none() {
+        let (name, scope) = (lower.name.take(), lower.scope.take());
+        *lower = LimitEntry { name, scope, ..LimitEntry::default() };
+    } else if lower.concurrency.is_some() && upper.limit.is_some() {
+        lower.concurrency = None;
+    }
+    set(&mut lower.limit, &upper.limit);
+    set(&mut lower.window, &upper.window);
+    set(&mut lower.algorithm, &upper.algorithm);
+    set(&mut lower.scope, &upper.scope);
+    set(&mut lower.concurrency, &upper.concurrency);
+    set(&mut lower.burst, &upper.burst);
+    set(&mut lower.refill_interval, &upper.refill_interval);
+    set(&mut lower.release_interval, &upper.release_interval);
+    set(&mut lower.safety, &upper.safety);
+    set(&mut lower.ceiling, &upper.ceiling);
+    set(&mut lower.unit, &upper.unit);
+    set(&mut lower.cold_start, &upper.cold_start);
+    // A figure of the user's own is not the catalogue's any more: its source would vouch for what it never said.
+    if upper.limit.is_some() || upper.window.is_some() || upper.concurrency.is_some() || upper.source.is_some() {
+        lower.source = upper.source.clone();
+        lower.as_of = upper.as_of.clone();
+        lower.confidence = upper.confidence.clone();
+    } else {
+        set(&mut lower.as_of, &upper.as_of);
+        set(&mut lower.confidence, &upper.confidence);
+    }
+}

@@ -1,0 +1,129 @@
+//! Path patterns of endpoints.
+//!
+//! A pattern is literal segments, `*` for one segment, and a last `**` for any rest. No pattern backtracks, so a match
+//! looks at each byte of the path once per pattern and allocates nothing. Empty segments of a path are skipped: a
+//! doubled or trailing slash must not carry a request around its endpoint's limit.
+
+use std::cmp::Ordering;
+
+/// Patterns per endpoint, and their length in bytes. Matching is linear in both.
+pub(super) const MOST_PATTERNS: usize = 256;
+const LONGEST: usize = 1024;
+
+/// Whether `path` (no query) is one of `pattern`'s.
+pub(super) fn matches(pattern: &str, path: &str) -> bool {
+    let mut path = segments(path);
+    for expected in segments(pattern) {
+        if expected == "**" {
+            return true;
+        }
+        match path.next() {
+            Some(actual) if expected == "*" || expected == actual => {}
+            _ => return false,
+        }
+    }
+    path.next().is_none()
+}
+
+/// `Greater` when `a` is more literal than `b`: at the first segment that differs in kind, a literal beats `*`, which
+/// beats `**`; a pattern that goes on beats one that ends.
+pub(super) fn compare(a: &str, b: &str) -> Ordering {
+    let rank = |segment: Option<&str>| match segment {
+        None => 0,
+        Some("**") => 1,
+        Some("*") => 2,
+        Some(_) => 3,
+    };
+    let (mut a, mut b) = (segments(a), segments(b));
+    loop {
+        let (left, right) = (a.next(), b.next());
+        if left.is_none() && right.is_none() {
+            return Ordering::Equal;
+        }
+        let order = rank(left).cmp(&rank(right));
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+}
+
+/// The pattern without slashes that do not count; equal for patterns that match the same paths.
+pub(super) fn normal(pattern: &str) -> String {
+    segments(pattern).fold(String::with_capacity(pattern.len()), |all, segment| all + "/" + segment)
+}
+
+/// What is wrong with a pattern, if something is.
+pub(super) fn check(pattern: &str) -> Result<(), String> {
+    if pattern.len() > LONGEST {
+        return Err(format!("the pattern is longer than {LONGEST} bytes; shorten it with `*` or `**`"));
+    }
+    if !pattern.starts_with('/') {
+        return Err("a path pattern starts with `/`, the path below the base URL; for example \"/search/*\"".into());
+    }
+    if let Some(bad) = pattern.chars().find(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#' | '\\')) {
+        return Err(format!("a path pattern cannot hold {bad:?}: it matches the path alone, without the query"));
+    }
+    let mut rest = pattern.strip_prefix('/').unwrap_or(pattern).split('/').peekable();
+    while let Some(segment) = rest.next() {
+        let last = rest.peek().is_none();
+        match segment {
+            "" if last => {}
+            "" => return Err("the pattern has an empty segment (`//`); remove one slash".into()),
+            "." | ".." => return Err("`.` and `..` never reach the vendor; write the path that they lead to".into()),
+            "**" if !last => return Err("`**` can only be the last segment; use `*` for one segment".into()),
+            "*" | "**" => {}
+            _ if segment.contains('*') => {
+                return Err("`*` stands for one whole segment; it cannot be part of one".into());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn segments(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|segment| !segment.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_paths() {
+        for (pattern, path, expected) in [
+            ("/search/*", "/search/code", true),
+            ("/search/*", "/search", false),
+            ("/search/*", "/search/code/more", false),
+            ("/search/*", "//search//code/", true),
+            ("/search/**", "/search", true),
+            ("/search/**", "/search/a/b", true),
+            ("/search/**", "/searching", false),
+            ("/**", "/", true),
+            ("/**", "", true),
+            ("/", "/", true),
+            ("/", "/a", false),
+            ("/repos/*/*/issues", "/repos/o/r/issues", true),
+            ("/repos/*/*/issues", "/repos/o/issues", false),
+        ] {
+            assert_eq!(matches(pattern, path), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn the_more_literal_pattern_is_greater() {
+        let mut patterns = ["/**", "/a/**", "/a", "/*", "/a/*", "/a/b", "/*/b"];
+        patterns.sort_by(|a, b| compare(b, a));
+        assert_eq!(patterns, ["/a/b", "/a/*", "/a/**", "/a", "/*/b", "/*", "/**"]);
+    }
+
+    #[test]
+    fn malformed_patterns_are_refused() {
+        for bad in ["", "search", "/a//b", "/a/**/b", "/a*", "/a?x=1", "/a b", "/../x", "/a\n"] {
+            assert!(check(bad).is_err(), "{bad:?}");
+        }
+        for good in ["/", "/**", "/a/*/c", "/a/", "/graphql.json"] {
+            assert!(check(good).is_ok(), "{good:?}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What is wrong with a configuration, and where.
+//!
+//! Checks run on plain values and name a place by its path (`vendors.github.limits.rest.window`). Only when something
+//! is wrong is the file parsed again, with spans, to turn that path into line and column: a table of a million good
+//! tenants pays nothing for positions, and rows that come from a database are checked by the same code.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::suggest;
+use crate::Error;
+
+/// Problems beyond this many are counted, not listed: each one costs a walk through the file.
+const LISTED: usize = 20;
+
+/// One step towards a value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// A table's key.
+    Key(String),
+    /// The table in an array whose `name` is this.
+    Named(String),
+    /// A place in an array.
+    Index(usize),
+}
+
+impl From<&str> for Step {
+    fn from(key: &str) -> Step {
+        Step::Key(key.to_owned())
+    }
+}
+
+/// A value's place inside its vendor, tenant or file.
+pub(super) type Path = Vec<Step>;
+
+/// `path` with one more step.
+pub(super) fn at(path: &[Step], step: impl Into<Step>) -> Path {
+    let mut longer = path.to_vec();
+    longer.push(step.into());
+    longer
+}
+
+/// Something wrong at a place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Problem {
+    pub(super) path: Path,
+    pub(super) message: String,
+}
+
+/// What a check found: problems refuse the configuration, warnings do not.
+#[derive(Default, Debug)]
+pub(super) struct Report {
+    pub(super) problems: Vec<Problem>,
+    pub(super) warnings: Vec<Problem>,
+}
+
+impl Report {
+    pub(super) fn problem(&mut self, path: Path, message: impl Into<String>) {
+        self.problems.push(Problem { path, message: message.into() });
+    }
+
+    pub(super) fn warn(&mut self, path: Path, message: impl Into<String>) {
+        self.warnings.push(Problem { path, message: message.into() });
+    }
+}
+
+/// A file's name and text.
+#[derive(Clone, Copy)]
+pub(super) struct Text<'a> {
+    pub(super) name: &'a str,
+    pub(super) text: &'a str,
+}
+
+/// Where a vendor or a tenant is stated. Several layers may state parts of one vendor; the later one wins.
+#[derive(Clone)]
+pub(super) struct Layer<'a> {
+    /// The file; none for an entry that the program made.
+    pub(super) file: Option<Text<'a>>,
+    /// The entry's place in the file.
+    pub(super) base: Path,
+}
+
+/// The messages of a refused configuration, each with its place, without repetition.
+#[derive(Default)]
+pub(super) struct Messages<'a> {
+    listed: Vec<String>,
+    unlisted: usize,
+    documents: Documents<'a>,
+}
+
+/// The files that were parsed again, with spans. A large one is parsed once, not once for each problem.
+#[derive(Default)]
+pub(super) struct Documents<'a>(Vec<(&'a str, Option<Spanned<DeTable<'a>>>)>);
+
+impl<'a> Documents<'a> {
+    fn get(&mut self, text: &'a str) -> Option<&DeTable<'a>> {
+        let known = self.0.iter().position(|(other, _)| std::ptr::eq(*other, text));
+        let index = known.unwrap_or_else(|| {
+            self.0.push((text, DeTable::parse(text).ok()));
+            self.0.len() - 1
+        });
+        self.0.get(index)?.1.as_ref().map(Spanned::get_ref)
+    }
+}
+
+impl<'a> Messages<'a> {
+    pub(super) fn add(&mut self, layers: &[Layer<'a>], problem: &Problem) {
+        if self.listed.len() >= LISTED {
+            self.unlisted += 1;
+            return;
+        }
+        let message = place(layers, problem, &mut self.documents);
+        self.push(message);
+    }
+
+    /// A problem as text, with its place, without adding it.
+    pub(super) fn place(&mut self, layers: &[Layer<'a>], problem: &Problem) -> String {
+        place(layers, problem, &mut self.documents)
+    }
+
+    /// Adds a message that already names its place.
+    pub(super) fn push(&mut self, message: String) {
+        if !self.listed.contains(&message) {
+            self.listed.push(message);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.listed.is_empty()
+    }
+
+    /// The error that lists every message on a line of its own.
+    pub(super) fn into_error(self) -> Error {
+        let mut text = self.listed.join("\n");
+        if self.unlisted > 0 {
+            text.push_str(&format!("\nand {} more", self.unlisted));
+        }
+        Error::config(text)
+    }
+}
+
+/// `file:line:column: path: message`.
+fn place<'a>(layers: &[Layer<'a>], problem: &Problem, documents: &mut Documents<'a>) -> String {
+    let mut best: Option<(usize, &Layer<'a>, Option<std::ops::Range<usize>>)> = None;
+    for layer in layers.iter().rev() {
+        let path: Path = layer.base.iter().chain(&problem.path).cloned().collect();
+        // Depth is counted from the entry, whose own place in the file differs from layer to layer.
+        let (depth, span) = match layer.file {
+            Some(file) => documents.get(file.text).map_or((0, None), |document| find(document, &path)),
+            None => (layer.base.len(), None),
+        };
+        let depth = depth.saturating_sub(layer.base.len());
+        if best.as_ref().is_none_or(|(deepest, ..)| depth > *deepest) {
+            best = Some((depth, layer, span));
+        }
+    }
+    let Some((_, layer, span)) = best else { return format!("{}: {}", show(&problem.path), problem.message) };
+    let path: Path = layer.base.iter().chain(&problem.path).cloned().collect();
+    let path = if path.is_empty() { String::new() } else { format!("{}: ", show(&path)) };
+    match layer.file {
+        Some(file) => {
+            let (line, column) = line_column(file.text, span.map_or(0, |span| span.start));
+            format!("{}:{line}:{column}: {path}{}", file.name, problem.message)
+        }
+        None => format!("{path}{}", problem.message),
+    }
+}
+
+/// `file:line:column: message` for what the parser refused. The text itself is not quoted: it may hold a secret.
+pub(super) fn syntax(file: Text<'_>, error: &toml::de::Error) -> String {
+    let (line, column) = line_column(file.text, error.span().map_or(0, |span| span.start));
+    format!("{}:{line}:{column}: {}", file.name, explain(error.message().trim()))
+}
+
+/// The parser's message with a suggestion for a misspelt key, and without the value of a wrong type.
+fn explain(message: &str) -> String {
+    let message = message.replace('\n', "; ");
+    if let Some((unknown, known)) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
+        // The names that serde lists stand between backticks: every second piece.
+        if let Some(near) = suggest::nearest(unknown, known.split('`').skip(1).step_by(2)) {
+            return format!("unknown field `{unknown}`; did you mean `{near}`?");
+        }
+    }
+    if let Some((found, expected)) = message.rsplit_once(", expected ")
+        && found.starts_with("invalid ")
+    {
+        let kind = found.split(['"', '`']).next().unwrap_or_default().trim_end();
+        return format!("{kind}, expected {expected}");
+    }
+    message
+}
+
+fn show(path: &[Step]) -> String {
+    let mut out = String::new();
+    for step in path {
+        if !out.is_empty() && !matches!(step, Step::Index(_)) {
+            out.push('.');
+        }
+        match step {
+            Step::Key(name) | Step::Named(name) => out.extend(name.chars().take(128).flat_map(char::escape_debug)),
+            Step::Index(index) => out.push_str(&format!("[{index}]")),
+        }
+    }
+    out
+}
+
+/// How many steps of `path` exist in `document`, and where the last of them stands.
+fn find(document: &DeTable<'_>, path: &[Step]) -> (usize, Option<std::ops::Range<usize>>) {
+    let mut span = None;
+    let mut value: Option<&Spanned<DeValue<'_>>> = None;
+    for (depth, step) in path.iter().enumerate() {
+        let table = match value {
+            None => Some(document),
+            Some(value) => value.get_ref().as_table(),
+        };
+        let array = value.and_then(|value| value.get_ref().as_array());
+        let next = match (step, table, array) {
+            (Step::Key(key), Some(table), _) => {
+                table.iter().find(|(name, _)| name.get_ref() == key).map(|(name, value)| {
+                    // A table's own span is its header; for a plain value the value is what the reader looks for.
+                    let span = if value.get_ref().is_table() || value.get_ref().is_array() {
+                        name.span()
+                    } else {
+                        value.span()
+                    };
+                    (span, value)
+                })
+            }
+            (Step::Index(index), _, Some(array)) => array.get(*index).map(|value| (value.span(), value)),
+            (Step::Named(name), _, Some(array)) => array
+                .iter()
+                .find(|value| {
+                    let named = value
+                        .get_ref()
+                        .as_table()
+                        .and_then(|table| table.iter().find(|(key, _)| key.get_ref() == "name"));
+                    named.and_then(|(_, value)| value.get_ref().as_str()) == Some(name)
+                })
+                .map(|value| (value.span(), value)),
+            _ => None,
+        };
+        let Some((found, next)) = next else { return (depth, span) };
+        (span, value) = (Some(found), Some(next));
+    }
+    (path.len(), span)
+}
+
+/// Line and column of a byte, both from 1; the column counts characters.
+fn line_column(text: &str, offset: usize) -> (usize, usize) {
+    let offset = (0..=offset.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    let before = &text[..offset];
+    let line = before.matches('\n').count() + 1;
+    let start = before.rfind('\n').map_or(0, |at| at + 1);
+    (line, before[start..].chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_columns_count_from_one_and_in_characters() {
+        assert_eq!(line_column("", 0), (1, 1));
+        assert_eq!(line_column("ab\nçd", 5), (2, 2));
+        assert_eq!(line_column("ab\nçd", 4), (2, 1), "inside a character: its start");
+        assert_eq!(line_column("ab", 99), (1, 3));
+    }
+
+    #[test]
+    fn a_missing_value_is_placed_at_the_nearest_table_that_exists() {
+        let text = "[vendors.a]\n[[vendors.a.limits]]\nname = \"x\"\nlimit = 3\n";
+        let file = Text { name: "f.toml", text };
+        let base = vec!["vendors".into(), "a".into()];
+        let layers = [Layer { file: Some(file), base }];
+        let mut messages = Messages::default();
+        let problem = |path: Path| Problem { path, message: "m".into() };
+        let named = |rest: &str| vec!["limits".into(), Step::Named("x".into()), rest.into()];
+        assert_eq!(messages.place(&layers, &problem(named("limit"))), "f.toml:4:9: vendors.a.limits.x.limit: m");
+        assert_eq!(messages.place(&layers, &problem(named("window"))), "f.toml:2:1: vendors.a.limits.x.window: m");
+        assert_eq!(messages.place(&layers, &problem(vec!["auth".into()])), "f.toml:1:10: vendors.a.auth: m");
+    }
+}

@@ -1,0 +1,328 @@
+//! The validated vendors, and a tenant entry put on top of one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::entry::{LimitEntry, TenantEntry};
+use super::format::VendorEntry;
+use super::report::{Messages, Path, Report, Step, at};
+use super::vendor::{CredentialRef, Overrides, Tenant, Vendor};
+use super::{base_url, overlay, suggest, validate};
+use crate::{Error, ErrorKind};
+
+/// The environment of a vendor entry itself.
+pub(super) const LIVE: &str = "live";
+
+/// Entries of each table of one tenant; each is looked up in the vendor by name.
+const MOST_OVERRIDES: usize = 256;
+
+/// All vendors, by name and environment; immutable. A client swaps one for the next at a reload.
+#[derive(Debug)]
+pub struct Vendors {
+    pub(super) by_name: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<Stated>>>,
+    pub(super) resolvers: BTreeSet<String>,
+}
+
+/// A vendor in one environment: validated, and as written for tenants to override.
+#[derive(Debug)]
+pub(super) struct Stated {
+    pub(super) vendor: Arc<Vendor>,
+    pub(super) entry: VendorEntry,
+    /// The vendor under tenants' overrides, by the overrides: a thousand tenants with the same share have one copy.
+    /// Weak, so that a variant goes with its last tenant.
+    variants: Mutex<HashMap<String, Weak<Vendor>>>,
+}
+
+impl Stated {
+    pub(super) fn new(vendor: Vendor, entry: VendorEntry) -> Stated {
+        Stated { vendor: Arc::new(vendor), entry, variants: Mutex::new(HashMap::new()) }
+    }
+
+    fn variant(&self, overrides: &Overrides, report: &mut Report) -> Option<Arc<Vendor>> {
+        let key = format!("{overrides:?}");
+        if let Some(vendor) = self.variants.lock().get(&key).and_then(Weak::upgrade) {
+            return Some(vendor);
+        }
+        // Built outside the lock: validation takes tens of microseconds, and building twice does no harm.
+        let vendor = Arc::new(self.build(overrides, report)?);
+        let mut variants = self.variants.lock();
+        if variants.len() == variants.capacity() {
+            variants.retain(|_, vendor| vendor.strong_count() > 0);
+        }
+        variants.insert(key, Arc::downgrade(&vendor));
+        Some(vendor)
+    }
+
+    fn build(&self, overrides: &Overrides, report: &mut Report) -> Option<Vendor> {
+        let before = report.problems.len();
+        let mut entry = self.entry.clone();
+        for (name, upper) in &overrides.limits {
+            let path = at(&at(&[], "limits"), name.as_str());
+            override_by_name(&mut entry, name, upper, path, report);
+        }
+        for (endpoint, upper) in &overrides.endpoints {
+            let path = at(&at(&[], "endpoints"), endpoint.as_str());
+            let Some(lower) = entry.endpoints.get_mut(endpoint) else {
+                let hint = suggest::hint(endpoint, "endpoints", entry.endpoints.keys().map(String::as_str));
+                report.problem(path, format!("the vendor has no endpoint of this name; {hint}"));
+                continue;
+            };
+            for (name, upper) in &upper.limits {
+                let path = at(&at(&path, "limits"), name.as_str());
+                let names: Vec<String> = lower.limits.iter().filter_map(|limit| limit.name.clone()).collect();
+                match lower.limits.iter_mut().find(|limit| limit.name.as_deref() == Some(name)) {
+                    Some(lower) => replace(lower, upper, path, report),
+                    None => {
+                        let hint = suggest::hint(name, "limits", names.iter().map(String::as_str));
+                        report.problem(path, format!("endpoint `{endpoint}` has no limit of this name; {hint}"));
+                    }
+                }
+            }
+        }
+        if report.problems.len() > before {
+            return None;
+        }
+        let (name, environment) = (&self.vendor.name, &self.vendor.environment);
+        let mut inner = Report::default();
+        let vendor = validate::vendor(name, environment, &entry, &mut inner);
+        for mut problem in inner.problems {
+            // The tenant may have named an endpoint's limit without the endpoint: the place is where it is written.
+            if let [Step::Key(endpoints), Step::Key(endpoint), Step::Key(_), Step::Named(name), ..] = &problem.path[..]
+                && endpoints == "endpoints"
+                && overrides.limits.contains_key(name)
+                && !overrides.endpoints.get(endpoint).is_some_and(|endpoint| endpoint.limits.contains_key(name))
+            {
+                problem.path.drain(..2);
+            }
+            // In a tenant limits are a table by name, in a vendor a list of named tables.
+            for step in &mut problem.path {
+                if let Step::Named(name) = step {
+                    *step = Step::Key(std::mem::take(name));
+                }
+            }
+            report.problems.push(problem);
+        }
+        let mut vendor = vendor?;
+        if let Some(share) = overrides.share {
+            let endpoints = vendor.endpoints.iter_mut().flat_map(|endpoint| &mut endpoint.limits);
+            for limit in vendor.limits.iter_mut().chain(endpoints) {
+                if let Err(message) = validate::share(limit, share) {
+                    report.problem(at(&[], "share"), message);
+                }
+            }
+        }
+        (report.problems.len() == before).then_some(vendor)
+    }
+}
+
+/// Overrides the vendor's limit `name` or, when no limit of the whole vendor has that name, the one endpoint's that has.
+fn override_by_name(entry: &mut VendorEntry, name: &str, upper: &LimitEntry, path: Path, report: &mut Report) {
+    let named = |limit: &LimitEntry| limit.name.as_deref() == Some(name);
+    if let Some(lower) = entry.limits.iter_mut().find(|limit| named(limit)) {
+        return replace(lower, upper, path, report);
+    }
+    let mut found: Vec<(&String, &mut LimitEntry)> = entry
+        .endpoints
+        .iter_mut()
+        .flat_map(|(endpoint, entry)| entry.limits.iter_mut().map(move |limit| (endpoint, limit)))
+        .filter(|(_, limit)| named(limit))
+        .collect();
+    if let [(_, lower)] = &mut found[..] {
+        return replace(lower, upper, path, report);
+    }
+    if !found.is_empty() {
+        let endpoints: Vec<&str> = found.iter().map(|(endpoint, _)| endpoint.as_str()).collect();
+        let message = format!(
+            "several endpoints have a limit `{name}` ({}); write endpoints.ENDPOINT.limits.{name}",
+            endpoints.join(", ")
+        );
+        return report.problem(path, message);
+    }
+    let all = entry.limits.iter().chain(entry.endpoints.values().flat_map(|endpoint| &endpoint.limits));
+    let names: Vec<&str> = all.filter_map(|limit| limit.name.as_deref()).collect();
+    let hint = suggest::hint(name, "limits", names.iter().copied());
+    report.problem(path, format!("the vendor has no limit of this name; {hint}"));
+}
+
+fn replace(lower: &mut LimitEntry, upper: &LimitEntry, path: Path, report: &mut Report) {
+    if upper.name.is_some() {
+        report.problem(at(&path, "name"), "a limit cannot be renamed here; the table's key is its name");
+    }
+    if upper.scope.is_some() && upper.scope != lower.scope {
+        report
+            .problem(at(&path, "scope"), "who shares a limit is the vendor's affair; change the scope under [vendors]");
+    }
+    if lower.scope.as_deref() == Some("vendor") {
+        let help = "this limit is shared by all tenants of the vendor; change it under [vendors]";
+        report.problem(path, help);
+    }
+    overlay::limit(lower, upper);
+}
+
+impl Vendors {
+    /// The vendor `name` in `environment` (`live` unless the entry states others).
+    ///
+    /// # Errors
+    /// `UnknownVendor`, with the name that was probably meant.
+    pub fn get(&self, name: &str, environment: &str) -> Result<Arc<Vendor>, Error> {
+        self.stated(name, environment)
+            .map(|stated| stated.vendor.clone())
+            .map_err(|(_, message)| Error::not_sent(ErrorKind::UnknownVendor, message))
+    }
+
+    /// Every vendor in every environment, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Vendor>> {
+        self.by_name.values().flat_map(|environments| environments.values().map(|stated| &stated.vendor))
+    }
+
+    /// The vendors' names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.by_name.keys().map(|name| &**name)
+    }
+
+    /// The tenant at whose base URL `url` is, and the path below it; the longest base URL wins. `find` looks up the
+    /// tenant at a vendor: `|vendor| table.find("acme", vendor)`.
+    pub fn tenant_for_url<'u>(
+        &self,
+        url: &'u reqwest::Url,
+        find: impl Fn(&str) -> Option<Arc<Tenant>>,
+    ) -> Option<(Arc<Tenant>, &'u str)> {
+        self.names()
+            .filter_map(find)
+            .filter_map(|tenant| tenant.path_below_base(url).map(|rest| (tenant.clone(), rest)))
+            .min_by_key(|(_, rest)| rest.len())
+    }
+
+    /// What stands for a name and an environment, or which of the two is wrong and why.
+    fn stated(&self, name: &str, environment: &str) -> Result<&Arc<Stated>, (&'static str, String)> {
+        let cut = |text: &str| text.chars().take(128).collect::<String>();
+        let Some(environments) = self.by_name.get(name) else {
+            let hint = suggest::hint(name, "vendors", self.names());
+            return Err(("vendor", format!("vendor {:?} is not configured; {hint}", cut(name))));
+        };
+        environments.get(environment).ok_or_else(|| {
+            let hint = suggest::hint(environment, "environments", environments.keys().map(|name| &**name));
+            ("environment", format!("vendor {:?} has no environment {:?}; {hint}", cut(name), cut(environment)))
+        })
+    }
+}
+
+/// The tenant that `entry` describes, with every default filled in. Tenants without overrides share their vendor.
+///
+/// # Errors
+/// `UnknownVendor` when there is no such vendor; `Config` for everything else, each problem on a line of its own.
+///
+/// ```
+/// use integration_client::config::{Config, Sources, TenantEntry, resolve_tenant};
+///
+/// let config = Config::load(&Sources::new(), 1)?;
+/// let error = resolve_tenant(config.vendors(), &TenantEntry::new("acme", "shopify")).unwrap_err();
+/// assert!(error.to_string().contains("`shop` has no value"));
+/// # Ok::<(), integration_client::Error>(())
+/// ```
+pub fn resolve_tenant(vendors: &Vendors, entry: &TenantEntry) -> Result<Tenant, Error> {
+    let environment = entry.environment.as_deref().unwrap_or(LIVE);
+    if let Err((_, message)) = vendors.stated(&entry.vendor, environment) {
+        return Err(Error::not_sent(ErrorKind::UnknownVendor, message));
+    }
+    let mut report = Report::default();
+    resolve(vendors, entry, &mut report).ok_or_else(|| {
+        let mut messages = Messages::default();
+        let id: String = entry.id.chars().take(128).flat_map(char::escape_debug).collect();
+        for problem in &report.problems {
+            let text = messages.place(&[], problem);
+            messages.push(format!("tenant `{id}` at vendor `{}`: {text}", entry.vendor));
+        }
+        messages.into_error()
+    })
+}
+
+/// As [`resolve_tenant`], with problems named by their place in the entry.
+pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Report) -> Option<Tenant> {
+    let before = report.problems.len();
+    let mut id = |field: &str, what: &str, text: &str| {
+        if let Err(message) = validate::check_id(what, text) {
+            report.problem(at(&[], field), message);
+        }
+    };
+    id("id", "a tenant's id", &entry.id);
+    id("account", "an account", entry.account.as_deref().unwrap_or(&entry.id));
+    let credential = entry.credential.as_deref().and_then(|text| {
+        CredentialRef::parse(text, &vendors.resolvers)
+            .map_err(|message| report.problem(at(&[], "credential"), message))
+            .ok()
+    });
+    let weight = entry.weight.unwrap_or(1);
+    if !(1..=1000).contains(&weight) {
+        report.problem(at(&[], "weight"), format!("{weight} is out of range: a weight is 1 to 1000"));
+    }
+    let overridden = [entry.limits.len(), entry.endpoints.len(), entry.vars.len()];
+    let overridden = overridden.into_iter().chain(entry.endpoints.values().map(|endpoint| endpoint.limits.len()));
+    if overridden.max() > Some(MOST_OVERRIDES) {
+        report.problem(vec![], format!("more than {MOST_OVERRIDES} variables, limits or endpoints in one tenant"));
+        return None;
+    }
+    let bad_share = entry.share.is_some() && {
+        let problems = report.problems.len();
+        validate::fraction(entry.share, 1.0, at(&[], "share"), report);
+        report.problems.len() > problems
+    };
+    if let Some(Err(message)) = entry.client_certificate.as_deref().map(validate::check_file) {
+        report.problem(at(&[], "client_certificate"), message);
+    }
+    let environment = entry.environment.as_deref().unwrap_or(LIVE);
+    let stated = vendors
+        .stated(&entry.vendor, environment)
+        .map_err(|(field, message)| report.problem(at(&[], field), message))
+        .ok()?;
+    variables(&stated.vendor, entry, report);
+    let share = entry.share.filter(|share| *share < 1.0 && !bad_share);
+    let plain = entry.limits.is_empty() && entry.endpoints.is_empty() && share.is_none();
+    let (vendor, overrides) = if plain {
+        (stated.vendor.clone(), None)
+    } else {
+        let overrides = Overrides { limits: entry.limits.clone(), endpoints: entry.endpoints.clone(), share };
+        (stated.variant(&overrides, report)?, Some(Arc::new(overrides)))
+    };
+    if report.problems.len() > before {
+        return None;
+    }
+    let id: Arc<str> = entry.id.as_str().into();
+    let account = entry.account.as_deref().filter(|account| **account != *id).map_or_else(|| id.clone(), Into::into);
+    Some(Tenant {
+        id,
+        vendor,
+        account,
+        credential,
+        variables: entry.vars.clone(),
+        weight: u32::try_from(weight).unwrap_or(1),
+        client_certificate: entry.client_certificate.clone(),
+        overrides,
+    })
+}
+
+fn variables(vendor: &Vendor, entry: &TenantEntry, report: &mut Report) {
+    let path = at(&[], "vars");
+    let wanted = base_url::variables(&vendor.base_url);
+    for name in entry.vars.keys().filter(|name| !wanted.contains(&name.as_str())) {
+        let hint = suggest::hint(name, "variables", wanted.iter().copied());
+        report.problem(
+            at(&path, name.as_str()),
+            format!("the base URL of `{}` has no such variable; {hint}", vendor.name),
+        );
+    }
+    let missing: Vec<&&str> = wanted.iter().filter(|name| !entry.vars.contains_key(**name)).collect();
+    for name in &missing {
+        let help = format!("the base URL's variable `{name}` has no value; add `vars = {{ {name} = \"…\" }}`");
+        report.problem(at(&path, **name), help);
+    }
+    if missing.is_empty()
+        && !wanted.is_empty()
+        && let Err(message) = base_url::fill(&vendor.base_url, &entry.vars)
+    {
+        let culprit = wanted.iter().find(|name| message.contains(&format!("`{name}`")));
+        report.problem(culprit.map_or(path.clone(), |name| at(&path, *name)), message);
+    }
+}

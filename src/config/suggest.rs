@@ -1,0 +1,74 @@
+//! "Did you mean": the nearest existing name for a misspelt one.
+
+/// Names longer than this are not compared: the cost is quadratic, and nobody mistypes a novel.
+const LONGEST: usize = 64;
+
+/// The name among `candidates` that `wanted` most likely meant, if one is close enough to be worth saying.
+pub(super) fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if wanted.len() > LONGEST {
+        return None;
+    }
+    let wanted_lower = wanted.to_lowercase();
+    let allowed = (wanted_lower.chars().count() / 3).clamp(1, 3);
+    candidates
+        .into_iter()
+        .filter(|candidate| candidate.len() <= LONGEST)
+        .map(|candidate| (distance(&wanted_lower, &candidate.to_lowercase()), candidate))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// `; did you mean "x"?`, or what exists when nothing is near.
+pub(super) fn hint<'a>(wanted: &str, what: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    if let Some(near) = nearest(wanted, candidates.clone()) {
+        return format!("did you mean `{near}`?");
+    }
+    let mut names: Vec<&str> = candidates.into_iter().take(21).collect();
+    if names.is_empty() {
+        return format!("there are no {what}");
+    }
+    let more = names.len() > 20;
+    names.truncate(20);
+    format!("{what}: {}{}", names.join(", "), if more { ", …" } else { "" })
+}
+
+/// Edits (insert, delete, replace, swap of neighbours) between two names.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before: Vec<usize> = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replaced.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_recognised_and_a_stranger_is_not() {
+        let names = ["github", "gitlab", "stripe"];
+        assert_eq!(nearest("gihtub", names), Some("github"));
+        assert_eq!(nearest("Stripe", names), Some("stripe"));
+        assert_eq!(nearest("salesforce", names), None);
+        assert_eq!(nearest("", names), None);
+        assert_eq!(nearest(&"g".repeat(10_000), names), None);
+    }
+
+    #[test]
+    fn the_hint_lists_names_when_nothing_is_near() {
+        assert_eq!(hint("zzz", "vendors", ["a", "b"]), "vendors: a, b");
+        assert_eq!(hint("zzz", "vendors", []), "there are no vendors");
+    }
+}

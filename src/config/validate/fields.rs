@@ -1,0 +1,127 @@
+//! Single values: names, durations, shares, headers.
+
+use std::time::Duration;
+
+use crate::config::entry::LimitEntry;
+use crate::config::report::{Path, Report, Step, at};
+
+/// The longest window and the longest timeout.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
+/// Limits of one vendor or endpoint. Every request takes all of its limits under one lock.
+pub(in crate::config) const MOST_LIMITS: usize = 64;
+
+/// Headers that the transport or the connection owns; a default would break framing or reach another hop.
+const FORBIDDEN: [&str; 10] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "http2-settings",
+];
+
+/// What is wrong with a tenant, vendor, endpoint, limit or account name.
+pub(in crate::config) fn check_id(what: &str, id: &str) -> Result<(), String> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    if (1..=128).contains(&id.len()) && id.bytes().all(fine) {
+        return Ok(());
+    }
+    Err(format!("{what} is 1 to 128 of A-Z a-z 0-9 `.` `_` `-`; this one has {} bytes or another character", id.len()))
+}
+
+/// Reports limits of one list that carry the same name.
+pub(in crate::config) fn duplicates(limits: &[LimitEntry], path: &[Step], report: &mut Report) {
+    if limits.len() > MOST_LIMITS {
+        report.problem(at(path, "limits"), format!("more than {MOST_LIMITS} limits; drop those that others imply"));
+        return;
+    }
+    let mut seen = std::collections::BTreeMap::new();
+    for (index, limit) in limits.iter().enumerate() {
+        let place = at(&at(path, "limits"), Step::Index(index));
+        let Some(name) = &limit.name else {
+            report.problem(place, "a limit needs a name: add `name = \"…\"`");
+            continue;
+        };
+        if let Some(first) = seen.insert(name, index) {
+            let message =
+                format!("a limit named `{name}` is stated already (number {}); rename or remove one", first + 1);
+            report.problem(at(&place, "name"), message);
+        }
+    }
+}
+
+/// Reads a duration such as "60s"; `None` when it is absent, or wrong and reported.
+pub(super) fn duration(text: Option<&str>, path: Path, report: &mut Report) -> Option<Duration> {
+    match parse_duration(text?) {
+        Ok(duration) => Some(duration),
+        Err(message) => {
+            report.problem(path, message);
+            None
+        }
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    const HELP: &str = "write for example \"500ms\", \"60s\", \"1h\", \"24h\" or \"30d\"";
+    if text.len() > 64 {
+        return Err(format!("this is not a duration; {HELP}"));
+    }
+    let span: jiff::Span = text.parse().map_err(|_| format!("{text:?} is not a duration; {HELP}"))?;
+    let signed = span
+        .to_duration(jiff::SpanRelativeTo::days_are_24_hours())
+        .map_err(|_| format!("{text:?} has no fixed length (months and years differ); {HELP}"))?;
+    if signed.is_zero() {
+        return Err(format!("the duration is zero; {HELP}"));
+    }
+    let duration = Duration::try_from(signed).map_err(|_| format!("the duration {text:?} is negative; {HELP}"))?;
+    if duration > LONGEST {
+        return Err(format!("the duration {text:?} is longer than 366 days"));
+    }
+    Ok(duration)
+}
+
+/// A share above 0 and at most 1.
+pub(in crate::config) fn fraction(value: Option<f64>, default: f64, path: Path, report: &mut Report) -> f64 {
+    match value {
+        None => default,
+        // NaN compares false and is refused with the rest.
+        Some(value) if value > 0.0 && value <= 1.0 => value,
+        Some(value) => {
+            report.problem(path, format!("{value} is not a share: it must be above 0 and at most 1, for example 0.8"));
+            default
+        }
+    }
+}
+
+/// An integer in a range; `None` when it is absent, or wrong and reported.
+pub(super) fn integer(
+    value: Option<i64>,
+    range: std::ops::RangeInclusive<i64>,
+    what: &str,
+    path: Path,
+    report: &mut Report,
+) -> Option<i64> {
+    let value = value?;
+    if range.contains(&value) {
+        return Some(value);
+    }
+    report.problem(path, format!("{value} is out of range: {what} is {} to {}", range.start(), range.end()));
+    None
+}
+
+/// What is wrong with a header's name.
+pub(super) fn check_header(name: &str) -> Result<(), String> {
+    if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+        return Err("this is not a header name; use letters, digits and `-`".into());
+    }
+    let lower = name.to_ascii_lowercase();
+    if FORBIDDEN.contains(&lower.as_str()) || lower.starts_with("proxy-") {
+        return Err(format!("`{lower}` belongs to the connection and cannot be set; remove it"));
+    }
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! Limits: every figure within what the engine computes with, and no field that would silently do nothing.
+
+use std::time::Duration;
+
+use super::fields::{check_id, duration, fraction, integer};
+use crate::config::entry::LimitEntry;
+use crate::config::limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
+use crate::config::report::{Path, Report, Step, at};
+use crate::config::suggest;
+
+/// Units per window or at once. The engine counts in `u32`; the round figure leaves room for sums.
+pub(super) const MOST_UNITS: u32 = 4_000_000_000;
+
+/// A limit of the list at `path`. `endpoint` says that the list is an endpoint's; `safety` is the vendor's.
+pub(super) fn limit(
+    entry: &LimitEntry,
+    path: &[Step],
+    endpoint: bool,
+    safety: f64,
+    report: &mut Report,
+) -> Option<Limit> {
+    // A missing name was reported where the list was read.
+    let name = entry.name.as_deref()?;
+    let before = report.problems.len();
+    let path = at(&at(path, "limits"), Step::Named(name.to_owned()));
+    if let Err(message) = check_id("a limit's name", name) {
+        report.problem(at(&path, "name"), message);
+    }
+    let default = if endpoint { Scope::Endpoint } else { Scope::Tenant };
+    let scope = choice(entry.scope.as_deref(), "scope", Scope::NAMES, Scope::parse, default, &path, report);
+    if scope == Scope::Endpoint && !endpoint {
+        let help = "scope `endpoint` needs an endpoint: move this to [[vendors.NAME.endpoints.ENDPOINT.limits]], or use `tenant`";
+        report.problem(at(&path, "scope"), help);
+    }
+    let kind = if entry.concurrency.is_some() {
+        concurrency(entry, &path, report)
+    } else {
+        rate(entry, &path, safety, report).map(LimitKind::Rate)
+    };
+    let source = source(entry, &path, report);
+    let kind = kind?;
+    (report.problems.len() == before).then(|| Limit { name: name.into(), scope, kind, source })
+}
+
+fn concurrency(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<LimitKind> {
+    let not_here = [
+        ("limit", entry.limit.is_some()),
+        ("window", entry.window.is_some()),
+        ("algorithm", entry.algorithm.is_some()),
+        ("burst", entry.burst.is_some()),
+        ("refill_interval", entry.refill_interval.is_some()),
+        ("release_interval", entry.release_interval.is_some()),
+        ("safety", entry.safety.is_some()),
+        ("ceiling", entry.ceiling.is_some()),
+        ("unit", entry.unit.is_some()),
+        ("cold_start", entry.cold_start.is_some()),
+    ];
+    for (field, _) in not_here.iter().filter(|(_, stated)| *stated) {
+        let message = format!(
+            "`{field}` has no meaning beside `concurrency`, which counts requests at once; remove one, or state two limits"
+        );
+        report.problem(at(path, *field), message);
+    }
+    let limit = integer(entry.concurrency, 1..=MOST_UNITS.into(), "concurrency", at(path, "concurrency"), report)?;
+    u32::try_from(limit).ok().map(|limit| LimitKind::Concurrency { limit })
+}
+
+fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, report: &mut Report) -> Option<Rate> {
+    for (field, missing) in [("limit", entry.limit.is_none()), ("window", entry.window.is_none())] {
+        if missing {
+            let message = format!(
+                "a limit needs `{field}`: state `limit` and `window`, or `concurrency`; \
+                 to override a limit, use the name that it has below"
+            );
+            report.problem(at(path, field), message);
+        }
+    }
+    let limit = integer(entry.limit, 1..=MOST_UNITS.into(), "a limit per window", at(path, "limit"), report);
+    let window = duration(entry.window.as_deref(), at(path, "window"), report);
+    let algorithm = entry.algorithm.as_deref();
+    let algorithm =
+        choice(algorithm, "algorithm", Algorithm::NAMES, Algorithm::parse, Algorithm::Unknown, path, report);
+    let safety = fraction(entry.safety, vendor_safety, at(path, "safety"), report);
+    let ceiling = fraction(entry.ceiling, 1.0, at(path, "ceiling"), report);
+    let unit = choice(entry.unit.as_deref(), "unit", Unit::NAMES, Unit::parse, Unit::Requests, path, report);
+    let cold = ["full", "spent"];
+    let parse = |name: &str| match name {
+        "full" => Some(false),
+        "spent" => Some(true),
+        _ => None,
+    };
+    let cold_start_spent = choice(entry.cold_start.as_deref(), "cold_start", &cold, parse, false, path, report);
+    let burst = integer(entry.burst, 1..=MOST_UNITS.into(), "burst", at(path, "burst"), report);
+    let refill_interval = duration(entry.refill_interval.as_deref(), at(path, "refill_interval"), report);
+    let release_interval = duration(entry.release_interval.as_deref(), at(path, "release_interval"), report);
+    let (limit, window) = (u32::try_from(limit?).ok()?, window?);
+
+    if u128::from(limit) > window.as_nanos() {
+        let message =
+            format!("{limit} per {window:?} is more than 1,000,000,000 a second; lower it or lengthen `window`");
+        report.problem(at(path, "limit"), message);
+    }
+    if let Some(burst) = burst.filter(|burst| *burst > limit.into()) {
+        let message = if matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
+            // A bucket of 40 that drains 2 a second holds 40 and is empty after 20 s: one pair of figures says both.
+            let nanos = window.as_nanos().saturating_mul(burst.unsigned_abs().into()) / u128::from(limit);
+            let refill = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+            format!(
+                "burst {burst} is above the limit {limit}: state a bucket by its size and the time it takes to fill, \
+                 here `limit = {burst}` and `window = \"{}ms\"`",
+                refill.as_millis()
+            )
+        } else {
+            format!("burst {burst} is above the limit {limit}: no more than the limit can go at once; lower it")
+        };
+        report.problem(at(path, "burst"), message);
+    }
+    let bucket = matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+    if refill_interval.is_some() && !bucket {
+        let message = format!(
+            "`refill_interval` is how a bucket refills, but the algorithm is `{}`; remove it or use `token_bucket`",
+            algorithm.name()
+        );
+        report.problem(at(path, "refill_interval"), message);
+    }
+    for (field, interval) in [("refill_interval", refill_interval), ("release_interval", release_interval)] {
+        let Some(interval) = interval else { continue };
+        if interval > window {
+            let message = format!("the interval {interval:?} is longer than the window {window:?}; shorten it");
+            report.problem(at(path, field), message);
+        } else if window.as_nanos() % interval.as_nanos() != 0 {
+            let message =
+                format!("the interval {interval:?} does not divide the window {window:?}; choose one that does");
+            report.problem(at(path, field), message);
+        } else if window.as_nanos() / interval.as_nanos() > limit.into() {
+            let message = format!(
+                "{limit} per {window:?} leaves less than one unit for each interval of {interval:?}; lengthen it"
+            );
+            report.problem(at(path, field), message);
+        }
+    }
+    if safety > ceiling {
+        // Not wrong, but one of the two does nothing.
+        report.warn(
+            at(path, "ceiling"),
+            format!("the ceiling {ceiling} is below the safety share {safety} and decides alone"),
+        );
+    }
+    let burst = burst.and_then(|burst| u32::try_from(burst).ok());
+    Some(Rate {
+        limit,
+        window,
+        algorithm,
+        safety,
+        burst,
+        refill_interval,
+        release_interval,
+        ceiling,
+        unit,
+        cold_start_spent,
+    })
+}
+
+fn source(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<Source> {
+    const CONFIDENCE: [&str; 3] = ["documented", "seen in code", "from memory"];
+    if entry.source.is_none() && (entry.as_of.is_some() || entry.confidence.is_some()) {
+        report.problem(at(path, "source"), "`as_of` and `confidence` describe a `source`; state it too");
+    }
+    let reference = entry.source.clone()?;
+    let confidence = entry.confidence.clone().unwrap_or_else(|| "documented".to_owned());
+    if !CONFIDENCE.contains(&confidence.as_str()) {
+        let hint = suggest::hint(&confidence, "choices", CONFIDENCE);
+        report.problem(at(path, "confidence"), format!("unknown confidence; {hint}"));
+    }
+    Some(Source { reference, as_of: entry.as_of.clone().unwrap_or_default(), confidence })
+}
+
+/// One of several names.
+fn choice<T>(
+    text: Option<&str>,
+    field: &str,
+    names: &[&str],
+    parse: impl Fn(&str) -> Option<T>,
+    default: T,
+    path: &Path,
+    report: &mut Report,
+) -> T {
+    let Some(text) = text else { return default };
+    parse(text).unwrap_or_else(|| {
+        let hint = suggest::hint(text, "choices", names.iter().copied());
+        report.problem(at(path, field), format!("unknown {field} {text:?}; {hint}"));
+        default
+    })
+}
+
+/// `limit` reduced to this process's `share`: whole units, rounded down, so that all shares together never exceed it.
+pub(in crate::config) fn share(limit: &mut Limit, share: f64) -> Result<(), String> {
+    let part = |units: u32| {
+        // The product of a u32 and a share of at most 1 fits; `as` truncates, which is the rounding meant here.
+        let part = (f64::from(units) * share + 1e-9).floor() as u32;
+        part.min(units)
+    };
+    let name = limit.name.clone();
+    let none = |units: u32| {
+        format!(
+            "share {share} of the limit `{name}` ({units}) is less than one unit; raise the share, or run fewer processes"
+        )
+    };
+    match &mut limit.kind {
+        LimitKind::Concurrency { limit } => {
+            let whole = *limit;
+            *limit = part(whole);
+            if *limit == 0 { Err(none(whole)) } else { Ok(()) }
+        }
+        LimitKind::Rate(rate) => {
+            let whole = rate.limit;
+            rate.limit = part(whole);
+            rate.burst = rate.burst.map(|burst| part(burst).max(1).min(rate.limit.max(1)));
+            if rate.limit == 0 { Err(none(whole)) } else { Ok(()) }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! From an entry as written to a [`Vendor`], or to everything that is wrong with it.
+mod fields;
+mod limit;
+mod vendor;
+
+pub(super) use fields::fraction;
+pub(super) use fields::{check_id, duplicates};
+pub(super) use limit::share;
+pub(super) use vendor::{check_file, vendor};

@@ -1,0 +1,332 @@
+//! Configuration from the outside: the shipped catalogue, broken files, tenants by the hundred thousand.
+
+#![allow(clippy::panic, reason = "a test that cannot go on says why")]
+
+use std::sync::Arc;
+
+use integration_client::config::{
+    Config, ConfigSource, FileSource, LimitEntry, LimitKind, Rate, Scope, Sources, TenantEntry, TenantTable, Vendor,
+    resolve_tenant,
+};
+use integration_client::{Error, ErrorKind};
+use proptest::prelude::*;
+
+const CATALOGUE: &str = include_str!("../vendors.toml");
+
+/// A vendor that is fine, for files that are broken elsewhere. Six lines.
+const FINE: &str = r#"[vendors.x]
+base_url = "https://{shop}.x.example/v1"
+[[vendors.x.limits]]
+name = "main"
+limit = 100
+window = "1m"
+"#;
+
+fn load(text: &str) -> Result<Config, Error> {
+    Config::load(&Sources::new().without_catalogue().file("f.toml", text), 1)
+}
+
+fn rate(vendor: &Vendor, name: &str) -> Rate {
+    let all = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
+    match all.filter(|limit| &*limit.name == name).map(|limit| limit.kind.clone()).next() {
+        Some(LimitKind::Rate(rate)) => rate,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_catalogue_is_valid_and_every_figure_has_a_source() {
+    let config = Config::load(&Sources::new(), 7).unwrap();
+    assert_eq!(config.version(), 7);
+    assert_eq!(config.warnings(), [""; 0]);
+    assert!(config.vendors().names().count() >= 14);
+    for vendor in config.vendors().iter() {
+        let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
+        for limit in limits {
+            assert!(limit.source.is_some(), "{} {}", vendor.name, limit.name);
+        }
+    }
+    let stripe = config.vendor("stripe", "sandbox").unwrap();
+    assert_eq!(rate(&stripe, "global").limit, 25);
+    assert_eq!(rate(&stripe, "search").limit, 20, "what the environment does not state stays");
+    assert_eq!(rate(&config.vendor("stripe", "live").unwrap(), "global").limit, 100);
+}
+
+/// A broken file stands in fixtures/config/broken; its first lines say what the error is:
+/// `#! LINE:COLUMN` and `#! FRAGMENT OF THE MESSAGE`.
+#[test]
+fn every_broken_file_is_refused_at_its_line_and_column() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/config/broken");
+    let (mut count, mut wrong) = (0, Vec::new());
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let mut expected = text.lines().filter_map(|line| line.strip_prefix("#!")).map(str::trim);
+        let (place, fragment) = (expected.next().unwrap(), expected.next().unwrap());
+        let error = load(&text).expect_err(name);
+        let message = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Config, "{name}");
+        let found =
+            message.lines().any(|line| line.starts_with(&format!("f.toml:{place}: ")) && line.contains(fragment));
+        let leaks = |text: &str| ["hunter2", "ghp_abc", "123456789"].iter().any(|secret| text.contains(secret));
+        if !found || leaks(&message) || leaks(&format!("{error:?}")) {
+            wrong.push(format!("{name}: expected {place} {fragment:?}, got:\n    {message}"));
+        }
+        count += 1;
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count >= 25, "{count} broken files");
+}
+
+#[test]
+fn errors_read_well() {
+    let text = format!("{FINE}burst = 500\nalgoritm = \"x\"\n");
+    insta::assert_snapshot!(load(&text).unwrap_err(), @r#"f.toml:8:1: unknown field `algoritm`; did you mean `algorithm`?"#);
+    let text = format!(
+        "{FINE}algorithm = \"token_buket\"\nsafety = nan\nburst = 500\n[[tenants]]\nid = \"acme\"\nvendor = \"x\"\n"
+    );
+    insta::assert_snapshot!(load(&text).unwrap_err(), @r#"
+    f.toml:7:13: vendors.x.limits.main.algorithm: unknown algorithm "token_buket"; did you mean `token_bucket`?
+    f.toml:8:10: vendors.x.limits.main.safety: NaN is not a share: it must be above 0 and at most 1, for example 0.8
+    f.toml:9:9: vendors.x.limits.main.burst: burst 500 is above the limit 100: no more than the limit can go at once; lower it
+    "#);
+    let text = format!(
+        "{FINE}[[tenants]]\nid = \"acme\"\nvendor = \"x\"\ncredential = \"admin:hunter2\"\nvars = {{ shop = \"evil.com/\" }}\n[tenants.limits.mian]\nlimit = 5\n"
+    );
+    insta::assert_snapshot!(load(&text).unwrap_err(), @r#"
+    f.toml:10:14: tenants[0].credential: the part before `:` is neither `env` nor `file` nor a registered resolver (none is); write where the secret is: "env:NAME", "file:PATH" or "RESOLVER:KEY"
+    f.toml:11:17: tenants[0].vars.shop: the value of `shop` may hold letters, digits, `-`, `_` and nothing else, or it could lead to another host
+    f.toml:12:17: tenants[0].limits.mian: the vendor has no limit of this name; did you mean `main`?
+    "#);
+    let config = Config::load(&Sources::new(), 1).unwrap();
+    insta::assert_snapshot!(config.vendor("gihtub", "live").unwrap_err(), @r#"vendor "gihtub" is not configured; did you mean `github`?"#);
+    insta::assert_snapshot!(config.vendor("stripe", "sandbx").unwrap_err(), @r#"vendor "stripe" has no environment "sandbx"; did you mean `sandbox`?"#);
+    insta::assert_snapshot!(config.tenant("acme", "github").unwrap_err(), @r#"tenant "acme" is not configured for vendor "github"; add a [[tenants]] entry, or add it to the client"#);
+    let sources = Sources::new().tenants([TenantEntry::new("acme", "github"), TenantEntry::new("bolt", "stripe")]);
+    let config = Config::load(&sources, 1).unwrap();
+    insta::assert_snapshot!(config.tenant("acne", "github").unwrap_err(), @r#"tenant "acne" is not configured for vendor "github"; did you mean `acme`?"#);
+    insta::assert_snapshot!(config.tenant("bolt", "github").unwrap_err(), @r#"tenant "bolt" is not configured for vendor "github"; it is configured for stripe"#);
+    insta::assert_snapshot!(config.vendor("github", "live").unwrap().endpoint("serch").unwrap_err(), @r#"vendor `github` has no endpoint "serch"; did you mean `search`?"#);
+}
+
+#[test]
+fn a_users_entry_replaces_the_catalogues_unless_it_extends_it() {
+    let replaced = "[vendors.github]\nbase_url = \"https://ghe.example/api/v3\"\n";
+    let config = Config::load(&Sources::new().file("f.toml", replaced), 1).unwrap();
+    let vendor = config.vendor("github", "live").unwrap();
+    assert!(vendor.limits.is_empty() && vendor.endpoints.is_empty());
+    assert_eq!(config.warnings().len(), 1, "a vendor without limits is worth a warning");
+
+    let extended = "[vendors.github]\nextends = \"catalogue\"\nsafety = 0.5\n\
+                    [[vendors.github.endpoints.rest.limits]]\nname = \"rest\"\nlimit = 15000\n";
+    let config = Config::load(&Sources::new().file("f.toml", extended), 1).unwrap();
+    let vendor = config.vendor("github", "live").unwrap();
+    assert_eq!(vendor.base_url, "https://api.github.com");
+    let rest = rate(&vendor, "rest");
+    assert_eq!((rest.limit, rest.window.as_secs(), rest.safety), (15_000, 3600, 0.5));
+    let endpoint = vendor.endpoint("rest").unwrap().1;
+    assert!(endpoint.limits[0].source.is_none(), "the catalogue's source does not vouch for the user's figure");
+}
+
+#[test]
+fn a_problem_in_an_extended_entry_is_placed_in_the_users_file() {
+    let text = "[vendors.github]\nextends = \"catalogue\"\n[[vendors.github.endpoints.rest.limits]]\nname = \"rest\"\nlimit = 0\n";
+    let error = Config::load(&Sources::new().file("mine.toml", text), 1).unwrap_err().to_string();
+    assert!(
+        error.starts_with("mine.toml:5:9: vendors.github.endpoints.rest.limits.rest.limit: 0 is out of range"),
+        "{error}"
+    );
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[test]
+fn tenants_override_limits_and_take_a_share() {
+    let config = Config::load(&Sources::new(), 1).unwrap();
+    let entry = TenantEntry::new("acme", "github").limit("rest", 15_000).share(0.5).account("acme-org").weight(3);
+    let tenant = resolve_tenant(config.vendors(), &entry).unwrap();
+    assert_eq!(rate(&tenant.vendor, "rest").limit, 7_500);
+    assert_eq!(rate(&tenant.vendor, "search").limit, 15);
+    assert_eq!((&*tenant.account, tenant.weight), ("acme-org", 3));
+    assert_eq!(resolve_tenant(config.vendors(), &tenant.entry()).unwrap(), tenant, "an entry comes back as it was");
+
+    let other =
+        resolve_tenant(config.vendors(), &TenantEntry::new("b", "github").limit("rest", 15_000).share(0.5)).unwrap();
+    assert!(Arc::ptr_eq(&other.vendor, &tenant.vendor), "equal overrides share one vendor");
+
+    let starved = TenantEntry::new("acme", "slack").share(0.01);
+    let error = resolve_tenant(config.vendors(), &starved).unwrap_err().to_string();
+    assert!(error.contains("less than one unit"), "{error}");
+
+    let by_endpoint = TenantEntry::new("a", "github").override_endpoint_limit(
+        "search",
+        "search",
+        LimitEntry::default().limit(10).window(std::time::Duration::from_millis(1500)),
+    );
+    let tenant = resolve_tenant(config.vendors(), &by_endpoint).unwrap();
+    assert_eq!(rate(&tenant.vendor, "search").window.as_millis(), 1500);
+
+    let shared = TenantEntry::new("a", "xero").limit("app_minute", 5);
+    assert!(resolve_tenant(config.vendors(), &shared).unwrap_err().to_string().contains("shared by all tenants"));
+}
+
+#[test]
+fn endpoints_are_matched_by_the_most_literal_pattern() {
+    let config = Config::load(&Sources::new(), 1).unwrap();
+    let github = config.vendor("github", "live").unwrap();
+    let name = |method: &str, path: &str| {
+        github.match_endpoint(method, path).map(|(index, endpoint)| {
+            assert_eq!(github.endpoint(&endpoint.name).unwrap().0, index);
+            endpoint.name.to_string()
+        })
+    };
+    assert_eq!(name("GET", "/search/code?q=x").as_deref(), Some("search"));
+    assert_eq!(name("GET", "/user").as_deref(), Some("rest"));
+    assert_eq!(name("POST", "/graphql").as_deref(), Some("graphql"));
+    assert_eq!(name("GET", "/graphql").as_deref(), Some("rest"));
+    assert_eq!(github.endpoint("rest").unwrap().1.limits[0].scope, Scope::Account);
+}
+
+#[test]
+fn tenants_that_share_a_limit_and_disagree_about_it_are_warned_of() {
+    let tenant = |id: &str| TenantEntry::new(id, "github").account("one");
+    let config = Config::load(&Sources::new().tenants([tenant("a"), tenant("b").limit("rest", 10)]), 1).unwrap();
+    assert_eq!(config.warnings().len(), 1, "{:?}", config.warnings());
+    assert!(config.warnings()[0].contains("`a` and `b` share the limit `rest`"), "{:?}", config.warnings());
+    let apart = Config::load(&Sources::new().tenants([tenant("a"), tenant("b").account("two").limit("rest", 10)]), 1);
+    assert_eq!(apart.unwrap().warnings(), [""; 0]);
+}
+
+#[test]
+fn a_full_url_finds_its_vendor() {
+    let sources = Sources::new()
+        .tenant(TenantEntry::new("acme", "shopify").variable("shop", "acme"))
+        .tenant(TenantEntry::new("acme", "github"));
+    let config = Config::load(&sources, 1).unwrap();
+    let url = |text: &str| reqwest::Url::parse(text).unwrap();
+    let shop = url("https://acme.myshopify.com/admin/products.json?page=2");
+    let (tenant, path) = config.vendor_for_url("acme", &shop).unwrap();
+    assert_eq!((&*tenant.vendor.name, path), ("shopify", "/admin/products.json"));
+    for other in
+        ["https://other.myshopify.com/admin", "http://api.github.com/user", "https://api.github.com.evil.example/"]
+    {
+        assert_eq!(config.vendor_for_url("acme", &url(other)).unwrap_err().kind(), ErrorKind::UnknownVendor, "{other}");
+    }
+}
+
+#[test]
+fn a_hundred_thousand_tenants_share_one_vendor() {
+    use std::fmt::Write;
+    let mut text = String::from(FINE);
+    for n in 0..100_000 {
+        let extra = if n % 10_000 == 0 { "[tenants.limits.main]\nlimit = 5\n" } else { "" };
+        writeln!(text, "[[tenants]]\nid = \"t{n}\"\nvendor = \"x\"\nvars = {{ shop = \"s{n}\" }}\n{extra}").unwrap();
+    }
+    let config = load(&text).unwrap();
+    assert_eq!(config.tenants().count(), 100_000);
+    let shared = config.vendor("x", "live").unwrap();
+    for tenant in config.tenants() {
+        let own = tenant.id[1..].parse::<u32>().unwrap() % 10_000 == 0;
+        assert_eq!(Arc::ptr_eq(&tenant.vendor, &shared), !own, "{}", tenant.id);
+    }
+    assert_eq!(config.tenant("t77", "x").unwrap().base_url().unwrap().as_str(), "https://s77.x.example/v1");
+}
+
+#[test]
+fn a_reload_says_what_changed_and_leaves_what_was_added() {
+    let tenant = |id: &str| TenantEntry::new(id, "github");
+    let first = Config::load(&Sources::new().tenants([tenant("a"), tenant("b"), tenant("c")]), 1).unwrap();
+    let table = TenantTable::new();
+    assert_eq!(table.replace_all(&first).unwrap().added.len(), 3);
+    table.insert(first.vendors(), &tenant("added").limit("rest", 10)).unwrap();
+
+    let second = first.reload(&Sources::new().tenants([tenant("a"), tenant("b").weight(2), tenant("d")])).unwrap();
+    assert_eq!(second.version(), 2);
+    assert_ne!(first.hash(), second.hash());
+    assert!(Arc::ptr_eq(&first.vendor("github", "live").unwrap(), &second.vendor("github", "live").unwrap()));
+    let changes = table.replace_all(&second).unwrap();
+    let ids = |tenants: &[Arc<integration_client::config::Tenant>]| {
+        tenants.iter().map(|tenant| tenant.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (ids(&changes.added), ids(&changes.changed), ids(&changes.removed)),
+        (vec!["d".into()], vec!["b".into()], vec!["c".into()])
+    );
+    assert_eq!(rate(&table.get("added", "github").unwrap().vendor, "rest").limit, 10);
+    assert_eq!(table.get("c", "github").unwrap_err().kind(), ErrorKind::UnknownTenant);
+    assert_eq!(table.len(), 4);
+    assert!(table.remove("added", "github").is_some());
+    assert!(table.find("added", "github").is_none());
+
+    table.insert(second.vendors(), &tenant("added")).unwrap();
+    let gone = "[vendors.other]\nbase_url = \"https://other.example\"\n";
+    let third = second.reload(&Sources::new().without_catalogue().file("f.toml", gone)).unwrap();
+    assert!(table.replace_all(&third).is_err(), "a tenant that was added has lost its vendor");
+    assert_eq!(table.len(), 4, "and nothing changed");
+}
+
+#[tokio::test]
+async fn files_are_read_again_and_named_in_errors() {
+    let path = std::env::temp_dir().join(format!("integration-client-config-{}.toml", std::process::id()));
+    std::fs::write(&path, FINE).unwrap();
+    let source: Box<dyn ConfigSource> = Box::new(FileSource::new(&path).onto(Sources::new().without_catalogue()));
+    assert!(Config::load(&source.load().await.unwrap(), 1).is_ok());
+    std::fs::write(&path, "oops = 1").unwrap();
+    let error = Config::load(&source.load().await.unwrap(), 2).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{}:1:1: unknown field `oops`", path.display())), "{error}");
+    std::fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert!(source.load().await.unwrap_err().to_string().contains("not UTF-8"));
+    std::fs::remove_file(&path).unwrap();
+    assert!(source.load().await.unwrap_err().to_string().contains("cannot be read"));
+}
+
+#[test]
+fn an_entry_goes_through_serde() {
+    let entry = TenantEntry::new("acme", "github").limit("rest", 5).credential("env:X").share(0.5);
+    let row = serde_json::to_string(&entry).unwrap();
+    assert_eq!(serde_json::from_str::<TenantEntry>(&row).unwrap(), entry);
+    assert!(!format!("{:?}", TenantEntry::new("a", "b").credential("hunter2")).contains("hunter2"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,400}") {
+        let _ = load(&text);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let _ = load(&String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn no_damage_to_a_good_file_makes_it_panic(at in 0.0..1.0f64, cut in 0..40usize, put in "[-a-z0-9 =.\"\\[\\]{}\n]{0,12}") {
+        let mut text: Vec<char> = CATALOGUE.chars().collect();
+        let at = (at * text.len() as f64) as usize;
+        text.splice(at..(at + cut).min(text.len()), put.chars());
+        let _ = load(&text.into_iter().collect::<String>());
+    }
+
+    #[test]
+    fn no_value_leads_to_another_host(value in "[a-zA-Z0-9._@/:?#\\\\%-]{0,20}") {
+        let config = Config::load(&Sources::new().without_catalogue().file("f.toml", FINE), 1).unwrap();
+        if let Ok(tenant) = resolve_tenant(config.vendors(), &TenantEntry::new("t", "x").variable("shop", value)) {
+            let url = tenant.base_url().unwrap();
+            prop_assert!(url.host_str().unwrap().ends_with(".x.example"));
+            prop_assert!(url.username().is_empty() && url.port().is_none());
+        }
+    }
+}
+
+#[test]
+fn a_large_file_of_mistakes_is_refused_in_good_time() {
+    let mut text = String::from(FINE);
+    for n in 0..20_000 {
+        text.push_str(&format!("[[tenants]]\nid = \"t{n}\"\nvendor = \"x\"\nweight = 0\n"));
+    }
+    let error = load(&text).unwrap_err().to_string();
+    assert_eq!(error.lines().count(), 21, "twenty problems and how many more there are");
+    assert!(error.ends_with("and 39980 more"), "{error}");
+}
