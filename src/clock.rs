@@ -93,6 +93,12 @@ impl Clock {
         Time(elapsed.as_secs().wrapping_mul(1_000_000_000).wrapping_add(elapsed.subsec_nanos() as u64))
     }
 
+    /// The wall clock, for signatures and dates. It may jump; nothing waits by it.
+    #[expect(clippy::disallowed_methods, reason = "this is the one home of the clock")]
+    pub fn wall(&self) -> std::time::SystemTime {
+        std::time::SystemTime::now()
+    }
+
     /// The runtime's instant of `time`, for its timers. Far moments are capped at 30 years from the origin.
     pub fn instant(&self, time: Time) -> tokio::time::Instant {
         const CAP: u64 = 30 * 365 * 86_400 * 1_000_000_000;

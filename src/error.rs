@@ -60,6 +60,8 @@ pub enum ErrorKind {
     Protocol,
     /// The response is larger than the cap.
     ResponseTooLarge,
+    /// The vendor answered with a status of 400 or above, and the caller asked for an error then.
+    Status,
     /// The response body is not what the caller asked for, for example not JSON.
     Decode,
     /// The tenant was removed while the request waited.

@@ -1,13 +1,56 @@
+//! Calls other people's HTTP APIs for many tenants at once, without being refused for calling too much.
+//!
+//! ```no_run
+//! use integration_client::config::TenantEntry;
+//! use integration_client::{IntegrationClient, Priority, Request};
+//!
+//! # async fn run() -> Result<(), integration_client::Error> {
+//! let client = IntegrationClient::builder()
+//!     .tenant(TenantEntry::new("acme", "github").credential("env:ACME_GITHUB_TOKEN"))
+//!     .build()
+//!     .await?;
+//! let response = client.send("acme", Priority::High, Request::get("github", "/user")).await?;
+//! println!("{} after {:?}", response.status(), response.waited());
+//! # Ok(()) }
+//! ```
+//!
+//! # The life of a request
+//! 1. [`IntegrationClient::send`] finds the tenant at the vendor in the [configuration](config), joins path and base URL,
+//!    and finds the endpoint by name or path.
+//! 2. The tenant's lane is asked for a permit. It is granted at once when nobody waits for any of the request's limits
+//!    and all of them have room; otherwise the request waits for its turn: high, normal and low [priority](Priority)
+//!    share 60 / 30 / 10, and tenants that share a limit take turns.
+//! 3. The caller's own future performs the exchange through a [`Transport`](transport::Transport): exactly one request
+//!    per permit.
+//! 4. The vendor's answer ends the request's place in the rate limits one window later, and reading or dropping the
+//!    [`Response`] its place in the concurrency limits.
+//!
+//! # Features
+//! | feature | what it adds |
+//! |---|---|
+//! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
+
+mod builder;
+mod client;
 pub mod clock;
 pub mod config;
-#[allow(dead_code)]
+mod dispatch;
 mod engine;
 mod error;
+mod lane;
+mod priority;
+mod refusal;
 mod request;
+mod response;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;
 
+pub use builder::Builder;
+pub use client::{IntegrationClient, OnRemove};
 pub use error::{Delivery, Error, ErrorKind};
+pub use lane::{Lane, Permit};
+pub use priority::Priority;
 pub use request::{Body, Method, Request};
+pub use response::{Headroom, Response, ResponseBody, WaitReason};

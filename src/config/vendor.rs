@@ -1,8 +1,9 @@
 //! A vendor as validated: what `vendors.toml` says about it, with every default filled in.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use reqwest::Url;
@@ -44,6 +45,18 @@ pub struct Vendor {
     pub propagate_trace: bool,
     /// What a developer must know about this vendor.
     pub quirks: Vec<String>,
+    /// The base URL parsed, where it is the same for every tenant.
+    pub(crate) parsed: Parsed,
+}
+
+/// A URL that is parsed when it is first needed. Says nothing that the text beside it does not.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parsed(OnceLock<Url>);
+
+impl PartialEq for Parsed {
+    fn eq(&self, _: &Parsed) -> bool {
+        true
+    }
 }
 
 /// A named group of paths with its own limits and cost.
@@ -178,6 +191,18 @@ impl Tenant {
     pub fn base_url(&self) -> Result<Url, Error> {
         base_url::fill(&self.vendor.base_url, &self.variables)
             .map_err(|why| Error::config(format!("tenant `{}` at vendor `{}`: {why}", self.id, self.vendor.name)))
+    }
+
+    /// As [`base_url`](Tenant::base_url), parsed once for all tenants where the base URL has no variables.
+    pub(crate) fn base(&self) -> Result<Cow<'_, Url>, Error> {
+        if !self.variables.is_empty() {
+            return self.base_url().map(Cow::Owned);
+        }
+        if let Some(parsed) = self.vendor.parsed.0.get() {
+            return Ok(Cow::Borrowed(parsed));
+        }
+        let parsed = self.base_url()?;
+        Ok(Cow::Borrowed(self.vendor.parsed.0.get_or_init(|| parsed)))
     }
 
     /// The path of `url` below this tenant's base URL; `None` when the URL belongs elsewhere, and so must not be sent

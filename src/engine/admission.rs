@@ -1,5 +1,7 @@
 //! Who may wait: bounds per lane and tier and over all, deadlines, costs that can never be met.
 
+use std::sync::atomic::Ordering;
+
 use super::slab::Key;
 use super::turns::Need;
 use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
@@ -60,7 +62,7 @@ impl Engine {
         if earliest > ask.give_up {
             return Answer::Refused(Refusal::TooLate { earliest });
         }
-        if self.waiting >= self.bounds.waiting && !self.make_place_for(need.lane) {
+        if self.bound.is_reached() && !self.make_place_for(need.lane) {
             return Answer::Refused(Refusal::AllFull { waiting: self.waiting });
         }
         let queue = self.queue_for(&need);
@@ -176,6 +178,7 @@ impl Engine {
         self.tree.arrive(queue.node);
         let tier = queue.tier as usize;
         self.waiting += 1;
+        self.bound.waiting.fetch_add(1, Ordering::Relaxed);
         let inside = &mut self.lanes.slab[lane];
         if let Some(waiting) = &mut inside.waiting {
             waiting.waiting[tier] += 1;
@@ -196,6 +199,7 @@ impl Engine {
         self.tree.leave(queue.node);
         let tier = queue.tier as usize;
         self.waiting -= 1;
+        self.bound.waiting.fetch_sub(1, Ordering::Relaxed);
         let inside = &mut self.lanes.slab[lane];
         if let Some(waiting) = &mut inside.waiting {
             waiting.waiting[tier] -= 1;

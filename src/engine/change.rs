@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::lane::{Lane, OwnCells, SharedKey};
+use super::lane::{Lane, OwnCells, SharedKey, hash_ids};
 use super::limit::Cell;
 use super::plan::{EndpointId, NO_ENDPOINT, Plan, SharedSpec};
 use super::slab::Key;
@@ -20,8 +20,31 @@ pub(crate) struct Moved {
 
 impl Engine {
     #[inline]
-    pub(crate) fn find(&self, tenant: &str, vendor: &str) -> Option<Key> {
-        self.lanes.find(tenant, vendor)
+    pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<Key> {
+        self.lanes.find(hash, tenant, vendor)
+    }
+
+    /// How long an exchange of a lane may take, in nanoseconds.
+    pub(crate) fn service_ns(&self, lane: Key) -> u64 {
+        self.lanes.slab.get(lane).map_or(0, |lane| lane.plan.service_ns)
+    }
+
+    /// A handle names the lane by its key from now on: while there is one, the lane is not evicted.
+    pub(crate) fn pin(&mut self, lane: Key) {
+        if let Some(lane) = self.lanes.slab.get_mut(lane) {
+            lane.pins += 1;
+        }
+    }
+
+    pub(crate) fn unpin(&mut self, lane: Key) {
+        if let Some(lane) = self.lanes.slab.get_mut(lane) {
+            lane.pins = lane.pins.saturating_sub(1);
+        }
+    }
+
+    /// Every lane, with the tenant's id and the plan it goes by.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (Key, &str, &Arc<Plan>)> {
+        self.lanes.slab.keys().map(|key| (key, &*self.lanes.slab[key].tenant, &self.lanes.slab[key].plan))
     }
 
     /// Adds a lane, or changes it. `config` is the version of the configuration that says so: of two ideas of a shared
@@ -29,7 +52,8 @@ impl Engine {
     pub(crate) fn upsert(&mut self, now: Time, tenant: &str, account: &str, plan: &Arc<Plan>, config: u64) -> Key {
         let now = self.tick(now);
         let holders = self.holders(account, plan, config);
-        if let Some(key) = self.lanes.find(tenant, &plan.vendor) {
+        let hash = hash_ids(&self.lanes.hasher, tenant, &plan.vendor);
+        if let Some(key) = self.lanes.find(hash, tenant, &plan.vendor) {
             self.change(key, plan, holders);
             return key;
         }
@@ -47,6 +71,7 @@ impl Engine {
             in_flight: 0,
             version: 1,
             service_us: 0,
+            pins: 0,
             retired: false,
         })
     }
@@ -261,7 +286,8 @@ impl Engine {
             for (cell, spec) in lane.own.as_mut().iter_mut().zip(&lane.plan.own) {
                 rests &= cell.rest(spec, now);
             }
-            if rests && (evict || lane.retired) && lane.in_flight == 0 && lane.waiting.is_none() {
+            let unused = lane.in_flight == 0 && lane.waiting.is_none();
+            if rests && unused && (lane.retired || (evict && lane.pins == 0)) {
                 self.lanes.remove(key);
             }
         }

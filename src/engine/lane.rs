@@ -30,6 +30,8 @@ pub(crate) struct Lane {
     pub(crate) version: u32,
     /// How long the vendor takes to answer, smoothed, in microseconds; 0 when unknown.
     pub(crate) service_us: u32,
+    /// Handles that name the lane by its key: it is not evicted under them.
+    pub(crate) pins: u32,
     /// Takes no more requests; dropped as soon as nothing is left in it.
     pub(crate) retired: bool,
 }
@@ -148,26 +150,13 @@ impl Shared {
 }
 
 /// All lanes of an engine, by id.
-#[derive(Default)]
 pub(crate) struct Lanes {
     pub(crate) slab: Slab<Lane>,
     /// Slots of the slab by hash of tenant and vendor: eight bytes a lane, for the ids stand in the lanes.
     table: HashTable<u32>,
-    hasher: DefaultHashBuilder,
+    pub(crate) hasher: DefaultHashBuilder,
     pub(crate) shared: Slab<Shared>,
     shared_keys: HashMap<SharedKey, Key>,
-}
-
-impl Default for Slab<Lane> {
-    fn default() -> Self {
-        Slab::new()
-    }
-}
-
-impl Default for Slab<Shared> {
-    fn default() -> Self {
-        Slab::new()
-    }
 }
 
 /// One hash of both names.
@@ -181,9 +170,19 @@ pub(crate) fn hash_ids(hasher: &impl BuildHasher, tenant: &str, vendor: &str) ->
 }
 
 impl Lanes {
+    pub(crate) fn new(hasher: DefaultHashBuilder) -> Lanes {
+        Lanes {
+            slab: Slab::new(),
+            table: HashTable::new(),
+            hasher,
+            shared: Slab::new(),
+            shared_keys: HashMap::with_hasher(DefaultHashBuilder::default()),
+        }
+    }
+
+    /// `hash` is that of both names, by [`hash_ids`].
     #[inline]
-    pub(crate) fn find(&self, tenant: &str, vendor: &str) -> Option<Key> {
-        let hash = hash_ids(&self.hasher, tenant, vendor);
+    pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<Key> {
         let same = |index: &u32| {
             self.slab.at(*index).is_some_and(|lane| lane.tenant == tenant && *lane.plan.vendor == *vendor)
         };

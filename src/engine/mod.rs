@@ -30,9 +30,13 @@ mod waiting;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hashbrown::DefaultHashBuilder;
 
 use crate::clock::Time;
 use lane::Lanes;
+pub(crate) use lane::hash_ids;
 use limit::Lack;
 use permits::Permit;
 use plan::EndpointId;
@@ -162,18 +166,28 @@ enum Timer {
     GiveUp { waiter: Key },
 }
 
-/// Bounds on what may wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// Requests waiting in all lanes of this engine.
-    pub(crate) waiting: u32,
+/// A bound on what may wait in all engines of a client together, and how many do.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    most: u32,
+    waiting: Arc<AtomicU32>,
+}
+
+impl Bound {
+    pub(crate) fn new(most: u32) -> Bound {
+        Bound { most, waiting: Arc::default() }
+    }
+
+    fn is_reached(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= self.most
+    }
 }
 
 /// The decisions of one shard.
 pub(crate) struct Engine {
     /// The latest moment that was passed in: time does not go back in here.
     now: Time,
-    bounds: Bounds,
+    bound: Bound,
     lanes: Lanes,
     tree: Tree,
     queues: Slab<Queue>,
@@ -193,11 +207,11 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(bounds: Bounds) -> Engine {
+    pub(crate) fn new(bound: Bound, hasher: DefaultHashBuilder) -> Engine {
         Engine {
             now: Time::ZERO,
-            bounds,
-            lanes: Lanes::default(),
+            bound,
+            lanes: Lanes::new(hasher),
             tree: Tree::default(),
             queues: Slab::new(),
             waiters: Slab::new(),
@@ -305,6 +319,11 @@ impl Engine {
     pub(crate) fn waiting_in(&self, lane: Key) -> [u32; 3] {
         let waiting = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref());
         waiting.map_or([0; 3], |waiting| waiting.waiting)
+    }
+
+    /// From now on nobody is admitted; whoever waits goes on waiting.
+    pub(crate) fn close(&mut self) {
+        self.shutdown = true;
     }
 
     /// From now on nobody is admitted, and whoever waits is refused.

@@ -371,6 +371,10 @@ impl Engine {
         });
     }
 
+    pub(crate) fn lane_of(&self, permit: Key) -> Option<Key> {
+        self.permits.get(permit).map(Permit::lane)
+    }
+
     /// Permits by key, for changes of their lane.
     pub(super) fn permits_of(&self, lane: Key) -> Vec<Key> {
         self.permits.keys().filter(|key| self.permits[*key].lane() == lane).collect()

@@ -101,6 +101,7 @@ pub(in crate::config) fn vendor(
         connection,
         propagate_trace: entry.propagate_trace.unwrap_or(false),
         quirks: entry.quirks.clone().unwrap_or_default(),
+        parsed: Default::default(),
     })
 }
 

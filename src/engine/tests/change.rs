@@ -94,7 +94,7 @@ fn a_lane_that_moves_takes_its_history_along() {
     let waiter = bench.waits(lane, ask(0)).0;
     let moved = bench.engine.move_out(bench.now, lane).expect("the lane exists");
     assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Refused(Refusal::NoLane)));
-    let mut other = Bench { engine: Engine::new(Bounds { waiting: 100 }), now: bench.now };
+    let mut other = Bench { engine: Engine::new(Bound::new(100), Default::default()), now: bench.now };
     let wide = with_shared(plan(vec![per_second("requests", 10), slots("slots", 4)]), vec![], vec![slots("all", 50)]);
     let lane = other.lane("acme", "acme", &Arc::new(wide));
     other.engine.move_in(other.now, lane, moved);

@@ -101,7 +101,7 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new() -> Bench {
-        Bench { engine: Engine::new(Bounds { waiting: 1_000_000 }), now: ms(0) }
+        Bench { engine: Engine::new(Bound::new(1_000_000), Default::default()), now: ms(0) }
     }
 
     pub(super) fn with(plan: Plan) -> (Bench, Key) {

@@ -62,7 +62,7 @@ fn the_bound_per_lane_and_tier() {
 
 #[test]
 fn when_all_is_full_the_lane_that_holds_most_gives_way() {
-    let mut bench = Bench { engine: Engine::new(Bounds { waiting: 10 }), now: ms(0) };
+    let mut bench = Bench { engine: Engine::new(Bound::new(10), Default::default()), now: ms(0) };
     let plan = Arc::new(plan(vec![slots("slots", 1)]));
     let (loud, quiet) = (bench.lane("loud", "loud", &plan), bench.lane("quiet", "quiet", &plan));
     bench.granted(loud, ask(0));

@@ -34,6 +34,7 @@ fn vendor(auth: AuthScheme) -> Vendor {
         connection: Connection::default(),
         propagate_trace: false,
         quirks: Vec::new(),
+        parsed: Default::default(),
     }
 }
 

@@ -1,0 +1,189 @@
+//! Builds a client: reads and validates the configuration, opens the transport, starts one timer task per shard.
+//!
+//! The only place that spawns.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::{Inner, IntegrationClient};
+use crate::clock::Clock;
+use crate::config::{Config, ConfigSource, FileSource, Sources, StaticSource, TenantEntry};
+use crate::dispatch::Dispatch;
+use crate::dispatch::plan::Policy;
+use crate::error::Error;
+use crate::transport::{CredentialResolver, Credentials, ReqwestTransport, Signer, TokenSource, Transport};
+
+/// Settings of an [`IntegrationClient`]. Every one has a default: with none at all there is the shipped catalogue of
+/// vendors and no tenant.
+#[must_use = "nothing happens before `build`"]
+pub struct Builder {
+    sources: Sources,
+    files: Vec<PathBuf>,
+    source: Option<Arc<dyn ConfigSource>>,
+    tenants: Vec<TenantEntry>,
+    credentials: Credentials,
+    signers: HashMap<String, Arc<dyn Signer>>,
+    transport: Option<Arc<dyn Transport>>,
+    default_deadline: Duration,
+    max_waiting: u32,
+    policy: Policy,
+    shards: Option<usize>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Builder {
+        Builder {
+            sources: Sources::new(),
+            files: Vec::new(),
+            source: None,
+            tenants: Vec::new(),
+            credentials: Credentials::new(),
+            signers: HashMap::new(),
+            transport: None,
+            default_deadline: Duration::from_secs(60),
+            max_waiting: 1_000_000,
+            policy: Policy { tier_weights: [6, 3, 1], max_waiting: 10_000, guard: true },
+            shards: None,
+        }
+    }
+
+    /// Adds vendors and tenants from a text in the format of `vendors.toml`.
+    pub fn vendors_toml(mut self, text: impl Into<String>) -> Builder {
+        self.sources = self.sources.file("vendors.toml", text);
+        self
+    }
+
+    /// Adds vendors and tenants from a file, read at [`build`](Builder::build) and again at each reload.
+    pub fn vendors_file(mut self, path: impl Into<PathBuf>) -> Builder {
+        self.files.push(path.into());
+        self
+    }
+
+    /// Leaves the shipped catalogue out.
+    pub fn without_catalogue(mut self) -> Builder {
+        self.sources = self.sources.without_catalogue();
+        self
+    }
+
+    /// Takes the configuration from a source of your own instead of texts and files.
+    pub fn config_source(mut self, source: impl ConfigSource + 'static) -> Builder {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Adds a tenant at a vendor. It stays through reloads.
+    pub fn tenant(mut self, tenant: TenantEntry) -> Builder {
+        self.tenants.push(tenant);
+        self
+    }
+
+    /// Answers credential references `NAME:KEY`.
+    pub fn credential_resolver(mut self, name: impl Into<String>, resolver: impl CredentialResolver) -> Builder {
+        let name = name.into();
+        self.sources = self.sources.resolver(name.clone());
+        self.credentials = self.credentials.resolver(name, resolver);
+        self
+    }
+
+    /// Gets access tokens for the tenants of `vendor`, for OAuth.
+    pub fn token_source(mut self, vendor: impl Into<String>, source: impl TokenSource) -> Builder {
+        self.credentials = self.credentials.token_source(vendor, source);
+        self
+    }
+
+    /// Signs every exchange with `vendor`, for HMAC and the like.
+    pub fn signer(mut self, vendor: impl Into<String>, signer: impl Signer) -> Builder {
+        self.signers.insert(vendor.into(), Arc::new(signer));
+        self
+    }
+
+    /// Sends by a transport of your own instead of reqwest.
+    pub fn transport(mut self, transport: impl Transport) -> Builder {
+        self.transport = Some(Arc::new(transport));
+        self
+    }
+
+    /// How long a request may take from `send` to the end of the body, unless it says otherwise; 60 s by default.
+    pub fn default_deadline(mut self, deadline: Duration) -> Builder {
+        self.default_deadline = deadline;
+        self
+    }
+
+    /// The most requests that wait altogether; a million by default. When it is reached, the lane that holds most
+    /// gives way.
+    pub fn max_waiting(mut self, requests: u32) -> Builder {
+        self.max_waiting = requests.max(1);
+        self
+    }
+
+    /// The most requests of one tenant, vendor and priority that wait; 10,000 by default.
+    pub fn max_waiting_per_tier(mut self, requests: u32) -> Builder {
+        self.policy.max_waiting = requests;
+        self
+    }
+
+    /// Shares of high, normal and low priority when all of them wait; 6, 3 and 1 by default. Zero counts as 1.
+    pub fn tier_weights(mut self, weights: [u32; 3]) -> Builder {
+        self.policy.tier_weights = weights.map(|weight| weight.max(1));
+        self
+    }
+
+    /// Into how many parts, each with a lock of its own, the tenants are spread; rounded up to a power of two. By
+    /// default four per processor.
+    pub fn shards(mut self, shards: usize) -> Builder {
+        self.shards = Some(shards.clamp(1, 1024));
+        self
+    }
+
+    /// Reads and validates the configuration and starts the client.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) with file, line and column for each problem, or when no tokio
+    /// runtime runs.
+    pub async fn build(self) -> Result<IntegrationClient, Error> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(Error::config(
+                "the client needs a tokio runtime: call `build` inside one, with time and I/O enabled",
+            ));
+        }
+        let source: Arc<dyn ConfigSource> = match self.source {
+            Some(source) => source,
+            None => match self.files.split_first() {
+                None => Arc::new(StaticSource::new(self.sources)),
+                Some((first, rest)) => {
+                    let files = rest.iter().fold(FileSource::new(first), |files, path| files.and(path));
+                    Arc::new(files.onto(self.sources))
+                }
+            },
+        };
+        let config = Config::load(&source.load().await?, 1)?;
+        for warning in config.warnings() {
+            tracing::warn!(warning, "configuration");
+        }
+        let clock = Clock::system();
+        let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        let shards = self.shards.unwrap_or((4 * processors).min(64));
+        let dispatch = Dispatch::new(shards, self.max_waiting, self.policy, clock);
+        for shard in dispatch.shards() {
+            #[expect(clippy::disallowed_methods, reason = "the one place that spawns; the task ends with the client")]
+            tokio::spawn(shard.clone().keep_time());
+        }
+        let inner = Inner::new(
+            source,
+            config,
+            dispatch,
+            self.transport.unwrap_or_else(|| Arc::new(ReqwestTransport::new())),
+            self.credentials,
+            self.signers,
+            self.default_deadline,
+            clock,
+        )?;
+        let client = IntegrationClient::from_inner(inner);
+        for tenant in self.tenants {
+            client.set_tenant(tenant)?;
+        }
+        Ok(client)
+    }
+}

@@ -1,0 +1,407 @@
+//! [`IntegrationClient`]: a request's way from the caller to the vendor and back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use crate::Priority;
+use crate::builder::Builder;
+use crate::clock::{Clock, Time, nanos};
+use crate::config::{Config, ConfigSource, Tenant, TenantEntry, TenantTable};
+use crate::dispatch::{Acquire, Dispatch, Grant, Place, try_acquire};
+use crate::engine::plan::{EndpointId, NO_ENDPOINT};
+use crate::engine::{Ask, Refusal};
+use crate::error::{Error, ErrorKind};
+use crate::lane::{Lane, Permit};
+use crate::refusal;
+use crate::request::{Request, Target};
+use crate::response::{Headroom, Response, ResponseBody, WaitReason};
+use crate::transport::exchange::{Attempt, Prepared};
+use crate::transport::{Credentials, Sent, Signer, Transport};
+
+/// Sends requests to vendors on behalf of tenants, never above what a vendor allows.
+///
+/// Cheap to clone; clones share everything. It works inside a tokio runtime, and stops when the last clone, lane handle
+/// and permit are gone or at [`shutdown`](IntegrationClient::shutdown).
+#[derive(Clone)]
+pub struct IntegrationClient {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    source: Arc<dyn ConfigSource>,
+    config: ArcSwap<Config>,
+    tenants: TenantTable,
+    pub(crate) dispatch: Dispatch,
+    transport: Arc<dyn Transport>,
+    credentials: Credentials,
+    signers: HashMap<String, Arc<dyn Signer>>,
+    default_deadline: Duration,
+    clock: Clock,
+    /// Held by whoever changes the configuration.
+    changing: parking_lot::Mutex<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for shard in self.dispatch.shards() {
+            shard.close();
+        }
+    }
+}
+
+impl Inner {
+    #[expect(clippy::too_many_arguments, reason = "called once, by the builder, with everything that it has opened")]
+    pub(crate) fn new(
+        source: Arc<dyn ConfigSource>,
+        config: Config,
+        dispatch: Dispatch,
+        transport: Arc<dyn Transport>,
+        credentials: Credentials,
+        signers: HashMap<String, Arc<dyn Signer>>,
+        default_deadline: Duration,
+        clock: Clock,
+    ) -> Result<Inner, Error> {
+        let tenants = TenantTable::new();
+        tenants.replace_all(&config)?;
+        let (config, changing) = (ArcSwap::from_pointee(config), parking_lot::Mutex::new(()));
+        Ok(Inner {
+            source,
+            config,
+            tenants,
+            dispatch,
+            transport,
+            credentials,
+            signers,
+            default_deadline,
+            clock,
+            changing,
+        })
+    }
+
+    /// The tenant at a vendor. A vendor that does not exist is the better explanation.
+    fn tenant(&self, tenant: &str, vendor: &str) -> Result<Arc<Tenant>, Error> {
+        if let Some(found) = self.tenants.find(tenant, vendor) {
+            return Ok(found);
+        }
+        self.config.load().tenant(tenant, vendor).and_then(|_| self.tenants.get(tenant, vendor))
+    }
+
+    /// The tenant's lane; made, and brought up to date, if it is not there.
+    pub(crate) fn place(&self, tenant: &Arc<Tenant>) -> Place {
+        let version = self.config.load().version();
+        let place = self.dispatch.place(tenant, version);
+        // A reload that ran between the look-up of the tenant and here has not seen the new lane.
+        if let Some(current) = self.tenants.find(&tenant.id, &tenant.vendor.name)
+            && !Arc::ptr_eq(&current, tenant)
+        {
+            self.dispatch.update(&current, self.config.load().version());
+            return self.dispatch.place(&current, version);
+        }
+        place
+    }
+
+    fn ask(&self, priority: Priority, endpoint: EndpointId, cost: u32, give_up: Time, attempt: Duration) -> Ask {
+        let tier = priority.tier();
+        let attempt_ns = nanos(attempt);
+        Ask { tier, endpoint, cost, retry: false, immediate: false, give_up, attempt_ns }
+    }
+
+    /// Waits for a permit. A lane that rests may be dropped, and one whose vendor changes may move: it is looked up
+    /// again then.
+    pub(crate) async fn acquire(&self, tenant: &Arc<Tenant>, mut place: Place, ask: Ask) -> Result<Grant, Refusal> {
+        loop {
+            match Acquire::new(place.shard.clone(), place.lane, ask).await {
+                Err(Refusal::NoLane) => place = self.place(tenant),
+                result => return result,
+            }
+        }
+    }
+
+    pub(crate) fn attempt_ask(
+        &self,
+        tenant: &Tenant,
+        priority: Priority,
+        cost: u32,
+        max_wait: Option<Duration>,
+    ) -> Ask {
+        let give_up = self.clock.now() + max_wait.unwrap_or(self.default_deadline);
+        self.ask(priority, NO_ENDPOINT, cost.max(1), give_up, tenant.vendor.attempt_timeout)
+    }
+}
+
+impl IntegrationClient {
+    /// Starts to describe a client.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn from_inner(inner: Inner) -> IntegrationClient {
+        IntegrationClient { inner: Arc::new(inner) }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// Sends a request on behalf of a tenant, as soon as the vendor's limits and the other tenants' turns allow.
+    ///
+    /// Every answer of the vendor is `Ok`, whatever its status. Dropping the future cancels: before the exchange has
+    /// started nothing is spent; after that the request counts as sent.
+    ///
+    /// `request` is a [`Request`], or an [`http::Request`] or [`reqwest::Request`] whose URL is below the base URL of
+    /// one of the tenant's vendors.
+    ///
+    /// # Errors
+    /// [`Error::delivery`] says whether the vendor may have acted. Before the exchange: unknown tenant, vendor or
+    /// endpoint, an invalid request, a credential that cannot be read, a full queue, a deadline that has passed or
+    /// cannot be met, a cost above the limit. After: connect, timeout, protocol.
+    pub async fn send(&self, tenant: &str, priority: Priority, request: impl Into<Request>) -> Result<Response, Error> {
+        self.send_request(tenant, priority, request.into(), false).await
+    }
+
+    /// Sends a request now, or not at all.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`ErrorKind::NotNow`] when the limits have no room or others wait;
+    /// [`Error::retry_after`] says when to ask again, where that is known.
+    pub async fn try_send(
+        &self,
+        tenant: &str,
+        priority: Priority,
+        request: impl Into<Request>,
+    ) -> Result<Response, Error> {
+        self.send_request(tenant, priority, request.into(), true).await
+    }
+
+    async fn send_request(
+        &self,
+        tenant: &str,
+        priority: Priority,
+        request: Request,
+        immediate: bool,
+    ) -> Result<Response, Error> {
+        let inner = &*self.inner;
+        let now = inner.clock.now();
+        let deadline = now + request.deadline.unwrap_or(inner.default_deadline);
+        let give_up = request.max_wait.map_or(deadline, |wait| deadline.min(now + wait));
+
+        // Whose limits, and where to.
+        let tenant = match &request.target {
+            Target::Path { vendor, .. } => inner.tenant(tenant, vendor)?,
+            Target::Url(url) => {
+                let find = |vendor: &str| inner.tenants.find(tenant, vendor);
+                match inner.config.load().vendors().tenant_for_url(url, find) {
+                    Some((tenant, _)) => tenant,
+                    None => return Err(refusal::unknown_url(tenant, url)),
+                }
+            }
+        };
+        let vendor = tenant.vendor.clone();
+        let attempt_timeout = request.attempt_timeout.unwrap_or(vendor.attempt_timeout);
+        let base = tenant.base()?;
+        let endpoint = match &request.endpoint {
+            Some(name) => Some(vendor.endpoint(name)?),
+            None if vendor.endpoints.is_empty() => None,
+            None => vendor.match_endpoint(request.method.as_str(), request.path(&base)?),
+        };
+        let cost = request.cost.or(endpoint.map(|(_, endpoint)| endpoint.cost)).unwrap_or(1).max(1);
+        let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);
+
+        let mut prepared = Prepared::new(request, tenant.clone(), &base)?;
+
+        // Before the permit: getting a secret may take a while.
+        let secret =
+            match tokio::time::timeout_at(inner.clock.instant(deadline), inner.credentials.secret(&tenant)).await {
+                Ok(secret) => secret?,
+                Err(_) => return Err(refusal::credential_timeout(&tenant)),
+            };
+
+        let place = inner.place(&tenant);
+        let ask = Ask { immediate, ..inner.ask(priority, endpoint, cost, give_up, attempt_timeout) };
+        let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
+        let Grant { held, waited, reason } = inner.acquire(&tenant, place, ask).await.map_err(refused)?;
+
+        let ends = deadline.min(inner.clock.now() + attempt_timeout);
+        let attempt = Attempt {
+            secret: secret.as_ref(),
+            signer: inner.signers.get(&*vendor.name).map(|signer| &**signer),
+            wall: inner.clock.wall(),
+            deadline: inner.clock.instant(ends),
+        };
+        let exchange = match prepared.exchange(attempt) {
+            Ok(exchange) => exchange,
+            Err(error) => {
+                held.not_sent();
+                return Err(error);
+            }
+        };
+        match inner.transport.execute(exchange).await {
+            Ok(answer) => {
+                let headroom = held.answered(endpoint);
+                Ok(Response {
+                    status: answer.status,
+                    version: answer.version,
+                    headers: answer.headers,
+                    body: ResponseBody::new(answer.body, held, tenant),
+                    attempts: 1,
+                    waited,
+                    reason: reason.map(WaitReason::new),
+                    headroom: headroom.map(Headroom::of),
+                })
+            }
+            Err(error) => {
+                match (error.sent(), error.kind()) {
+                    (Sent::NotSent, _) => held.not_sent(),
+                    // The request may still be on its way: it counts until the vendor must have had it.
+                    (_, ErrorKind::Timeout) => drop(held),
+                    _ => held.finish(),
+                }
+                Err(error.into_error(&tenant))
+            }
+        }
+    }
+
+    /// A handle to one tenant at one vendor, for hot paths and for exchanges that are made by other means.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn lane(&self, tenant: &str, vendor: &str) -> Result<Lane, Error> {
+        let tenant = self.inner.tenant(tenant, vendor)?;
+        Ok(Lane::new(self.clone(), tenant))
+    }
+
+    /// A permit for one request of `cost` units, now or not at all, for an exchange that is made by other means.
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send), before the exchange.
+    pub fn try_acquire(&self, tenant: &str, vendor: &str, priority: Priority, cost: u32) -> Result<Permit, Error> {
+        let inner = &*self.inner;
+        let wait = inner.default_deadline;
+        let ask = |now: Time, attempt: Duration| inner.ask(priority, NO_ENDPOINT, cost.max(1), now + wait, attempt);
+        // One hash, one lock: a lane that was used before and shares nothing.
+        if let Some(Ok(held)) = inner.dispatch.try_acquire(tenant, vendor, ask) {
+            return Ok(Permit::new(held, Duration::ZERO));
+        }
+        let tenant = inner.tenant(tenant, vendor)?;
+        let mut place = inner.place(&tenant);
+        loop {
+            let ask = ask(inner.clock.now(), tenant.vendor.attempt_timeout);
+            match try_acquire(&place.shard, place.lane, ask) {
+                Ok(held) => return Ok(Permit::new(held, Duration::ZERO)),
+                Err(Refusal::NoLane) => place = inner.place(&tenant),
+                Err(why) => return Err(refusal::error(&tenant, priority, inner.clock.now(), why)),
+            }
+        }
+    }
+
+    /// Adds a tenant at a vendor, or changes it. What its limits have counted stays counted; what waits goes on by the
+    /// new figures. It stays through reloads until [`remove_tenant`](Self::remove_tenant).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] or [`ErrorKind::UnknownVendor`]; nothing has changed then.
+    pub fn set_tenant(&self, tenant: TenantEntry) -> Result<(), Error> {
+        let _changing = self.inner.changing.lock();
+        let config = self.inner.config.load();
+        let (tenant, _) = self.inner.tenants.insert(config.vendors(), &tenant)?;
+        self.inner.dispatch.update(&tenant, config.version());
+        Ok(())
+    }
+
+    /// Removes a tenant at a vendor. What waits still goes, or with [`OnRemove::Refuse`] is told
+    /// [`ErrorKind::Retired`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnknownTenant`].
+    pub fn remove_tenant(&self, tenant: &str, vendor: &str, waiting: OnRemove) -> Result<(), Error> {
+        let _changing = self.inner.changing.lock();
+        self.inner.tenants.get(tenant, vendor)?;
+        self.inner.tenants.remove(tenant, vendor);
+        self.inner.dispatch.retire(tenant, vendor, waiting == OnRemove::Refuse);
+        Ok(())
+    }
+
+    /// Reads the configuration again and goes over to it as a whole, or not at all. Returns its version.
+    ///
+    /// # Errors
+    /// As [`Builder::build`](crate::Builder::build); the configuration in use stays.
+    pub async fn reload(&self) -> Result<u64, Error> {
+        let sources = self.inner.source.load().await?;
+        let _changing = self.inner.changing.lock();
+        let config = self.inner.config.load().reload(&sources)?;
+        let version = config.version();
+        let changes = self.inner.tenants.replace_all(&config)?;
+        self.inner.config.store(Arc::new(config));
+        for tenant in changes.changed.iter().chain(&changes.added) {
+            self.inner.dispatch.update(tenant, version);
+        }
+        for tenant in &changes.removed {
+            self.inner.dispatch.retire(&tenant.id, &tenant.vendor.name, false);
+        }
+        tracing::info!(
+            version,
+            added = changes.added.len(),
+            changed = changes.changed.len(),
+            removed = changes.removed.len(),
+            "configuration accepted"
+        );
+        Ok(version)
+    }
+
+    /// The configuration in use.
+    pub fn config(&self) -> Arc<Config> {
+        self.inner.config.load_full()
+    }
+
+    /// Requests that wait for a permit now.
+    pub fn waiting(&self) -> u64 {
+        self.inner.dispatch.load().0
+    }
+
+    /// Exchanges under way now, those included whose caller went away and whose vendor may still be busy.
+    pub fn in_flight(&self) -> u64 {
+        self.inner.dispatch.load().1
+    }
+
+    /// Admits nothing more, lets what waits and what is under way go on for `grace`, and then refuses what still waits
+    /// with [`ErrorKind::Shutdown`]. Returns whether everything had ended by then.
+    ///
+    /// In that order, because a request that is admitted while others drain would be refused a moment later.
+    pub async fn shutdown(&self, grace: Duration) -> bool {
+        let dispatch = &self.inner.dispatch;
+        for shard in dispatch.shards() {
+            shard.decide(|engine, _| engine.close());
+        }
+        let ends = self.inner.clock.now() + grace;
+        let mut drained = dispatch.load() == (0, 0);
+        while !drained && self.inner.clock.now() < ends {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            drained = dispatch.load() == (0, 0);
+        }
+        for shard in dispatch.shards() {
+            shard.decide(|engine, now| engine.shut_down(now));
+            shard.close();
+        }
+        drained
+    }
+}
+
+impl std::fmt::Debug for IntegrationClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IntegrationClient")
+            .field("config", &self.inner.config.load().version())
+            .field("tenants", &self.inner.tenants.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What becomes of requests that wait when their tenant is removed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum OnRemove {
+    /// They go when it is their turn.
+    Drain,
+    /// They end at once, with [`ErrorKind::Retired`].
+    Refuse,
+}

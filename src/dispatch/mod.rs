@@ -1,0 +1,148 @@
+//! The thin shell around the engine: which shard decides about a lane, and who waits there.
+//!
+//! A shard holds every lane with which its lanes share a limit, so one lock decides all or nothing over all limits of a
+//! request. Which shard that is follows from the widest scope that the vendor's limits declare: the vendor, the account
+//! or the tenant. A lane of the last kind is found with one hash of its ids; the others by way of the configuration.
+
+pub(crate) mod plan;
+mod shard;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::DefaultHashBuilder;
+use parking_lot::Mutex;
+
+use crate::clock::{Clock, Time};
+use crate::config::{Scope, Tenant};
+use crate::engine::slab::Key;
+use crate::engine::{Ask, Bound, Engine, Refusal, hash_ids};
+use plan::{Plans, Policy, widest_scope};
+pub(crate) use shard::{Acquire, Grant, Held, Shard, try_acquire};
+
+/// All shards of a client.
+pub(crate) struct Dispatch {
+    shards: Box<[Arc<Shard>]>,
+    hasher: DefaultHashBuilder,
+    plans: Mutex<Plans>,
+    pub(crate) policy: Policy,
+}
+
+/// Where a lane is.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) lane: Key,
+}
+
+impl Dispatch {
+    /// `max_waiting` bounds the requests that wait in all shards together.
+    pub(crate) fn new(shards: usize, max_waiting: u32, policy: Policy, clock: Clock) -> Dispatch {
+        let shards = shards.next_power_of_two();
+        let hasher = DefaultHashBuilder::default();
+        let bound = Bound::new(max_waiting);
+        let shard = || Arc::new(Shard::new(Engine::new(bound.clone(), hasher.clone()), clock));
+        Dispatch { shards: (0..shards).map(|_| shard()).collect(), hasher, plans: Mutex::default(), policy }
+    }
+
+    pub(crate) fn shards(&self) -> &[Arc<Shard>] {
+        &self.shards
+    }
+
+    #[inline]
+    fn shard_of(&self, hash: u64) -> &Arc<Shard> {
+        // Not the bits that the shard's own table uses.
+        &self.shards[(hash >> 32) as usize & (self.shards.len() - 1)]
+    }
+
+    /// Asks for a permit, now or not at all, of a lane that shares nothing with others and has been used before: one
+    /// hash of its ids, one lock. None where there is no such lane.
+    #[inline]
+    pub(crate) fn try_acquire(
+        &self,
+        tenant: &str,
+        vendor: &str,
+        ask: impl FnOnce(Time, Duration) -> Ask,
+    ) -> Option<Result<Held, Refusal>> {
+        let hash = hash_ids(&self.hasher, tenant, vendor);
+        let shard = self.shard_of(hash);
+        let answer = shard.decide(|engine, now| {
+            let lane = engine.find(hash, tenant, vendor)?;
+            let attempt = Duration::from_nanos(engine.service_ns(lane));
+            Some(engine.submit(now, lane, Ask { immediate: true, ..ask(now, attempt) }))
+        });
+        Some(Held::from_answer(shard, answer?))
+    }
+
+    fn home(&self, tenant: &Tenant) -> &Arc<Shard> {
+        let vendor = &tenant.vendor;
+        let hash = match widest_scope(vendor) {
+            Scope::Vendor => hash_ids(&self.hasher, &vendor.environment, &vendor.name),
+            Scope::Account => {
+                let account = hash_ids(&self.hasher, &tenant.account, &vendor.environment);
+                account.wrapping_add(hash_ids(&self.hasher, "", &vendor.name))
+            }
+            Scope::Tenant | Scope::Endpoint => hash_ids(&self.hasher, &tenant.id, &vendor.name),
+        };
+        self.shard_of(hash)
+    }
+
+    /// The lane of a tenant, made if it is not there.
+    pub(crate) fn place(&self, tenant: &Tenant, config: u64) -> Place {
+        let shard = self.home(tenant).clone();
+        let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
+        if let Some(lane) = shard.look(|engine, _| engine.find(hash, &tenant.id, &tenant.vendor.name)) {
+            return Place { shard, lane };
+        }
+        let lane = self.upsert(&shard, tenant, config);
+        Place { shard, lane }
+    }
+
+    fn upsert(&self, shard: &Arc<Shard>, tenant: &Tenant, config: u64) -> Key {
+        let plan = self.plans.lock().of(tenant, &self.policy);
+        shard.decide(|engine, now| engine.upsert(now, &tenant.id, &tenant.account, &plan, config))
+    }
+
+    /// Brings a lane that exists to what the configuration now says; the others are made when they are used.
+    pub(crate) fn update(&self, tenant: &Tenant, config: u64) {
+        let home = self.home(tenant);
+        let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
+        for shard in &self.shards {
+            let Some(lane) = shard.look(|engine, _| engine.find(hash, &tenant.id, &tenant.vendor.name)) else {
+                continue;
+            };
+            if Arc::ptr_eq(shard, home) {
+                self.upsert(shard, tenant, config);
+                return;
+            }
+            // The scope of its limits has changed: it moves, history and all.
+            let plan = self.plans.lock().of(tenant, &self.policy);
+            Shard::decide_both(shard, home, |from, to, now| {
+                let Some(moved) = from.move_out(now, lane) else { return };
+                let lane = to.upsert(now, &tenant.id, &tenant.account, &plan, config);
+                to.move_in(now, lane, moved);
+            });
+            return;
+        }
+    }
+
+    /// Takes no more requests for a tenant at a vendor.
+    pub(crate) fn retire(&self, tenant: &str, vendor: &str, refuse: bool) {
+        let hash = hash_ids(&self.hasher, tenant, vendor);
+        for shard in &self.shards {
+            shard.decide(|engine, now| {
+                if let Some(lane) = engine.find(hash, tenant, vendor) {
+                    engine.retire(now, lane, refuse);
+                }
+            });
+        }
+    }
+
+    /// Requests that wait, and permits that have not ended.
+    pub(crate) fn load(&self) -> (u64, u64) {
+        self.shards.iter().fold((0, 0), |(waiting, in_flight), shard| {
+            let (more, flying) = shard.look(|engine, _| (engine.waiting() as u64, engine.in_flight() as u64));
+            (waiting + more, in_flight + flying)
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! From what a vendor publishes to what the engine enforces.
+//!
+//! The budget is `safety x limit`: it sizes the bucket. The guard mirrors the vendor's own counting at the vendor's own
+//! limit (or at `ceiling x limit`):
+//!
+//! | the vendor counts by | guard |
+//! |---|---|
+//! | fixed window, sliding window | a log: at most `limit` in any window |
+//! | token bucket, leaky bucket (`limit` is its size, `window` the time to fill it) | a log: at most `limit` in any window; `n <= B + r x t` follows for every t |
+//! | sliding counter, unknown | the bucket alone, where `burst + rate x (window + transit) <= limit - 1` leaves a burst of one or more; else a log at half the limit |
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use crate::clock::nanos;
+use crate::config::{Algorithm, Limit, LimitKind as Kind, Rate, Scope, Tenant, Unit, Vendor};
+use crate::engine::limit::token_bucket::BucketSpec;
+use crate::engine::limit::window_log::LogSpec;
+use crate::engine::limit::{LimitKind, LimitSpec};
+use crate::engine::plan::{EndpointId, EndpointPlan, Plan, SharedSpec};
+
+/// What holds for all plans of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    pub(crate) tier_weights: [u32; 3],
+    pub(crate) max_waiting: u32,
+    /// Off only to show that the checks find what the guard prevents.
+    pub(crate) guard: bool,
+}
+
+/// Plans by vendor: tenants without figures of their own share one.
+#[derive(Default)]
+pub(crate) struct Plans {
+    known: HashMap<(usize, u32), (Weak<Vendor>, Weak<Plan>)>,
+}
+
+impl Plans {
+    pub(crate) fn of(&mut self, tenant: &Tenant, policy: &Policy) -> Arc<Plan> {
+        let key = (Arc::as_ptr(&tenant.vendor) as usize, tenant.weight);
+        if let Some((vendor, plan)) = self.known.get(&key)
+            && let (Some(vendor), Some(plan)) = (vendor.upgrade(), plan.upgrade())
+            && Arc::ptr_eq(&vendor, &tenant.vendor)
+        {
+            return plan;
+        }
+        let plan = Arc::new(compile(&tenant.vendor, tenant.weight, policy));
+        if self.known.len() >= 64 && self.known.len().is_power_of_two() {
+            self.known.retain(|_, (vendor, plan)| vendor.strong_count() > 0 && plan.strong_count() > 0);
+        }
+        self.known.insert(key, (Arc::downgrade(&tenant.vendor), Arc::downgrade(&plan)));
+        plan
+    }
+}
+
+/// The widest scope that a vendor's limits declare.
+pub(crate) fn widest_scope(vendor: &Vendor) -> Scope {
+    let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
+    limits.map(|limit| limit.scope).max().unwrap_or(Scope::Tenant).max(Scope::Tenant)
+}
+
+pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
+    let transit = nanos(vendor.max_transit);
+    let spec = |limit: &Limit| limit_spec(limit, transit, policy.guard);
+    let is_own = |limit: &&Limit| matches!(limit.scope, Scope::Tenant | Scope::Endpoint);
+    let mut own: Vec<LimitSpec> = vendor.limits.iter().filter(is_own).map(spec).collect();
+    let whole = own.len();
+    let mut endpoints = Vec::new();
+    for endpoint in &vendor.endpoints {
+        let from = own.len();
+        own.extend(endpoint.limits.iter().filter(is_own).map(spec));
+        endpoints.push(EndpointPlan { name: endpoint.name.clone(), own: from..own.len() });
+    }
+    let shared = |scope: Scope| -> Arc<[SharedSpec]> {
+        let of_all = vendor.limits.iter().map(|limit| (limit, None));
+        let of_endpoints = vendor.endpoints.iter().enumerate().flat_map(|(number, endpoint)| {
+            endpoint.limits.iter().map(move |limit| (limit, Some(number as EndpointId)))
+        });
+        of_all
+            .chain(of_endpoints)
+            .filter(|(limit, _)| limit.scope == scope)
+            .map(|(limit, endpoint)| SharedSpec { spec: spec(limit), endpoint })
+            .collect()
+    };
+    Plan {
+        vendor: vendor.name.clone(),
+        environment: vendor.environment.clone(),
+        own,
+        whole,
+        endpoints,
+        account: shared(Scope::Account),
+        vendor_wide: shared(Scope::Vendor),
+        weight,
+        tier_weights: policy.tier_weights,
+        max_waiting: policy.max_waiting,
+        service_ns: nanos(vendor.attempt_timeout),
+    }
+}
+
+fn limit_spec(limit: &Limit, transit: u64, guarded: bool) -> LimitSpec {
+    let (kind, counts_cost, starts_spent) = match &limit.kind {
+        Kind::Rate(rate) => (rate_kind(rate, transit, guarded), rate.unit == Unit::Points, rate.cold_start_spent),
+        Kind::Concurrency { limit } => (LimitKind::Slots { limit: *limit }, false, false),
+    };
+    LimitSpec { name: limit.name.clone(), kind, counts_cost, starts_spent }
+}
+
+fn rate_kind(rate: &Rate, transit: u64, guarded: bool) -> LimitKind {
+    let window = nanos(rate.window);
+    let limit = rate.limit as f64;
+    let budget = rate.safety * limit;
+    let per_window = |interval: std::time::Duration| limit * nanos(interval) as f64 / window as f64;
+    // Float to integer casts saturate, and every figure has been validated.
+    let units = |units: f64| (units.floor() as u32).max(1);
+    let (mut burst, guard_limit, guard_window) = match rate.algorithm {
+        Algorithm::FixedWindow | Algorithm::SlidingWindow => {
+            (rate.burst.unwrap_or(units(budget)), units(rate.ceiling * limit), window)
+        }
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            // With lumps, and their phase unknown, the vendor's bucket may be one lump behind a steady one.
+            let sure = (limit - rate.refill_interval.map_or(0.0, per_window)).max(1.0);
+            let refill = window as f64 * sure / limit;
+            (rate.burst.unwrap_or(units(budget)), units(rate.ceiling * sure), refill.ceil() as u64)
+        }
+        Algorithm::SlidingCounter | Algorithm::Unknown => {
+            let burst = match rate.algorithm {
+                Algorithm::Unknown => units(limit / 10.0).min(units(budget)),
+                _ => units(budget),
+            };
+            let burst = rate.burst.unwrap_or(burst);
+            let in_flight = budget * (window as f64 + transit as f64) / window as f64;
+            let spare = rate.ceiling * limit - 1.0 - in_flight;
+            if spare >= 1.0 {
+                (burst.min(units(spare)), units(rate.ceiling * limit), window)
+            } else {
+                (burst, units(rate.ceiling * limit / 2.0), window)
+            }
+        }
+    };
+    let mut release = 0;
+    if let Some(interval) = rate.release_interval {
+        release = nanos(interval);
+        burst = burst.min(units(rate.safety * per_window(interval)));
+    }
+    let guard = if guarded {
+        let low = units(rate.safety * guard_limit as f64 / rate.ceiling).min(guard_limit);
+        LogSpec::new(guard_limit, guard_limit - low, guard_window, transit)
+    } else {
+        LogSpec::new(u32::MAX, 0, 1, 0)
+    };
+    LimitKind::Rate { bucket: BucketSpec::new(burst.min(guard_limit), budget, window, release), guard }
+}

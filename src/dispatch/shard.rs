@@ -1,0 +1,307 @@
+//! One engine under one lock, the callers that wait for it, and the task that tells it the time.
+//!
+//! The lock is held for a decision and never across an await. Whoever holds it wakes others only after letting go.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::clock::{Clock, Time};
+use crate::engine::plan::EndpointId;
+use crate::engine::slab::Key;
+use crate::engine::{Answer, Ask, Claim, Engine, Refusal, WaitReason};
+
+/// How often resting lanes are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// Lanes looked at under one hold of the lock: about 20 µs.
+const SWEEP_CHUNK: u32 = 512;
+
+pub(crate) struct Shard {
+    core: Mutex<Core>,
+    /// The engine wants to be polled earlier than the timer task believes.
+    earlier: Notify,
+    pub(crate) clock: Clock,
+}
+
+struct Core {
+    engine: Engine,
+    /// By the waiter's index.
+    wakers: Vec<Option<Waker>>,
+    /// When the timer task will wake up by itself.
+    timer_at: Time,
+    closed: bool,
+}
+
+impl Core {
+    fn wait(&mut self, waiter: Key, waker: &Waker) {
+        let index = waiter.index as usize;
+        if self.wakers.len() <= index {
+            self.wakers.resize(index + 1, None);
+        }
+        match &mut self.wakers[index] {
+            Some(known) if known.will_wake(waker) => {}
+            slot => *slot = Some(waker.clone()),
+        }
+    }
+
+    fn forget(&mut self, waiter: Key) {
+        if let Some(waker) = self.wakers.get_mut(waiter.index as usize) {
+            *waker = None;
+        }
+    }
+}
+
+impl Shard {
+    pub(crate) fn new(engine: Engine, clock: Clock) -> Shard {
+        let core = Core { engine, wakers: Vec::new(), timer_at: Time::MAX, closed: false };
+        Shard { core: Mutex::new(core), earlier: Notify::new(), clock }
+    }
+
+    /// Runs a decision. Afterwards whoever it concerns is woken, and the timer task is told if it is to wake earlier.
+    #[inline]
+    pub(crate) fn decide<T>(&self, decision: impl FnOnce(&mut Engine, Time) -> T) -> T {
+        let now = self.clock.now();
+        let mut core = self.core.lock();
+        let result = decision(&mut core.engine, now);
+        self.after(core);
+        result
+    }
+
+    /// Runs a decision that concerns two shards, under both locks. They are taken in the order of their addresses, so
+    /// that two such decisions cannot wait for each other.
+    pub(crate) fn decide_both<T>(
+        a: &Arc<Shard>,
+        b: &Arc<Shard>,
+        decision: impl FnOnce(&mut Engine, &mut Engine, Time) -> T,
+    ) -> T {
+        let now = a.clock.now();
+        let (mut first, mut second);
+        let result = if Arc::as_ptr(a) < Arc::as_ptr(b) {
+            (first, second) = (a.core.lock(), b.core.lock());
+            decision(&mut first.engine, &mut second.engine, now)
+        } else {
+            (second, first) = (b.core.lock(), a.core.lock());
+            decision(&mut first.engine, &mut second.engine, now)
+        };
+        a.after(first);
+        b.after(second);
+        result
+    }
+
+    #[inline]
+    fn after(&self, mut core: parking_lot::MutexGuard<'_, Core>) {
+        let due = core.engine.poll_timeout().unwrap_or(Time::MAX);
+        let earlier = due < core.timer_at;
+        if earlier {
+            core.timer_at = due;
+        }
+        if core.engine.is_quiet() {
+            drop(core);
+        } else {
+            let woken = Self::take_woken(&mut core);
+            drop(core);
+            woken.into_iter().for_each(Waker::wake);
+        }
+        if earlier {
+            self.earlier.notify_one();
+        }
+    }
+
+    fn take_woken(core: &mut Core) -> Vec<Waker> {
+        let Core { engine, wakers, .. } = core;
+        engine.woken().filter_map(|waiter| wakers.get_mut(waiter.index as usize)?.take()).collect()
+    }
+
+    /// Looks, without deciding anything.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Engine, Time) -> T) -> T {
+        let now = self.clock.now();
+        look(&mut self.core.lock().engine, now)
+    }
+
+    /// Ends the timer task.
+    pub(crate) fn close(&self) {
+        self.core.lock().closed = true;
+        self.earlier.notify_one();
+    }
+
+    /// Tells the engine the time until the shard is closed. One task per shard.
+    pub(crate) async fn keep_time(self: Arc<Self>) {
+        let mut sweep_at = self.clock.now() + SWEEP_EVERY;
+        loop {
+            let now = self.clock.now();
+            if now >= sweep_at {
+                self.sweep(true).await;
+                sweep_at = self.clock.now() + SWEEP_EVERY;
+            }
+            let due = {
+                let mut core = self.core.lock();
+                if core.closed {
+                    return;
+                }
+                core.engine.poll(now);
+                let mut due = core.engine.poll_timeout().unwrap_or(Time::MAX);
+                if core.engine.lane_count() > 0 {
+                    due = due.min(sweep_at);
+                }
+                core.timer_at = due;
+                let woken = Self::take_woken(&mut core);
+                drop(core);
+                woken.into_iter().for_each(Waker::wake);
+                due
+            };
+            tokio::select! {
+                () = tokio::time::sleep_until(self.clock.instant(due)), if due < Time::MAX => {}
+                () = self.earlier.notified() => {}
+            }
+        }
+    }
+
+    /// Frees what resting lanes do not need, and with `evict` the lanes themselves.
+    pub(crate) async fn sweep(&self, evict: bool) {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = self.look(|engine, now| engine.sweep(now, from, SWEEP_CHUNK, evict));
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A started permit. Dropped without a word, it counts as abandoned in the middle of its exchange.
+#[must_use = "a permit that is dropped counts as a request whose caller went away"]
+pub(crate) struct Held {
+    shard: Arc<Shard>,
+    key: Key,
+    ended: bool,
+}
+
+impl Held {
+    /// What came of asking for now or not at all.
+    #[inline]
+    pub(super) fn from_answer(shard: &Arc<Shard>, answer: Answer) -> Result<Held, Refusal> {
+        match answer {
+            Answer::Granted(key) => Ok(Held { shard: shard.clone(), key, ended: false }),
+            Answer::Refused(refusal) => Err(refusal),
+            Answer::Wait { until, reason, .. } => Err(Refusal::NotNow { until, reason }),
+        }
+    }
+
+    /// Returns what is left of the tightest limit of `endpoint`, as (remaining, limit).
+    pub(crate) fn answered(&self, endpoint: EndpointId) -> Option<(u32, u32)> {
+        self.shard.decide(|engine, now| {
+            let lane = engine.lane_of(self.key)?;
+            engine.answered(now, self.key);
+            engine.headroom(now, lane, endpoint)
+        })
+    }
+
+    #[inline]
+    pub(crate) fn finish(mut self) {
+        self.ended = true;
+        self.shard.decide(|engine, now| engine.finished(now, self.key));
+    }
+
+    pub(crate) fn not_sent(mut self) {
+        self.ended = true;
+        self.shard.decide(|engine, now| engine.not_sent(now, self.key));
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.shard.decide(|engine, now| engine.abandoned(now, self.key));
+        }
+    }
+}
+
+/// A grant, and what it took to get it.
+pub(crate) struct Grant {
+    pub(crate) held: Held,
+    pub(crate) waited: Duration,
+    /// What it waited for last; nothing when it did not wait.
+    pub(crate) reason: Option<WaitReason>,
+}
+
+/// Waits for a permit, and starts it when it is granted. Dropped before, it gives everything back.
+pub(crate) struct Acquire {
+    shard: Arc<Shard>,
+    state: State,
+}
+
+enum State {
+    Start { lane: Key, ask: Ask },
+    Waiting { waiter: Key, since: Time },
+    Done,
+}
+
+impl Acquire {
+    pub(crate) fn new(shard: Arc<Shard>, lane: Key, ask: Ask) -> Acquire {
+        Acquire { shard, state: State::Start { lane, ask } }
+    }
+}
+
+/// Asks once, without waiting.
+#[inline]
+pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: Key, ask: Ask) -> Result<Held, Refusal> {
+    Held::from_answer(shard, shard.decide(|engine, now| engine.submit(now, lane, Ask { immediate: true, ..ask })))
+}
+
+impl Future for Acquire {
+    type Output = Result<Grant, Refusal>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let shard = self.shard.clone();
+        let now = shard.clock.now();
+        let mut core = shard.core.lock();
+        let (result, state) = match &self.state {
+            State::Start { lane, ask } => match core.engine.submit(now, *lane, *ask) {
+                Answer::Granted(key) => {
+                    let held = Held { shard: shard.clone(), key, ended: false };
+                    (Poll::Ready(Ok(Grant { held, waited: Duration::ZERO, reason: None })), State::Done)
+                }
+                Answer::Refused(refusal) => (Poll::Ready(Err(refusal)), State::Done),
+                Answer::Wait { waiter, .. } => {
+                    core.wait(waiter, context.waker());
+                    (Poll::Pending, State::Waiting { waiter, since: now })
+                }
+            },
+            State::Waiting { waiter, since } => match core.engine.claim(now, *waiter) {
+                Claim::Started(key, reason) => {
+                    core.forget(*waiter);
+                    let held = Held { shard: shard.clone(), key, ended: false };
+                    let waited = now.since(*since);
+                    (Poll::Ready(Ok(Grant { held, waited, reason: Some(reason) })), State::Done)
+                }
+                Claim::Refused(refusal) => {
+                    core.forget(*waiter);
+                    (Poll::Ready(Err(refusal)), State::Done)
+                }
+                Claim::Waiting => {
+                    core.wait(*waiter, context.waker());
+                    (Poll::Pending, State::Waiting { waiter: *waiter, since: *since })
+                }
+            },
+            State::Done => (Poll::Pending, State::Done),
+        };
+        shard.after(core);
+        self.state = state;
+        result
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        if let State::Waiting { waiter, .. } = self.state {
+            let now = self.shard.clock.now();
+            let mut core = self.shard.core.lock();
+            core.forget(waiter);
+            core.engine.cancel(now, waiter);
+            self.shard.after(core);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Handles for hot paths: a [`Lane`] is one tenant at one vendor, looked up once; a [`Permit`] the right to one exchange
+//! that is made by other means than [`IntegrationClient::send`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Priority;
+use crate::client::IntegrationClient;
+use crate::config::Tenant;
+use crate::dispatch::{Held, Place, try_acquire};
+use crate::engine::plan::{EndpointId, NO_ENDPOINT};
+use crate::engine::{Ask, Refusal};
+use crate::error::Error;
+use crate::refusal;
+use crate::request::Request;
+use crate::response::{Headroom, Response};
+
+/// One tenant at one vendor. While a handle exists, the lane is kept in memory.
+///
+/// ```
+/// use integration_client::config::TenantEntry;
+/// use integration_client::{IntegrationClient, Priority};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let tenant = TenantEntry::new("acme", "github").credential("env:ACME_GITHUB_TOKEN");
+/// let client = IntegrationClient::builder().tenant(tenant).build().await?;
+/// let lane = client.lane("acme", "github")?;
+///
+/// let permit = lane.acquire(Priority::Normal, 1).await?;
+/// // … the exchange, by whatever means …
+/// permit.finish();
+/// # Ok::<(), integration_client::Error>(()) }).unwrap();
+/// ```
+pub struct Lane {
+    client: IntegrationClient,
+    tenant: Arc<Tenant>,
+    place: Place,
+    endpoint: EndpointId,
+}
+
+impl Lane {
+    pub(crate) fn new(client: IntegrationClient, tenant: Arc<Tenant>) -> Lane {
+        let place = client.inner().place(&tenant);
+        Lane::at(client, tenant, place, NO_ENDPOINT)
+    }
+
+    fn at(client: IntegrationClient, tenant: Arc<Tenant>, place: Place, endpoint: EndpointId) -> Lane {
+        place.shard.look(|engine, _| engine.pin(place.lane));
+        Lane { client, tenant, place, endpoint }
+    }
+
+    /// The same lane, for requests to one of the vendor's endpoints.
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnknownEndpoint`](crate::ErrorKind::UnknownEndpoint).
+    pub fn endpoint(&self, name: &str) -> Result<Lane, Error> {
+        let (number, _) = self.tenant.vendor.endpoint(name)?;
+        Ok(Lane::at(self.client.clone(), self.tenant.clone(), self.place.clone(), number as EndpointId))
+    }
+
+    fn ask(&self, priority: Priority, cost: u32, max_wait: Option<Duration>) -> Ask {
+        let ask = self.client.inner().attempt_ask(&self.tenant, priority, cost, max_wait);
+        Ask { endpoint: self.endpoint, ..ask }
+    }
+
+    fn refused(&self, priority: Priority, why: Refusal) -> Error {
+        refusal::error(&self.tenant, priority, self.place.shard.clock.now(), why)
+    }
+
+    /// Waits for a permit for `cost` units (0 counts as 1), at most as long as the client's default deadline.
+    ///
+    /// # Errors
+    /// A full queue, a deadline that cannot be met, a cost above the limit, shutdown, a tenant that was removed.
+    pub async fn acquire(&self, priority: Priority, cost: u32) -> Result<Permit, Error> {
+        let ask = self.ask(priority, cost, None);
+        let grant = self.client.inner().acquire(&self.tenant, self.place.clone(), ask).await;
+        grant.map(|grant| Permit::new(grant.held, grant.waited)).map_err(|why| self.refused(priority, why))
+    }
+
+    /// A permit now, or not at all.
+    ///
+    /// # Errors
+    /// As [`acquire`](Lane::acquire), and [`ErrorKind::NotNow`](crate::ErrorKind::NotNow) when the limits have no room
+    /// or others wait.
+    #[inline]
+    pub fn try_acquire(&self, priority: Priority, cost: u32) -> Result<Permit, Error> {
+        // The wait does not matter: there is none.
+        let ask = Ask {
+            tier: priority.tier(),
+            endpoint: self.endpoint,
+            cost: cost.max(1),
+            retry: false,
+            immediate: true,
+            give_up: crate::clock::Time::MAX,
+            attempt_ns: crate::clock::nanos(self.tenant.vendor.attempt_timeout),
+        };
+        match try_acquire(&self.place.shard, self.place.lane, ask) {
+            Ok(held) => Ok(Permit::new(held, Duration::ZERO)),
+            // The lane has moved to where its new limits are.
+            Err(Refusal::NoLane) => {
+                let place = self.client.inner().place(&self.tenant);
+                let held = try_acquire(&place.shard, place.lane, ask);
+                held.map(|held| Permit::new(held, Duration::ZERO)).map_err(|why| self.refused(priority, why))
+            }
+            Err(why) => Err(self.refused(priority, why)),
+        }
+    }
+
+    /// [`IntegrationClient::send`] for this tenant. The request's own vendor and endpoint count.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn send(&self, priority: Priority, request: impl Into<Request>) -> Result<Response, Error> {
+        self.client.send(&self.tenant.id, priority, request).await
+    }
+
+    /// What is left of the lane's tightest limit, as far as this process knows.
+    pub fn headroom(&self) -> Option<Headroom> {
+        let headroom = |lane| self.place.shard.look(|engine, now| engine.headroom(now, lane, self.endpoint));
+        headroom(self.place.lane).map(Headroom::of)
+    }
+
+    /// Requests that wait, by priority: high, normal, low.
+    pub fn waiting(&self) -> [u32; 3] {
+        self.place.shard.look(|engine, _| engine.waiting_in(self.place.lane))
+    }
+}
+
+impl Clone for Lane {
+    fn clone(&self) -> Lane {
+        Lane::at(self.client.clone(), self.tenant.clone(), self.place.clone(), self.endpoint)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.place.shard.look(|engine, _| engine.unpin(self.place.lane));
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane")
+            .field("tenant", &self.tenant.id)
+            .field("vendor", &self.tenant.vendor.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The right to one exchange, which counts as started now.
+///
+/// Tell it how the exchange ended. Dropped without a word it counts as one whose caller went away in the middle: the
+/// vendor may have counted the request, and may still be busy with it.
+#[must_use = "a permit that is dropped counts as a request whose caller went away"]
+pub struct Permit {
+    held: Held,
+    waited: Duration,
+}
+
+impl Permit {
+    pub(crate) fn new(held: Held, waited: Duration) -> Permit {
+        Permit { held, waited }
+    }
+
+    /// How long it took to get.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// The vendor has answered, or the exchange has failed: from now on the request counts for one more window. Its
+    /// place in a concurrency limit is kept until [`finish`](Permit::finish) or drop.
+    pub fn answered(&self) {
+        self.held.answered(NO_ENDPOINT);
+    }
+
+    /// The response has been read, or nobody will.
+    #[inline]
+    pub fn finish(self) {
+        self.held.finish();
+    }
+
+    /// Not a byte of the request has left: everything is given back.
+    pub fn not_sent(self) {
+        self.held.not_sent();
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("waited", &self.waited).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,35 @@
+//! The three tiers.
+
+use std::fmt;
+
+/// How urgent a request is: the tier that it waits in.
+///
+/// When all three wait, they share what the limits allow 60 / 30 / 10; what one does not use is lent to the others at
+/// once. The last fifth of a vendor's window (what lies above the safety share) is high's alone, so that a burst of
+/// lower priority never locks it out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Priority {
+    /// Somebody waits for the answer.
+    High,
+    /// The usual.
+    #[default]
+    Normal,
+    /// Bulk work that may take its time.
+    Low,
+}
+
+impl Priority {
+    pub(crate) fn tier(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Priority::High => "high",
+            Priority::Normal => "normal",
+            Priority::Low => "low",
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! Refusals in words: what happened, with names and numbers, and what to do next.
+
+use std::time::Duration;
+
+use crate::Priority;
+use crate::clock::Time;
+use crate::config::Tenant;
+use crate::engine::{Refusal, Until};
+use crate::error::{Error, ErrorKind};
+use crate::response::WaitReason;
+
+pub(crate) fn error(tenant: &Tenant, priority: Priority, now: Time, refusal: Refusal) -> Error {
+    let mut retry_after = None;
+    let (kind, why) = match refusal {
+        Refusal::LaneFull { waiting } => (
+            ErrorKind::QueueFull,
+            format!(
+                "{waiting} requests of priority {priority} wait already; send less, or raise max_waiting_per_tier"
+            ),
+        ),
+        Refusal::AllFull { waiting } => (
+            ErrorKind::QueueFull,
+            format!(
+                "{waiting} requests wait here already, and this tenant holds most of them; send less, or raise max_waiting"
+            ),
+        ),
+        Refusal::Deadline => (
+            ErrorKind::Deadline,
+            "the deadline or the longest wait has passed before the limits allowed the request; allow more time, or send less"
+                .to_owned(),
+        ),
+        Refusal::TooLate { earliest } => {
+            let wait = earliest.since(now);
+            retry_after = Some(wait);
+            let why = format!(
+                "the limits allow the request in {} ms at the earliest, after its deadline or longest wait",
+                wait.as_millis()
+            );
+            (ErrorKind::Deadline, why)
+        }
+        Refusal::TooExpensive { limit, cost, largest } => (
+            ErrorKind::CostAboveCapacity,
+            format!("a cost of {cost} never fits limit `{limit}`, which holds {largest} at most; split the request"),
+        ),
+        Refusal::NotNow { until, reason } => {
+            let at = match until {
+                Until::At(at) | Until::Turn(at) => Some(at),
+                Until::OnSettle(_) => None,
+            };
+            retry_after = at.map(|at| at.since(now)).filter(|wait| *wait > Duration::ZERO);
+            let when = match retry_after {
+                Some(wait) => format!("; not before {} ms from now", wait.as_millis()),
+                None => String::new(),
+            };
+            (ErrorKind::NotNow, format!("not now: {}{when}", WaitReason::new(reason)))
+        }
+        Refusal::UnknownEndpoint => {
+            (ErrorKind::UnknownEndpoint, "the request's endpoint was removed from the configuration".to_owned())
+        }
+        Refusal::Retired => (ErrorKind::Retired, "the tenant was removed".to_owned()),
+        Refusal::NoLane => (ErrorKind::Retired, "the lane is gone; send again".to_owned()),
+        Refusal::Shutdown => (ErrorKind::Shutdown, "the client is shutting down".to_owned()),
+    };
+    let error = Error::not_sent(kind, format!("tenant {}, vendor {}: {why}", tenant.id, tenant.vendor.name));
+    match retry_after {
+        Some(wait) => error.with_retry_after(wait),
+        None => error,
+    }
+}
+
+pub(crate) fn credential_timeout(tenant: &Tenant) -> Error {
+    let (id, vendor) = (&tenant.id, &tenant.vendor.name);
+    Error::not_sent(
+        ErrorKind::Credential,
+        format!("tenant {id}, vendor {vendor}: the credential was not there before the deadline"),
+    )
+}
+
+/// Names the host alone: a path or query may hold what nobody should read.
+pub(crate) fn unknown_url(tenant: &str, url: &reqwest::Url) -> Error {
+    let tenant: String = tenant.chars().take(128).collect();
+    let host = url.host_str().unwrap_or("(none)");
+    Error::not_sent(
+        ErrorKind::UnknownVendor,
+        format!("tenant {tenant:?} has no vendor at host {host:?}; use the base URL of one of its vendors"),
+    )
+}

@@ -1,0 +1,260 @@
+//! What a vendor answered, and what it took to get there.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, Version};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+
+use crate::config::Tenant;
+use crate::dispatch::Held;
+use crate::engine;
+use crate::engine::limit::Lack;
+use crate::error::{Delivery, Error, ErrorKind};
+use crate::transport::{AnswerBody, TransportError};
+
+/// A vendor's answer whose body is still to be read. Any status is an answer; see [`Response::error_for_status`].
+///
+/// The request's place in a concurrency limit is kept until the body has been read or this has been dropped.
+pub struct Response {
+    pub(crate) status: StatusCode,
+    pub(crate) version: Version,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: ResponseBody,
+    pub(crate) attempts: u32,
+    pub(crate) waited: Duration,
+    pub(crate) reason: Option<WaitReason>,
+    pub(crate) headroom: Option<Headroom>,
+}
+
+impl Response {
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The version of HTTP.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The headers.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// Exchanges it took: 1 for an answer to the first.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// How long the request waited for its permit; zero when it was granted at once.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// What it waited for last; none when it was granted at once.
+    pub fn waited_for(&self) -> Option<&WaitReason> {
+        self.reason.as_ref()
+    }
+
+    /// What was left of the tightest limit when the answer came, as far as this process knows; none where the vendor's
+    /// entry states no limit.
+    pub fn headroom(&self) -> Option<Headroom> {
+        self.headroom
+    }
+
+    /// The answer itself, or an error if its status is 400 or above.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Status`]; the message names tenant, vendor and status. Its [`delivery`](Error::delivery) is
+    /// `Rejected` below 500 and `Ambiguous` from there on.
+    pub fn error_for_status(self) -> Result<Response, Error> {
+        if self.status.as_u16() < 400 {
+            return Ok(self);
+        }
+        let delivery = if self.status.is_server_error() { Delivery::Ambiguous } else { Delivery::Rejected };
+        let tenant = &self.body.tenant;
+        let message =
+            format!("tenant {}, vendor {}: the vendor answered {}", tenant.id, tenant.vendor.name, self.status);
+        Err(Error::new(ErrorKind::Status, delivery, message))
+    }
+
+    /// Reads the body to its end.
+    ///
+    /// # Errors
+    /// Larger than the vendor's `max_response_bytes` (decoded), later than the deadline, or cut short.
+    pub async fn bytes(self) -> Result<Bytes, Error> {
+        let ResponseBody { body, held, tenant } = self.body;
+        let result = body.collect().await.map_err(|error| error.into_error(&tenant));
+        drop(held);
+        result
+    }
+
+    /// Reads the body as UTF-8; what is not becomes U+FFFD.
+    ///
+    /// # Errors
+    /// As [`bytes`](Response::bytes).
+    pub async fn text(self) -> Result<String, Error> {
+        let bytes = self.bytes().await?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Reads the body as JSON.
+    ///
+    /// # Errors
+    /// As [`bytes`](Response::bytes), and [`ErrorKind::Decode`] with line and column when it is not what `T` wants.
+    pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
+        let tenant = self.body.tenant.clone();
+        let bytes = self.bytes().await?;
+        serde_json::from_slice(&bytes).map_err(|error| {
+            // serde_json's own message may quote the body.
+            let (line, column) = (error.line(), error.column());
+            let (id, vendor) = (&tenant.id, &tenant.vendor.name);
+            let message = format!(
+                "tenant {id}, vendor {vendor}: the response body does not fit the type asked for, at line {line}, column {column}"
+            );
+            Error::new(ErrorKind::Decode, Delivery::Delivered, message)
+        })
+    }
+
+    /// The next piece of the body; none at its end.
+    ///
+    /// # Errors
+    /// As [`bytes`](Response::bytes).
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| error.into_error(&self.body.tenant))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The body as a stream, for whoever passes it on.
+    pub fn into_body(self) -> ResponseBody {
+        self.body
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Response")
+            .field("status", &self.status)
+            .field("version", &self.version)
+            .field("attempts", &self.attempts)
+            .field("waited", &self.waited)
+            .field("headroom", &self.headroom)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A response's body. Ends at the deadline and at the size cap whatever the vendor does.
+pub struct ResponseBody {
+    body: AnswerBody,
+    /// Given up with the last byte.
+    held: Option<Held>,
+    tenant: Arc<Tenant>,
+}
+
+impl ResponseBody {
+    pub(crate) fn new(body: AnswerBody, held: Held, tenant: Arc<Tenant>) -> ResponseBody {
+        ResponseBody { body, held: Some(held), tenant }
+    }
+}
+
+impl HttpBody for ResponseBody {
+    type Data = Bytes;
+    type Error = TransportError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
+        if !matches!(frame, Some(Ok(_))) {
+            self.held = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl fmt::Debug for ResponseBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseBody").finish_non_exhaustive()
+    }
+}
+
+/// What is left of a limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Headroom {
+    remaining: u32,
+    limit: u32,
+}
+
+impl Headroom {
+    pub(crate) fn of(pair: (u32, u32)) -> Headroom {
+        Headroom { remaining: pair.0, limit: pair.1 }
+    }
+
+    /// Units that are left in the current window, or free slots.
+    pub fn remaining(self) -> u32 {
+        self.remaining
+    }
+
+    /// The vendor's limit in the same units.
+    pub fn limit(self) -> u32 {
+        self.limit
+    }
+
+    /// `remaining` in percent of `limit`, rounded down.
+    pub fn percent(self) -> u32 {
+        match self.limit {
+            0 => 0,
+            limit => (self.remaining as u64 * 100 / limit as u64).min(100) as u32,
+        }
+    }
+}
+
+/// What a request waited for. Its `Display` is a half sentence for people: "the budget of limit `rest` is used up".
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WaitReason(engine::WaitReason);
+
+impl WaitReason {
+    pub(crate) fn new(reason: engine::WaitReason) -> WaitReason {
+        WaitReason(reason)
+    }
+
+    /// The limit's name; none when others were first.
+    pub fn limit(&self) -> Option<&str> {
+        self.0.limit.as_deref()
+    }
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = self.limit().unwrap_or_default();
+        match self.0.lack {
+            Some(Lack::Budget) => write!(f, "the budget of limit `{limit}` is used up"),
+            Some(Lack::Window) => write!(f, "the vendor's window of limit `{limit}` is full"),
+            Some(Lack::Reserve) => write!(f, "what is left of limit `{limit}` is reserved for high priority"),
+            Some(Lack::Slots) => write!(f, "all slots of limit `{limit}` are taken"),
+            None => f.write_str("other requests are first"),
+        }
+    }
+}
