@@ -132,12 +132,12 @@ pub struct Tenant {
     /// PEM file with this tenant's own client certificate and key.
     pub client_certificate: Option<String>,
     /// What the tenant changes, as written; kept so that new vendors can be put under it.
-    pub(super) overrides: Option<Arc<Overrides>>,
+    pub(crate) overrides: Option<Arc<Overrides>>,
 }
 
 /// What a tenant changes about its vendor.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Overrides {
+pub(crate) struct Overrides {
     pub(super) limits: BTreeMap<String, LimitEntry>,
     pub(super) endpoints: BTreeMap<String, EndpointOverride>,
     pub(super) share: Option<f64>,

@@ -47,6 +47,7 @@ fn tenant(vendor: Vendor) -> Arc<Tenant> {
         variables: BTreeMap::new(),
         weight: 1,
         client_certificate: None,
+        overrides: None,
     })
 }
 
