@@ -71,6 +71,7 @@ impl Engine {
             in_flight: 0,
             version: 1,
             service_us: 0,
+            service_at: 0,
             pins: 0,
             retired: false,
         })
@@ -135,6 +136,8 @@ impl Engine {
         for node in parked {
             self.unpark(node, self.now);
         }
+        let waiters: Vec<Key> = self.waiters.keys().collect();
+        self.refuse_too_expensive(waiters);
         self.run_turns();
     }
 
@@ -174,11 +177,12 @@ impl Engine {
             match endpoint(self.waiters[waiter].endpoint) {
                 Some(endpoint) => {
                     self.waiters[waiter].endpoint = endpoint;
-                    self.wait_again(waiter);
+                    self.wait_again(waiter, false);
                 }
                 None => self.forget(waiter, Refusal::UnknownEndpoint),
             }
         }
+        self.refuse_too_expensive(self.waiters_of(key));
         self.run_turns();
     }
 
@@ -287,7 +291,8 @@ impl Engine {
                 rests &= cell.rest(spec, now);
             }
             let unused = lane.in_flight == 0 && lane.waiting.is_none();
-            if rests && unused && (lane.retired || (evict && lane.pins == 0)) {
+            let forgotten = lane.has_forgotten(now);
+            if rests && unused && (lane.retired || (evict && forgotten && lane.pins == 0)) {
                 self.lanes.remove(key);
             }
         }

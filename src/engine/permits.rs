@@ -187,7 +187,11 @@ impl Engine {
         permit.state = State::Answered;
         let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
         self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.answer(spec, take, now));
-        self.learn_service(need.lane, now.since(take.granted));
+        if let Some(lane) = self.lanes.slab.get_mut(need.lane)
+            && lane.plan.has_slots
+        {
+            lane.learn_service(now, now.since(take.granted));
+        }
         self.wake_if_waiting(&need, false);
     }
 
@@ -209,12 +213,8 @@ impl Engine {
             return self.run_turns();
         }
         let Some(lane) = self.lanes.slab.get(permit.lane) else { return };
-        let service = match lane.service_us {
-            0 => lane.plan.service_ns,
-            known => 2 * known as u64 * 1_000,
-        };
         permit.state = State::Abandoned;
-        permit.deadline = permit.deadline.min(now.plus_nanos(service));
+        permit.deadline = permit.deadline.min(now.plus_nanos(lane.expected_service(now)));
         self.permit_due = self.permit_due.min(permit.deadline);
     }
 
@@ -226,12 +226,13 @@ impl Engine {
     }
 
     pub(super) fn give_back(&mut self, key: Key) {
+        let now = self.now;
         let Some(permit) = self.permits.remove(key) else { return };
         let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
         if permit.state == State::Answered {
             self.each_cell(need.lane, need.endpoint, versions, |cell, _| cell.finish());
         } else {
-            self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.give_back(spec, take));
+            self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.give_back(spec, take, now));
         }
         self.left(need.lane);
         self.wake_if_waiting(&need, true);
@@ -258,16 +259,6 @@ impl Engine {
     fn wake_if_waiting(&mut self, need: &Need, all: bool) {
         if self.waiting > 0 {
             self.wake_all(need, all);
-        }
-    }
-
-    fn learn_service(&mut self, lane: Key, took: std::time::Duration) {
-        if let Some(lane) = self.lanes.slab.get_mut(lane) {
-            let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1);
-            lane.service_us = match lane.service_us {
-                0 => took,
-                known => (known - known / 8).saturating_add(took / 8).max(1),
-            };
         }
     }
 
