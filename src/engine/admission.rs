@@ -139,6 +139,7 @@ impl Engine {
             if parent == Key::NONE && inside.root == Key::NONE {
                 inside.root = tree.add_root();
             }
+            let first = inside.tiers == [Key::NONE; 3];
             if inside.tiers[tier] == Key::NONE {
                 inside.tiers[tier] = match parent {
                     Key::NONE => tree.add_branch(inside.root, tier_weights[tier], need.tier as u64),
@@ -146,6 +147,12 @@ impl Engine {
                 };
             }
             parent = inside.tiers[tier];
+            if first
+                && holder == account
+                && let Some(above) = shared.get_mut(vendor)
+            {
+                above.accounts.push(account);
+            }
         }
         if waiting.tiers[tier] == Key::NONE {
             waiting.tiers[tier] = match parent {

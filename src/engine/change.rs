@@ -346,6 +346,17 @@ impl Engine {
             }
             self.lanes.shared[holder].lingering.pop_front();
         }
+        let widest = if vendor == Key::NONE { account } else { vendor };
+        if self.lanes.shared[widest].waiting == 0 {
+            // Nobody is left whose turn it could be: the next to come starts afresh, as it would had all of these been
+            // dropped while they rested.
+            for account in std::mem::take(&mut self.lanes.shared[widest].accounts) {
+                if let Some(account) = self.lanes.shared.get_mut(account) {
+                    account.clear_tree(&mut self.tree);
+                }
+            }
+            self.lanes.shared[widest].clear_tree(&mut self.tree);
+        }
     }
 
     fn drop_waiting(&mut self, lane: Key) {

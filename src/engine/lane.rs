@@ -138,6 +138,8 @@ pub(crate) struct Shared {
     /// Set where this is the widest holder of its lanes.
     pub(crate) root: Key,
     pub(crate) tiers: [Key; 3],
+    /// Accounts that have nodes below these.
+    pub(crate) accounts: Vec<Key>,
     /// Requests waiting in all its lanes.
     pub(crate) waiting: u32,
     /// Sum of the weights of lanes that wait.
@@ -160,6 +162,7 @@ impl Shared {
             endpoint_sites: Vec::new(),
             root: Key::NONE,
             tiers: [Key::NONE; 3],
+            accounts: Vec::new(),
             waiting: 0,
             weight: 0,
             lingering: VecDeque::new(),
