@@ -168,12 +168,14 @@ step_deny() {
         cargo install --locked "cargo-deny@$DENY_VERSION" ||
             die "cargo-deny cannot be installed. With a connection: cargo install --locked cargo-deny@$DENY_VERSION"
     fi
-    cargo deny --locked --all-features check bans licenses sources
-    local databases="${CARGO_HOME:-$HOME/.cargo}/advisory-dbs"
-    if limited 120 cargo deny --locked --all-features fetch db; then
-        cargo deny --locked --all-features check --disable-fetch advisories
-    elif [[ -n $(ls -A "$databases" 2>/dev/null) ]]; then
-        cargo deny --locked --all-features check --disable-fetch advisories
+    local deny=(cargo deny --locked --all-features) database
+    "${deny[@]}" check bans licenses sources
+    database=$(find "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs" -mindepth 2 -maxdepth 2 -type d -name crates 2>/dev/null || true)
+    if limited 120 "${deny[@]}" fetch db; then
+        "${deny[@]}" check advisories
+        echo "advisories checked against the database as of now"
+    elif [[ -n $database ]]; then
+        "${deny[@]}" --offline check advisories
         note "advisories checked against the copy on disk, because the database could not be fetched"
     elif [[ ${ADVISORIES:-} == required ]]; then
         die "the advisory database could not be fetched, and ADVISORIES=required"
