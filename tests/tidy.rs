@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use integration_client::config::{Config, Sources};
+
 fn files(folder: &str) -> Vec<(PathBuf, String)> {
     fn walk(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
         for entry in fs::read_dir(folder).into_iter().flatten() {
@@ -93,5 +95,16 @@ fn names_say_what_is_inside() {
             let name = part.to_str().unwrap().trim_end_matches(".rs");
             assert!(!["utils", "util", "helpers", "common", "misc", "manager"].contains(&name), "{}", path.display());
         }
+    }
+}
+
+#[test]
+fn the_readmes_toml_is_valid() {
+    let readme = include_str!("../README.md");
+    let examples: Vec<&str> = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(!examples.is_empty());
+    for example in examples {
+        let config = Config::load(&Sources::new().file("README.md", example), 1).unwrap();
+        assert_eq!(config.warnings(), [""; 0]);
     }
 }
