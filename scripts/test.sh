@@ -54,9 +54,9 @@ metadata() {
     cargo metadata --locked --no-deps --format-version 1
 }
 
-# The package's features; the one key `features` whose value is an object.
+# The package's features; the one key `features` whose value is an object. Finding none is a failure, by grep's status.
 feature_names() {
-    metadata | grep -o '"features":{[^}]*}' | head -n 1 | grep -o '"[^"]*":\[' | tr -d '":['
+    metadata | grep -o '"features":{[^}]*}' | grep -o '"[^"]*":\[' | tr -d '":['
 }
 
 example_names() {
@@ -94,10 +94,11 @@ step_clippy() {
 
 # Each feature must build alone, without the dev-dependencies (which switch `testing` on).
 step_features() {
-    local feature
+    local feature names
+    names=$(feature_names)
     echo "-- no feature"
     cargo clippy --locked --lib --no-default-features -- -D warnings
-    for feature in $(feature_names); do
+    for feature in $names; do
         echo "-- $feature"
         cargo clippy --locked --lib --no-default-features --features "$feature" -- -D warnings
     done
@@ -143,9 +144,10 @@ run_example() {
 }
 
 step_examples() {
-    local name
+    local name names
+    names=$(example_names)
     cargo build --locked --all-features --examples
-    for name in $(example_names); do
+    for name in $names; do
         if [[ $name != quickstart ]]; then
             echo "-- $name"
             run_example "$name" cargo run --quiet --locked --all-features --example "$name"
@@ -153,8 +155,9 @@ step_examples() {
     done
 }
 
-# The command of the README, as it stands there.
+# The command of the README, as it stands there; built before, so that its time limit is not spent on compiling.
 step_quickstart() {
+    cargo build --locked --release --example quickstart
     run_example quickstart cargo run --release --example quickstart
 }
 
