@@ -137,6 +137,9 @@ run_example() {
         fake_vendor)
             [[ $last =~ ^arrived\ 0\ admitted\ 0\  ]] || die "example $name ended with: $last"
             ;;
+        quickstart)
+            [[ $last =~ ^quickstart:\ sent=[1-9][0-9]*\ refused=0\  ]] || die "example $name ended with: $last"
+            ;;
         *)
             [[ -n $last ]] || die "example $name printed nothing at its end"
             ;;
