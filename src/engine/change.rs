@@ -170,6 +170,13 @@ impl Engine {
                 }
             }
         }
+        // Those first that were granted or missed their grant: they are in no queue, and may be in one again.
+        for waiter in self.waiters_of(key) {
+            if !self.is_queued(waiter) {
+                let waiter = &mut self.waiters[waiter];
+                waiter.endpoint = endpoint(waiter.endpoint).unwrap_or(NO_ENDPOINT);
+            }
+        }
         for waiter in waiters {
             match endpoint(self.waiters[waiter].endpoint) {
                 Some(endpoint) => {
