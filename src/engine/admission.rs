@@ -240,11 +240,11 @@ impl Engine {
         true
     }
 
-    /// A granted waiter did not pick up its permit: it waits again, before all others.
+    /// The caller of a waiter that missed its grant is back: it waits again, before all others.
     pub(super) fn requeue(&mut self, waiter: Key) {
         let Some(inside) = self.waiters.get_mut(waiter) else { return };
         inside.state = WaiterState::Queued;
-        let (lane, give_up, old) = (inside.lane, inside.give_up, inside.queue);
+        let (give_up, old) = (inside.give_up, inside.queue);
         if self.queues.get(old).is_none() {
             // The queue was given up when its last request was granted: it is made again.
             let Some(need) = self.need_of(waiter) else {
@@ -252,9 +252,6 @@ impl Engine {
             };
             let queue = self.queue_for(&need);
             self.waiters[waiter].queue = queue;
-        }
-        if self.lanes.slab.get(lane).is_none_or(|lane| lane.retired) {
-            return self.forget(waiter, Refusal::Retired);
         }
         self.enqueue(waiter, true);
         let root = self.tree.root_of(self.queues[self.waiters[waiter].queue].node);
@@ -285,6 +282,7 @@ impl Engine {
         match inside.state {
             WaiterState::Queued => self.unqueue(waiter),
             WaiterState::Granted(permit) => self.give_back(permit),
+            WaiterState::Missed => {}
             WaiterState::Gone(_) => return,
         }
         self.forget(waiter, refusal);
@@ -317,7 +315,7 @@ impl Engine {
         match inside.state {
             WaiterState::Queued => self.unqueue(waiter),
             WaiterState::Granted(permit) => self.give_back(permit),
-            WaiterState::Gone(_) => {}
+            WaiterState::Missed | WaiterState::Gone(_) => {}
         }
         self.waiters.remove(waiter);
         self.run_turns();
