@@ -109,3 +109,16 @@ fn the_readmes_toml_is_valid() {
         assert_eq!(config.warnings(), [""; 0]);
     }
 }
+
+/// The tests that ARCHITECTURE.md names for each invariant exist.
+#[test]
+fn what_holds_an_invariant_is_there() {
+    let sources: String = files("src").into_iter().chain(files("tests")).map(|(_, text)| text).collect();
+    let mut named = 0;
+    let words = include_str!("../docs/ARCHITECTURE.md").split('`').skip(1).step_by(2);
+    for name in words.filter(|word| word.matches('_').count() >= 3) {
+        assert!(sources.contains(&format!("fn {name}(")), "{name}");
+        named += 1;
+    }
+    assert!(named >= 30, "{named}");
+}
