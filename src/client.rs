@@ -42,6 +42,9 @@ pub(crate) struct Inner {
     clock: Clock,
     /// Held by whoever changes the configuration.
     changing: parking_lot::Mutex<()>,
+    /// By tenant: held by whoever makes a lane or brings it up to date, together with the look-up of what it is to be.
+    /// A lane made from a look-up of before a reload would stand in the wrong shard, with a full bucket of its own.
+    making: Box<[parking_lot::Mutex<()>]>,
 }
 
 impl Drop for Inner {
@@ -67,6 +70,7 @@ impl Inner {
         let tenants = TenantTable::new();
         tenants.replace_all(&config)?;
         let (config, changing) = (ArcSwap::from_pointee(config), parking_lot::Mutex::new(()));
+        let making = (0..64).map(|_| parking_lot::Mutex::new(())).collect();
         Ok(Inner {
             source,
             config,
@@ -78,6 +82,7 @@ impl Inner {
             default_deadline,
             clock,
             changing,
+            making,
         })
     }
 
@@ -89,18 +94,36 @@ impl Inner {
         self.config.load().tenant(tenant, vendor).and_then(|_| self.tenants.get(tenant, vendor))
     }
 
-    /// The tenant's lane; made, and brought up to date, if it is not there.
-    pub(crate) fn place(&self, tenant: &Arc<Tenant>) -> Place {
-        let version = self.config.load().version();
-        let place = self.dispatch.place(tenant, version);
-        // A reload that ran between the look-up of the tenant and here has not seen the new lane.
-        if let Some(current) = self.tenants.find(&tenant.id, &tenant.vendor.name)
-            && !Arc::ptr_eq(&current, tenant)
-        {
-            self.dispatch.update(&current, self.config.load().version());
-            return self.dispatch.place(&current, version);
+    /// The tenant's lane; made if it is not there, from what the tenant is now rather than from what `tenant` says.
+    pub(crate) fn place(&self, tenant: &Tenant) -> Result<Place, Refusal> {
+        if let Some(place) = self.dispatch.find(tenant) {
+            return Ok(place);
         }
-        place
+        let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
+        let _making = self.making(id, vendor);
+        let tenant = self.tenants.find(id, vendor).ok_or(Refusal::Retired)?;
+        Ok(self.dispatch.place(&tenant, self.config.load().version()))
+    }
+
+    fn making(&self, tenant: &str, vendor: &str) -> parking_lot::MutexGuard<'_, ()> {
+        self.making[self.dispatch.hash(tenant, vendor) as usize % self.making.len()].lock()
+    }
+
+    /// Brings the lane of a tenant that has changed up to date, or retires the one of a tenant that is gone.
+    fn bring_up_to_date(&self, tenant: &str, vendor: &str, refuse: bool) {
+        let _making = self.making(tenant, vendor);
+        match self.tenants.find(tenant, vendor) {
+            Some(tenant) => self.dispatch.update(&tenant, self.config.load().version()),
+            None => self.dispatch.retire(tenant, vendor, refuse),
+        }
+    }
+
+    /// The number that the tenant's vendor now has for an endpoint that had another in `before`.
+    pub(crate) fn endpoint_now(&self, before: &Tenant, endpoint: EndpointId) -> Result<EndpointId, Refusal> {
+        let Some(known) = before.vendor.endpoints.get(endpoint as usize) else { return Ok(NO_ENDPOINT) };
+        let now = self.tenants.find(&before.id, &before.vendor.name).ok_or(Refusal::Retired)?;
+        let found = now.vendor.endpoints.iter().position(|other| other.name == known.name);
+        found.map(|number| number as EndpointId).ok_or(Refusal::UnknownEndpoint)
     }
 
     fn ask(&self, priority: Priority, endpoint: EndpointId, cost: u32, give_up: Time, attempt: Duration) -> Ask {
@@ -111,11 +134,22 @@ impl Inner {
 
     /// Waits for a permit. A lane that rests may be dropped, and one whose vendor changes may move: it is looked up
     /// again then.
-    pub(crate) async fn acquire(&self, tenant: &Arc<Tenant>, mut place: Place, ask: Ask) -> Result<Grant, Refusal> {
+    pub(crate) async fn acquire(&self, tenant: &Tenant, mut place: Place, mut ask: Ask) -> Result<Grant, Refusal> {
+        let mut since = None;
+        let endpoint = ask.endpoint;
         loop {
+            let began = self.clock.now();
             match Acquire::new(place.shard.clone(), place.lane, ask).await {
-                Err(Refusal::NoLane) => place = self.place(tenant),
-                result => return result,
+                Err(Refusal::NoLane) => {
+                    since.get_or_insert(began);
+                    ask.endpoint = self.endpoint_now(tenant, endpoint)?;
+                    place = self.place(tenant)?;
+                }
+                Ok(grant) => {
+                    let waited = since.map_or(grant.waited, |since| self.clock.now().since(since));
+                    return Ok(Grant { waited, ..grant });
+                }
+                refused => return refused,
             }
         }
     }
@@ -219,9 +253,9 @@ impl IntegrationClient {
                 Err(_) => return Err(refusal::credential_timeout(&tenant)),
             };
 
-        let place = inner.place(&tenant);
-        let ask = Ask { immediate, ..inner.ask(priority, endpoint, cost, give_up, attempt_timeout) };
         let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
+        let place = inner.place(&tenant).map_err(refused)?;
+        let ask = Ask { immediate, ..inner.ask(priority, endpoint, cost, give_up, attempt_timeout) };
         let Grant { held, waited, reason } = inner.acquire(&tenant, place, ask).await.map_err(refused)?;
 
         let ends = deadline.min(inner.clock.now() + attempt_timeout);
@@ -270,7 +304,7 @@ impl IntegrationClient {
     /// Unknown tenant or vendor.
     pub fn lane(&self, tenant: &str, vendor: &str) -> Result<Lane, Error> {
         let tenant = self.inner.tenant(tenant, vendor)?;
-        Ok(Lane::new(self.clone(), tenant))
+        Lane::new(self.clone(), tenant)
     }
 
     /// A permit for one request of `cost` units, now or not at all, for an exchange that is made by other means.
@@ -286,13 +320,15 @@ impl IntegrationClient {
             return Ok(Permit::new(held, Duration::ZERO));
         }
         let tenant = inner.tenant(tenant, vendor)?;
-        let mut place = inner.place(&tenant);
+        let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
         loop {
+            let place = inner.place(&tenant).map_err(refused)?;
             let ask = ask(inner.clock.now(), tenant.vendor.attempt_timeout);
             match try_acquire(&place.shard, place.lane, ask) {
                 Ok(held) => return Ok(Permit::new(held, Duration::ZERO)),
-                Err(Refusal::NoLane) => place = inner.place(&tenant),
-                Err(why) => return Err(refusal::error(&tenant, priority, inner.clock.now(), why)),
+                // Dropped or moved between the two lines above.
+                Err(Refusal::NoLane) => {}
+                Err(why) => return Err(refused(why)),
             }
         }
     }
@@ -306,7 +342,7 @@ impl IntegrationClient {
         let _changing = self.inner.changing.lock();
         let config = self.inner.config.load();
         let (tenant, _) = self.inner.tenants.insert(config.vendors(), &tenant)?;
-        self.inner.dispatch.update(&tenant, config.version());
+        self.inner.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);
         Ok(())
     }
 
@@ -319,7 +355,7 @@ impl IntegrationClient {
         let _changing = self.inner.changing.lock();
         self.inner.tenants.get(tenant, vendor)?;
         self.inner.tenants.remove(tenant, vendor);
-        self.inner.dispatch.retire(tenant, vendor, waiting == OnRemove::Refuse);
+        self.inner.bring_up_to_date(tenant, vendor, waiting == OnRemove::Refuse);
         Ok(())
     }
 
@@ -334,11 +370,8 @@ impl IntegrationClient {
         let version = config.version();
         let changes = self.inner.tenants.replace_all(&config)?;
         self.inner.config.store(Arc::new(config));
-        for tenant in changes.changed.iter().chain(&changes.added) {
-            self.inner.dispatch.update(tenant, version);
-        }
-        for tenant in &changes.removed {
-            self.inner.dispatch.retire(&tenant.id, &tenant.vendor.name, false);
+        for tenant in changes.changed.iter().chain(&changes.added).chain(&changes.removed) {
+            self.inner.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);
         }
         tracing::info!(
             version,

@@ -40,9 +40,12 @@ pub struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(client: IntegrationClient, tenant: Arc<Tenant>) -> Lane {
-        let place = client.inner().place(&tenant);
-        Lane::at(client, tenant, place, NO_ENDPOINT)
+    pub(crate) fn new(client: IntegrationClient, tenant: Arc<Tenant>) -> Result<Lane, Error> {
+        match client.inner().place(&tenant) {
+            Ok(place) => Ok(Lane::at(client, tenant, place, NO_ENDPOINT)),
+            // Removed a moment ago; the priority is in no message about that.
+            Err(why) => Err(refusal::error(&tenant, Priority::Normal, crate::clock::Time::ZERO, why)),
+        }
     }
 
     fn at(client: IntegrationClient, tenant: Arc<Tenant>, place: Place, endpoint: EndpointId) -> Lane {
@@ -59,9 +62,26 @@ impl Lane {
         Ok(Lane::at(self.client.clone(), self.tenant.clone(), self.place.clone(), number as EndpointId))
     }
 
-    fn ask(&self, priority: Priority, cost: u32, max_wait: Option<Duration>) -> Ask {
+    fn ask(&self, priority: Priority, cost: u32, max_wait: Option<Duration>) -> Result<Ask, Refusal> {
         let ask = self.client.inner().attempt_ask(&self.tenant, priority, cost, max_wait);
-        Ask { endpoint: self.endpoint, ..ask }
+        Ok(Ask { endpoint: self.endpoint_now()?, ..ask })
+    }
+
+    /// A reload may have numbered the endpoints anew.
+    #[inline]
+    fn endpoint_now(&self) -> Result<EndpointId, Refusal> {
+        match self.endpoint {
+            NO_ENDPOINT => Ok(NO_ENDPOINT),
+            endpoint => self.client.inner().endpoint_now(&self.tenant, endpoint),
+        }
+    }
+
+    /// Where the lane is now: it may have moved to where its new limits are.
+    fn place_now(&self) -> Place {
+        match self.place.shard.look(|engine, _| engine.has(self.place.lane)) {
+            true => self.place.clone(),
+            false => self.client.inner().place(&self.tenant).unwrap_or_else(|_| self.place.clone()),
+        }
     }
 
     fn refused(&self, priority: Priority, why: Refusal) -> Error {
@@ -73,9 +93,10 @@ impl Lane {
     /// # Errors
     /// A full queue, a deadline that cannot be met, a cost above the limit, shutdown, a tenant that was removed.
     pub async fn acquire(&self, priority: Priority, cost: u32) -> Result<Permit, Error> {
-        let ask = self.ask(priority, cost, None);
-        let grant = self.client.inner().acquire(&self.tenant, self.place.clone(), ask).await;
-        grant.map(|grant| Permit::new(grant.held, grant.waited)).map_err(|why| self.refused(priority, why))
+        let refused = |why| self.refused(priority, why);
+        let ask = self.ask(priority, cost, None).map_err(refused)?;
+        let grant = self.client.inner().acquire(&self.tenant, self.place.clone(), ask).await.map_err(refused)?;
+        Ok(Permit::new(grant.held, grant.waited))
     }
 
     /// A permit now, or not at all.
@@ -88,7 +109,7 @@ impl Lane {
         // The wait does not matter: there is none.
         let ask = Ask {
             tier: priority.tier(),
-            endpoint: self.endpoint,
+            endpoint: self.endpoint_now().map_err(|why| self.refused(priority, why))?,
             cost: cost.max(1),
             retry: false,
             immediate: true,
@@ -100,7 +121,7 @@ impl Lane {
             // The lane has moved to where its new limits are.
             Err(Refusal::NoLane) => {
                 let place = self.client.inner().place(&self.tenant);
-                let held = try_acquire(&place.shard, place.lane, ask);
+                let held = place.and_then(|place| try_acquire(&place.shard, place.lane, ask));
                 held.map(|held| Permit::new(held, Duration::ZERO)).map_err(|why| self.refused(priority, why))
             }
             Err(why) => Err(self.refused(priority, why)),
@@ -117,13 +138,14 @@ impl Lane {
 
     /// What is left of the lane's tightest limit, as far as this process knows.
     pub fn headroom(&self) -> Option<Headroom> {
-        let headroom = |lane| self.place.shard.look(|engine, now| engine.headroom(now, lane, self.endpoint));
-        headroom(self.place.lane).map(Headroom::of)
+        let (place, endpoint) = (self.place_now(), self.endpoint_now().ok()?);
+        place.shard.look(|engine, now| engine.headroom(now, place.lane, endpoint)).map(Headroom::of)
     }
 
     /// Requests that wait, by priority: high, normal, low.
     pub fn waiting(&self) -> [u32; 3] {
-        self.place.shard.look(|engine, _| engine.waiting_in(self.place.lane))
+        let place = self.place_now();
+        place.shard.look(|engine, _| engine.waiting_in(place.lane))
     }
 }
 

@@ -87,15 +87,26 @@ impl Dispatch {
         self.shard_of(hash)
     }
 
-    /// The lane of a tenant, made if it is not there.
-    pub(crate) fn place(&self, tenant: &Tenant, config: u64) -> Place {
-        let shard = self.home(tenant).clone();
+    pub(crate) fn hash(&self, tenant: &str, vendor: &str) -> u64 {
+        hash_ids(&self.hasher, tenant, vendor)
+    }
+
+    /// The lane of a tenant, if it is where `tenant` says it is.
+    pub(crate) fn find(&self, tenant: &Tenant) -> Option<Place> {
+        let shard = self.home(tenant);
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
-        if let Some(lane) = shard.look(|engine, _| engine.find(hash, &tenant.id, &tenant.vendor.name)) {
-            return Place { shard, lane };
-        }
-        let lane = self.upsert(&shard, tenant, config);
-        Place { shard, lane }
+        let lane = shard.look(|engine, _| engine.find(hash, &tenant.id, &tenant.vendor.name))?;
+        Some(Place { shard: shard.clone(), lane })
+    }
+
+    /// The lane of a tenant, made if it is not there. One lane of a name at a time: the caller holds what prevents that
+    /// the tenant changes meanwhile.
+    pub(crate) fn place(&self, tenant: &Tenant, config: u64) -> Place {
+        self.find(tenant).unwrap_or_else(|| {
+            let shard = self.home(tenant).clone();
+            let lane = self.upsert(&shard, tenant, config);
+            Place { shard, lane }
+        })
     }
 
     fn upsert(&self, shard: &Arc<Shard>, tenant: &Tenant, config: u64) -> Key {

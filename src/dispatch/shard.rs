@@ -88,18 +88,32 @@ impl Shard {
             (second, first) = (b.core.lock(), a.core.lock());
             decision(&mut first.engine, &mut second.engine, now)
         };
-        a.after(first);
-        b.after(second);
+        let (earlier_a, earlier_b) = (Self::set_timer(&mut first), Self::set_timer(&mut second));
+        let woken = [Self::take_woken(&mut first), Self::take_woken(&mut second)];
+        drop((first, second));
+        woken.into_iter().flatten().for_each(Waker::wake);
+        for (shard, earlier) in [(a, earlier_a), (b, earlier_b)] {
+            if earlier {
+                shard.earlier.notify_one();
+            }
+        }
         result
     }
 
+    /// Whether the timer task is to wake earlier than it will by itself.
     #[inline]
-    fn after(&self, mut core: parking_lot::MutexGuard<'_, Core>) {
+    fn set_timer(core: &mut Core) -> bool {
         let due = core.engine.poll_timeout().unwrap_or(Time::MAX);
         let earlier = due < core.timer_at;
         if earlier {
             core.timer_at = due;
         }
+        earlier
+    }
+
+    #[inline]
+    fn after(&self, mut core: parking_lot::MutexGuard<'_, Core>) {
+        let earlier = Self::set_timer(&mut core);
         if core.engine.is_quiet() {
             drop(core);
         } else {

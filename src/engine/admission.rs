@@ -266,7 +266,7 @@ impl Engine {
         true
     }
 
-    /// A granted waiter did not pick up its permit: it waits again, before all others.
+    /// The caller of a waiter that missed its grant is back: it waits again, before all others.
     pub(super) fn requeue(&mut self, waiter: Key) {
         let Some(inside) = self.waiters.get_mut(waiter) else { return };
         inside.state = WaiterState::Queued;
@@ -303,6 +303,7 @@ impl Engine {
         match inside.state {
             WaiterState::Queued => self.unqueue(waiter),
             WaiterState::Granted(permit) => self.give_back(permit),
+            WaiterState::Missed => {}
             WaiterState::Gone(_) => return,
         }
         self.forget(waiter, refusal);
@@ -335,7 +336,7 @@ impl Engine {
         match inside.state {
             WaiterState::Queued => self.unqueue(waiter),
             WaiterState::Granted(permit) => self.give_back(permit),
-            WaiterState::Gone(_) => {}
+            WaiterState::Missed | WaiterState::Gone(_) => {}
         }
         self.waiters.remove(waiter);
         self.run_turns();

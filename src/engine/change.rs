@@ -24,6 +24,10 @@ impl Engine {
         self.lanes.find(hash, tenant, vendor)
     }
 
+    pub(crate) fn has(&self, lane: Key) -> bool {
+        self.lanes.slab.get(lane).is_some()
+    }
+
     /// How long an exchange of a lane may take, in nanoseconds.
     pub(crate) fn service_ns(&self, lane: Key) -> u64 {
         self.lanes.slab.get(lane).map_or(0, |lane| lane.plan.service_ns)
@@ -173,6 +177,13 @@ impl Engine {
                 }
             }
         }
+        // Those first that were granted or missed their grant: they are in no queue, and may be in one again.
+        for waiter in self.waiters_of(key) {
+            if !self.is_queued(waiter) {
+                let waiter = &mut self.waiters[waiter];
+                waiter.endpoint = endpoint(waiter.endpoint).unwrap_or(NO_ENDPOINT);
+            }
+        }
         for waiter in waiters {
             match endpoint(self.waiters[waiter].endpoint) {
                 Some(endpoint) => {
@@ -227,8 +238,16 @@ impl Engine {
         }
     }
 
+    /// Those that were granted or missed their grant first, and then those in queues, first to last: whoever is told
+    /// to ask elsewhere asks in the order of being told.
     fn waiters_of(&self, lane: Key) -> Vec<Key> {
-        self.waiters.keys().filter(|key| self.waiters[*key].lane == lane).collect()
+        let of_lane = |key: &Key| self.waiters[*key].lane == lane;
+        let mut found: Vec<Key> = self.waiters.keys().filter(|key| of_lane(key) && !self.is_queued(*key)).collect();
+        let queues = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| &waiting.queues);
+        for queue in queues.into_iter().flatten() {
+            found.extend(self.queues[*queue].in_order(&self.waiters));
+        }
+        found
     }
 
     /// Takes a lane out, for another engine to go on with. Its waiters are told to ask there.

@@ -140,6 +140,23 @@ impl Engine {
         let Some(inside) = self.waiters.get(waiter) else { return Claim::Refused(super::Refusal::NoLane) };
         match inside.state.clone() {
             WaiterState::Queued => Claim::Waiting,
+            WaiterState::Missed if inside.give_up <= now => {
+                self.waiters.remove(waiter);
+                Claim::Refused(super::Refusal::Deadline)
+            }
+            WaiterState::Missed => {
+                self.requeue(waiter);
+                let woken_before = self.woken.len();
+                self.run_turns();
+                if matches!(self.waiters[waiter].state, WaiterState::Queued) {
+                    return Claim::Waiting;
+                }
+                // Granted, or told that its lane is gone: the caller is here and need not be woken.
+                if let Some(at) = self.woken[woken_before..].iter().position(|woken| *woken == waiter) {
+                    self.woken.remove(woken_before + at);
+                }
+                self.claim(now, waiter)
+            }
             WaiterState::Gone(refusal) => {
                 self.waiters.remove(waiter);
                 Claim::Refused(refusal)
@@ -262,7 +279,9 @@ impl Engine {
         }
     }
 
-    /// Takes back what was granted and not started in time; its waiter goes to the front of its queue.
+    /// Takes back what was granted and not started in time, for the next in line. Its waiter goes to the front of its
+    /// queue as soon as its caller is heard of: put there now it would be granted the same units again and again, and
+    /// everybody behind it would wait for a future that nobody polls.
     pub(super) fn revoke_unstarted(&mut self, now: Time) {
         while let Some((due, key)) = self.unstarted.front().copied() {
             if due > now {
@@ -277,7 +296,9 @@ impl Engine {
         let Some(permit) = self.permits.get(key).filter(|permit| permit.state == State::Granted) else { return };
         let waiter = permit.waiter;
         self.give_back(key);
-        self.requeue(waiter);
+        if let Some(waiter) = self.waiters.get_mut(waiter) {
+            waiter.state = WaiterState::Missed;
+        }
     }
 
     /// When the oldest unstarted grant is taken back.

@@ -31,6 +31,9 @@ pub(crate) struct Waiter {
 pub(crate) enum WaiterState {
     Queued,
     Granted(Key),
+    /// Was granted and did not start in time. It is in no queue, so that nobody stands behind a caller that does not
+    /// move; its next word puts it at the front.
+    Missed,
     Gone(Refusal),
 }
 

@@ -1,14 +1,22 @@
 //! A vendor as a function, for tests under virtual time: no socket, every call recorded.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http_body::{Body as HttpBody, Frame};
+use http_body_util::BodyExt;
 use parking_lot::Mutex;
+use tokio::time::Sleep;
 
+use crate::ErrorKind;
 use crate::clock::{Clock, Time};
+use crate::transport::{Answer, AnswerBody, BoxFuture, Exchange, Sent, Transport, TransportError};
 
 /// A request that reached a [`FakeTransport`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,6 +81,8 @@ pub enum FakeOutcome {
 pub struct FakeAnswer {
     /// Time from the call to its outcome.
     pub delay: Duration,
+    /// Time from a response's headers to its body.
+    pub body_delay: Duration,
     /// How the exchange ends.
     pub outcome: FakeOutcome,
 }
@@ -100,12 +110,18 @@ impl FakeAnswer {
     }
 
     fn ending(outcome: FakeOutcome) -> FakeAnswer {
-        FakeAnswer { delay: Duration::ZERO, outcome }
+        FakeAnswer { delay: Duration::ZERO, body_delay: Duration::ZERO, outcome }
     }
 
     /// The outcome comes this much after the call.
     pub fn delay(mut self, delay: Duration) -> FakeAnswer {
         self.delay = delay;
+        self
+    }
+
+    /// The body comes this much after the headers.
+    pub fn body_delay(mut self, delay: Duration) -> FakeAnswer {
+        self.body_delay = delay;
         self
     }
 
@@ -183,17 +199,77 @@ impl FakeTransport {
         // Outside the lock: a script may look at the calls so far.
         (self.shared.script)(&call)
     }
+}
 
-    /// Records the call, asks the script, and waits for as long as it says.
-    pub async fn exchange(&self, call: FakeCall) -> FakeOutcome {
-        let answer = self.answer(call);
-        if !answer.delay.is_zero() {
-            tokio::time::sleep(answer.delay).await;
+impl Transport for FakeTransport {
+    /// Records the call when it is first polled, and then does what the script says, by the runtime's timers: under
+    /// paused time it takes none.
+    fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
+        let transport = self.clone();
+        Box::pin(async move {
+            let deadline = exchange.deadline;
+            let late = || TransportError::new(Sent::MaybeSent, ErrorKind::Timeout, "no answer before the deadline");
+            tokio::time::timeout_at(deadline, transport.exchange(exchange)).await.unwrap_or_else(|_| Err(late()))
+        })
+    }
+}
+
+impl FakeTransport {
+    async fn exchange(&self, exchange: Exchange) -> Result<Answer, TransportError> {
+        let Exchange { method, url, headers, body, vendor, deadline, .. } = exchange;
+        let body = match BodyExt::collect(body).await {
+            Ok(body) => body.to_bytes(),
+            Err(why) => {
+                let broken = TransportError::new(Sent::MaybeSent, ErrorKind::Protocol, "the request's body broke off");
+                return Err(broken.with_source(why));
+            }
+        };
+        let call = FakeCall { headers, body, ..FakeCall::new(method, url) };
+        let FakeAnswer { delay, body_delay, outcome } = self.answer(call);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
         }
-        if answer.outcome == FakeOutcome::Stall {
-            std::future::pending::<()>().await;
+        match outcome {
+            FakeOutcome::Response { status, headers, body } => {
+                let most = vendor.max_response_bytes;
+                let body = if body_delay.is_zero() {
+                    AnswerBody::from_bytes(body, most, deadline)
+                } else {
+                    AnswerBody::new(LateBody { sleep: Box::pin(tokio::time::sleep(body_delay)), body }, most, deadline)
+                };
+                Ok(Answer::new(status, headers, body))
+            }
+            FakeOutcome::NotConnected => {
+                Err(TransportError::new(Sent::NotSent, ErrorKind::Connect, "no connection could be made"))
+            }
+            FakeOutcome::Reset => {
+                Err(TransportError::new(Sent::MaybeSent, ErrorKind::Protocol, "the connection was reset"))
+            }
+            FakeOutcome::Stall => std::future::pending().await,
         }
-        answer.outcome
+    }
+}
+
+/// A body that comes whole, later.
+struct LateBody {
+    sleep: Pin<Box<Sleep>>,
+    body: Bytes,
+}
+
+impl HttpBody for LateBody {
+    type Data = Bytes;
+    type Error = TransportError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        // A sleep that has ended is not polled again.
+        if !self.sleep.is_elapsed() {
+            ready!(self.sleep.as_mut().poll(context));
+        }
+        let body = std::mem::take(&mut self.body);
+        Poll::Ready((!body.is_empty()).then(|| Ok(Frame::data(body))))
     }
 }
 

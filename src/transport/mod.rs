@@ -32,6 +32,8 @@ pub use self::auth::{Signer, SigningParts};
 pub use self::body::{AnswerBody, Body};
 pub use self::credentials::{CredentialResolver, Credentials, Secret, Token, TokenSource};
 pub use self::reqwest::ReqwestTransport;
+/// A text that is zeroed when dropped and does not print: what a [`CredentialResolver`] returns.
+pub use secrecy::SecretString;
 
 /// A boxed future, so that traits with asynchronous methods can be objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

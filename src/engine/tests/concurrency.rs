@@ -39,12 +39,32 @@ fn a_grant_that_nobody_picks_up_goes_to_the_next_and_comes_back_first() {
     bench.engine.finished(bench.now, permit);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [sleepy]);
     let start = bench.now;
-    let woken = bench.run(start + std::time::Duration::from_millis(500));
-    // Taken back every 100 ms; offered to the same waiter, for it stands first.
-    assert!(woken.len() >= 4 && woken.iter().all(|(_, waiter)| *waiter == sleepy), "{woken:?}");
-    bench.engine.cancel(bench.now, sleepy);
-    assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [awake]);
+    let woken = bench.run(start + std::time::Duration::from_millis(150));
+    assert_eq!(woken, [(start + std::time::Duration::from_millis(100), awake)]);
     let Claim::Started(permit, _) = bench.engine.claim(bench.now, awake) else { panic!() };
+    let last = bench.waits(lane, ask(0)).0;
+    assert!(matches!(bench.engine.claim(bench.now, sleepy), Claim::Waiting), "the slot is taken");
+    bench.engine.finished(bench.now, permit);
+    assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [sleepy], "before the one that came later");
+    let Claim::Started(permit, _) = bench.engine.claim(bench.now, sleepy) else { panic!() };
+    bench.engine.finished(bench.now, permit);
+    let Claim::Started(permit, _) = bench.engine.claim(bench.now, last) else { panic!() };
+    bench.engine.finished(bench.now, permit);
+    bench.assert_clean();
+}
+
+#[test]
+fn who_missed_a_grant_may_find_the_slot_free_or_its_time_up() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("slots", 1)]));
+    let permit = bench.granted(lane, ask(0));
+    let start = bench.now;
+    let sleepy = bench.waits(lane, ask(0)).0;
+    let late = bench.waits(lane, Ask { give_up: start + std::time::Duration::from_secs(1), ..ask(0) }).0;
+    bench.engine.finished(bench.now, permit);
+    bench.run(start + std::time::Duration::from_secs(2));
+    assert!(matches!(bench.engine.claim(bench.now, late), Claim::Refused(Refusal::Deadline)));
+    let Claim::Started(permit, _) = bench.engine.claim(bench.now, sleepy) else { panic!() };
+    assert!(bench.engine.is_quiet());
     bench.engine.finished(bench.now, permit);
     bench.assert_clean();
 }

@@ -1,0 +1,148 @@
+//! Three tenants, three priorities and one vendor with a limit, in this process: `cargo run --release --example quickstart`.
+//!
+//! The vendor allows each tenant 100 requests per second. `noisy` wants 10,000; `ada` and `bob` are polite. Watch the
+//! column `refused`: it is the vendor's own count of 429s.
+
+#![allow(clippy::print_stdout, reason = "a program for the command line")]
+#![expect(clippy::disallowed_methods, reason = "an application measures and spawns; the library does neither")]
+
+use std::error::Error;
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use integration_client::config::TenantEntry;
+use integration_client::testing::checker::{Definition, refused};
+use integration_client::testing::{Delay, FakeVendor, VendorLimit};
+use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::{IntegrationClient, Priority, Request};
+
+const TENANTS: [&str; 3] = ["ada", "bob", "noisy"];
+const TIERS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
+const LIMIT: u32 = 100;
+const SECOND: Duration = Duration::from_secs(1);
+const RUN: Duration = Duration::from_secs(15);
+
+/// What has happened so far.
+#[derive(Default)]
+struct Seen {
+    sent: [u64; 3],
+    /// Of `noisy`, by priority, while all three waited.
+    shares: [u64; 3],
+    /// Waits of the polite, in microseconds.
+    waits: Vec<u128>,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let began = Instant::now();
+    let (latency, jitter) = (Duration::from_millis(2), Duration::from_millis(3));
+    let limit = VendorLimit::fixed_window(LIMIT, SECOND);
+    let vendor = FakeVendor::builder().limit(limit).arrival_delay(Delay::fixed(latency).jitter(jitter)).start().await?;
+
+    // The vendor's entry is what `vendors.toml` says about GitHub, Stripe and the others; the tenants are yours.
+    let mut builder = IntegrationClient::builder().vendors_toml(vendor.vendors_toml("demo")).max_waiting_per_tier(200);
+    for tenant in TENANTS {
+        builder = builder.tenant(TenantEntry::new(tenant, "demo").credential(format!("keys:{tenant}")));
+    }
+    let client = builder.credential_resolver("keys", Keys).build().await?;
+
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let mut load = tokio::task::JoinSet::new();
+    for (tenant, per_second) in [(0, 30), (1, 30), (2, 100 * LIMIT)] {
+        load.spawn(offer(client.clone(), seen.clone(), tenant, per_second));
+    }
+    let terminal = std::io::stdout().is_terminal();
+    let mut tick = tokio::time::interval(if terminal { SECOND / 5 } else { SECOND });
+    while began.elapsed() < RUN {
+        tick.tick().await;
+        show(&client, &vendor, &seen, began, terminal)?;
+    }
+    load.shutdown().await;
+    client.shutdown(SECOND).await;
+
+    // Judged afterwards, by the definition of the limit, from the vendor's log of arrivals.
+    let definition = Definition::FixedWindow { limit: LIMIT.into(), window_ns: 1_000_000_000, phase_ns: 0 };
+    let log = vendor.arrivals();
+    let of = |tenant: &&str| refused(log.iter().filter(|arrival| &*arrival.key == *tenant), &definition);
+    let refused: u64 = TENANTS.iter().map(of).sum();
+    let [high, normal, low] = percent(seen.lock().unwrap().shares);
+    let (sent, seconds) = (log.len(), began.elapsed().as_secs_f64());
+    println!("quickstart: sent={sent} refused={refused} shares={high}/{normal}/{low} seconds={seconds:.1}");
+    if refused > 0 { Err("the vendor refused requests".into()) } else { Ok(()) }
+}
+
+/// One tenant wants so many requests per second, in all three priorities. What its full queue refuses is its own loss.
+async fn offer(client: IntegrationClient, seen: Arc<Mutex<Seen>>, tenant: usize, per_second: u32) {
+    let mut tick = tokio::time::interval(SECOND / 100);
+    let mut sends = tokio::task::JoinSet::new();
+    let (mut due, mut number) = (0, 0);
+    loop {
+        tick.tick().await;
+        due += per_second;
+        for _ in 0..due / 100 {
+            number += 1;
+            let priority = TIERS[number % 3];
+            sends.spawn(one(client.clone(), seen.clone(), tenant, priority));
+        }
+        due %= 100;
+        while sends.try_join_next().is_some() {}
+    }
+}
+
+/// The call that an application makes, and its bookkeeping.
+async fn one(client: IntegrationClient, seen: Arc<Mutex<Seen>>, tenant: usize, priority: Priority) {
+    let Ok(response) = client.send(TENANTS[tenant], priority, Request::get("demo", "/orders")).await else { return };
+    let all_wait = client.lane(TENANTS[tenant], "demo").is_ok_and(|lane| lane.waiting().iter().all(|&n| n > 0));
+    let mut seen = seen.lock().unwrap();
+    seen.sent[tenant] += 1;
+    match TENANTS[tenant] {
+        "noisy" => seen.shares[priority as usize] += u64::from(all_wait),
+        _ => seen.waits.push(response.waited().as_micros()),
+    }
+}
+
+fn show(
+    client: &IntegrationClient,
+    vendor: &FakeVendor,
+    seen: &Mutex<Seen>,
+    began: Instant,
+    terminal: bool,
+) -> Result<(), Box<dyn Error>> {
+    let mut seen = seen.lock().unwrap();
+    seen.waits.sort_unstable();
+    let p99 = seen.waits.get(seen.waits.len() * 99 / 100).copied().unwrap_or_default();
+    let [seconds, refused] = [began.elapsed().as_secs(), vendor.refused()];
+    if terminal {
+        // Up to the first line again, and clear what is below it.
+        print!("{}\x1b[J", if seconds > 0 || seen.sent[2] > 0 { "\x1b[5A" } else { "" });
+        println!("{:<8}{:>10}{:>8}{:>20}", "tenant", "headroom", "sent", "waiting H/N/L");
+    } else {
+        print!("{seconds:>2} s");
+    }
+    for (tenant, sent) in TENANTS.iter().zip(seen.sent) {
+        let lane = client.lane(tenant, "demo")?;
+        let headroom = lane.headroom().map_or(100, |headroom| headroom.percent());
+        let waiting = lane.waiting().map(|n| n.to_string()).join("/");
+        match terminal {
+            true => println!("{tenant:<8}{headroom:>9}%{sent:>8}{waiting:>20}"),
+            false => print!("  {tenant} {headroom}% sent {sent} waiting {waiting}"),
+        }
+    }
+    println!("  refused by the vendor {refused}, p99 of the polite tenants' added wait {:.1} ms", p99 as f64 / 1000.0);
+    Ok(())
+}
+
+fn percent(counts: [u64; 3]) -> [u64; 3] {
+    let all = counts.iter().sum::<u64>().max(1);
+    counts.map(|count| (count * 100 + all / 2) / all)
+}
+
+/// Where the tenants' keys are: here their names.
+struct Keys;
+
+impl CredentialResolver for Keys {
+    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, Box<dyn Error + Send + Sync>>> {
+        Box::pin(async move { Ok(key.into()) })
+    }
+}

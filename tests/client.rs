@@ -1,0 +1,212 @@
+//! The client under paused time: a scripted transport, no sockets, nothing really waits. There is no jitter in here.
+//!
+//! tokio's timers have a millisecond's resolution, so moments are exact to about that.
+
+#[path = "client/changes.rs"]
+mod changes;
+#[path = "client/faults.rs"]
+mod faults;
+#[path = "client/waiting.rs"]
+mod waiting;
+
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::testing::{FakeAnswer, FakeTransport};
+use integration_client::{
+    Builder, Delivery, Error, ErrorKind, Headroom, IntegrationClient, Lane, OnRemove, Permit, Priority, Request,
+    Response, ResponseBody, WaitReason,
+};
+use tokio::time::Instant;
+
+/// A vendor with these limits, as `(name, rest of the table)`.
+fn vendor(limits: &[(&str, &str)]) -> String {
+    let mut text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\n".to_owned();
+    for (name, rest) in limits {
+        text += &format!("[[vendors.v.limits]]\nname = \"{name}\"\n{rest}\n");
+    }
+    text
+}
+
+/// `limit` a second of which 80 % are used, `burst` at once.
+fn per_second(limit: u32, burst: u32) -> String {
+    format!("algorithm = \"sliding_window\"\nlimit = {limit}\nwindow = \"1s\"\nburst = {burst}")
+}
+
+fn builder(vendor: &str, transport: &FakeTransport) -> Builder {
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(vendor)
+        .transport(transport.clone())
+        .tenant(TenantEntry::new("a", "v"))
+        .tenant(TenantEntry::new("b", "v"))
+        .shards(4)
+}
+
+async fn client(limits: &[(&str, &str)], transport: &FakeTransport) -> IntegrationClient {
+    builder(&vendor(limits), transport).build().await.unwrap()
+}
+
+/// Every call is answered 200 after `delay`.
+fn answers(delay: Duration) -> FakeTransport {
+    FakeTransport::new(move |_| FakeAnswer::status(200).delay(delay).body("done"))
+}
+
+fn get(path: &str) -> Request {
+    Request::get("v", path)
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests measure and spawn")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// A send in a task of its own.
+#[expect(clippy::disallowed_methods, reason = "tests measure and spawn")]
+fn spawn(
+    client: &IntegrationClient,
+    priority: Priority,
+    request: Request,
+) -> tokio::task::JoinHandle<Result<Response, Error>> {
+    let client = client.clone();
+    tokio::spawn(async move { client.send("a", priority, request).await })
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Lets the tasks run until so many requests wait, without time going by.
+async fn until_waiting(client: &IntegrationClient, count: u64) {
+    while client.waiting() < count {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(client.waiting(), count);
+}
+
+/// Nothing waits and nothing is under way.
+#[track_caller]
+fn assert_idle(client: &IntegrationClient) {
+    assert_eq!((client.waiting(), client.in_flight()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_goes_out_and_its_answer_comes_back() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(201).header("x-id", "7").body("made").delay(ms(30)));
+    let client = client(&[("requests", &per_second(10, 8))], &transport).await;
+    let began = now();
+    let request = Request::post("v", "/things").query("q", "x y").header("x-extra", "1").body("content");
+    let response = client.send("a", Priority::Normal, request).await.unwrap();
+    assert_eq!(began.elapsed(), ms(30));
+    assert_eq!((response.status().as_u16(), response.headers()["x-id"].to_str().unwrap()), (201, "7"));
+    assert_eq!((response.attempts(), response.waited(), response.waited_for()), (1, Duration::ZERO, None));
+    let headroom = response.headroom().unwrap();
+    assert_eq!((headroom.remaining(), headroom.limit(), headroom.percent()), (9, 10, 90));
+    assert_eq!(client.in_flight(), 1, "the body is not read yet");
+    assert_eq!(response.text().await.unwrap(), "made");
+    assert_idle(&client);
+
+    let calls = transport.calls();
+    assert_eq!(calls.len(), 1);
+    assert_eq!((calls[0].url.as_str(), &calls[0].body[..]), ("https://v.example/things?q=x%20y", &b"content"[..]));
+    assert_eq!(calls[0].header("x-extra"), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_too_large_or_late_is_an_error_and_frees_its_slot() {
+    let transport = FakeTransport::new(|call| match call.path() {
+        "/large" => FakeAnswer::status(200).body(vec![b'x'; 2000]),
+        _ => FakeAnswer::status(200).body("late").body_delay(ms(5000)),
+    });
+    let vendor = vendor(&[("slots", "concurrency = 1")]).replace("base_url", "max_response_bytes = 1000\nbase_url");
+    let client = builder(&vendor, &transport).build().await.unwrap();
+    let response = client.send("a", Priority::High, get("/large")).await.unwrap();
+    let error = response.bytes().await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::ResponseTooLarge, Delivery::Delivered));
+    assert_idle(&client);
+    let response = client.send("a", Priority::High, get("/late").deadline(ms(1000))).await.unwrap();
+    let error = response.text().await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::Timeout, Delivery::Delivered));
+    assert_idle(&client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_unknown_is_an_error_and_never_unlimited() {
+    let transport = answers(Duration::ZERO);
+    let client = client(&[("requests", &per_second(10, 8))], &transport).await;
+    for (tenant, request, kind) in [
+        ("nobody", get("/"), ErrorKind::UnknownTenant),
+        ("a", Request::get("w", "/"), ErrorKind::UnknownVendor),
+        ("a", get("/").endpoint("reports"), ErrorKind::UnknownEndpoint),
+        ("a", get("no slash"), ErrorKind::InvalidRequest),
+        ("a", get("/").header("host", "elsewhere"), ErrorKind::InvalidRequest),
+    ] {
+        let error = client.send(tenant, Priority::High, request).await.unwrap_err();
+        assert_eq!((error.kind(), error.delivery()), (kind, Delivery::NotSent), "{error}");
+    }
+    assert_eq!(client.lane("nobody", "v").unwrap_err().kind(), ErrorKind::UnknownTenant);
+    assert_eq!(client.lane("a", "w").unwrap_err().kind(), ErrorKind::UnknownVendor);
+    assert_eq!(client.lane("a", "v").unwrap().endpoint("x").unwrap_err().kind(), ErrorKind::UnknownEndpoint);
+    assert_eq!(client.try_acquire("a", "w", Priority::Low, 1).unwrap_err().kind(), ErrorKind::UnknownVendor);
+    assert!(transport.calls().is_empty());
+    assert_idle(&client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn existing_requests_are_sent_to_the_vendor_they_belong_to() {
+    let transport = answers(Duration::ZERO);
+    let client = client(&[], &transport).await;
+    let existing = reqwest::Client::new().get("https://v.example/x?y=1").build().unwrap();
+    client.send("a", Priority::Normal, existing).await.unwrap();
+    let existing = http::Request::put("https://v.example/z").body("content").unwrap();
+    client.send("a", Priority::Normal, existing).await.unwrap();
+    let elsewhere = http::Request::get("https://w.example/").body(()).unwrap();
+    let error = client.send("a", Priority::Normal, elsewhere).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownVendor);
+    let urls: Vec<String> = transport.calls().into_iter().map(|call| call.url).collect();
+    assert_eq!(urls, ["https://v.example/x?y=1", "https://v.example/z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn now_or_not_at_all() {
+    let transport = answers(Duration::ZERO);
+    let client = client(&[("requests", &per_second(10, 2))], &transport).await;
+    for _ in 0..2 {
+        client.try_send("a", Priority::Low, get("/")).await.unwrap();
+    }
+    let error = client.try_send("a", Priority::Low, get("/")).await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::NotNow, Delivery::NotSent));
+    let wait = error.retry_after().unwrap();
+    assert_eq!(wait, ms(125), "8 a second");
+    assert!(error.to_string().contains("the budget of limit `requests` is used up"), "{error}");
+    let error = client.try_acquire("a", "v", Priority::Low, 1).unwrap_err();
+    assert_eq!((error.kind(), error.retry_after()), (ErrorKind::NotNow, Some(wait)));
+    tokio::time::sleep(wait).await;
+    client.try_send("a", Priority::Low, get("/")).await.unwrap();
+    assert_eq!(transport.calls().len(), 3);
+    assert_idle(&client);
+}
+
+#[test]
+fn public_types_go_between_threads() {
+    fn both<T: Send + Sync>() {}
+    fn send<T: Send>(_: T) {}
+    both::<IntegrationClient>();
+    both::<Lane>();
+    both::<Permit>();
+    both::<Error>();
+    both::<Headroom>();
+    both::<WaitReason>();
+    both::<OnRemove>();
+    both::<FakeTransport>();
+    // Bodies may be streams, which are not shared, only sent.
+    fn sent<T: Send>() {}
+    sent::<Request>();
+    sent::<Response>();
+    sent::<ResponseBody>();
+    sent::<Builder>();
+    let _futures = |client: IntegrationClient, lane: Lane| {
+        send(async move { client.send("a", Priority::High, get("/")).await.map(Response::text).is_ok() });
+        send(async move { lane.acquire(Priority::High, 1).await.is_ok() });
+    };
+}

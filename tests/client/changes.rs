@@ -1,0 +1,238 @@
+//! Tenants and configurations that change while requests wait.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use integration_client::config::{ConfigSource, Sources};
+
+use super::*;
+
+/// A configuration that a test can replace.
+#[derive(Clone, Debug)]
+struct Text(Arc<Mutex<String>>);
+
+impl ConfigSource for Text {
+    fn load(&self) -> Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + '_>> {
+        let sources = Sources::new().without_catalogue().file("vendors.toml", self.0.lock().unwrap().as_str());
+        Box::pin(async { Ok(sources) })
+    }
+}
+
+async fn reloadable(text: &str, transport: &FakeTransport) -> (IntegrationClient, Text) {
+    let source = Text(Arc::new(Mutex::new(text.to_owned())));
+    let client = builder("", transport).config_source(source.clone()).shards(8).build().await.unwrap();
+    (client, source)
+}
+
+fn tenants(text: String) -> String {
+    text + "[[tenants]]\nid = \"c\"\nvendor = \"v\"\n"
+}
+
+/// `count` sends of tenant `a` that wait, and their results.
+async fn waiting(client: &IntegrationClient, count: usize) -> Vec<tokio::task::JoinHandle<Result<Response, Error>>> {
+    let before = client.waiting();
+    let sends = (0..count).map(|n| spawn(client, Priority::Normal, get(&format!("/{n}")))).collect();
+    until_waiting(client, before + count as u64).await;
+    sends
+}
+
+async fn all_answered(sends: Vec<tokio::task::JoinHandle<Result<Response, Error>>>) {
+    for send in sends {
+        send.await.unwrap().unwrap().text().await.unwrap();
+    }
+}
+
+/// Every path once, in order.
+#[track_caller]
+fn assert_in_order(transport: &FakeTransport, from: usize, count: usize) {
+    let paths: Vec<String> = transport.calls()[from..].iter().map(|call| call.path().to_owned()).collect();
+    let expected: Vec<String> = (0..count).map(|n| format!("/{n}")).collect();
+    assert_eq!(paths, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_gets_other_limits_while_it_waits() {
+    let transport = answers(Duration::ZERO);
+    let client = client(&[("requests", &per_second(10, 1))], &transport).await;
+    client.send("a", Priority::Normal, get("/first")).await.unwrap().text().await.unwrap();
+    let sends = waiting(&client, 80).await;
+    let began = now();
+    // 8 a second would take 10 s; 80 a second take one.
+    client.set_tenant(TenantEntry::new("a", "v").limit("requests", 100)).unwrap();
+    all_answered(sends).await;
+    let took = began.elapsed();
+    assert!((980..=1130).contains(&took.as_millis()), "what was owed stays owed, the rest goes faster: {took:?}");
+    assert_in_order(&transport, 1, 80);
+    assert_idle(&client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_tenant_drains_or_is_refused() {
+    let transport = answers(ms(10));
+    let client = client(&[("slots", "concurrency = 1")], &transport).await;
+    let sends = waiting_after_one(&client, 5).await;
+    client.remove_tenant("a", "v", OnRemove::Drain).unwrap();
+    assert_eq!(client.send("a", Priority::High, get("/")).await.unwrap_err().kind(), ErrorKind::UnknownTenant);
+    assert_eq!(client.remove_tenant("a", "v", OnRemove::Drain).unwrap_err().kind(), ErrorKind::UnknownTenant);
+    all_answered(sends).await;
+    assert_eq!(transport.calls().len(), 6);
+    assert_idle(&client);
+
+    client.set_tenant(TenantEntry::new("a", "v")).unwrap();
+    let sends = waiting_after_one(&client, 5).await;
+    client.remove_tenant("a", "v", OnRemove::Refuse).unwrap();
+    let mut refused = 0;
+    for send in sends {
+        match send.await.unwrap() {
+            Ok(response) => drop(response.text().await.unwrap()),
+            Err(error) => {
+                assert_eq!((error.kind(), error.delivery()), (ErrorKind::Retired, Delivery::NotSent));
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((refused, transport.calls().len()), (5, 7));
+    tokio::time::sleep(ms(20)).await;
+    assert_idle(&client);
+}
+
+/// One send under way, and `count` behind it.
+async fn waiting_after_one(
+    client: &IntegrationClient,
+    count: usize,
+) -> Vec<tokio::task::JoinHandle<Result<Response, Error>>> {
+    let mut sends = vec![spawn(client, Priority::Normal, get("/first"))];
+    tokio::task::yield_now().await;
+    sends.extend(waiting(client, count).await);
+    sends
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_changes_limits_under_those_who_wait() {
+    let transport = answers(Duration::ZERO);
+    let (client, source) = reloadable(&vendor(&[("requests", &per_second(10, 1))]), &transport).await;
+    client.send("a", Priority::Normal, get("/first")).await.unwrap().text().await.unwrap();
+    let sends = waiting(&client, 80).await;
+    let version = client.config().version();
+    let began = now();
+    *source.0.lock().unwrap() = tenants(vendor(&[("requests", &per_second(100, 1))]));
+    assert_eq!(client.reload().await.unwrap(), version + 1);
+    all_answered(sends).await;
+    assert!((980..=1130).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+    assert_in_order(&transport, 1, 80);
+    client.send("c", Priority::Normal, get("/")).await.unwrap();
+    client.send("b", Priority::Normal, get("/")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_reload_changes_nothing() {
+    let transport = answers(Duration::ZERO);
+    let (client, source) = reloadable(&vendor(&[("requests", &per_second(10, 1))]), &transport).await;
+    client.send("a", Priority::Normal, get("/first")).await.unwrap();
+    let sends = waiting(&client, 8).await;
+    let version = client.config().version();
+    let began = now();
+    for broken in ["nonsense", "[vendors.w]\nbase_url = \"https://w.example\"\nauth = { scheme = \"none\" }\n"] {
+        *source.0.lock().unwrap() = tenants(broken.to_owned());
+        let error = client.reload().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    }
+    assert_eq!(client.config().version(), version);
+    assert_eq!(client.send("c", Priority::Normal, get("/")).await.unwrap_err().kind(), ErrorKind::UnknownTenant);
+    all_answered(sends).await;
+    assert!((1000..=1010).contains(&began.elapsed().as_millis()), "8 a second still: {:?}", began.elapsed());
+}
+
+/// A vendor-wide limit needs one lock over all tenants: lanes move to another shard, waiters and history included.
+#[tokio::test(start_paused = true)]
+async fn a_reload_that_widens_a_scope_moves_those_who_wait() {
+    for wide in ["account", "vendor"] {
+        let transport = answers(ms(5));
+        let narrow = per_second(10, 8);
+        let (client, source) = reloadable(&vendor(&[("requests", &narrow)]), &transport).await;
+        let began = now();
+        let first = (0..8).map(|n| spawn(&client, Priority::Normal, get(&format!("/first/{n}")))).collect();
+        all_answered(first).await;
+        let sends = waiting(&client, 16).await;
+        let wider = format!("scope = \"{wide}\"\n{}", per_second(1000, 800));
+        *source.0.lock().unwrap() = tenants(vendor(&[("requests", &narrow), ("everybody", &wider)]));
+        client.reload().await.unwrap();
+        tokio::task::yield_now().await;
+        assert_eq!(client.waiting(), 16, "nothing is granted by moving");
+        all_answered(sends).await;
+        let took = began.elapsed();
+        // 24 requests against a full bucket of 8 that refills 8 a second.
+        assert!((1950..=2100).contains(&took.as_millis()), "{wide}: {took:?}");
+        assert_in_order(&transport, 8, 16);
+        tokio::time::sleep(ms(40_000)).await;
+        assert_idle(&client);
+    }
+}
+
+/// The same while sends come in all the time, back and forth: nothing is lost, doubled or above the limit.
+#[tokio::test(start_paused = true)]
+async fn reloads_back_and_forth_lose_nothing_and_credit_nothing() {
+    let transport = answers(ms(3));
+    let narrow = vendor(&[("requests", &per_second(50, 40))]);
+    let everybody = format!("scope = \"vendor\"\n{}", per_second(1000, 800));
+    let wide = vendor(&[("requests", &per_second(50, 40)), ("everybody", &everybody)]);
+    let (client, source) = reloadable(&narrow, &transport).await;
+    let lane = client.lane("a", "v").unwrap();
+    let mut sends = Vec::new();
+    for round in 0..20 {
+        sends.extend((0..20).map(|n| spawn(&client, Priority::Normal, get(&format!("/{round}/{n}")))));
+        tokio::time::sleep(ms(7)).await;
+        *source.0.lock().unwrap() = if round % 2 == 0 { wide.clone() } else { narrow.clone() };
+        client.reload().await.unwrap();
+        // A handle from before goes on too.
+        if let Ok(permit) = lane.try_acquire(Priority::High, 1) {
+            permit.not_sent();
+        }
+        tokio::time::sleep(ms(23)).await;
+    }
+    all_answered(sends).await;
+    let calls = transport.calls();
+    let mut paths: Vec<&str> = calls.iter().map(|call| call.path()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    assert_eq!((calls.len(), paths.len()), (400, 400), "each once");
+    let log: Vec<_> =
+        calls.iter().map(|call| integration_client::testing::checker::Event::at(call.at.as_nanos())).collect();
+    let limit = integration_client::testing::checker::Definition::SlidingLog {
+        limit: 50,
+        window_ns: 1_000_000_000,
+        both_ends: true,
+    };
+    let report = integration_client::testing::checker::check(&log, &limit);
+    assert!(report.is_clean(), "at most 50 in any second: {} in one", report.peak);
+    tokio::time::sleep(ms(40_000)).await;
+    assert_idle(&client);
+}
+
+/// A handle knows its endpoint by a number, and a reload may number the endpoints anew.
+#[tokio::test(start_paused = true)]
+async fn a_handle_keeps_its_endpoint_through_a_reload() {
+    let endpoint = |name: &str, limit: u32| {
+        format!(
+            "[vendors.v.endpoints.{name}]\npaths = [\"/{name}\"]\n[[vendors.v.endpoints.{name}.limits]]\nname = \"{name}\"\n\
+             scope = \"endpoint\"\nalgorithm = \"sliding_window\"\nlimit = {limit}\nwindow = \"1h\"\n"
+        )
+    };
+    let reports = vendor(&[]) + &endpoint("reports", 2);
+    let (client, source) = reloadable(&reports, &answers(Duration::ZERO)).await;
+    let lane = client.lane("a", "v").unwrap().endpoint("reports").unwrap();
+    lane.try_acquire(Priority::High, 1).unwrap().finish();
+    let refused = |result: Result<Permit, Error>| result.map(Permit::finish).unwrap_err().kind();
+    assert_eq!(refused(lane.try_acquire(Priority::High, 1)), ErrorKind::NotNow, "80 % of two an hour");
+
+    *source.0.lock().unwrap() = reports.clone() + &endpoint("export", 1000);
+    client.reload().await.unwrap();
+    assert_eq!(refused(lane.try_acquire(Priority::High, 1)), ErrorKind::NotNow, "not the export's limit");
+    assert_eq!(lane.headroom().unwrap().limit(), 2);
+
+    *source.0.lock().unwrap() = vendor(&[]) + &endpoint("export", 1000);
+    client.reload().await.unwrap();
+    assert_eq!(refused(lane.try_acquire(Priority::High, 1)), ErrorKind::UnknownEndpoint);
+    assert_eq!(refused(lane.acquire(Priority::High, 1).await), ErrorKind::UnknownEndpoint);
+}

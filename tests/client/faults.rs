@@ -1,0 +1,113 @@
+//! Exchanges that fail, and the end of the client.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_sent_costs_nothing() {
+    let transport = FakeTransport::new(|call| match call.number {
+        0 => FakeAnswer::not_connected().delay(ms(20)),
+        _ => FakeAnswer::status(200),
+    });
+    let hourly = "algorithm = \"sliding_window\"\nlimit = 1\nwindow = \"1h\"";
+    let client = client(&[("requests", hourly), ("slots", "concurrency = 1")], &transport).await;
+    let error = client.send("a", Priority::High, get("/")).await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::Connect, Delivery::NotSent));
+    assert_idle(&client);
+    client.try_send("a", Priority::High, get("/")).await.unwrap().text().await.unwrap();
+    let error = client.try_send("a", Priority::High, get("/")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotNow, "the second was sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_have_been_sent_counts() {
+    let transport = FakeTransport::new(|_| FakeAnswer::reset().delay(ms(20)));
+    let limits = [("requests", "algorithm = \"sliding_window\"\nlimit = 2\nsafety = 1.0\nwindow = \"1s\"")];
+    let client = client(&limits, &transport).await;
+    for _ in 0..2 {
+        let error = client.send("a", Priority::High, get("/")).await.unwrap_err();
+        assert_eq!((error.kind(), error.delivery()), (ErrorKind::Protocol, Delivery::Ambiguous));
+    }
+    assert_idle(&client);
+    let error = client.try_send("a", Priority::High, get("/")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotNow);
+    tokio::time::sleep(ms(1050)).await;
+    let error = client.try_send("a", Priority::High, get("/")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Protocol, "a window after the failure there is room");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_exchange_ends_at_its_deadline_and_counts_until_the_vendor_must_have_had_it() {
+    let transport = FakeTransport::new(|_| FakeAnswer::stall());
+    let limits = "algorithm = \"sliding_window\"\nlimit = 1\nsafety = 1.0\nwindow = \"1s\"";
+    let text = vendor(&[("requests", limits)]).replace("base_url", "max_transit = \"3s\"\nbase_url");
+    let text = text.replace("base_url", "connect_timeout = \"2s\"\nbase_url");
+    let client = builder(&text, &transport).build().await.unwrap();
+    let began = now();
+    let error = client.send("a", Priority::High, get("/").attempt_timeout(ms(500))).await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::Timeout, Delivery::Ambiguous));
+    assert!((500..=502).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+    tokio::time::sleep(ms(10)).await;
+    assert_idle(&client);
+    let error = client.send("a", Priority::High, get("/").attempt_timeout(ms(500))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    let second = transport.calls()[1].at.since(transport.calls()[0].at);
+    assert!((4000..=4300).contains(&second.as_millis()), "3 s of transit and the window, not {second:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_drains_and_then_refuses() {
+    let transport = answers(ms(100));
+    let client = client(&[("slots", "concurrency = 1")], &transport).await;
+    let sends: Vec<_> = (0..5)
+        .map(|_| {
+            let send = spawn(&client, Priority::Normal, get("/"));
+            async { send.await.unwrap()?.text().await }
+        })
+        .collect();
+    until_waiting(&client, 4).await;
+    let (drained, results) = tokio::join!(client.shutdown(ms(10_000)), async {
+        let refused = client.send("a", Priority::High, get("/")).await.unwrap_err();
+        assert_eq!((refused.kind(), refused.delivery()), (ErrorKind::Shutdown, Delivery::NotSent));
+        let mut results = Vec::new();
+        for send in sends {
+            results.push(send.await);
+        }
+        results
+    });
+    assert!(drained);
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert_eq!(transport.calls().len(), 5);
+    assert_idle(&client);
+    assert_eq!(client.send("a", Priority::High, get("/")).await.unwrap_err().kind(), ErrorKind::Shutdown);
+    assert_eq!(client.try_acquire("a", "v", Priority::High, 1).unwrap_err().kind(), ErrorKind::Shutdown);
+    assert!(client.shutdown(Duration::ZERO).await, "again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_still_waits_when_the_grace_is_over_is_told() {
+    let transport = answers(ms(100));
+    let client = client(&[("slots", "concurrency = 1")], &transport).await;
+    let sends: Vec<_> = (0..5).map(|_| spawn(&client, Priority::Normal, get("/"))).collect();
+    until_waiting(&client, 4).await;
+    let began = now();
+    assert!(!client.shutdown(ms(150)).await);
+    assert!((150..=160).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+    let mut kinds = Vec::new();
+    for send in sends {
+        kinds.push(send.await.unwrap().map(drop).map_err(|error| (error.kind(), error.delivery())));
+    }
+    // The first keeps its slot for as long as nobody reads its response.
+    let refused = Err((ErrorKind::Shutdown, Delivery::NotSent));
+    assert_eq!(kinds, [Ok(()), refused, refused, refused, refused]);
+    assert_eq!(transport.calls().len(), 1);
+    assert_idle(&client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_outlives_its_client() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200).body("done").body_delay(ms(40)));
+    let client = client(&[("slots", "concurrency = 1")], &transport).await;
+    let response = client.send("a", Priority::High, get("/")).await.unwrap();
+    drop(client);
+    assert_eq!(response.text().await.unwrap(), "done");
+}

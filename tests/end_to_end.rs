@@ -1,0 +1,288 @@
+//! The client against a vendor with a socket, in real time: all that it is offered goes out as fast as the limits
+//! allow, and nothing is refused, judged by the limits' definitions over the vendor's log of arrivals.
+//!
+//! Bounds, not exact timings. The vendor's jitter is drawn from a seeded generator; which request gets which delay
+//! depends on the machine.
+
+use std::time::Duration;
+
+use integration_client::config::{Scope, TenantEntry};
+use integration_client::testing::checker::{Definition, refused};
+use integration_client::testing::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, VendorLimit, When};
+use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, Priority, Request, Response};
+use tokio::time::Instant;
+
+const WINDOW: Duration = Duration::from_millis(500);
+const WINDOW_NS: u64 = 500_000_000;
+const RUN: Duration = Duration::from_millis(2500);
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Every tenant's key is its name.
+struct Keys;
+
+impl CredentialResolver for Keys {
+    fn resolve<'a>(
+        &'a self,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
+        Box::pin(async move { Ok(key.into()) })
+    }
+}
+
+/// A vendor with 2 to 10 ms on the way there and as much on the way back.
+fn jittery() -> FakeVendorBuilder {
+    FakeVendor::builder().latency(ms(2)).jitter(ms(8)).seed(7)
+}
+
+/// A vendor, and a client that knows it by its entry and has these tenants, as (name, account).
+async fn started(vendor: FakeVendorBuilder, tenants: &[(&str, &str)]) -> (FakeVendor, IntegrationClient) {
+    let vendor = vendor.start().await.unwrap();
+    let mut builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.vendors_toml("v"));
+    for (tenant, account) in tenants {
+        builder = builder.tenant(TenantEntry::new(*tenant, "v").account(*account).credential(format!("keys:{tenant}")));
+    }
+    let client = builder.credential_resolver("keys", Keys).build().await.unwrap();
+    (vendor, client)
+}
+
+/// For each (tenant, path) `callers` that send as soon as their last answer is read, until [`RUN`] is over. What is
+/// under way then ends.
+async fn saturate(client: &IntegrationClient, load: &[(&str, &str)], callers: usize) {
+    let ends = now() + RUN;
+    let mut tasks = tokio::task::JoinSet::new();
+    for (tenant, path) in load {
+        for n in 0..callers {
+            let (client, tenant, path) = (client.clone(), (*tenant).to_owned(), (*path).to_owned());
+            tasks.spawn(async move {
+                let priority = [Priority::High, Priority::Normal, Priority::Low][n % 3];
+                while now() < ends {
+                    let wait = ends - now();
+                    match client.send(&tenant, priority, Request::get("v", &*path).max_wait(wait)).await {
+                        Ok(response) => {
+                            assert_eq!(response.status(), 200);
+                            response.text().await.unwrap();
+                        }
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::Deadline, "{error}"),
+                    }
+                }
+            });
+        }
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    idle(client).await;
+}
+
+/// Nothing waits and nothing is under way, soon.
+async fn idle(client: &IntegrationClient) {
+    let until = now() + ms(2000);
+    while (client.waiting(), client.in_flight()) != (0, 0) {
+        assert!(now() < until, "{} wait and {} are in flight", client.waiting(), client.in_flight());
+        tokio::time::sleep(ms(5)).await;
+    }
+}
+
+/// What a limit may be used for in [`RUN`], by the client's own budget of 80 %.
+fn budget(limit: u32) -> f64 {
+    0.8 * f64::from(limit) * RUN.as_secs_f64() / WINDOW.as_secs_f64()
+}
+
+/// Nothing refused, by the vendor and by the definition; at least 85 % of `budget` used.
+#[track_caller]
+fn assert_kept(what: &str, log: &[Arrival], of: impl Fn(&Arrival) -> bool, limit: &Definition, budget: f64) {
+    let log: Vec<Arrival> = log.iter().filter(|arrival| of(arrival)).cloned().collect();
+    let (sent, refused) = (log.len(), refused(&log, limit));
+    println!("{what}: {sent} sent, {refused} refused, {:.0} % of the budget", 100.0 * sent as f64 / budget);
+    assert_eq!((refused, log.iter().filter(|arrival| !arrival.admitted).count()), (0, 0), "{what}");
+    assert!(sent as f64 >= 0.85 * budget, "{what}: {sent} of {budget}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fixed_windows() {
+    let limit = VendorLimit::fixed_window(100, WINDOW).phase(ms(170));
+    let (vendor, client) = started(jittery().limit(limit), &[("a", "a"), ("b", "b")]).await;
+    saturate(&client, &[("a", "/"), ("b", "/")], 60).await;
+    let log = vendor.arrivals();
+    for tenant in ["a", "b"] {
+        let definition = Definition::FixedWindow { limit: 100, window_ns: WINDOW_NS, phase_ns: 170_000_000 };
+        assert_kept("fixed window", &log, |arrival| &*arrival.key == tenant, &definition, budget(100));
+        let definition = Definition::FixedWindowEveryPhase { limit: 100, window_ns: WINDOW_NS };
+        assert_kept("fixed window, any phase", &log, |arrival| &*arrival.key == tenant, &definition, budget(100));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sliding_logs() {
+    let limit = VendorLimit::sliding_log(100, WINDOW).count_both_ends();
+    let (vendor, client) = started(jittery().limit(limit), &[("a", "a")]).await;
+    saturate(&client, &[("a", "/")], 60).await;
+    let definition = Definition::SlidingLog { limit: 100, window_ns: WINDOW_NS, both_ends: true };
+    assert_kept("sliding log", &vendor.arrivals(), |_| true, &definition, budget(100));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn token_buckets() {
+    let limit = VendorLimit::token_bucket(100, 200, Duration::from_secs(1));
+    let (vendor, client) = started(jittery().limit(limit), &[("a", "a")]).await;
+    saturate(&client, &[("a", "/")], 60).await;
+    let definition = Definition::TokenBucket { capacity: 100, rate: 200, per_ns: 1_000_000_000 };
+    assert_kept("token bucket", &vendor.arrivals(), |_| true, &definition, budget(100));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrency() {
+    let service = Delay::fixed(ms(30)).jitter(ms(20));
+    let vendor = FakeVendor::builder().limit(VendorLimit::concurrency(8)).service_time(service).seed(7);
+    let (vendor, client) = started(vendor, &[("a", "a")]).await;
+    saturate(&client, &[("a", "/")], 24).await;
+    let log = vendor.arrivals();
+    // A slot is busy for the service time and for the way there and back; the vendor sees the first of these.
+    let busy: Duration = log.iter().filter_map(|arrival| Some(arrival.finished_at?.since(arrival.at))).sum();
+    let mean = busy.as_secs_f64() / log.len() as f64;
+    let budget = 8.0 * RUN.as_secs_f64() / mean;
+    assert_kept("concurrency", &log, |_| true, &Definition::Concurrency { limit: 8 }, budget);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tenants_that_share_an_account() {
+    let limit = VendorLimit::sliding_log(120, WINDOW).scope(Scope::Account);
+    let vendor = jittery().account("shared", ["a", "b", "c"]).limit(limit);
+    let tenants = [("a", "shared"), ("b", "shared"), ("c", "shared"), ("d", "d")];
+    let (vendor, client) = started(vendor, &tenants).await;
+    saturate(&client, &tenants.map(|(tenant, _)| (tenant, "/")), 40).await;
+    let log = vendor.arrivals();
+    let definition = Definition::SlidingLog { limit: 120, window_ns: WINDOW_NS, both_ends: false };
+    for account in ["shared", "d"] {
+        assert_kept(account, &log, |arrival| &*arrival.account == account, &definition, budget(120));
+    }
+    for tenant in ["a", "b", "c"] {
+        let sent = log.iter().filter(|arrival| &*arrival.key == tenant).count() as f64;
+        assert!(sent >= 0.25 * budget(120), "{tenant} sent {sent}: a third each");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_limits_at_once() {
+    let vendor = jittery()
+        .limit(VendorLimit::fixed_window(100, WINDOW))
+        .limit(VendorLimit::concurrency(12))
+        .limit(VendorLimit::sliding_log(150, WINDOW).scope(Scope::Vendor));
+    let (vendor, client) = started(vendor, &[("a", "a"), ("b", "b")]).await;
+    saturate(&client, &[("a", "/"), ("b", "/")], 40).await;
+    let log = vendor.arrivals();
+    let everybody = Definition::SlidingLog { limit: 150, window_ns: WINDOW_NS, both_ends: false };
+    assert_kept("vendor-wide", &log, |_| true, &everybody, budget(150));
+    for tenant in ["a", "b"] {
+        let own = |arrival: &Arrival| &*arrival.key == tenant;
+        let definition = Definition::FixedWindow { limit: 100, window_ns: WINDOW_NS, phase_ns: 0 };
+        assert_kept("own window", &log, own, &definition, budget(150) / 2.0);
+        assert_kept("own slots", &log, own, &Definition::Concurrency { limit: 12 }, budget(150) / 2.0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endpoints() {
+    let vendor = jittery()
+        .endpoint("reports", "/reports")
+        .limit(VendorLimit::fixed_window(100, WINDOW))
+        .limit(VendorLimit::sliding_log(20, WINDOW).scope(Scope::Endpoint).endpoint("reports"));
+    let (vendor, client) = started(vendor, &[("a", "a")]).await;
+    saturate(&client, &[("a", "/reports/1"), ("a", "/users")], 40).await;
+    let log = vendor.arrivals();
+    let of_reports = Definition::SlidingLog { limit: 20, window_ns: WINDOW_NS, both_ends: false };
+    assert_kept("endpoint", &log, |arrival| &*arrival.endpoint == "reports", &of_reports, budget(20));
+    let of_all = Definition::FixedWindow { limit: 100, window_ns: WINDOW_NS, phase_ns: 0 };
+    assert_kept("all endpoints", &log, |_| true, &of_all, budget(100));
+}
+
+/// Four slots, an attempt of 300 ms, and this fault for everybody.
+async fn faulty(fault: Fault) -> (FakeVendor, IntegrationClient, Vec<Result<Response, Error>>) {
+    let vendor = FakeVendor::builder().limit(VendorLimit::concurrency(4)).fault(When::path("/faulty"), fault);
+    let (vendor, client) = started(vendor, &[("a", "a")]).await;
+    let mut results = Vec::new();
+    for _ in 0..8 {
+        let request = Request::get("v", "/faulty").attempt_timeout(ms(300));
+        results.push(client.send("a", Priority::Normal, request).await);
+    }
+    (vendor, client, results)
+}
+
+/// Whatever happened before, four at once go through, and nothing is left.
+async fn assert_recovered(vendor: &FakeVendor, client: &IntegrationClient) {
+    idle(client).await;
+    let lane = client.lane("a", "v").unwrap();
+    let permits: Vec<_> = (0..4).map(|_| lane.try_acquire(Priority::High, 1).unwrap()).collect();
+    assert!(lane.try_acquire(Priority::High, 1).is_err());
+    permits.into_iter().for_each(|permit| permit.not_sent());
+    let response = client.send("a", Priority::High, Request::get("v", "/")).await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "{}");
+    idle(client).await;
+    assert_eq!(vendor.refused(), 0);
+}
+
+fn what(error: &Error) -> (ErrorKind, Delivery) {
+    (error.kind(), error.delivery())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_503_is_an_answer() {
+    let (vendor, client, results) = faulty(Fault::Status(503)).await;
+    for result in results {
+        let response = result.unwrap();
+        assert_eq!(response.status(), 503);
+        assert_eq!(what(&response.error_for_status().unwrap_err()), (ErrorKind::Status, Delivery::Ambiguous));
+    }
+    assert_recovered(&vendor, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_connection_is_ambiguous() {
+    let (vendor, client, results) = faulty(Fault::Reset).await;
+    for result in results {
+        assert_eq!(what(&result.unwrap_err()), (ErrorKind::Protocol, Delivery::Ambiguous));
+    }
+    assert_eq!(vendor.summary().arrived, 8, "once each: nothing was sent again");
+    assert_recovered(&vendor, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stalled_vendor_is_a_timeout() {
+    let (vendor, client, results) = faulty(Fault::Stall).await;
+    for result in results {
+        assert_eq!(what(&result.unwrap_err()), (ErrorKind::Timeout, Delivery::Ambiguous));
+    }
+    assert_recovered(&vendor, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_and_broken_bodies() {
+    // 20 x 50 ms is more than the attempt may take.
+    let slow = Fault::SlowBody { chunks: 20, chunk_bytes: 10, pause: ms(50) };
+    for (fault, kind) in [(slow, ErrorKind::Timeout), (Fault::HalfBody, ErrorKind::Protocol)] {
+        let vendor = FakeVendor::builder().limit(VendorLimit::concurrency(4)).fault(When::path("/faulty"), fault);
+        let (vendor, client) = started(vendor, &[("a", "a")]).await;
+        for _ in 0..4 {
+            let request = Request::get("v", "/faulty").attempt_timeout(ms(300));
+            let response = client.send("a", Priority::Normal, request).await.unwrap();
+            assert_eq!((response.status().as_u16(), client.in_flight()), (200, 1));
+            assert_eq!(what(&response.bytes().await.unwrap_err()), (kind, Delivery::Delivered));
+        }
+        assert_recovered(&vendor, &client).await;
+    }
+    let patient = Fault::SlowBody { chunks: 5, chunk_bytes: 10, pause: ms(20) };
+    let (vendor, client, results) = faulty(patient).await;
+    drop(results);
+    let response = client.send("a", Priority::Normal, Request::get("v", "/faulty")).await.unwrap();
+    assert_eq!(response.bytes().await.unwrap().len(), 50);
+    assert_recovered(&vendor, &client).await;
+}

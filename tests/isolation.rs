@@ -1,0 +1,144 @@
+//! One tenant at a hundred times its limit changes nothing for the others.
+//!
+//! Ten polite tenants send at 90 % of their budgets, at random moments, so that their requests wait for their own
+//! limits now and then. Once they are alone, and once an eleventh tenant offers a hundred times its limit beside them,
+//! in the same process, over the same lock (one shard) and to the same vendor. Both runs of a pair have the same
+//! moments, from a seeded generator.
+//!
+//! The added latency of a request is the time from calling `send` to the response's headers, less the vendor's own
+//! latency, which is constant here. It holds the wait for the permit, the client's own work, sockets, and whatever the
+//! noisy tenant takes of the processors: nothing is left out in its favour. Compared are the 99th percentiles over all
+//! polite requests; the median of ten pairs is judged, for a single pair is at the mercy of the machine.
+
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::testing::{Delay, FakeVendor, VendorLimit};
+use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Requests a second of each tenant, and what of these is used.
+const LIMIT: u32 = 50;
+const BUDGET: f64 = 0.8 * LIMIT as f64;
+const NOISY: u32 = 100 * LIMIT;
+const POLITE: usize = 10;
+const PAIRS: u64 = 10;
+const RUN: Duration = Duration::from_millis(1000);
+const VENDORS_LATENCY: Duration = Duration::from_millis(5);
+
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+struct Keys;
+
+impl CredentialResolver for Keys {
+    fn resolve<'a>(
+        &'a self,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
+        Box::pin(async move { Ok(key.into()) })
+    }
+}
+
+/// The added latencies of one polite tenant that sends at moments drawn from `seed`.
+async fn polite(client: IntegrationClient, tenant: String, seed: u64) -> Vec<Duration> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let began = now();
+    let mut at = Duration::ZERO;
+    let mut sends = JoinSet::new();
+    loop {
+        // Exponential gaps: requests come one by one and know nothing of each other.
+        let gap_us = -(1.0 - random.f64()).ln() / (0.9 * BUDGET) * 1e6;
+        at += Duration::from_micros(gap_us as u64);
+        if at >= RUN {
+            break;
+        }
+        tokio::time::sleep_until(began + at).await;
+        let (client, tenant) = (client.clone(), tenant.clone());
+        sends.spawn(async move {
+            let sent = now();
+            let response = client.send(&tenant, Priority::Normal, Request::get("v", "/")).await.unwrap();
+            let latency = sent.elapsed();
+            assert_eq!(response.status(), 200);
+            response.text().await.unwrap();
+            latency.saturating_sub(VENDORS_LATENCY)
+        });
+    }
+    sends.join_all().await
+}
+
+/// A tenant that wants far too much. Its own full queue refuses most of it.
+async fn noisy(client: IntegrationClient) {
+    let mut sends = JoinSet::new();
+    let mut tick = tokio::time::interval(Duration::from_millis(5));
+    loop {
+        tick.tick().await;
+        for _ in 0..NOISY / 200 {
+            let client = client.clone();
+            sends.spawn(async move {
+                match client.send("noisy", Priority::High, Request::get("v", "/")).await {
+                    Ok(response) => drop(response.text().await),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::QueueFull, "{error}"),
+                }
+            });
+        }
+        while let Some(ended) = sends.try_join_next() {
+            ended.unwrap();
+        }
+    }
+}
+
+/// The 99th percentile of the polite tenants' added latency.
+async fn run(client: &IntegrationClient, seed: u64, with_noisy: bool) -> Duration {
+    let mut beside = JoinSet::new();
+    if with_noisy {
+        beside.spawn(noisy(client.clone()));
+    }
+    let mut tenants = JoinSet::new();
+    for n in 0..POLITE {
+        tenants.spawn(polite(client.clone(), format!("polite-{n}"), seed * 1000 + n as u64));
+    }
+    let mut latencies = tenants.join_all().await.concat();
+    beside.shutdown().await;
+    latencies.sort_unstable();
+    // Buckets fill up again, and what was dropped in the middle ends.
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    latencies[latencies.len() * 99 / 100]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_noisy_tenant_adds_nothing_to_the_latency_of_others() {
+    let limit = VendorLimit::sliding_log(LIMIT, Duration::from_secs(1)).named("requests");
+    let vendor = FakeVendor::builder().limit(limit).arrival_delay(Delay::fixed(VENDORS_LATENCY)).start().await.unwrap();
+    // Small bursts, so that the polite wait at all.
+    let entry = vendor.vendors_toml("v").replace("limit = 50", "limit = 50\nburst = 4");
+    let mut builder = IntegrationClient::builder().without_catalogue().vendors_toml(entry);
+    for n in 0..POLITE {
+        builder = builder.tenant(TenantEntry::new(format!("polite-{n}"), "v").credential(format!("keys:polite-{n}")));
+    }
+    builder = builder.tenant(TenantEntry::new("noisy", "v").credential("keys:noisy"));
+    let builder = builder.credential_resolver("keys", Keys).max_waiting_per_tier(100).shards(1);
+    let client = builder.build().await.unwrap();
+    run(&client, 0, false).await; // opens connections
+
+    let mut ratios = Vec::new();
+    for pair in 1..=PAIRS {
+        // Turn about, so that whatever drifts does not always favour the same side.
+        let noisy_first = pair % 2 == 0;
+        let first = run(&client, pair, noisy_first).await;
+        let second = run(&client, pair, !noisy_first).await;
+        let (beside, alone) = if noisy_first { (first, second) } else { (second, first) };
+        println!("pair {pair}: p99 of the added latency {alone:?} alone, {beside:?} beside the noisy tenant");
+        ratios.push(beside.as_secs_f64() / alone.as_secs_f64());
+    }
+    ratios.sort_unstable_by(f64::total_cmp);
+    let median = (ratios[4] + ratios[5]) / 2.0;
+    println!("median of {PAIRS} pairs: {median:.3}x (from {:.3} to {:.3})", ratios[0], ratios[9]);
+    assert_eq!(vendor.refused(), 0);
+    assert!(vendor.arrivals().iter().filter(|arrival| &*arrival.key == "noisy").count() > 300, "it was noisy");
+    assert!(median <= 1.10, "{median:.3}x");
+}
