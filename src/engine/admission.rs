@@ -270,7 +270,8 @@ impl Engine {
     pub(super) fn requeue(&mut self, waiter: Key) {
         let Some(inside) = self.waiters.get_mut(waiter) else { return };
         inside.state = WaiterState::Queued;
-        let give_up = inside.give_up;
+        let (give_up, lane) = (inside.give_up, inside.lane);
+        self.unpin(lane);
         let Some(need) = self.need_of(waiter) else { return self.forget(waiter, Refusal::NoLane) };
         // Limits may have become smaller since the grant.
         if let Some(refusal) = self.too_expensive(&need) {
@@ -303,7 +304,7 @@ impl Engine {
         match inside.state {
             WaiterState::Queued => self.unqueue(waiter),
             WaiterState::Granted(permit) => self.give_back(permit),
-            WaiterState::Missed => {}
+            WaiterState::Missed => self.unpin(inside.lane),
             WaiterState::Gone(_) => return,
         }
         self.forget(waiter, refusal);
@@ -336,7 +337,8 @@ impl Engine {
         match inside.state {
             WaiterState::Queued => self.unqueue(waiter),
             WaiterState::Granted(permit) => self.give_back(permit),
-            WaiterState::Missed | WaiterState::Gone(_) => {}
+            WaiterState::Missed => self.unpin(inside.lane),
+            WaiterState::Gone(_) => {}
         }
         self.waiters.remove(waiter);
         self.run_turns();

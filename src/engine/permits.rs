@@ -141,7 +141,7 @@ impl Engine {
         match inside.state.clone() {
             WaiterState::Queued => Claim::Waiting,
             WaiterState::Missed if inside.give_up <= now => {
-                self.waiters.remove(waiter);
+                self.cancel(now, waiter);
                 Claim::Refused(super::Refusal::Deadline)
             }
             WaiterState::Missed => {
@@ -298,6 +298,9 @@ impl Engine {
         self.give_back(key);
         if let Some(waiter) = self.waiters.get_mut(waiter) {
             waiter.state = WaiterState::Missed;
+            // It will be back: its lane is not to be dropped meanwhile.
+            let lane = waiter.lane;
+            self.pin(lane);
         }
     }
 
