@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::slab::Key;
 use super::turns::Need;
 use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
-use super::{Answer, Ask, Engine, Refusal, Timer, Until};
+use super::{Answer, Ask, Engine, Refusal, Timer};
 use crate::clock::Time;
 
 impl Engine {
@@ -342,15 +342,5 @@ impl Engine {
         }
         self.waiters.remove(waiter);
         self.run_turns();
-    }
-
-    /// Until when a waiter waits, and why.
-    pub(crate) fn look(&mut self, now: Time, waiter: Key) -> Option<(Until, super::WaitReason)> {
-        self.tick(now);
-        let need = self.need_of(waiter)?;
-        let inside = &self.waiters[waiter];
-        let turn = self.queues.get(inside.queue).is_some_and(|queue| queue.head() != Some(waiter));
-        let reason = inside.reason.clone();
-        Some((self.until(&need, turn), reason))
     }
 }

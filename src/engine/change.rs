@@ -46,11 +46,6 @@ impl Engine {
         }
     }
 
-    /// Every lane, with the tenant's id and the plan it goes by.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = (Key, &str, &Arc<Plan>)> {
-        self.lanes.slab.keys().map(|key| (key, &*self.lanes.slab[key].tenant, &self.lanes.slab[key].plan))
-    }
-
     /// Adds a lane, or changes it. `config` is the version of the configuration that says so: of two ideas of a shared
     /// limit the stricter holds inside one version, and a newer version replaces an older.
     pub(crate) fn upsert(&mut self, now: Time, tenant: &str, account: &str, plan: &Arc<Plan>, config: u64) -> Key {

@@ -137,10 +137,6 @@ impl Tree {
         }
     }
 
-    pub(crate) fn backlog(&self, node: Key) -> u32 {
-        self.nodes.get(node).map_or(0, |node| node.backlog)
-    }
-
     pub(crate) fn set_weight(&mut self, node: Key, weight: u32) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.weight = weight.max(1);

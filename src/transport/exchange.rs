@@ -106,11 +106,6 @@ impl Prepared {
         Ok(Prepared { method: request.method, url, headers, body: Some(request.body), tenant })
     }
 
-    /// Whether a second [`exchange`](Prepared::exchange) can be had: the body is not a stream.
-    pub(crate) fn replayable(&self) -> bool {
-        self.body.as_ref().is_some_and(|body| body.as_bytes().is_some())
-    }
-
     /// The request of one attempt, authenticated and signed.
     pub(crate) fn exchange(&mut self, attempt: Attempt<'_>) -> Result<Exchange, Error> {
         let tenant = &self.tenant;

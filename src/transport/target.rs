@@ -19,6 +19,7 @@ pub(crate) fn encode(value: &str) -> impl std::fmt::Display + '_ {
 }
 
 /// Checks a base URL, with its variables filled in. The message of an error holds no part of the URL.
+#[cfg(test)]
 pub(crate) fn base(text: &str, allow_http: bool) -> Result<Url, &'static str> {
     let url = Url::parse(text).map_err(|_| "the base URL is not a URL")?;
     if !url.username().is_empty() || url.password().is_some() {

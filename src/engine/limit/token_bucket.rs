@@ -89,6 +89,7 @@ impl Bucket {
     }
 
     /// Whole units inside.
+    #[cfg(test)]
     pub(crate) fn level(&self, spec: &BucketSpec, now: Time) -> u32 {
         let owed = self.full_at.saturating_sub(spec.ticks(now)).div_ceil(spec.interval);
         spec.capacity.saturating_sub(u32::try_from(owed).unwrap_or(u32::MAX))

@@ -4,6 +4,8 @@
 //! The engine is the one that a client runs, with plans compiled from the same configuration. It sees what a client
 //! sees: its own grants, and answers when they are back. The vendor sees arrivals. Neither sees the other.
 
+mod story;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::hash_map::DefaultHasher;
@@ -14,6 +16,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+pub use self::story::{Arrival, End, Granted, Job, Network};
 use super::checker::Event as Arrived;
 use super::{Call, ScriptedVendor};
 use crate::clock::{Time, nanos};
@@ -22,123 +25,18 @@ use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::slab::Key;
 use crate::engine::{Answer, Ask, Bound, Claim, Engine, Until};
-use crate::{Error, Priority};
+use crate::Error;
 
 /// The virtual clock begins here, so that there is a past.
 const START: Time = Time::from_nanos(3_600_000_000_000);
 
-/// How requests and answers travel, and what goes wrong. Chances are in one thousand.
-#[derive(Clone, Debug)]
-pub struct Network {
-    /// From the start of an exchange to its arrival. Must not exceed the vendor's `max_transit`.
-    pub to_vendor: RangeInclusive<Duration>,
-    /// From the arrival to the answer's departure.
-    pub service: RangeInclusive<Duration>,
-    /// From there to the caller.
-    pub from_vendor: RangeInclusive<Duration>,
-    /// From a grant to the moment its caller picks it up. Above 100 ms it is taken back meanwhile.
-    pub pick_up: RangeInclusive<Duration>,
-    /// The answer never comes; the caller gives up at the attempt's deadline.
-    pub lost_answers: u32,
-    /// No connection: nothing left.
-    pub not_sent: u32,
-    /// The caller goes away in the middle of the exchange.
-    pub abandoned: u32,
-    /// The caller goes away while it waits.
-    pub cancelled: u32,
-}
-
-impl Default for Network {
-    /// Perfect: no delay, nothing lost.
-    fn default() -> Network {
-        let none = Duration::ZERO..=Duration::ZERO;
-        Network {
-            to_vendor: none.clone(),
-            service: none.clone(),
-            from_vendor: none.clone(),
-            pick_up: none,
-            lost_answers: 0,
-            not_sent: 0,
-            abandoned: 0,
-            cancelled: 0,
-        }
-    }
-}
-
-/// A request that somebody wants to send.
-#[derive(Clone, Debug)]
-pub struct Job {
-    /// Place of the tenant in [`World::tenants`].
-    pub tenant: usize,
-    /// Its tier.
-    pub priority: Priority,
-    /// Its endpoint's name.
-    pub endpoint: Option<String>,
-    /// Units that it costs.
-    pub cost: u32,
-    /// The caller waits this long for a permit.
-    pub patience: Duration,
-}
-
-impl Job {
-    /// A request of one unit to no endpoint, by a caller who waits for ever.
-    pub fn new(tenant: usize, priority: Priority) -> Job {
-        Job { tenant, priority, endpoint: None, cost: 1, patience: Duration::MAX }
-    }
-}
-
-/// How a job ended.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum End {
-    /// The vendor admitted it, and its answer came back, or was lost on the way.
-    Admitted,
-    /// The vendor refused it.
-    Refused,
-    /// The engine refused it: a bound, a deadline, a cost, a tenant that was removed.
-    NotAdmitted,
-    /// Nothing left: no connection.
-    NotSent,
-    /// Its caller went away.
-    Cancelled,
-}
-
-/// A grant, in order of time.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Granted {
-    /// When its exchange started, since the world began.
-    pub at: Duration,
-    /// The job's number, in order of submission.
-    pub job: usize,
-    /// Its tenant.
-    pub tenant: usize,
-    /// Its tier.
-    pub priority: Priority,
-}
-
-/// A request that reached the vendor.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival {
-    /// When, at what cost, and until when it was in service.
-    pub event: Arrived,
-    /// Its tenant.
-    pub tenant: usize,
-    /// The number of its account.
-    pub account: u32,
-    /// The number of its endpoint at the vendor; 0 for none.
-    pub endpoint: u32,
-    /// Whether the vendor admitted it.
-    pub admitted: bool,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Happening {
-    Submit(usize),
     PickUp(usize),
     Cancel(usize),
     Arrive(usize),
     Serve { arrival: usize, call: u64 },
     Answer(usize),
-    Finish(usize),
     Abandon(usize),
     Fail(usize),
     Reload(usize),
@@ -168,6 +66,10 @@ pub struct World {
     network: Network,
     rng: Rng,
     now: Time,
+    /// Jobs that will be submitted, in order of time from where they are sorted; a heap of them all would be what a long
+    /// simulation spends its time on.
+    submissions: Vec<(Time, usize)>,
+    submitted: usize,
     happenings: BinaryHeap<Reverse<(Time, u64, Happening)>>,
     sequence: u64,
     jobs: Vec<State>,
@@ -201,6 +103,8 @@ impl World {
             network: Network::default(),
             rng: Rng::with_seed(seed),
             now: START,
+            submissions: Vec::new(),
+            submitted: 0,
             happenings: BinaryHeap::new(),
             sequence: 0,
             jobs: Vec::new(),
@@ -272,7 +176,7 @@ impl World {
     pub fn submit(&mut self, at: Duration, job: Job) -> usize {
         let number = self.jobs.len();
         self.jobs.push(State { job, waiter: None, permit: None, end: None, promised: None });
-        self.happens(START + at, Happening::Submit(number));
+        self.submissions.push((START + at, number));
         number
     }
 
@@ -306,6 +210,8 @@ impl World {
     /// findings of a test.
     pub fn run(&mut self, until: Duration) -> Result<(), Error> {
         let until = START + until;
+        // Stable: those of one moment stay in the order in which they were told.
+        self.submissions[self.submitted..].sort_by_key(|(at, _)| *at);
         loop {
             if !self.engine.is_quiet() {
                 self.hear();
@@ -316,17 +222,23 @@ impl World {
                 "the engine asks to be polled at {timeout:?}, which is not after {:?}",
                 self.now
             );
+            let submission = self.submissions.get(self.submitted).map_or(Time::MAX, |(at, _)| *at);
             let happening = self.happenings.peek().map_or(Time::MAX, |Reverse((at, _, _))| *at);
-            let next = timeout.min(happening);
+            let outside = submission.min(happening);
+            let next = timeout.min(outside);
             if next > until {
                 self.now = self.now.max(until);
                 return Ok(());
             }
-            self.now = next;
+            self.now = self.now.max(next);
             // What is due at the same moment as something from outside happens first.
-            if timeout <= happening {
+            if timeout <= outside {
                 self.decisions += 1;
                 self.engine.poll(next);
+            } else if submission <= happening {
+                let (_, job) = self.submissions[self.submitted];
+                self.submitted += 1;
+                self.ask(job);
             } else if let Some(Reverse((_, _, what))) = self.happenings.pop() {
                 self.happen(what)?;
             }
@@ -359,11 +271,9 @@ impl World {
 
     fn happen(&mut self, what: Happening) -> Result<(), Error> {
         match what {
-            Happening::Submit(job) => self.ask(job),
             Happening::PickUp(job) => self.pick_up(job),
             Happening::Cancel(job) => {
                 if let Some(waiter) = self.jobs[job].waiter.take() {
-                    self.decisions += 1;
                     self.engine.cancel(self.now, waiter);
                     self.end(job, End::Cancelled);
                 }
@@ -375,15 +285,9 @@ impl World {
                 self.arrivals[arrival].event.end_ns = nanos(now);
             }
             Happening::Answer(job) => {
-                if let Some(permit) = self.jobs[job].permit {
-                    self.decisions += 1;
-                    self.engine.answered(self.now, permit);
-                    self.happens(self.now, Happening::Finish(job));
-                }
-            }
-            Happening::Finish(job) => {
                 if let Some(permit) = self.jobs[job].permit.take() {
-                    self.decisions += 1;
+                    self.decisions += 2;
+                    self.engine.answered(self.now, permit);
                     self.engine.finished(self.now, permit);
                 }
             }
@@ -428,7 +332,6 @@ impl World {
             give_up: self.now + job.patience,
             attempt_ns: nanos(vendor.attempt_timeout),
         };
-        self.decisions += 1;
         let mut answer = self.engine.submit(self.now, self.lanes[tenant], ask);
         if let Answer::Refused(crate::engine::Refusal::NoLane) = answer {
             let lane = self.lane(tenant);
@@ -455,7 +358,6 @@ impl World {
 
     fn pick_up(&mut self, job: usize) {
         let Some(waiter) = self.jobs[job].waiter else { return };
-        self.decisions += 1;
         match self.engine.claim(self.now, waiter) {
             Claim::Started(permit, _) => {
                 self.jobs[job].waiter = None;
@@ -488,8 +390,6 @@ impl World {
             let at = self.now.plus_nanos(self.rng.u64(0..=arrives.since(self.now).as_nanos() as u64));
             self.happens(at, Happening::Abandon(number));
         }
-        let lost = self.now + self.tenants[tenant].vendor.attempt_timeout;
-        self.happens(lost, Happening::Abandon(number));
     }
 
     fn arrive(&mut self, number: usize) {
@@ -507,10 +407,19 @@ impl World {
         let served = self.after(&self.network.service.clone());
         if verdict.admitted {
             let arrival = self.arrivals.len() - 1;
-            self.happens(served, Happening::Serve { arrival, call: verdict.call });
+            if served > self.now {
+                self.happens(served, Happening::Serve { arrival, call: verdict.call });
+            } else {
+                self.vendor.finish(at, verdict.call);
+                self.arrivals[arrival].event.end_ns = at;
+            }
         }
         self.end(number, if verdict.admitted { End::Admitted } else { End::Refused });
-        if !self.chance(self.network.lost_answers) {
+        if self.chance(self.network.lost_answers) {
+            // The caller waits for it as long as an exchange may take.
+            let lost = self.now + self.tenants[tenant].vendor.attempt_timeout;
+            self.happens(lost, Happening::Abandon(number));
+        } else {
             let back = self.after(&self.network.from_vendor.clone()).since(self.now);
             self.happens(served + back, Happening::Answer(number));
         }
@@ -556,7 +465,7 @@ impl World {
         self.jobs.iter().map(|job| job.end)
     }
 
-    /// Decisions of the engine so far: polls, submissions, claims and settles.
+    /// Decisions of the engine so far: polls and settles.
     pub fn decisions(&self) -> u64 {
         self.decisions
     }
