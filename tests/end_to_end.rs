@@ -92,7 +92,7 @@ async fn idle(client: &IntegrationClient) {
     }
 }
 
-/// What a limit may be used for in [`RUN`], by the client's own budget of 80 %.
+/// What a limit may be used for in [`RUN`], by the client's own budget of 80 %; the first burst comes on top.
 fn budget(limit: u32) -> f64 {
     0.8 * f64::from(limit) * RUN.as_secs_f64() / WINDOW.as_secs_f64()
 }
