@@ -3,6 +3,12 @@
 //!
 //! Bounds, not exact timings. The vendor's jitter is drawn from a seeded generator; which request gets which delay
 //! depends on the machine.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too, and figures are printed"
+)]
 
 use std::time::Duration;
 

@@ -9,6 +9,12 @@
 //! latency, which is constant here. It holds the wait for the permit, the client's own work, sockets, and whatever the
 //! noisy tenant takes of the processors: nothing is left out in its favour. Compared are the 99th percentiles over all
 //! polite requests; the median of ten pairs is judged, for a single pair is at the mercy of the machine.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too, and figures are printed"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
