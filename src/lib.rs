@@ -54,3 +54,7 @@ pub use lane::{Lane, Permit};
 pub use priority::Priority;
 pub use request::{Body, Method, Request};
 pub use response::{Headroom, Response, ResponseBody, WaitReason};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

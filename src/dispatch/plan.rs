@@ -81,6 +81,8 @@ pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
             .map(|(limit, endpoint)| SharedSpec { spec: spec(limit), endpoint })
             .collect()
     };
+    let every = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
+    let has_slots = every.map(|limit| &limit.kind).any(|kind| matches!(kind, Kind::Concurrency { .. }));
     Plan {
         vendor: vendor.name.clone(),
         environment: vendor.environment.clone(),
@@ -89,6 +91,7 @@ pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
         endpoints,
         account: shared(Scope::Account),
         vendor_wide: shared(Scope::Vendor),
+        has_slots,
         weight,
         tier_weights: policy.tier_weights,
         max_waiting: policy.max_waiting,

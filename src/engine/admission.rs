@@ -21,17 +21,13 @@ impl Engine {
         if ask.give_up <= now {
             return Answer::Refused(Refusal::Deadline);
         }
-        if ask.cost > 1
-            && let Some(spec) =
-                inside.plan.limits_of(ask.endpoint).find(|spec| spec.units(ask.cost) > spec.largest(ask.tier == 0))
-        {
-            return Answer::Refused(Refusal::TooExpensive {
-                limit: spec.name.clone(),
-                cost: ask.cost,
-                largest: spec.largest(ask.tier == 0),
-            });
-        }
         let need = Need { lane, endpoint: ask.endpoint, tier: ask.tier, cost: ask.cost };
+        if ask.cost > 1
+            && let Some(refusal) = self.too_expensive(&need)
+        {
+            return Answer::Refused(refusal);
+        }
+        let inside = &self.lanes.slab[lane];
         let waited_for = inside.waiting.is_some()
             || inside.shared.iter().any(|holder| {
                 *holder != Key::NONE && self.lanes.shared.get(*holder).is_some_and(|shared| shared.waiting > 0)
@@ -47,6 +43,30 @@ impl Engine {
             }
         }
         self.wait(need, ask)
+    }
+
+    /// Some limit never holds as much as this.
+    pub(super) fn too_expensive(&self, need: &Need) -> Option<Refusal> {
+        let lane = self.lanes.slab.get(need.lane)?;
+        let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(need.endpoint)).map(|index| &lane.plan.own[index]);
+        let holders = lane.shared.iter().filter_map(|holder| self.lanes.shared.get(*holder));
+        let shared = holders.flat_map(|holder| holder.specs.iter()).filter(|shared| shared.applies(need.endpoint));
+        let spec = own
+            .chain(shared.map(|shared| &shared.spec))
+            .find(|spec| spec.units(need.cost) > spec.largest(need.high()))?;
+        let (limit, largest) = (spec.name.clone(), spec.largest(need.high()));
+        Some(Refusal::TooExpensive { limit, cost: need.cost, largest })
+    }
+
+    /// Limits have become smaller: whoever can never be granted is told, instead of waiting for ever.
+    pub(super) fn refuse_too_expensive(&mut self, waiters: impl IntoIterator<Item = Key>) {
+        for waiter in waiters {
+            if self.is_queued(waiter)
+                && let Some(refusal) = self.need_of(waiter).and_then(|need| self.too_expensive(&need))
+            {
+                self.refuse_waiter(waiter, refusal);
+            }
+        }
     }
 
     /// Queues a request. Somebody waits already, or its limits have no room.
@@ -97,8 +117,13 @@ impl Engine {
         let lane = &mut self.lanes.slab[need.lane];
         let [account, vendor] = lane.shared;
         let (weight, tier_weights) = (lane.plan.weight, lane.plan.tier_weights);
-        let fresh = lane.waiting.as_ref().is_none_or(|waiting| waiting.lingering || waiting.total() == 0);
+        let fresh = lane.waiting.as_ref().is_none_or(|waiting| waiting.lingering);
         let waiting = lane.waiting.get_or_insert_with(|| Box::new(LaneWait::new()));
+        waiting.lingering = false;
+        if fresh && vendor != Key::NONE && account != Key::NONE {
+            self.reweigh(account, weight as i64);
+        }
+        let Some(waiting) = &mut self.lanes.slab[need.lane].waiting else { return Key::NONE };
         let mut queues = waiting.queues.iter().copied();
         let same = |key: &Key| {
             self.queues.get(*key).is_some_and(|queue| queue.tier == need.tier && queue.endpoint == need.endpoint)
@@ -109,12 +134,12 @@ impl Engine {
         let tree = &mut self.tree;
         let shared = &mut self.lanes.shared;
         let mut parent = Key::NONE;
-        let mut narrowest = Key::NONE;
         for holder in [vendor, account] {
             let Some(inside) = shared.get_mut(holder) else { continue };
             if parent == Key::NONE && inside.root == Key::NONE {
                 inside.root = tree.add_root();
             }
+            let first = inside.tiers == [Key::NONE; 3];
             if inside.tiers[tier] == Key::NONE {
                 inside.tiers[tier] = match parent {
                     Key::NONE => tree.add_branch(inside.root, tier_weights[tier], need.tier as u64),
@@ -122,7 +147,12 @@ impl Engine {
                 };
             }
             parent = inside.tiers[tier];
-            narrowest = holder;
+            if first
+                && holder == account
+                && let Some(above) = shared.get_mut(vendor)
+            {
+                above.accounts.push(account);
+            }
         }
         if waiting.tiers[tier] == Key::NONE {
             waiting.tiers[tier] = match parent {
@@ -139,10 +169,6 @@ impl Engine {
         let queue = self.queues.insert(Queue::new(need.lane, need.tier, need.endpoint, leaf));
         tree.set_queue(leaf, queue);
         waiting.queues.push(queue);
-        waiting.lingering = false;
-        if fresh && vendor != Key::NONE && narrowest == account {
-            self.reweigh(account, weight as i64);
-        }
         queue
     }
 
@@ -156,12 +182,12 @@ impl Engine {
         }
     }
 
-    /// Queues a waiter whose lane has changed.
-    pub(super) fn wait_again(&mut self, waiter: Key) {
+    /// Queues a waiter that is in no queue, or in one that was given up: at the end, or before all others.
+    pub(super) fn wait_again(&mut self, waiter: Key, front: bool) {
         let Some(need) = self.need_of(waiter) else { return self.forget(waiter, Refusal::NoLane) };
         let queue = self.queue_for(&need);
         self.waiters[waiter].queue = queue;
-        self.enqueue(waiter, false);
+        self.enqueue(waiter, front);
         let root = self.tree.root_of(self.queues[queue].node);
         self.mark_dirty(root, self.now);
     }
@@ -244,18 +270,14 @@ impl Engine {
     pub(super) fn requeue(&mut self, waiter: Key) {
         let Some(inside) = self.waiters.get_mut(waiter) else { return };
         inside.state = WaiterState::Queued;
-        let (give_up, old) = (inside.give_up, inside.queue);
-        if self.queues.get(old).is_none() {
-            // The queue was given up when its last request was granted: it is made again.
-            let Some(need) = self.need_of(waiter) else {
-                return self.forget(waiter, Refusal::NoLane);
-            };
-            let queue = self.queue_for(&need);
-            self.waiters[waiter].queue = queue;
+        let (give_up, lane) = (inside.give_up, inside.lane);
+        self.unpin(lane);
+        let Some(need) = self.need_of(waiter) else { return self.forget(waiter, Refusal::NoLane) };
+        // Limits may have become smaller since the grant.
+        if let Some(refusal) = self.too_expensive(&need) {
+            return self.forget(waiter, refusal);
         }
-        self.enqueue(waiter, true);
-        let root = self.tree.root_of(self.queues[self.waiters[waiter].queue].node);
-        self.mark_dirty(root, self.now);
+        self.wait_again(waiter, true);
         self.set_timer(give_up, Timer::GiveUp { waiter });
     }
 
@@ -282,7 +304,7 @@ impl Engine {
         match inside.state {
             WaiterState::Queued => self.unqueue(waiter),
             WaiterState::Granted(permit) => self.give_back(permit),
-            WaiterState::Missed => {}
+            WaiterState::Missed => self.unpin(inside.lane),
             WaiterState::Gone(_) => return,
         }
         self.forget(waiter, refusal);
@@ -315,7 +337,8 @@ impl Engine {
         match inside.state {
             WaiterState::Queued => self.unqueue(waiter),
             WaiterState::Granted(permit) => self.give_back(permit),
-            WaiterState::Missed | WaiterState::Gone(_) => {}
+            WaiterState::Missed => self.unpin(inside.lane),
+            WaiterState::Gone(_) => {}
         }
         self.waiters.remove(waiter);
         self.run_turns();

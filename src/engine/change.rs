@@ -75,6 +75,7 @@ impl Engine {
             in_flight: 0,
             version: 1,
             service_us: 0,
+            service_at: 0,
             pins: 0,
             retired: false,
         })
@@ -139,6 +140,8 @@ impl Engine {
         for node in parked {
             self.unpark(node, self.now);
         }
+        let waiters: Vec<Key> = self.waiters.keys().collect();
+        self.refuse_too_expensive(waiters);
         self.run_turns();
     }
 
@@ -185,11 +188,12 @@ impl Engine {
             match endpoint(self.waiters[waiter].endpoint) {
                 Some(endpoint) => {
                     self.waiters[waiter].endpoint = endpoint;
-                    self.wait_again(waiter);
+                    self.wait_again(waiter, false);
                 }
                 None => self.forget(waiter, Refusal::UnknownEndpoint),
             }
         }
+        self.refuse_too_expensive(self.waiters_of(key));
         self.run_turns();
     }
 
@@ -306,7 +310,8 @@ impl Engine {
                 rests &= cell.rest(spec, now);
             }
             let unused = lane.in_flight == 0 && lane.waiting.is_none();
-            if rests && unused && (lane.retired || (evict && lane.pins == 0)) {
+            let forgotten = lane.has_forgotten(now);
+            if rests && unused && (lane.retired || (evict && forgotten && lane.pins == 0)) {
                 self.lanes.remove(key);
             }
         }
@@ -359,6 +364,17 @@ impl Engine {
                 self.drop_waiting(lane);
             }
             self.lanes.shared[holder].lingering.pop_front();
+        }
+        let widest = if vendor == Key::NONE { account } else { vendor };
+        if self.lanes.shared[widest].waiting == 0 {
+            // Nobody is left whose turn it could be: the next to come starts afresh, as it would had all of these been
+            // dropped while they rested.
+            for account in std::mem::take(&mut self.lanes.shared[widest].accounts) {
+                if let Some(account) = self.lanes.shared.get_mut(account) {
+                    account.clear_tree(&mut self.tree);
+                }
+            }
+            self.lanes.shared[widest].clear_tree(&mut self.tree);
         }
     }
 

@@ -28,12 +28,50 @@ pub(crate) struct Lane {
     pub(crate) in_flight: u32,
     /// Counts changes of the plan.
     pub(crate) version: u32,
-    /// How long the vendor takes to answer, smoothed, in microseconds; 0 when unknown.
+    /// How long the vendor takes to answer, smoothed, in microseconds; 0 when unknown. Learned only where slots are
+    /// limited, and forgotten [`SERVICE_MEMORY`] seconds after `service_at`, so that a lane can be dropped then without
+    /// anybody noticing.
     pub(crate) service_us: u32,
+    /// When it was learned, in seconds.
+    pub(crate) service_at: u32,
     /// Handles that name the lane by its key: it is not evicted under them.
     pub(crate) pins: u32,
     /// Takes no more requests; dropped as soon as nothing is left in it.
     pub(crate) retired: bool,
+}
+
+/// How long a lane remembers how long its vendor takes, in seconds.
+const SERVICE_MEMORY: u32 = 60;
+
+fn seconds(now: Time) -> u32 {
+    u32::try_from(now.as_nanos() / 1_000_000_000).unwrap_or(u32::MAX)
+}
+
+impl Lane {
+    /// How long the vendor is expected to be busy with a request, in nanoseconds.
+    pub(crate) fn expected_service(&self, now: Time) -> u64 {
+        match self.service_us {
+            0 => self.plan.service_ns,
+            _ if self.has_forgotten(now) => self.plan.service_ns,
+            known => 2 * known as u64 * 1_000,
+        }
+    }
+
+    /// Nothing that was learned is still in use.
+    pub(crate) fn has_forgotten(&self, now: Time) -> bool {
+        self.service_us == 0 || seconds(now).saturating_sub(self.service_at) > SERVICE_MEMORY
+    }
+
+    /// The vendor has answered after `took`.
+    pub(crate) fn learn_service(&mut self, now: Time, took: std::time::Duration) {
+        let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1);
+        self.service_us = match self.service_us {
+            0 => took,
+            _ if self.has_forgotten(now) => took,
+            known => (known - known / 8).saturating_add(took / 8).max(1),
+        };
+        self.service_at = seconds(now);
+    }
 }
 
 /// The lane's own limits. Most lanes have one, and it stands in the lane itself.
@@ -100,6 +138,8 @@ pub(crate) struct Shared {
     /// Set where this is the widest holder of its lanes.
     pub(crate) root: Key,
     pub(crate) tiers: [Key; 3],
+    /// Accounts that have nodes below these.
+    pub(crate) accounts: Vec<Key>,
     /// Requests waiting in all its lanes.
     pub(crate) waiting: u32,
     /// Sum of the weights of lanes that wait.
@@ -122,6 +162,7 @@ impl Shared {
             endpoint_sites: Vec::new(),
             root: Key::NONE,
             tiers: [Key::NONE; 3],
+            accounts: Vec::new(),
             waiting: 0,
             weight: 0,
             lingering: VecDeque::new(),

@@ -81,7 +81,7 @@ pub(crate) enum Answer {
 /// Until when a request waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Until {
-    /// Not before this moment; at this moment if nothing else happens.
+    /// At this moment if nothing else happens; before it only if something is given back or a limit is raised.
     At(Time),
     /// Until something under way ends; until this moment at the latest.
     OnSettle(Time),

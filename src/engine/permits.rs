@@ -141,7 +141,7 @@ impl Engine {
         match inside.state.clone() {
             WaiterState::Queued => Claim::Waiting,
             WaiterState::Missed if inside.give_up <= now => {
-                self.waiters.remove(waiter);
+                self.cancel(now, waiter);
                 Claim::Refused(super::Refusal::Deadline)
             }
             WaiterState::Missed => {
@@ -204,7 +204,11 @@ impl Engine {
         permit.state = State::Answered;
         let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
         self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.answer(spec, take, now));
-        self.learn_service(need.lane, now.since(take.granted));
+        if let Some(lane) = self.lanes.slab.get_mut(need.lane)
+            && lane.plan.has_slots
+        {
+            lane.learn_service(now, now.since(take.granted));
+        }
         self.wake_if_waiting(&need, false);
     }
 
@@ -226,12 +230,8 @@ impl Engine {
             return self.run_turns();
         }
         let Some(lane) = self.lanes.slab.get(permit.lane) else { return };
-        let service = match lane.service_us {
-            0 => lane.plan.service_ns,
-            known => 2 * known as u64 * 1_000,
-        };
         permit.state = State::Abandoned;
-        permit.deadline = permit.deadline.min(now.plus_nanos(service));
+        permit.deadline = permit.deadline.min(now.plus_nanos(lane.expected_service(now)));
         self.permit_due = self.permit_due.min(permit.deadline);
     }
 
@@ -243,12 +243,13 @@ impl Engine {
     }
 
     pub(super) fn give_back(&mut self, key: Key) {
+        let now = self.now;
         let Some(permit) = self.permits.remove(key) else { return };
         let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
         if permit.state == State::Answered {
             self.each_cell(need.lane, need.endpoint, versions, |cell, _| cell.finish());
         } else {
-            self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.give_back(spec, take));
+            self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.give_back(spec, take, now));
         }
         self.left(need.lane);
         self.wake_if_waiting(&need, true);
@@ -278,16 +279,6 @@ impl Engine {
         }
     }
 
-    fn learn_service(&mut self, lane: Key, took: std::time::Duration) {
-        if let Some(lane) = self.lanes.slab.get_mut(lane) {
-            let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1);
-            lane.service_us = match lane.service_us {
-                0 => took,
-                known => (known - known / 8).saturating_add(took / 8).max(1),
-            };
-        }
-    }
-
     /// Takes back what was granted and not started in time, for the next in line. Its waiter goes to the front of its
     /// queue as soon as its caller is heard of: put there now it would be granted the same units again and again, and
     /// everybody behind it would wait for a future that nobody polls.
@@ -307,6 +298,9 @@ impl Engine {
         self.give_back(key);
         if let Some(waiter) = self.waiters.get_mut(waiter) {
             waiter.state = WaiterState::Missed;
+            // It will be back: its lane is not to be dropped meanwhile.
+            let lane = waiter.lane;
+            self.pin(lane);
         }
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) account: Arc<[SharedSpec]>,
     /// Limits that all lanes of the vendor share.
     pub(crate) vendor_wide: Arc<[SharedSpec]>,
+    /// Some limit counts requests at once.
+    pub(crate) has_slots: bool,
     /// Turns among the lanes that share a limit.
     pub(crate) weight: u32,
     /// Shares of the tiers when all of them wait.
@@ -66,12 +68,5 @@ impl Plan {
     pub(crate) fn own_name(&self, index: usize) -> (Option<&str>, &str) {
         let endpoint = self.endpoints.iter().find(|endpoint| endpoint.own.contains(&index));
         (endpoint.map(|endpoint| &*endpoint.name), &self.own[index].name)
-    }
-
-    /// Every limit that a request to `endpoint` takes from.
-    pub(crate) fn limits_of(&self, endpoint: EndpointId) -> impl Iterator<Item = &LimitSpec> {
-        let own = self.own[..self.whole].iter().chain(self.own[self.endpoint_own(endpoint)].iter());
-        let shared = self.account.iter().chain(self.vendor_wide.iter());
-        own.chain(shared.filter(move |shared| shared.applies(endpoint)).map(|shared| &shared.spec))
     }
 }

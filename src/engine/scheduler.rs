@@ -210,11 +210,13 @@ impl Tree {
         loop {
             self.arrivals += 1;
             let Some(inside) = self.nodes.get_mut(node) else { return };
-            if !inside.queued {
+            let (parent, queued) = (inside.parent, inside.queued);
+            if !queued {
                 inside.arrival = self.arrivals;
             }
-            let parent = inside.parent;
-            if !self.push(node) {
+            // One that stands in its parent's heap already may have been left there when nothing waited, and its
+            // parent taken out above: so on upwards all the same.
+            if !queued && !self.push(node) {
                 return;
             }
             node = parent;
@@ -395,6 +397,19 @@ mod tests {
         (0..3).for_each(|_| assert!(turn(&mut tree, root, &leaves, 1).is_some()));
         tree.park(leaves[0]);
         assert_eq!(turn(&mut tree, root, &leaves, 1), None);
+    }
+
+    #[test]
+    fn a_queue_that_was_passed_over_empty_is_found_again() {
+        let mut tree = Tree::default();
+        let root = tree.add_root();
+        let tier = tree.add_branch(root, 1, 0);
+        let leaf = tree.add_leaf(tier);
+        tree.arrive(leaf);
+        tree.leave(leaf);
+        assert!(tree.next(root).is_none(), "the tier is taken out, with the leaf still in its heap");
+        tree.arrive(leaf);
+        assert_eq!(tree.next(root).map(|path| path.leaf()), Some(leaf));
     }
 
     #[test]

@@ -211,11 +211,12 @@ impl Engine {
         match self.ask(&need, key) {
             Ok(()) => {
                 let due = due.max(submitted);
-                self.release(key);
                 let permit = self.grant(&need, due, attempt_ns, Some(head));
                 self.dequeue(head);
                 self.waiters[head].state = WaiterState::Granted(permit);
                 self.tree.charge(path, need.cost);
+                // After the charge: those who wake compete with this path as it now stands.
+                self.release(key);
                 self.woken.push(head);
                 self.tidy(lane);
             }
@@ -244,7 +245,8 @@ impl Engine {
         let parking = self.tree.park(node);
         if let Some(site) = self.site(need, stop.place) {
             site.add(node);
-            site.on_settle |= matches!(stop.free, Free::OnSettle(_));
+            // Who waits for another's reservation is woken when that ends, and by nothing else.
+            site.on_settle |= stop.lack.is_some() && matches!(stop.free, Free::OnSettle(_));
             if reserve {
                 site.reserved = queue;
             }

@@ -11,8 +11,10 @@ mod scripted;
 mod transport;
 mod vendor;
 mod virtual_clock;
+mod world;
 
 pub use scripted::{Call, ScriptedVendor, VendorLimit, Verdict};
 pub use transport::{FakeAnswer, FakeCall, FakeOutcome, FakeTransport};
 pub use vendor::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Reply, Summary, When};
 pub use virtual_clock::VirtualClock;
+pub use world::{Arrival as WorldArrival, End, Granted, Job, Network, World};

@@ -167,7 +167,9 @@ impl Cell {
 
     /// The exchange starts later than it was granted.
     pub(crate) fn start(&mut self, spec: &LimitSpec, take: Take, now: Time) {
-        if let (State::Rate { log: Some(log), .. }, LimitKind::Rate { guard, .. }) = (&mut self.state, &spec.kind) {
+        if let (State::Rate { log, .. }, LimitKind::Rate { guard, .. }) = (&mut self.state, &spec.kind) {
+            // The grant may have left the log, and the log been dropped, before the start.
+            let log = log.get_or_insert_with(|| Box::new(WindowLog::new(guard)));
             log.advance(guard, now);
             log.restart(now, take.granted, spec.units(take.cost), take.high);
         }
@@ -191,12 +193,13 @@ impl Cell {
     }
 
     /// Nothing left: everything is as if it had not been granted.
-    pub(crate) fn give_back(&mut self, spec: &LimitSpec, take: Take) {
+    pub(crate) fn give_back(&mut self, spec: &LimitSpec, take: Take, now: Time) {
         let units = spec.units(take.cost);
         match (&mut self.state, &spec.kind) {
-            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, .. }) => {
+            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
                 bucket.give_back(shape, units);
                 if let Some(log) = log {
+                    log.advance(guard, now);
                     log.give_back(take.granted, units, take.high);
                 }
             }

@@ -95,9 +95,14 @@ impl Bucket {
     }
 
     /// Goes over to another capacity and rate. What is owed stays owed, in units, and nothing is credited: afterwards
-    /// no more units fit than before, nor than the new bucket holds beside what is owed.
+    /// no more units fit than before, nor than the new bucket holds beside what is owed. A bucket that is full, and so
+    /// owes nothing, is full again, as that of a lane would be that was dropped while it rested.
     pub(crate) fn change(&mut self, old: &BucketSpec, new: &BucketSpec, now: Time) {
         let owed_ticks = self.full_at.saturating_sub(old.ticks(now));
+        if owed_ticks == 0 {
+            *self = Bucket::full();
+            return;
+        }
         // In sixteenths of a nanosecond at the new rate, without first rounding to whole units.
         let at_new_rate = |ticks: u64| (ticks as u128 * new.interval as u128).div_ceil(old.interval as u128);
         let level_ticks = old.span(old.capacity).saturating_sub(owed_ticks);
@@ -167,7 +172,8 @@ mod tests {
         let large = BucketSpec::new(160, 160.0, SECOND, 0);
         for (spent, from, to, expected) in [
             (80, &small, &large, 0),  // nothing was left: nothing is left
-            (0, &small, &large, 80),  // what was left stays, and grows at the new rate
+            (20, &small, &large, 60), // what was left stays, and grows at the new rate
+            (0, &small, &large, 160), // nothing is owed
             (80, &large, &small, 0),  // 80 are owed: a bucket of 80 is empty
             (20, &large, &small, 60), // 20 are owed: 60 are left
         ] {

@@ -199,11 +199,12 @@ impl WindowLog {
     fn leave_pending(&mut self, granted: Time, units: u32, high: bool) -> bool {
         let at = self.slot_of(granted);
         let Some(slot) = self.pending.iter_mut().rev().find(|slot| slot.at == at) else { return false };
-        if slot.units < units {
+        let of_high = if high { units } else { 0 };
+        if slot.units < units || slot.high < of_high {
             return false;
         }
         slot.units -= units;
-        slot.high -= if high { units.min(slot.high) } else { 0 };
+        slot.high -= of_high;
         true
     }
 
@@ -215,11 +216,11 @@ impl WindowLog {
         }
     }
 
-    /// What was granted at `granted` has started at `now` only: its transit time runs from here.
+    /// What was granted at `granted` has started at `now` only: its transit time runs from here. Should the time have
+    /// run out before the start, it is counted a second time: too much rather than too little.
     pub(crate) fn restart(&mut self, now: Time, granted: Time, units: u32, high: bool) {
-        if self.slot_of(now) != self.slot_of(granted) && self.leave_pending(granted, units, high) {
-            self.units -= units as u64;
-            self.high -= if high { units as u64 } else { 0 };
+        if self.slot_of(now) != self.slot_of(granted) {
+            self.give_back(granted, units, high);
             self.take(now, units, high);
         }
     }
@@ -312,6 +313,19 @@ mod tests {
         log.restart(ms(100), ms(0), 10, true);
         let Free::OnSettle(latest) = log.free(&spec, 1, true) else { panic!() };
         assert!(latest >= ms(100 + 1600 + 1000));
+    }
+
+    #[test]
+    fn a_start_after_the_transit_time_counts_again() {
+        let spec = LogSpec::new(10, 0, SECOND, 20_000_000);
+        let mut log = WindowLog::new(&spec);
+        log.take(ms(0), 1, true);
+        log.advance(&spec, ms(90));
+        log.restart(ms(90), ms(0), 1, true);
+        assert_eq!(log.units(), 2);
+        log.end(&spec, ms(95), ms(90), 1, true);
+        log.advance(&spec, ms(1_090));
+        assert_eq!(log.units(), 1, "the second count lasts one window after the answer");
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn an_endpoint_that_vanishes_tells_its_waiters() {
 
 #[test]
 fn a_resting_lane_may_be_forgotten_and_only_then() {
-    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 10)]));
+    let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(vec![per_second("requests", 10)]) });
     let permit = bench.granted(lane, ask(0));
     bench.engine.finished(bench.now, permit);
     bench.engine.sweep(bench.now + Duration::from_millis(500), 0, 1000, true);

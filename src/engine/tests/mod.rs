@@ -57,6 +57,7 @@ pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {
         endpoints: Vec::new(),
         account: Arc::new([]),
         vendor_wide: Arc::new([]),
+        has_slots: true,
         weight: 1,
         tier_weights: [6, 3, 1],
         max_waiting: 100_000,

@@ -1,0 +1,236 @@
+#!/usr/bin/env bash
+# Every check of this repository, in one command.
+#
+#   scripts/test.sh              all steps, in order; stops at the first that fails
+#   scripts/test.sh STEP...      only these
+#   scripts/test.sh --list       their names
+#
+# Needs rustup (or a toolchain with rustfmt and clippy), git and a C compiler. Installs what else it needs: rustfmt and
+# clippy through rustup, cargo-deny with `cargo install` into the cargo home, where it stays.
+#
+# Two sets of build profiles are in use, for compile time: dev for everything, release for the quickstart alone. The
+# benches are compiled with the dev profile: whether they compile and link does not depend on it.
+#
+# ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
+# that is said at the end, and the other checks of dependencies still count.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly STEPS=(toolchain lockfile format clippy features test doctest doc examples quickstart benches deny)
+readonly DENY_VERSION=0.20.2
+readonly EXAMPLE_SECONDS=180
+
+# What was left out, to be said again at the end. A file, because steps run in shells of their own.
+NOTES=$(mktemp)
+readonly NOTES
+trap 'rm -f "$NOTES"' EXIT
+
+die() {
+    echo "scripts/test.sh: $*" >&2
+    exit 1
+}
+
+note() {
+    echo "note: $*" | tee -a "$NOTES"
+}
+
+have() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# limited SECONDS COMMAND...: a hang is a failure, where the system has `timeout`.
+limited() {
+    local seconds=$1
+    shift
+    if have timeout; then
+        timeout "$seconds" "$@"
+    else
+        "$@"
+    fi
+}
+
+metadata() {
+    cargo metadata --locked --no-deps --format-version 1
+}
+
+# The package's features; the one key `features` whose value is an object. Finding none is a failure, by grep's status.
+feature_names() {
+    metadata | grep -o '"features":{[^}]*}' | grep -o '"[^"]*":\[' | tr -d '":['
+}
+
+example_names() {
+    metadata | grep -o '"kind":\["example"\],"crate_types":\["bin"\],"name":"[^"]*"' | sed 's/.*"name":"//; s/"$//'
+}
+
+step_toolchain() {
+    have cargo || die "cargo is missing: install Rust with rustup"
+    have git || die "git is missing"
+    have cc || have gcc || have clang || die "a C compiler is missing (cc, gcc or clang): TLS is built from C"
+    local component
+    for component in rustfmt clippy; do
+        if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1; then
+            have rustup || die "$component is missing, and so is rustup, which would add it"
+            rustup component add "$component"
+        fi
+    done
+    rustc --version
+    cargo fmt --version
+    cargo clippy --version
+}
+
+step_lockfile() {
+    # A lock file that does not fit Cargo.toml is found here, not as a puzzle in a later step.
+    cargo fetch --locked
+}
+
+step_format() {
+    cargo fmt --all --check
+}
+
+step_clippy() {
+    cargo clippy --locked --all-features --all-targets -- -D warnings
+}
+
+# Each feature must build alone, without the dev-dependencies (which switch `testing` on).
+step_features() {
+    local feature names
+    names=$(feature_names)
+    echo "-- no feature"
+    cargo clippy --locked --lib --no-default-features -- -D warnings
+    for feature in $names; do
+        echo "-- $feature"
+        cargo clippy --locked --lib --no-default-features --features "$feature" -- -D warnings
+    done
+}
+
+# The same targets by either runner. nextest adds a time limit for each test; doc tests are a step of their own.
+step_test() {
+    if cargo nextest --version >/dev/null 2>&1; then
+        cargo nextest run --locked --all-features --lib --bins --tests --profile ci
+    else
+        echo "cargo-nextest is not installed: the same tests by cargo test"
+        cargo test --locked --all-features --lib --bins --tests --no-fail-fast
+    fi
+}
+
+step_doctest() {
+    cargo test --locked --all-features --doc
+}
+
+step_doc() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --all-features --no-deps
+}
+
+# run_example NAME COMMAND...: to its end, without input, and its last line is not empty.
+run_example() {
+    local name=$1 output last
+    shift
+    output=$(mktemp)
+    if ! limited "$EXAMPLE_SECONDS" "$@" </dev/null | tee "$output"; then
+        rm -f "$output"
+        die "example $name failed, or took longer than $EXAMPLE_SECONDS s"
+    fi
+    last=$(tail -n 1 "$output")
+    rm -f "$output"
+    case $name in
+        fake_vendor)
+            [[ $last =~ ^arrived\ 0\ admitted\ 0\  ]] || die "example $name ended with: $last"
+            ;;
+        quickstart)
+            [[ $last =~ ^quickstart:\ sent=[1-9][0-9]*\ refused=0\  ]] || die "example $name ended with: $last"
+            ;;
+        *)
+            [[ -n $last ]] || die "example $name printed nothing at its end"
+            ;;
+    esac
+}
+
+step_examples() {
+    local name names
+    names=$(example_names)
+    cargo build --locked --all-features --examples
+    for name in $names; do
+        if [[ $name != quickstart ]]; then
+            echo "-- $name"
+            run_example "$name" cargo run --quiet --locked --all-features --example "$name"
+        fi
+    done
+}
+
+# The command of the README, as it stands there; built before, so that its time limit is not spent on compiling.
+step_quickstart() {
+    cargo build --locked --release --example quickstart
+    run_example quickstart cargo run --release --example quickstart
+}
+
+step_benches() {
+    cargo bench --locked --all-features --no-run --profile dev
+}
+
+step_deny() {
+    if ! cargo deny --version >/dev/null 2>&1; then
+        echo "cargo-deny is not installed: building it, once"
+        cargo install --locked "cargo-deny@$DENY_VERSION" ||
+            die "cargo-deny cannot be installed. With a connection: cargo install --locked cargo-deny@$DENY_VERSION"
+    fi
+    local deny=(cargo deny --locked --all-features) database
+    "${deny[@]}" check bans licenses sources
+    database=$(find "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs" -mindepth 2 -maxdepth 2 -type d -name crates 2>/dev/null || true)
+    if limited 120 "${deny[@]}" fetch db; then
+        "${deny[@]}" check advisories
+        echo "advisories checked against the database as of now"
+    elif [[ -n $database ]]; then
+        "${deny[@]}" --offline check advisories
+        note "advisories checked against the copy on disk, because the database could not be fetched"
+    elif [[ ${ADVISORIES:-} == required ]]; then
+        die "the advisory database could not be fetched, and ADVISORIES=required"
+    else
+        note "advisories NOT checked: the database could not be fetched and no copy is on disk"
+    fi
+}
+
+# Runs one step in a shell of its own, so that `set -e` holds inside it, and says how to run it alone.
+run_step() {
+    local name=$1 number=$2 of=$3 began=$SECONDS status=0
+    echo
+    echo "=== [$number/$of] $name"
+    # Not `|| status=$?` behind the parentheses: that would switch `set -e` off inside them.
+    set +e
+    (
+        set -e
+        "step_$name"
+    )
+    status=$?
+    set -e
+    if ((status != 0)); then
+        echo
+        echo "scripts/test.sh: step '$name' FAILED (exit $status) after $((SECONDS - began)) s" >&2
+        echo "scripts/test.sh: to run it alone: scripts/test.sh $name" >&2
+        exit 1
+    fi
+    echo "=== [$number/$of] $name: ok, $((SECONDS - began)) s"
+}
+
+main() {
+    local steps=("${STEPS[@]}") name number=0
+    if [[ ${1:-} == --list ]]; then
+        printf '%s\n' "${STEPS[@]}"
+        return
+    fi
+    if (($# > 0)); then
+        steps=("$@")
+    fi
+    for name in "${steps[@]}"; do
+        [[ $(type -t "step_$name") == function ]] || die "there is no step '$name'; --list shows them"
+    done
+    for name in "${steps[@]}"; do
+        number=$((number + 1))
+        run_step "$name" "$number" "${#steps[@]}"
+    done
+    echo
+    cat "$NOTES"
+    echo "scripts/test.sh: all ${#steps[@]} steps passed in $SECONDS s"
+}
+
+main "$@"

@@ -1,0 +1,578 @@
+//! A world for the engine: vendors that judge arrivals, a network that delays and loses, callers that cancel, and time
+//! that jumps to the next thing that happens. Thousands of hours in seconds; the same seed gives the same trace.
+//!
+//! The engine is the one that a client runs, with plans compiled from the same configuration. It sees what a client
+//! sees: its own grants, and answers when they are back. The vendor sees arrivals. Neither sees the other.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use super::checker::Event as Arrived;
+use super::{Call, ScriptedVendor};
+use crate::clock::{Time, nanos};
+use crate::config::{Config, Sources, Tenant};
+use crate::dispatch::plan::{Plans, Policy};
+use crate::engine::plan::{EndpointId, NO_ENDPOINT};
+use crate::engine::slab::Key;
+use crate::engine::{Answer, Ask, Bound, Claim, Engine, Until};
+use crate::{Error, Priority};
+
+/// The virtual clock begins here, so that there is a past.
+const START: Time = Time::from_nanos(3_600_000_000_000);
+
+/// How requests and answers travel, and what goes wrong. Chances are in one thousand.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// From the start of an exchange to its arrival. Must not exceed the vendor's `max_transit`.
+    pub to_vendor: RangeInclusive<Duration>,
+    /// From the arrival to the answer's departure.
+    pub service: RangeInclusive<Duration>,
+    /// From there to the caller.
+    pub from_vendor: RangeInclusive<Duration>,
+    /// From a grant to the moment its caller picks it up. Above 100 ms it is taken back meanwhile.
+    pub pick_up: RangeInclusive<Duration>,
+    /// The answer never comes; the caller gives up at the attempt's deadline.
+    pub lost_answers: u32,
+    /// No connection: nothing left.
+    pub not_sent: u32,
+    /// The caller goes away in the middle of the exchange.
+    pub abandoned: u32,
+    /// The caller goes away while it waits.
+    pub cancelled: u32,
+}
+
+impl Default for Network {
+    /// Perfect: no delay, nothing lost.
+    fn default() -> Network {
+        let none = Duration::ZERO..=Duration::ZERO;
+        Network {
+            to_vendor: none.clone(),
+            service: none.clone(),
+            from_vendor: none.clone(),
+            pick_up: none,
+            lost_answers: 0,
+            not_sent: 0,
+            abandoned: 0,
+            cancelled: 0,
+        }
+    }
+}
+
+/// A request that somebody wants to send.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Place of the tenant in [`World::tenants`].
+    pub tenant: usize,
+    /// Its tier.
+    pub priority: Priority,
+    /// Its endpoint's name.
+    pub endpoint: Option<String>,
+    /// Units that it costs.
+    pub cost: u32,
+    /// The caller waits this long for a permit.
+    pub patience: Duration,
+}
+
+impl Job {
+    /// A request of one unit to no endpoint, by a caller who waits for ever.
+    pub fn new(tenant: usize, priority: Priority) -> Job {
+        Job { tenant, priority, endpoint: None, cost: 1, patience: Duration::MAX }
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum End {
+    /// The vendor admitted it, and its answer came back, or was lost on the way.
+    Admitted,
+    /// The vendor refused it.
+    Refused,
+    /// The engine refused it: a bound, a deadline, a cost, a tenant that was removed.
+    NotAdmitted,
+    /// Nothing left: no connection.
+    NotSent,
+    /// Its caller went away.
+    Cancelled,
+}
+
+/// A grant, in order of time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Granted {
+    /// When its exchange started, since the world began.
+    pub at: Duration,
+    /// The job's number, in order of submission.
+    pub job: usize,
+    /// Its tenant.
+    pub tenant: usize,
+    /// Its tier.
+    pub priority: Priority,
+}
+
+/// A request that reached the vendor.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// When, at what cost, and until when it was in service.
+    pub event: Arrived,
+    /// Its tenant.
+    pub tenant: usize,
+    /// The number of its account.
+    pub account: u32,
+    /// The number of its endpoint at the vendor; 0 for none.
+    pub endpoint: u32,
+    /// Whether the vendor admitted it.
+    pub admitted: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Happening {
+    Submit(usize),
+    PickUp(usize),
+    Cancel(usize),
+    Arrive(usize),
+    Serve { arrival: usize, call: u64 },
+    Answer(usize),
+    Finish(usize),
+    Abandon(usize),
+    Fail(usize),
+    Reload(usize),
+    Sweep,
+}
+
+#[derive(Debug)]
+struct State {
+    job: Job,
+    waiter: Option<Key>,
+    permit: Option<Key>,
+    end: Option<End>,
+    /// The engine's promise when it began to wait.
+    promised: Option<Until>,
+}
+
+/// The engine, a vendor and everybody between.
+pub struct World {
+    engine: Engine,
+    vendor: ScriptedVendor,
+    config: Config,
+    plans: Plans,
+    policy: Policy,
+    tenants: Vec<Arc<Tenant>>,
+    accounts: Vec<u32>,
+    lanes: Vec<Key>,
+    network: Network,
+    rng: Rng,
+    now: Time,
+    happenings: BinaryHeap<Reverse<(Time, u64, Happening)>>,
+    sequence: u64,
+    jobs: Vec<State>,
+    /// Job by index of its waiter.
+    waiting: Vec<usize>,
+    sources: Vec<Sources>,
+    sweep_every: Option<Duration>,
+    grants: Vec<Granted>,
+    arrivals: Vec<Arrival>,
+    decisions: u64,
+    early: usize,
+}
+
+impl World {
+    /// A world with the tenants of a configuration, and a vendor whose limits are said apart from it: the truth, where
+    /// the configuration is what the client believes.
+    ///
+    /// # Errors
+    /// The configuration cannot be used.
+    pub fn new(sources: Sources, vendor: ScriptedVendor, seed: u64) -> Result<World, Error> {
+        let config = Config::load(&sources, 1)?;
+        let mut world = World {
+            engine: Engine::new(Bound::new(u32::MAX), Default::default()),
+            vendor,
+            config,
+            plans: Plans::default(),
+            policy: Policy { tier_weights: [6, 3, 1], max_waiting: u32::MAX, guard: true },
+            tenants: Vec::new(),
+            accounts: Vec::new(),
+            lanes: Vec::new(),
+            network: Network::default(),
+            rng: Rng::with_seed(seed),
+            now: START,
+            happenings: BinaryHeap::new(),
+            sequence: 0,
+            jobs: Vec::new(),
+            waiting: Vec::new(),
+            sources: Vec::new(),
+            sweep_every: None,
+            grants: Vec::new(),
+            arrivals: Vec::new(),
+            decisions: 0,
+            early: 0,
+        };
+        world.settle_tenants();
+        Ok(world)
+    }
+
+    /// The network between client and vendor.
+    #[must_use]
+    pub fn network(mut self, network: Network) -> World {
+        self.network = network;
+        self
+    }
+
+    /// Switches the guards off, to see that the checker then finds what they prevent.
+    #[must_use]
+    pub fn without_guard(mut self) -> World {
+        self.policy.guard = false;
+        self.plans = Plans::default();
+        self.settle_tenants();
+        self
+    }
+
+    /// Drops lanes that rest, this often.
+    #[must_use]
+    pub fn evicting_every(mut self, interval: Duration) -> World {
+        self.sweep_every = Some(interval);
+        self.happens(START + interval, Happening::Sweep);
+        self
+    }
+
+    /// The tenants, sorted by id.
+    pub fn tenants(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.tenants.iter().map(|tenant| &*tenant.id)
+    }
+
+    fn settle_tenants(&mut self) {
+        self.tenants = self.config.tenants().cloned().collect();
+        self.tenants.sort_by(|a, b| a.id.cmp(&b.id));
+        let mut accounts: Vec<&Arc<str>> = self.tenants.iter().map(|tenant| &tenant.account).collect();
+        accounts.sort();
+        accounts.dedup();
+        let number = |tenant: &Arc<Tenant>| accounts.binary_search(&&tenant.account).unwrap_or_default() as u32;
+        self.accounts = self.tenants.iter().map(number).collect();
+        self.lanes = (0..self.tenants.len()).map(|_| Key::NONE).collect();
+        for tenant in 0..self.tenants.len() {
+            self.lane(tenant);
+        }
+    }
+
+    /// The lane of a tenant; made if it was dropped.
+    fn lane(&mut self, tenant: usize) -> Key {
+        let inside = &self.tenants[tenant];
+        let plan = self.plans.of(inside, &self.policy);
+        let lane = self.engine.upsert(self.now, &inside.id, &inside.account, &plan, self.config.version());
+        self.lanes[tenant] = lane;
+        lane
+    }
+
+    /// Somebody will want to send `job` at `at`. Returns the job's number.
+    pub fn submit(&mut self, at: Duration, job: Job) -> usize {
+        let number = self.jobs.len();
+        self.jobs.push(State { job, waiter: None, permit: None, end: None, promised: None });
+        self.happens(START + at, Happening::Submit(number));
+        number
+    }
+
+    /// The configuration will be replaced at `at`, for the same tenants.
+    pub fn reload(&mut self, at: Duration, sources: Sources) {
+        self.sources.push(sources);
+        self.happens(START + at, Happening::Reload(self.sources.len() - 1));
+    }
+
+    fn happens(&mut self, at: Time, what: Happening) {
+        self.sequence += 1;
+        self.happenings.push(Reverse((at, self.sequence, what)));
+    }
+
+    fn after(&mut self, range: &RangeInclusive<Duration>) -> Time {
+        let (from, to) = (nanos(*range.start()), nanos(*range.end()));
+        self.now.plus_nanos(if to > from { self.rng.u64(from..=to) } else { from })
+    }
+
+    fn chance(&mut self, of_thousand: u32) -> bool {
+        of_thousand > 0 && self.rng.u32(0..1000) < of_thousand
+    }
+
+    /// Lets everything happen until `until`.
+    ///
+    /// # Errors
+    /// A configuration of a [`reload`](World::reload) cannot be used.
+    ///
+    /// # Panics
+    /// When the engine breaks its own rules: a job that ends twice, a poll time that is not later than now. Those are
+    /// findings of a test.
+    pub fn run(&mut self, until: Duration) -> Result<(), Error> {
+        let until = START + until;
+        loop {
+            if !self.engine.is_quiet() {
+                self.hear();
+            }
+            let timeout = self.engine.poll_timeout().unwrap_or(Time::MAX);
+            assert!(
+                timeout > self.now,
+                "the engine asks to be polled at {timeout:?}, which is not after {:?}",
+                self.now
+            );
+            let happening = self.happenings.peek().map_or(Time::MAX, |Reverse((at, _, _))| *at);
+            let next = timeout.min(happening);
+            if next > until {
+                self.now = self.now.max(until);
+                return Ok(());
+            }
+            self.now = next;
+            // What is due at the same moment as something from outside happens first.
+            if timeout <= happening {
+                self.decisions += 1;
+                self.engine.poll(next);
+            } else if let Some(Reverse((_, _, what))) = self.happenings.pop() {
+                self.happen(what)?;
+            }
+        }
+    }
+
+    /// Runs until nothing is left to happen, however long that takes.
+    ///
+    /// # Errors
+    /// As [`run`](World::run).
+    pub fn run_to_end(&mut self) -> Result<(), Error> {
+        let year = Duration::from_secs(366 * 86_400);
+        self.sweep_every = None;
+        self.run(year)
+    }
+
+    /// Whoever was woken will pick up what there is.
+    fn hear(&mut self) {
+        let woken: Vec<Key> = self.engine.woken().collect();
+        for waiter in woken {
+            let job = self.waiting[waiter.index as usize];
+            if nanos(*self.network.pick_up.end()) == 0 {
+                self.pick_up(job);
+            } else {
+                let at = self.after(&self.network.pick_up.clone());
+                self.happens(at, Happening::PickUp(job));
+            }
+        }
+    }
+
+    fn happen(&mut self, what: Happening) -> Result<(), Error> {
+        match what {
+            Happening::Submit(job) => self.ask(job),
+            Happening::PickUp(job) => self.pick_up(job),
+            Happening::Cancel(job) => {
+                if let Some(waiter) = self.jobs[job].waiter.take() {
+                    self.decisions += 1;
+                    self.engine.cancel(self.now, waiter);
+                    self.end(job, End::Cancelled);
+                }
+            }
+            Happening::Arrive(job) => self.arrive(job),
+            Happening::Serve { arrival, call } => {
+                let now = self.now.since(START);
+                self.vendor.finish(nanos(now), call);
+                self.arrivals[arrival].event.end_ns = nanos(now);
+            }
+            Happening::Answer(job) => {
+                if let Some(permit) = self.jobs[job].permit {
+                    self.decisions += 1;
+                    self.engine.answered(self.now, permit);
+                    self.happens(self.now, Happening::Finish(job));
+                }
+            }
+            Happening::Finish(job) => {
+                if let Some(permit) = self.jobs[job].permit.take() {
+                    self.decisions += 1;
+                    self.engine.finished(self.now, permit);
+                }
+            }
+            Happening::Abandon(job) => {
+                if let Some(permit) = self.jobs[job].permit.take() {
+                    self.decisions += 1;
+                    self.engine.abandoned(self.now, permit);
+                }
+            }
+            Happening::Fail(job) => {
+                if let Some(permit) = self.jobs[job].permit.take() {
+                    self.decisions += 1;
+                    self.engine.not_sent(self.now, permit);
+                    self.end(job, End::NotSent);
+                }
+            }
+            Happening::Reload(number) => {
+                self.config = self.config.reload(&self.sources[number])?;
+                self.settle_tenants();
+            }
+            Happening::Sweep => {
+                self.engine.sweep(self.now, 0, u32::MAX, true);
+                if let Some(interval) = self.sweep_every {
+                    self.happens(self.now + interval, Happening::Sweep);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, number: usize) {
+        let job = &self.jobs[number].job;
+        let tenant = job.tenant;
+        let vendor = &self.tenants[tenant].vendor;
+        let endpoint = job.endpoint.as_deref().and_then(|name| vendor.endpoint(name).ok());
+        let ask = Ask {
+            tier: job.priority.tier(),
+            endpoint: endpoint.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId),
+            cost: job.cost,
+            retry: false,
+            immediate: false,
+            give_up: self.now + job.patience,
+            attempt_ns: nanos(vendor.attempt_timeout),
+        };
+        self.decisions += 1;
+        let mut answer = self.engine.submit(self.now, self.lanes[tenant], ask);
+        if let Answer::Refused(crate::engine::Refusal::NoLane) = answer {
+            let lane = self.lane(tenant);
+            answer = self.engine.submit(self.now, lane, ask);
+        }
+        match answer {
+            Answer::Granted(permit) => self.start(number, permit),
+            Answer::Refused(_) => self.end(number, End::NotAdmitted),
+            Answer::Wait { waiter, until, .. } => {
+                let index = waiter.index as usize;
+                if self.waiting.len() <= index {
+                    self.waiting.resize(index + 1, usize::MAX);
+                }
+                self.waiting[index] = number;
+                self.jobs[number].waiter = Some(waiter);
+                self.jobs[number].promised = Some(until);
+                if self.chance(self.network.cancelled) {
+                    let at = self.now.plus_nanos(self.rng.u64(0..2_000_000_000));
+                    self.happens(at, Happening::Cancel(number));
+                }
+            }
+        }
+    }
+
+    fn pick_up(&mut self, job: usize) {
+        let Some(waiter) = self.jobs[job].waiter else { return };
+        self.decisions += 1;
+        match self.engine.claim(self.now, waiter) {
+            Claim::Started(permit, _) => {
+                self.jobs[job].waiter = None;
+                if let Some(Until::At(at)) = self.jobs[job].promised {
+                    self.early += usize::from(self.now < at);
+                }
+                self.start(job, permit);
+            }
+            // Taken back meanwhile: it will be woken again.
+            Claim::Waiting => {}
+            Claim::Refused(_) => {
+                self.jobs[job].waiter = None;
+                self.end(job, End::NotAdmitted);
+            }
+        }
+    }
+
+    /// The exchange starts: the request is on its way.
+    fn start(&mut self, number: usize, permit: Key) {
+        let State { job, permit: slot, .. } = &mut self.jobs[number];
+        *slot = Some(permit);
+        let (at, tenant, priority) = (self.now.since(START), job.tenant, job.priority);
+        self.grants.push(Granted { at, job: number, tenant, priority });
+        if self.chance(self.network.not_sent) {
+            return self.happens(self.now.plus_nanos(1_000_000), Happening::Fail(number));
+        }
+        let arrives = self.after(&self.network.to_vendor.clone());
+        self.happens(arrives, Happening::Arrive(number));
+        if self.chance(self.network.abandoned) {
+            let at = self.now.plus_nanos(self.rng.u64(0..=arrives.since(self.now).as_nanos() as u64));
+            self.happens(at, Happening::Abandon(number));
+        }
+        let lost = self.now + self.tenants[tenant].vendor.attempt_timeout;
+        self.happens(lost, Happening::Abandon(number));
+    }
+
+    fn arrive(&mut self, number: usize) {
+        let job = &self.jobs[number].job;
+        let endpoint = match &job.endpoint {
+            Some(name) => self.vendor.endpoint(name),
+            None => 0,
+        };
+        let (tenant, account) = (job.tenant, self.accounts[job.tenant]);
+        let call = Call { tenant: tenant as u32, account, endpoint, cost: job.cost };
+        let at = nanos(self.now.since(START));
+        let verdict = self.vendor.arrive(at, &call);
+        let event = Arrived::at(at).cost(job.cost);
+        self.arrivals.push(Arrival { event, tenant, account, endpoint, admitted: verdict.admitted });
+        let served = self.after(&self.network.service.clone());
+        if verdict.admitted {
+            let arrival = self.arrivals.len() - 1;
+            self.happens(served, Happening::Serve { arrival, call: verdict.call });
+        }
+        self.end(number, if verdict.admitted { End::Admitted } else { End::Refused });
+        if !self.chance(self.network.lost_answers) {
+            let back = self.after(&self.network.from_vendor.clone()).since(self.now);
+            self.happens(served + back, Happening::Answer(number));
+        }
+    }
+
+    fn end(&mut self, number: usize, end: End) {
+        let job = &mut self.jobs[number];
+        assert!(job.end.is_none(), "job {number} ended twice: {:?}, then {end:?}", job.end);
+        job.end = Some(end);
+    }
+
+    /// Every grant so far, in order.
+    pub fn grants(&self) -> &[Granted] {
+        &self.grants
+    }
+
+    /// Every request that reached the vendor so far, in order.
+    pub fn arrivals(&self) -> &[Arrival] {
+        &self.arrivals
+    }
+
+    /// Requests that the vendor has refused.
+    pub fn refused(&self) -> usize {
+        self.arrivals.iter().filter(|arrival| !arrival.admitted).count()
+    }
+
+    /// Grants before the moment that their callers were told. There are none unless something was given back or a limit
+    /// was raised meanwhile.
+    pub fn early(&self) -> usize {
+        self.early
+    }
+
+    /// The moment that a job was promised when it began to wait, if only time stood in its way.
+    pub fn promised(&self, job: usize) -> Option<Duration> {
+        match self.jobs[job].promised {
+            Some(Until::At(at)) => Some(at.since(START)),
+            _ => None,
+        }
+    }
+
+    /// How each job ended; none for one that has not.
+    pub fn ends(&self) -> impl ExactSizeIterator<Item = Option<End>> {
+        self.jobs.iter().map(|job| job.end)
+    }
+
+    /// Decisions of the engine so far: polls, submissions, claims and settles.
+    pub fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
+    /// Requests that wait, and permits that have not ended.
+    pub fn load(&self) -> (u32, usize) {
+        (self.engine.waiting(), self.engine.in_flight())
+    }
+
+    /// A hash of every grant and arrival: equal for equal seeds.
+    pub fn trace(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.grants.hash(&mut hasher);
+        for arrival in &self.arrivals {
+            (arrival.event.at_ns, arrival.tenant, arrival.admitted).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
