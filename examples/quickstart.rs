@@ -3,7 +3,7 @@
 //! The vendor allows each tenant 100 requests per second. `noisy` wants 10,000; `ada` and `bob` are polite. Watch the
 //! column `refused`: it is the vendor's own count of 429s.
 
-#![allow(clippy::print_stdout, reason = "a program for the command line")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the command line; a poisoned lock ends it")]
 #![expect(clippy::disallowed_methods, reason = "an application measures and spawns; the library does neither")]
 
 use std::error::Error;
@@ -22,7 +22,7 @@ const TENANTS: [&str; 3] = ["ada", "bob", "noisy"];
 const TIERS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 const LIMIT: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
-const RUN: Duration = Duration::from_secs(15);
+const RUN: Duration = Duration::from_secs(14);
 
 /// What has happened so far.
 #[derive(Default)]
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut tick = tokio::time::interval(if terminal { SECOND / 5 } else { SECOND });
     while began.elapsed() < RUN {
         tick.tick().await;
-        show(&client, &vendor, &seen, began, terminal)?;
+        show((&client, &vendor, &seen), began, terminal)?;
     }
     load.shutdown().await;
     client.shutdown(SECOND).await;
@@ -85,8 +85,7 @@ async fn offer(client: IntegrationClient, seen: Arc<Mutex<Seen>>, tenant: usize,
         due += per_second;
         for _ in 0..due / 100 {
             number += 1;
-            let priority = TIERS[number % 3];
-            sends.spawn(one(client.clone(), seen.clone(), tenant, priority));
+            sends.spawn(one(client.clone(), seen.clone(), tenant, TIERS[number % 3]));
         }
         due %= 100;
         while sends.try_join_next().is_some() {}
@@ -106,13 +105,9 @@ async fn one(client: IntegrationClient, seen: Arc<Mutex<Seen>>, tenant: usize, p
     }
 }
 
-fn show(
-    client: &IntegrationClient,
-    vendor: &FakeVendor,
-    seen: &Mutex<Seen>,
-    began: Instant,
-    terminal: bool,
-) -> Result<(), Box<dyn Error>> {
+type Shown<'a> = (&'a IntegrationClient, &'a FakeVendor, &'a Mutex<Seen>);
+
+fn show((client, vendor, seen): Shown<'_>, began: Instant, terminal: bool) -> Result<(), Box<dyn Error>> {
     let mut seen = seen.lock().unwrap();
     seen.waits.sort_unstable();
     let p99 = seen.waits.get(seen.waits.len() * 99 / 100).copied().unwrap_or_default();

@@ -286,8 +286,8 @@ async fn slow_and_broken_bodies() {
         assert_recovered(&vendor, &client).await;
     }
     let patient = Fault::SlowBody { chunks: 5, chunk_bytes: 10, pause: ms(20) };
-    let (vendor, client, results) = faulty(patient).await;
-    drop(results);
+    let vendor = FakeVendor::builder().limit(VendorLimit::concurrency(4)).fault(When::path("/faulty"), patient);
+    let (vendor, client) = started(vendor, &[("a", "a")]).await;
     let response = client.send("a", Priority::Normal, Request::get("v", "/faulty")).await.unwrap();
     assert_eq!(response.bytes().await.unwrap().len(), 50);
     assert_recovered(&vendor, &client).await;
