@@ -2,6 +2,12 @@
 //! may be left behind: no permit, no slot, no place in a queue, no entry in a window.
 //!
 //! Paused time and a scripted transport. All choices and delays are drawn from seeded generators.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too, and figures are printed"
+)]
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,6 +1,12 @@
 //! The client under paused time: a scripted transport, no sockets, nothing really waits. There is no jitter in here.
 //!
 //! tokio's timers have a millisecond's resolution, so moments are exact to about that.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too, and figures are printed"
+)]
 
 #[path = "client/changes.rs"]
 mod changes;

@@ -3,6 +3,12 @@
 //!
 //! Bounds, not exact timings. The vendor's jitter is drawn from a seeded generator; which request gets which delay
 //! depends on the machine.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too, and figures are printed"
+)]
 
 use std::time::Duration;
 
@@ -92,7 +98,7 @@ async fn idle(client: &IntegrationClient) {
     }
 }
 
-/// What a limit may be used for in [`RUN`], by the client's own budget of 80 %.
+/// What a limit may be used for in [`RUN`], by the client's own budget of 80 %; the first burst comes on top.
 fn budget(limit: u32) -> f64 {
     0.8 * f64::from(limit) * RUN.as_secs_f64() / WINDOW.as_secs_f64()
 }
@@ -280,8 +286,8 @@ async fn slow_and_broken_bodies() {
         assert_recovered(&vendor, &client).await;
     }
     let patient = Fault::SlowBody { chunks: 5, chunk_bytes: 10, pause: ms(20) };
-    let (vendor, client, results) = faulty(patient).await;
-    drop(results);
+    let vendor = FakeVendor::builder().limit(VendorLimit::concurrency(4)).fault(When::path("/faulty"), patient);
+    let (vendor, client) = started(vendor, &[("a", "a")]).await;
     let response = client.send("a", Priority::Normal, Request::get("v", "/faulty")).await.unwrap();
     assert_eq!(response.bytes().await.unwrap().len(), 50);
     assert_recovered(&vendor, &client).await;
