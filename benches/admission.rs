@@ -177,7 +177,7 @@ async fn idle_tenant_bytes() -> usize {
     println!("  {:>4} in the tenant table: the configuration's share, used or not", each(known - before));
     println!("  {:>4} more after one use, inside its window", each(used - known));
     println!("  {:>4} more at rest: idle_tenant_bytes", each(rested - known));
-    println!("  {:>4} more once the sweep has dropped its lane", each(evicted.saturating_sub(known)));
+    println!("  {:>4} more once the sweep has dropped its lane (the room stays, for the next ones)", each(evicted.saturating_sub(known)));
     each(rested - known)
 }
 

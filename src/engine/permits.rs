@@ -108,7 +108,10 @@ impl Engine {
         let now = self.now;
         let lane = &mut self.lanes.slab[need.lane];
         lane.in_flight += 1;
-        let shared = lane.shared.map(|holder| self.lanes.shared.get(holder).map_or(0, |shared| shared.version));
+        let shared = lane.shared.map(|holder| match holder {
+            Key::NONE => 0,
+            holder => self.lanes.shared.get(holder).map_or(0, |shared| shared.version),
+        });
         let versions = [lane.version, shared[0], shared[1]];
         let take = Take { cost: need.cost, high: need.high(), granted: now };
         self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.take(spec, take, due));
@@ -195,9 +198,25 @@ impl Engine {
     #[inline]
     pub(crate) fn finished(&mut self, now: Time, key: Key) {
         let now = self.tick(now);
-        self.answer(now, key);
-        self.end(key);
-        self.run_turns();
+        if self.waiting > 0 {
+            self.answer(now, key);
+            self.end(key);
+            return self.run_turns();
+        }
+        // The same in one go: nobody waits whom the answer could wake before the end does.
+        let Some(permit) = self.permits.remove(key) else { return };
+        let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
+        let answers = permit.state == State::Started;
+        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| {
+            if answers {
+                cell.answer(spec, take, now);
+            }
+            cell.finish();
+        });
+        if answers {
+            self.learn_service(need.lane, now.since(take.granted));
+        }
+        self.left(need.lane);
     }
 
     /// The caller went away after the start: the vendor may still count the request, and is still busy with it.
@@ -261,9 +280,10 @@ impl Engine {
         }
     }
 
+    #[inline]
     fn learn_service(&mut self, lane: Key, took: std::time::Duration) {
         if let Some(lane) = self.lanes.slab.get_mut(lane) {
-            let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1);
+            let took = u32::try_from(crate::clock::nanos(took) / 1_000).unwrap_or(u32::MAX).max(1);
             lane.service_us = match lane.service_us {
                 0 => took,
                 known => (known - known / 8).saturating_add(took / 8).max(1),

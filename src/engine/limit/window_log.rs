@@ -10,6 +10,10 @@
 //! at `now`; a pending slot that ran into D ends at a moment after the last time the log was looked at.
 //!
 //! Above about a thousand units ends are merged into slots of a 512th of the window, each freed with its last entry.
+//!
+//! Slots start with their first entry rather than at multiples of their width: finding one takes no division. The newest
+//! of each queue stands in the log itself and the rest behind a pointer, so that a decision touches one small block of
+//! memory instead of three: 10,000 lanes visited at random were a third slower with two `VecDeque`s.
 
 use std::collections::VecDeque;
 
@@ -52,7 +56,7 @@ pub(crate) enum Free {
     OnSettle(Time),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     /// Pending: start of the slot. Ended: the latest end in it.
     at: u64,
@@ -65,28 +69,46 @@ impl Entry {
     fn of(at: u64, units: u32, high: bool) -> Entry {
         Entry { at, units, high: if high { units } else { 0 } }
     }
+
+    /// Whether what was granted at this moment is in this pending slot. Slots do not overlap.
+    #[inline]
+    fn spans(&self, width: u64, granted: Time) -> bool {
+        granted.as_nanos().checked_sub(self.at).is_some_and(|after| after < width)
+    }
 }
 
 /// One guard's state.
 #[derive(Debug)]
 pub(crate) struct WindowLog {
-    pending: VecDeque<Entry>,
-    ended: VecDeque<Entry>,
-    units: u64,
-    high: u64,
+    /// Nothing changes by itself before this moment. Never later than the truth; it may be earlier.
+    due: u64,
+    /// Units inside, those under way included.
+    units: u32,
+    /// Of `units`, those of the high tier.
+    high: u32,
+    /// The newest slot of what is under way; none while it has no units.
+    pending: Entry,
+    /// The newest of what has ended; none while it has no units.
+    ended: Entry,
+    /// The first end in `ended`.
+    ended_from: u64,
     /// Width of a pending slot; stays what it was when the log was made, so that answers find their slot.
     width: u64,
+    older: Option<Box<Older>>,
+}
+
+/// All but the newest, oldest first.
+#[derive(Debug, Default)]
+struct Older {
+    pending: VecDeque<Entry>,
+    ended: VecDeque<Entry>,
 }
 
 impl WindowLog {
     pub(crate) fn new(spec: &LogSpec) -> WindowLog {
-        WindowLog {
-            pending: VecDeque::with_capacity(2),
-            ended: VecDeque::with_capacity(4),
-            units: 0,
-            high: 0,
-            width: (spec.transit / 16).max(1),
-        }
+        const NONE: Entry = Entry { at: 0, units: 0, high: 0 };
+        let width = (spec.transit / 16).max(1);
+        WindowLog { due: u64::MAX, units: 0, high: 0, pending: NONE, ended: NONE, ended_from: 0, width, older: None }
     }
 
     /// Nothing is inside any window any more.
@@ -95,32 +117,58 @@ impl WindowLog {
     }
 
     /// Units inside, those under way included.
-    pub(crate) fn units(&self) -> u64 {
+    pub(crate) fn units(&self) -> u32 {
         self.units
+    }
+
+    /// The limit has changed: what was known about when is no longer true.
+    pub(crate) fn forget_due(&mut self) {
+        self.due = 0;
     }
 
     /// Frees what is past. Everything else is asked after this, with the same `now`.
     #[inline]
     pub(crate) fn advance(&mut self, spec: &LogSpec, now: Time) {
-        let now = now.as_nanos();
-        while let Some(slot) = self.pending.front().copied() {
+        if now.as_nanos() >= self.due {
+            self.advance_due(spec, now.as_nanos());
+        }
+    }
+
+    fn advance_due(&mut self, spec: &LogSpec, now: u64) {
+        while let Some(slot) = self.older.as_ref().and_then(|older| older.pending.front()).copied() {
             let lost_at = self.lost_at(spec, slot);
             if slot.units > 0 && lost_at > now {
                 break;
             }
-            self.pending.pop_front();
-            if slot.units > 0 {
-                self.push_ended(spec, Entry { at: lost_at, ..slot });
+            if let Some(older) = &mut self.older {
+                older.pending.pop_front();
             }
+            self.push_ended(spec, Entry { at: lost_at, ..slot });
         }
-        while let Some(entry) = self.ended.front() {
-            if entry.at.saturating_add(spec.window) > now {
-                break;
-            }
-            self.units -= entry.units as u64;
-            self.high -= entry.high as u64;
-            self.ended.pop_front();
+        let lost_at = self.lost_at(spec, self.pending);
+        if lost_at <= now {
+            let slot = std::mem::take(&mut self.pending);
+            self.push_ended(spec, Entry { at: lost_at, ..slot });
         }
+        while let Some(older) = &mut self.older
+            && let Some(entry) = older.ended.pop_front_if(|entry| entry.at.saturating_add(spec.window) <= now)
+        {
+            self.units -= entry.units;
+            self.high -= entry.high;
+        }
+        if self.ended.at.saturating_add(spec.window) <= now {
+            let entry = std::mem::take(&mut self.ended);
+            self.units -= entry.units;
+            self.high -= entry.high;
+        }
+        let (mut pending, mut ended) = (Some(&self.pending), Some(&self.ended));
+        if let Some(older) = &self.older {
+            pending = older.pending.front().or(pending);
+            ended = older.ended.front().or(ended);
+        }
+        let lost_at = pending.filter(|slot| slot.units > 0).map(|slot| self.lost_at(spec, *slot));
+        let past_at = ended.filter(|entry| entry.units > 0).map(|entry| entry.at.saturating_add(spec.window));
+        self.due = lost_at.into_iter().chain(past_at).min().unwrap_or(u64::MAX);
     }
 
     /// When a slot's requests can no longer be under way.
@@ -128,21 +176,36 @@ impl WindowLog {
         slot.at.saturating_add(self.width).saturating_add(spec.transit)
     }
 
+    #[inline]
     fn push_ended(&mut self, spec: &LogSpec, entry: Entry) {
-        if let Some(last) = self.ended.back_mut() {
-            let same = last.at == entry.at || (spec.slot > 0 && last.at / spec.slot == entry.at / spec.slot);
-            if same && let Some(units) = last.units.checked_add(entry.units) {
-                *last = Entry { at: entry.at.max(last.at), units, high: last.high.saturating_add(entry.high) };
+        if entry.units == 0 {
+            return;
+        }
+        if self.ended.units > 0 {
+            if entry.at.saturating_sub(self.ended_from) <= spec.slot
+                && let Some(units) = self.ended.units.checked_add(entry.units)
+            {
+                let high = self.ended.high + entry.high;
+                self.ended = Entry { at: entry.at.max(self.ended.at), units, high };
                 return;
             }
+            self.older.get_or_insert_default().ended.push_back(self.ended);
         }
-        self.ended.push_back(entry);
+        self.ended = entry;
+        self.ended_from = entry.at;
+        self.due = self.due.min(entry.at.saturating_add(spec.window));
     }
 
     #[inline]
-    fn fits(spec: &LogSpec, used: u64, used_high: u64, units: u32, high: bool) -> bool {
-        let held_back = if high { 0 } else { (spec.reserve as u64).saturating_sub(used_high) };
-        used + units as u64 + held_back <= spec.limit as u64
+    fn fits(spec: &LogSpec, used: u32, used_high: u32, units: u32, high: bool) -> bool {
+        let held_back = if high { 0 } else { spec.reserve.saturating_sub(used_high) };
+        used as u64 + units as u64 + held_back as u64 <= spec.limit as u64
+    }
+
+    /// Whether `units` fit now.
+    #[inline]
+    pub(crate) fn has_room(&self, spec: &LogSpec, units: u32, high: bool) -> bool {
+        Self::fits(spec, self.units, self.high, units, high)
     }
 
     /// Whether the high tier's reserve alone stands between `units` of a lower tier and a grant.
@@ -151,18 +214,20 @@ impl WindowLog {
     }
 
     /// When `units` fit.
-    #[inline]
     pub(crate) fn free(&self, spec: &LogSpec, units: u32, high: bool) -> Free {
         if Self::fits(spec, self.units, self.high, units, high) {
             return Free::Now;
         }
         let (mut used, mut used_high) = (self.units, self.high);
         let mut latest = Time::MAX;
-        let ended = self.ended.iter().map(|entry| (true, entry.at, entry));
-        let pending = self.pending.iter().map(|slot| (false, self.lost_at(spec, *slot), slot));
+        let older = self.older.as_deref();
+        let ended = older.into_iter().flat_map(|older| &older.ended).chain([&self.ended]);
+        let pending = older.into_iter().flat_map(|older| &older.pending).chain([&self.pending]);
+        let ended = ended.map(|entry| (true, entry.at, entry));
+        let pending = pending.map(|slot| (false, self.lost_at(spec, *slot), slot));
         for (has_ended, at, entry) in ended.chain(pending) {
-            used -= entry.units as u64;
-            used_high -= entry.high as u64;
+            used -= entry.units;
+            used_high -= entry.high;
             if Self::fits(spec, used, used_high, units, high) {
                 let free_at = Time::from_nanos(at.saturating_add(spec.window));
                 if has_ended {
@@ -175,30 +240,37 @@ impl WindowLog {
         Free::OnSettle(latest)
     }
 
-    fn slot_of(&self, granted: Time) -> u64 {
-        let at = granted.as_nanos();
-        at - at % self.width
-    }
-
     /// A request of `units` was granted at `now`.
     #[inline]
-    pub(crate) fn take(&mut self, now: Time, units: u32, high: bool) {
-        let entry = Entry::of(self.slot_of(now), units, high);
-        self.units += units as u64;
-        self.high += entry.high as u64;
-        match self.pending.back_mut() {
-            Some(last) if last.at == entry.at => {
-                last.units += units;
-                last.high += entry.high;
+    pub(crate) fn take(&mut self, spec: &LogSpec, now: Time, units: u32, high: bool) {
+        let entry = Entry::of(now.as_nanos(), units, high);
+        self.units += units;
+        self.high += entry.high;
+        if self.pending.units > 0 {
+            if self.pending.spans(self.width, now) {
+                self.pending.units += units;
+                self.pending.high += entry.high;
+                return;
             }
-            _ => self.pending.push_back(entry),
+            self.older.get_or_insert_default().pending.push_back(self.pending);
         }
+        self.pending = entry;
+        self.due = self.due.min(self.lost_at(spec, entry));
     }
 
     /// Takes `units` out of the slot of `granted`; false when the slot has run into its transit time already.
+    #[inline]
     fn leave_pending(&mut self, granted: Time, units: u32, high: bool) -> bool {
-        let at = self.slot_of(granted);
-        let Some(slot) = self.pending.iter_mut().rev().find(|slot| slot.at == at) else { return false };
+        let width = self.width;
+        let slot = if self.pending.spans(width, granted) {
+            &mut self.pending
+        } else {
+            let older = self.older.as_mut().and_then(|older| {
+                older.pending.iter_mut().rev().find(|slot| slot.spans(width, granted))
+            });
+            let Some(slot) = older else { return false };
+            slot
+        };
         if slot.units < units {
             return false;
         }
@@ -216,19 +288,20 @@ impl WindowLog {
     }
 
     /// What was granted at `granted` has started at `now` only: its transit time runs from here.
-    pub(crate) fn restart(&mut self, now: Time, granted: Time, units: u32, high: bool) {
-        if self.slot_of(now) != self.slot_of(granted) && self.leave_pending(granted, units, high) {
-            self.units -= units as u64;
-            self.high -= if high { units as u64 } else { 0 };
-            self.take(now, units, high);
+    pub(crate) fn restart(&mut self, spec: &LogSpec, now: Time, granted: Time, units: u32, high: bool) {
+        let same_slot = self.pending.spans(self.width, granted) && self.pending.spans(self.width, now);
+        if !same_slot && self.leave_pending(granted, units, high) {
+            self.units -= units;
+            self.high -= if high { units } else { 0 };
+            self.take(spec, now, units, high);
         }
     }
 
     /// What was granted at `granted` never left: it counts nowhere.
     pub(crate) fn give_back(&mut self, granted: Time, units: u32, high: bool) {
         if self.leave_pending(granted, units, high) {
-            self.units -= units as u64;
-            self.high -= if high { units as u64 } else { 0 };
+            self.units -= units;
+            self.high -= if high { units } else { 0 };
         }
     }
 }
@@ -257,7 +330,7 @@ mod tests {
     fn an_answered_request_counts_for_one_window_after_its_answer() {
         let spec = spec();
         let mut log = WindowLog::new(&spec);
-        log.take(ms(5000), 10, true);
+        log.take(&spec, ms(5000), 10, true);
         log.advance(&spec, ms(5300));
         log.end(&spec, ms(5300), ms(5000), 10, true);
         let freed = Time::from_nanos(ms(5300).as_nanos() + spec.window);
@@ -272,7 +345,7 @@ mod tests {
     fn a_lost_request_counts_for_one_window_after_its_transit_time() {
         let spec = spec();
         let mut log = WindowLog::new(&spec);
-        log.take(ms(5000), 10, true);
+        log.take(&spec, ms(5000), 10, true);
         let Free::OnSettle(latest) = free(&mut log, &spec, ms(5000), 1, true) else { panic!() };
         assert!(latest >= ms(5000 + 1600 + 1000) && latest <= ms(5000 + 1600 + 100 + 1002));
         assert_eq!(free(&mut log, &spec, ms(7000), 1, true), Free::At(latest));
@@ -285,12 +358,12 @@ mod tests {
     fn lower_tiers_leave_the_reserve_unless_it_is_used() {
         let spec = spec();
         let mut log = WindowLog::new(&spec);
-        log.take(ms(0), 8, false);
+        log.take(&spec, ms(0), 8, false);
         assert_ne!(log.free(&spec, 1, false), Free::Now);
         assert!(log.only_reserve_lacks(&spec, 1));
         assert_eq!(log.free(&spec, 2, true), Free::Now);
         let mut log = WindowLog::new(&spec);
-        log.take(ms(0), 2, true);
+        log.take(&spec, ms(0), 2, true);
         assert_eq!(log.free(&spec, 8, false), Free::Now, "the reserve is used up: the rest is for everybody");
     }
 
@@ -298,7 +371,7 @@ mod tests {
     fn what_never_left_counts_nowhere() {
         let spec = spec();
         let mut log = WindowLog::new(&spec);
-        log.take(ms(0), 10, false);
+        log.take(&spec, ms(0), 10, false);
         log.give_back(ms(0), 10, false);
         assert!(log.is_empty());
         assert_eq!(log.free(&spec, 8, false), Free::Now);
@@ -308,8 +381,8 @@ mod tests {
     fn a_late_start_moves_the_transit_time() {
         let spec = spec();
         let mut log = WindowLog::new(&spec);
-        log.take(ms(0), 10, true);
-        log.restart(ms(100), ms(0), 10, true);
+        log.take(&spec, ms(0), 10, true);
+        log.restart(&spec, ms(100), ms(0), 10, true);
         let Free::OnSettle(latest) = log.free(&spec, 1, true) else { panic!() };
         assert!(latest >= ms(100 + 1600 + 1000));
     }
@@ -321,10 +394,11 @@ mod tests {
         for n in 0..100_000 {
             let now = Time::from_nanos(n * 10_000);
             log.advance(&spec, now);
-            log.take(now, 1, false);
+            log.take(&spec, now, 1, false);
             log.end(&spec, now, now, 1, false);
         }
-        assert!(log.ended.len() <= 514, "{}", log.ended.len());
+        let slots = log.older.as_ref().map_or(0, |older| older.ended.len());
+        assert!(slots <= 513, "{slots}");
         log.advance(&spec, Time::from_nanos(spec.window));
         assert!(log.units() > 100_000 - 200 && log.units() <= 100_000);
     }
