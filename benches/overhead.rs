@@ -107,7 +107,7 @@ fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 async fn compare(concurrency: usize, url: &str) -> f64 {
-    let toml = format!("[vendors.fake]\nbase_url = \"{url}\"\nauth = \"bearer\"\n{LIMITS}");
+    let toml = format!("[vendors.fake]\nbase_url = \"{url}\"\nauth = {{ scheme = \"bearer\" }}\n{LIMITS}");
     let client = IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(toml)

@@ -115,10 +115,7 @@ impl Cell {
         let units = spec.units(cost);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
-                let fits = log.as_mut().is_none_or(|log| {
-                    log.advance(guard, now);
-                    log.has_room(guard, units, high)
-                });
+                let fits = log.as_mut().is_none_or(|log| log.has_room(guard, now, units, high));
                 fits && bucket.ready_at(shape, units) <= now
             }
             (State::Slots { used }, LimitKind::Slots { limit }) => *used < *limit,
@@ -172,7 +169,11 @@ impl Cell {
         let units = spec.units(take.cost);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
-                let charged = bucket.ready_at(shape, units).max(due).min(take.granted);
+                let charged = if due < take.granted {
+                    bucket.ready_at(shape, units).max(due).min(take.granted)
+                } else {
+                    take.granted
+                };
                 bucket.take(shape, charged, units);
                 let log = log.get_or_insert_with(|| Box::new(WindowLog::new(guard)));
                 log.take(guard, take.granted, units, take.high);
@@ -194,7 +195,6 @@ impl Cell {
     #[inline]
     pub(crate) fn answer(&mut self, spec: &LimitSpec, take: Take, now: Time) {
         if let (State::Rate { log: Some(log), .. }, LimitKind::Rate { guard, .. }) = (&mut self.state, &spec.kind) {
-            log.advance(guard, now);
             log.end(guard, now, take.granted, spec.units(take.cost), take.high);
         }
     }
