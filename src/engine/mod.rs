@@ -16,6 +16,7 @@
 
 mod admission;
 mod change;
+mod index;
 mod lane;
 pub(crate) mod limit;
 mod permits;

@@ -9,10 +9,13 @@
 //! without an id, and a lost one expires without a timer), and `ended`, sorted by end. Ends arrive in order: answers end
 //! at `now`; a pending slot that ran into D ends at a moment after the last time the log was looked at.
 //!
-//! Above about a thousand units ends are merged into slots of a 500th of the window, each freed with its last entry.
+//! Above about a thousand units ends are merged into slots of 1/512 to 1/256 of the window, each freed with its last
+//! entry. While less than a quarter of the limit is used the slots are 16 times as wide: nobody waits for those units,
+//! and a lane far from its limit then holds 32 entries instead of 512.
 //!
-//! Slots start with their first entry rather than at multiples of their width: finding one takes no division. The newest
-//! of each queue stands in the log itself, so that most decisions touch one small block of memory instead of three.
+//! The newest of each queue stands in the log itself and the rest behind a pointer: 64 bytes that most decisions touch
+//! and no others. No decision divides: a pending slot starts with its first entry, and the widths of the others are
+//! powers of two.
 
 use std::collections::VecDeque;
 
@@ -29,8 +32,10 @@ pub(crate) struct LogSpec {
     pub(crate) window: u64,
     /// The longest that a request may be under way before the vendor counts it, in nanoseconds.
     pub(crate) transit: u64,
-    /// Ends inside one slot of this many nanoseconds are merged; 0 for exact.
-    pub(crate) slot: u64,
+    /// Ends inside one slot of two to the power of this many nanoseconds are merged; 0 for exact.
+    slot_bits: u32,
+    /// The same while the limit is far away.
+    wide_bits: u32,
 }
 
 impl LogSpec {
@@ -40,8 +45,9 @@ impl LogSpec {
 
     pub(crate) fn new(limit: u32, reserve: u32, window_ns: u64, transit_ns: u64) -> LogSpec {
         let window = window_ns.saturating_add(window_ns / 10_000).saturating_add(Self::TICK);
-        let slot = if limit > 1_000 { window_ns / 500 } else { 0 };
-        LogSpec { limit, reserve: reserve.min(limit), window, transit: transit_ns, slot }
+        let slot_bits = if limit > 1_000 { (window_ns / 256).max(1).ilog2() } else { 0 };
+        let wide_bits = if slot_bits > 0 { slot_bits + 4 } else { 0 };
+        LogSpec { limit, reserve: reserve.min(limit), window, transit: transit_ns, slot_bits, wide_bits }
     }
 }
 
@@ -89,31 +95,24 @@ pub(crate) struct WindowLog {
     pending: Entry,
     /// The newest of what has ended; none while it has no units.
     ended: Entry,
-    /// The first end in `ended`.
-    ended_from: u64,
     /// Width of a pending slot; stays what it was when the log was made, so that answers find their slot.
     width: u64,
-    /// All that has ended but the newest, oldest first.
-    ended_before: VecDeque<Entry>,
-    /// All that is under way but the newest slot, oldest first: at most 17, and none where vendors answer fast.
-    pending_before: VecDeque<Entry>,
+    before: Option<Box<Before>>,
+}
+
+/// All but the newest, oldest first.
+#[derive(Debug, Default)]
+struct Before {
+    /// At most 17.
+    pending: VecDeque<Entry>,
+    ended: VecDeque<Entry>,
 }
 
 impl WindowLog {
     pub(crate) fn new(spec: &LogSpec) -> WindowLog {
-        const NONE: Entry = Entry { at: 0, units: 0, high: 0 };
+        let (pending, ended) = (Entry::default(), Entry::default());
         let width = (spec.transit / 16).max(1);
-        WindowLog {
-            lost_due: u64::MAX,
-            units: 0,
-            high: 0,
-            pending: NONE,
-            ended: NONE,
-            ended_from: 0,
-            width,
-            ended_before: VecDeque::new(),
-            pending_before: VecDeque::new(),
-        }
+        WindowLog { lost_due: u64::MAX, units: 0, high: 0, pending, ended, width, before: None }
     }
 
     /// Nothing is inside any window any more.
@@ -148,17 +147,19 @@ impl WindowLog {
 
     fn lose_due(&mut self, spec: &LogSpec, now: u64) {
         let lost_at = |log: &WindowLog, slot: &Entry| log.lost_at(spec, *slot);
-        while let Some(slot) = self.pending_before.front().copied()
-            && (slot.units == 0 || lost_at(self, &slot) <= now)
+        while let Some(before) = &mut self.before
+            && let Some(slot) = before.pending.front().copied()
+            && (slot.units == 0 || slot.at.saturating_add(self.width).saturating_add(spec.transit) <= now)
         {
-            self.pending_before.pop_front();
+            before.pending.pop_front();
             self.push_ended(spec, Entry { at: lost_at(self, &slot), ..slot });
         }
         if lost_at(self, &self.pending) <= now {
             let slot = std::mem::take(&mut self.pending);
             self.push_ended(spec, Entry { at: lost_at(self, &slot), ..slot });
         }
-        let oldest = self.pending_before.front().unwrap_or(&self.pending);
+        let before = self.before.as_ref().and_then(|before| before.pending.front());
+        let oldest = before.unwrap_or(&self.pending);
         self.lost_due = if oldest.units > 0 { lost_at(self, oldest) } else { u64::MAX };
     }
 
@@ -166,7 +167,9 @@ impl WindowLog {
     /// need not ask for it; a decision then never reads the oldest entry, which no cache holds.
     fn expire(&mut self, spec: &LogSpec, now: u64) {
         let past = |entry: &mut Entry| entry.at.saturating_add(spec.window) <= now;
-        while let Some(entry) = self.ended_before.pop_front_if(past) {
+        while let Some(before) = &mut self.before
+            && let Some(entry) = before.ended.pop_front_if(past)
+        {
             self.units -= entry.units;
             self.high -= entry.high;
         }
@@ -188,24 +191,29 @@ impl WindowLog {
             return;
         }
         if self.ended.units > 0 {
-            if entry.at.saturating_sub(self.ended_from) <= spec.slot
+            let bits = if self.units < spec.limit / 4 { spec.wide_bits } else { spec.slot_bits };
+            if entry.at >> bits == self.ended.at >> bits
                 && let Some(units) = self.ended.units.checked_add(entry.units)
             {
-                let high = self.ended.high + entry.high;
-                self.ended = Entry { at: entry.at.max(self.ended.at), units, high };
+                self.ended = Entry { at: entry.at, units, high: self.ended.high + entry.high };
                 return;
             }
-            if self.ended_before.len() == self.ended_before.capacity() {
-                // Before it grows: nobody may have asked for room in vain since long ago.
-                self.expire(spec, entry.at);
-            }
-            let last = std::mem::take(&mut self.ended);
-            if last.units > 0 {
-                self.ended_before.push_back(last);
-            }
+            self.keep_ended(spec, entry.at);
         }
         self.ended = entry;
-        self.ended_from = entry.at;
+    }
+
+    /// Makes place for another newest end.
+    fn keep_ended(&mut self, spec: &LogSpec, now: u64) {
+        let before = self.before.get_or_insert_default();
+        if before.ended.len() == before.ended.capacity() {
+            // Before it grows: it may be long ago that somebody asked for room in vain.
+            self.expire(spec, now);
+        }
+        let last = std::mem::take(&mut self.ended);
+        if last.units > 0 {
+            self.before.get_or_insert_default().ended.push_back(last);
+        }
     }
 
     #[inline]
@@ -237,8 +245,9 @@ impl WindowLog {
         }
         let (mut used, mut used_high) = (self.units, self.high);
         let mut latest = Time::MAX;
-        let ended = self.ended_before.iter().chain([&self.ended]);
-        let pending = self.pending_before.iter().chain([&self.pending]);
+        let before = self.before.as_deref();
+        let ended = before.into_iter().flat_map(|before| &before.ended).chain([&self.ended]);
+        let pending = before.into_iter().flat_map(|before| &before.pending).chain([&self.pending]);
         let ended = ended.map(|entry| (true, entry.at, entry));
         let pending = pending.map(|slot| (false, self.lost_at(spec, *slot), slot));
         for (has_ended, at, entry) in ended.chain(pending) {
@@ -268,7 +277,7 @@ impl WindowLog {
                 self.pending.high += entry.high;
                 return;
             }
-            self.pending_before.push_back(self.pending);
+            self.before.get_or_insert_default().pending.push_back(self.pending);
         }
         self.pending = entry;
         self.lost_due = self.lost_due.min(self.lost_at(spec, entry));
@@ -281,8 +290,8 @@ impl WindowLog {
         let slot = if self.pending.spans(width, granted) {
             &mut self.pending
         } else {
-            let before = self.pending_before.iter_mut().rev().find(|slot| slot.spans(width, granted));
-            let Some(slot) = before else { return false };
+            let before = self.before.iter_mut().flat_map(|before| before.pending.iter_mut().rev());
+            let Some(slot) = before.into_iter().find(|slot| slot.spans(width, granted)) else { return false };
             slot
         };
         if slot.units < units {
@@ -403,6 +412,11 @@ mod tests {
     }
 
     #[test]
+    fn what_every_decision_touches_is_a_cache_line() {
+        assert_eq!(size_of::<WindowLog>(), 64);
+    }
+
+    #[test]
     fn a_large_limit_is_merged_into_slots_and_stays_on_the_safe_side() {
         let spec = LogSpec::new(100_000, 0, SECOND, 0);
         let mut log = WindowLog::new(&spec);
@@ -412,7 +426,7 @@ mod tests {
             log.take(&spec, now, 1, false);
             log.end(&spec, now, now, 1, false);
         }
-        let slots = log.ended_before.len();
+        let slots = log.before.as_ref().map_or(0, |before| before.ended.len());
         assert!(slots <= 512, "{slots}");
         log.advance(&spec, Time::from_nanos(spec.window));
         assert!(log.units() > 100_000 - 200 && log.units() <= 100_000);
