@@ -37,6 +37,8 @@ pub struct Lane {
     tenant: Arc<Tenant>,
     place: Place,
     endpoint: EndpointId,
+    /// The vendor's attempt timeout: by way of the tenant it is two reads of memory that nothing else touches.
+    attempt_ns: u64,
 }
 
 impl Lane {
@@ -50,7 +52,8 @@ impl Lane {
 
     fn at(client: IntegrationClient, tenant: Arc<Tenant>, place: Place, endpoint: EndpointId) -> Lane {
         place.shard.look(|engine, _| engine.pin(place.lane));
-        Lane { client, tenant, place, endpoint }
+        let attempt_ns = crate::clock::nanos(tenant.vendor.attempt_timeout);
+        Lane { client, tenant, place, endpoint, attempt_ns }
     }
 
     /// The same lane, for requests to one of the vendor's endpoints.
@@ -114,7 +117,7 @@ impl Lane {
             retry: false,
             immediate: true,
             give_up: crate::clock::Time::MAX,
-            attempt_ns: crate::clock::nanos(self.tenant.vendor.attempt_timeout),
+            attempt_ns: self.attempt_ns,
         };
         match try_acquire(&self.place.shard, self.place.lane, ask) {
             Ok(held) => Ok(Permit::new(held, Duration::ZERO)),

@@ -33,13 +33,14 @@ impl Engine {
                 *holder != Key::NONE && self.lanes.shared.get(*holder).is_some_and(|shared| shared.waiting > 0)
             });
         if !waited_for {
-            match self.ask(&need, Key::NONE) {
-                Ok(()) => return Answer::Granted(self.grant(&need, now, ask.attempt_ns, None)),
-                Err(stop) if ask.immediate => {
-                    let until = self.until(&need, false);
-                    return Answer::Refused(Refusal::NotNow { until, reason: stop.reason() });
-                }
-                Err(_) => {}
+            if self.has_room(&need) {
+                return Answer::Granted(self.grant(&need, now, ask.attempt_ns, None));
+            }
+            if ask.immediate
+                && let Err(stop) = self.ask(&need, Key::NONE)
+            {
+                let until = self.until(&need, false);
+                return Answer::Refused(Refusal::NotNow { until, reason: stop.reason() });
             }
         }
         self.wait(need, ask)

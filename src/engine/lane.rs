@@ -5,8 +5,9 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap};
 
+use super::index::Index;
 use super::limit::Cell;
 use super::plan::{EndpointId, Plan, SharedSpec};
 use super::scheduler::Tree;
@@ -193,8 +194,8 @@ impl Shared {
 /// All lanes of an engine, by id.
 pub(crate) struct Lanes {
     pub(crate) slab: Slab<Lane>,
-    /// Slots of the slab by hash of tenant and vendor: eight bytes a lane, for the ids stand in the lanes.
-    table: HashTable<u32>,
+    /// By the hash of tenant and vendor; the ids stand in the lanes.
+    index: Index,
     pub(crate) hasher: DefaultHashBuilder,
     pub(crate) shared: Slab<Shared>,
     shared_keys: HashMap<SharedKey, Key>,
@@ -214,7 +215,7 @@ impl Lanes {
     pub(crate) fn new(hasher: DefaultHashBuilder) -> Lanes {
         Lanes {
             slab: Slab::new(),
-            table: HashTable::new(),
+            index: Index::default(),
             hasher,
             shared: Slab::new(),
             shared_keys: HashMap::with_hasher(DefaultHashBuilder::default()),
@@ -224,28 +225,22 @@ impl Lanes {
     /// `hash` is that of both names, by [`hash_ids`].
     #[inline]
     pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<Key> {
-        let same = |index: &u32| {
-            self.slab.at(*index).is_some_and(|lane| lane.tenant == tenant && *lane.plan.vendor == *vendor)
-        };
-        self.table.find(hash, same).and_then(|index| self.slab.key_at(*index))
+        let same =
+            |index| self.slab.at(index).is_some_and(|lane| lane.tenant == tenant && *lane.plan.vendor == *vendor);
+        self.index.find(hash, same).and_then(|index| self.slab.key_at(index))
     }
 
     pub(crate) fn insert(&mut self, lane: Lane) -> Key {
         let hash = hash_ids(&self.hasher, &lane.tenant, &lane.plan.vendor);
         let key = self.slab.insert(lane);
-        let Lanes { slab, table, hasher, .. } = self;
-        table.insert_unique(hash, key.index, |index| {
-            slab.at(*index).map_or(0, |lane| hash_ids(hasher, &lane.tenant, &lane.plan.vendor))
-        });
+        self.index.insert(hash, key.index);
         key
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Lane> {
         let lane = self.slab.get(key)?;
         let hash = hash_ids(&self.hasher, &lane.tenant, &lane.plan.vendor);
-        if let Ok(entry) = self.table.find_entry(hash, |index| *index == key.index) {
-            entry.remove();
-        }
+        self.index.remove(hash, key.index);
         let lane = self.slab.remove(key)?;
         for holder in lane.shared {
             if let Some(shared) = self.shared.get_mut(holder) {

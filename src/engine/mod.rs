@@ -16,6 +16,7 @@
 
 mod admission;
 mod change;
+mod index;
 mod lane;
 pub(crate) mod limit;
 mod permits;
@@ -256,7 +257,17 @@ impl Engine {
     }
 
     /// When to poll next, if nothing else happens before. Later than the last `now`.
+    #[inline]
     pub(crate) fn poll_timeout(&mut self) -> Option<Time> {
+        let due = if self.timers.is_empty() && self.unstarted.is_empty() {
+            self.permit_due
+        } else {
+            self.next_timer().min(self.next_unstarted()).min(self.permit_due)
+        };
+        (due < Time::MAX).then(|| due.max(self.now.plus_nanos(1)))
+    }
+
+    fn next_timer(&mut self) -> Time {
         while let Some(Reverse((_, timer))) = self.timers.peek() {
             let live = match timer {
                 Timer::Unpark { node, parking } => self.tree.is_parked(*node, *parking),
@@ -267,10 +278,7 @@ impl Engine {
             }
             self.timers.pop();
         }
-        let timer = self.timers.peek().map_or(Time::MAX, |Reverse((at, _))| *at);
-        let unstarted = self.next_unstarted();
-        let due = timer.min(unstarted).min(self.permit_due);
-        (due < Time::MAX).then(|| due.max(self.now.plus_nanos(1)))
+        self.timers.peek().map_or(Time::MAX, |Reverse((at, _))| *at)
     }
 
     fn set_timer(&mut self, at: Time, timer: Timer) {

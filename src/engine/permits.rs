@@ -108,7 +108,10 @@ impl Engine {
         let now = self.now;
         let lane = &mut self.lanes.slab[need.lane];
         lane.in_flight += 1;
-        let shared = lane.shared.map(|holder| self.lanes.shared.get(holder).map_or(0, |shared| shared.version));
+        let shared = lane.shared.map(|holder| match holder {
+            Key::NONE => 0,
+            holder => self.lanes.shared.get(holder).map_or(0, |shared| shared.version),
+        });
         let versions = [lane.version, shared[0], shared[1]];
         let take = Take { cost: need.cost, high: need.high(), granted: now };
         self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.take(spec, take, due));
@@ -204,11 +207,7 @@ impl Engine {
         permit.state = State::Answered;
         let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
         self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.answer(spec, take, now));
-        if let Some(lane) = self.lanes.slab.get_mut(need.lane)
-            && lane.plan.has_slots
-        {
-            lane.learn_service(now, now.since(take.granted));
-        }
+        self.learn_service(need.lane, now, take.granted);
         self.wake_if_waiting(&need, false);
     }
 
@@ -216,9 +215,25 @@ impl Engine {
     #[inline]
     pub(crate) fn finished(&mut self, now: Time, key: Key) {
         let now = self.tick(now);
-        self.answer(now, key);
-        self.end(key);
-        self.run_turns();
+        if self.waiting > 0 {
+            self.answer(now, key);
+            self.end(key);
+            return self.run_turns();
+        }
+        // The same in one go: nobody waits whom the answer could wake before the end does.
+        let Some(permit) = self.permits.remove(key) else { return };
+        let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
+        let answers = permit.state == State::Started;
+        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| {
+            if answers {
+                cell.answer(spec, take, now);
+            }
+            cell.finish();
+        });
+        if answers {
+            self.learn_service(need.lane, now, take.granted);
+        }
+        self.left(need.lane);
     }
 
     /// The caller went away after the start: the vendor may still count the request, and is still busy with it.
@@ -276,6 +291,15 @@ impl Engine {
     fn wake_if_waiting(&mut self, need: &Need, all: bool) {
         if self.waiting > 0 {
             self.wake_all(need, all);
+        }
+    }
+
+    #[inline]
+    fn learn_service(&mut self, lane: Key, now: Time, started: Time) {
+        if let Some(lane) = self.lanes.slab.get_mut(lane)
+            && lane.plan.has_slots
+        {
+            lane.learn_service(now, now.since(started));
         }
     }
 

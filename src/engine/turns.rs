@@ -107,8 +107,27 @@ impl Engine {
         !(same_node && self.queues.get(reserved).is_none_or(|holder| holder.tier == need.tier))
     }
 
-    /// Asks every limit, from the narrowest holder outwards. `queue` is whose head asks.
+    /// Whether every limit has room, where nobody waits and so nothing is reserved: [`ask`](Self::ask) without the
+    /// reasons, which cost a third of a grant.
     #[inline]
+    pub(super) fn has_room(&mut self, need: &Need) -> bool {
+        let now = self.now;
+        let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
+        let (shared, own) = (*shared, own.as_mut());
+        let mut room = |index: usize| own[index].has_room(&plan.own[index], now, need.cost, need.high());
+        if !(0..plan.whole).all(&mut room) || !plan.endpoint_own(need.endpoint).all(room) {
+            return false;
+        }
+        shared.into_iter().filter(|holder| *holder != Key::NONE).all(|holder| {
+            let Some(holder) = self.lanes.shared.get_mut(holder) else { return true };
+            let mut pairs = holder.cells.iter_mut().zip(holder.specs.iter());
+            pairs.all(|(cell, shared)| {
+                !shared.applies(need.endpoint) || cell.has_room(&shared.spec, now, need.cost, need.high())
+            })
+        })
+    }
+
+    /// Asks every limit, from the narrowest holder outwards. `queue` is whose head asks.
     pub(super) fn ask(&mut self, need: &Need, queue: Key) -> Result<(), Stop> {
         let now = self.now;
         let Lane { plan, own, shared, waiting, .. } = &mut self.lanes.slab[need.lane];
@@ -137,7 +156,6 @@ impl Engine {
         Ok(())
     }
 
-    #[inline]
     fn stop_at(
         &mut self,
         need: &Need,

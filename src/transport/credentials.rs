@@ -9,6 +9,7 @@ use std::io::Read as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hashbrown::DefaultHashBuilder;
 use moka::future::Cache;
 use moka::ops::compute::Op;
 use secrecy::SecretString;
@@ -107,7 +108,7 @@ impl TokenKey {
 pub struct Credentials {
     resolvers: HashMap<String, Arc<dyn CredentialResolver>>,
     sources: HashMap<String, Arc<dyn TokenSource>>,
-    secrets: Cache<CredentialRef, Secret>,
+    secrets: Cache<CredentialRef, Secret, DefaultHashBuilder>,
     tokens: Cache<TokenKey, Token>,
 }
 
@@ -123,7 +124,7 @@ impl Credentials {
         Credentials {
             resolvers: HashMap::new(),
             sources: HashMap::new(),
-            secrets: Cache::builder().max_capacity(MAX_CACHED).time_to_live(TTL).build(),
+            secrets: secrets(TTL),
             tokens: Cache::builder().max_capacity(MAX_CACHED).expire_after(TokenExpiry).build(),
         }
     }
@@ -133,7 +134,7 @@ impl Credentials {
     pub fn ttl(mut self, ttl: Duration) -> Credentials {
         // moka refuses times above a thousand years.
         let ttl = ttl.min(Duration::from_secs(365 * 86_400));
-        self.secrets = Cache::builder().max_capacity(MAX_CACHED).time_to_live(ttl).build();
+        self.secrets = secrets(ttl);
         self
     }
 
@@ -162,6 +163,10 @@ impl Credentials {
         }
         match &tenant.credential {
             Some(reference) => {
+                // Most often it is there, and then needs none of what reading it takes.
+                if let Some(known) = self.secrets.get(reference).await {
+                    return Ok(Some(known));
+                }
                 let read = self.secrets.try_get_with_by_ref(reference, self.resolve(reference)).await;
                 read.map(Some).map_err(|why| failed(tenant, why))
             }
@@ -226,6 +231,11 @@ impl fmt::Debug for Credentials {
             .field("token_sources", &self.sources.keys())
             .finish_non_exhaustive()
     }
+}
+
+/// Keyed by hashbrown's hasher: SipHash over the reference cost more than the look-up.
+fn secrets(ttl: Duration) -> Cache<CredentialRef, Secret, DefaultHashBuilder> {
+    Cache::builder().max_capacity(MAX_CACHED).time_to_live(ttl).build_with_hasher(DefaultHashBuilder::default())
 }
 
 fn read_file(path: &str) -> Result<SecretString, BoxError> {

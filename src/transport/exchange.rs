@@ -92,7 +92,7 @@ impl Prepared {
             if let Some(parent) = request.trace_parent {
                 headers.insert(TRACE_HEADERS[0], parent);
             }
-        } else {
+        } else if !headers.is_empty() {
             for name in TRACE_HEADERS {
                 headers.remove(name);
             }

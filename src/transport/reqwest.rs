@@ -8,13 +8,13 @@
 //! HTTP/1 headers are bounded by hyper (100 fields, 408 KiB), HTTP/2 ones by the setting below; both again by
 //! [`MAX_HEADER_BYTES`].
 
-use std::collections::HashMap;
 use std::error::Error as _;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use hashbrown::HashMap;
 use http::HeaderMap;
 use parking_lot::Mutex;
 

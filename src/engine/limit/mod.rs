@@ -109,6 +109,20 @@ impl Cell {
         Cell { state, since }
     }
 
+    /// Whether a request fits: [`room`](Self::room) without the reasons.
+    #[inline]
+    pub(crate) fn has_room(&mut self, spec: &LimitSpec, now: Time, cost: u32, high: bool) -> bool {
+        let units = spec.units(cost);
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
+                let fits = log.as_mut().is_none_or(|log| log.has_room(guard, now, units, high));
+                fits && bucket.ready_at(shape, units) <= now
+            }
+            (State::Slots { used }, LimitKind::Slots { limit }) => *used < *limit,
+            _ => true,
+        }
+    }
+
     /// Whether a request fits, and if not, until when. Of bucket and guard the later decides.
     #[inline]
     pub(crate) fn room(&mut self, spec: &LimitSpec, now: Time, cost: u32, high: bool) -> Room {
@@ -155,10 +169,14 @@ impl Cell {
         let units = spec.units(take.cost);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
-                let charged = bucket.ready_at(shape, units).max(due).min(take.granted);
+                let charged = if due < take.granted {
+                    bucket.ready_at(shape, units).max(due).min(take.granted)
+                } else {
+                    take.granted
+                };
                 bucket.take(shape, charged, units);
                 let log = log.get_or_insert_with(|| Box::new(WindowLog::new(guard)));
-                log.take(take.granted, units, take.high);
+                log.take(guard, take.granted, units, take.high);
             }
             (State::Slots { used }, _) => *used += 1,
             _ => {}
@@ -171,7 +189,7 @@ impl Cell {
             // The grant may have left the log, and the log been dropped, before the start.
             let log = log.get_or_insert_with(|| Box::new(WindowLog::new(guard)));
             log.advance(guard, now);
-            log.restart(now, take.granted, spec.units(take.cost), take.high);
+            log.restart(guard, now, take.granted, spec.units(take.cost), take.high);
         }
     }
 
@@ -179,7 +197,6 @@ impl Cell {
     #[inline]
     pub(crate) fn answer(&mut self, spec: &LimitSpec, take: Take, now: Time) {
         if let (State::Rate { log: Some(log), .. }, LimitKind::Rate { guard, .. }) = (&mut self.state, &spec.kind) {
-            log.advance(guard, now);
             log.end(guard, now, take.granted, spec.units(take.cost), take.high);
         }
     }
@@ -233,7 +250,7 @@ impl Cell {
                     log.advance(guard, now);
                     log.units()
                 });
-                (guard.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)), guard.limit)
+                (guard.limit.saturating_sub(used), guard.limit)
             }
             (State::Slots { used }, LimitKind::Slots { limit }) => (limit.saturating_sub(*used), *limit),
             _ => (0, 0),
@@ -254,6 +271,7 @@ impl Cell {
                 // Whatever ran into the old transit time does so before the new one is asked for.
                 if let Some(log) = log {
                     log.advance(old_guard, now);
+                    log.forget_due();
                 }
             }
             (State::Slots { .. }, _, LimitKind::Slots { .. }) => {}

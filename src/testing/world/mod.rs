@@ -19,13 +19,13 @@ use fastrand::Rng;
 pub use self::story::{Arrival, End, Granted, Job, Network};
 use super::checker::Event as Arrived;
 use super::{Call, ScriptedVendor};
+use crate::Error;
 use crate::clock::{Time, nanos};
 use crate::config::{Config, Sources, Tenant};
 use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::slab::Key;
 use crate::engine::{Answer, Ask, Bound, Claim, Engine, Until};
-use crate::Error;
 
 /// The virtual clock begins here, so that there is a past.
 const START: Time = Time::from_nanos(3_600_000_000_000);

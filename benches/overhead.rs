@@ -1,0 +1,193 @@
+//! What the client costs on the way: requests per second through `client.send` over requests per second through bare
+//! reqwest with the same settings, body read, against a vendor in a process of its own on loopback.
+//!
+//! ```text
+//! cargo bench --bench overhead --features testing
+//! ```
+//!
+//! The two take turns, in pairs whose order alternates, so that whatever else the machine does meets both; the figure
+//! is the median of the pairs' ratios. Nothing ever waits for a limit. The last line is for machines; the process fails
+//! when a ratio is below 0.95.
+
+#![expect(clippy::print_stdout, reason = "a report")]
+#![expect(clippy::disallowed_methods, reason = "a bench reads the time and starts tasks itself")]
+#![expect(clippy::unwrap_used, reason = "whatever goes wrong ends the run")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use integration_client::config::TenantEntry;
+use integration_client::testing::{FakeVendor, HeaderStyle};
+use integration_client::transport::{BoxFuture, CredentialResolver};
+use integration_client::{IntegrationClient, Priority, Request};
+use secrecy::SecretString;
+
+const PAIRS: usize = 15;
+const TURN: Duration = Duration::from_millis(500);
+const CONCURRENCY: [usize; 3] = [1, 64, 512];
+const AT_LEAST: f64 = 0.95;
+const KEY: &str = "key-of-acme";
+
+const LIMITS: &str = r#"
+[[vendors.fake.limits]]
+name = "rate"
+algorithm = "sliding_window"
+limit = 1_000_000
+window = "1s"
+[[vendors.fake.limits]]
+name = "at_once"
+concurrency = 10_000
+"#;
+
+struct Keys;
+
+impl CredentialResolver for Keys {
+    fn resolve<'a>(
+        &'a self,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
+        Box::pin(async { Ok(SecretString::from(KEY)) })
+    }
+}
+
+/// The vendor: answers `{}` to everything until standard input closes.
+fn serve() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).log_cap(0).start().await.unwrap();
+        println!("{}", vendor.url());
+        tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
+    });
+}
+
+/// As the client's own transport builds it.
+fn bare() -> reqwest::Client {
+    reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .retry(reqwest::retry::never())
+        .no_proxy()
+        .gzip(true)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Duration::from_secs(30))
+        .connect_timeout(Duration::from_secs(10))
+        .user_agent("bare")
+        .build()
+        .unwrap()
+}
+
+/// Requests per second of `concurrency` tasks that each send one after the other for one turn.
+async fn turn<F, Fut>(concurrency: usize, send: F) -> f64
+where
+    F: Fn() -> Fut + Clone + Send + 'static,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let start = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..concurrency {
+        let send = send.clone();
+        tasks.spawn(async move {
+            let mut sent = 0_u64;
+            while start.elapsed() < TURN {
+                send().await;
+                sent += 1;
+            }
+            sent
+        });
+    }
+    let sent: u64 = tasks.join_all().await.into_iter().sum();
+    sent as f64 / start.elapsed().as_secs_f64()
+}
+
+fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.into_iter().collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+async fn compare(concurrency: usize, url: &str) -> f64 {
+    let toml = format!("[vendors.fake]\nbase_url = \"{url}\"\nauth = {{ scheme = \"bearer\" }}\n{LIMITS}");
+    let client = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(toml)
+        .credential_resolver("bench", Keys)
+        .tenant(TenantEntry::new("acme", "fake").credential("bench:acme"))
+        .build()
+        .await
+        .unwrap();
+    let (reqwest, url) = (bare(), format!("{url}/things/1"));
+    let ours = move || {
+        let client = client.clone();
+        async move {
+            let response = client.send("acme", Priority::Normal, Request::get("fake", "/things/1")).await.unwrap();
+            assert_eq!(response.status(), 200);
+            assert_eq!(response.bytes().await.unwrap().len(), 2);
+        }
+    };
+    let bare = move || {
+        let (client, url) = (reqwest.clone(), url.clone());
+        async move {
+            let response = client.get(&url).bearer_auth(KEY).send().await.unwrap();
+            assert_eq!(response.status(), 200);
+            assert_eq!(response.bytes().await.unwrap().len(), 2);
+        }
+    };
+    let mut pairs = Vec::new();
+    for pair in 0..=PAIRS {
+        let (a, b);
+        if pair % 2 == 0 {
+            a = turn(concurrency, ours.clone()).await;
+            b = turn(concurrency, bare.clone()).await;
+        } else {
+            b = turn(concurrency, bare.clone()).await;
+            a = turn(concurrency, ours.clone()).await;
+        }
+        // The first pair opens the connections.
+        if pair > 0 {
+            pairs.push((a, b));
+        }
+    }
+    let ratios = || pairs.iter().map(|(ours, bare)| ours / bare);
+    let (least, most) = ratios().fold((f64::MAX, 0.0), |(least, most), ratio| (ratio.min(least), ratio.max(most)));
+    let figure = median(ratios());
+    println!(
+        "c={concurrency}: {:.0} requests/s beside {:.0} of bare reqwest; ratio {figure:.3} ({least:.3}..{most:.3}), \
+         {PAIRS} pairs",
+        median(pairs.iter().map(|pair| pair.0)),
+        median(pairs.iter().map(|pair| pair.1)),
+    );
+    figure
+}
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("serve") {
+        serve();
+        return ExitCode::SUCCESS;
+    }
+    let mut vendor = Command::new(std::env::current_exe().unwrap())
+        .arg("serve")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut url = String::new();
+    BufReader::new(vendor.stdout.take().unwrap()).read_line(&mut url).unwrap();
+
+    println!(
+        "turns of {TURN:?}; both: HTTP/1.1 keep-alive without TLS, no redirects, no retries, bearer key, one runtime \
+         worker; the vendor: one thread, its own process"
+    );
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+    let ratios = CONCURRENCY.map(|concurrency| runtime.block_on(compare(concurrency, url.trim())));
+    drop(vendor.stdin.take());
+    vendor.wait().unwrap();
+
+    for (concurrency, ratio) in CONCURRENCY.iter().zip(ratios) {
+        let verdict = if ratio >= AT_LEAST { "ok" } else { "FAILED" };
+        println!("check: c={concurrency}: {ratio:.3} >= {AT_LEAST} {verdict}");
+    }
+    println!("overhead: c1={:.3} c64={:.3} c512={:.3}", ratios[0], ratios[1], ratios[2]);
+    if ratios.iter().all(|ratio| *ratio >= AT_LEAST) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,135 @@
+//! Where a lane stands in the slab, by the hash of its ids.
+//!
+//! Open addressing with linear probing over eight-byte entries: half of the hash beside the place. A look-up among a
+//! million lanes is then one cache miss before the lane itself; a table that keeps its control bytes apart (hashbrown's)
+//! costs two. Growing needs the entries alone, not the lanes. Removing moves what follows up, so there are no
+//! tombstones.
+
+/// Places by hash. Several entries may have the same hash: the caller tells them apart.
+#[derive(Default)]
+pub(crate) struct Index {
+    /// A power of two of them, at most three quarters in use.
+    entries: Vec<Option<Entry>>,
+    len: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    hash: u32,
+    /// Plus one, so that an empty entry takes no more room than a used one.
+    place: std::num::NonZeroU32,
+}
+
+impl Entry {
+    fn place(self) -> u32 {
+        self.place.get() - 1
+    }
+}
+
+impl Index {
+    /// The low half: the high one chooses the shard.
+    #[inline]
+    fn half(hash: u64) -> u32 {
+        hash as u32
+    }
+
+    #[inline]
+    fn mask(&self) -> usize {
+        self.entries.len().wrapping_sub(1)
+    }
+
+    fn position(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<usize> {
+        let half = Index::half(hash);
+        let mask = self.mask();
+        let mut at = half as usize & mask;
+        while let Some(entry) = (*self.entries.get(at)?).as_ref() {
+            if entry.hash == half && is(entry.place()) {
+                return Some(at);
+            }
+            at = (at + 1) & mask;
+        }
+        None
+    }
+
+    /// The place under this hash that `is` the one.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
+        self.position(hash, is).and_then(|at| self.entries[at]).map(Entry::place)
+    }
+
+    /// Adds a place. `u32::MAX` is no place.
+    pub(crate) fn insert(&mut self, hash: u64, place: u32) {
+        let Some(place) = std::num::NonZeroU32::new(place.wrapping_add(1)) else { return };
+        if (self.len + 1) * 4 > self.entries.len() * 3 {
+            let entries = vec![None; (self.entries.len() * 2).max(8)];
+            let old = std::mem::replace(&mut self.entries, entries);
+            old.into_iter().flatten().for_each(|entry| self.put(entry));
+        }
+        self.put(Entry { hash: Index::half(hash), place });
+        self.len += 1;
+    }
+
+    fn put(&mut self, entry: Entry) {
+        let mask = self.mask();
+        let mut at = entry.hash as usize & mask;
+        while self.entries[at].is_some() {
+            at = (at + 1) & mask;
+        }
+        self.entries[at] = Some(entry);
+    }
+
+    pub(crate) fn remove(&mut self, hash: u64, place: u32) {
+        let Some(mut hole) = self.position(hash, |other| other == place) else { return };
+        let mask = self.mask();
+        let mut at = hole;
+        self.len -= 1;
+        self.entries[hole] = None;
+        loop {
+            at = (at + 1) & mask;
+            let Some(entry) = self.entries[at] else { return };
+            // Whoever would be found no more, with a hole between where its search starts and where it stands.
+            let from_home = at.wrapping_sub(entry.hash as usize) & mask;
+            if from_home >= (at.wrapping_sub(hole) & mask) {
+                self.entries[hole] = Some(entry);
+                self.entries[at] = None;
+                hole = at;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn an_entry_takes_eight_bytes() {
+        assert_eq!(size_of::<Option<Entry>>(), 8);
+    }
+
+    #[test]
+    fn it_finds_what_a_map_finds() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let (mut index, mut map) = (Index::default(), HashMap::new());
+        for step in 0..100_000_u32 {
+            // Few hashes, so that they collide, and long runs of them, across the end of the table too.
+            let hash = (random.u64(0..40) * 0x3333_3333) ^ random.u64(0..16);
+            let place = random.u32(0..8);
+            match map.remove(&(hash as u32, place)) {
+                Some(()) => index.remove(hash, place),
+                None if step % 3 > 0 => {
+                    map.insert((hash as u32, place), ());
+                    index.insert(hash, place);
+                }
+                None => {}
+            }
+            let asked = (random.u64(0..40) * 0x3333_3333) ^ random.u64(0..16);
+            let place = random.u32(0..8);
+            let found = index.find(asked, |other| other == place).is_some();
+            assert_eq!(found, map.contains_key(&(asked as u32, place)), "step {step}");
+        }
+        assert_eq!(index.len, map.len());
+    }
+}
