@@ -309,7 +309,6 @@ proptest! {
 
 /// `cargo test --release --features testing --test checker -- --ignored --nocapture` for the figures.
 #[test]
-#[expect(clippy::print_stdout, reason = "the figures are the point")]
 #[ignore = "measures; needs a release build to mean anything"]
 fn ten_million_events() {
     let log: Vec<Event> = (0..10_000_000u64).map(|i| Event::at(i * 1_000).until(i * 1_000 + 50_000)).collect();

@@ -1,6 +1,8 @@
 //! What must hold whatever happens: random requests through a random network, on virtual time, judged by the offline
 //! checker, which shares no code with the engine.
 
+#![expect(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
 use std::time::Duration;
 
 use integration_client::Priority;
