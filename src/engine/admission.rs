@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::slab::Key;
 use super::turns::Need;
 use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
-use super::{Answer, Ask, Engine, Refusal, Timer};
+use super::{Answer, Ask, Engine, Refusal, Timer, Until};
 use crate::clock::Time;
 
 impl Engine {
@@ -39,7 +39,7 @@ impl Engine {
             if ask.immediate
                 && let Err(stop) = self.ask(&need, Key::NONE)
             {
-                let until = self.until(&need, false);
+                let until = self.until(&need);
                 return Answer::Refused(Refusal::NotNow { until, reason: stop.reason() });
             }
         }
@@ -79,7 +79,8 @@ impl Engine {
             return Answer::Refused(Refusal::LaneFull { waiting });
         }
         // The limits alone, nobody else: a caller whose time is up before that is told at once.
-        let earliest = self.until(&need, false).not_before();
+        let alone = self.until(&need);
+        let earliest = alone.not_before();
         if earliest > ask.give_up {
             return Answer::Refused(Refusal::TooLate { earliest });
         }
@@ -102,7 +103,8 @@ impl Engine {
             self.claim(now, waiter);
             return Answer::Granted(permit);
         }
-        let until = self.until(&need, !first);
+        // It was not granted, so what the limits said still holds.
+        let until = if first { alone } else { Until::Turn(alone.not_before().max(now)) };
         let reason = self.waiters[waiter].reason.clone();
         if ask.immediate {
             self.cancel(now, waiter);

@@ -129,52 +129,54 @@ impl Engine {
 
     /// Asks every limit, from the narrowest holder outwards. `queue` is whose head asks.
     pub(super) fn ask(&mut self, need: &Need, queue: Key) -> Result<(), Stop> {
-        let now = self.now;
-        let Lane { plan, own, shared, waiting, .. } = &mut self.lanes.slab[need.lane];
-        let (shared, busy, own) = (*shared, waiting.is_some(), own.as_mut());
-        let range = plan.endpoint_own(need.endpoint);
-        let has_endpoint = !range.is_empty();
-        let of_endpoint = room(own[range.clone()].iter_mut().zip(&plan.own[range]), now, need);
-        let of_lane = room(own[..plan.whole].iter_mut().zip(&plan.own), now, need);
-        if has_endpoint {
-            self.stop_at(need, Place::Endpoint, queue, busy, of_endpoint)?;
+        let lane = &self.lanes.slab[need.lane];
+        let (shared, busy) = (lane.shared, lane.waiting.is_some());
+        if !lane.plan.endpoint_own(need.endpoint).is_empty() {
+            self.ask_at(need, Place::Endpoint, queue, busy)?;
         }
-        self.stop_at(need, Place::Lane, queue, busy, of_lane)?;
+        self.ask_at(need, Place::Lane, queue, busy)?;
         for (number, holder) in shared.into_iter().enumerate() {
-            let Some(Shared { cells, specs, waiting, .. }) = self.lanes.shared.get_mut(holder) else { continue };
-            let busy = *waiting > 0;
-            let has_endpoint = specs.iter().any(|spec| spec.endpoint == Some(need.endpoint));
-            let pairs = cells.iter_mut().zip(specs.iter()).filter(|(_, shared)| shared.endpoint == Some(need.endpoint));
-            let of_endpoint = room(pairs.map(|(cell, shared)| (cell, &shared.spec)), now, need);
-            let pairs = cells.iter_mut().zip(specs.iter()).filter(|(_, shared)| shared.endpoint.is_none());
-            let of_all = room(pairs.map(|(cell, shared)| (cell, &shared.spec)), now, need);
-            if has_endpoint {
-                self.stop_at(need, Place::SharedEndpoint(number), queue, busy, of_endpoint)?;
+            let Some(holder) = self.lanes.shared.get(holder) else { continue };
+            let busy = holder.waiting > 0;
+            if holder.specs.iter().any(|spec| spec.endpoint == Some(need.endpoint)) {
+                self.ask_at(need, Place::SharedEndpoint(number), queue, busy)?;
             }
-            self.stop_at(need, Place::Shared(number), queue, busy, of_all)?;
+            self.ask_at(need, Place::Shared(number), queue, busy)?;
         }
         Ok(())
     }
 
-    fn stop_at(
-        &mut self,
-        need: &Need,
-        place: Place,
-        queue: Key,
-        busy: bool,
-        found: Option<(Free, Lack, Arc<str>)>,
-    ) -> Result<(), Stop> {
+    /// Asks the limits of one place; those of a place whose next units are another's are not even looked at.
+    #[inline]
+    fn ask_at(&mut self, need: &Need, place: Place, queue: Key, busy: bool) -> Result<(), Stop> {
         if busy && self.reserved_by_another(need, place, queue) {
             return Err(Stop { place, free: Free::OnSettle(Time::MAX), lack: None });
         }
+        let now = self.now;
+        let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
+        let found = match place {
+            Place::Endpoint => {
+                let range = plan.endpoint_own(need.endpoint);
+                room(own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]), now, need)
+            }
+            Place::Lane => room(own.as_mut()[..plan.whole].iter_mut().zip(&plan.own), now, need),
+            Place::SharedEndpoint(number) | Place::Shared(number) => {
+                let only = matches!(place, Place::SharedEndpoint(_)).then_some(need.endpoint);
+                let Some(Shared { cells, specs, .. }) = self.lanes.shared.get_mut(shared[number]) else {
+                    return Ok(());
+                };
+                let pairs = cells.iter_mut().zip(specs.iter()).filter(|(_, shared)| shared.endpoint == only);
+                room(pairs.map(|(cell, shared)| (cell, &shared.spec)), now, need)
+            }
+        };
         match found {
             Some((free, lack, limit)) => Err(Stop { place, free, lack: Some((lack, limit)) }),
             None => Ok(()),
         }
     }
 
-    /// When a request alone could go: the latest of all its limits. `turn` when others are before it.
-    pub(super) fn until(&mut self, need: &Need, turn: bool) -> Until {
+    /// When a request alone could go: the latest of all its limits.
+    pub(super) fn until(&mut self, need: &Need) -> Until {
         let now = self.now;
         let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
         let mut at = now;
@@ -201,7 +203,6 @@ impl Engine {
             }
         }
         match on_settle {
-            _ if turn => Until::Turn(at),
             Some(latest) => Until::OnSettle(latest.max(at)),
             None => Until::At(at),
         }

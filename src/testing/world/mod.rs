@@ -73,6 +73,7 @@ pub struct World {
     happenings: BinaryHeap<Reverse<(Time, u64, Happening)>>,
     sequence: u64,
     jobs: Vec<State>,
+    woken: Vec<Key>,
     /// Job by index of its waiter.
     waiting: Vec<usize>,
     sources: Vec<Sources>,
@@ -108,6 +109,7 @@ impl World {
             happenings: BinaryHeap::new(),
             sequence: 0,
             jobs: Vec::new(),
+            woken: Vec::new(),
             waiting: Vec::new(),
             sources: Vec::new(),
             sweep_every: None,
@@ -257,8 +259,9 @@ impl World {
 
     /// Whoever was woken will pick up what there is.
     fn hear(&mut self) {
-        let woken: Vec<Key> = self.engine.woken().collect();
-        for waiter in woken {
+        let mut woken = std::mem::take(&mut self.woken);
+        woken.extend(self.engine.woken());
+        for waiter in woken.drain(..) {
             let job = self.waiting[waiter.index as usize];
             if nanos(*self.network.pick_up.end()) == 0 {
                 self.pick_up(job);
@@ -267,6 +270,7 @@ impl World {
                 self.happens(at, Happening::PickUp(job));
             }
         }
+        self.woken = woken;
     }
 
     fn happen(&mut self, what: Happening) -> Result<(), Error> {
@@ -284,13 +288,7 @@ impl World {
                 self.vendor.finish(nanos(now), call);
                 self.arrivals[arrival].event.end_ns = nanos(now);
             }
-            Happening::Answer(job) => {
-                if let Some(permit) = self.jobs[job].permit.take() {
-                    self.decisions += 2;
-                    self.engine.answered(self.now, permit);
-                    self.engine.finished(self.now, permit);
-                }
-            }
+            Happening::Answer(job) => self.answer(job),
             Happening::Abandon(job) => {
                 if let Some(permit) = self.jobs[job].permit.take() {
                     self.decisions += 1;
@@ -332,6 +330,7 @@ impl World {
             give_up: self.now + job.patience,
             attempt_ns: nanos(vendor.attempt_timeout),
         };
+        self.decisions += 1;
         let mut answer = self.engine.submit(self.now, self.lanes[tenant], ask);
         if let Answer::Refused(crate::engine::Refusal::NoLane) = answer {
             let lane = self.lane(tenant);
@@ -358,6 +357,7 @@ impl World {
 
     fn pick_up(&mut self, job: usize) {
         let Some(waiter) = self.jobs[job].waiter else { return };
+        self.decisions += 1;
         match self.engine.claim(self.now, waiter) {
             Claim::Started(permit, _) => {
                 self.jobs[job].waiter = None;
@@ -385,6 +385,10 @@ impl World {
             return self.happens(self.now.plus_nanos(1_000_000), Happening::Fail(number));
         }
         let arrives = self.after(&self.network.to_vendor.clone());
+        // What takes no time happens at once.
+        if arrives == self.now && self.network.abandoned == 0 {
+            return self.arrive(number);
+        }
         self.happens(arrives, Happening::Arrive(number));
         if self.chance(self.network.abandoned) {
             let at = self.now.plus_nanos(self.rng.u64(0..=arrives.since(self.now).as_nanos() as u64));
@@ -394,10 +398,7 @@ impl World {
 
     fn arrive(&mut self, number: usize) {
         let job = &self.jobs[number].job;
-        let endpoint = match &job.endpoint {
-            Some(name) => self.vendor.endpoint(name),
-            None => 0,
-        };
+        let endpoint = job.endpoint.as_ref().map_or(0, |name| self.vendor.endpoint(name));
         let (tenant, account) = (job.tenant, self.accounts[job.tenant]);
         let call = Call { tenant: tenant as u32, account, endpoint, cost: job.cost };
         let at = nanos(self.now.since(START));
@@ -421,7 +422,19 @@ impl World {
             self.happens(lost, Happening::Abandon(number));
         } else {
             let back = self.after(&self.network.from_vendor.clone()).since(self.now);
-            self.happens(served + back, Happening::Answer(number));
+            if served + back == self.now {
+                self.answer(number);
+            } else {
+                self.happens(served + back, Happening::Answer(number));
+            }
+        }
+    }
+
+    fn answer(&mut self, number: usize) {
+        if let Some(permit) = self.jobs[number].permit.take() {
+            self.decisions += 2;
+            self.engine.answered(self.now, permit);
+            self.engine.finished(self.now, permit);
         }
     }
 
@@ -465,7 +478,7 @@ impl World {
         self.jobs.iter().map(|job| job.end)
     }
 
-    /// Decisions of the engine so far: polls and settles.
+    /// Decisions of the engine so far: whether a request may go (submissions, polls, claims) and how one ended (settles).
     pub fn decisions(&self) -> u64 {
         self.decisions
     }
