@@ -7,7 +7,7 @@
 //! |---|---|
 //! | fixed window, sliding window | a log: at most `limit` in any window |
 //! | token bucket, leaky bucket (`limit` is its size, `window` the time to fill it) | a log: at most `limit` in any window; `n <= B + r x t` follows for every t |
-//! | sliding counter, unknown | the bucket alone, where `burst + rate x (window + transit) <= limit - 1` leaves a burst of one or more; else a log at half the limit |
+//! | sliding counter, unknown | a log at `limit`, under a bucket whose burst keeps `burst + rate x (window + transit) <= limit - 1`, which is safe by itself; where that leaves no burst of one, a log at half the limit |
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -3,7 +3,7 @@
 //! Everything that reqwest does on its own is off: retries, redirects (they hand `x-api-key` and bodies to another
 //! host), the Referer header, cookies, and proxies from the environment. What it cannot switch off is hyper-util's
 //! re-send of a request that never reached a connection (a pooled one that closed first): there hyper returns the
-//! request unread, so the vendor still sees exactly one. `tests/transport.rs` counts.
+//! request unread, so the vendor still sees exactly one. The tests of this folder count.
 //!
 //! HTTP/1 headers are bounded by hyper (100 fields, 408 KiB), HTTP/2 ones by the setting below; both again by
 //! [`MAX_HEADER_BYTES`].

@@ -47,7 +47,7 @@ impl Default for Network {
 /// A request that somebody wants to send.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Place of the tenant in [`World::tenants`].
+    /// Place of the tenant in [`World::tenants`](super::World::tenants).
     pub tenant: usize,
     /// Its tier.
     pub priority: Priority,
