@@ -92,13 +92,14 @@ impl Inner {
     /// The tenant's lane; made, and brought up to date, if it is not there.
     pub(crate) fn place(&self, tenant: &Arc<Tenant>) -> Place {
         let version = self.config.load().version();
-        let place = self.dispatch.place(tenant, version);
-        // A reload that ran between the look-up of the tenant and here has not seen the new lane.
-        if let Some(current) = self.tenants.find(&tenant.id, &tenant.vendor.name)
+        let (place, made) = self.dispatch.place(tenant, version);
+        // A reload that ran between the look-up of the tenant and here has not seen a lane that was made just now.
+        if made
+            && let Some(current) = self.tenants.find(&tenant.id, &tenant.vendor.name)
             && !Arc::ptr_eq(&current, tenant)
         {
             self.dispatch.update(&current, self.config.load().version());
-            return self.dispatch.place(&current, version);
+            return self.dispatch.place(&current, version).0;
         }
         place
     }

@@ -87,15 +87,15 @@ impl Dispatch {
         self.shard_of(hash)
     }
 
-    /// The lane of a tenant, made if it is not there.
-    pub(crate) fn place(&self, tenant: &Tenant, config: u64) -> Place {
+    /// The lane of a tenant, made if it is not there; and whether it was made.
+    pub(crate) fn place(&self, tenant: &Tenant, config: u64) -> (Place, bool) {
         let shard = self.home(tenant).clone();
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         if let Some(lane) = shard.look(|engine, _| engine.find(hash, &tenant.id, &tenant.vendor.name)) {
-            return Place { shard, lane };
+            return (Place { shard, lane }, false);
         }
         let lane = self.upsert(&shard, tenant, config);
-        Place { shard, lane }
+        (Place { shard, lane }, true)
     }
 
     fn upsert(&self, shard: &Arc<Shard>, tenant: &Tenant, config: u64) -> Key {
