@@ -91,7 +91,7 @@ impl Dispatch {
     pub(crate) fn place(&self, tenant: &Tenant, config: u64) -> (Place, bool) {
         let shard = self.home(tenant).clone();
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
-        if let Some(lane) = shard.look(|engine, _| engine.find(hash, &tenant.id, &tenant.vendor.name)) {
+        if let Some(lane) = shard.find(hash, &tenant.id, &tenant.vendor.name) {
             return (Place { shard, lane }, false);
         }
         let lane = self.upsert(&shard, tenant, config);
@@ -108,7 +108,7 @@ impl Dispatch {
         let home = self.home(tenant);
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         for shard in &self.shards {
-            let Some(lane) = shard.look(|engine, _| engine.find(hash, &tenant.id, &tenant.vendor.name)) else {
+            let Some(lane) = shard.find(hash, &tenant.id, &tenant.vendor.name) else {
                 continue;
             };
             if Arc::ptr_eq(shard, home) {
