@@ -307,11 +307,10 @@ proptest! {
     }
 }
 
-/// `cargo test --release --features testing --test checker -- --ignored --nocapture` for the figures.
+/// `cargo test --release --test checker a_million -- --nocapture` prints how long each definition takes.
 #[test]
-#[ignore = "measures; needs a release build to mean anything"]
-fn ten_million_events() {
-    let log: Vec<Event> = (0..10_000_000u64).map(|i| Event::at(i * 1_000).until(i * 1_000 + 50_000)).collect();
+fn a_million_events_are_judged() {
+    let log: Vec<Event> = (0..1_000_000u64).map(|i| Event::at(i * 1_000).until(i * 1_000 + 50_000)).collect();
     let window_ns = 1_000_000;
     for definition in [
         Definition::FixedWindow { limit: 1_000, window_ns, phase_ns: 17 },

@@ -95,7 +95,7 @@ impl Dispatch {
     pub(crate) fn find(&self, tenant: &Tenant) -> Option<Place> {
         let shard = self.home(tenant);
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
-        let lane = shard.look(|engine, _| engine.find(hash, &tenant.id, &tenant.vendor.name))?;
+        let lane = shard.find(hash, &tenant.id, &tenant.vendor.name)?;
         Some(Place { shard: shard.clone(), lane })
     }
 
@@ -119,7 +119,7 @@ impl Dispatch {
         let home = self.home(tenant);
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         for shard in &self.shards {
-            let Some(lane) = shard.look(|engine, _| engine.find(hash, &tenant.id, &tenant.vendor.name)) else {
+            let Some(lane) = shard.find(hash, &tenant.id, &tenant.vendor.name) else {
                 continue;
             };
             if Arc::ptr_eq(shard, home) {

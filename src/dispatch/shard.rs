@@ -131,6 +131,12 @@ impl Shard {
         engine.woken().filter_map(|waiter| wakers.get_mut(waiter.index as usize)?.take()).collect()
     }
 
+    /// The lane of a tenant at a vendor, if there is one.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<Key> {
+        self.core.lock().engine.find(hash, tenant, vendor)
+    }
+
     /// Looks, without deciding anything.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Engine, Time) -> T) -> T {
         let now = self.clock.now();

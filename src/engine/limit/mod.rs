@@ -175,7 +175,7 @@ impl Cell {
                     take.granted
                 };
                 bucket.take(shape, charged, units);
-                let log = log.get_or_insert_with(|| Box::new(WindowLog::new(guard)));
+                let log = log.get_or_insert_with(|| WindowLog::boxed(guard));
                 log.take(guard, take.granted, units, take.high);
             }
             (State::Slots { used }, _) => *used += 1,

@@ -15,7 +15,8 @@
 //!
 //! The newest of each queue stands in the log itself and the rest behind a pointer: 64 bytes that most decisions touch
 //! and no others. No decision divides: a pending slot starts with its first entry, and the widths of the others are
-//! powers of two.
+//! powers of two. What seldom happens is `#[cold]`, which keeps the rest small enough to be inlined: saving and restoring
+//! registers was half of what an end cost.
 
 use std::collections::VecDeque;
 
@@ -80,6 +81,18 @@ impl Entry {
     fn spans(&self, width: u64, granted: Time) -> bool {
         granted.as_nanos().checked_sub(self.at).is_some_and(|after| after < width)
     }
+
+    /// Takes `units` out, if they are there.
+    #[inline]
+    fn leave(&mut self, units: u32, high: bool) -> bool {
+        let of_high = if high { units } else { 0 };
+        if self.units < units || self.high < of_high {
+            return false;
+        }
+        self.units -= units;
+        self.high -= of_high;
+        true
+    }
 }
 
 /// One guard's state.
@@ -115,6 +128,11 @@ impl WindowLog {
         WindowLog { lost_due: u64::MAX, units: 0, high: 0, pending, ended, width, before: None }
     }
 
+    #[cold]
+    pub(crate) fn boxed(spec: &LogSpec) -> Box<WindowLog> {
+        Box::new(WindowLog::new(spec))
+    }
+
     /// Nothing is inside any window any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.units == 0
@@ -145,6 +163,7 @@ impl WindowLog {
         }
     }
 
+    #[cold]
     fn lose_due(&mut self, spec: &LogSpec, now: u64) {
         let lost_at = |log: &WindowLog, slot: &Entry| log.lost_at(spec, *slot);
         while let Some(before) = &mut self.before
@@ -165,6 +184,7 @@ impl WindowLog {
 
     /// Frees what ended a window ago. What is not freed in time counts too long, so whoever finds room without this
     /// need not ask for it; a decision then never reads the oldest entry, which no cache holds.
+    #[cold]
     fn expire(&mut self, spec: &LogSpec, now: u64) {
         let past = |entry: &mut Entry| entry.at.saturating_add(spec.window) <= now;
         while let Some(before) = &mut self.before
@@ -204,6 +224,7 @@ impl WindowLog {
     }
 
     /// Makes place for another newest end.
+    #[cold]
     fn keep_ended(&mut self, spec: &LogSpec, now: u64) {
         let before = self.before.get_or_insert_default();
         if before.ended.len() == before.ended.capacity() {
@@ -277,30 +298,31 @@ impl WindowLog {
                 self.pending.high += entry.high;
                 return;
             }
-            self.before.get_or_insert_default().pending.push_back(self.pending);
+            self.keep_pending();
         }
         self.pending = entry;
         self.lost_due = self.lost_due.min(self.lost_at(spec, entry));
     }
 
+    #[cold]
+    fn keep_pending(&mut self) {
+        self.before.get_or_insert_default().pending.push_back(self.pending);
+    }
+
     /// Takes `units` out of the slot of `granted`; false when the slot has run into its transit time already.
     #[inline]
     fn leave_pending(&mut self, granted: Time, units: u32, high: bool) -> bool {
-        let width = self.width;
-        let slot = if self.pending.spans(width, granted) {
-            &mut self.pending
-        } else {
-            let before = self.before.iter_mut().flat_map(|before| before.pending.iter_mut().rev());
-            let Some(slot) = before.into_iter().find(|slot| slot.spans(width, granted)) else { return false };
-            slot
-        };
-        let of_high = if high { units } else { 0 };
-        if slot.units < units || slot.high < of_high {
-            return false;
+        if self.pending.spans(self.width, granted) {
+            return self.pending.leave(units, high);
         }
-        slot.units -= units;
-        slot.high -= of_high;
-        true
+        self.leave_before(granted, units, high)
+    }
+
+    #[cold]
+    fn leave_before(&mut self, granted: Time, units: u32, high: bool) -> bool {
+        let Some(before) = &mut self.before else { return false };
+        let slot = before.pending.iter_mut().rev().find(|slot| slot.spans(self.width, granted));
+        slot.is_some_and(|slot| slot.leave(units, high))
     }
 
     /// What was granted at `granted` has been answered, or has failed, at `now`.
