@@ -108,7 +108,7 @@ impl Engine {
     }
 
     /// Whether every limit has room, where nobody waits and so nothing is reserved: [`ask`](Self::ask) without the
-    /// reasons, which cost a third of a grant.
+    /// reasons, which nobody reads who is granted.
     #[inline]
     pub(super) fn has_room(&mut self, need: &Need) -> bool {
         let now = self.now;

@@ -16,7 +16,7 @@
 //! The newest of each queue stands in the log itself and the rest behind a pointer: 64 bytes that most decisions touch
 //! and no others. No decision divides: a pending slot starts with its first entry, and the widths of the others are
 //! powers of two. What seldom happens is `#[cold]`, which keeps the rest small enough to be inlined: saving and restoring
-//! registers was half of what an end cost.
+//! registers was two fifths of what an end cost.
 
 use std::collections::VecDeque;
 
