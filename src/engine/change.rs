@@ -374,8 +374,14 @@ impl Engine {
     }
 
     fn drop_waiting(&mut self, lane: Key) {
-        let Some(waiting) = self.lanes.slab.get_mut(lane).and_then(|lane| lane.waiting.take()) else { return };
-        let LaneWait { root, tiers, queues, .. } = *waiting;
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let Some(waiting) = inside.waiting.take() else { return };
+        let LaneWait { root, tiers, queues, lingering, .. } = *waiting;
+        let ([account, vendor], weight) = (inside.shared, inside.plan.weight);
+        // One that lingers has taken its weight out already.
+        if !lingering && account != Key::NONE && vendor != Key::NONE {
+            self.reweigh(account, -(weight as i64));
+        }
         for queue in queues {
             if let Some(queue) = self.queues.remove(queue) {
                 self.tree.discard(queue.node);

@@ -104,3 +104,23 @@ fn a_lane_that_moves_takes_its_history_along() {
     other.engine.poll(other.now);
     other.granted(lane, ask(0));
 }
+
+/// A change took all waiters out and put them in again; each time, the account gained the lane's weight once more, and
+/// with it turns among accounts.
+#[test]
+fn an_account_weighs_what_its_waiting_lanes_weigh() {
+    let with = |limit| Arc::new(with_shared(plan(vec![slots("own", limit)]), vec![slots("a", 9)], vec![slots("v", 9)]));
+    let mut bench = Bench::new();
+    let lane = bench.lane("acme", "acme", &with(1));
+    let permit = bench.granted(lane, ask(0));
+    let waiter = bench.waits(lane, ask(0)).0;
+    let weights =
+        |bench: &Bench| bench.engine.lanes.shared.keys().map(|key| bench.engine.lanes.shared[key].weight).sum::<u32>();
+    assert_eq!(weights(&bench), 1);
+    bench.engine.upsert(bench.now, "acme", "acme", &with(1), 2);
+    assert_eq!(weights(&bench), 1);
+    bench.engine.cancel(bench.now, waiter);
+    assert_eq!(weights(&bench), 0);
+    bench.engine.finished(bench.now, permit);
+    bench.assert_clean();
+}
