@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use reqwest::Url;
 
 use crate::Priority;
 use crate::builder::Builder;
@@ -13,13 +14,13 @@ use crate::config::{Config, ConfigSource, Tenant, TenantEntry, TenantTable};
 use crate::dispatch::{Acquire, Dispatch, Grant, Place, try_acquire};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::lane::{Lane, Permit};
 use crate::refusal;
-use crate::request::{Request, Target};
-use crate::response::{Headroom, Response, ResponseBody, WaitReason};
-use crate::transport::exchange::{Attempt, Prepared};
-use crate::transport::{Credentials, Sent, Signer, Transport};
+use crate::request::Request;
+use crate::response::Response;
+use crate::send::{Job, send};
+use crate::transport::{Credentials, Signer, Transport};
 
 /// Sends requests to vendors on behalf of tenants, never above what a vendor allows.
 ///
@@ -35,11 +36,11 @@ pub(crate) struct Inner {
     config: ArcSwap<Config>,
     tenants: TenantTable,
     pub(crate) dispatch: Dispatch,
-    transport: Arc<dyn Transport>,
-    credentials: Credentials,
-    signers: HashMap<String, Arc<dyn Signer>>,
-    default_deadline: Duration,
-    clock: Clock,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) credentials: Credentials,
+    pub(crate) signers: HashMap<String, Arc<dyn Signer>>,
+    pub(crate) default_deadline: Duration,
+    pub(crate) clock: Clock,
     /// Held by whoever changes the configuration.
     changing: parking_lot::Mutex<()>,
     /// By tenant: held by whoever makes a lane or brings it up to date, together with the look-up of what it is to be.
@@ -87,11 +88,20 @@ impl Inner {
     }
 
     /// The tenant at a vendor. A vendor that does not exist is the better explanation.
-    fn tenant(&self, tenant: &str, vendor: &str) -> Result<Arc<Tenant>, Error> {
+    pub(crate) fn tenant(&self, tenant: &str, vendor: &str) -> Result<Arc<Tenant>, Error> {
         if let Some(found) = self.tenants.find(tenant, vendor) {
             return Ok(found);
         }
         self.config.load().tenant(tenant, vendor).and_then(|_| self.tenants.get(tenant, vendor))
+    }
+
+    /// The tenant at the vendor to whose base URL `url` belongs.
+    pub(crate) fn tenant_for_url(&self, tenant: &str, url: &Url) -> Result<Arc<Tenant>, Error> {
+        let find = |vendor: &str| self.tenants.find(tenant, vendor);
+        match self.config.load().vendors().tenant_for_url(url, find) {
+            Some((tenant, _)) => Ok(tenant),
+            None => Err(refusal::unknown_url(tenant, url)),
+        }
     }
 
     /// The tenant's lane; made if it is not there, from what the tenant is now rather than from what `tenant` says.
@@ -126,7 +136,14 @@ impl Inner {
         found.map(|number| number as EndpointId).ok_or(Refusal::UnknownEndpoint)
     }
 
-    fn ask(&self, priority: Priority, endpoint: EndpointId, cost: u32, give_up: Time, attempt: Duration) -> Ask {
+    pub(crate) fn ask(
+        &self,
+        priority: Priority,
+        endpoint: EndpointId,
+        cost: u32,
+        give_up: Time,
+        attempt: Duration,
+    ) -> Ask {
         let tier = priority.tier();
         let attempt_ns = nanos(attempt);
         Ask { tier, endpoint, cost, retry: false, immediate: false, give_up, attempt_ns }
@@ -192,8 +209,13 @@ impl IntegrationClient {
     /// [`Error::delivery`] says whether the vendor may have acted. Before the exchange: unknown tenant, vendor or
     /// endpoint, an invalid request, a credential that cannot be read, a full queue, a deadline that has passed or
     /// cannot be met, a cost above the limit. After: connect, timeout, protocol.
-    pub async fn send(&self, tenant: &str, priority: Priority, request: impl Into<Request>) -> Result<Response, Error> {
-        self.send_request(tenant, priority, request.into(), false).await
+    pub fn send(
+        &self,
+        tenant: &str,
+        priority: Priority,
+        request: impl Into<Request>,
+    ) -> impl Future<Output = Result<Response, Error>> + Send {
+        send(&self.inner, Job::new(&self.inner, tenant, priority, request.into(), false))
     }
 
     /// Sends a request now, or not at all.
@@ -201,103 +223,13 @@ impl IntegrationClient {
     /// # Errors
     /// As [`send`](Self::send), and [`ErrorKind::NotNow`] when the limits have no room or others wait;
     /// [`Error::retry_after`] says when to ask again, where that is known.
-    pub async fn try_send(
+    pub fn try_send(
         &self,
         tenant: &str,
         priority: Priority,
         request: impl Into<Request>,
-    ) -> Result<Response, Error> {
-        self.send_request(tenant, priority, request.into(), true).await
-    }
-
-    async fn send_request(
-        &self,
-        tenant: &str,
-        priority: Priority,
-        request: Request,
-        immediate: bool,
-    ) -> Result<Response, Error> {
-        let inner = &*self.inner;
-        let now = inner.clock.now();
-        let deadline = now + request.deadline.unwrap_or(inner.default_deadline);
-        let give_up = request.max_wait.map_or(deadline, |wait| deadline.min(now + wait));
-
-        // Whose limits, and where to.
-        let tenant = match &request.target {
-            Target::Path { vendor, .. } => inner.tenant(tenant, vendor)?,
-            Target::Url(url) => {
-                let find = |vendor: &str| inner.tenants.find(tenant, vendor);
-                match inner.config.load().vendors().tenant_for_url(url, find) {
-                    Some((tenant, _)) => tenant,
-                    None => return Err(refusal::unknown_url(tenant, url)),
-                }
-            }
-        };
-        let vendor = tenant.vendor.clone();
-        let attempt_timeout = request.attempt_timeout.unwrap_or(vendor.attempt_timeout);
-        let base = tenant.base()?;
-        let endpoint = match &request.endpoint {
-            Some(name) => Some(vendor.endpoint(name)?),
-            None if vendor.endpoints.is_empty() => None,
-            None => vendor.match_endpoint(request.method.as_str(), request.path(&base)?),
-        };
-        let cost = request.cost.or(endpoint.map(|(_, endpoint)| endpoint.cost)).unwrap_or(1).max(1);
-        let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);
-
-        let mut prepared = Prepared::new(request, tenant.clone(), &base)?;
-
-        // Before the permit: getting a secret may take a while.
-        let secret =
-            match tokio::time::timeout_at(inner.clock.instant(deadline), inner.credentials.secret(&tenant)).await {
-                Ok(secret) => secret?,
-                Err(_) => return Err(refusal::credential_timeout(&tenant)),
-            };
-
-        let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
-        let place = inner.place(&tenant).map_err(refused)?;
-        let ask = Ask { immediate, ..inner.ask(priority, endpoint, cost, give_up, attempt_timeout) };
-        let Grant { held, waited, reason } = inner.acquire(&tenant, place, ask).await.map_err(refused)?;
-
-        let ends = deadline.min(inner.clock.now() + attempt_timeout);
-        let signer = inner.signers.get(&*vendor.name).map(|signer| &**signer);
-        let attempt = Attempt {
-            secret: secret.as_ref(),
-            signer,
-            // Read for whoever signs by it.
-            wall: signer.map_or(std::time::SystemTime::UNIX_EPOCH, |_| inner.clock.wall()),
-            deadline: inner.clock.instant(ends),
-        };
-        let exchange = match prepared.exchange(attempt) {
-            Ok(exchange) => exchange,
-            Err(error) => {
-                held.not_sent();
-                return Err(error);
-            }
-        };
-        match inner.transport.execute(exchange).await {
-            Ok(answer) => {
-                let headroom = held.answered(endpoint);
-                Ok(Response {
-                    status: answer.status,
-                    version: answer.version,
-                    headers: answer.headers,
-                    body: ResponseBody::new(answer.body, held, tenant),
-                    attempts: 1,
-                    waited,
-                    reason: reason.map(WaitReason::new),
-                    headroom: headroom.map(Headroom::of),
-                })
-            }
-            Err(error) => {
-                match (error.sent(), error.kind()) {
-                    (Sent::NotSent, _) => held.not_sent(),
-                    // The request may still be on its way: it counts until the vendor must have had it.
-                    (_, ErrorKind::Timeout) => drop(held),
-                    _ => held.finish(),
-                }
-                Err(error.into_error(&tenant))
-            }
-        }
+    ) -> impl Future<Output = Result<Response, Error>> + Send {
+        send(&self.inner, Job::new(&self.inner, tenant, priority, request.into(), true))
     }
 
     /// A handle to one tenant at one vendor, for hot paths and for exchanges that are made by other means.

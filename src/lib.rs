@@ -43,6 +43,7 @@ mod priority;
 mod refusal;
 mod request;
 mod response;
+mod send;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;

@@ -90,11 +90,10 @@ impl Response {
     ///
     /// # Errors
     /// Larger than the vendor's `max_response_bytes` (decoded), later than the deadline, or cut short.
-    pub async fn bytes(self) -> Result<Bytes, Error> {
-        let ResponseBody { body, held, tenant } = self.body;
-        let result = body.collect().await.map_err(|error| error.into_error(&tenant));
-        drop(held);
-        result
+    pub fn bytes(self) -> impl Future<Output = Result<Bytes, Error>> + Send {
+        // The headers are not kept while the body comes.
+        let mut body = self.body;
+        async move { body.read().await }
     }
 
     /// Reads the body as UTF-8; what is not becomes U+FFFD.
@@ -167,6 +166,12 @@ pub struct ResponseBody {
 impl ResponseBody {
     pub(crate) fn new(body: AnswerBody, held: Held, tenant: Arc<Tenant>) -> ResponseBody {
         ResponseBody { body, held: Some(held), tenant }
+    }
+
+    async fn read(&mut self) -> Result<Bytes, Error> {
+        let result = self.body.read().await;
+        self.held = None;
+        result.map_err(|error| error.into_error(&self.tenant))
     }
 }
 

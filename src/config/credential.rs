@@ -5,8 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use secrecy::SecretString;
 
 use super::vendor::CredentialRef;
+use crate::clock::Time;
 
 /// How the tokens of well-known vendors begin. Not a scanner: it catches the paste into the wrong field.
 const SECRETS: [&str; 26] = [
@@ -89,6 +94,29 @@ impl fmt::Display for CredentialRef {
             CredentialRef::File(path) => write!(f, "file:{path}"),
             CredentialRef::Resolver { resolver, key } => write!(f, "{resolver}:{key}"),
         }
+    }
+}
+
+/// The secret of a tenant's last request, beside the tenant: the caches cost as much as all else that is looked up for
+/// a request. Kept so briefly that whatever the caches promise holds.
+#[derive(Default)]
+pub(crate) struct AtHand(pub(crate) ArcSwapOption<(Arc<SecretString>, Time)>);
+
+impl Clone for AtHand {
+    fn clone(&self) -> AtHand {
+        AtHand::default()
+    }
+}
+
+impl PartialEq for AtHand {
+    fn eq(&self, _: &AtHand) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for AtHand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AtHand")
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use super::credential::AtHand;
 use super::entry::{LimitEntry, TenantEntry};
 use super::format::VendorEntry;
 use super::report::{Messages, Path, Report, Step, at};
@@ -300,6 +301,7 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
         weight: u32::try_from(weight).unwrap_or(1),
         client_certificate: entry.client_certificate.clone(),
         overrides,
+        at_hand: AtHand::default(),
     })
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 
+use super::credential::AtHand;
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::Limit;
 use super::{base_url, pattern, suggest};
@@ -133,6 +134,7 @@ pub struct Tenant {
     pub client_certificate: Option<String>,
     /// What the tenant changes, as written; kept so that new vendors can be put under it.
     pub(crate) overrides: Option<Arc<Overrides>>,
+    pub(crate) at_hand: AtHand,
 }
 
 /// What a tenant changes about its vendor.

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -209,8 +209,33 @@ impl AnswerBody {
     /// # Errors
     ///
     /// Larger than the cap, later than the deadline, cut short, or not decodable.
-    pub async fn collect(self) -> Result<Bytes, TransportError> {
-        Ok(BodyExt::collect(self).await?.to_bytes())
+    pub async fn collect(mut self) -> Result<Bytes, TransportError> {
+        self.read().await
+    }
+
+    /// As [`collect`](AnswerBody::collect), where it lies.
+    pub(crate) async fn read(&mut self) -> Result<Bytes, TransportError> {
+        let first = match self.data().await? {
+            Some(first) => first,
+            None => return Ok(Bytes::new()),
+        };
+        let Some(second) = self.data().await? else { return Ok(first) };
+        let mut whole = BytesMut::from(first);
+        whole.extend_from_slice(&second);
+        while let Some(next) = self.data().await? {
+            whole.extend_from_slice(&next);
+        }
+        Ok(whole.freeze())
+    }
+
+    /// The next piece of content; trailers are passed over.
+    pub(crate) async fn data(&mut self) -> Result<Option<Bytes>, TransportError> {
+        while let Some(frame) = self.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
     }
 
     fn too_large(&self) -> TransportError {

@@ -15,6 +15,7 @@ use moka::ops::compute::Op;
 use secrecy::SecretString;
 
 use super::BoxFuture;
+use crate::clock::Time;
 use crate::config::{AuthScheme, CredentialRef, Tenant};
 use crate::error::{Error, ErrorKind};
 
@@ -25,6 +26,9 @@ pub type Secret = Arc<SecretString>;
 
 /// How long a resolved reference is used before it is read again.
 const TTL: Duration = Duration::from_secs(60);
+/// How long a secret is used without asking the caches. Less than any [`Token`] is kept short of its expiry, but for
+/// tokens of less than ten seconds.
+const AT_HAND: Duration = Duration::from_secs(1);
 /// A token whose source does not say when it expires is asked for again after this; a 401 does so at once.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// A token is replaced this long before it expires (or 10 % of its life, when that is less), so that it does not expire
@@ -110,6 +114,7 @@ pub struct Credentials {
     sources: HashMap<String, Arc<dyn TokenSource>>,
     secrets: Cache<CredentialRef, Secret, DefaultHashBuilder>,
     tokens: Cache<TokenKey, Token>,
+    at_hand_for: Duration,
 }
 
 impl Default for Credentials {
@@ -126,6 +131,7 @@ impl Credentials {
             sources: HashMap::new(),
             secrets: secrets(TTL),
             tokens: Cache::builder().max_capacity(MAX_CACHED).expire_after(TokenExpiry).build(),
+            at_hand_for: AT_HAND,
         }
     }
 
@@ -135,6 +141,7 @@ impl Credentials {
         // moka refuses times above a thousand years.
         let ttl = ttl.min(Duration::from_secs(365 * 86_400));
         self.secrets = secrets(ttl);
+        self.at_hand_for = ttl.min(AT_HAND);
         self
     }
 
@@ -175,6 +182,23 @@ impl Credentials {
         }
     }
 
+    /// The secret, where it can be told without waiting.
+    pub(crate) fn at_hand(&self, tenant: &Tenant, now: Time) -> Option<Option<Secret>> {
+        if tenant.credential.is_none() && tenant.vendor.auth == AuthScheme::None {
+            return (!self.sources.contains_key(&*tenant.vendor.name)).then_some(None);
+        }
+        let at_hand = tenant.at_hand.0.load();
+        let (secret, until) = &**at_hand.as_ref()?;
+        (now < *until).then(|| Some(secret.clone()))
+    }
+
+    /// Keeps `secret` beside its tenant, for a second at most.
+    pub(crate) fn keep_at_hand(&self, tenant: &Tenant, secret: Option<&Secret>, now: Time) {
+        if let Some(secret) = secret {
+            tenant.at_hand.0.store(Some(Arc::new((secret.clone(), now + self.at_hand_for))));
+        }
+    }
+
     async fn token(&self, source: &Arc<dyn TokenSource>, tenant: &Tenant) -> Result<Secret, Error> {
         let token = self.tokens.try_get_with(TokenKey::of(tenant), source.token(tenant)).await;
         token.map(|token| token.secret).map_err(|why| failed(tenant, why))
@@ -184,6 +208,9 @@ impl Credentials {
     ///
     /// A secret that was replaced meanwhile stays: a hundred requests refused with one old token cause one refresh.
     pub async fn invalidate(&self, tenant: &Tenant, stale: &Secret) {
+        if tenant.at_hand.0.load().as_ref().is_some_and(|known| Arc::ptr_eq(&known.0, stale)) {
+            tenant.at_hand.0.store(None);
+        }
         if self.sources.contains_key(&*tenant.vendor.name) {
             let entry = self.tokens.entry(TokenKey::of(tenant));
             entry

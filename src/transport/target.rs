@@ -9,6 +9,7 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use reqwest::Url;
+use url::Host;
 
 /// Everything but the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -43,10 +44,13 @@ pub(crate) fn origin_allowed(url: &Url, allow_http: bool) -> Result<(), &'static
 }
 
 fn is_loopback(url: &Url) -> bool {
-    // `Url` has already turned decimal, octal and short forms of an IPv4 address into the dotted one.
-    let Some(host) = url.host_str() else { return false };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        // Decimal, octal and short forms are addresses by now.
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
 }
 
 /// Checks a caller's path and query. An error says which rule was broken, never the path itself.

@@ -48,6 +48,7 @@ fn tenant(vendor: Vendor) -> Arc<Tenant> {
         weight: 1,
         client_certificate: None,
         overrides: None,
+        at_hand: Default::default(),
     })
 }
 
