@@ -84,9 +84,12 @@ impl Engine {
     ) {
         let Some(super::lane::Lane { plan, own, shared, .. }) = self.lanes.slab.get_mut(lane) else { return };
         let (own, shared) = (own.as_mut(), *shared);
-        for index in (0..plan.whole).chain(plan.endpoint_own(endpoint)) {
-            if own[index].since <= versions[0] {
-                f(&mut own[index], &plan.own[index]);
+        let endpoint_own = plan.endpoint_own(endpoint);
+        for range in [0..plan.whole, endpoint_own] {
+            for (cell, spec) in own[range.clone()].iter_mut().zip(&plan.own[range]) {
+                if cell.since <= versions[0] {
+                    f(cell, spec);
+                }
             }
         }
         for (holder, version) in shared.into_iter().zip(&versions[1..]) {

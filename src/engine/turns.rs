@@ -114,9 +114,11 @@ impl Engine {
         let now = self.now;
         let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
         let (shared, own) = (*shared, own.as_mut());
-        let mut room = |index: usize| own[index].has_room(&plan.own[index], now, need.cost, need.high());
-        if !(0..plan.whole).all(&mut room) || !plan.endpoint_own(need.endpoint).all(room) {
-            return false;
+        for range in [0..plan.whole, plan.endpoint_own(need.endpoint)] {
+            let mut pairs = own[range.clone()].iter_mut().zip(&plan.own[range]);
+            if !pairs.all(|(cell, spec)| cell.has_room(spec, now, need.cost, need.high())) {
+                return false;
+            }
         }
         shared.into_iter().filter(|holder| *holder != Key::NONE).all(|holder| {
             let Some(holder) = self.lanes.shared.get_mut(holder) else { return true };

@@ -95,8 +95,9 @@ impl Entry {
     }
 }
 
-/// One guard's state.
+/// One guard's state: one line of the processor's cache.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct WindowLog {
     /// Nothing under way runs into its transit time before this moment. It may be earlier than the truth, never later.
     lost_due: u64,
