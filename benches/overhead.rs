@@ -23,7 +23,7 @@ use integration_client::transport::{BoxFuture, CredentialResolver};
 use integration_client::{IntegrationClient, Priority, Request};
 use secrecy::SecretString;
 
-const PAIRS: usize = 15;
+const PAIRS: usize = 21;
 const TURN: Duration = Duration::from_millis(500);
 const CONCURRENCY: [usize; 3] = [1, 64, 512];
 const AT_LEAST: f64 = 0.95;
@@ -61,7 +61,7 @@ fn serve() {
     });
 }
 
-/// As the client's own transport builds it.
+/// As the client's own transport builds it, and with the time limit that the client puts on an attempt and its body.
 fn bare() -> reqwest::Client {
     reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
@@ -72,6 +72,7 @@ fn bare() -> reqwest::Client {
         .tcp_nodelay(true)
         .tcp_keepalive(Duration::from_secs(30))
         .connect_timeout(Duration::from_secs(10))
+        .timeout(Duration::from_secs(30))
         .user_agent("bare")
         .build()
         .unwrap()
@@ -175,11 +176,10 @@ fn main() -> ExitCode {
     BufReader::new(vendor.stdout.take().unwrap()).read_line(&mut url).unwrap();
 
     println!(
-        "turns of {TURN:?}; both: HTTP/1.1 keep-alive without TLS, no redirects, no retries, bearer key, one runtime \
-         worker; the vendor: one thread, its own process"
+        "turns of {TURN:?}; both: HTTP/1.1 keep-alive without TLS, no redirects, no retries, a time limit of 30 s, \
+         bearer key, tokio's default runtime; the vendor: one thread, its own process"
     );
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     let ratios = CONCURRENCY.map(|concurrency| runtime.block_on(compare(concurrency, url.trim())));
     drop(vendor.stdin.take());
     vendor.wait().unwrap();
