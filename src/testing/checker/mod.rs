@@ -230,13 +230,40 @@ pub fn refused<'a, T: 'a>(log: impl IntoIterator<Item = &'a T>, definition: &Def
 where
     Event: From<&'a T>,
 {
+    refused_with_penalty(log, definition, 0)
+}
+
+/// The same where a refusal blocks the caller for `penalty_ns`, and every request during the block is refused too and
+/// makes it longer by as much. A block holds its start and not its end. The log is one caller's.
+///
+/// ```
+/// use integration_client::testing::checker::{Definition, Event, refused_with_penalty};
+///
+/// let limit = Definition::SlidingLog { limit: 1, window_ns: 10, both_ends: false };
+/// let log = [0, 5, 104, 204, 305].map(Event::at);
+/// // 5 is too early, and blocks until 105; 104 makes that 205, and 204 makes it 305.
+/// assert_eq!(refused_with_penalty(&log, &limit, 100), 3);
+/// ```
+pub fn refused_with_penalty<'a, T: 'a>(
+    log: impl IntoIterator<Item = &'a T>,
+    definition: &Definition,
+    penalty_ns: u64,
+) -> u64
+where
+    Event: From<&'a T>,
+{
     let limit = definition.limit();
     let mut gauge = Gauge::new(definition);
     let log: Vec<Event> = log.into_iter().map(Event::from).collect();
     let mut refused = 0;
+    let mut blocked_until = 0;
     for event in in_order(&log).iter() {
-        if gauge.with(event) > limit {
+        if event.at_ns < blocked_until {
             refused += 1;
+            blocked_until = blocked_until.saturating_add(penalty_ns);
+        } else if gauge.with(event) > limit {
+            refused += 1;
+            blocked_until = event.at_ns.saturating_add(penalty_ns);
         } else {
             gauge.keep(event);
         }
