@@ -1,7 +1,7 @@
 //! Tools for tests (feature `testing`).
 //!
 //! - [`FakeVendor`]: an HTTP server on loopback that enforces limits and keeps a log, for real time and sockets.
-//! - [`ScriptedVendor`] and [`algorithm`]: vendors' limits as pure functions, for made-up time.
+//! - [`ScriptedVendor`] and [`algorithm`]: vendors' limits, and their troubles, as pure functions, for made-up time.
 //! - [`checker`]: judges a log of arrivals by a limit's definition, independently of the above.
 //! - [`FakeTransport`]: a script in place of a network, for [`VirtualClock`].
 
@@ -13,7 +13,7 @@ mod vendor;
 mod virtual_clock;
 mod world;
 
-pub use scripted::{Call, ScriptedVendor, VendorLimit, Verdict};
+pub use scripted::{Call, ForeignCall, Notice, Outage, Refusal, ScriptedVendor, Stated, VendorLimit, Verdict};
 pub use transport::{FakeAnswer, FakeCall, FakeOutcome, FakeTransport};
 pub use vendor::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Reply, Summary, When};
 pub use virtual_clock::VirtualClock;

@@ -225,7 +225,8 @@ pub fn check(log: &[Event], definition: &Definition) -> Report {
 
 /// How many requests of the log a vendor with this limit refuses, when a refused request does not count.
 ///
-/// Takes [`Event`]s or [`Arrival`](super::Arrival)s; which of them were admitted at the time does not matter.
+/// Takes [`Event`]s or [`Arrival`](super::Arrival)s; which of them were admitted at the time does not matter. Arrivals on
+/// which no limit decided are to be left out ([`Arrival::judged`](super::Arrival::judged)), those of other callers are not.
 pub fn refused<'a, T: 'a>(log: impl IntoIterator<Item = &'a T>, definition: &Definition) -> u64
 where
     Event: From<&'a T>,

@@ -1,150 +1,21 @@
-//! A vendor without a socket: its limits as a pure function of the requests that arrive.
+//! A vendor without a socket: its limits and its troubles as a pure function of the requests that arrive.
+
+mod limit;
+mod notice;
+mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::algorithm::{Limiter, Phase, Reading, Refill, Rule};
+pub use self::limit::VendorLimit;
+pub use self::notice::{Notice, Stated};
+use self::trouble::{Blocks, Others, Outages};
+pub use self::trouble::{ForeignCall, Outage, Refusal};
+use super::algorithm::{Limiter, Reading, Rule};
 use crate::clock::nanos;
 use crate::config::Scope;
-
-/// One limit of a made-up vendor: a [`Rule`], who shares it, and where it holds.
-///
-/// ```
-/// use integration_client::config::Scope;
-/// use integration_client::testing::VendorLimit;
-/// use std::time::Duration;
-///
-/// let per_key = VendorLimit::fixed_window(100, Duration::from_secs(1)).phase(Duration::from_millis(300));
-/// let reports = VendorLimit::concurrency(2).scope(Scope::Account).endpoint("reports");
-/// # let _ = (per_key, reports);
-/// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VendorLimit {
-    pub(super) rule: Rule,
-    pub(super) scope: Scope,
-    pub(super) name: Option<Arc<str>>,
-    pub(super) endpoint: Option<Arc<str>>,
-    pub(super) counts_requests: bool,
-    pub(super) counts_refused: bool,
-}
-
-impl VendorLimit {
-    /// A limit by `rule`, for each tenant's key, on all paths.
-    pub fn new(rule: Rule) -> VendorLimit {
-        VendorLimit {
-            rule,
-            scope: Scope::Tenant,
-            name: None,
-            endpoint: None,
-            counts_requests: false,
-            counts_refused: false,
-        }
-    }
-
-    /// `limit` units per window; windows begin at the server's start unless [`phase`](Self::phase) or
-    /// [`from_first_request`](Self::from_first_request) says otherwise.
-    pub fn fixed_window(limit: u32, window: Duration) -> VendorLimit {
-        VendorLimit::new(Rule::FixedWindow { limit, window_ns: nanos(window), phase: Phase::At(0) })
-    }
-
-    /// `limit` units in any stretch of time as long as the window.
-    pub fn sliding_log(limit: u32, window: Duration) -> VendorLimit {
-        VendorLimit::new(Rule::SlidingLog { limit, window_ns: nanos(window), both_ends: false })
-    }
-
-    /// `limit` units in two weighted fixed windows.
-    pub fn sliding_counter(limit: u32, window: Duration) -> VendorLimit {
-        VendorLimit::new(Rule::SlidingCounter { limit, window_ns: nanos(window), phase_ns: 0 })
-    }
-
-    /// A bucket that holds `capacity` and regains `rate` units per `per`.
-    pub fn token_bucket(capacity: u32, rate: u32, per: Duration) -> VendorLimit {
-        VendorLimit::new(Rule::TokenBucket { capacity, rate, per_ns: nanos(per), refill: Refill::Steady })
-    }
-
-    /// A bucket that overflows above `capacity` and drains `rate` units per `per`.
-    pub fn leaky_bucket(capacity: u32, rate: u32, per: Duration) -> VendorLimit {
-        VendorLimit::new(Rule::LeakyBucket { capacity, rate, per_ns: nanos(per) })
-    }
-
-    /// `limit` requests under way at once.
-    pub fn concurrency(limit: u32) -> VendorLimit {
-        VendorLimit::new(Rule::Concurrency { limit })
-    }
-
-    /// Who shares the limit; each tenant's key has its own unless this is called.
-    pub fn scope(mut self, scope: Scope) -> VendorLimit {
-        self.scope = scope;
-        self
-    }
-
-    /// The limit holds for this endpoint alone, rather than for all paths.
-    pub fn endpoint(mut self, name: &str) -> VendorLimit {
-        self.endpoint = Some(name.into());
-        self
-    }
-
-    /// The limit's name in `vendors.toml`.
-    pub fn named(mut self, name: &str) -> VendorLimit {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Windows begin (or lumps come) at this time after the server's start, and again every window after it. Changes
-    /// fixed windows, sliding counters and lumped refills, and nothing else.
-    pub fn phase(mut self, after_start: Duration) -> VendorLimit {
-        let at = nanos(after_start);
-        match &mut self.rule {
-            Rule::FixedWindow { phase, .. } => *phase = Phase::At(at),
-            Rule::SlidingCounter { phase_ns, .. } => *phase_ns = at,
-            Rule::TokenBucket { refill: Refill::Lumps { phase_ns, .. }, .. } => *phase_ns = at,
-            _ => {}
-        }
-        self
-    }
-
-    /// A fixed window begins at the first request after the last one's end.
-    pub fn from_first_request(mut self) -> VendorLimit {
-        if let Rule::FixedWindow { phase, .. } = &mut self.rule {
-            *phase = Phase::FirstRequest;
-        }
-        self
-    }
-
-    /// A sliding log also counts what is exactly one window old.
-    pub fn count_both_ends(mut self) -> VendorLimit {
-        if let Rule::SlidingLog { both_ends, .. } = &mut self.rule {
-            *both_ends = true;
-        }
-        self
-    }
-
-    /// A token bucket refills in lumps, one each interval, the first one an interval after the start.
-    pub fn refill_interval(mut self, interval: Duration) -> VendorLimit {
-        if let Rule::TokenBucket { refill, .. } = &mut self.rule {
-            *refill = Refill::Lumps { interval_ns: nanos(interval), phase_ns: nanos(interval) };
-        }
-        self
-    }
-
-    /// Every request is one unit, whatever it costs.
-    pub fn count_requests(mut self) -> VendorLimit {
-        self.counts_requests = true;
-        self
-    }
-
-    /// Refused requests count as well, so that a client that hammers stays locked out. Not for concurrency.
-    pub fn count_refused(mut self) -> VendorLimit {
-        self.counts_refused = !matches!(self.rule, Rule::Concurrency { .. });
-        self
-    }
-
-    fn units(&self, cost: u32) -> u32 {
-        if self.counts_requests { 1 } else { cost }
-    }
-}
 
 /// A request as a [`ScriptedVendor`] sees it. Tenants and accounts are numbers of the caller's choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,12 +38,27 @@ pub struct Verdict {
     pub admitted: bool,
     /// Names an admitted request in [`ScriptedVendor::finish`].
     pub call: u64,
+    /// Why it was not admitted.
+    pub refusal: Option<Refusal>,
     /// The place, in order of declaration, of the first limit that refused.
     pub refused_by: Option<usize>,
-    /// When a refused request would be admitted if no other came before, as far as that is a matter of time.
+    /// When a refused request would be admitted if no other came before, as far as that is a matter of time and the
+    /// vendor knows it.
     pub retry_at_ns: Option<u64>,
     /// What is left of the limit that refused, or else of the rate limit with the smallest share left.
     pub reading: Option<Reading>,
+}
+
+impl Verdict {
+    /// The status of the answer; 0 where there is none.
+    pub fn status(&self) -> u16 {
+        match self.refusal {
+            None => 200,
+            Some(Refusal::Limit | Refusal::Blocked) => 429,
+            Some(Refusal::Poisoned(status)) => status,
+            Some(Refusal::Outage(outage)) => outage.status(),
+        }
+    }
 }
 
 /// A vendor's limits, without a socket and without a clock: what [`FakeVendor`](super::FakeVendor) enforces, to be
@@ -202,6 +88,11 @@ pub struct ScriptedVendor {
     has_concurrency: bool,
     under_way: HashMap<u64, Call>,
     next_call: u64,
+    blocks: Blocks,
+    others: Others,
+    outages: Outages,
+    /// Endpoint and status.
+    poisoned: Vec<(u32, u16)>,
 }
 
 #[derive(Clone, Debug)]
@@ -212,6 +103,10 @@ struct Enforced {
 }
 
 impl Enforced {
+    fn is_concurrency(&self) -> bool {
+        matches!(self.limit.rule, Rule::Concurrency { .. })
+    }
+
     fn state(&mut self, call: &Call) -> Option<&mut Limiter> {
         if self.endpoint.is_some_and(|endpoint| endpoint != call.endpoint) {
             return None;
@@ -236,6 +131,10 @@ impl ScriptedVendor {
             has_concurrency: false,
             under_way: HashMap::new(),
             next_call: 0,
+            blocks: Blocks::default(),
+            others: Others::default(),
+            outages: Outages::default(),
+            poisoned: Vec::new(),
         };
         limits.into_iter().for_each(|limit| vendor.add(limit));
         vendor
@@ -262,60 +161,166 @@ impl ScriptedVendor {
         self.limits.iter().map(|enforced| &enforced.limit)
     }
 
+    /// A tenant that a limit refuses is refused everything for this long. Every request during the block is refused as
+    /// well, counts in no limit, and makes the block longer by as much again.
+    ///
+    /// ```
+    /// # use integration_client::testing::{Call, Refusal, ScriptedVendor, VendorLimit};
+    /// # use std::time::Duration;
+    /// let second = Duration::from_secs(1);
+    /// let mut vendor = ScriptedVendor::new([VendorLimit::sliding_log(1, second)]).penalty(10 * second);
+    /// let call = Call { tenant: 1, account: 1, endpoint: 0, cost: 1 };
+    /// let mut at = |s: u64| vendor.arrive(s * 1_000_000_000, &call);
+    /// assert!(at(0).admitted);
+    /// assert_eq!(at(0).refusal, Some(Refusal::Limit));
+    /// assert_eq!(at(9).refusal, Some(Refusal::Blocked), "until 10, and so until 20");
+    /// assert_eq!(at(19).retry_at_ns, Some(30_000_000_000));
+    /// assert!(at(30).admitted);
+    /// ```
+    pub fn penalty(mut self, block: Duration) -> ScriptedVendor {
+        self.blocks.penalty_ns = nanos(block);
+        self
+    }
+
+    /// Somebody else calls as `call` says, `per_second` times a second and evenly spaced, first at `from` and never at
+    /// `until` or later. These calls are judged like all others, come before others of the same nanosecond, and are over
+    /// at once. They are in [`foreign`](Self::foreign). Times count from the origin of the times that are passed in.
+    pub fn other_traffic(mut self, call: Call, per_second: u32, from: Duration, until: Duration) -> ScriptedVendor {
+        self.others.add(call, per_second, nanos(from), nanos(until));
+        self
+    }
+
+    /// Every request from `from` until before `until` meets the outage, and nothing else: no limit counts it. Where
+    /// outages overlap, the one declared first happens.
+    pub fn outage(mut self, from: Duration, until: Duration, outage: Outage) -> ScriptedVendor {
+        self.outages.add(nanos(from), nanos(until), outage);
+        self
+    }
+
+    /// Requests to this endpoint are always answered with `status`, and count in no limit.
+    pub fn poisoned(mut self, endpoint: &str, status: u16) -> ScriptedVendor {
+        let endpoint = self.endpoint(endpoint);
+        self.poisoned.push((endpoint, status));
+        self
+    }
+
+    /// Begins an outage now, whatever is declared, or ends the one that was begun here.
+    pub fn set_outage(&mut self, outage: Option<Outage>) {
+        self.outages.switch(outage);
+    }
+
+    /// The outage of this moment.
+    pub fn outage_at(&self, at_ns: u64) -> Option<Outage> {
+        self.outages.at(at_ns)
+    }
+
+    /// When a declared outage begins or ends next.
+    pub(in crate::testing) fn next_outage_change(&self, after_ns: u64) -> Option<u64> {
+        self.outages.next_change(after_ns)
+    }
+
     /// A request arrives.
     pub fn arrive(&mut self, at_ns: u64, call: &Call) -> Verdict {
-        let id = self.next_call;
-        self.next_call += 1;
-        let mut refused_by = None;
-        let mut retry_at_ns = None;
-        for (place, enforced) in self.limits.iter_mut().enumerate() {
-            let units = enforced.limit.units(call.cost);
-            let Some(state) = enforced.state(call) else { continue };
-            if !state.fits(at_ns, units) {
-                refused_by = refused_by.or(Some(place));
-                retry_at_ns = retry_at_ns.max(state.fits_at(at_ns, units));
-            }
+        self.arrive_at(at_ns, call, self.poison_of(call))
+    }
+
+    fn poison_of(&self, call: &Call) -> Option<u16> {
+        self.poisoned.iter().find(|&&(endpoint, _)| endpoint == call.endpoint).map(|&(_, status)| status)
+    }
+
+    /// The same, where somebody else knows what is poisoned.
+    pub(in crate::testing) fn arrive_at(&mut self, at_ns: u64, call: &Call, poisoned: Option<u16>) -> Verdict {
+        self.advance(at_ns);
+        self.judge(at_ns, call, poisoned)
+    }
+
+    /// Lets the other traffic up to this moment happen. Arrivals and ends do so by themselves.
+    pub fn advance(&mut self, at_ns: u64) {
+        while let Some((at, call)) = self.others.next(at_ns) {
+            let verdict = self.judge(at, &call, self.poison_of(&call));
+            self.free(at, verdict.call);
+            self.others.seen.push(ForeignCall { at_ns: at, call, verdict });
         }
-        let admitted = refused_by.is_none();
-        let mut tightest: Option<Reading> = None;
-        for (place, enforced) in self.limits.iter_mut().enumerate() {
-            let units = enforced.limit.units(call.cost);
-            let counts = admitted || enforced.limit.counts_refused;
-            let is_rate = !matches!(enforced.limit.rule, Rule::Concurrency { .. });
-            let Some(state) = enforced.state(call) else { continue };
-            if counts {
-                state.count(at_ns, units);
-            }
-            if !admitted && counts {
-                retry_at_ns = retry_at_ns.max(state.fits_at(at_ns, units));
-            }
-            if refused_by == Some(place) || (admitted && is_rate) {
-                let reading = state.reading(at_ns);
-                if tightest.is_none_or(|other| left(&reading) < left(&other)) {
-                    tightest = Some(reading);
-                }
-            }
-        }
-        if admitted && self.has_concurrency {
-            self.under_way.insert(id, *call);
-        }
-        Verdict { admitted, call: id, refused_by, retry_at_ns, reading: tightest }
+    }
+
+    /// Calls of other traffic so far, in order.
+    pub fn foreign(&self) -> &[ForeignCall] {
+        &self.others.seen
+    }
+
+    /// The same, and forgets them.
+    pub(in crate::testing) fn drain_foreign(&mut self) -> std::vec::Drain<'_, ForeignCall> {
+        self.others.seen.drain(..)
     }
 
     /// An admitted request has ended, which frees its places in concurrency limits. Says nothing twice.
     pub fn finish(&mut self, at_ns: u64, call: u64) {
+        self.advance(at_ns);
+        self.free(at_ns, call);
+    }
+
+    fn free(&mut self, at_ns: u64, call: u64) {
         let Some(call) = self.under_way.remove(&call) else { return };
         for enforced in &mut self.limits {
-            if matches!(enforced.limit.rule, Rule::Concurrency { .. })
+            if enforced.is_concurrency()
                 && let Some(state) = enforced.state(&call)
             {
                 state.finish(at_ns);
             }
         }
     }
-}
 
-/// The share that is left, in millionths.
-fn left(reading: &Reading) -> u64 {
-    u64::from(reading.remaining) * 1_000_000 / u64::from(reading.limit.max(1))
+    fn judge(&mut self, at_ns: u64, call: &Call, poisoned: Option<u16>) -> Verdict {
+        let id = self.next_call;
+        self.next_call += 1;
+        // What stands in front of the limits, from the outside in: a hit on a blocked key counts as one wherever it goes.
+        let in_front = if let Some(outage) = self.outages.at(at_ns) {
+            Some(Refusal::Outage(outage))
+        } else if self.blocks.hit(at_ns, call.tenant) {
+            Some(Refusal::Blocked)
+        } else {
+            poisoned.map(Refusal::Poisoned)
+        };
+        let mut verdict = Verdict {
+            admitted: in_front.is_none(),
+            call: id,
+            refusal: in_front,
+            refused_by: None,
+            retry_at_ns: None,
+            reading: None,
+        };
+        if in_front.is_none() {
+            self.ask_limits(at_ns, call, &mut verdict);
+        }
+        if verdict.admitted {
+            verdict.reading = self.reading(at_ns, call, None);
+            if self.has_concurrency {
+                self.under_way.insert(id, *call);
+            }
+        } else if !matches!(in_front, Some(Refusal::Outage(_))) {
+            verdict.reading = self.reading(at_ns, call, verdict.refused_by);
+            verdict.retry_at_ns = self.retry_at(at_ns, call, &verdict);
+        }
+        verdict
+    }
+
+    fn ask_limits(&mut self, at_ns: u64, call: &Call, verdict: &mut Verdict) {
+        verdict.refused_by = self.limits.iter_mut().position(|enforced| {
+            let units = enforced.limit.units(call.cost);
+            enforced.state(call).is_some_and(|state| !state.fits(at_ns, units))
+        });
+        verdict.admitted = verdict.refused_by.is_none();
+        for enforced in &mut self.limits {
+            let units = enforced.limit.units(call.cost);
+            if (verdict.admitted || enforced.limit.counts_refused)
+                && let Some(state) = enforced.state(call)
+            {
+                state.count(at_ns, units);
+            }
+        }
+        if !verdict.admitted {
+            verdict.refusal = Some(Refusal::Limit);
+            self.blocks.begin(at_ns, call.tenant);
+        }
+    }
 }

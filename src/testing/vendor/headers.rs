@@ -1,43 +1,173 @@
 //! What the vendor says about its limits in headers.
 
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::testing::Verdict;
+use crate::testing::{Notice, Stated};
 
 /// Which headers tell about limits.
+///
+/// Whole seconds are rounded up, so that whoever waits as told never comes too early. Three figures on every answer are
+/// those of the limit that refused, or else of the rate limit with the smallest share left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum HeaderStyle {
-    /// None at all, not even `retry-after`.
+    /// None at all, not even `retry-after` (but see [`Outage::RetryAfter`](crate::testing::Outage::RetryAfter)).
     Silent,
     /// `retry-after` in whole seconds on refusals, and nothing else.
     RetryAfter,
-    /// `x-ratelimit-limit`, `-remaining` and `-reset` (whole seconds from now, rounded up) on every answer, and
-    /// `retry-after` on refusals.
+    /// `retry-after` as an HTTP date on refusals, with the `date` of the same clock, and nothing else.
+    RetryAfterDate,
+    /// `x-ratelimit-limit`, `-remaining` and `-reset` (seconds from now) on every answer, and `retry-after` on refusals.
     XRateLimit,
+    /// The same with `x-ratelimit-reset` as seconds since 1970.
+    XRateLimitEpoch,
+    /// `ratelimit-limit`, `-remaining` and `-reset` (seconds from now) on every answer, and `retry-after` on refusals.
+    RateLimit,
+    /// `ratelimit` and `ratelimit-policy` as structured fields, with every rate limit that holds for the request, on
+    /// every answer, and `retry-after` on refusals. As in draft-ietf-httpapi-ratelimit-headers-10: `"name";r=9;t=60` and
+    /// `"name";q=10;w=60`.
+    Structured,
+    /// `x-ratelimit-limit` and `-remaining` on every answer, and on refusals `x-ratelimit-retryafter`, which is no time
+    /// to wait but seconds since 1970.
+    XRateLimitRetryAfter,
 }
 
-const RETRY_AFTER: HeaderName = http::header::RETRY_AFTER;
-const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retryafter");
+const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+const STATE: HeaderName = HeaderName::from_static("ratelimit");
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Adds what `style` says about `verdict`, given at `at_ns`.
-pub(super) fn write(style: HeaderStyle, verdict: &Verdict, at_ns: u64, headers: &mut HeaderMap) {
-    let seconds_until = |time: u64| time.saturating_sub(at_ns).div_ceil(1_000_000_000);
-    if style == HeaderStyle::Silent {
-        return;
+const SECOND: u128 = 1_000_000_000;
+
+impl HeaderStyle {
+    /// The headers of an answer that leaves at the moment of `notice`, which is `wall` on the vendor's clock.
+    ///
+    /// ```
+    /// use integration_client::testing::{Call, HeaderStyle, ScriptedVendor, VendorLimit};
+    /// use std::time::{Duration, UNIX_EPOCH};
+    ///
+    /// let mut vendor = ScriptedVendor::new([VendorLimit::fixed_window(10, Duration::from_secs(60)).named("burst")]);
+    /// let call = Call { tenant: 1, account: 1, endpoint: 0, cost: 1 };
+    /// let verdict = vendor.arrive(0, &call);
+    /// let notice = vendor.notice(500_000_000, &call, &verdict);
+    /// let headers = HeaderStyle::Structured.headers(&notice, UNIX_EPOCH);
+    /// assert_eq!(headers["ratelimit"], r#""burst";r=9;t=60"#);
+    /// assert_eq!(headers["ratelimit-policy"], r#""burst";q=10;w=60"#);
+    /// ```
+    pub fn headers(self, notice: &Notice, wall: SystemTime) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let times = Times { at_ns: notice.at_ns, wall_ns: wall.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos()) };
+        if let Some(retry_at) = notice.retry_at_ns {
+            self.write_retry(retry_at, notice.outage, &times, &mut headers);
+        }
+        let figures = match self {
+            _ if notice.outage => None,
+            HeaderStyle::Silent | HeaderStyle::RetryAfter | HeaderStyle::RetryAfterDate => None,
+            HeaderStyle::XRateLimit | HeaderStyle::XRateLimitEpoch => Some((X_LIMIT, X_REMAINING, Some(X_RESET))),
+            HeaderStyle::XRateLimitRetryAfter => Some((X_LIMIT, X_REMAINING, None)),
+            HeaderStyle::RateLimit => Some((LIMIT, REMAINING, Some(RESET))),
+            HeaderStyle::Structured => {
+                write_structured(&notice.limits, &times, &mut headers);
+                None
+            }
+        };
+        if let (Some((limit, remaining, reset)), Some(reading)) = (figures, notice.foremost) {
+            headers.insert(limit, reading.limit.into());
+            headers.insert(remaining, reading.remaining.into());
+            if let Some(reset) = reset {
+                let epoch = self == HeaderStyle::XRateLimitEpoch;
+                let at = reading.reset_at_ns;
+                headers.insert(reset, if epoch { times.epoch(at) } else { times.delta(at) }.into());
+            }
+        }
+        headers
     }
-    if !verdict.admitted
-        && let Some(retry_at) = verdict.retry_at_ns
-    {
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds_until(retry_at).max(1)));
+
+    /// An outage is announced by whatever stands in front of the vendor's limits: in any style, and never in a header
+    /// of the limits' own.
+    fn write_retry(self, retry_at: u64, outage: bool, times: &Times, headers: &mut HeaderMap) {
+        match self {
+            HeaderStyle::Silent if !outage => {}
+            HeaderStyle::XRateLimitRetryAfter if !outage => {
+                headers.insert(X_RETRY_AFTER, times.epoch(retry_at).max(times.now() + 1).into());
+            }
+            HeaderStyle::RetryAfterDate => {
+                if let (Some(now), Some(then)) = (date(times.now()), date(times.epoch(retry_at).max(times.now() + 1))) {
+                    headers.insert(DATE, now);
+                    headers.insert(RETRY_AFTER, then);
+                }
+            }
+            _ => {
+                headers.insert(RETRY_AFTER, times.delta(retry_at).max(1).into());
+            }
+        }
     }
-    if style == HeaderStyle::XRateLimit
-        && let Some(reading) = verdict.reading
-    {
-        headers.insert(LIMIT, HeaderValue::from(reading.limit));
-        headers.insert(REMAINING, HeaderValue::from(reading.remaining));
-        headers.insert(RESET, HeaderValue::from(seconds_until(reading.reset_at_ns)));
+}
+
+/// The two clocks at the moment of an answer: the log's, and the wall.
+struct Times {
+    at_ns: u64,
+    wall_ns: u128,
+}
+
+impl Times {
+    fn delta(&self, time: u64) -> u64 {
+        time.saturating_sub(self.at_ns).div_ceil(SECOND as u64)
     }
+
+    fn epoch(&self, time: u64) -> u64 {
+        let ahead = u128::from(time.saturating_sub(self.at_ns));
+        u64::try_from(self.wall_ns.saturating_add(ahead).div_ceil(SECOND)).unwrap_or(u64::MAX)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.wall_ns / SECOND).unwrap_or(u64::MAX)
+    }
+}
+
+/// `None` after the year 9999.
+fn date(epoch: u64) -> Option<HeaderValue> {
+    let timestamp = jiff::Timestamp::from_second(i64::try_from(epoch).ok()?).ok()?;
+    let text = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&timestamp).ok()?;
+    HeaderValue::from_str(&text).ok()
+}
+
+fn write_structured(limits: &[Stated], times: &Times, headers: &mut HeaderMap) {
+    let (mut state, mut policy) = (String::new(), String::new());
+    for stated in limits {
+        let between = if state.is_empty() { "" } else { ", " };
+        let name = quoted(&stated.name);
+        let reading = stated.reading;
+        let _ = write!(state, "{between}{name};r={};t={}", reading.remaining, times.delta(reading.reset_at_ns));
+        let window = stated.window_ns.div_ceil(SECOND as u64);
+        let _ = write!(policy, "{between}{name};q={};w={window}", reading.limit);
+    }
+    for (header, text) in [(STATE, state), (POLICY, policy)] {
+        if let (false, Ok(value)) = (text.is_empty(), HeaderValue::from_str(&text)) {
+            headers.insert(header, value);
+        }
+    }
+}
+
+/// A string of a structured field, which holds ASCII alone.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            ' '..='~' => out.push(c),
+            _ => out.push('?'),
+        }
+    }
+    out.push('"');
+    out
 }

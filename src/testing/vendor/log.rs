@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 
 use crate::clock::Time;
 use crate::testing::checker::Event;
+use crate::testing::{Refusal, Verdict};
 
 /// One request as the vendor saw it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,7 +26,12 @@ pub struct Arrival {
     pub cost: u32,
     /// Whether the limits admitted it.
     pub admitted: bool,
-    /// The status of the answer; 0 where a fault withheld it.
+    /// Whether the limits, or a block, decided on it: not during an outage, and not at a poisoned endpoint. Only these
+    /// are the checker's business.
+    pub judged: bool,
+    /// Whether it is of [other traffic](super::FakeVendorBuilder::other_traffic), and came over no socket.
+    pub foreign: bool,
+    /// The status of the answer; 0 where a fault or an outage withheld it.
     pub status: u16,
     /// When the vendor was done with it and its places in concurrency limits were free; `None` while it is under way.
     pub finished_at: Option<Time>,
@@ -79,7 +85,28 @@ pub(super) struct Record {
     pub(super) endpoint: u32,
     pub(super) cost: u32,
     pub(super) status: u16,
-    pub(super) admitted: bool,
+    pub(super) fate: Fate,
+    pub(super) foreign: bool,
+}
+
+/// What became of an arrival.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Admitted,
+    /// By a limit, or because of a block.
+    Refused,
+    /// No limit had a say in it.
+    NotJudged,
+}
+
+impl From<&Verdict> for Fate {
+    fn from(verdict: &Verdict) -> Fate {
+        match verdict.refusal {
+            None => Fate::Admitted,
+            Some(Refusal::Limit | Refusal::Blocked) => Fate::Refused,
+            Some(Refusal::Poisoned(_) | Refusal::Outage(_)) => Fate::NotJudged,
+        }
+    }
 }
 
 /// The newest records are dropped when the log is full: a log with holes at the end still checks.

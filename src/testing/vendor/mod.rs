@@ -1,6 +1,7 @@
 //! A vendor with a socket.
 
 mod body;
+mod builder;
 mod catalogue;
 mod fault;
 mod headers;
@@ -9,23 +10,21 @@ mod server;
 mod state;
 
 use std::fmt;
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+pub use self::builder::FakeVendorBuilder;
 pub use self::fault::{Fault, When};
 pub use self::headers::HeaderStyle;
 pub use self::log::Arrival;
 use self::state::Shared;
 pub use self::state::Summary;
-use super::VendorLimit;
-use crate::config::Scope;
+use super::Outage;
 
 /// A time that varies: `fixed`, and up to `jitter` more, evenly spread. Waits are rounded up to whole milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,9 +51,9 @@ impl Delay {
 /// An answer to an admitted request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reply {
-    pub(self) status: StatusCode,
-    pub(self) content_type: &'static str,
-    pub(self) body: Bytes,
+    status: StatusCode,
+    content_type: &'static str,
+    body: Bytes,
 }
 
 impl Reply {
@@ -163,6 +162,12 @@ impl FakeVendor {
         self.shared.clear_faults();
     }
 
+    /// Begins an outage now, whatever the builder declared, or ends the one that was begun so. Takes the place of one
+    /// that was begun before.
+    pub fn set_outage(&self, outage: impl Into<Option<Outage>>) {
+        self.shared.set_outage(outage.into());
+    }
+
     /// Serves until the future is dropped: for a process that is nothing but a vendor.
     pub async fn serve_forever(mut self) {
         while self.server.join_next().await.is_some() {}
@@ -172,179 +177,5 @@ impl FakeVendor {
 impl fmt::Debug for FakeVendor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FakeVendor").field("address", &self.address).field("limits", &self.shared.limits).finish()
-    }
-}
-
-/// What a [`FakeVendor`] is to be.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct FakeVendorBuilder {
-    limits: Vec<VendorLimit>,
-    /// Name and path prefix.
-    endpoints: Vec<(String, String)>,
-    /// Key and account.
-    accounts: Vec<(String, String)>,
-    faults: Vec<(When, Fault)>,
-    /// Path prefix and answer.
-    replies: Vec<(String, Reply)>,
-    reply: Reply,
-    arrival: Delay,
-    service: Delay,
-    departure: Delay,
-    headers: HeaderStyle,
-    seed: u64,
-    log_cap: usize,
-    bind: SocketAddr,
-}
-
-impl Default for FakeVendorBuilder {
-    fn default() -> FakeVendorBuilder {
-        FakeVendorBuilder {
-            limits: Vec::new(),
-            endpoints: Vec::new(),
-            accounts: Vec::new(),
-            faults: Vec::new(),
-            replies: Vec::new(),
-            reply: Reply::json(200, &b"{}"[..]),
-            arrival: Delay::default(),
-            service: Delay::default(),
-            departure: Delay::default(),
-            headers: HeaderStyle::XRateLimit,
-            seed: 0,
-            log_cap: 1_000_000,
-            bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        }
-    }
-}
-
-impl FakeVendorBuilder {
-    /// One more limit. A request takes all limits that hold for it, or none.
-    pub fn limit(mut self, limit: VendorLimit) -> Self {
-        self.limits.push(limit);
-        self
-    }
-
-    /// Paths at and below `prefix` are the endpoint `name`; the longest prefix wins.
-    pub fn endpoint(mut self, name: &str, prefix: &str) -> Self {
-        self.endpoints.push((name.to_owned(), prefix.to_owned()));
-        self
-    }
-
-    /// These keys belong to one account. A key that no account claims is an account of its own.
-    pub fn account<'a>(mut self, account: &str, keys: impl IntoIterator<Item = &'a str>) -> Self {
-        self.accounts.extend(keys.into_iter().map(|key| (key.to_owned(), account.to_owned())));
-        self
-    }
-
-    /// Fixed latency, each way.
-    pub fn latency(mut self, one_way: Duration) -> Self {
-        self.arrival.fixed = one_way;
-        self.departure.fixed = one_way;
-        self
-    }
-
-    /// Up to this much more latency, each way on its own.
-    pub fn jitter(mut self, one_way: Duration) -> Self {
-        self.arrival.jitter = one_way;
-        self.departure.jitter = one_way;
-        self
-    }
-
-    /// Time before the limits decide, as on the way to the vendor.
-    pub fn arrival_delay(mut self, delay: Delay) -> Self {
-        self.arrival = delay;
-        self
-    }
-
-    /// Time that an admitted request takes at the vendor, holding its places in concurrency limits.
-    pub fn service_time(mut self, delay: Delay) -> Self {
-        self.service = delay;
-        self
-    }
-
-    /// Time after the vendor is done, as on the way back.
-    pub fn return_delay(mut self, delay: Delay) -> Self {
-        self.departure = delay;
-        self
-    }
-
-    /// Seed of all jitter; 0 unless set. Which request gets which delay depends on their order.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
-
-    /// What headers tell about limits; [`HeaderStyle::XRateLimit`] unless set.
-    pub fn headers(mut self, style: HeaderStyle) -> Self {
-        self.headers = style;
-        self
-    }
-
-    /// A fault. Where several fit a request, the first happens.
-    pub fn fault(mut self, when: When, fault: Fault) -> Self {
-        self.faults.push((when, fault));
-        self
-    }
-
-    /// The answer to every admitted request that has no [`reply_at`](Self::reply_at); `{}` unless set.
-    pub fn reply(mut self, reply: Reply) -> Self {
-        self.reply = reply;
-        self
-    }
-
-    /// The answer to admitted requests at and below this path; the longest path wins.
-    pub fn reply_at(mut self, path: &str, reply: Reply) -> Self {
-        self.replies.push((path.to_owned(), reply));
-        self
-    }
-
-    /// Answers of this many bytes.
-    pub fn body_size(self, bytes: usize) -> Self {
-        self.reply(Reply::text(200, vec![b'x'; bytes]))
-    }
-
-    /// How many arrivals the log keeps, at 40 bytes each; a million unless set. Later ones are counted only.
-    pub fn log_cap(mut self, arrivals: usize) -> Self {
-        self.log_cap = arrivals;
-        self
-    }
-
-    /// Listens here, rather than on a free port of 127.0.0.1.
-    pub fn bind(mut self, address: SocketAddr) -> Self {
-        self.bind = address;
-        self
-    }
-
-    /// Starts the server on the current runtime. Time 0 of limits and log is now.
-    ///
-    /// # Errors
-    ///
-    /// When the address cannot be bound, when an endpoint is declared twice, or when a limit names an endpoint that was
-    /// not declared or has [`Scope::Endpoint`] without naming one.
-    pub async fn start(self) -> io::Result<FakeVendor> {
-        for (place, (name, _)) in self.endpoints.iter().enumerate() {
-            if self.endpoints.iter().take(place).any(|(earlier, _)| earlier == name) {
-                let problem = format!("the endpoint {name:?} is declared twice");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
-            }
-        }
-        for limit in &self.limits {
-            let problem = match &limit.endpoint {
-                Some(name) if !self.endpoints.iter().any(|(declared, _)| **declared == **name) => {
-                    format!("a limit names the endpoint {name:?}: declare it with `endpoint(name, prefix)`")
-                }
-                None if limit.scope == Scope::Endpoint => {
-                    "a limit per endpoint needs an endpoint: name it with `VendorLimit::endpoint`".to_owned()
-                }
-                _ => continue,
-            };
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
-        }
-        let listener = TcpListener::bind(self.bind).await?;
-        let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::new(self));
-        let mut server = JoinSet::new();
-        server.spawn(server::accept(listener, shared.clone()));
-        Ok(FakeVendor { address, shared, server })
     }
 }

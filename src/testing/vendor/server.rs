@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,18 +18,23 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use super::Fault;
 use super::body::AnswerBody;
-use super::headers;
 use super::state::Shared;
+use crate::testing::Refusal;
 
 /// Accepts connections until it is dropped, and then ends them all.
-pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+pub(super) async fn accept(mut listener: TcpListener, address: SocketAddr, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
+        if shared.refuses() {
+            drop(listener);
+            connections.shutdown().await;
+            listener = reopened(address, &shared).await;
+        }
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
@@ -38,15 +44,39 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_) = connections.join_next() => {}
+            () = shared.outage_changes() => {}
         }
     }
+}
+
+/// Refuses connections until the outage is over. The port stays bound, so that nobody else gets it.
+async fn reopened(address: SocketAddr, shared: &Shared) -> TcpListener {
+    loop {
+        if let Ok(socket) = bound(address) {
+            while shared.refuses() {
+                shared.outage_changes().await;
+            }
+            if let Ok(listener) = socket.listen(1_024) {
+                return listener;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Connections of before may linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     // Small answers must not wait for acknowledgements of earlier ones.
     let _ = stream.set_nodelay(true);
     let reset = Arc::new(AtomicBool::new(false));
-    let wire = Wire { stream, reset: reset.clone() };
+    let wire = Wire { stream, reset: reset.clone(), shared: shared.clone() };
     let service = service_fn(|request| answer(&shared, &reset, request));
     // An error is the client's hanging up, or a fault of our own making.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(wire), service).await;
@@ -67,14 +97,24 @@ async fn answer(
         frame.map_err(io::Error::other)?;
     }
     wait(decision.service).await;
+    // Before the request's end, and before the way back: what the vendor knows when it writes the answer.
+    let said = shared.headers(&decision);
 
     let mut status = StatusCode::OK;
     let mut under_way = decision.under_way;
     let mut content_type = "text/plain; charset=utf-8";
     let body = match decision.fault {
         _ if !decision.verdict.admitted => {
-            status = StatusCode::TOO_MANY_REQUESTS;
-            AnswerBody::whole(Bytes::from_static(b"too many requests\n"))
+            let Ok(refused) = StatusCode::from_u16(decision.verdict.status()) else {
+                reset.store(true, Ordering::Relaxed);
+                return Err(io::Error::other("outage: reset"));
+            };
+            status = refused;
+            AnswerBody::whole(match decision.verdict.refusal {
+                Some(Refusal::Outage(_)) => Bytes::from_static(b"unavailable\n"),
+                Some(Refusal::Poisoned(_)) => Bytes::from_static(b"never here\n"),
+                _ => Bytes::from_static(b"too many requests\n"),
+            })
         }
         None => {
             let reply = shared.reply_to(path);
@@ -106,7 +146,7 @@ async fn answer(
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers::write(shared.headers, &decision.verdict, decision.at, response.headers_mut());
+    response.headers_mut().extend(said);
     Ok(response)
 }
 
@@ -129,15 +169,16 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// A connection that ends with a reset instead of an orderly close when a fault says so.
+/// A connection that ends with a reset instead of an orderly close when a fault or an outage says so.
 struct Wire {
     stream: TcpStream,
     reset: Arc<AtomicBool>,
+    shared: Arc<Shared>,
 }
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        if self.reset.load(Ordering::Relaxed) {
+        if self.reset.load(Ordering::Relaxed) || self.shared.refuses() {
             let _ = self.stream.set_zero_linger();
         }
     }

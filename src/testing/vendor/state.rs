@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+use http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
 
 use super::fault::is_below;
-use super::log::{Arrival, Log, Names, Record};
+use super::log::{Arrival, Fate, Log, Names, Record};
 use super::{Delay, FakeVendorBuilder, Fault, HeaderStyle, Reply, When};
 use crate::clock::{Clock, Time, nanos};
-use crate::testing::{Call, ScriptedVendor, VendorLimit, Verdict};
+use crate::testing::{Call, Outage, Refusal, ScriptedVendor, VendorLimit, Verdict};
 
 /// Distinct paths that the log tells apart: paths may hold ids, and must not grow the vendor for ever.
 const MOST_PATHS: usize = 65_536;
@@ -19,12 +21,20 @@ const MOST_PATHS: usize = 65_536;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Requests that the limits decided on.
+    /// Requests that arrived.
     pub arrived: u64,
     /// Of those, admitted.
     pub admitted: u64,
-    /// Of those, refused with 429.
+    /// Of those, refused with 429 by a limit or because of a block.
     pub refused: u64,
+    /// Of those, met by an outage.
+    pub unavailable: u64,
+    /// Of those, to a poisoned endpoint.
+    pub poisoned: u64,
+    /// Calls of other traffic, which are in no other count but `not_logged`.
+    pub foreign: u64,
+    /// Of those, refused by a limit or because of a block.
+    pub foreign_refused: u64,
     /// Admitted requests that met a fault.
     pub faults: u64,
     /// Admitted requests that the vendor is done with.
@@ -39,13 +49,17 @@ pub(super) struct Shared {
     accounts: HashMap<String, String>,
     replies: Vec<(String, Reply)>,
     reply: Reply,
-    pub(super) headers: HeaderStyle,
+    headers: HeaderStyle,
+    /// Path prefix and status.
+    poisoned: Vec<(String, u16)>,
     arrival: Delay,
     service: Delay,
     departure: Delay,
     clock: Clock,
     started: Time,
     state: Mutex<State>,
+    /// An outage has been switched on or off.
+    switched: Notify,
 }
 
 struct State {
@@ -61,11 +75,11 @@ struct State {
 
 /// What was decided about a request.
 pub(super) struct Decision {
-    pub(super) at: u64,
+    call: Call,
     pub(super) verdict: Verdict,
     pub(super) fault: Option<Fault>,
     pub(super) service: Duration,
-    /// Ends the request at the vendor; `None` for refused ones.
+    /// Ends the request at the vendor; `None` where it was not admitted.
     pub(super) under_way: Option<UnderWay>,
 }
 
@@ -82,6 +96,7 @@ impl Drop for UnderWay {
         let mut state = self.shared.state.lock();
         let at = self.shared.now();
         state.vendor.finish(at, self.call);
+        state.log_foreign();
         state.summary.finished += 1;
         if let Some(record) = self.record {
             state.log.finish(record, at);
@@ -89,9 +104,34 @@ impl Drop for UnderWay {
     }
 }
 
+impl State {
+    /// Takes over what other traffic has done since the last time. Comes after every step of the vendor and before the
+    /// log of what caused it, so that the log is in order.
+    fn log_foreign(&mut self) {
+        let State { vendor, log, summary, paths, .. } = self;
+        for foreign in vendor.drain_foreign() {
+            let fate = Fate::from(&foreign.verdict);
+            summary.foreign += 1;
+            summary.foreign_refused += u64::from(fate == Fate::Refused);
+            log.push(Record {
+                at: foreign.at_ns,
+                finished: foreign.at_ns,
+                key: foreign.call.tenant,
+                account: foreign.call.account,
+                path: paths.number(""),
+                endpoint: foreign.call.endpoint,
+                cost: foreign.call.cost,
+                status: foreign.verdict.status(),
+                fate,
+                foreign: true,
+            });
+        }
+    }
+}
+
 impl Shared {
     pub(super) fn new(builder: FakeVendorBuilder) -> Shared {
-        let mut vendor = ScriptedVendor::new([]);
+        let mut vendor = ScriptedVendor::new([]).penalty(builder.penalty);
         let longest_first = |a: &str, b: &str| b.len().cmp(&a.len());
         let mut endpoints = builder.endpoints;
         endpoints.sort_by(|a, b| longest_first(&a.1, &b.1));
@@ -102,11 +142,25 @@ impl Shared {
             vendor.endpoint(name);
         }
         builder.limits.iter().cloned().for_each(|limit| vendor.add(limit));
+        let mut poisoned = builder.poisoned;
+        poisoned.sort_by(|a, b| longest_first(&a.0, &b.0));
+        let claims: HashMap<String, String> = builder.accounts.into_iter().collect();
+        let (mut keys, mut accounts) = (Names::default(), Names::default());
+        for (key, per_second, from, until) in builder.others {
+            let account = accounts.number(claims.get(&key).unwrap_or(&key));
+            let call = Call { tenant: keys.number(&key), account, endpoint: 0, cost: 1 };
+            vendor = vendor.other_traffic(call, per_second, from, until);
+        }
+        for (from, until, outage) in builder.outages {
+            vendor = vendor.outage(from, until, outage);
+        }
         let clock = Clock::system();
         Shared {
             limits: builder.limits,
             endpoints,
-            accounts: builder.accounts.into_iter().collect(),
+            accounts: claims,
+            poisoned,
+            switched: Notify::new(),
             replies,
             reply: builder.reply,
             headers: builder.headers,
@@ -117,8 +171,8 @@ impl Shared {
             started: clock.now(),
             state: Mutex::new(State {
                 vendor,
-                keys: Names::default(),
-                accounts: Names::default(),
+                keys,
+                accounts,
                 paths: Names::default(),
                 log: Log::new(builder.log_cap),
                 faults: builder.faults,
@@ -159,7 +213,9 @@ impl Shared {
         // Read under the lock, so that the log is in order.
         let at = self.now();
         let call = Call { tenant: state.keys.number(key), account: state.accounts.number(account), endpoint, cost };
-        let verdict = state.vendor.arrive(at, &call);
+        let poisoned = self.poisoned.iter().find(|(prefix, _)| is_below(path, prefix));
+        let verdict = state.vendor.arrive_at(at, &call, poisoned.map(|&(_, status)| status));
+        state.log_foreign();
         let mut fault = None;
         if verdict.admitted {
             // Every rule takes note of the request, not only the first that strikes.
@@ -170,7 +226,7 @@ impl Shared {
             }
         }
         let status = match fault {
-            _ if !verdict.admitted => 429,
+            _ if !verdict.admitted => verdict.status(),
             None => self.reply_to(path).status.as_u16(),
             Some(Fault::Status(status)) => status,
             Some(Fault::Stall | Fault::Reset) => 0,
@@ -185,19 +241,73 @@ impl Shared {
             endpoint,
             cost,
             status,
-            admitted: verdict.admitted,
+            fate: Fate::from(&verdict),
+            foreign: false,
         });
         state.summary.arrived += 1;
-        state.summary.admitted += u64::from(verdict.admitted);
-        state.summary.refused += u64::from(!verdict.admitted);
+        match verdict.refusal {
+            None => state.summary.admitted += 1,
+            Some(Refusal::Limit | Refusal::Blocked) => state.summary.refused += 1,
+            Some(Refusal::Poisoned(_)) => state.summary.poisoned += 1,
+            Some(Refusal::Outage(_)) => state.summary.unavailable += 1,
+        }
         state.summary.faults += u64::from(fault.is_some());
         let service = if verdict.admitted { draw(self.service, &mut state.random) } else { Duration::ZERO };
         let under_way = verdict.admitted.then(|| UnderWay { shared: self.clone(), call: verdict.call, record });
-        Decision { at, verdict, fault, service, under_way }
+        Decision { call, verdict, fault, service, under_way }
+    }
+
+    /// What the answer to a request says about the limits if it leaves now.
+    pub(super) fn headers(&self, decision: &Decision) -> HeaderMap {
+        // An outage may have something to say in spite of the style.
+        if self.headers == HeaderStyle::Silent && decision.verdict.admitted {
+            return HeaderMap::new();
+        }
+        let mut state = self.state.lock();
+        let notice = state.vendor.notice(self.now(), &decision.call, &decision.verdict);
+        state.log_foreign();
+        drop(state);
+        // Read after the other clock, so that a date errs on the late side.
+        self.headers.headers(&notice, self.clock.wall())
+    }
+
+    pub(super) fn set_outage(&self, outage: Option<Outage>) {
+        self.state.lock().vendor.set_outage(outage);
+        // Kept until somebody looks, if nobody waits just now.
+        self.switched.notify_one();
+    }
+
+    /// Whether connections are refused at this moment.
+    pub(super) fn refuses(&self) -> bool {
+        self.state.lock().vendor.outage_at(self.now()) == Some(Outage::Refuse)
+    }
+
+    /// Until an outage may have begun or ended. For one task alone.
+    pub(super) async fn outage_changes(&self) {
+        let next = self.state.lock().vendor.next_outage_change(self.now());
+        let clock = self.clock;
+        let began_or_ended = async {
+            match next {
+                Some(at) => tokio::time::sleep_until(clock.instant(self.started.plus_nanos(at))).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.switched.notified() => {}
+            () = began_or_ended => {}
+        }
+    }
+
+    /// The state as of now, with the other traffic that nobody has had to ask about yet.
+    fn caught_up(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.vendor.advance(self.now());
+        state.log_foreign();
+        state
     }
 
     pub(super) fn arrivals(&self) -> Vec<Arrival> {
-        let state = self.state.lock();
+        let state = self.caught_up();
         let mut endpoints: Vec<Arc<str>> = vec!["".into()];
         endpoints.extend(self.endpoints.iter().map(|(name, _)| Arc::from(&**name)));
         let arrival = |record: &Record| Arrival {
@@ -207,7 +317,9 @@ impl Shared {
             path: state.paths.text(record.path),
             endpoint: endpoints.get(record.endpoint as usize).cloned().unwrap_or_default(),
             cost: record.cost,
-            admitted: record.admitted,
+            admitted: record.fate == Fate::Admitted,
+            judged: record.fate != Fate::NotJudged,
+            foreign: record.foreign,
             status: record.status,
             finished_at: (record.finished != u64::MAX).then_some(Time::from_nanos(record.finished)),
         };
@@ -215,12 +327,12 @@ impl Shared {
     }
 
     pub(super) fn summary(&self) -> Summary {
-        let state = self.state.lock();
+        let state = self.caught_up();
         Summary { not_logged: state.log.dropped(), ..state.summary }
     }
 
     pub(super) fn reset_log(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.caught_up();
         state.log.reset();
         state.summary = Summary::default();
     }

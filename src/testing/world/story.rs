@@ -3,7 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use super::World;
 use crate::Priority;
+use crate::testing::ScriptedVendor;
 use crate::testing::checker::Event as Arrived;
 
 /// How requests and answers travel, and what goes wrong. Chances are in one thousand.
@@ -107,4 +109,12 @@ pub struct Arrival {
     pub endpoint: u32,
     /// Whether the vendor admitted it.
     pub admitted: bool,
+}
+
+impl World {
+    /// The vendor as it is now, with what [other traffic](ScriptedVendor::other_traffic) has done. Its time is that of
+    /// [`arrivals`](World::arrivals).
+    pub fn vendor(&self) -> &ScriptedVendor {
+        &self.vendor
+    }
 }

@@ -1,0 +1,159 @@
+//! What stands between a request and the limits: outages, blocks, and other callers.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use super::{Call, Verdict};
+
+/// Why a request was not admitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A limit was spent.
+    Limit,
+    /// The key is blocked, because a limit refused it a while ago.
+    Blocked,
+    /// The endpoint answers everything with this status.
+    Poisoned(u16),
+    /// The vendor was down.
+    Outage(Outage),
+}
+
+/// How a vendor is down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Outage {
+    /// Status 503, and no word on how long.
+    Unavailable,
+    /// Status 503 with `retry-after`: always this long, whenever the outage ends, and whatever the headers' style is.
+    RetryAfter(Duration),
+    /// Each request is read, and the connection is reset without an answer.
+    Reset,
+    /// Connections are refused, and those that were open are reset. One that comes in at the very beginning may still be
+    /// reset instead of refused; its request is not answered.
+    Refuse,
+}
+
+impl Outage {
+    /// The status of answers; 0 without any.
+    pub(super) fn status(self) -> u16 {
+        match self {
+            Outage::Unavailable | Outage::RetryAfter(_) => 503,
+            Outage::Reset | Outage::Refuse => 0,
+        }
+    }
+}
+
+/// A call of [other traffic](super::ScriptedVendor::other_traffic).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForeignCall {
+    /// When it arrived.
+    pub at_ns: u64,
+    /// As whom, and at what cost.
+    pub call: Call,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// Keys that were refused, and must stay away for a while.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Blocks {
+    /// 0 for no penalty.
+    pub(super) penalty_ns: u64,
+    /// When each tenant's block is over.
+    until: HashMap<u32, u64>,
+}
+
+impl Blocks {
+    /// A request comes in: whether it hits a block, which is longer then.
+    pub(super) fn hit(&mut self, at_ns: u64, tenant: u32) -> bool {
+        let Some(until) = self.until.get_mut(&tenant) else { return false };
+        if *until <= at_ns {
+            self.until.remove(&tenant);
+            return false;
+        }
+        *until = until.saturating_add(self.penalty_ns);
+        true
+    }
+
+    pub(super) fn begin(&mut self, at_ns: u64, tenant: u32) {
+        if self.penalty_ns > 0 {
+            self.until.insert(tenant, at_ns.saturating_add(self.penalty_ns));
+        }
+    }
+
+    /// When the block of this moment is over.
+    pub(super) fn ends(&self, at_ns: u64, tenant: u32) -> Option<u64> {
+        self.until.get(&tenant).copied().filter(|&until| until > at_ns)
+    }
+}
+
+/// Callers that nobody else drives.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Others {
+    streams: Vec<Stream>,
+    pub(super) seen: Vec<ForeignCall>,
+}
+
+#[derive(Clone, Debug)]
+struct Stream {
+    call: Call,
+    per_second: u32,
+    from: u64,
+    until: u64,
+    made: u64,
+}
+
+impl Stream {
+    /// Counted from the first call, so that rounding does not add up.
+    fn next_at(&self) -> Option<u64> {
+        let after = u128::from(self.made) * 1_000_000_000 / u128::from(self.per_second);
+        let at = self.from.saturating_add(u64::try_from(after).unwrap_or(u64::MAX));
+        (at < self.until).then_some(at)
+    }
+}
+
+impl Others {
+    pub(super) fn add(&mut self, call: Call, per_second: u32, from: u64, until: u64) {
+        if per_second > 0 {
+            self.streams.push(Stream { call, per_second, from, until, made: 0 });
+        }
+    }
+
+    /// The next call up to `at_ns`, which is thereby made.
+    pub(super) fn next(&mut self, at_ns: u64) -> Option<(u64, Call)> {
+        let due = |stream: &Stream| stream.next_at().filter(|&at| at <= at_ns);
+        let next = self.streams.iter_mut().filter_map(|stream| Some((due(stream)?, stream)));
+        let (at, stream) = next.min_by_key(|&(at, _)| at)?;
+        stream.made += 1;
+        Some((at, stream.call))
+    }
+}
+
+/// Outages that are declared, and the one that is switched on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outages {
+    /// From, until, and how.
+    declared: Vec<(u64, u64, Outage)>,
+    switched: Option<Outage>,
+}
+
+impl Outages {
+    pub(super) fn add(&mut self, from: u64, until: u64, outage: Outage) {
+        self.declared.push((from, until, outage));
+    }
+
+    pub(super) fn switch(&mut self, outage: Option<Outage>) {
+        self.switched = outage;
+    }
+
+    pub(super) fn at(&self, at_ns: u64) -> Option<Outage> {
+        let declared = self.declared.iter().find(|&&(from, until, _)| (from..until).contains(&at_ns));
+        self.switched.or(declared.map(|&(_, _, outage)| outage))
+    }
+
+    pub(super) fn next_change(&self, after_ns: u64) -> Option<u64> {
+        self.declared.iter().flat_map(|&(from, until, _)| [from, until]).filter(|&change| change > after_ns).min()
+    }
+}
