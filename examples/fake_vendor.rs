@@ -19,7 +19,8 @@ use integration_client::testing::{FakeVendor, FakeVendorBuilder, HeaderStyle, Ve
 
 const USAGE: &str = "usage: fake_vendor [--port N] [--limit N] [--window-ms N] [--algorithm fixed_window|sliding_window|\
 sliding_counter|token_bucket|leaky_bucket] [--concurrency N] [--latency-ms N] [--jitter-ms N] [--service-ms N] \
-[--body-bytes N] [--seed N] [--log-cap N] [--threads N] [--silent]";
+[--body-bytes N] [--seed N] [--log-cap N] [--threads N] [--penalty-ms N] [--silent] [--headers silent|retry_after|\
+retry_after_date|x_ratelimit|x_ratelimit_epoch|ratelimit|structured|x_ratelimit_retryafter]";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (vendor, threads) = parse(std::env::args().skip(1))?;
@@ -61,6 +62,18 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<(FakeVendorBuilder, u
                 let fixed = Duration::from_millis(number()?.into());
                 builder.service_time(integration_client::testing::Delay::fixed(fixed))
             }
+            "--penalty-ms" => builder.penalty(Duration::from_millis(number()?.into())),
+            "--headers" => builder.headers(match &*value {
+                "silent" => HeaderStyle::Silent,
+                "retry_after" => HeaderStyle::RetryAfter,
+                "retry_after_date" => HeaderStyle::RetryAfterDate,
+                "x_ratelimit" => HeaderStyle::XRateLimit,
+                "x_ratelimit_epoch" => HeaderStyle::XRateLimitEpoch,
+                "ratelimit" => HeaderStyle::RateLimit,
+                "structured" => HeaderStyle::Structured,
+                "x_ratelimit_retryafter" => HeaderStyle::XRateLimitRetryAfter,
+                other => return Err(format!("unknown style {other}\n{USAGE}").into()),
+            }),
             "--body-bytes" => builder.body_size(number()? as usize),
             "--seed" => builder.seed(number()?.into()),
             "--log-cap" => builder.log_cap(number()? as usize),
