@@ -44,6 +44,7 @@ mod refusal;
 mod request;
 mod response;
 mod send;
+pub mod signals;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;

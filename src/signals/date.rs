@@ -1,0 +1,203 @@
+//! Dates as vendors write them.
+//!
+//! Parsers of dates are strict, vendors are not: the weekday is wrong, the case is folded, the zone is missing, the
+//! year is before or after the time. So the words are put into the order of RFC 2822 here, and jiff reads them.
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::fmt::rfc2822::DateTimeParser;
+use jiff::tz::Offset;
+
+/// Longer than any date with the name of its zone.
+const MAX_LENGTH: usize = 96;
+
+const MAX_WORDS: usize = 8;
+
+const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+
+/// Nanoseconds since 1970 of a date in a header: the three forms of HTTP, ISO 8601, what JavaScript's `Date.toString()`
+/// and what `date` print. A date without a zone is UTC.
+///
+/// `near` is the clock's year: a year of two digits is the one that is at most 50 years after it.
+pub(super) fn read(text: &[u8], near: i16) -> Option<i128> {
+    if text.len() > MAX_LENGTH || !text.is_ascii() {
+        return None;
+    }
+    let text = std::str::from_utf8(text).ok()?;
+    let iso = text.as_bytes().get(4) == Some(&b'-') && text.starts_with(|c: char| c.is_ascii_digit());
+    if iso { iso_8601(text) } else { words(text, near) }
+}
+
+fn iso_8601(text: &str) -> Option<i128> {
+    let with_zone = text.parse::<Timestamp>().ok();
+    // No zone: HTTP knows UTC alone. It may be wrong by the server's offset.
+    let utc = || Offset::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok();
+    with_zone.or_else(utc).map(Timestamp::as_nanosecond)
+}
+
+fn words(text: &str, near: i16) -> Option<i128> {
+    // JavaScript appends the zone's name in parentheses.
+    let text = match text.split_once(" (") {
+        Some((date, name)) if name.ends_with(')') => date,
+        _ => text,
+    };
+    let mut found = [""; MAX_WORDS];
+    let mut count = 0;
+    for word in text.split_ascii_whitespace() {
+        *found.get_mut(count)? = word;
+        count += 1;
+    }
+    let mut words = &found[..count];
+    if let [first, rest @ ..] = words
+        && is_weekday(first.trim_end_matches(','))
+    {
+        words = rest;
+    }
+    let date = match *words {
+        [month, day, year, time, ref zone @ ..] if is_word(month) && time.contains(':') => {
+            rearranged(day, month, full_year(year)?, time, zone)
+        }
+        [month, day, time, year] if is_word(month) => rearranged(day, month, full_year(year)?, time, &[]),
+        [month, day, time, zone, year] if is_word(month) => rearranged(day, month, full_year(year)?, time, &[zone]),
+        [day, month, year, time, ref zone @ ..] => rearranged(day, month, full_year(year)?, time, zone),
+        [date, time, ref zone @ ..] => {
+            let (day, rest) = date.split_once('-')?;
+            let (month, year) = rest.split_once('-')?;
+            let year = if year.len() == 2 { nearest_year(year, near)? } else { full_year(year)? };
+            rearranged(day, month, year, time, zone)
+        }
+        _ => None,
+    };
+    date.map(Timestamp::as_nanosecond)
+}
+
+fn rearranged(day: &str, month: &str, year: i16, time: &str, zone: &[&str]) -> Option<Timestamp> {
+    let zone = match *zone {
+        [] => "GMT",
+        [zone] => offset(zone)?,
+        _ => return None,
+    };
+    if !is_number(day) || !is_word(month) || !time.bytes().all(|b| b.is_ascii_digit() || b == b':') {
+        return None;
+    }
+    let text = format!("{day} {month} {year:04} {time} {zone}");
+    let read = DateTimeParser::new().parse_timestamp(text).ok()?;
+    // jiff reads a leap second as the one before it, which would be early.
+    let leap = i64::from(time.ends_with(":60") && time.len() > 5);
+    Timestamp::from_second(read.as_second().saturating_add(leap)).ok()
+}
+
+/// `GMT`, or an offset, in front of which JavaScript writes `GMT`. Other names are not known for certain: several
+/// zones share them.
+fn offset(zone: &str) -> Option<&str> {
+    let rest = match zone.get(..3) {
+        Some(name) if name.eq_ignore_ascii_case("gmt") || name.eq_ignore_ascii_case("utc") => &zone[3..],
+        _ if zone.eq_ignore_ascii_case("z") => "",
+        _ => zone,
+    };
+    match rest {
+        "" => Some("GMT"),
+        _ if rest.starts_with(['+', '-']) && is_number(&rest[1..]) => Some(rest),
+        _ => None,
+    }
+}
+
+fn full_year(year: &str) -> Option<i16> {
+    if year.len() == 4 && is_number(year) { year.parse().ok() } else { None }
+}
+
+/// RFC 9110, section 5.6.7: a year that seems to be more than 50 years ahead is the last one with the same digits.
+fn nearest_year(digits: &str, near: i16) -> Option<i16> {
+    let year: i16 = if is_number(digits) { digits.parse().ok()? } else { return None };
+    let year = near.saturating_sub(near.rem_euclid(100)).saturating_add(year);
+    Some(match year.saturating_sub(near) {
+        51.. => year.saturating_sub(100),
+        ..-49 => year.saturating_add(100),
+        _ => year,
+    })
+}
+
+fn is_weekday(word: &str) -> bool {
+    let known = |name: &str| WEEKDAYS.iter().any(|day| day.eq_ignore_ascii_case(name));
+    is_word(word) && word.get(..3).is_some_and(known)
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphabetic())
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: i128 = 1_768_478_400;
+
+    fn seconds(text: &str) -> Option<i128> {
+        read(text.as_bytes(), 2026).map(|nanos| nanos / 1_000_000_000)
+    }
+
+    #[test]
+    fn the_forms_in_use() {
+        for text in [
+            "Thu, 15 Jan 2026 12:00:00 GMT",
+            "Thursday, 15-Jan-26 12:00:00 GMT",
+            "Thu Jan 15 12:00:00 2026",
+            "thu, 15 jan 2026 12:00:00 gmt",
+            "Mon, 15 Jan 2026 12:00:00 GMT", // it is a Thursday
+            "15 Jan 2026 12:00:00",
+            "Thu, 15 Jan 2026 13:00:00 +0100",
+            "Thu Jan 15 2026 13:00:00 GMT+0100 (Central European Standard Time)",
+            "Thu Jan 15 12:00:00 UTC 2026",
+            "Thu, 15 Jan 2026 11:59:60 GMT",
+            "2026-01-15T12:00:00Z",
+            "2026-01-15T12:00Z",
+            "2026-01-15T13:00:00+01:00",
+            "2026-01-15T12:00:00",
+            "2026-01-15 12:00:00",
+            "2026-01-15T12:00:00.0000001Z",
+        ] {
+            assert_eq!(seconds(text), Some(NOON), "{text}");
+        }
+        assert_eq!(seconds("Sun Jan  4 12:00:00 2026"), Some(NOON - 11 * 86_400));
+    }
+
+    #[test]
+    fn what_is_no_date() {
+        for text in [
+            "",
+            "soon",
+            "30 minutes",
+            "Sat, 31 Feb 2026 10:00:00 GMT",
+            "Thu, 15 Jan 2026 25:00:00 GMT",
+            "Thu, 15 Jan 2026 12:00:00 EST",
+            "Thu, 15 Jan 2026 12:00:00 GMT now",
+            "Thu, 15 Jan 26 12:00:00 GMT",
+            "Thu, 15 Foo 2026 12:00:00 GMT",
+            "Xyz, 15 Jan 2026 12:00:00 GMT",
+            "2026-02-31T12:00:00Z",
+            "2026-01-15T12:00:00Zzz",
+            "Thu, 15 Jan 2026 12:00:00 GMT, Thu, 15 Jan 2026 12:00:00 GMT",
+        ] {
+            assert_eq!(seconds(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn years_of_two_digits() {
+        for (digits, near, expected) in [
+            ("26", 2026, 2026),
+            ("75", 2026, 2075),
+            ("76", 2026, 2076),
+            ("77", 2026, 1977),
+            ("94", 2026, 1994),
+            ("10", 1990, 2010),
+            ("00", 2099, 2100),
+        ] {
+            assert_eq!(nearest_year(digits, near), Some(expected), "{digits} near {near}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! From a value that names a moment or a wait to the time until then.
+//!
+//! Vendors write seconds, milliseconds, moments since 1970 in four units, durations and dates under the same names. A
+//! number is judged by its size against the clock: a moment since 1970 is one within 31 days of now. What is left is
+//! seconds from now.
+
+use std::cell::OnceCell;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::HeaderMap;
+use http::header::{AGE, DATE};
+use jiff::Timestamp;
+use jiff::tz::Offset;
+
+use super::MAX_WAIT;
+use super::date;
+use super::number::{Decimal, bare, duration, from_nanos};
+
+pub(super) const MILLISECOND: u128 = 1_000_000;
+pub(super) const SECOND: u128 = 1_000_000_000;
+
+/// When the response was made. Found out only when a value needs it: most waits are plain seconds.
+pub(super) struct Now<'a> {
+    headers: &'a HeaderMap,
+    received: SystemTime,
+    nanos: OnceCell<i128>,
+}
+
+impl<'a> Now<'a> {
+    pub(super) fn new(headers: &'a HeaderMap, received: SystemTime) -> Now<'a> {
+        Now { headers, received, nanos: OnceCell::new() }
+    }
+
+    /// Nanoseconds since 1970 by the server's clock, or by the client's where the server does not say.
+    ///
+    /// The moments of a response are the server's, so they are measured by its clock: then it does not matter that the
+    /// two differ. A cache's `Age` says how long ago `Date` was.
+    fn nanos(&self) -> i128 {
+        *self.nanos.get_or_init(|| {
+            let client = match self.received.duration_since(UNIX_EPOCH) {
+                Ok(since) => nanos(since),
+                Err(before) => -nanos(before.duration()),
+            };
+            let date = self.headers.get(DATE).and_then(|value| date::read(bare(value.as_bytes()), year(client)));
+            date.map_or(client, |date| date.saturating_add(self.age()))
+        })
+    }
+
+    fn age(&self) -> i128 {
+        let age = self.headers.get(AGE).and_then(|value| Decimal::read(bare(value.as_bytes())));
+        // An answer is not kept for a month: that would only turn waits into moments in the past.
+        let age = age.map(|age| from_nanos(age.nanos(SECOND))).filter(|age| *age <= MAX_WAIT);
+        age.map_or(0, nanos)
+    }
+
+    /// The time until `moment`; zero when that is in the past.
+    fn until(&self, moment: i128) -> Duration {
+        from_nanos(u128::try_from(moment.saturating_sub(self.nanos())).unwrap_or(0))
+    }
+
+    /// The same for a moment within 31 days of now, before or after.
+    fn until_near(&self, moment: i128) -> Option<Duration> {
+        let distance = moment.saturating_sub(self.nanos()).unsigned_abs();
+        (distance <= MAX_WAIT.as_nanos()).then(|| self.until(moment))
+    }
+
+    /// The time until `number`, as seconds, milliseconds, microseconds or nanoseconds since 1970.
+    fn until_epoch(&self, number: Decimal) -> Option<Duration> {
+        [SECOND, MILLISECOND, 1_000, 1].into_iter().find_map(|unit| {
+            let moment = i128::try_from(number.nanos(unit)).ok()?;
+            self.until_near(moment)
+        })
+    }
+
+    fn date(&self, text: &[u8]) -> Option<i128> {
+        // The year of the client will do: it decides over centuries.
+        date::read(text, year(self.nanos()))
+    }
+}
+
+fn nanos(duration: Duration) -> i128 {
+    i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
+}
+
+fn year(nanos: i128) -> i16 {
+    Offset::UTC.to_datetime(Timestamp::from_nanosecond(nanos).unwrap_or_default()).year()
+}
+
+/// When a window ends. A guess of the server's: what is far away or unclear is no information, and so is 0, which
+/// servers send to fill the place.
+pub(super) fn reset(text: &[u8], now: &Now) -> Option<Duration> {
+    let text = bare(text);
+    if let Some(number) = Decimal::read(text) {
+        return reset_number(number, now);
+    }
+    match duration(text) {
+        Some(wait) => (!wait.is_zero() && wait <= MAX_WAIT).then_some(wait),
+        None => now.until_near(now.date(text)?),
+    }
+}
+
+pub(super) fn reset_number(number: Decimal, now: &Now) -> Option<Duration> {
+    let wait = from_nanos(number.nanos(SECOND));
+    if wait.is_zero() {
+        return None;
+    }
+    now.until_epoch(number).or((wait <= MAX_WAIT).then_some(wait))
+}
+
+/// What an explicit instruction to wait asks for. `unit` is that of a bare number, in nanoseconds. Longer waits are cut
+/// to 31 days.
+///
+/// What is written in whole seconds or as a date is at least one second: it was rounded, perhaps down, and a wait of
+/// nothing is a hot loop.
+pub(super) fn hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
+    let text = bare(text);
+    let wait = match Decimal::read(text) {
+        Some(number) => {
+            let wait = from_nanos(number.nanos(unit));
+            // Seconds first, other than in a reset: this is what the standard says, whatever the clock.
+            if wait <= MAX_WAIT { wait } else { now.until_epoch(number).unwrap_or(MAX_WAIT) }
+        }
+        None if unit != SECOND => return None,
+        None => match duration(text) {
+            Some(wait) => wait,
+            None => now.until(now.date(text)?).max(Duration::from_secs(1)),
+        },
+    };
+    let whole = unit == SECOND && wait.subsec_nanos() == 0;
+    let least = if whole { Duration::from_secs(1) } else { Duration::ZERO };
+    Some(wait.clamp(least, MAX_WAIT))
+}

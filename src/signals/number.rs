@@ -1,0 +1,182 @@
+//! Numbers and durations as vendors write them.
+//!
+//! The text is a stranger's: ASCII digits alone count, a value is read whole or not at all, and nothing goes through a
+//! float. So `1e9`, `+30`, `0x1E`, `NaN`, digits of other scripts and `30 minutes` are no numbers here.
+
+use std::time::Duration;
+
+/// Longer values are no numbers that a vendor means.
+const MAX_DIGITS: usize = 64;
+
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+
+/// Digits, perhaps with a fraction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Decimal {
+    /// Saturated: `u64::MAX` also stands for everything above it.
+    whole: u64,
+    /// The first nine digits of the fraction.
+    nanos: u32,
+    /// There are digits other than 0 after those.
+    more: bool,
+}
+
+impl Decimal {
+    /// Reads all of `text`.
+    pub(super) fn read(text: &[u8]) -> Option<Decimal> {
+        if text.len() > MAX_DIGITS {
+            return None;
+        }
+        let (whole, fraction) = match text.iter().position(|b| *b == b'.') {
+            Some(at) => (&text[..at], &text[at + 1..]),
+            None => (text, &b"0"[..]),
+        };
+        let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+        if !digits(whole) || !digits(fraction) {
+            return None;
+        }
+        let add = |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+        let places = fraction.iter().chain([b'0'; 9].iter()).take(9);
+        Some(Decimal {
+            whole: whole.iter().fold(0, add),
+            nanos: places.fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')),
+            more: fraction.iter().skip(9).any(|digit| *digit != b'0'),
+        })
+    }
+
+    pub(super) fn thousandths(number: u64) -> Decimal {
+        let millis = u32::try_from(number % 1000).unwrap_or(0);
+        Decimal { whole: number / 1000, nanos: millis * 1_000_000, more: false }
+    }
+
+    /// As a count of something: the fraction is cut off. What is too large to count is no count.
+    pub(super) fn count(self) -> Option<u64> {
+        (self.whole < u64::MAX).then_some(self.whole)
+    }
+
+    /// As nanoseconds, if it counts units of `unit` nanoseconds. Rounded up: a wait is never cut short. Saturates.
+    pub(super) fn nanos(self, unit: u128) -> u128 {
+        let billionths = u128::from(self.whole) * NANOS_PER_SECOND + u128::from(self.nanos) + u128::from(self.more);
+        billionths.saturating_mul(unit).div_ceil(NANOS_PER_SECOND)
+    }
+}
+
+impl From<u64> for Decimal {
+    fn from(whole: u64) -> Decimal {
+        Decimal { whole, nanos: 0, more: false }
+    }
+}
+
+/// A duration as Go prints it: `1m30s`, `2m59.56s`, `9ms`, `850µs`. Read whole or not at all.
+pub(super) fn duration(text: &[u8]) -> Option<Duration> {
+    let mut rest = text;
+    let mut nanos: u128 = 0;
+    if text.len() > MAX_DIGITS || text.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let end = rest.iter().position(|b| !b.is_ascii_digit() && *b != b'.')?;
+        let (unit, length) = unit(&rest[end..])?;
+        nanos = nanos.saturating_add(Decimal::read(&rest[..end])?.nanos(unit));
+        rest = &rest[end + length..];
+    }
+    Some(from_nanos(nanos))
+}
+
+/// The unit that `text` begins with, in nanoseconds, and its length. `ms` is tried before `m`.
+fn unit(text: &[u8]) -> Option<(u128, usize)> {
+    const UNITS: [(&[u8], u128); 9] = [
+        (b"ns", 1),
+        (b"us", 1_000),
+        // The micro sign and the Greek letter in UTF-8, and the micro sign in Latin-1.
+        (b"\xc2\xb5s", 1_000),
+        (b"\xce\xbcs", 1_000),
+        (b"\xb5s", 1_000),
+        (b"ms", 1_000_000),
+        (b"s", NANOS_PER_SECOND),
+        (b"m", 60 * NANOS_PER_SECOND),
+        (b"h", 3_600 * NANOS_PER_SECOND),
+    ];
+    UNITS.iter().find(|(name, _)| text.starts_with(name)).map(|(name, nanos)| (*nanos, name.len()))
+}
+
+/// Saturates.
+pub(super) fn from_nanos(nanos: u128) -> Duration {
+    let seconds = u64::try_from(nanos / NANOS_PER_SECOND).unwrap_or(u64::MAX);
+    let below = u32::try_from(nanos % NANOS_PER_SECOND).unwrap_or(0);
+    Duration::new(seconds, below)
+}
+
+/// `text` without the white space around it, and without one pair of quotes: libraries for structured fields add them.
+pub(super) fn bare(text: &[u8]) -> &[u8] {
+    let text = text.trim_ascii();
+    match text {
+        [b'"', inner @ .., b'"'] => inner.trim_ascii(),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(text: &str) -> Option<Duration> {
+        Decimal::read(text.as_bytes()).map(|number| from_nanos(number.nanos(NANOS_PER_SECOND)))
+    }
+
+    #[test]
+    fn digits_and_a_fraction_and_nothing_else() {
+        for (text, expected) in [
+            ("30", Some(Duration::from_secs(30))),
+            ("0000030", Some(Duration::from_secs(30))),
+            ("1.5", Some(Duration::from_millis(1500))),
+            ("64.57", Some(Duration::from_millis(64_570))),
+        ] {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+        for text in
+            ["", ".", "5.", ".5", "1.2.3", "-5", "+30", "1e9", "0x1E", "NaN", "inf", "٣٠", "３０", "1_000", "3 0"]
+        {
+            assert_eq!(Decimal::read(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn waits_are_rounded_up_and_counts_down() {
+        assert_eq!(seconds("0.0000000001"), Some(Duration::from_nanos(1)));
+        assert_eq!(seconds("1.9999999999"), Some(Duration::from_secs(2)));
+        assert_eq!(Decimal::read(b"19.9999999999").and_then(Decimal::count), Some(19));
+    }
+
+    #[test]
+    fn what_is_too_large_saturates_and_is_no_count() {
+        assert_eq!(seconds("99999999999999999999"), Some(Duration::from_secs(u64::MAX)));
+        assert_eq!(Decimal::read(b"99999999999999999999").and_then(Decimal::count), None);
+        assert_eq!(Decimal::read("1".repeat(10_000).as_bytes()), None);
+    }
+
+    #[test]
+    fn durations_of_go() {
+        for (text, expected) in [
+            (&b"1m30s"[..], Some(90_000_000)),
+            (b"2m59.56s", Some(179_560_000)),
+            (b"1h2m3s", Some(3_723_000_000)),
+            (b"9ms", Some(9_000)),
+            (b"850\xc2\xb5s", Some(850)),
+            (b"850\xb5s", Some(850)),
+            (b"850us", Some(850)),
+            (b"0s", Some(0)),
+            (b"-5s", None),
+            (b"5", None),
+            (b"5s5", None),
+            (b"s", None),
+            (b"5x", None),
+            (b"30 minutes", None),
+            (b"1m 30s", None),
+            (b"", None),
+        ] {
+            assert_eq!(duration(text), expected.map(Duration::from_micros), "{}", String::from_utf8_lossy(text));
+        }
+        assert_eq!(duration(b"99999999999999999999h").map(|wait| wait.as_secs()), Some(u64::MAX));
+    }
+}
