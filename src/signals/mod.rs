@@ -135,4 +135,6 @@ fn retry_after(headers: &HeaderMap, now: &Now) -> Option<Duration> {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
