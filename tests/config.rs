@@ -3,10 +3,11 @@
 #![allow(clippy::panic, reason = "a test that cannot go on says why")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use integration_client::config::{
-    Config, ConfigSource, FileSource, LimitEntry, LimitKind, Rate, Scope, Sources, TenantEntry, TenantTable, Vendor,
-    resolve_tenant,
+    Config, ConfigSource, FileSource, Keep, LimitEntry, LimitKind, OnAmbiguous, Rate, RetryPolicy, Scope, Sources,
+    TenantEntry, TenantTable, Throttle, Vendor, resolve_tenant,
 };
 use integration_client::{Error, ErrorKind};
 use proptest::prelude::*;
@@ -141,6 +142,59 @@ fn a_problem_in_an_extended_entry_is_placed_in_the_users_file() {
 }
 
 #[test]
+fn retries_have_defaults_and_are_merged_field_by_field() {
+    let plain = load(FINE).unwrap().vendor("x", "live").unwrap();
+    assert_eq!(plain.retry, RetryPolicy::default());
+    assert_eq!((plain.throttle, plain.dead_letters), (Throttle::Bands, Keep::Redacted));
+
+    let text = format!(
+        r#"{FINE}
+[vendors.x.retry]
+max_retries = 20
+first_wait = "250ms"
+longest_wait = "2s"
+max_age = "1m"
+max_hold = "1h"
+on_ambiguous = "resend"
+unavailable_is_safe = true
+idempotency_header = "Idempotency-Key"
+max_replay_bytes = 0
+[vendors.x.environments.sandbox]
+throttle = "off"
+dead_letters = "whole"
+[vendors.x.environments.sandbox.retry]
+max_retries = 0
+on_ambiguous = "park"
+unavailable_is_safe = false
+"#
+    );
+    let config = load(&text).unwrap();
+    let live = config.vendor("x", "live").unwrap();
+    let mut stated = RetryPolicy::default();
+    stated.max_retries = 20;
+    stated.first_wait = Duration::from_millis(250);
+    stated.longest_wait = Duration::from_secs(2);
+    stated.max_age = Duration::from_secs(60);
+    stated.max_hold = Duration::from_secs(3600);
+    stated.on_ambiguous = OnAmbiguous::Resend;
+    stated.unavailable_is_safe = true;
+    stated.idempotency_header = Some("idempotency-key".into());
+    stated.max_replay_bytes = 0;
+    assert_eq!((&live.retry, live.throttle, live.dead_letters), (&stated, Throttle::Bands, Keep::Redacted));
+
+    let sandbox = config.vendor("x", "sandbox").unwrap();
+    stated.max_retries = 0;
+    stated.on_ambiguous = OnAmbiguous::Park;
+    stated.unavailable_is_safe = false;
+    assert_eq!((&sandbox.retry, sandbox.throttle, sandbox.dead_letters), (&stated, Throttle::Off, Keep::Whole));
+
+    let extended = "[vendors.github]\nextends = \"catalogue\"\nthrottle = \"pace\"\nretry = { max_retries = 2 }\n";
+    let config = Config::load(&Sources::new().file("f.toml", extended), 1).unwrap();
+    let github = config.vendor("github", "live").unwrap();
+    assert_eq!((github.retry.max_retries, github.throttle), (2, Throttle::Pace));
+}
+
+#[test]
 fn tenants_override_limits_and_take_a_share() {
     let config = Config::load(&Sources::new(), 1).unwrap();
     let entry = TenantEntry::new("acme", "github").limit("rest", 15_000).share(0.5).account("acme-org").weight(3);
@@ -161,7 +215,7 @@ fn tenants_override_limits_and_take_a_share() {
     let by_endpoint = TenantEntry::new("a", "github").override_endpoint_limit(
         "search",
         "search",
-        LimitEntry::default().limit(10).window(std::time::Duration::from_millis(1500)),
+        LimitEntry::default().limit(10).window(Duration::from_millis(1500)),
     );
     let tenant = resolve_tenant(config.vendors(), &by_endpoint).unwrap();
     assert_eq!(rate(&tenant.vendor, "search").window.as_millis(), 1500);

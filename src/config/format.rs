@@ -33,6 +33,9 @@ pub(super) struct VendorEntry {
     pub(super) connection: Option<ConnectionEntry>,
     pub(super) propagate_trace: Option<bool>,
     pub(super) quirks: Option<Vec<String>>,
+    pub(super) retry: Option<RetryEntry>,
+    pub(super) throttle: Option<String>,
+    pub(super) dead_letters: Option<String>,
     #[serde(default)]
     pub(super) limits: Vec<LimitEntry>,
     #[serde(default)]
@@ -58,6 +61,21 @@ pub(super) struct ConnectionEntry {
     pub(super) extra_ca: Option<String>,
     pub(super) client_certificate: Option<String>,
     pub(super) allow_http: Option<bool>,
+}
+
+/// `[vendors.NAME.retry]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RetryEntry {
+    pub(super) max_retries: Option<i64>,
+    pub(super) first_wait: Option<String>,
+    pub(super) longest_wait: Option<String>,
+    pub(super) max_age: Option<String>,
+    pub(super) max_hold: Option<String>,
+    pub(super) on_ambiguous: Option<String>,
+    pub(super) unavailable_is_safe: Option<bool>,
+    pub(super) idempotency_header: Option<String>,
+    pub(super) max_replay_bytes: Option<i64>,
 }
 
 /// `[vendors.NAME.endpoints.ENDPOINT]`.

@@ -128,6 +128,8 @@ macro_rules! names {
     };
 }
 
+pub(super) use names;
+
 names!(Scope { Endpoint = "endpoint", Tenant = "tenant", Account = "account", Vendor = "vendor" });
 names!(Unit { Requests = "requests", Points = "points" });
 names!(Algorithm {

@@ -14,9 +14,22 @@
 //! attempt_timeout = "30s"
 //! max_transit = "11s"         # connect_timeout + 1 s unless stated
 //! max_response_bytes = 8388608
+//! throttle = "bands"          # near a limit: bands (slower in steps) | pace (spread until the reset) | off
+//! dead_letters = "redacted"   # what is kept of a request given up on: redacted | whole
 //!
 //! [vendors.example.connection] # proxy, extra_ca, client_certificate, allow_http
 //! proxy = "http://proxy.internal:3128"
+//!
+//! [vendors.example.retry]     # all of it may be left out; these are the defaults, but for the header
+//! max_retries = 5             # 0 to 20, on top of the first exchange
+//! first_wait = "5s"           # waits of 5-10, 10-20, 20-40, 40-80, 80-120 s
+//! longest_wait = "120s"       # shortens no wait that the vendor states
+//! max_age = "5m"              # how long a connection is tried again that cannot be made
+//! max_hold = "15m"            # a longer pause is handed back to the caller
+//! on_ambiguous = "park"       # did the vendor act? nobody knows: park (not sent again) | resend (it may act twice)
+//! unavailable_is_safe = false # its 408, 425 and 503 with Retry-After mean that it did not act
+//! idempotency_header = "idempotency-key" # none unless stated
+//! max_replay_bytes = 1048576  # a larger body is not kept for retries
 //!
 //! [[vendors.example.limits]]  # for every request
 //! name = "minute"
@@ -89,6 +102,7 @@ mod overlay;
 mod pattern;
 mod report;
 mod resolve;
+mod retry;
 mod source;
 mod suggest;
 mod table;
@@ -100,6 +114,7 @@ use crate::Error;
 pub use entry::{LimitEntry, TenantEntry};
 pub use limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
 pub use resolve::{Vendors, resolve_tenant};
+pub use retry::{Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use source::{ConfigSource, FileSource, LoadFuture, Sources, StaticSource};
 pub use table::{Changes, TenantTable};
 pub use vendor::{AuthScheme, Connection, CredentialRef, Endpoint, Tenant, Vendor};

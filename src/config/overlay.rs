@@ -5,7 +5,7 @@
 //! are replaced whole. Nothing can be taken away by an overlay; an entry without `extends` starts from nothing.
 
 use super::entry::LimitEntry;
-use super::format::{ConnectionEntry, EndpointEntry, VendorEntry};
+use super::format::{ConnectionEntry, EndpointEntry, RetryEntry, VendorEntry};
 
 /// Replaces `lower` when `upper` states something.
 fn set<T: Clone>(lower: &mut Option<T>, upper: &Option<T>) {
@@ -26,12 +26,17 @@ pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
     set(&mut out.max_response_bytes, &upper.max_response_bytes);
     set(&mut out.propagate_trace, &upper.propagate_trace);
     set(&mut out.quirks, &upper.quirks);
+    set(&mut out.throttle, &upper.throttle);
+    set(&mut out.dead_letters, &upper.dead_letters);
     for (name, value) in &upper.headers {
         out.headers.retain(|existing, _| !existing.eq_ignore_ascii_case(name));
         out.headers.insert(name.clone(), value.clone());
     }
     if let Some(upper) = &upper.connection {
         connection(out.connection.get_or_insert_default(), upper);
+    }
+    if let Some(upper) = &upper.retry {
+        retry(out.retry.get_or_insert_default(), upper);
     }
     limits(&mut out.limits, &upper.limits);
     for (name, upper) in &upper.endpoints {
@@ -49,6 +54,18 @@ fn connection(lower: &mut ConnectionEntry, upper: &ConnectionEntry) {
     set(&mut lower.extra_ca, &upper.extra_ca);
     set(&mut lower.client_certificate, &upper.client_certificate);
     set(&mut lower.allow_http, &upper.allow_http);
+}
+
+fn retry(lower: &mut RetryEntry, upper: &RetryEntry) {
+    set(&mut lower.max_retries, &upper.max_retries);
+    set(&mut lower.first_wait, &upper.first_wait);
+    set(&mut lower.longest_wait, &upper.longest_wait);
+    set(&mut lower.max_age, &upper.max_age);
+    set(&mut lower.max_hold, &upper.max_hold);
+    set(&mut lower.on_ambiguous, &upper.on_ambiguous);
+    set(&mut lower.unavailable_is_safe, &upper.unavailable_is_safe);
+    set(&mut lower.idempotency_header, &upper.idempotency_header);
+    set(&mut lower.max_replay_bytes, &upper.max_replay_bytes);
 }
 
 fn endpoint(lower: &mut EndpointEntry, upper: &EndpointEntry) {

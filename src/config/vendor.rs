@@ -11,6 +11,7 @@ use reqwest::Url;
 use super::credential::AtHand;
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::Limit;
+use super::retry::{Keep, RetryPolicy, Throttle};
 use super::{base_url, pattern, suggest};
 use crate::{Error, ErrorKind};
 
@@ -46,6 +47,12 @@ pub struct Vendor {
     pub propagate_trace: bool,
     /// What a developer must know about this vendor.
     pub quirks: Vec<String>,
+    /// When and how often a request is tried again.
+    pub retry: RetryPolicy,
+    /// How requests slow down when little of the vendor's limit is left.
+    pub throttle: Throttle,
+    /// How much of a request is kept once it is given up on.
+    pub dead_letters: Keep,
     /// The base URL parsed, where it is the same for every tenant.
     pub(crate) parsed: Parsed,
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::config::entry::LimitEntry;
 use crate::config::report::{Path, Report, Step, at};
+use crate::config::suggest;
 
 /// The longest window and the longest timeout.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
@@ -112,6 +113,24 @@ pub(super) fn integer(
     }
     report.problem(path, format!("{value} is out of range: {what} is {} to {}", range.start(), range.end()));
     None
+}
+
+/// One of several names.
+pub(super) fn choice<T>(
+    text: Option<&str>,
+    field: &str,
+    names: &[&str],
+    parse: impl Fn(&str) -> Option<T>,
+    default: T,
+    path: &[Step],
+    report: &mut Report,
+) -> T {
+    let Some(text) = text else { return default };
+    parse(text).unwrap_or_else(|| {
+        let hint = suggest::hint(text, "choices", names.iter().copied());
+        report.problem(at(path, field), format!("unknown {field} {text:?}; {hint}"));
+        default
+    })
 }
 
 /// What is wrong with a header's name.

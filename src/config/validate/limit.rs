@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fields::{check_id, duration, fraction, integer};
+use super::fields::{check_id, choice, duration, fraction, integer};
 use crate::config::entry::LimitEntry;
 use crate::config::limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
 use crate::config::report::{Path, Report, Step, at};
@@ -173,24 +173,6 @@ fn source(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<Source
         report.problem(at(path, "confidence"), format!("unknown confidence; {hint}"));
     }
     Some(Source { reference, as_of: entry.as_of.clone().unwrap_or_default(), confidence })
-}
-
-/// One of several names.
-fn choice<T>(
-    text: Option<&str>,
-    field: &str,
-    names: &[&str],
-    parse: impl Fn(&str) -> Option<T>,
-    default: T,
-    path: &Path,
-    report: &mut Report,
-) -> T {
-    let Some(text) = text else { return default };
-    parse(text).unwrap_or_else(|| {
-        let hint = suggest::hint(text, "choices", names.iter().copied());
-        report.problem(at(path, field), format!("unknown {field} {text:?}; {hint}"));
-        default
-    })
 }
 
 /// `limit` reduced to this process's `share`: whole units, rounded down, so that all shares together never exceed it.

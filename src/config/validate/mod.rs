@@ -1,6 +1,7 @@
 //! From an entry as written to a [`Vendor`], or to everything that is wrong with it.
 mod fields;
 mod limit;
+mod retry;
 mod vendor;
 
 pub(super) use fields::fraction;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::fields::{MOST_LIMITS, check_header, check_id, duration, fraction, integer};
-use super::limit;
+use super::fields::{MOST_LIMITS, check_header, check_id, choice, duration, fraction, integer};
+use super::{limit, retry};
 use crate::config::format::{AuthEntry, ConnectionEntry, EndpointEntry, VendorEntry};
 use crate::config::report::{Report, Step, at};
+use crate::config::retry::{Keep, Throttle};
 use crate::config::vendor::{AuthScheme, Connection, Endpoint, Vendor};
 use crate::config::{base_url, pattern, suggest};
 
@@ -69,6 +70,12 @@ pub(in crate::config) fn vendor(
     let bytes = entry.max_response_bytes.or(Some(MAX_RESPONSE_BYTES));
     let bytes = integer(bytes, 1..=1 << 40, "max_response_bytes", at(&[], "max_response_bytes"), report);
 
+    let retry = retry::retry(entry, &auth, report);
+    let throttle = entry.throttle.as_deref();
+    let throttle = choice(throttle, "throttle", Throttle::NAMES, Throttle::parse, Throttle::default(), &[], report);
+    let keep = entry.dead_letters.as_deref();
+    let dead_letters = choice(keep, "dead_letters", Keep::NAMES, Keep::parse, Keep::default(), &[], report);
+
     let limits = limits(&entry.limits, &[], false, safety, report);
     if entry.endpoints.len() > MOST_ENDPOINTS {
         report.problem(at(&[], "endpoints"), format!("more than {MOST_ENDPOINTS} endpoints; group their paths"));
@@ -101,6 +108,9 @@ pub(in crate::config) fn vendor(
         connection,
         propagate_trace: entry.propagate_trace.unwrap_or(false),
         quirks: entry.quirks.clone().unwrap_or_default(),
+        retry,
+        throttle,
+        dead_letters,
         parsed: Default::default(),
     })
 }

@@ -34,6 +34,9 @@ fn vendor(auth: AuthScheme) -> Vendor {
         connection: Connection::default(),
         propagate_trace: false,
         quirks: Vec::new(),
+        retry: Default::default(),
+        throttle: Default::default(),
+        dead_letters: Default::default(),
         parsed: Default::default(),
     }
 }

@@ -1,0 +1,85 @@
+//! What follows a refusal or a failure: the waits, what may be sent again, and what is kept of requests given up on.
+
+use std::time::Duration;
+
+use super::limit::names;
+
+/// When and how often a request is tried again: `[vendors.NAME.retry]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RetryPolicy {
+    /// Exchanges on top of the first: 0 to 20; 5 by default. 0 hands every answer to the caller.
+    pub max_retries: u32,
+    /// The shortest wait before the first retry; 5 s by default. Each further wait is twice as long.
+    pub first_wait: Duration,
+    /// The longest wait of the library's own making; 120 s by default. It shortens no wait that the vendor states.
+    pub longest_wait: Duration,
+    /// How long a connection is tried again that cannot be made; 5 minutes by default. These tries do not count as
+    /// retries: nothing was sent.
+    pub max_age: Duration,
+    /// A pause longer than this is handed back to the caller instead of being waited for; 15 minutes by default.
+    pub max_hold: Duration,
+    /// What becomes of a request of which nobody knows whether the vendor acted on it.
+    pub on_ambiguous: OnAmbiguous,
+    /// A 408, 425 or 503 with `Retry-After` from this vendor means that it did not act; false by default.
+    pub unavailable_is_safe: bool,
+    /// The header in which this vendor takes an idempotency key, in lower case; none by default.
+    pub idempotency_header: Option<String>,
+    /// A body of more bytes is not kept for retries; 1 MiB by default.
+    pub max_replay_bytes: u64,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> RetryPolicy {
+        RetryPolicy {
+            max_retries: 5,
+            first_wait: Duration::from_secs(5),
+            longest_wait: Duration::from_secs(120),
+            max_age: Duration::from_secs(5 * 60),
+            max_hold: Duration::from_secs(15 * 60),
+            on_ambiguous: OnAmbiguous::default(),
+            unavailable_is_safe: false,
+            idempotency_header: None,
+            max_replay_bytes: 1024 * 1024,
+        }
+    }
+}
+
+/// What becomes of a request that is not idempotent when nobody knows whether the vendor acted on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnAmbiguous {
+    /// It is not sent again: the caller decides.
+    #[default]
+    Park,
+    /// It is sent again. The vendor may act twice.
+    Resend,
+}
+
+/// How requests slow down when little of a vendor's limit is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Throttle {
+    /// In steps: three quarters of the rate below 30 % of the limit, a half below 20 %, a quarter below 10 %.
+    #[default]
+    Bands,
+    /// What is left is spread over the time until the vendor's reset.
+    Pace,
+    /// They do not, until nothing is left.
+    Off,
+}
+
+/// How much of a request is kept once it is given up on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Keep {
+    /// Without what may be secret or personal.
+    #[default]
+    Redacted,
+    /// As it was.
+    Whole,
+}
+
+names!(OnAmbiguous { Park = "park", Resend = "resend" });
+names!(Throttle { Bands = "bands", Pace = "pace", Off = "off" });
+names!(Keep { Redacted = "redacted", Whole = "whole" });

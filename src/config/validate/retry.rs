@@ -1,0 +1,80 @@
+//! `[vendors.NAME.retry]`: waits that can be waited, a key header that can be sent.
+
+use std::time::Duration;
+
+use super::fields::{check_header, choice, duration, integer};
+use crate::config::format::{RetryEntry, VendorEntry};
+use crate::config::report::{Path, Report, at};
+use crate::config::retry::{OnAmbiguous, RetryPolicy};
+use crate::config::vendor::AuthScheme;
+
+const MOST_RETRIES: i64 = 20;
+
+/// The policy of `vendor`, whose credential goes where `auth` says.
+pub(super) fn retry(vendor: &VendorEntry, auth: &AuthScheme, report: &mut Report) -> RetryPolicy {
+    let mut policy = RetryPolicy::default();
+    let Some(entry) = &vendor.retry else { return policy };
+    let path = at(&[], "retry");
+    let retries = integer(entry.max_retries, 0..=MOST_RETRIES, "max_retries", at(&path, "max_retries"), report);
+    if let Some(retries) = retries.and_then(|retries| u32::try_from(retries).ok()) {
+        policy.max_retries = retries;
+    }
+    waits(entry, &mut policy, &path, report);
+    let action = entry.on_ambiguous.as_deref();
+    let (names, parse, default) = (OnAmbiguous::NAMES, OnAmbiguous::parse, OnAmbiguous::default());
+    policy.on_ambiguous = choice(action, "on_ambiguous", names, parse, default, &path, report);
+    policy.unavailable_is_safe = entry.unavailable_is_safe.unwrap_or(false);
+    policy.idempotency_header = key_header(entry, vendor, auth, &path, report);
+    let bytes = entry.max_replay_bytes;
+    let bytes = integer(bytes, 0..=1 << 40, "max_replay_bytes", at(&path, "max_replay_bytes"), report);
+    if let Some(bytes) = bytes {
+        policy.max_replay_bytes = bytes.unsigned_abs();
+    }
+    policy
+}
+
+fn waits(entry: &RetryEntry, policy: &mut RetryPolicy, path: &Path, report: &mut Report) {
+    let before = report.problems.len();
+    let mut read = |text: &Option<String>, field: &str, value: &mut Duration| {
+        if let Some(stated) = duration(text.as_deref(), at(path, field), report) {
+            *value = stated;
+        }
+    };
+    read(&entry.first_wait, "first_wait", &mut policy.first_wait);
+    read(&entry.longest_wait, "longest_wait", &mut policy.longest_wait);
+    read(&entry.max_age, "max_age", &mut policy.max_age);
+    read(&entry.max_hold, "max_hold", &mut policy.max_hold);
+    if policy.first_wait > policy.longest_wait && report.problems.len() == before {
+        // The other one may be a default that stands in no file.
+        let field = if entry.longest_wait.is_some() { "longest_wait" } else { "first_wait" };
+        let message = format!(
+            "first_wait {:?} is longer than longest_wait {:?}; state both, the first no longer than the longest",
+            policy.first_wait, policy.longest_wait
+        );
+        report.problem(at(path, field), message);
+    }
+}
+
+/// The header for idempotency keys, in lower case.
+fn key_header(
+    entry: &RetryEntry,
+    vendor: &VendorEntry,
+    auth: &AuthScheme,
+    path: &Path,
+    report: &mut Report,
+) -> Option<String> {
+    let lower = entry.idempotency_header.as_ref()?.to_ascii_lowercase();
+    let secret = matches!(lower.as_str(), "authorization" | "cookie")
+        || matches!(auth, AuthScheme::Header { name, .. } if name.eq_ignore_ascii_case(&lower));
+    let problem = match check_header(&lower) {
+        Err(message) => message,
+        Ok(()) if secret => format!("`{lower}` carries a secret and cannot carry a key"),
+        Ok(()) if vendor.headers.keys().any(|name| name.eq_ignore_ascii_case(&lower)) => {
+            // The vendor would take all requests for one and the same.
+            format!("`headers` gives `{lower}` the same value in every request; remove it there")
+        }
+        Ok(()) => return Some(lower),
+    };
+    report.problem(at(path, "idempotency_header"), problem);
+    None
+}
