@@ -43,6 +43,7 @@ mod priority;
 mod refusal;
 mod request;
 mod response;
+mod retry;
 mod send;
 pub mod signals;
 #[cfg(feature = "testing")]
@@ -56,6 +57,7 @@ pub use lane::{Lane, Permit};
 pub use priority::Priority;
 pub use request::{Body, Method, Request};
 pub use response::{Headroom, Response, ResponseBody, WaitReason};
+pub use retry::{Class, Classifier};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,0 +1,14 @@
+//! The decision table row by row, waits, and the budget.
+
+mod budget;
+mod table;
+mod waits;
+
+use std::time::Duration;
+
+use super::*;
+
+/// A moment `n` milliseconds after some time has passed.
+fn ms(n: u64) -> Time {
+    Time::from_nanos(3_600_000_000_000) + Duration::from_millis(n)
+}

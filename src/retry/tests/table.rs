@@ -1,0 +1,197 @@
+//! Every row, for both kinds of requests.
+
+use super::*;
+use ErrorKind::*;
+use Sent::*;
+use Verdict::{Again, AgainFree, Ambiguous, Done, GiveUp, Refresh, Refused};
+
+const IDEMPOTENT: Traits = Traits { idempotent: true, replayable: true, had_credential: true, on_ambiguous: None };
+const OTHER: Traits = Traits { idempotent: false, ..IDEMPOTENT };
+
+fn answered(status: u16) -> Outcome {
+    Outcome::Answered { status, class: None, retry_after: false }
+}
+
+fn with_wait(status: u16) -> Outcome {
+    Outcome::Answered { status, class: None, retry_after: true }
+}
+
+fn called(status: u16, class: Class) -> Outcome {
+    Outcome::Answered { status, class: Some(class), retry_after: false }
+}
+
+fn failed(sent: Sent, kind: ErrorKind) -> Outcome {
+    Outcome::Failed { sent, kind }
+}
+
+/// A policy that differs from the default in what `change` does.
+fn policy(change: impl FnOnce(&mut RetryPolicy)) -> RetryPolicy {
+    let mut policy = RetryPolicy::default();
+    change(&mut policy);
+    policy
+}
+
+#[track_caller]
+fn check(outcome: Outcome, policy: &RetryPolicy, idempotent: Verdict, other: Verdict) {
+    let tried = Tried::default();
+    assert_eq!(decide(&outcome, &IDEMPOTENT, &tried, policy, ms(0)), idempotent, "{outcome:?}, idempotent");
+    assert_eq!(decide(&outcome, &OTHER, &tried, policy, ms(0)), other, "{outcome:?}, not idempotent");
+}
+
+#[test]
+fn which_requests_are_idempotent() {
+    for method in [Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE] {
+        assert!(idempotent(&method, false), "{method}");
+    }
+    for method in [Method::POST, Method::PATCH, Method::from_bytes(b"COPY").unwrap()] {
+        assert!(!idempotent(&method, false), "{method}");
+        assert!(idempotent(&method, true), "{method} with a key");
+    }
+}
+
+#[test]
+fn not_sent() {
+    let policy = RetryPolicy::default();
+    check(failed(NotSent, Connect), &policy, AgainFree, AgainFree);
+    check(failed(NotSent, Timeout), &policy, AgainFree, AgainFree);
+    // A refused stream, or a connection that closed before the request was written.
+    check(failed(NotSent, Protocol), &policy, Again, Again);
+    for kind in [Config, InvalidRequest, Credential, Shutdown] {
+        check(failed(NotSent, kind), &policy, Done, Done);
+    }
+}
+
+#[test]
+fn refused_for_now() {
+    let policy = RetryPolicy::default();
+    check(answered(429), &policy, Refused, Refused);
+    check(with_wait(429), &policy, Refused, Refused);
+}
+
+#[test]
+fn unavailable() {
+    let careful = RetryPolicy::default();
+    let safe = policy(|policy| policy.unavailable_is_safe = true);
+    for status in [408, 425, 503] {
+        check(with_wait(status), &careful, Again, Ambiguous);
+        check(with_wait(status), &safe, Again, Again);
+        check(answered(status), &careful, Again, Ambiguous);
+        check(answered(status), &safe, Again, Ambiguous);
+    }
+}
+
+#[test]
+fn failed_in_the_middle() {
+    // What the vendor says of being unavailable says nothing of having failed.
+    let safe = policy(|policy| policy.unavailable_is_safe = true);
+    for policy in [RetryPolicy::default(), safe] {
+        for status in [500, 501, 502, 504, 505, 507, 520, 522, 599] {
+            check(answered(status), &policy, Again, Ambiguous);
+            check(with_wait(status), &policy, Again, Ambiguous);
+        }
+        for kind in [Timeout, Protocol, Connect] {
+            check(failed(MaybeSent, kind), &policy, Again, Ambiguous);
+        }
+        // It would fail again; whether the vendor acted is as unknown.
+        check(failed(MaybeSent, ResponseTooLarge), &policy, Done, Ambiguous);
+        check(failed(MaybeSent, InvalidRequest), &policy, Done, Ambiguous);
+    }
+}
+
+#[test]
+fn everything_else_is_the_callers() {
+    let policy = RetryPolicy::default();
+    let refused = (400..500).filter(|status| ![401, 408, 425, 429].contains(status));
+    for status in (100..400).chain(refused).chain(600..1000) {
+        check(answered(status), &policy, Done, Done);
+        check(with_wait(status), &policy, Done, Done);
+    }
+    for kind in [Timeout, Protocol, ResponseTooLarge] {
+        check(failed(Answered, kind), &policy, Done, Done);
+    }
+}
+
+#[test]
+fn unauthorized_is_refreshed_once_and_only_with_a_credential() {
+    let policy = RetryPolicy::default();
+    let used_up = Tried { retries: 5, ..Tried::default() };
+    check(answered(401), &policy, Refresh, Refresh);
+    assert_eq!(decide(&answered(401), &OTHER, &used_up, &policy, ms(0)), Refresh, "it costs no retry");
+    let refreshed = Tried { refreshed: true, ..Tried::default() };
+    assert_eq!(decide(&answered(401), &IDEMPOTENT, &refreshed, &policy, ms(0)), Done);
+    for request in [Traits { had_credential: false, ..IDEMPOTENT }, Traits { replayable: false, ..IDEMPOTENT }] {
+        assert_eq!(decide(&answered(401), &request, &Tried::default(), &policy, ms(0)), Done);
+    }
+}
+
+#[test]
+fn ambiguous_requests_are_sent_again_where_somebody_says_so() {
+    let resend = policy(|policy| policy.on_ambiguous = OnAmbiguous::Resend);
+    let own = |choice| Traits { on_ambiguous: Some(choice), ..OTHER };
+    for outcome in [answered(500), with_wait(503), failed(MaybeSent, Timeout)] {
+        check(outcome, &resend, Again, Again);
+        let verdict = |request, policy| decide(&outcome, &request, &Tried::default(), policy, ms(0));
+        assert_eq!(verdict(own(OnAmbiguous::Park), &resend), Ambiguous, "the request comes before the vendor");
+        assert_eq!(verdict(own(OnAmbiguous::Resend), &RetryPolicy::default()), Again);
+    }
+    check(failed(MaybeSent, ResponseTooLarge), &resend, Done, Ambiguous);
+}
+
+#[test]
+fn a_classifier_comes_before_the_status() {
+    let policy = RetryPolicy::default();
+    for status in [200, 401, 403, 429, 500, 503] {
+        check(called(status, Class::Success), &policy, Done, Done);
+        check(called(status, Class::Rejected), &policy, Done, Done);
+        check(called(status, Class::RateLimited), &policy, Refused, Refused);
+        check(called(status, Class::Transient), &policy, Again, Ambiguous);
+    }
+}
+
+#[test]
+fn retries_end() {
+    let policy = policy(|policy| policy.max_retries = 3);
+    let counted = [
+        (answered(429), Refused),
+        (answered(500), Again),
+        (failed(MaybeSent, Protocol), Again),
+        (with_wait(503), Again),
+    ];
+    for (outcome, verdict) in counted {
+        for retries in 0..6 {
+            let tried = Tried { retries, ..Tried::default() };
+            let expected = if retries < 3 { verdict } else { GiveUp(Why::Retries) };
+            assert_eq!(decide(&outcome, &IDEMPOTENT, &tried, &policy, ms(0)), expected, "{outcome:?} {retries}");
+        }
+        let streaming = Traits { replayable: false, ..IDEMPOTENT };
+        assert_eq!(decide(&outcome, &streaming, &Tried::default(), &policy, ms(0)), GiveUp(Why::Body));
+    }
+    let used_up = Tried { retries: 3, ..Tried::default() };
+    assert_eq!(decide(&answered(500), &OTHER, &used_up, &policy, ms(0)), Ambiguous, "used up or not");
+    assert_eq!(decide(&failed(NotSent, Connect), &OTHER, &used_up, &policy, ms(0)), AgainFree);
+}
+
+#[test]
+fn without_retries_every_answer_is_the_callers() {
+    let none = policy(|policy| policy.max_retries = 0);
+    for outcome in [answered(429), with_wait(503), answered(500), failed(MaybeSent, Timeout)] {
+        assert_eq!(decide(&outcome, &IDEMPOTENT, &Tried::default(), &none, ms(0)), Done, "{outcome:?}");
+    }
+    check(answered(500), &none, Done, Ambiguous);
+}
+
+#[test]
+fn connecting_ends_by_age() {
+    let policy = policy(|policy| policy.max_age = Duration::from_secs(10));
+    let verdict = |since: Option<Time>, now: Time| {
+        let tried = Tried { failing_since: since, retries: 2, ..Tried::default() };
+        decide(&failed(NotSent, Connect), &OTHER, &tried, &policy, now)
+    };
+    assert_eq!(verdict(None, Time::MAX), AgainFree, "the first failure is never too old");
+    assert_eq!(verdict(Some(ms(0)), ms(9_999)), AgainFree);
+    assert_eq!(verdict(Some(ms(0)), ms(10_000)), GiveUp(Why::Age));
+    assert_eq!(verdict(Some(ms(10_000)), ms(0)), AgainFree, "time that goes back makes nothing old");
+    let streaming = Traits { replayable: false, ..OTHER };
+    let failure = failed(NotSent, Connect);
+    assert_eq!(decide(&failure, &streaming, &Tried::default(), &policy, ms(0)), GiveUp(Why::Body));
+}
