@@ -31,6 +31,7 @@
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
 
+mod breaker;
 mod builder;
 mod client;
 pub mod clock;
