@@ -36,6 +36,7 @@ mod builder;
 mod client;
 pub mod clock;
 pub mod config;
+pub mod dead_letter;
 mod dispatch;
 mod engine;
 mod error;

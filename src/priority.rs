@@ -2,12 +2,15 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// How urgent a request is: the tier that it waits in.
 ///
 /// When all three wait, they share what the limits allow 60 / 30 / 10; what one does not use is lent to the others at
 /// once. The last fifth of a vendor's window (what lies above the safety share) is high's alone, so that a burst of
 /// lower priority never locks it out.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// Somebody waits for the answer.
     High,

@@ -1,0 +1,172 @@
+//! The request of a dead letter: an outline that is safe to show, or all that it takes to send it again.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// As much of a request as its dead letter keeps.
+///
+/// Credentials are in neither form: they are added to each attempt, after what is kept here. The path is below the
+/// vendor's base URL.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LetterRequest {
+    /// An outline: no header, no query, no body.
+    Redacted {
+        /// The method.
+        method: String,
+        /// The path, without the query.
+        path: String,
+        /// The size of the body, where it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        body_bytes: Option<u64>,
+    },
+    /// All of it, as the caller gave it.
+    Whole {
+        /// The method.
+        method: String,
+        /// The path, query included.
+        path: String,
+        /// Names and values, in the order of sending.
+        #[serde(default)]
+        headers: Vec<(String, Content)>,
+        /// The body.
+        #[serde(default)]
+        body: Content,
+    },
+}
+
+impl LetterRequest {
+    /// An outline of a request for `path`, whose query is left out.
+    pub fn outline(method: &Method, path: &str, body_bytes: Option<u64>) -> LetterRequest {
+        LetterRequest::Redacted { method: method.to_string(), path: without_query(path).to_owned(), body_bytes }
+    }
+
+    /// All of a request for `path`, which may have a query.
+    pub fn whole(
+        method: &Method,
+        path: impl Into<String>,
+        headers: &HeaderMap,
+        body: impl Into<Content>,
+    ) -> LetterRequest {
+        let content = |value: &http::HeaderValue| Content::from(Bytes::copy_from_slice(value.as_bytes()));
+        LetterRequest::Whole {
+            method: method.to_string(),
+            path: path.into(),
+            headers: headers.iter().map(|(name, value)| (name.to_string(), content(value))).collect(),
+            body: body.into(),
+        }
+    }
+
+    /// Its outline: method, path and size.
+    #[must_use]
+    pub fn redacted(&self) -> LetterRequest {
+        let (method, path, body_bytes) = match self {
+            LetterRequest::Redacted { method, path, body_bytes } => (method, path, *body_bytes),
+            LetterRequest::Whole { method, path, body, .. } => (method, path, Some(body.len() as u64)),
+        };
+        // Nothing keeps a hand-made outline from having a query.
+        LetterRequest::Redacted { method: method.clone(), path: without_query(path).to_owned(), body_bytes }
+    }
+}
+
+fn without_query(path: &str) -> &str {
+    path.split_once(['?', '#']).map_or(path, |(path, _)| path)
+}
+
+impl fmt::Debug for LetterRequest {
+    /// Header names but no values, the path but no query, the body's size but no content.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LetterRequest::Redacted { method, path, body_bytes } => f
+                .debug_struct("Redacted")
+                .field("method", method)
+                .field("path", &without_query(path))
+                .field("body_bytes", body_bytes)
+                .finish(),
+            LetterRequest::Whole { method, path, headers, body } => f
+                .debug_struct("Whole")
+                .field("method", method)
+                .field("path", &without_query(path))
+                .field("headers", &headers.iter().map(|(name, _)| name).collect::<Vec<_>>())
+                .field("body", body)
+                .finish(),
+        }
+    }
+}
+
+/// The bytes of a body or a header's value.
+///
+/// In JSON they are a string where they are UTF-8, so that people and tools can read them; otherwise an object
+/// `{"base64": "…"}`. Their `Debug` shows how many there are.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Content(Bytes);
+
+impl Content {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Content {
+    fn from(bytes: T) -> Content {
+        Content(bytes.into())
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+/// The JSON of bytes that are no text.
+#[derive(Serialize, Deserialize)]
+struct Encoded {
+    base64: String,
+}
+
+impl Serialize for Content {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => Encoded { base64: BASE64.encode(&self.0) }.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Content, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Text(String),
+            Encoded(Encoded),
+        }
+        match Form::deserialize(deserializer)? {
+            Form::Text(text) => Ok(Content(text.into())),
+            // Not the decoder's own message, which quotes what it read.
+            Form::Encoded(Encoded { base64 }) => match BASE64.decode(base64) {
+                Ok(bytes) => Ok(Content(bytes.into())),
+                Err(_) => Err(D::Error::custom("not base64")),
+            },
+        }
+    }
+}

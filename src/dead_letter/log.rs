@@ -1,0 +1,27 @@
+//! Letters as events.
+
+use std::future::ready;
+
+use super::{BoxError, DeadLetter, DeadLetterSink};
+use crate::transport::BoxFuture;
+
+/// Tells the log of each letter: one error event with tenant, vendor, endpoint, attempts, reason and id.
+///
+/// The default. It keeps nothing: who wants to send requests again needs a sink that keeps the letters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TracingSink;
+
+impl DeadLetterSink for TracingSink {
+    fn write<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
+        tracing::error!(
+            tenant = letter.tenant,
+            vendor = letter.vendor,
+            endpoint = letter.endpoint,
+            attempts = letter.attempts.len(),
+            reason = %letter.reason,
+            id = letter.id,
+            "dead-lettered"
+        );
+        Box::pin(ready(Ok(())))
+    }
+}
