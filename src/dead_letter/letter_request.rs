@@ -74,6 +74,18 @@ impl LetterRequest {
         // Nothing keeps a hand-made outline from having a query.
         LetterRequest::Redacted { method: method.clone(), path: without_query(path).to_owned(), body_bytes }
     }
+
+    /// About how many bytes it holds on the heap.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            LetterRequest::Redacted { method, path, .. } => method.len() + path.len(),
+            LetterRequest::Whole { method, path, headers, body } => {
+                let pair =
+                    |(name, value): &(String, Content)| name.len() + value.len() + size_of::<(String, Content)>();
+                method.len() + path.len() + body.len() + headers.iter().map(pair).sum::<usize>()
+            }
+        }
+    }
 }
 
 fn without_query(path: &str) -> &str {

@@ -1,7 +1,8 @@
-//! Letters as text, and files of lines.
+//! Letters as text, the writer in paused time, and files of lines.
 
 mod forms;
 mod lines;
+mod writing;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -86,6 +87,12 @@ struct Events(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
 impl Events {
     fn of(&self, message: &str) -> Vec<BTreeMap<String, String>> {
         self.0.lock().iter().filter(|fields| fields["message"] == message).cloned().collect()
+    }
+
+    /// Letters in the events that say that one was not written.
+    fn lost(&self) -> Vec<DeadLetter> {
+        let events = self.of("dead letter not written");
+        events.iter().map(|fields| serde_json::from_str(&fields["letter"]).unwrap()).collect()
     }
 
     fn listen() -> (Events, tracing::subscriber::DefaultGuard) {
