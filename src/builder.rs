@@ -10,9 +10,12 @@ use std::time::Duration;
 use crate::client::{Inner, IntegrationClient};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigSource, FileSource, Sources, StaticSource, TenantEntry};
+use crate::dead_letter::writer::{CAPACITY, Writer};
+use crate::dead_letter::{DeadLetterSink, TracingSink};
 use crate::dispatch::Dispatch;
 use crate::dispatch::plan::Policy;
 use crate::error::Error;
+use crate::retry::Classifier;
 use crate::transport::{CredentialResolver, Credentials, ReqwestTransport, Signer, TokenSource, Transport};
 
 /// Settings of an [`IntegrationClient`]. Every one has a default: with none at all there is the shipped catalogue of
@@ -28,6 +31,8 @@ pub struct Builder {
     transport: Option<Arc<dyn Transport>>,
     default_deadline: Duration,
     max_waiting: u32,
+    classifiers: HashMap<String, Arc<dyn Classifier>>,
+    dead_letter_sink: Arc<dyn DeadLetterSink>,
     policy: Policy,
     shards: Option<usize>,
 }
@@ -46,6 +51,8 @@ impl Builder {
             max_waiting: 1_000_000,
             policy: Policy { tier_weights: [6, 3, 1], max_waiting: 10_000, guard: true },
             shards: None,
+            classifiers: HashMap::new(),
+            dead_letter_sink: Arc::new(TracingSink),
         }
     }
 
@@ -96,6 +103,18 @@ impl Builder {
     /// Signs every exchange with `vendor`, for HMAC and the like.
     pub fn signer(mut self, vendor: impl Into<String>, signer: impl Signer) -> Builder {
         self.signers.insert(vendor.into(), Arc::new(signer));
+        self
+    }
+
+    /// Asks `classifier` what the answers of `vendor` mean.
+    pub fn classifier(mut self, vendor: impl Into<String>, classifier: impl Classifier) -> Builder {
+        self.classifiers.insert(vendor.into(), Arc::new(classifier));
+        self
+    }
+
+    /// Where requests go that were given up on; into the log by default.
+    pub fn dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Builder {
+        self.dead_letter_sink = Arc::new(sink);
         self
     }
 
@@ -170,6 +189,9 @@ impl Builder {
             #[expect(clippy::disallowed_methods, reason = "the one place that spawns; the task ends with the client")]
             tokio::spawn(shard.clone().keep_time());
         }
+        let (dead_letters, writing) = Writer::new(self.dead_letter_sink, CAPACITY);
+        #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when all is written")]
+        tokio::spawn(writing);
         let inner = Inner::new(
             source,
             config,
@@ -177,6 +199,8 @@ impl Builder {
             self.transport.unwrap_or_else(|| Arc::new(ReqwestTransport::new())),
             self.credentials,
             self.signers,
+            self.classifiers,
+            dead_letters,
             self.default_deadline,
             clock,
         )?;

@@ -11,6 +11,8 @@ use crate::Priority;
 use crate::builder::Builder;
 use crate::clock::{Clock, Time, nanos};
 use crate::config::{Config, ConfigSource, Tenant, TenantEntry, TenantTable};
+use crate::dead_letter::DeadLetter;
+use crate::dead_letter::writer::Writer;
 use crate::dispatch::{Acquire, Dispatch, Grant, Place, try_acquire};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
@@ -19,7 +21,8 @@ use crate::lane::{Lane, Permit};
 use crate::refusal;
 use crate::request::Request;
 use crate::response::Response;
-use crate::send::{Job, send};
+use crate::retry::Classifier;
+use crate::send::{Budgets, Hosts, Job, send};
 use crate::transport::{Credentials, Signer, Transport};
 
 /// Sends requests to vendors on behalf of tenants, never above what a vendor allows.
@@ -41,6 +44,10 @@ pub(crate) struct Inner {
     pub(crate) signers: HashMap<String, Arc<dyn Signer>>,
     pub(crate) default_deadline: Duration,
     pub(crate) clock: Clock,
+    pub(crate) classifiers: HashMap<String, Arc<dyn Classifier>>,
+    pub(crate) budgets: Budgets,
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) dead_letters: Writer,
     /// Held by whoever changes the configuration.
     changing: parking_lot::Mutex<()>,
     /// By tenant: held by whoever makes a lane or brings it up to date, together with the look-up of what it is to be.
@@ -65,6 +72,8 @@ impl Inner {
         transport: Arc<dyn Transport>,
         credentials: Credentials,
         signers: HashMap<String, Arc<dyn Signer>>,
+        classifiers: HashMap<String, Arc<dyn Classifier>>,
+        dead_letters: Writer,
         default_deadline: Duration,
         clock: Clock,
     ) -> Result<Inner, Error> {
@@ -82,6 +91,10 @@ impl Inner {
             signers,
             default_deadline,
             clock,
+            classifiers,
+            budgets: Budgets::new(),
+            hosts: Arc::new(Hosts::new(clock)),
+            dead_letters,
             changing,
             making,
         })
@@ -102,6 +115,13 @@ impl Inner {
             Some((tenant, _)) => Ok(tenant),
             None => Err(refusal::unknown_url(tenant, url)),
         }
+    }
+
+    pub(crate) fn classifier(&self, tenant: &Tenant) -> Option<&dyn Classifier> {
+        if self.classifiers.is_empty() {
+            return None;
+        }
+        self.classifiers.get(&*tenant.vendor.name).map(|classifier| &**classifier)
     }
 
     /// The tenant's lane; made if it is not there, from what the tenant is now rather than from what `tenant` says.
@@ -199,8 +219,9 @@ impl IntegrationClient {
 
     /// Sends a request on behalf of a tenant, as soon as the vendor's limits and the other tenants' turns allow.
     ///
-    /// Every answer of the vendor is `Ok`, whatever its status. Dropping the future cancels: before the exchange has
-    /// started nothing is spent; after that the request counts as sent.
+    /// A refusal (429) and a failure that is safe to repeat are tried again by the vendor's `retry` policy, never before
+    /// the vendor said. Every other answer is `Ok`, whatever its status. Dropping the future cancels: before the
+    /// exchange has started nothing is spent; after that the request counts as sent.
     ///
     /// `request` is a [`Request`], or an [`http::Request`] or [`reqwest::Request`] whose URL is below the base URL of
     /// one of the tenant's vendors.
@@ -208,7 +229,10 @@ impl IntegrationClient {
     /// # Errors
     /// [`Error::delivery`] says whether the vendor may have acted. Before the exchange: unknown tenant, vendor or
     /// endpoint, an invalid request, a credential that cannot be read, a full queue, a deadline that has passed or
-    /// cannot be met, a cost above the limit. After: connect, timeout, protocol.
+    /// cannot be met, a cost above the limit. After: connect, timeout, protocol; a refusal whose wait lies beyond the
+    /// deadline ([`RetryLater`](crate::ErrorKind::RetryLater)), retries that are used up
+    /// ([`Exhausted`](crate::ErrorKind::Exhausted), the request is a dead letter then), and an answer after which nobody
+    /// knows whether the vendor acted.
     pub fn send(
         &self,
         tenant: &str,
@@ -218,10 +242,10 @@ impl IntegrationClient {
         send(&self.inner, Job::new(&self.inner, tenant, priority, request.into(), false))
     }
 
-    /// Sends a request now, or not at all.
+    /// Sends a request now, or not at all, and once: it is not tried again.
     ///
     /// # Errors
-    /// As [`send`](Self::send), and [`ErrorKind::NotNow`] when the limits have no room or others wait;
+    /// As [`send`](Self::send), and [`ErrorKind::NotNow`](crate::ErrorKind::NotNow) when the limits have no room or others wait;
     /// [`Error::retry_after`] says when to ask again, where that is known.
     pub fn try_send(
         &self,
@@ -230,6 +254,58 @@ impl IntegrationClient {
         request: impl Into<Request>,
     ) -> impl Future<Output = Result<Response, Error>> + Send {
         send(&self.inner, Job::new(&self.inner, tenant, priority, request.into(), true))
+    }
+
+    /// Lets nothing of a tenant go to a vendor until [`resume`](Self::resume). What is under way goes on; what waits
+    /// waits, each until its own deadline.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn pause(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
+        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.pause(now, place.lane)))
+    }
+
+    /// Ends every pause of a tenant at a vendor: an operator's, and those that the vendor asked for.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn resume(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
+        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))
+    }
+
+    /// How long nothing of a tenant goes to a vendor, because the vendor refused or an operator said so; none where
+    /// nothing is paused, [`Duration::MAX`] where an operator's word must end it.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn paused_for(&self, tenant: &str, vendor: &str) -> Result<Option<Duration>, Error> {
+        let until = self.with_lane(tenant, vendor, |place| {
+            place.shard.look(|engine, now| engine.paused_until(now, place.lane).map(|until| (until, now)))
+        })?;
+        Ok(until.map(|(until, now)| if until == Time::MAX { Duration::MAX } else { until.since(now) }))
+    }
+
+    fn with_lane<T>(&self, tenant: &str, vendor: &str, with: impl FnOnce(&Place) -> T) -> Result<T, Error> {
+        let tenant = self.inner.tenant(tenant, vendor)?;
+        let refused = |why| refusal::error(&tenant, Priority::Normal, self.inner.clock.now(), why);
+        self.inner.place(&tenant).map(|place| with(&place)).map_err(refused)
+    }
+
+    /// Sends the request of a dead letter once more: a fresh set of attempts under the usual limits, with the key that
+    /// the first had. It becomes a new letter if it fails again.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) for a letter whose
+    /// request was redacted (`dead_letters = "whole"` of the vendor keeps it).
+    pub async fn redrive(&self, letter: &DeadLetter) -> Result<Response, Error> {
+        let request = Request::from_letter(letter)?;
+        self.send(&letter.tenant, letter.priority, request).await
+    }
+
+    /// Dead letters that wait for their sink, that were written, and that were lost (reported in the log instead).
+    pub fn dead_letters(&self) -> DeadLetterCounts {
+        let writer = &self.inner.dead_letters;
+        DeadLetterCounts { waiting: writer.depth() as u64, written: writer.written(), lost: writer.lost() }
     }
 
     /// A handle to one tenant at one vendor, for hot paths and for exchanges that are made by other means.
@@ -271,7 +347,7 @@ impl IntegrationClient {
     /// new figures. It stays through reloads until [`remove_tenant`](Self::remove_tenant).
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] or [`ErrorKind::UnknownVendor`]; nothing has changed then.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) or [`ErrorKind::UnknownVendor`](crate::ErrorKind::UnknownVendor); nothing has changed then.
     pub fn set_tenant(&self, tenant: TenantEntry) -> Result<(), Error> {
         let _changing = self.inner.changing.lock();
         let config = self.inner.config.load();
@@ -281,10 +357,10 @@ impl IntegrationClient {
     }
 
     /// Removes a tenant at a vendor. What waits still goes, or with [`OnRemove::Refuse`] is told
-    /// [`ErrorKind::Retired`].
+    /// [`ErrorKind::Retired`](crate::ErrorKind::Retired).
     ///
     /// # Errors
-    /// [`ErrorKind::UnknownTenant`].
+    /// [`ErrorKind::UnknownTenant`](crate::ErrorKind::UnknownTenant).
     pub fn remove_tenant(&self, tenant: &str, vendor: &str, waiting: OnRemove) -> Result<(), Error> {
         let _changing = self.inner.changing.lock();
         self.inner.tenants.get(tenant, vendor)?;
@@ -342,7 +418,7 @@ impl IntegrationClient {
     }
 
     /// Admits nothing more, lets what waits and what is under way go on for `grace`, and then refuses what still waits
-    /// with [`ErrorKind::Shutdown`]. Returns whether everything had ended by then.
+    /// with [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Returns whether everything had ended by then.
     ///
     /// In that order, because a request that is admitted while others drain would be refused a moment later.
     pub async fn shutdown(&self, grace: Duration) -> bool {
@@ -360,6 +436,9 @@ impl IntegrationClient {
             shard.decide(|engine, now| engine.shut_down(now));
             shard.close();
         }
+        // Whoever was refused a moment ago may have left a letter.
+        let left = ends.since(self.inner.clock.now()).max(Duration::from_millis(100));
+        self.inner.dead_letters.close(left).await;
         drained
     }
 }
@@ -373,11 +452,23 @@ impl std::fmt::Debug for IntegrationClient {
     }
 }
 
+/// What has become of dead letters since the client was built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DeadLetterCounts {
+    /// In the queue before the sink.
+    pub waiting: u64,
+    /// Taken by the sink.
+    pub written: u64,
+    /// Not taken; each is in the log.
+    pub lost: u64,
+}
+
 /// What becomes of requests that wait when their tenant is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OnRemove {
     /// They go when it is their turn.
     Drain,
-    /// They end at once, with [`ErrorKind::Retired`].
+    /// They end at once, with [`ErrorKind::Retired`](crate::ErrorKind::Retired).
     Refuse,
 }

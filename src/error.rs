@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+
 /// A request that did not end in a response, or a configuration that cannot be used.
 ///
 /// The message names tenant, vendor and numbers and says what to do next. It never holds a body, a credential or a
@@ -25,6 +28,8 @@ struct Inner {
     delivery: Delivery,
     message: String,
     retry_after: Option<Duration>,
+    response: Option<LastResponse>,
+    letter: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -50,6 +55,9 @@ pub enum ErrorKind {
     CostAboveCapacity,
     /// `try_send` or `try_acquire`: not now. [`Error::retry_after`] says when at the earliest.
     NotNow,
+    /// The vendor wants no request before a moment that lies after this one's deadline, or very far off.
+    /// [`Error::retry_after`] says when; the request is still the caller's.
+    RetryLater,
     /// The credential could not be read or refreshed, or the request could not be signed.
     Credential,
     /// No connection could be made: name resolution, connect, TLS.
@@ -60,6 +68,9 @@ pub enum ErrorKind {
     Protocol,
     /// The response is larger than the cap.
     ResponseTooLarge,
+    /// All retries are used, or no more are allowed. [`Error::response`] is the vendor's last answer, if it answered;
+    /// [`Error::letter_id`] the dead letter that the request has become.
+    Exhausted,
     /// The vendor answered with a status of 400 or above, and the caller asked for an error then.
     Status,
     /// The response body is not what the caller asked for, for example not JSON.
@@ -85,7 +96,15 @@ pub enum Delivery {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, delivery: Delivery, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, delivery, message: message.into(), retry_after: None, source: None }))
+        Error(Box::new(Inner {
+            kind,
+            delivery,
+            message: message.into(),
+            retry_after: None,
+            response: None,
+            letter: None,
+            source: None,
+        }))
     }
 
     /// An error before the first byte left.
@@ -107,6 +126,26 @@ impl Error {
         self
     }
 
+    pub(crate) fn with_response(mut self, response: LastResponse) -> Error {
+        self.0.response = Some(response);
+        self
+    }
+
+    pub(crate) fn with_letter(mut self, id: String) -> Error {
+        self.0.letter = Some(id);
+        self
+    }
+
+    /// What the vendor answered last, where that is why there is no response.
+    pub fn response(&self) -> Option<&LastResponse> {
+        self.0.response.as_ref()
+    }
+
+    /// The id of the dead letter that the request has become, if it has.
+    pub fn letter_id(&self) -> Option<&str> {
+        self.0.letter.as_deref()
+    }
+
     /// What failed.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -123,6 +162,46 @@ impl Error {
     }
 }
 
+/// An answer that was not handed on as a response.
+#[derive(Clone)]
+pub struct LastResponse {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl LastResponse {
+    pub(crate) fn new(status: StatusCode, headers: HeaderMap, body: Bytes) -> LastResponse {
+        LastResponse { status, headers, body }
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The headers.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// The first 16 KiB of the body, or what had come within a second.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+}
+
+impl fmt::Debug for LastResponse {
+    /// The status, and how much there is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LastResponse")
+            .field("status", &self.status)
+            .field("headers", &self.headers.len())
+            .field("body", &self.body.len())
+            .finish()
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)
@@ -135,6 +214,12 @@ impl fmt::Debug for Error {
         out.field("kind", &self.0.kind).field("delivery", &self.0.delivery).field("message", &self.0.message);
         if let Some(wait) = self.0.retry_after {
             out.field("retry_after", &wait);
+        }
+        if let Some(response) = &self.0.response {
+            out.field("response", response);
+        }
+        if let Some(letter) = &self.0.letter {
+            out.field("letter", letter);
         }
         if let Some(source) = &self.0.source {
             out.field("source", source);

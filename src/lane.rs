@@ -10,7 +10,7 @@ use crate::client::IntegrationClient;
 use crate::config::Tenant;
 use crate::dispatch::{Held, Place, try_acquire};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::engine::{Ask, Refusal};
+use crate::engine::{Ask, Refusal, Word};
 use crate::error::Error;
 use crate::refusal;
 use crate::request::Request;
@@ -196,7 +196,7 @@ impl Permit {
     /// The vendor has answered, or the exchange has failed: from now on the request counts for one more window. Its
     /// place in a concurrency limit is kept until [`finish`](Permit::finish) or drop.
     pub fn answered(&self) {
-        self.held.answered(NO_ENDPOINT);
+        self.held.hear(NO_ENDPOINT, Word::Passed(None));
     }
 
     /// The response has been read, or nobody will.

@@ -23,7 +23,9 @@
 //! 3. The caller's own future performs the exchange through a [`Transport`](transport::Transport): exactly one request
 //!    per permit.
 //! 4. The vendor's answer ends the request's place in the rate limits one window later, and reading or dropping the
-//!    [`Response`] its place in the concurrency limits.
+//!    [`Response`] its place in the concurrency limits. What its headers say about limits may slow the lane down.
+//! 5. A refusal pauses the lane and the request goes again after that, as a failure does that is safe to repeat. What is
+//!    given up on becomes a [dead letter](dead_letter).
 //!
 //! # Features
 //! | feature | what it adds |
@@ -53,8 +55,8 @@ pub mod testing;
 pub mod transport;
 
 pub use builder::Builder;
-pub use client::{IntegrationClient, OnRemove};
-pub use error::{Delivery, Error, ErrorKind};
+pub use client::{DeadLetterCounts, IntegrationClient, OnRemove};
+pub use error::{Delivery, Error, ErrorKind, LastResponse};
 pub use lane::{Lane, Permit};
 pub use priority::Priority;
 pub use request::{Body, Method, Request};

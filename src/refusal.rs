@@ -38,6 +38,21 @@ pub(crate) fn error(tenant: &Tenant, priority: Priority, now: Time, refusal: Ref
             );
             (ErrorKind::Deadline, why)
         }
+        Refusal::Held => (
+            ErrorKind::Deadline,
+            "an operator has paused requests, and the deadline or the longest wait has passed; `resume` ends the pause"
+                .to_owned(),
+        ),
+        Refusal::RetryLater { at } => {
+            let wait = at.since(now);
+            retry_after = Some(wait);
+            let why = format!(
+                "the vendor asked for a pause that ends in {} ms, after the request's time or too far off to wait for; \
+                 send it again then",
+                wait.as_millis()
+            );
+            (ErrorKind::RetryLater, why)
+        }
         Refusal::TooExpensive { limit, cost, largest } => (
             ErrorKind::CostAboveCapacity,
             format!("a cost of {cost} never fits limit `{limit}`, which holds {largest} at most; split the request"),

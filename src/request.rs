@@ -1,6 +1,7 @@
 //! A request to a configured vendor: method, path and content, without host and without credentials.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::Url;
 use serde::Serialize;
 
+use crate::config::OnAmbiguous;
 use crate::error::{Error, ErrorKind};
 use crate::transport::target;
 
@@ -57,8 +59,17 @@ pub struct Request {
     pub(crate) max_wait: Option<Duration>,
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) trace_parent: Option<HeaderValue>,
+    pub(crate) on_ambiguous: Option<OnAmbiguous>,
+    pub(crate) notes: Option<Box<Notes>>,
     /// The first thing that went wrong in building.
     problem: Option<Box<str>>,
+}
+
+/// What goes into a dead letter beside the request.
+#[derive(Default)]
+pub(crate) struct Notes {
+    pub(crate) idempotency_key: Option<Box<str>>,
+    pub(crate) metadata: BTreeMap<String, String>,
 }
 
 /// Where a request goes.
@@ -88,6 +99,8 @@ impl Request {
             max_wait: None,
             attempt_timeout: None,
             trace_parent: None,
+            on_ambiguous: None,
+            notes: None,
             problem: None,
         }
     }
@@ -252,6 +265,33 @@ impl Request {
             }
             _ => self.with_problem("the trace parent is not of the form 00-TRACE-PARENT-FLAGS"),
         }
+    }
+
+    /// The key by which the vendor knows a request that it has seen before; constant over retries and redrives. It is
+    /// sent if the vendor's entry names a header for it. Without it a POST or PATCH to such a vendor gets one of 128
+    /// random bits.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: impl AsRef<str>) -> Request {
+        let key = key.as_ref();
+        if key.is_empty() || key.len() > 255 || !key.bytes().all(|b| b.is_ascii_graphic()) {
+            return self.with_problem("an idempotency key is 1 to 255 visible ASCII characters");
+        }
+        self.notes.get_or_insert_default().idempotency_key = Some(key.into());
+        self
+    }
+
+    /// A note that goes into the request's dead letter, if there is one. Not sent; not redacted there either.
+    #[must_use]
+    pub fn metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Request {
+        self.notes.get_or_insert_default().metadata.insert(name.into(), value.into());
+        self
+    }
+
+    /// What to do when nobody knows whether the vendor acted; without it the vendor's policy counts.
+    #[must_use]
+    pub fn on_ambiguous(mut self, what: OnAmbiguous) -> Request {
+        self.on_ambiguous = Some(what);
+        self
     }
 
     fn with_problem(mut self, problem: &str) -> Request {

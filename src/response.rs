@@ -259,6 +259,12 @@ impl fmt::Display for WaitReason {
             Some(Lack::Window) => write!(f, "the vendor's window of limit `{limit}` is full"),
             Some(Lack::Reserve) => write!(f, "what is left of limit `{limit}` is reserved for high priority"),
             Some(Lack::Slots) => write!(f, "all slots of limit `{limit}` are taken"),
+            Some(Lack::Paused) => f.write_str("the vendor has refused requests and is left alone for a while"),
+            Some(Lack::Probe) => f.write_str("one request finds out whether the vendor takes requests again"),
+            Some(Lack::Reported) => f.write_str("the vendor says that nothing is left"),
+            Some(Lack::Scarce) => f.write_str("the vendor says that little is left, and higher priorities are first"),
+            Some(Lack::Throttled) => f.write_str("requests are spaced out, because the vendor has little left"),
+            Some(Lack::Held) => f.write_str("an operator has paused requests to the vendor"),
             None => f.write_str("other requests are first"),
         }
     }

@@ -11,7 +11,6 @@
 //!
 //! Only hosts that fail have an entry, so that a healthy one costs nothing. There is room for ten thousand; when that
 //! many fail at once, those beyond are not held back: to connect in vain is the lesser harm.
-#![cfg_attr(not(test), expect(dead_code, reason = "the sending of requests is to be built on it"))]
 
 #[cfg(test)]
 mod tests;
@@ -64,6 +63,7 @@ pub(crate) struct Pass {
 
 impl Pass {
     /// Whether this is the one connection by which an open host is tried.
+    #[cfg(test)]
     pub(crate) fn is_probe(&self) -> bool {
         self.probe
     }

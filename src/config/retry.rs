@@ -8,7 +8,8 @@ use super::limit::names;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
-    /// Exchanges on top of the first: 0 to 20; 5 by default. 0 hands every answer to the caller.
+    /// Exchanges on top of the first: 0 to 20; 5 by default. 0 turns retries off: every answer and every failure
+    /// is the caller's.
     pub max_retries: u32,
     /// The shortest wait before the first retry; 5 s by default. Each further wait is twice as long.
     pub first_wait: Duration,

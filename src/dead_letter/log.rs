@@ -5,7 +5,7 @@ use std::future::ready;
 use super::{BoxError, DeadLetter, DeadLetterSink};
 use crate::transport::BoxFuture;
 
-/// Tells the log of each letter: one error event with tenant, vendor, endpoint, attempts, reason and id.
+/// Tells the log of each letter: one error event with tenant, vendor, endpoint, attempts and reason.
 ///
 /// The default. It keeps nothing: who wants to send requests again needs a sink that keeps the letters.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,7 +19,6 @@ impl DeadLetterSink for TracingSink {
             endpoint = letter.endpoint,
             attempts = letter.attempts.len(),
             reason = %letter.reason,
-            id = letter.id,
             "dead-lettered"
         );
         Box::pin(ready(Ok(())))

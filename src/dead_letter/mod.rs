@@ -30,8 +30,7 @@ mod queue;
 mod read;
 #[cfg(test)]
 mod tests;
-#[cfg_attr(not(test), expect(dead_code, reason = "the client does not give up on anything yet"))]
-mod writer;
+pub(crate) mod writer;
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ use crate::config::{Scope, Tenant};
 use crate::engine::slab::Key;
 use crate::engine::{Ask, Bound, Engine, Refusal, hash_ids};
 use plan::{Plans, Policy, widest_scope};
-pub(crate) use shard::{Acquire, Grant, Held, Shard, try_acquire};
+pub(crate) use shard::{Acquire, Grant, Heard, Held, Shard, try_acquire};
 
 /// All shards of a client.
 pub(crate) struct Dispatch {

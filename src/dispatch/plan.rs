@@ -13,11 +13,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use crate::clock::nanos;
-use crate::config::{Algorithm, Limit, LimitKind as Kind, Rate, Scope, Tenant, Unit, Vendor};
+use crate::config::{Algorithm, Limit, LimitKind as Kind, Rate, Scope, Tenant, Throttle, Unit, Vendor};
 use crate::engine::limit::token_bucket::BucketSpec;
 use crate::engine::limit::window_log::LogSpec;
 use crate::engine::limit::{LimitKind, LimitSpec};
-use crate::engine::plan::{EndpointId, EndpointPlan, Plan, SharedSpec};
+use crate::engine::plan::{EndpointId, EndpointPlan, Pace, Plan, SharedSpec};
+use crate::engine::throttle::Mode;
 
 /// What holds for all plans of a client.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +97,31 @@ pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
         tier_weights: policy.tier_weights,
         max_waiting: policy.max_waiting,
         service_ns: nanos(vendor.attempt_timeout),
+        pace: pace(vendor),
     }
+}
+
+/// The slowest rate that holds for every request.
+fn pace(vendor: &Vendor) -> Pace {
+    let mode = match vendor.throttle {
+        Throttle::Pace => Mode::Pace,
+        Throttle::Off => Mode::Off,
+        _ => Mode::Bands,
+    };
+    let mut pace = Pace { mode, max_hold_ns: nanos(vendor.retry.max_hold), ..Pace::default() };
+    let is_own = |limit: &Limit| matches!(limit.scope, Scope::Tenant | Scope::Endpoint);
+    let mut own = 0..;
+    for limit in &vendor.limits {
+        let number = if is_own(limit) { own.next() } else { None };
+        let Kind::Rate(rate) = &limit.kind else { continue };
+        let window_ns = nanos(rate.window);
+        let unit_ns = (window_ns as f64 / (rate.safety * rate.limit as f64)).ceil() as u64;
+        if unit_ns > pace.unit_ns {
+            let regrows = !matches!(rate.algorithm, Algorithm::FixedWindow | Algorithm::Unknown);
+            pace = Pace { unit_ns, limit: rate.limit.into(), window_ns, own: number, regrows, ..pace };
+        }
+    }
+    pace
 }
 
 fn limit_spec(limit: &Limit, transit: u64, guarded: bool) -> LimitSpec {

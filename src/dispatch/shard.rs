@@ -14,7 +14,8 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Time};
 use crate::engine::plan::EndpointId;
 use crate::engine::slab::Key;
-use crate::engine::{Answer, Ask, Claim, Engine, Refusal, WaitReason};
+use crate::engine::throttle::Notice;
+use crate::engine::{Answer, Ask, Claim, Engine, Refusal, WaitReason, Word};
 
 /// How often resting lanes are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -210,12 +211,13 @@ impl Held {
         }
     }
 
-    /// Returns what is left of the tightest limit of `endpoint`, as (remaining, limit).
-    pub(crate) fn answered(&self, endpoint: EndpointId) -> Option<(u32, u32)> {
+    /// The vendor has answered, and said `word`.
+    pub(crate) fn hear(&self, endpoint: EndpointId, word: Word) -> Heard {
         self.shard.decide(|engine, now| {
-            let lane = engine.lane_of(self.key)?;
+            let Some(lane) = engine.lane_of(self.key) else { return Heard::default() };
+            let notice = engine.hear(now, self.key, word);
             engine.answered(now, self.key);
-            engine.headroom(now, lane, endpoint)
+            Heard { headroom: engine.headroom(now, lane, endpoint), notice }
         })
     }
 
@@ -237,6 +239,14 @@ impl Drop for Held {
             self.shard.decide(|engine, now| engine.abandoned(now, self.key));
         }
     }
+}
+
+/// What there is to know after an answer.
+#[derive(Default)]
+pub(crate) struct Heard {
+    /// What is left of the tightest limit of the endpoint, as (remaining, limit).
+    pub(crate) headroom: Option<(u32, u32)>,
+    pub(crate) notice: Option<Notice>,
 }
 
 /// A grant, and what it took to get it.

@@ -81,6 +81,9 @@ impl Engine {
         // The limits alone, nobody else: a caller whose time is up before that is told at once.
         let alone = self.until(&need);
         let earliest = alone.not_before();
+        if let Some(refusal) = self.held_back(need.lane, need.endpoint, ask.give_up) {
+            return Answer::Refused(refusal);
+        }
         if earliest > ask.give_up {
             return Answer::Refused(Refusal::TooLate { earliest });
         }
@@ -297,7 +300,9 @@ impl Engine {
     /// The caller's time is up.
     pub(super) fn give_up(&mut self, waiter: Key) {
         if self.is_queued(waiter) {
-            self.refuse_waiter(waiter, Refusal::Deadline);
+            let lane = self.lanes.slab.get(self.waiters[waiter].lane);
+            let is_held = lane.and_then(|lane| lane.throttle.as_ref()).is_some_and(|throttle| throttle.is_held());
+            self.refuse_waiter(waiter, if is_held { Refusal::Held } else { Refusal::Deadline });
         }
     }
 

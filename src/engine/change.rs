@@ -6,6 +6,7 @@ use super::lane::{Lane, OwnCells, SharedKey, hash_ids};
 use super::limit::Cell;
 use super::plan::{EndpointId, NO_ENDPOINT, Plan, SharedSpec};
 use super::slab::Key;
+use super::throttle::Throttle;
 use super::waiting::LaneWait;
 use super::{Engine, Refusal};
 use crate::clock::Time;
@@ -16,6 +17,7 @@ pub(crate) struct Moved {
     cells: Vec<Cell>,
     /// Endpoint, tier, cost, grant and deadline of what is under way.
     under_way: Vec<(EndpointId, u8, u32, Time, Time)>,
+    throttle: Option<Box<Throttle>>,
 }
 
 impl Engine {
@@ -67,6 +69,7 @@ impl Engine {
             own: OwnCells::new(plan, now, 1),
             shared: holders,
             waiting: None,
+            throttle: None,
             in_flight: 0,
             version: 1,
             service_us: 0,
@@ -266,8 +269,11 @@ impl Engine {
                 }
             }
         }
-        let inside = self.lanes.remove(lane)?;
-        Some(Moved { plan: inside.plan, cells: inside.own.into_cells(), under_way })
+        let mut inside = self.lanes.remove(lane)?;
+        if let Some(throttle) = &mut inside.throttle {
+            throttle.forget_permits(self.now);
+        }
+        Some(Moved { plan: inside.plan, cells: inside.own.into_cells(), under_way, throttle: inside.throttle })
     }
 
     /// Goes on with a lane from another engine. What was under way there counts here until its deadline, for its end
@@ -282,6 +288,7 @@ impl Engine {
             let name = moved.plan.endpoints.get(old as usize).map(|endpoint| &endpoint.name);
             plan.endpoints.iter().position(|new| Some(&new.name) == name).map_or(NO_ENDPOINT, |new| new as EndpointId)
         };
+        inside.throttle = moved.throttle;
         inside.own = OwnCells::from_cells(carry_over(&moved.plan, moved.cells, &plan, now, version));
         for (old, tier, cost, granted, deadline) in moved.under_way {
             self.adopt(lane, endpoint(old), tier, cost, granted, deadline);
@@ -304,6 +311,10 @@ impl Engine {
             for (cell, spec) in lane.own.as_mut().iter_mut().zip(&lane.plan.own) {
                 rests &= cell.rest(spec, now);
             }
+            if lane.throttle.as_ref().is_some_and(|throttle| throttle.is_idle(now, &lane.plan.pace)) {
+                lane.throttle = None;
+            }
+            rests &= lane.throttle.is_none();
             let unused = lane.in_flight == 0 && lane.waiting.is_none();
             let forgotten = lane.has_forgotten(now);
             if rests && unused && (lane.retired || (evict && forgotten && lane.pins == 0)) {

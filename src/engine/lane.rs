@@ -12,6 +12,7 @@ use super::limit::Cell;
 use super::plan::{EndpointId, Plan, SharedSpec};
 use super::scheduler::Tree;
 use super::slab::{Key, Slab};
+use super::throttle::Throttle;
 use super::waiting::{LaneWait, Site};
 use crate::clock::Time;
 
@@ -25,6 +26,8 @@ pub(crate) struct Lane {
     /// Account and vendor-wide limits, as indexes into the engine's `shared`.
     pub(crate) shared: [Key; 2],
     pub(crate) waiting: Option<Box<LaneWait>>,
+    /// What the vendor's answers have changed; most lanes never need it.
+    pub(crate) throttle: Option<Box<Throttle>>,
     /// Permits that exist, those of callers that went away included.
     pub(crate) in_flight: u32,
     /// Counts changes of the plan.

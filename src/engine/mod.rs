@@ -11,6 +11,8 @@
 //! | `scheduler.rs` | whose turn it is: tiers, lanes, endpoints |
 //! | `turns.rs` | whether the limits let it go, and what to wait for if not |
 //! | `limit/` | one limit: bucket, guard, slots |
+//! | `throttle/` | what the vendor's own word makes slower: pauses, spacing, learned rates |
+//! | `pushback.rs` | what an answer changes |
 //! | `permits.rs` | what happens to a permit until it ends |
 //! | `change.rs` | lanes that come, change and go |
 
@@ -21,10 +23,12 @@ mod lane;
 pub(crate) mod limit;
 mod permits;
 pub(crate) mod plan;
+mod pushback;
 mod scheduler;
 pub(crate) mod slab;
 #[cfg(test)]
 mod tests;
+pub(crate) mod throttle;
 mod turns;
 mod waiting;
 
@@ -41,6 +45,7 @@ pub(crate) use lane::hash_ids;
 use limit::Lack;
 use permits::Permit;
 use plan::EndpointId;
+pub(crate) use pushback::Word;
 use scheduler::Tree;
 use slab::{Key, Slab};
 use waiting::{Crowd, Queue, Waiter};
@@ -130,6 +135,12 @@ pub(crate) enum Refusal {
     /// The caller's time will be up before the limits allow it.
     TooLate {
         earliest: Time,
+    },
+    /// The caller's time is up, and an operator's pause goes on.
+    Held,
+    /// The vendor wants to be left alone until then, and that is after the caller's time, or very long.
+    RetryLater {
+        at: Time,
     },
     /// The limit never holds as much as the request costs.
     TooExpensive {

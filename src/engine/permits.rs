@@ -1,5 +1,6 @@
 //! The life of a permit: granted, started, answered, finished. Whatever happens to its holder, it ends.
 
+use super::lane::Lane;
 use super::limit::Take;
 use super::plan::EndpointId;
 use super::slab::Key;
@@ -37,11 +38,15 @@ enum State {
 }
 
 impl Permit {
-    fn need(&self) -> Need {
+    pub(super) fn is_started(&self) -> bool {
+        self.state == State::Started
+    }
+
+    pub(super) fn need(&self) -> Need {
         Need { lane: self.lane, endpoint: self.endpoint, tier: self.tier, cost: self.cost }
     }
 
-    fn take(&self) -> Take {
+    pub(super) fn take(&self) -> Take {
         Take { cost: self.cost, high: self.tier == 0, granted: self.granted }
     }
 
@@ -82,7 +87,7 @@ impl Engine {
         versions: [u32; 3],
         mut f: impl FnMut(&mut super::limit::Cell, &super::limit::LimitSpec),
     ) {
-        let Some(super::lane::Lane { plan, own, shared, .. }) = self.lanes.slab.get_mut(lane) else { return };
+        let Some(Lane { plan, own, shared, .. }) = self.lanes.slab.get_mut(lane) else { return };
         let (own, shared) = (own.as_mut(), *shared);
         let endpoint_own = plan.endpoint_own(endpoint);
         for range in [0..plan.whole, endpoint_own] {
@@ -132,6 +137,9 @@ impl Engine {
             versions,
             waiter: waiter.unwrap_or(Key::NONE),
         });
+        if let Some(Lane { plan, throttle: Some(throttle), .. }) = self.lanes.slab.get_mut(need.lane) {
+            throttle.take(due, now, need, permit, &plan.pace);
+        }
         if waiter.is_some() {
             self.unstarted.push_back((now.plus_nanos(UNSTARTED_NS), permit));
         } else {
@@ -236,7 +244,7 @@ impl Engine {
         if answers {
             self.learn_service(need.lane, now, take.granted);
         }
-        self.left(need.lane);
+        self.left(need.lane, key);
     }
 
     /// The caller went away after the start: the vendor may still count the request, and is still busy with it.
@@ -251,6 +259,13 @@ impl Engine {
         permit.state = State::Abandoned;
         permit.deadline = permit.deadline.min(now.plus_nanos(lane.expected_service(now)));
         self.permit_due = self.permit_due.min(permit.deadline);
+        let lane = permit.lane;
+        if self.lanes.slab.get(lane).is_some_and(|lane| lane.throttle.is_some()) {
+            // Its caller's time was up: that says nothing about the vendor, so somebody with more time tries. The oldest
+            // goes first after a pause, and has the least time of all: a lane once stayed shut for ever by that.
+            self.ended_unheard(lane, key);
+            self.run_turns();
+        }
     }
 
     /// Not a byte left: everything is given back.
@@ -269,7 +284,7 @@ impl Engine {
         } else {
             self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.give_back(spec, take, now));
         }
-        self.left(need.lane);
+        self.left(need.lane, key);
         self.wake_if_waiting(&need, true);
     }
 
@@ -279,14 +294,16 @@ impl Engine {
         let Some(permit) = self.permits.remove(key) else { return };
         let (need, versions) = (permit.need(), permit.versions);
         self.each_cell(need.lane, need.endpoint, versions, |cell, _| cell.finish());
-        self.left(need.lane);
+        self.left(need.lane, key);
         self.wake_if_waiting(&need, false);
     }
 
     #[inline]
-    fn left(&mut self, lane: Key) {
-        if let Some(lane) = self.lanes.slab.get_mut(lane) {
-            lane.in_flight = lane.in_flight.saturating_sub(1);
+    fn left(&mut self, lane: Key, permit: Key) {
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        inside.in_flight = inside.in_flight.saturating_sub(1);
+        if inside.throttle.is_some() {
+            self.ended_unheard(lane, permit);
         }
     }
 
@@ -316,6 +333,16 @@ impl Engine {
             }
             self.unstarted.pop_front();
             self.revoke(key);
+        }
+    }
+
+    /// Takes back everything of a lane that was granted and not started.
+    pub(super) fn revoke_in(&mut self, lane: Key) {
+        let unstarted: Vec<Key> = self.unstarted.iter().map(|(_, key)| *key).collect();
+        for key in unstarted {
+            if self.permits.get(key).is_some_and(|permit| permit.lane == lane) {
+                self.revoke(key);
+            }
         }
     }
 

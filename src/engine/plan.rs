@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::limit::LimitSpec;
+use super::throttle::Mode;
 
 /// The number of an endpoint in its [`Plan`]; [`NO_ENDPOINT`] for requests to none.
 pub(crate) type EndpointId = u16;
@@ -36,6 +37,25 @@ pub(crate) struct Plan {
     /// How long a slot stays taken after its caller went away in the middle of an exchange, when nothing is known
     /// about how long the vendor takes, in nanoseconds.
     pub(crate) service_ns: u64,
+    pub(crate) pace: Pace,
+}
+
+/// The rate of a lane, as far as slowing it down is concerned: that of its slowest limit for all requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Pace {
+    /// Between two units at the lane's full rate, in nanoseconds; 0 where no limit states a rate.
+    pub(crate) unit_ns: u64,
+    /// That limit, in the vendor's units.
+    pub(crate) limit: u64,
+    /// That limit's window, in nanoseconds.
+    pub(crate) window_ns: u64,
+    /// Its number in [`Plan::own`], unless several lanes share it.
+    pub(crate) own: Option<usize>,
+    /// Its units come back one by one, and not all at a reset.
+    pub(crate) regrows: bool,
+    pub(crate) mode: Mode,
+    /// Nobody is kept waiting for a pause that is longer, in nanoseconds.
+    pub(crate) max_hold_ns: u64,
 }
 
 /// An endpoint's own limits, as a range of [`Plan::own`].

@@ -15,6 +15,7 @@ use super::limit::{Cell, Lack, LimitSpec, Room};
 use super::plan::EndpointId;
 use super::scheduler::Path;
 use super::slab::Key;
+use super::throttle::Gate;
 use super::waiting::{Place, Site, WaiterState};
 use super::{Engine, LATENESS_NS, Timer, Until, WaitReason};
 use crate::clock::Time;
@@ -25,13 +26,13 @@ pub(super) struct Stop {
     place: Place,
     free: Free,
     /// None where another queue's head has the next units reserved.
-    lack: Option<(Lack, Arc<str>)>,
+    lack: Option<(Lack, Option<Arc<str>>)>,
 }
 
 impl Stop {
     pub(super) fn reason(&self) -> WaitReason {
         match &self.lack {
-            Some((lack, limit)) => WaitReason { limit: Some(limit.clone()), lack: Some(*lack) },
+            Some((lack, limit)) => WaitReason { limit: limit.clone(), lack: Some(*lack) },
             None => WaitReason::turn(),
         }
     }
@@ -112,6 +113,11 @@ impl Engine {
     #[inline]
     pub(super) fn has_room(&mut self, need: &Need) -> bool {
         let now = self.now;
+        if self.lanes.slab[need.lane].throttle.is_some()
+            && (self.endpoint_gate(need) != Gate::Open || self.gate(need) != Gate::Open)
+        {
+            return false;
+        }
         let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
         let (shared, own) = (*shared, own.as_mut());
         for range in [0..plan.whole, plan.endpoint_own(need.endpoint)] {
@@ -133,7 +139,7 @@ impl Engine {
     pub(super) fn ask(&mut self, need: &Need, queue: Key) -> Result<(), Stop> {
         let lane = &self.lanes.slab[need.lane];
         let (shared, busy) = (lane.shared, lane.waiting.is_some());
-        if !lane.plan.endpoint_own(need.endpoint).is_empty() {
+        if lane.throttle.is_some() || !lane.plan.endpoint_own(need.endpoint).is_empty() {
             self.ask_at(need, Place::Endpoint, queue, busy)?;
         }
         self.ask_at(need, Place::Lane, queue, busy)?;
@@ -154,6 +160,14 @@ impl Engine {
         if busy && self.reserved_by_another(need, place, queue) {
             return Err(Stop { place, free: Free::OnSettle(Time::MAX), lack: None });
         }
+        let gate = match place {
+            Place::Endpoint => self.endpoint_gate(need),
+            Place::Lane => self.gate(need),
+            _ => Gate::Open,
+        };
+        if let Gate::Shut(free, lack) = gate {
+            return Err(Stop { place, free, lack: Some((lack, None)) });
+        }
         let now = self.now;
         let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
         let found = match place {
@@ -172,7 +186,7 @@ impl Engine {
             }
         };
         match found {
-            Some((free, lack, limit)) => Err(Stop { place, free, lack: Some((lack, limit)) }),
+            Some((free, lack, limit)) => Err(Stop { place, free, lack: Some((lack, Some(limit))) }),
             None => Ok(()),
         }
     }
@@ -180,6 +194,7 @@ impl Engine {
     /// When a request alone could go: the latest of all its limits.
     pub(super) fn until(&mut self, need: &Need) -> Until {
         let now = self.now;
+        let gates = [self.gate(need), self.endpoint_gate(need)];
         let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
         let mut at = now;
         let mut on_settle = None::<Time>;
@@ -188,6 +203,11 @@ impl Engine {
             Free::At(t) => at = at.max(t),
             Free::OnSettle(t) => on_settle = Some(on_settle.map_or(t, |other| other.max(t))),
         };
+        for gate in gates {
+            if let Gate::Shut(free, _) = gate {
+                hear(free);
+            }
+        }
         let (own, shared) = (own.as_mut(), *shared);
         for index in (0..plan.whole).chain(plan.endpoint_own(need.endpoint)) {
             if let Room::No { free, .. } = own[index].room(&plan.own[index], now, need.cost, need.high()) {
@@ -262,7 +282,7 @@ impl Engine {
         if self.queues[queue].reserving.is_some_and(|place| place != stop.place) {
             self.release(queue);
         }
-        let reserve = stop.lack.as_ref().is_some_and(|(lack, _)| *lack != Lack::Reserve);
+        let reserve = stop.lack.as_ref().is_some_and(|(lack, limit)| *lack != Lack::Reserve && limit.is_some());
         let parking = self.tree.park(node);
         if let Some(site) = self.site(need, stop.place) {
             site.add(node);

@@ -6,7 +6,6 @@
 //!
 //! Pure decisions of what happened, the request, its past and the vendor's policy. They wait for nothing and send
 //! nothing. An answer that states a wait is obeyed by whoever waits; [`backoff`] is for all others.
-#![expect(dead_code, reason = "the sending of requests is to be built on it")]
 
 mod budget;
 mod classifier;
@@ -21,10 +20,8 @@ use crate::config::{OnAmbiguous, RetryPolicy};
 use crate::error::ErrorKind;
 use crate::transport::Sent;
 
-#[cfg_attr(not(test), expect(unused_imports, reason = "the sending of requests is to be built on it"))]
 pub(crate) use self::budget::Budget;
 pub use self::classifier::{Class, Classifier};
-#[cfg_attr(not(test), expect(unused_imports, reason = "the sending of requests is to be built on it"))]
 pub(crate) use self::wait::{backoff, later, reconnect};
 
 /// How one exchange ended.
@@ -188,6 +185,9 @@ fn count(verdict: Verdict, request: &Traits, tried: &Tried, policy: &RetryPolicy
 }
 
 fn connect(request: &Traits, tried: &Tried, policy: &RetryPolicy, now: Time) -> Verdict {
+    if policy.max_retries == 0 {
+        return Verdict::Done;
+    }
     if !request.replayable {
         return Verdict::GiveUp(Why::Body);
     }

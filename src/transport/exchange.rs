@@ -42,6 +42,8 @@ pub(crate) struct Prepared {
     /// `None` once a stream has been handed out.
     body: Option<Body>,
     tenant: Arc<Tenant>,
+    /// Where the path below the base URL begins in `url`.
+    below: usize,
 }
 
 /// What differs from attempt to attempt.
@@ -103,7 +105,31 @@ impl Prepared {
             };
             headers.entry(name).or_insert(value);
         }
-        Ok(Prepared { method: request.method, url, headers, body: Some(request.body), tenant })
+        let below = base.as_str().trim_end_matches('/').len();
+        Ok(Prepared { method: request.method, url, headers, body: Some(request.body), tenant, below })
+    }
+
+    /// The host, without a port.
+    pub(crate) fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
+    }
+
+    /// Path and query below the vendor's base URL.
+    pub(crate) fn path_below_base(&self) -> &str {
+        match self.url.as_str().get(self.below..) {
+            None | Some("") => "/",
+            Some(path) => path,
+        }
+    }
+
+    /// The body, unless it is a stream.
+    pub(crate) fn body(&self) -> Option<&bytes::Bytes> {
+        self.body.as_ref()?.bytes()
+    }
+
+    /// The size of the body; none for a stream.
+    pub(crate) fn body_bytes(&self) -> Option<u64> {
+        self.body().map(|body| body.len() as u64)
     }
 
     /// The request of one attempt, authenticated and signed.

@@ -152,6 +152,11 @@ impl TransportError {
         TransportError::new(Sent::Answered, ErrorKind::Timeout, "the response body did not end before the deadline")
     }
 
+    /// No connection could be made.
+    pub(crate) fn is_connect(&self) -> bool {
+        self.sent == Sent::NotSent && self.kind == ErrorKind::Connect
+    }
+
     /// How far the exchange had come.
     pub fn sent(&self) -> Sent {
         self.sent

@@ -130,7 +130,6 @@ async fn the_log_tells_who_and_why() {
     let expected = [
         ("attempts", "2"),
         ("endpoint", "orders"),
-        ("id", &letter.id),
         ("message", "dead-lettered"),
         ("reason", "exhausted"),
         ("tenant", "acme"),

@@ -66,6 +66,18 @@ pub(crate) enum Lack {
     Reserve,
     /// All slots are taken.
     Slots,
+    /// The vendor refused, and said or showed that it wants to be left alone.
+    Paused,
+    /// One request is under way to find out whether it takes requests again.
+    Probe,
+    /// The vendor said that nothing is left.
+    Reported,
+    /// So little is left that higher tiers go first.
+    Scarce,
+    /// Grants are spaced out.
+    Throttled,
+    /// An operator's pause.
+    Held,
 }
 
 /// Whether units are free, and if not, until when and why.

@@ -2,6 +2,7 @@
 
 mod change;
 mod concurrency;
+mod pushback;
 mod tiers;
 mod waits;
 
@@ -62,6 +63,7 @@ pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {
         tier_weights: [6, 3, 1],
         max_waiting: 100_000,
         service_ns: SECOND,
+        pace: Default::default(),
     }
 }
 

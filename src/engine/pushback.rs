@@ -1,0 +1,216 @@
+//! What the vendor's answers change: reports of what is left, refusals, pauses.
+
+use super::limit::LimitKind;
+use super::permits::Permit;
+use super::plan::NO_ENDPOINT;
+use super::slab::Key;
+use super::throttle::{Gate, Mode, Notice, Report, Wait};
+use super::turns::Need;
+use super::{Engine, Refusal};
+use crate::clock::Time;
+
+/// What an answer said about limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Word {
+    /// The vendor took the request.
+    Passed(Option<Report>),
+    /// It failed.
+    Failed,
+    /// It refused, for now.
+    Refused(Wait, Option<Report>),
+}
+
+impl Engine {
+    /// Response headers are here: what they say counts from now on. Comes before [`answered`](Self::answered).
+    #[inline]
+    pub(crate) fn hear(&mut self, now: Time, key: Key, word: Word) -> Option<Notice> {
+        let now = self.tick(now);
+        let permit = self.permits.get(key).filter(|permit| permit.is_started())?;
+        let lane = self.lanes.slab.get(permit.lane())?;
+        if lane.throttle.is_none() {
+            let says_nothing = match word {
+                Word::Passed(None) => true,
+                Word::Passed(Some(report)) => match lane.plan.pace.mode {
+                    Mode::Bands => report.is_comfortable(lane.in_flight),
+                    Mode::Pace => false,
+                    Mode::Off => report.remaining > 0,
+                },
+                Word::Refused(..) | Word::Failed => false,
+            };
+            if says_nothing {
+                return None;
+            }
+        }
+        self.take_to_heart(now, key, word)
+    }
+
+    /// A report about another limit than the lane's: one of the endpoint's own. The lane is not slowed down by it.
+    fn of_the_lane(&self, need: &Need, report: Option<Report>) -> Option<Report> {
+        let lane = self.lanes.slab.get(need.lane)?;
+        let shared = lane.shared.iter().filter_map(|holder| self.lanes.shared.get(*holder));
+        let mut shared = shared.flat_map(|holder| holder.specs.iter());
+        let endpoint_has_limits = !lane.plan.endpoint_own(need.endpoint).is_empty()
+            || shared.any(|spec| spec.endpoint == Some(need.endpoint));
+        report.filter(|report| !endpoint_has_limits || report.limit == lane.plan.pace.limit)
+    }
+
+    #[cold]
+    fn take_to_heart(&mut self, now: Time, key: Key, word: Word) -> Option<Notice> {
+        let permit = self.permits.get(key)?;
+        let (need, granted) = (permit.need(), permit.granted());
+        let used = self.used(&need);
+        let word = match word {
+            Word::Passed(report) => Word::Passed(self.of_the_lane(&need, report)),
+            other => other,
+        };
+        let lane = self.lanes.slab.get_mut(need.lane)?;
+        let (pace, others) = (lane.plan.pace, lane.in_flight.saturating_sub(1));
+        let throttle = lane.throttle.get_or_insert_default();
+        let notice = match word {
+            Word::Passed(report) => {
+                let recovered = throttle.passed(now, key, need.endpoint, &pace);
+                let told = report.and_then(|report| throttle.report(now, granted, others, report, &pace));
+                recovered.or(told)
+            }
+            Word::Failed => {
+                let until = throttle.failed(now, key, need.endpoint);
+                until.map(|until| Notice::Exhausted { until })
+            }
+            Word::Refused(wait, report) => {
+                let (until, of_the_lane) = throttle.refused(now, key, granted, need.endpoint, wait, &pace);
+                match report {
+                    Some(report) if report.remaining == 0 => {
+                        throttle.report(now, granted, others, report, &pace);
+                        Some(Notice::Exhausted { until })
+                    }
+                    // Nothing was said, or it is not true.
+                    _ => {
+                        let passed = used.saturating_sub(others).saturating_sub(need.cost);
+                        let cut = of_the_lane.then(|| throttle.cut(now, passed, &pace)).flatten();
+                        Some(cut.unwrap_or(Notice::Exhausted { until }))
+                    }
+                }
+            }
+        };
+        if !matches!(word, Word::Passed(_)) {
+            self.revoke_in(need.lane);
+            self.send_away(need.lane);
+        }
+        self.wake_lane(need.lane);
+        notice
+    }
+
+    /// Units that the lane's slowest limit has counted in its last window, those under way included.
+    fn used(&mut self, need: &Need) -> u32 {
+        let now = self.now;
+        let Some(lane) = self.lanes.slab.get_mut(need.lane) else { return 0 };
+        let Some(number) = lane.plan.pace.own else { return 0 };
+        match (lane.own.as_mut().get_mut(number), lane.plan.own.get(number)) {
+            (Some(cell), Some(spec)) if matches!(spec.kind, LimitKind::Rate { .. }) => {
+                let (left, limit) = cell.remaining(spec, now);
+                limit - left
+            }
+            _ => 0,
+        }
+    }
+
+    /// Who waits in a lane and could not go before its time is up, or not for very long, is told at once.
+    fn send_away(&mut self, lane: Key) {
+        let queues =
+            self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| waiting.queues.clone());
+        let waiters: Vec<Key> = queues
+            .into_iter()
+            .flatten()
+            .filter_map(|queue| self.queues.get(queue))
+            .flat_map(|queue| queue.in_order(&self.waiters))
+            .collect();
+        for waiter in waiters {
+            if let Some(inside) = self.waiters.get(waiter)
+                && let Some(refusal) = self.held_back(lane, inside.endpoint, inside.give_up)
+            {
+                self.refuse_waiter(waiter, refusal);
+            }
+        }
+    }
+
+    /// The refusal of a request that the vendor's own word holds back beyond `give_up`, or for longer than anybody is
+    /// kept waiting.
+    pub(super) fn held_back(&self, lane: Key, endpoint: super::plan::EndpointId, give_up: Time) -> Option<Refusal> {
+        let lane = self.lanes.slab.get(lane)?;
+        let at = lane.throttle.as_ref()?.paused_until(endpoint);
+        let too_long = at > self.now.plus_nanos(lane.plan.pace.max_hold_ns);
+        (at > give_up || too_long).then_some(Refusal::RetryLater { at })
+    }
+
+    /// Everybody who waits in a lane asks again.
+    pub(super) fn wake_lane(&mut self, lane: Key) {
+        let Some(waiting) = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref()) else { return };
+        for queue in waiting.queues.clone() {
+            if let Some(queue) = self.queues.get(queue) {
+                let need = Need { lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1 };
+                self.wake_all(&need, true);
+            }
+        }
+    }
+
+    /// A permit has ended without a word of the vendor; if it was to find out whether a pause is over, another will.
+    pub(super) fn ended_unheard(&mut self, lane: Key, permit: Key) {
+        let now = self.now;
+        let Some(throttle) = self.lanes.slab.get_mut(lane).and_then(|lane| lane.throttle.as_mut()) else { return };
+        if throttle.ended(now, permit) {
+            self.wake_lane(lane);
+        }
+    }
+
+    /// Whether the vendor's word lets a request go.
+    #[inline]
+    pub(super) fn gate(&self, need: &Need) -> Gate {
+        let lane = &self.lanes.slab[need.lane];
+        match &lane.throttle {
+            None => Gate::Open,
+            Some(throttle) => throttle.gate(self.now, need.tier, need.cost, &lane.plan.pace),
+        }
+    }
+
+    pub(super) fn endpoint_gate(&self, need: &Need) -> Gate {
+        let lane = &self.lanes.slab[need.lane];
+        let Some(throttle) = &lane.throttle else { return Gate::Open };
+        let others = lane.waiting.as_ref().is_some_and(|waiting| {
+            let queues = waiting.queues.iter().filter_map(|queue| self.queues.get(*queue));
+            queues.filter(|queue| queue.endpoint != need.endpoint).any(|queue| queue.head().is_some())
+        });
+        throttle.endpoint_gate(self.now, need.endpoint, others)
+    }
+
+    /// Lets nothing go until [`resume`](Self::resume).
+    pub(crate) fn pause(&mut self, now: Time, lane: Key) {
+        let now = self.tick(now);
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        inside.throttle.get_or_insert_default().hold(now);
+        self.revoke_in(lane);
+        self.wake_lane(lane);
+        self.run_turns();
+    }
+
+    /// Ends every pause of a lane.
+    pub(crate) fn resume(&mut self, now: Time, lane: Key) {
+        self.tick(now);
+        let Some(throttle) = self.lanes.slab.get_mut(lane).and_then(|lane| lane.throttle.as_mut()) else { return };
+        throttle.resume();
+        self.wake_lane(lane);
+        self.run_turns();
+    }
+
+    /// Until when a lane is paused; none where it is not.
+    pub(crate) fn paused_until(&self, now: Time, lane: Key) -> Option<Time> {
+        let throttle = self.lanes.slab.get(lane)?.throttle.as_ref()?;
+        let until = if throttle.is_held() { Time::MAX } else { throttle.paused_until(NO_ENDPOINT) };
+        (until > now).then_some(until)
+    }
+}
+
+impl Permit {
+    pub(super) fn granted(&self) -> Time {
+        self.take().granted
+    }
+}

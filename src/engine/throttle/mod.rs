@@ -1,0 +1,427 @@
+//! What makes a lane slower than its limits: what its vendor says is left, and what it refuses.
+//!
+//! | heard | done |
+//! |---|---|
+//! | little is left | grants are spaced out: 3/4, 1/2, 1/4 of the lane's rate below 30, 20, 10 % |
+//! | very little is left | below 10 % the low tier waits, below 5 % the normal tier too; each gets one grant a window |
+//! | nothing is left | the lane waits for the reset, or for one unit where units come back one by one |
+//! | five failures in a row | the lane is left alone for a second, longer each time; then one request goes alone |
+//! | a refusal | the lane waits as long as it was told, or longer each time; then one request goes alone |
+//! | the same endpoint again, while others pass | that endpoint alone waits |
+//! | a refusal without a word about what is left | the lane's own rate is cut to what did pass, and grows again |
+//!
+//! The spacing is between grants, so a full bucket does not get around it. A report may make a lane slower than its
+//! limits, never faster.
+
+mod learned;
+mod pause;
+mod told;
+
+use super::limit::Lack;
+use super::limit::window_log::Free;
+use super::plan::{EndpointId, Pace};
+use super::slab::Key;
+use super::turns::Need;
+use crate::clock::Time;
+use learned::{Learned, PLATEAU};
+use pause::Pause;
+pub(crate) use told::Report;
+use told::{Told, band};
+
+/// After the reset that a vendor states, in nanoseconds: its clock may be late.
+const AFTER_RESET: u64 = 500_000_000;
+/// The least that a lane waits when nothing is left, in nanoseconds.
+const LEAST_PAUSE: u64 = 1_000_000_000;
+/// A tier that waits for scarcity to end gets a grant at least this often, in nanoseconds.
+const TIER_TURN: u64 = 60_000_000_000;
+/// Failures in a row after which a lane is left alone.
+const FAILURES: u32 = 5;
+/// The longest that it is then, in nanoseconds.
+const LONGEST_OPEN: u64 = 30_000_000_000;
+/// Endpoints that wait for themselves. Above it the lane waits as a whole.
+const MOST_ENDPOINTS: usize = 64;
+
+/// How a lane slows down on what its vendor reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Mode {
+    #[default]
+    Bands,
+    /// What is left, spread over the time until the reset.
+    Pace,
+    Off,
+}
+
+/// What somebody should know.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Notice {
+    /// Grants are spaced out.
+    Slower { remaining_pct: u64, delay_ns: u64 },
+    /// Nothing goes before this moment.
+    Exhausted { until: Time },
+    /// The vendor takes requests again.
+    Recovered,
+    /// The vendor takes fewer than its limit says: somebody else uses the key, or the limit is another.
+    Yielded { per_window: u64 },
+}
+
+/// Whether a request may go as far as the vendor's word is concerned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gate {
+    Open,
+    Shut(Free, Lack),
+}
+
+/// One lane's.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    lane: Pause,
+    /// An operator's pause; it ends by an operator's word alone.
+    held: bool,
+    /// Whose refusal paused the lane.
+    refused_by: Option<EndpointId>,
+    /// Failures without an answer of another kind in between.
+    failures: u32,
+    /// The last refusal that paused the lane.
+    refused_at: Option<Time>,
+    /// When the pause of the lane began: refusals of what went before it say nothing new.
+    paused_at: Time,
+    /// Refusals without an answer of another kind in between.
+    refusals: u32,
+    endpoints: Vec<(EndpointId, Pause, u32)>,
+    told: Option<Told>,
+    /// The grant whose answer was applied last: what is older has been overtaken.
+    told_of: Time,
+    learned: Option<Learned>,
+    /// Whose refusal cut the rate last, and what it was before. If that endpoint turns out to refuse while others pass,
+    /// the cut was for nothing.
+    cut_for: Option<(EndpointId, Option<Learned>)>,
+    /// After a pause the rate grows back from a tenth: since when, and over how many nanoseconds.
+    ramp: Option<(Time, u64)>,
+    /// The next grant is not before this moment.
+    next: Time,
+    /// The last grant of the normal and the low tier.
+    last: [Time; 2],
+}
+
+impl Throttle {
+    /// Nothing in here changes what happens from `now` on.
+    pub(crate) fn is_idle(&self, now: Time, pace: &Pace) -> bool {
+        let over = |pause: Pause| pause.is_long_over(now);
+        !self.held
+            && over(self.lane)
+            && self.endpoints.iter().all(|(_, pause, _)| over(*pause))
+            && self.told.is_none_or(|told| told.until <= now)
+            && self.learned.is_none_or(|learned| learned.is_full(now, pace))
+            && self.ramp.is_none_or(|(since, over)| since.plus_nanos(over) <= now)
+            && self.next <= now
+    }
+
+    fn endpoint(&self, endpoint: EndpointId) -> Option<&(EndpointId, Pause, u32)> {
+        self.endpoints.iter().find(|(id, ..)| *id == endpoint)
+    }
+
+    fn endpoint_mut(&mut self, endpoint: EndpointId) -> Option<&mut (EndpointId, Pause, u32)> {
+        self.endpoints.iter_mut().find(|(id, ..)| *id == endpoint)
+    }
+
+    /// Whether a request to `endpoint` may go as far as that endpoint is concerned. `others`: requests to other
+    /// endpoints wait too, and rather one of them is to find out whether the lane is open.
+    pub(crate) fn endpoint_gate(&self, now: Time, endpoint: EndpointId, others: bool) -> Gate {
+        if others && self.refused_by == Some(endpoint) && self.lane != Pause::Over && !self.held {
+            let soon = self.lane.until().max(now).plus_nanos(LEAST_PAUSE);
+            return Gate::Shut(Free::OnSettle(soon), Lack::Probe);
+        }
+        self.endpoint(endpoint).map_or(Gate::Open, |(_, pause, _)| pause.gate(now))
+    }
+
+    /// Whether anything may go.
+    pub(crate) fn gate(&self, now: Time, tier: u8, cost: u32, pace: &Pace) -> Gate {
+        if self.held {
+            return Gate::Shut(Free::OnSettle(Time::MAX), Lack::Held);
+        }
+        let lane = self.lane.gate(now);
+        if lane != Gate::Open {
+            return lane;
+        }
+        if let Some(told) = self.told.filter(|told| told.until > now) {
+            let free = told.free(now, cost, pace);
+            if free > now {
+                return Gate::Shut(Free::At(free), Lack::Reported);
+            }
+            let scarce = (tier == 2 && told.percent < 10) || (tier == 1 && told.percent < 5);
+            if scarce && pace.mode == Mode::Bands {
+                let turn = self.last[tier as usize - 1].plus_nanos(pace.window_ns.clamp(1, TIER_TURN));
+                if turn > now {
+                    return Gate::Shut(Free::At(turn.min(told.until)), Lack::Scarce);
+                }
+            }
+        }
+        match self.next > now {
+            true => Gate::Shut(Free::At(self.next), Lack::Throttled),
+            false => Gate::Open,
+        }
+    }
+
+    /// A request goes, which was due at `due`.
+    pub(in crate::engine) fn take(&mut self, due: Time, now: Time, need: &Need, permit: Key, pace: &Pace) {
+        let Need { tier, endpoint, cost, .. } = *need;
+        if let Some(told) = &mut self.told {
+            told.credit = told.credit.saturating_sub(i64::from(cost));
+        }
+        if tier > 0 {
+            self.last[tier as usize - 1] = now;
+        }
+        if matches!(self.lane, Pause::Until(_)) {
+            self.lane = Pause::Probing(permit);
+            self.stand_still(now);
+        }
+        if let Some((_, pause @ Pause::Until(_), _)) = self.endpoint_mut(endpoint) {
+            *pause = Pause::Probing(permit);
+        }
+        self.forget_past(now);
+        if let Some(spacing) = self.spacing(now, pace) {
+            self.next = self.next.max(due).plus_nanos(spacing.saturating_mul(cost as u64));
+        }
+    }
+
+    fn forget_past(&mut self, now: Time) {
+        if self.told.is_some_and(|told| told.until <= now) {
+            self.told = None;
+        }
+        if self.ramp.is_some_and(|(since, over)| since.plus_nanos(over) <= now) {
+            self.ramp = None;
+        }
+    }
+
+    /// Nanoseconds between grants of one unit; none where the limits alone decide.
+    fn spacing(&mut self, now: Time, pace: &Pace) -> Option<u64> {
+        let unit = pace.unit_ns;
+        let mut spacing = 0;
+        if let Some(told) = self.told {
+            spacing = match told.spacing {
+                Some(spacing) => spacing,
+                None if told.share < 100 => unit.saturating_mul(100) / told.share.max(1),
+                None => 0,
+            };
+        }
+        if let Some((since, over)) = self.ramp {
+            let passed = u64::try_from(now.since(since).as_nanos()).unwrap_or(u64::MAX);
+            let share = (10 + passed.saturating_mul(90) / over.max(1)).min(100);
+            spacing = spacing.max(unit.saturating_mul(100) / share);
+        }
+        match self.learned {
+            Some(learned) if learned.is_full(now, pace) => self.learned = None,
+            Some(learned) => spacing = spacing.max(learned.spacing(now, pace)),
+            None => {}
+        }
+        (spacing > 0).then_some(spacing)
+    }
+
+    /// A response to what was granted at `granted` told what is left, while `in_flight` others were under way.
+    pub(crate) fn report(
+        &mut self,
+        now: Time,
+        granted: Time,
+        in_flight: u32,
+        report: Report,
+        pace: &Pace,
+    ) -> Option<Notice> {
+        let remaining = report.remaining.min(report.limit);
+        if granted < self.told_of || report.limit == 0 || (pace.mode == Mode::Off && remaining > 0) {
+            return None;
+        }
+        self.told_of = granted;
+        let percent = remaining.saturating_mul(100) / report.limit;
+        let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
+        let reset = report.reset_ns.unwrap_or(if remaining == 0 { LEAST_PAUSE } else { window });
+        let known = self.told.filter(|told| told.until > now);
+        let (before, was_empty) = known.map_or((100, false), |told| (told.share, told.percent == 0));
+        let share = match pace.mode {
+            Mode::Bands => band(percent, before),
+            _ => 100,
+        };
+        let spacing =
+            (pace.mode == Mode::Pace && remaining > 0 && report.reset_ns.is_some()).then(|| reset / remaining);
+        let mut until = now.plus_nanos(reset);
+        if remaining == 0 {
+            until = until.plus_nanos(AFTER_RESET).max(now.plus_nanos(LEAST_PAUSE));
+        }
+        let credit = i64::try_from(remaining.saturating_sub(in_flight as u64)).unwrap_or(i64::MAX);
+        self.told = Some(Told { limit: report.limit, credit, at: now, until, share, percent, spacing });
+        if share < before {
+            let delay_ns = self.spacing(now, pace).unwrap_or(0);
+            if remaining > 0 {
+                return Some(Notice::Slower { remaining_pct: percent, delay_ns });
+            }
+        }
+        let exhausted = remaining == 0 && !was_empty;
+        exhausted.then(|| Notice::Exhausted { until: self.told.map_or(until, |told| told.free(now, 1, pace)) })
+    }
+
+    /// The vendor refused what was granted at `granted`. `wait`: how long to wait, as the vendor said, or at most, as
+    /// nobody said. Returns when to go on, and whether it says something about the lane's rate: one that came with a
+    /// wait may be an accident, and one of an endpoint that is refused while others pass is its own.
+    pub(crate) fn refused(
+        &mut self,
+        now: Time,
+        permit: Key,
+        granted: Time,
+        endpoint: EndpointId,
+        wait: Wait,
+        pace: &Pace,
+    ) -> (Time, bool) {
+        let doubled = |refusals: u32, most: u64| {
+            let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
+            window.saturating_mul(1 << refusals.min(20)).min(most)
+        };
+        let until = |refusals: u32| match wait {
+            Wait::Told(wait) => now.plus_nanos(wait),
+            Wait::Guess { most } => now.plus_nanos(doubled(refusals, most)),
+        };
+        let full = self.endpoints.len() >= MOST_ENDPOINTS;
+        if let Some((_, pause, refusals)) = self.endpoint_mut(endpoint)
+            && *pause == Pause::Probing(permit)
+        {
+            let until = until(*refusals);
+            *refusals = refusals.saturating_add(1);
+            *pause = Pause::Until(until);
+            if self.lane != Pause::Probing(permit) && !full {
+                if let Some((_, before)) = self.cut_for.take_if(|(of, _)| *of == endpoint) {
+                    self.learned = before;
+                    self.next = self.next.min(now);
+                }
+                return (until, false);
+            }
+        }
+        let until = until(self.refusals);
+        if granted < self.paused_at {
+            // It went before the lane was paused: the same refusal again. What the vendor says holds all the same.
+            if matches!(wait, Wait::Told(_)) && !self.held {
+                self.lane = Pause::Until(self.lane.until().max(until));
+            }
+            return (self.lane.until().max(now), false);
+        }
+        // Who goes alone shows whether the pause is over, and nothing about a rate.
+        let alone = self.lane == Pause::Probing(permit);
+        let again = self.refused_at.is_some_and(|at| now.since(at).as_nanos() < 10 * u128::from(pace.window_ns));
+        self.refused_at = Some(now);
+        self.refusals = self.refusals.saturating_add(1);
+        if !self.held {
+            self.lane = Pause::Until(until.max(self.lane.until()));
+            self.refused_by = Some(endpoint);
+            self.paused_at = now;
+        }
+        (self.lane.until(), !alone && (again || matches!(wait, Wait::Guess { .. })))
+    }
+
+    /// A pause ends. A rate does not grow in it: nothing was sent that could have shown that there is room.
+    fn stand_still(&mut self, now: Time) {
+        if let Some(learned) = &mut self.learned {
+            let paused = now.since(learned.since.max(self.paused_at));
+            learned.since = learned.since + paused;
+        }
+    }
+
+    /// The vendor failed. After a row of failures the lane is left alone, longer each time, and then tried by one.
+    pub(crate) fn failed(&mut self, now: Time, permit: Key, endpoint: EndpointId) -> Option<Time> {
+        self.failures = self.failures.saturating_add(1);
+        let probed = self.lane == Pause::Probing(permit);
+        if self.held || (!probed && (self.failures < FAILURES || self.lane != Pause::Over)) {
+            return None;
+        }
+        let wait = (LEAST_PAUSE << self.failures.saturating_sub(FAILURES).min(5)).min(LONGEST_OPEN);
+        self.lane = Pause::Until(now.plus_nanos(wait));
+        (self.refused_by, self.paused_at) = (Some(endpoint), now);
+        Some(now.plus_nanos(wait))
+    }
+
+    /// The vendor takes fewer than the limits say: `passed` units in the last window.
+    pub(crate) fn cut(&mut self, now: Time, passed: u32, pace: &Pace) -> Option<Notice> {
+        let recently = |learned: &Learned| now.since(learned.since).as_nanos() < u128::from(pace.window_ns) / 2;
+        if pace.window_ns == 0 || self.learned.as_ref().is_some_and(recently) {
+            return None;
+        }
+        // Half of what is allowed at least: a lane that was hardly used shows nothing by what passed.
+        let full = pace.window_ns as f64 / pace.unit_ns.max(1) as f64;
+        let allowed = self.learned.map_or(full, |learned| learned.rate(now, pace.window_ns)).min(full);
+        self.cut_for = self.refused_by.map(|endpoint| (endpoint, self.learned));
+        let plateau = (passed as f64).min(allowed).max(allowed / 2.0) * PLATEAU;
+        self.learned = Some(Learned { plateau, since: now });
+        self.next = self.next.max(now);
+        Some(Notice::Yielded { per_window: plateau as u64 })
+    }
+
+    /// The vendor took what this permit stood for.
+    pub(crate) fn passed(&mut self, now: Time, permit: Key, endpoint: EndpointId, pace: &Pace) -> Option<Notice> {
+        self.failures = 0;
+        if self.endpoint(endpoint).is_some_and(|(_, pause, _)| *pause == Pause::Probing(permit)) {
+            self.cut_for = self.cut_for.filter(|(of, _)| *of != endpoint);
+        }
+        self.endpoints.retain(|(id, pause, _)| !(*id == endpoint && *pause == Pause::Probing(permit)));
+        if self.lane != Pause::Probing(permit) {
+            return None;
+        }
+        self.lane = Pause::Over;
+        self.refusals = 0;
+        self.ramp = Some((now, pace.window_ns.clamp(LEAST_PAUSE, 30 * LEAST_PAUSE)));
+        self.next = now;
+        // Whose refusal it was has yet to show that it is open.
+        if let Some(refused_by) = self.refused_by.take()
+            && refused_by != endpoint
+            && self.endpoint(refused_by).is_none()
+            && self.endpoints.len() < MOST_ENDPOINTS
+        {
+            self.endpoints.push((refused_by, Pause::Until(now), 1));
+        }
+        Some(Notice::Recovered)
+    }
+
+    /// The permit has ended without an answer: if it was to find something out, another will. Returns whether it was.
+    pub(crate) fn ended(&mut self, now: Time, permit: Key) -> bool {
+        let mut was = false;
+        let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.lane]);
+        for pause in pauses.filter(|pause| **pause == Pause::Probing(permit)) {
+            *pause = Pause::Until(now);
+            was = true;
+        }
+        was
+    }
+
+    /// In another engine permits have other keys.
+    pub(crate) fn forget_permits(&mut self, now: Time) {
+        let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.lane]);
+        for pause in pauses.filter(|pause| matches!(pause, Pause::Probing(_))) {
+            *pause = Pause::Until(now);
+        }
+    }
+
+    /// An operator's pause.
+    pub(crate) fn hold(&mut self, now: Time) {
+        (self.held, self.lane, self.refused_by, self.paused_at) = (true, Pause::Until(Time::MAX), None, now);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Ends every pause, an operator's or not.
+    pub(crate) fn resume(&mut self) {
+        (self.held, self.lane, self.refused_by, self.refusals) = (false, Pause::Over, None, 0);
+        self.endpoints.clear();
+    }
+
+    /// Until when nothing goes to this endpoint, because of the vendor's or an operator's word.
+    pub(crate) fn paused_until(&self, endpoint: EndpointId) -> Time {
+        let endpoint = self.endpoint(endpoint).map_or(Time::ZERO, |(_, pause, _)| pause.until());
+        if self.held { endpoint } else { self.lane.until().max(endpoint) }
+    }
+}
+
+/// How long to wait after a refusal, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// As the vendor said: not a moment less.
+    Told(u64),
+    /// Nobody said: a window, doubled each time, at most so long.
+    Guess { most: u64 },
+}

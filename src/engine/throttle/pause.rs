@@ -1,0 +1,44 @@
+//! A pause, and the one request that finds out whether it is over.
+
+use super::Gate;
+use crate::clock::Time;
+use crate::engine::limit::Lack;
+use crate::engine::limit::window_log::Free;
+use crate::engine::slab::Key;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Pause {
+    #[default]
+    Over,
+    Until(Time),
+    /// One request goes alone, to see.
+    Probing(Key),
+}
+
+impl Pause {
+    pub(super) fn gate(self, now: Time) -> Gate {
+        match self {
+            Pause::Over => Gate::Open,
+            Pause::Until(until) if until <= now => Gate::Open,
+            Pause::Until(until) => Gate::Shut(Free::At(until), Lack::Paused),
+            // Its end wakes the others.
+            Pause::Probing(_) => Gate::Shut(Free::OnSettle(Time::MAX), Lack::Probe),
+        }
+    }
+
+    /// It ended so long ago that forgetting it makes no difference: whoever asks next would be alone anyway.
+    pub(super) fn is_long_over(self, now: Time) -> bool {
+        match self {
+            Pause::Over => true,
+            Pause::Until(until) => until.plus_nanos(super::TIER_TURN) <= now,
+            Pause::Probing(_) => false,
+        }
+    }
+
+    pub(super) fn until(self) -> Time {
+        match self {
+            Pause::Until(until) => until,
+            _ => Time::ZERO,
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Retry budgets of all tenants at all vendors. Nothing is counted for a lane that never had to retry.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use crate::clock::Time;
+use crate::retry::Budget;
+
+/// A budget that was not asked for so long is forgotten: a minute is all that it looks back, and more.
+const FORGOTTEN: Duration = Duration::from_secs(120);
+const SHARDS: usize = 64;
+
+/// By the hash of tenant and vendor. Two lanes with the same hash share a budget, which only makes it stricter.
+pub(crate) struct Budgets {
+    /// Some lane has had to retry.
+    any: AtomicBool,
+    shards: Box<[Shard]>,
+}
+
+#[derive(Default)]
+struct Shard {
+    count: AtomicUsize,
+    budgets: Mutex<HashMap<u64, (Time, Budget)>>,
+}
+
+impl Budgets {
+    pub(crate) fn new() -> Budgets {
+        Budgets { any: AtomicBool::new(false), shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+    }
+
+    fn shard(&self, lane: u64) -> &Shard {
+        &self.shards[lane as usize % SHARDS]
+    }
+
+    /// A request is sent for the first time.
+    #[inline]
+    pub(crate) fn request(&self, lane: impl FnOnce() -> u64, now: Time) {
+        if !self.any.load(Ordering::Relaxed) {
+            return;
+        }
+        let lane = lane();
+        let shard = self.shard(lane);
+        if shard.count.load(Ordering::Relaxed) > 0
+            && let Some((_, budget)) = shard.budgets.lock().get_mut(&lane)
+        {
+            budget.request(now);
+        }
+    }
+
+    /// Whether another retry may add to the load.
+    pub(crate) fn try_retry(&self, lane: u64, now: Time) -> bool {
+        self.any.store(true, Ordering::Relaxed);
+        let shard = self.shard(lane);
+        let mut budgets = shard.budgets.lock();
+        if !budgets.contains_key(&lane) {
+            budgets.retain(|_, (used, _)| now.since(*used) < FORGOTTEN);
+        }
+        let (used, budget) = budgets.entry(lane).or_insert_with(|| (now, Budget::default()));
+        *used = now;
+        let allowed = budget.try_retry(now);
+        shard.count.store(budgets.len(), Ordering::Relaxed);
+        allowed
+    }
+}

@@ -1,0 +1,277 @@
+//! What follows an answer that is not simply handed on, or a failure: again, an error, a dead letter.
+
+use std::time::Duration;
+
+use super::{Answered, Job, Past, events, letter, report};
+use crate::client::Inner;
+use crate::clock::{Time, nanos};
+use crate::config::RetryPolicy;
+use crate::dead_letter::{AttemptRecord, Phase, Reason};
+use crate::dispatch::Held;
+use crate::engine::Word;
+use crate::engine::throttle::Wait;
+use crate::error::{Delivery, Error, ErrorKind, LastResponse};
+use crate::response::Response;
+use crate::retry::{self, Class, Outcome, Traits, Verdict, Why};
+use crate::signals::Signals;
+use crate::transport::{Secret, Sent, TransportError};
+
+/// What to do next.
+#[expect(clippy::large_enum_variant, reason = "it is read where it is made, and never kept")]
+pub(super) enum Step {
+    Again,
+    End(Result<Response, Error>),
+}
+
+impl Job {
+    fn past(&mut self) -> &mut Past {
+        self.past.get_or_insert_default()
+    }
+
+    fn judge(&self, outcome: &Outcome, now: Time, had_credential: bool) -> Verdict {
+        let policy = &self.tenant.vendor.retry;
+        // Now or not at all: a later moment is not asked for.
+        let once = self.immediate.then(|| RetryPolicy { max_retries: 0, ..policy.clone() });
+        let policy = once.as_ref().unwrap_or(policy);
+        let replayable = self.prepared.body_bytes().is_some_and(|bytes| bytes <= policy.max_replay_bytes);
+        let traits =
+            Traits { idempotent: self.idempotent, replayable, had_credential, on_ambiguous: self.on_ambiguous };
+        let tried = self.past.as_ref().map(|past| past.tried).unwrap_or_default();
+        retry::decide(outcome, &traits, &tried, policy, now)
+    }
+
+    pub(super) async fn after_answer(&mut self, inner: &Inner, answered: Answered) -> Step {
+        let (now, wall) = (inner.clock.now(), inner.clock.wall());
+        let (status, headers) = (answered.answer.status, &answered.answer.headers);
+        let signals = Signals::read(headers, wall);
+        let class = inner.classifier(&self.tenant).and_then(|classifier| classifier.classify(status, headers));
+        let stated = signals.wait();
+        let outcome =
+            Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after().is_some() };
+        let verdict = self.judge(&outcome, now, answered.secret.is_some());
+        let took = now.since(answered.began);
+        let mut record = AttemptRecord::new(letter::timestamp(inner.clock, took), Phase::Answered, millis(took));
+        record.status = Some(status.as_u16());
+        record.retry_after_ms = stated.map(millis);
+        let past = self.past();
+        past.records.push(record);
+        past.exchanges += 1;
+        past.tried.failing_since = None;
+        let retries = past.tried.retries;
+
+        let policy = &self.tenant.vendor.retry;
+        let backoff = retry::backoff(policy, retries + 1, &mut fastrand::Rng::new());
+        let told = stated.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
+        let is_refusal = class.map_or(status.as_u16() == 429, |class| class == Class::RateLimited);
+        let is_final = matches!(class, Some(Class::Success | Class::Rejected));
+        let word = match (is_refusal, told) {
+            (true, Some(told)) => Word::Refused(Wait::Told(nanos(told)), report(&signals)),
+            (true, None) => Word::Refused(Wait::Guess { most: nanos(backoff) }, report(&signals)),
+            // A failure with a wait is a wish to be left alone all the same.
+            (false, _) if signals.retry_after().is_some() && !is_final && status.is_server_error() => {
+                Word::Refused(Wait::Told(nanos(told.unwrap_or(backoff))), report(&signals))
+            }
+            (false, _) if status.is_server_error() && !is_final => Word::Failed,
+            (false, _) => Word::Passed(report(&signals)),
+        };
+        if is_refusal {
+            events::refused(&self.tenant, self.endpoint, stated, retries + 1);
+        }
+        let heard = answered.held.hear(self.endpoint, word);
+        if let Some(notice) = heard.notice {
+            events::notice(&self.tenant, notice, inner.clock);
+        }
+
+        match verdict {
+            Verdict::Refresh => {
+                self.past().tried.refreshed = true;
+                if let Some(stale) = &answered.secret {
+                    inner.credentials.invalidate(&self.tenant, stale).await;
+                }
+                answered.held.finish();
+                Step::Again
+            }
+            Verdict::Refused | Verdict::Again => {
+                let within_budget = verdict == Verdict::Refused || self.spend_budget(inner, now);
+                if !within_budget {
+                    return self.give_up(inner, Why::Budget, answered, Delivery::Ambiguous).await;
+                }
+                // The pause of the lane holds a refused request back. Its own wait comes first where nobody stated one,
+                // so that many who were refused together do not come back together.
+                let wait = match (verdict, told) {
+                    (Verdict::Refused, Some(_)) => Duration::ZERO,
+                    (_, Some(told)) => told,
+                    (_, None) => backoff,
+                };
+                let delivery = if is_refusal { Delivery::Rejected } else { Delivery::Ambiguous };
+                let earliest = now + told.unwrap_or(wait);
+                if earliest > self.deadline {
+                    let error = self.too_late(earliest.since(now), delivery);
+                    return Step::End(Err(error.with_response(last_response(answered).await)));
+                }
+                self.past().tried.retries += 1;
+                drain(answered).await;
+                tokio::time::sleep(wait).await;
+                Step::Again
+            }
+            Verdict::Ambiguous => {
+                let message = format!(
+                    "tenant {}, vendor {}: the vendor answered {status}, and may have acted all the same; \
+                     look before you send it again",
+                    self.tenant.id, self.tenant.vendor.name
+                );
+                let error = Error::new(ErrorKind::Status, Delivery::Ambiguous, message);
+                Step::End(Err(error.with_response(last_response(answered).await)))
+            }
+            // Or a body that cannot be sent again: the answer is all there is.
+            Verdict::Done | Verdict::AgainFree | Verdict::GiveUp(Why::Body) => {
+                self.past().exchanges -= 1;
+                Step::End(Ok(self.respond(inner, answered)))
+            }
+            Verdict::GiveUp(why) => {
+                let delivery = if is_refusal { Delivery::Rejected } else { Delivery::Ambiguous };
+                self.give_up(inner, why, answered, delivery).await
+            }
+        }
+    }
+
+    pub(super) async fn after_failure(
+        &mut self,
+        inner: &Inner,
+        error: TransportError,
+        held: Held,
+        began: Time,
+        secret: Option<Secret>,
+    ) -> Step {
+        let now = inner.clock.now();
+        let outcome = Outcome::Failed { sent: error.sent(), kind: error.kind() };
+        let verdict = self.judge(&outcome, now, secret.is_some());
+        match (error.sent(), error.kind()) {
+            (Sent::NotSent, _) => held.not_sent(),
+            // The request may still be on its way: it counts until the vendor must have had it.
+            (_, ErrorKind::Timeout) => drop(held),
+            _ => held.finish(),
+        }
+        let took = now.since(began);
+        let phase = match error.sent() {
+            Sent::NotSent => Phase::NotSent,
+            Sent::MaybeSent => Phase::MaybeSent,
+            Sent::Answered => Phase::Answered,
+        };
+        let mut record = AttemptRecord::new(letter::timestamp(inner.clock, took), phase, millis(took));
+        record.error = Some(error.to_string());
+        let replays = verdict != Verdict::Done;
+        let past = self.past();
+        past.records.push(record);
+        if error.sent() == Sent::NotSent {
+            past.tried.failing_since.get_or_insert(began);
+            past.connects += 1;
+        } else {
+            past.tried.failing_since = None;
+            past.exchanges += 1;
+        }
+        let (retries, connects) = (past.tried.retries, past.connects);
+        if !replays {
+            return Step::End(Err(error.into_error(&self.tenant)));
+        }
+        let mut random = fastrand::Rng::new();
+        let policy = &self.tenant.vendor.retry;
+        let (wait, counts) = match verdict {
+            Verdict::AgainFree => (retry::reconnect(connects, &mut random), false),
+            _ => (retry::backoff(policy, retries + 1, &mut random), true),
+        };
+        match verdict {
+            Verdict::Again | Verdict::AgainFree | Verdict::Refused => {
+                if counts && !self.spend_budget(inner, now) {
+                    return self.give_up_on(inner, Why::Budget, error);
+                }
+                // No time is left for another: what failed is what the caller hears.
+                if now + wait > self.deadline {
+                    return Step::End(Err(error.into_error(&self.tenant)));
+                }
+                self.past().tried.retries += u32::from(counts);
+                tokio::time::sleep(wait).await;
+                Step::Again
+            }
+            Verdict::GiveUp(why @ (Why::Retries | Why::Age | Why::Budget)) => self.give_up_on(inner, why, error),
+            _ => Step::End(Err(error.into_error(&self.tenant))),
+        }
+    }
+
+    fn spend_budget(&self, inner: &Inner, now: Time) -> bool {
+        inner.budgets.try_retry(inner.dispatch.hash(&self.tenant.id, &self.tenant.vendor.name), now)
+    }
+
+    fn too_late(&self, wait: Duration, delivery: Delivery) -> Error {
+        let message = format!(
+            "tenant {}, vendor {}: the vendor refused, and the next try is {} ms away, after the request's deadline; \
+             send it again then",
+            self.tenant.id,
+            self.tenant.vendor.name,
+            wait.as_millis()
+        );
+        Error::new(ErrorKind::RetryLater, delivery, message).with_retry_after(wait)
+    }
+
+    async fn give_up(&mut self, inner: &Inner, why: Why, answered: Answered, delivery: Delivery) -> Step {
+        let status = answered.answer.status;
+        let error = self.exhausted(inner, why, delivery, &format!("the vendor answered {status}"));
+        Step::End(Err(error.with_response(last_response(answered).await)))
+    }
+
+    fn give_up_on(&mut self, inner: &Inner, why: Why, failed: TransportError) -> Step {
+        let error = self.exhausted(inner, why, failed.sent().delivery(), &failed.to_string());
+        Step::End(Err(error.with_source(failed)))
+    }
+
+    /// Writes the dead letter and says so.
+    fn exhausted(&mut self, inner: &Inner, why: Why, delivery: Delivery, last: &str) -> Error {
+        let letter = self.letter(inner, Reason::Exhausted);
+        let tries = letter.attempts.len();
+        let why = match why {
+            Why::Retries => "all retries are used",
+            Why::Age => "it could not connect for too long",
+            Why::Body => "its body cannot be sent again",
+            Why::Budget => "retries make up too much of the load already",
+        };
+        let message = format!(
+            "tenant {}, vendor {}: given up after {tries} attempts, because {why}; at last {last}; see dead letter {}",
+            self.tenant.id, self.tenant.vendor.name, letter.id
+        );
+        let error = Error::new(ErrorKind::Exhausted, delivery, message).with_letter(letter.id.clone());
+        inner.dead_letters.offer(letter);
+        error
+    }
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The most of an answer's body that is kept or read away.
+const EXCERPT: usize = 16 * 1024;
+
+/// Reads the body, so that its connection can be used again; not if it is long in coming.
+async fn drain(answered: Answered) {
+    let _ = last_response(answered).await;
+}
+
+/// What is kept of an answer that is not handed on.
+async fn last_response(answered: Answered) -> LastResponse {
+    let Answered { answer, held, .. } = answered;
+    let mut body = answer.body;
+    let mut excerpt = Vec::new();
+    let read = async {
+        while let Ok(Some(data)) = body.data().await {
+            let room = EXCERPT - excerpt.len();
+            excerpt.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() > room {
+                break;
+            }
+        }
+    };
+    // A refusal's body is short and comes with its headers. Nothing waits for one that does not.
+    let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
+    held.finish();
+    LastResponse::new(answer.status, answer.headers, excerpt.into())
+}

@@ -1,0 +1,98 @@
+//! Hosts to which no connection can be made are left alone, by all tenants together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::Job;
+use crate::breaker::{Breaker, Pass};
+use crate::client::Inner;
+use crate::clock::{Clock, Time};
+use crate::error::{Error, ErrorKind};
+use crate::transport::{Answer, Sent, TransportError};
+
+/// The circuit breakers of all hosts.
+pub(crate) struct Hosts {
+    /// No connection has failed so far: nobody has to be asked.
+    well: AtomicBool,
+    breaker: Mutex<Breaker>,
+    clock: Clock,
+}
+
+impl Hosts {
+    pub(crate) fn new(clock: Clock) -> Hosts {
+        Hosts { well: AtomicBool::new(true), breaker: Mutex::new(Breaker::new()), clock }
+    }
+
+    #[inline]
+    pub(super) fn are_well(&self) -> bool {
+        self.well.load(Ordering::Relaxed)
+    }
+
+    /// The first failure: from now on they are counted.
+    pub(super) fn failed(&self, host: &str, now: Time) {
+        self.well.store(false, Ordering::Relaxed);
+        let mut breaker = self.breaker.lock();
+        if let Ok(pass) = breaker.allow(host, now) {
+            breaker.failed(host, pass, now);
+        }
+    }
+}
+
+/// The right to connect to a host. Dropped without a word, it counts as if it had not been.
+pub(super) struct HostPass {
+    hosts: Arc<Hosts>,
+    host: Box<str>,
+    pass: Option<Pass>,
+}
+
+impl HostPass {
+    pub(super) fn connected(mut self, result: &Result<Answer, TransportError>) {
+        let Some(pass) = self.pass.take() else { return };
+        let mut breaker = self.hosts.breaker.lock();
+        match result {
+            Err(error) if error.is_connect() => {
+                breaker.failed(&self.host, pass, self.hosts.clock.now());
+            }
+            Err(error) if error.sent() == Sent::NotSent => breaker.dropped(&self.host, pass),
+            _ => breaker.succeeded(&self.host, pass),
+        }
+    }
+}
+
+impl Drop for HostPass {
+    fn drop(&mut self) {
+        if let Some(pass) = self.pass.take() {
+            self.hosts.breaker.lock().dropped(&self.host, pass);
+        }
+    }
+}
+
+impl Job {
+    /// Waits until the host may be connected to.
+    pub(super) async fn pass_host(&self, inner: &Inner) -> Result<HostPass, Error> {
+        let host = self.prepared.host();
+        loop {
+            let now = inner.clock.now();
+            let allowed = inner.hosts.breaker.lock().allow(host, now);
+            let until = match allowed {
+                Ok(pass) => return Ok(HostPass { hosts: inner.hosts.clone(), host: host.into(), pass: Some(pass) }),
+                Err(until) => until,
+            };
+            if until > self.deadline || self.immediate {
+                let wait = until.since(now);
+                let message = format!(
+                    "tenant {}, vendor {}: no connection could be made lately; the next try is {} ms away",
+                    self.tenant.id,
+                    self.tenant.vendor.name,
+                    wait.as_millis()
+                );
+                return Err(Error::not_sent(ErrorKind::Connect, message).with_retry_after(wait));
+            }
+            // At least a moment: a probe under way has no end that is known.
+            let until = until.max(now + std::time::Duration::from_millis(1));
+            tokio::time::sleep_until(inner.clock.instant(until)).await;
+        }
+    }
+}

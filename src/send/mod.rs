@@ -1,0 +1,257 @@
+//! One send, from a request to the vendor's answer.
+//!
+//! What needs no waiting is done when `send` is called, so that its future, of which thousands may wait, holds the
+//! request once and in the form in which it will leave. The size of that future is what a send costs most by: at a few
+//! hundred at once it decides whether they stay in the processor's cache. What follows an answer that is not simply
+//! handed on is boxed, for the same reason.
+
+mod budgets;
+pub(crate) mod events;
+mod follow;
+mod hosts;
+mod letter;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Priority;
+use crate::client::Inner;
+use crate::clock::Time;
+use crate::config::{OnAmbiguous, Tenant};
+use crate::dispatch::{Grant, Heard};
+use crate::engine::plan::{EndpointId, NO_ENDPOINT};
+use crate::engine::throttle::Report;
+use crate::engine::{Ask, Word};
+use crate::error::Error;
+use crate::refusal;
+use crate::request::{Notes, Request, Target};
+use crate::response::{Headroom, Response, ResponseBody, WaitReason};
+use crate::retry::{Tried, idempotent};
+use crate::signals::Signals;
+use crate::transport::exchange::{Attempt, Prepared};
+use crate::transport::{Answer, Exchange, Secret};
+
+pub(crate) use budgets::Budgets;
+use follow::Step;
+pub(crate) use hosts::Hosts;
+
+/// A request that was found good, and what is to become of it.
+pub(crate) struct Job {
+    prepared: Prepared,
+    tenant: Arc<Tenant>,
+    priority: Priority,
+    endpoint: EndpointId,
+    cost: u32,
+    /// Now or not at all.
+    immediate: bool,
+    /// Sent twice it does what it does sent once.
+    idempotent: bool,
+    on_ambiguous: Option<OnAmbiguous>,
+    /// When it must have ended.
+    deadline: Time,
+    /// When it must have begun.
+    give_up: Time,
+    attempt_timeout: Duration,
+    notes: Option<Box<Notes>>,
+    /// What was tried before, where anything was.
+    past: Option<Box<Past>>,
+}
+
+/// What was tried before.
+#[derive(Default)]
+struct Past {
+    tried: Tried,
+    connects: u32,
+    exchanges: u32,
+    records: Vec<crate::dead_letter::AttemptRecord>,
+}
+
+/// An answer, and what it took to get it.
+struct Answered {
+    answer: Answer,
+    held: crate::dispatch::Held,
+    waited: Duration,
+    reason: Option<WaitReason>,
+    began: Time,
+    secret: Option<Secret>,
+}
+
+impl Job {
+    /// Everything about a send that needs no waiting.
+    pub(crate) fn new(
+        inner: &Inner,
+        tenant: &str,
+        priority: Priority,
+        mut request: Request,
+        immediate: bool,
+    ) -> Result<Job, Error> {
+        let now = inner.clock.now();
+        let deadline = now + request.deadline.unwrap_or(inner.default_deadline);
+        let give_up = request.max_wait.map_or(deadline, |wait| deadline.min(now + wait));
+
+        // Whose limits, and where to.
+        let tenant = match &request.target {
+            Target::Path { vendor, .. } => inner.tenant(tenant, vendor)?,
+            Target::Url(url) => inner.tenant_for_url(tenant, url)?,
+        };
+        let vendor = &tenant.vendor;
+        let attempt_timeout = request.attempt_timeout.unwrap_or(vendor.attempt_timeout);
+        let base = tenant.base()?;
+        let endpoint = match &request.endpoint {
+            Some(name) => Some(vendor.endpoint(name)?),
+            None if vendor.endpoints.is_empty() => None,
+            None => vendor.match_endpoint(request.method.as_str(), request.path(&base)?),
+        };
+        let cost = request.cost.or(endpoint.map(|(_, endpoint)| endpoint.cost)).unwrap_or(1).max(1);
+        let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);
+        let mut notes = request.notes.take();
+        let has_key = letter::add_key(&mut request, &mut notes, vendor);
+        let (idempotent, on_ambiguous) = (idempotent(&request.method, has_key), request.on_ambiguous);
+        let prepared = Prepared::new(request, tenant.clone(), &base)?;
+        drop(base);
+        inner.budgets.request(|| inner.dispatch.hash(&tenant.id, &tenant.vendor.name), now);
+        Ok(Job {
+            prepared,
+            tenant,
+            priority,
+            endpoint,
+            cost,
+            immediate,
+            idempotent,
+            on_ambiguous,
+            deadline,
+            give_up,
+            attempt_timeout,
+            notes,
+            past: None,
+        })
+    }
+
+    /// Waits for a permit and makes the exchange, and again as often as it takes.
+    pub(crate) async fn run(&mut self, inner: &Inner) -> Result<Response, Error> {
+        loop {
+            let pass = match inner.hosts.are_well() {
+                true => None,
+                false => Some(Box::pin(self.pass_host(inner)).await?),
+            };
+            // Before the permit: getting a secret may take a while.
+            let secret = match inner.credentials.at_hand(&self.tenant, inner.clock.now()) {
+                Some(secret) => secret,
+                // Boxed: few requests come here, and all would carry its state.
+                None => Box::pin(self.secret(inner)).await?,
+            };
+            let Grant { held, waited, reason } = self.permit(inner).await?;
+            let began = inner.clock.now();
+            let exchange = match self.exchange(inner, secret.as_ref(), began) {
+                Ok(exchange) => exchange,
+                Err(error) => {
+                    held.not_sent();
+                    return Err(error);
+                }
+            };
+            let result = inner.transport.execute(exchange).await;
+            match (pass, &result) {
+                (Some(pass), result) => pass.connected(result),
+                (None, Err(error)) if error.is_connect() => inner.hosts.failed(self.prepared.host(), inner.clock.now()),
+                _ => {}
+            }
+            let reason = reason.map(WaitReason::new);
+            let step = match result {
+                Ok(answer) => {
+                    let answered = Answered { answer, held, waited, reason, began, secret };
+                    if self.is_plain(inner, &answered.answer) {
+                        return Ok(self.respond(inner, answered));
+                    }
+                    Box::pin(self.after_answer(inner, answered)).await
+                }
+                Err(error) => Box::pin(self.after_failure(inner, error, held, began, secret)).await,
+            };
+            match step {
+                Step::Again => {}
+                Step::End(result) => return result,
+            }
+        }
+    }
+
+    /// Nothing is to be decided about this answer: it is the caller's.
+    fn is_plain(&self, inner: &Inner, answer: &Answer) -> bool {
+        let status = answer.status.as_u16();
+        status < 500 && !matches!(status, 401 | 408 | 425 | 429) && inner.classifier(&self.tenant).is_none()
+    }
+
+    /// Hands an answer to the caller. The vendor took the request, whatever it thinks of it.
+    fn respond(&self, inner: &Inner, answered: Answered) -> Response {
+        let Answered { answer, held, waited, reason, .. } = answered;
+        let report = report(&Signals::read(&answer.headers, inner.clock.wall()));
+        let Heard { headroom, notice } = held.hear(self.endpoint, Word::Passed(report));
+        if let Some(notice) = notice {
+            events::notice(&self.tenant, notice, inner.clock);
+        }
+        Response {
+            status: answer.status,
+            version: answer.version,
+            headers: answer.headers,
+            body: ResponseBody::new(answer.body, held, self.tenant.clone()),
+            attempts: self.past.as_ref().map_or(0, |past| past.exchanges) + 1,
+            waited,
+            reason,
+            headroom: headroom.map(Headroom::of),
+        }
+    }
+
+    async fn secret(&self, inner: &Inner) -> Result<Option<Secret>, Error> {
+        let secret = inner.credentials.secret(&self.tenant);
+        match tokio::time::timeout_at(inner.clock.instant(self.deadline), secret).await {
+            Ok(secret) => {
+                let secret = secret?;
+                inner.credentials.keep_at_hand(&self.tenant, secret.as_ref(), inner.clock.now());
+                Ok(secret)
+            }
+            Err(_) => Err(refusal::credential_timeout(&self.tenant)),
+        }
+    }
+
+    async fn permit(&self, inner: &Inner) -> Result<Grant, Error> {
+        let refused = |why| refusal::error(&self.tenant, self.priority, inner.clock.now(), why);
+        let place = inner.place(&self.tenant).map_err(refused)?;
+        let retry = self.past.is_some();
+        // The longest wait that a caller allows is that for the first exchange.
+        let give_up = if retry { self.deadline } else { self.give_up };
+        let ask = inner.ask(self.priority, self.endpoint, self.cost, give_up, self.attempt_timeout);
+        let ask = Ask { immediate: self.immediate && !retry, retry, ..ask };
+        inner.acquire(&self.tenant, place, ask).await.map_err(refused)
+    }
+
+    fn exchange(&mut self, inner: &Inner, secret: Option<&Secret>, began: Time) -> Result<Exchange, Error> {
+        let ends = self.deadline.min(began + self.attempt_timeout);
+        let signer = inner.signers.get(&*self.tenant.vendor.name).map(|signer| &**signer);
+        self.prepared.exchange(Attempt {
+            secret,
+            signer,
+            // Read for whoever signs by it.
+            wall: signer.map_or(std::time::SystemTime::UNIX_EPOCH, |_| inner.clock.wall()),
+            deadline: inner.clock.instant(ends),
+        })
+    }
+}
+
+/// What an answer says is left.
+fn report(signals: &Signals) -> Option<Report> {
+    let window = signals.tightest()?;
+    let reset_ns = window.reset_after.map(crate::clock::nanos);
+    Some(Report { limit: window.limit?, remaining: window.remaining?, reset_ns })
+}
+
+/// The future of a send. It runs the job where it lies: handed on, it would be there twice.
+pub(crate) fn send(
+    inner: &Inner,
+    job: Result<Job, Error>,
+) -> impl Future<Output = Result<Response, Error>> + Send + use<'_> {
+    let mut job = job;
+    async move {
+        match job {
+            Ok(ref mut job) => job.run(inner).await,
+            Err(error) => Err(error),
+        }
+    }
+}
