@@ -24,6 +24,7 @@ use integration_client::{IntegrationClient, Priority, Request};
 const VENDOR: &str = r#"
 [vendors.v]
 base_url = "https://v.example"
+retry = { max_retries = 0 }
 auth = { scheme = "bearer" }
 connect_timeout = "1s"
 attempt_timeout = "5s"

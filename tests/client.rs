@@ -27,7 +27,9 @@ use tokio::time::Instant;
 
 /// A vendor with these limits, as `(name, rest of the table)`.
 fn vendor(limits: &[(&str, &str)]) -> String {
-    let mut text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\n".to_owned();
+    let mut text =
+        "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nretry = { max_retries = 0 }\n"
+            .to_owned();
     for (name, rest) in limits {
         text += &format!("[[vendors.v.limits]]\nname = \"{name}\"\n{rest}\n");
     }

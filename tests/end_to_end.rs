@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use integration_client::config::{Scope, TenantEntry};
 use integration_client::testing::checker::{Definition, refused};
-use integration_client::testing::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, VendorLimit, When};
+use integration_client::testing::{
+    Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, VendorLimit, When,
+};
 use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
 use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, Priority, Request, Response};
 use tokio::time::Instant;
@@ -46,13 +48,16 @@ impl CredentialResolver for Keys {
 
 /// A vendor with 2 to 10 ms on the way there and as much on the way back.
 fn jittery() -> FakeVendorBuilder {
-    FakeVendor::builder().latency(ms(2)).jitter(ms(8)).seed(7)
+    // Silent: a vendor that says what is left slows the client down before the limit does.
+    FakeVendor::builder().headers(HeaderStyle::Silent).latency(ms(2)).jitter(ms(8)).seed(7)
 }
 
 /// A vendor, and a client that knows it by its entry and has these tenants, as (name, account).
 async fn started(vendor: FakeVendorBuilder, tenants: &[(&str, &str)]) -> (FakeVendor, IntegrationClient) {
     let vendor = vendor.start().await.unwrap();
-    let mut builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.vendors_toml("v"));
+    let mut builder = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(vendor.vendors_toml("v") + "\n[vendors.v.retry]\nmax_retries = 0\n");
     for (tenant, account) in tenants {
         builder = builder.tenant(TenantEntry::new(*tenant, "v").account(*account).credential(format!("keys:{tenant}")));
     }
@@ -248,6 +253,8 @@ async fn an_answer_503_is_an_answer() {
         assert_eq!(response.status(), 503);
         assert_eq!(what(&response.error_for_status().unwrap_err()), (ErrorKind::Status, Delivery::Ambiguous));
     }
+    assert!(client.paused_for("a", "v").unwrap().is_some(), "so many in a row, and the vendor is left alone");
+    client.resume("a", "v").unwrap();
     assert_recovered(&vendor, &client).await;
 }
 

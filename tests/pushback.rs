@@ -1,0 +1,380 @@
+//! What `send` does when the vendor pushes back, on virtual time: no socket, nothing sleeps.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use integration_client::config::{OnAmbiguous, TenantEntry};
+use integration_client::dead_letter::{DeadLetter, LetterRequest, MemorySink, Phase, Reason};
+use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
+use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::{Builder, Class, Classifier, Delivery, ErrorKind, IntegrationClient, Priority, Request};
+use tokio::time::Instant;
+
+const VENDOR: &str = r#"
+[vendors.v]
+base_url = "https://v.example/base"
+auth = { scheme = "bearer" }
+dead_letters = "whole"
+retry = { first_wait = "1s", longest_wait = "10s", idempotency_header = "idempotency-key" }
+[[vendors.v.limits]]
+name = "requests"
+algorithm = "sliding_window"
+limit = 100
+window = "1s"
+[vendors.v.endpoints.poisoned]
+paths = ["/poisoned/**"]
+"#;
+
+/// A key that changes each time it is asked for.
+#[derive(Clone, Default)]
+struct Keys(Arc<Mutex<u32>>);
+
+impl CredentialResolver for Keys {
+    fn resolve<'a>(
+        &'a self,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
+        let mut count = self.0.lock().unwrap();
+        *count += 1;
+        let key = format!("key-{count}");
+        Box::pin(async move { Ok(key.into()) })
+    }
+}
+
+fn builder(transport: &FakeTransport) -> Builder {
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(VENDOR)
+        .credential_resolver("keys", Keys::default())
+        .transport(transport.clone())
+        .tenant(TenantEntry::new("a", "v").credential("keys:a"))
+}
+
+async fn client(
+    script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static,
+) -> (IntegrationClient, FakeTransport) {
+    let transport = FakeTransport::new(script);
+    (builder(&transport).build().await.unwrap(), transport)
+}
+
+fn hours(request: Request) -> Request {
+    request.deadline(Duration::from_secs(36_000))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Gaps between calls, in milliseconds.
+fn gaps(transport: &FakeTransport) -> Vec<u128> {
+    let calls = transport.calls();
+    calls.windows(2).map(|pair| pair[1].at.since(pair[0].at).as_millis()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_a_floor() {
+    let (client, transport) = client(|call| match call.number {
+        0 => FakeAnswer::status(429).header("retry-after", "7"),
+        1 => FakeAnswer::status(503).header("retry-after", "3"),
+        _ => FakeAnswer::status(200),
+    })
+    .await;
+    let response = client.send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.attempts()), (200, 3));
+    let gaps = gaps(&transport);
+    assert!((7_000..=7_702).contains(&gaps[0]), "{gaps:?}: jitter only adds, a tenth at most");
+    assert!((3_000..=6_400).contains(&gaps[1]), "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn everybody_in_the_lane_waits_for_the_pause_and_one_goes_first() {
+    let (client, transport) = client(|call| match call.number {
+        0 => FakeAnswer::status(429).header("retry-after", "5"),
+        _ => FakeAnswer::status(200).delay(Duration::from_millis(300)),
+    })
+    .await;
+    let sends = (0..20).map(|_| client.send("a", Priority::Normal, Request::get("v", "/x")));
+    let refused = client.send("a", Priority::High, Request::get("v", "/x"));
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(client.paused_for("a", "v").unwrap().unwrap() >= Duration::from_millis(4_998));
+        for result in join_all(sends).await {
+            assert_eq!(result.unwrap().status(), 200);
+        }
+    };
+    let (first, ()) = tokio::join!(refused, later);
+    assert_eq!(first.unwrap().status(), 200);
+    let gaps = gaps(&transport);
+    assert!(gaps[0] >= 5_000 && gaps[1] >= 300, "one alone, until it is answered: {gaps:?}");
+    assert_eq!(client.paused_for("a", "v").unwrap(), None);
+}
+
+async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut pinned: Vec<_> = futures.map(Box::pin).collect();
+    let mut results: Vec<Option<F::Output>> = pinned.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (future, result) in pinned.iter_mut().zip(&mut results) {
+            if result.is_none()
+                && let std::task::Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                *result = Some(value);
+            }
+        }
+        match results.iter().all(Option::is_some) {
+            true => std::task::Poll::Ready(()),
+            false => std::task::Poll::Pending,
+        }
+    })
+    .await;
+    results.into_iter().flatten().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_beyond_the_deadline_is_handed_back_and_not_shortened() {
+    let (client, transport) = client(|_| FakeAnswer::status(429).header("retry-after", "3600")).await;
+    let began = now();
+    let error = client.send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::RetryLater, Delivery::Rejected));
+    assert!(error.retry_after().unwrap() >= Duration::from_secs(3_600));
+    assert_eq!(error.response().unwrap().status(), 429);
+    let error = client.send("a", Priority::High, hours(Request::get("v", "/x"))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::RetryLater, "longer than anybody is kept");
+    assert_eq!((transport.calls().len(), began.elapsed().as_secs()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_to_the_last_becomes_a_dead_letter_that_can_be_sent_again() {
+    let transport = FakeTransport::new(|call| match call.number {
+        0..6 => FakeAnswer::status(429).body("slow down"),
+        _ => FakeAnswer::status(200),
+    });
+    let sink = Arc::new(MemorySink::new(10));
+    let client = builder(&transport).dead_letter_sink(sink.clone()).build().await.unwrap();
+    let request = Request::post("v", "/poisoned/1").query("q", 1).body("content").metadata("order", "17");
+    let error = client.send("a", Priority::High, hours(request)).await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::Exhausted, Delivery::Rejected));
+    let last = error.response().unwrap();
+    assert_eq!((last.status().as_u16(), &last.body()[..]), (429, &b"slow down"[..]));
+    let gaps = gaps(&transport);
+    for (number, gap) in gaps.iter().enumerate() {
+        let least = (1_000_u128 << number).min(5_000);
+        assert!(*gap >= least, "wait {number} of {gaps:?}");
+    }
+
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let [letter] = &sink.letters()[..] else { panic!("{:?}", sink.letters()) };
+    assert_eq!(Some(&*letter.id), error.letter_id());
+    assert_eq!((&*letter.tenant, &*letter.vendor, letter.endpoint.as_deref()), ("a", "v", Some("poisoned")));
+    assert_eq!((letter.priority, letter.reason, letter.attempts.len()), (Priority::High, Reason::Exhausted, 6));
+    assert!(letter.attempts.iter().all(|attempt| attempt.phase == Phase::Answered && attempt.status == Some(429)));
+    assert_eq!(letter.metadata["order"], "17");
+    let LetterRequest::Whole { method, path, body, .. } = &letter.request else { panic!() };
+    assert_eq!((&**method, &**path, &body.as_bytes()[..]), ("POST", "/poisoned/1?q=1", &b"content"[..]));
+    assert_eq!(client.dead_letters().written, 1);
+
+    let copy: DeadLetter = serde_json::from_str(&serde_json::to_string(letter).unwrap()).unwrap();
+    client.resume("a", "v").unwrap();
+    assert_eq!(client.redrive(&copy).await.unwrap().status(), 200);
+    let calls = transport.calls();
+    let keys: Vec<_> = calls.iter().map(|call| call.header("idempotency-key").unwrap()).collect();
+    assert!(keys[0].len() == 32 && keys.iter().all(|key| *key == keys[0]), "one key for all: {keys:?}");
+    assert_eq!(calls[6].url, "https://v.example/base/poisoned/1?q=1");
+    assert_eq!(calls[6].body, "content");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_have_acted_is_not_sent_again_without_a_key_or_leave() {
+    let script = |call: &FakeCall| match call.path() {
+        "/base/reset" => FakeAnswer::reset(),
+        _ => FakeAnswer::status(500),
+    };
+    let transport = FakeTransport::new(script);
+    let without_key = VENDOR.replace(", idempotency_header = \"idempotency-key\"", "");
+    let client = builder(&transport).vendors_toml(without_key).build();
+    assert!(client.await.is_err(), "stated twice");
+    let text = VENDOR.replace(", idempotency_header = \"idempotency-key\"", "");
+    let client = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
+    let client =
+        client.credential_resolver("keys", Keys::default()).tenant(TenantEntry::new("a", "v").credential("keys:a"));
+    let client = client.build().await.unwrap();
+    for path in ["/reset", "/500"] {
+        transport.reset_calls();
+        let error = client.send("a", Priority::Normal, Request::post("v", path)).await.unwrap_err();
+        assert_eq!((error.delivery(), transport.calls().len()), (Delivery::Ambiguous, 1), "{path}");
+        let again = Request::post("v", path).on_ambiguous(OnAmbiguous::Resend);
+        client.send("a", Priority::Normal, hours(again)).await.unwrap_err();
+        assert_eq!(transport.calls().len(), 1 + 6, "{path}");
+        client.resume("a", "v").unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_credential_is_refreshed_once() {
+    let (client, transport) = client(|call| match call.header("authorization") {
+        Some("Bearer key-2") => FakeAnswer::status(200),
+        _ => FakeAnswer::status(401),
+    })
+    .await;
+    let response = client.send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap();
+    assert_eq!((response.status().as_u16(), transport.calls().len()), (200, 2));
+    let (never, transport) = self::client(|_| FakeAnswer::status(401)).await;
+    let response = never.send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap();
+    assert_eq!((response.status().as_u16(), transport.calls().len()), (401, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_cannot_be_reached_is_tried_by_one_at_a_time() {
+    let (client, transport) = client(|_| FakeAnswer::not_connected()).await;
+    let sends = (0..50).map(|_| client.send("a", Priority::Normal, Request::get("v", "/x")));
+    for result in join_all(sends).await {
+        let error = result.unwrap_err();
+        assert_eq!((error.kind(), error.delivery()), (ErrorKind::Connect, Delivery::NotSent));
+    }
+    // Five at first, and then one probe after 1, 2, 4 … 30 s, until the deadline of a minute.
+    let calls = transport.calls().len();
+    assert!((5..=15).contains(&calls), "{calls}");
+    assert_eq!(client.in_flight(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_adds_a_tenth_of_load_and_loses_nothing() {
+    let transport = FakeTransport::new(|call| match call.at.as_nanos() / 1_000_000_000 {
+        0..3_600 => FakeAnswer::status(500).delay(Duration::from_millis(20)),
+        _ => FakeAnswer::status(200).delay(Duration::from_millis(20)),
+    });
+    let sink = Arc::new(MemorySink::new(1_000_000));
+    let client = builder(&transport).dead_letter_sink(sink.clone()).build().await.unwrap();
+    let (mut answered, mut letters, mut handed_back, mut sent) = (0, 0, 0, 0);
+    // One each second, for an hour and ten minutes.
+    let mut running = Vec::new();
+    for _ in 0..4_200 {
+        sent += 1;
+        let client = client.clone();
+        #[expect(clippy::disallowed_methods, reason = "a test spawns")]
+        running.push(tokio::spawn(async move { client.send("a", Priority::Normal, Request::get("v", "/x")).await }));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    for task in running {
+        match task.await.unwrap() {
+            Ok(_) => answered += 1,
+            Err(error) if error.letter_id().is_some() => letters += 1,
+            Err(_) => handed_back += 1,
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(sink.letters().len(), letters);
+    assert_eq!(answered + letters + handed_back, sent);
+    let calls = transport.calls();
+    println!(
+        "outage: sent={sent} answered={answered} letters={letters} handed_back={handed_back} exchanges={}",
+        calls.len()
+    );
+    assert!(calls.len() as f64 <= 1.1 * sent as f64 + 10.0, "{}", calls.len());
+    assert!(answered >= 590, "recovered: {answered}");
+    let busiest = calls.windows(100).map(|window| window[99].at.since(window[0].at)).min().unwrap();
+    assert!(busiest >= Duration::from_millis(990), "no second overload: 100 within {busiest:?}");
+}
+
+struct Forbidden;
+
+impl Classifier for Forbidden {
+    fn classify(&self, status: http::StatusCode, _: &http::HeaderMap) -> Option<Class> {
+        (status == 403).then_some(Class::RateLimited)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_classifier_knows_better_than_the_status() {
+    let transport = FakeTransport::new(|call| FakeAnswer::status(if call.number == 0 { 403 } else { 200 }));
+    let client = builder(&transport).classifier("v", Forbidden).build().await.unwrap();
+    let response = client.send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.attempts()), (200, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operators_pause_is_waited_for_until_the_deadline() {
+    let (client, transport) = client(|_| FakeAnswer::status(200)).await;
+    client.pause("a", "v").unwrap();
+    assert_eq!(client.paused_for("a", "v").unwrap(), Some(Duration::MAX));
+    let error = client.send("a", Priority::High, Request::get("v", "/x")).await.unwrap_err();
+    assert_eq!((error.kind(), transport.calls().len()), (ErrorKind::Deadline, 0));
+    assert!(error.to_string().contains("`resume`"), "{error}");
+    let send = client.send("a", Priority::High, Request::get("v", "/x"));
+    let resume = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        client.resume("a", "v").unwrap();
+    };
+    assert_eq!(tokio::join!(send, resume).0.unwrap().waited(), Duration::from_secs(5));
+}
+
+/// Keeps level, message and field names of what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("integration_client")
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        #[derive(Default)]
+        struct Fields(String, Vec<String>);
+        impl tracing::field::Visit for Fields {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                match field.name() {
+                    "message" => self.0 = format!("{value:?}"),
+                    name => self.1.push(name.to_owned()),
+                }
+            }
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(format!("{} {}: {}", event.metadata().level(), fields.0, fields.1.join(" ")));
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_five_events_have_exactly_their_fields() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let (client, _transport) = client(|call| match (call.path(), call.number) {
+        ("/base/poisoned/x", 0..6) => FakeAnswer::status(429).header("retry-after", "1"),
+        ("/base/poisoned/x", _) => FakeAnswer::status(200),
+        _ => FakeAnswer::status(200)
+            .header("x-ratelimit-limit", "100")
+            .header("x-ratelimit-remaining", "15")
+            .header("x-ratelimit-reset", "60"),
+    })
+    .await;
+    client.send("a", Priority::Normal, hours(Request::get("v", "/poisoned/x"))).await.unwrap_err();
+    client.send("a", Priority::Normal, hours(Request::get("v", "/poisoned/x"))).await.unwrap();
+    client.send("a", Priority::Normal, Request::get("v", "/y")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let mut seen = log.0.lock().unwrap().clone();
+    seen.sort();
+    seen.dedup();
+    for expected in [
+        "INFO pre-emptive throttle triggered: tenant vendor remaining_pct delay_ms",
+        "WARN 429 received: tenant vendor endpoint retry_after_s attempt",
+        "WARN limit exhausted, waiting for reset: tenant vendor reset_at wait_ms",
+        "INFO recovered after wait: tenant vendor",
+        "ERROR dead-lettered: tenant vendor endpoint attempts reason",
+    ] {
+        assert!(seen.iter().any(|line| line == expected), "{expected:?} is not in {seen:#?}");
+    }
+}
