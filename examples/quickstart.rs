@@ -1,7 +1,10 @@
-//! Three tenants, three priorities and one vendor with a limit, in this process: `cargo run --release --example quickstart`.
+//! Three tenants, three priorities and a vendor with a limit, in one process:
+//! `cargo run --release --example quickstart`.
 //!
 //! The vendor allows each tenant 100 requests per second. `noisy` wants 10,000; `ada` and `bob` are polite. Watch the
 //! column `refused`: it is the vendor's own count of 429s.
+//!
+//! A second vendor refuses everything that `ada` wants of one of its endpoints, and that request ends as a dead letter.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for the command line; a poisoned lock ends it")]
 #![expect(clippy::disallowed_methods, reason = "an application measures and spawns; the library does neither")]
@@ -12,8 +15,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use integration_client::config::TenantEntry;
+use integration_client::dead_letter::MemorySink;
 use integration_client::testing::checker::{Definition, refused};
-use integration_client::testing::{Delay, FakeVendor, VendorLimit};
+use integration_client::testing::{Delay, FakeVendor, HeaderStyle, VendorLimit};
 use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
 use integration_client::{IntegrationClient, Priority, Request};
 use tokio::time::MissedTickBehavior;
@@ -39,13 +43,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let began = Instant::now();
     let (latency, jitter) = (Duration::from_millis(2), Duration::from_millis(3));
     let limit = VendorLimit::fixed_window(LIMIT, SECOND);
-    let vendor = FakeVendor::builder().limit(limit).arrival_delay(Delay::fixed(latency).jitter(jitter)).start().await?;
+    let delay = Delay::fixed(latency).jitter(jitter);
+    // Silent: headers that say how little is left would slow the client down, and the limit is to be used in full.
+    let vendor = FakeVendor::builder().limit(limit).headers(HeaderStyle::Silent).arrival_delay(delay).start().await?;
+    // Three retries within this run. By default there are five, and the first alone comes after 5 to 10 s.
+    let broken = FakeVendor::builder().endpoint("charges", "/charges").poisoned("/charges", 429).start().await?;
+    let retry = "[vendors.broken.retry]\nmax_retries = 3\nfirst_wait = \"200ms\"\n";
 
     // The vendor's entry is what `vendors.toml` says about GitHub, Stripe and the others; the tenants are yours.
     let mut builder = IntegrationClient::builder().vendors_toml(vendor.vendors_toml("demo")).max_waiting_per_tier(200);
     for tenant in TENANTS {
         builder = builder.tenant(TenantEntry::new(tenant, "demo").credential(format!("keys:{tenant}")));
     }
+    let letters = Arc::new(MemorySink::new(100));
+    builder = builder.vendors_toml(broken.vendors_toml("broken") + retry).dead_letter_sink(letters.clone());
+    builder = builder.tenant(TenantEntry::new("ada", "broken").credential("keys:ada"));
     let client = builder.credential_resolver("keys", Keys).build().await?;
 
     let seen = Arc::new(Mutex::new(Seen::default()));
@@ -53,6 +65,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for (tenant, per_second) in [(0, 30), (1, 30), (2, 100 * LIMIT)] {
         load.spawn(offer(client.clone(), seen.clone(), tenant, per_second));
     }
+    let charge = client.clone();
+    load.spawn(async move {
+        let _ = charge.send("ada", Priority::High, Request::post("broken", "/charges").body("one coffee")).await;
+    });
     let terminal = std::io::stdout().is_terminal();
     let mut tick = tokio::time::interval(if terminal { SECOND / 5 } else { SECOND });
     while began.elapsed() < RUN {
@@ -69,7 +85,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let refused: u64 = TENANTS.iter().map(of).sum();
     let [high, normal, low] = percent(seen.lock().unwrap().shares);
     let (sent, seconds) = (log.len(), began.elapsed().as_secs_f64());
-    println!("quickstart: sent={sent} refused={refused} shares={high}/{normal}/{low} seconds={seconds:.1}");
+    for letter in letters.letters() {
+        let (endpoint, attempts) = (letter.endpoint.unwrap_or_default(), letter.attempts.len());
+        println!(
+            "dead letter: tenant={} vendor={} endpoint={endpoint} attempts={attempts} reason={}",
+            letter.tenant, letter.vendor, letter.reason
+        );
+    }
+    let dead = client.dead_letters().written;
+    println!(
+        "quickstart: sent={sent} refused={refused} shares={high}/{normal}/{low} seconds={seconds:.1} dead_lettered={dead}"
+    );
     if refused > 0 { Err("the vendor refused requests".into()) } else { Ok(()) }
 }
 

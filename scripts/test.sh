@@ -138,7 +138,7 @@ run_example() {
             [[ $last =~ ^arrived\ 0\ admitted\ 0\  ]] || die "example $name ended with: $last"
             ;;
         quickstart)
-            [[ $last =~ ^quickstart:\ sent=[1-9][0-9]*\ refused=0\  ]] || die "example $name ended with: $last"
+            [[ $last =~ ^quickstart:\ sent=[1-9][0-9]*\ refused=0\ .*\ dead_lettered=1$ ]] || die "example $name ended with: $last"
             ;;
         *)
             [[ -n $last ]] || die "example $name printed nothing at its end"
