@@ -74,6 +74,11 @@ impl Breaker {
         Breaker::default()
     }
 
+    /// No host has failed lately: nobody has to ask.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
     /// Leave to connect to `host`.
     ///
     /// # Errors

@@ -42,11 +42,15 @@ impl Permit {
         self.state == State::Started
     }
 
+    pub(super) fn granted(&self) -> Time {
+        self.granted
+    }
+
     pub(super) fn need(&self) -> Need {
         Need { lane: self.lane, endpoint: self.endpoint, tier: self.tier, cost: self.cost }
     }
 
-    pub(super) fn take(&self) -> Take {
+    fn take(&self) -> Take {
         Take { cost: self.cost, high: self.tier == 0, granted: self.granted }
     }
 

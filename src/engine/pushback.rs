@@ -1,10 +1,9 @@
 //! What the vendor's answers change: reports of what is left, refusals, pauses.
 
 use super::limit::LimitKind;
-use super::permits::Permit;
-use super::plan::NO_ENDPOINT;
+use super::plan::{EndpointId, NO_ENDPOINT};
 use super::slab::Key;
-use super::throttle::{Gate, Mode, Notice, Report, Wait};
+use super::throttle::{Gate, Mode, Notice, Report, Throttle, Wait};
 use super::turns::Need;
 use super::{Engine, Refusal};
 use crate::clock::Time;
@@ -59,40 +58,45 @@ impl Engine {
         let permit = self.permits.get(key)?;
         let (need, granted) = (permit.need(), permit.granted());
         let used = self.used(&need);
-        let word = match word {
-            Word::Passed(report) => Word::Passed(self.of_the_lane(&need, report)),
-            other => other,
+        let report = match word {
+            Word::Passed(report) | Word::Refused(_, report) => report,
+            Word::Failed => None,
         };
+        let of_the_lane = self.of_the_lane(&need, report);
         let lane = self.lanes.slab.get_mut(need.lane)?;
         let (pace, others) = (lane.plan.pace, lane.in_flight.saturating_sub(1));
         let throttle = lane.throttle.get_or_insert_default();
-        let notice = match word {
-            Word::Passed(report) => {
+        let tell = |throttle: &mut Throttle| {
+            of_the_lane.and_then(|report| throttle.report(now, granted, others, report, &pace))
+        };
+        let (paused, notice) = match word {
+            Word::Passed(_) => {
                 let recovered = throttle.passed(now, key, need.endpoint, &pace);
-                let told = report.and_then(|report| throttle.report(now, granted, others, report, &pace));
-                recovered.or(told)
+                let told = tell(throttle);
+                (false, recovered.or(told))
             }
             Word::Failed => {
                 let until = throttle.failed(now, key, need.endpoint);
-                until.map(|until| Notice::Exhausted { until })
+                (until.is_some(), until.map(|until| Notice::Exhausted { until }))
             }
-            Word::Refused(wait, report) => {
-                let (until, of_the_lane) = throttle.refused(now, key, granted, need.endpoint, wait, &pace);
-                match report {
+            Word::Refused(wait, _) => {
+                let (until, of_the_rate) = throttle.refused(now, key, granted, need.endpoint, wait, &pace);
+                let cut = match report {
                     Some(report) if report.remaining == 0 => {
-                        throttle.report(now, granted, others, report, &pace);
-                        Some(Notice::Exhausted { until })
+                        tell(throttle);
+                        None
                     }
                     // Nothing was said, or it is not true.
-                    _ => {
+                    _ if of_the_rate => {
                         let passed = used.saturating_sub(others).saturating_sub(need.cost);
-                        let cut = of_the_lane.then(|| throttle.cut(now, passed, &pace)).flatten();
-                        Some(cut.unwrap_or(Notice::Exhausted { until }))
+                        throttle.cut(now, passed, &pace)
                     }
-                }
+                    _ => None,
+                };
+                (true, Some(cut.unwrap_or(Notice::Exhausted { until })))
             }
         };
-        if !matches!(word, Word::Passed(_)) {
+        if paused {
             self.revoke_in(need.lane);
             self.send_away(need.lane);
         }
@@ -135,7 +139,7 @@ impl Engine {
 
     /// The refusal of a request that the vendor's own word holds back beyond `give_up`, or for longer than anybody is
     /// kept waiting.
-    pub(super) fn held_back(&self, lane: Key, endpoint: super::plan::EndpointId, give_up: Time) -> Option<Refusal> {
+    pub(super) fn held_back(&self, lane: Key, endpoint: EndpointId, give_up: Time) -> Option<Refusal> {
         let lane = self.lanes.slab.get(lane)?;
         let at = lane.throttle.as_ref()?.paused_until(endpoint);
         let too_long = at > self.now.plus_nanos(lane.plan.pace.max_hold_ns);
@@ -184,9 +188,9 @@ impl Engine {
 
     /// Lets nothing go until [`resume`](Self::resume).
     pub(crate) fn pause(&mut self, now: Time, lane: Key) {
-        let now = self.tick(now);
+        self.tick(now);
         let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
-        inside.throttle.get_or_insert_default().hold(now);
+        inside.throttle.get_or_insert_default().hold();
         self.revoke_in(lane);
         self.wake_lane(lane);
         self.run_turns();
@@ -206,11 +210,5 @@ impl Engine {
         let throttle = self.lanes.slab.get(lane)?.throttle.as_ref()?;
         let until = if throttle.is_held() { Time::MAX } else { throttle.paused_until(NO_ENDPOINT) };
         (until > now).then_some(until)
-    }
-}
-
-impl Permit {
-    pub(super) fn granted(&self) -> Time {
-        self.take().granted
     }
 }

@@ -55,7 +55,6 @@ impl Job {
         record.retry_after_ms = stated.map(millis);
         let past = self.past();
         past.records.push(record);
-        past.exchanges += 1;
         past.tried.failing_since = None;
         let retries = past.tried.retries;
 
@@ -77,14 +76,13 @@ impl Job {
         if is_refusal {
             events::refused(&self.tenant, self.endpoint, stated, retries + 1);
         }
-        let heard = answered.held.hear(self.endpoint, word);
-        if let Some(notice) = heard.notice {
-            events::notice(&self.tenant, notice, inner.clock);
-        }
+        let headroom = self.hear(inner, &answered.held, word);
 
         match verdict {
             Verdict::Refresh => {
-                self.past().tried.refreshed = true;
+                let past = self.past();
+                past.tried.refreshed = true;
+                past.exchanges += 1;
                 if let Some(stale) = &answered.secret {
                     inner.credentials.invalidate(&self.tenant, stale).await;
                 }
@@ -109,8 +107,11 @@ impl Job {
                     let error = self.too_late(earliest.since(now), delivery);
                     return Step::End(Err(error.with_response(last_response(answered).await)));
                 }
-                self.past().tried.retries += 1;
-                drain(answered).await;
+                let past = self.past();
+                past.tried.retries += 1;
+                past.exchanges += 1;
+                // Read away, so that its connection can be used again.
+                last_response(answered).await;
                 tokio::time::sleep(wait).await;
                 Step::Again
             }
@@ -125,8 +126,7 @@ impl Job {
             }
             // Or a body that cannot be sent again: the answer is all there is.
             Verdict::Done | Verdict::AgainFree | Verdict::GiveUp(Why::Body) => {
-                self.past().exchanges -= 1;
-                Step::End(Ok(self.respond(inner, answered)))
+                Step::End(Ok(self.respond(answered, headroom)))
             }
             Verdict::GiveUp(why) => {
                 let delivery = if is_refusal { Delivery::Rejected } else { Delivery::Ambiguous };
@@ -251,12 +251,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
 /// The most of an answer's body that is kept or read away.
 const EXCERPT: usize = 16 * 1024;
 
-/// Reads the body, so that its connection can be used again; not if it is long in coming.
-async fn drain(answered: Answered) {
-    let _ = last_response(answered).await;
-}
-
-/// What is kept of an answer that is not handed on.
+/// What is kept of an answer that is not handed on. Its body is read, unless it is long or long in coming.
 async fn last_response(answered: Answered) -> LastResponse {
     let Answered { answer, held, .. } = answered;
     let mut body = answer.body;

@@ -14,7 +14,7 @@ use crate::transport::{Answer, Sent, TransportError};
 
 /// The circuit breakers of all hosts.
 pub(crate) struct Hosts {
-    /// No connection has failed so far: nobody has to be asked.
+    /// No host is remembered for failures: the breaker need not be asked.
     well: AtomicBool,
     breaker: Mutex<Breaker>,
     clock: Clock,
@@ -30,13 +30,19 @@ impl Hosts {
         self.well.load(Ordering::Relaxed)
     }
 
-    /// The first failure: from now on they are counted.
+    /// A connection failed that nobody asked for leave to make, because all were well.
     pub(super) fn failed(&self, host: &str, now: Time) {
-        self.well.store(false, Ordering::Relaxed);
+        self.tell(|breaker| {
+            if let Ok(pass) = breaker.allow(host, now) {
+                breaker.failed(host, pass, now);
+            }
+        });
+    }
+
+    fn tell(&self, what: impl FnOnce(&mut Breaker)) {
         let mut breaker = self.breaker.lock();
-        if let Ok(pass) = breaker.allow(host, now) {
-            breaker.failed(host, pass, now);
-        }
+        what(&mut breaker);
+        self.well.store(breaker.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -50,21 +56,19 @@ pub(super) struct HostPass {
 impl HostPass {
     pub(super) fn connected(mut self, result: &Result<Answer, TransportError>) {
         let Some(pass) = self.pass.take() else { return };
-        let mut breaker = self.hosts.breaker.lock();
-        match result {
-            Err(error) if error.is_connect() => {
-                breaker.failed(&self.host, pass, self.hosts.clock.now());
-            }
+        let now = self.hosts.clock.now();
+        self.hosts.tell(|breaker| match result {
+            Err(error) if error.is_connect() => breaker.failed(&self.host, pass, now),
             Err(error) if error.sent() == Sent::NotSent => breaker.dropped(&self.host, pass),
             _ => breaker.succeeded(&self.host, pass),
-        }
+        });
     }
 }
 
 impl Drop for HostPass {
     fn drop(&mut self) {
         if let Some(pass) = self.pass.take() {
-            self.hosts.breaker.lock().dropped(&self.host, pass);
+            self.hosts.tell(|breaker| breaker.dropped(&self.host, pass));
         }
     }
 }

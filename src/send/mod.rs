@@ -18,7 +18,8 @@ use crate::Priority;
 use crate::client::Inner;
 use crate::clock::Time;
 use crate::config::{OnAmbiguous, Tenant};
-use crate::dispatch::{Grant, Heard};
+use crate::dead_letter::AttemptRecord;
+use crate::dispatch::{Grant, Heard, Held};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::throttle::Report;
 use crate::engine::{Ask, Word};
@@ -62,14 +63,15 @@ pub(crate) struct Job {
 struct Past {
     tried: Tried,
     connects: u32,
+    /// Exchanges that left and were followed by another.
     exchanges: u32,
-    records: Vec<crate::dead_letter::AttemptRecord>,
+    records: Vec<AttemptRecord>,
 }
 
 /// An answer, and what it took to get it.
 struct Answered {
     answer: Answer,
-    held: crate::dispatch::Held,
+    held: Held,
     waited: Duration,
     reason: Option<WaitReason>,
     began: Time,
@@ -160,7 +162,9 @@ impl Job {
                 Ok(answer) => {
                     let answered = Answered { answer, held, waited, reason, began, secret };
                     if self.is_plain(inner, &answered.answer) {
-                        return Ok(self.respond(inner, answered));
+                        let report = report(&Signals::read(&answered.answer.headers, inner.clock.wall()));
+                        let headroom = self.hear(inner, &answered.held, Word::Passed(report));
+                        return Ok(self.respond(answered, headroom));
                     }
                     Box::pin(self.after_answer(inner, answered)).await
                 }
@@ -179,14 +183,18 @@ impl Job {
         status < 500 && !matches!(status, 401 | 408 | 425 | 429) && inner.classifier(&self.tenant).is_none()
     }
 
-    /// Hands an answer to the caller. The vendor took the request, whatever it thinks of it.
-    fn respond(&self, inner: &Inner, answered: Answered) -> Response {
-        let Answered { answer, held, waited, reason, .. } = answered;
-        let report = report(&Signals::read(&answer.headers, inner.clock.wall()));
-        let Heard { headroom, notice } = held.hear(self.endpoint, Word::Passed(report));
+    /// Tells the lane what an answer said, and the log what came of it. Returns what is left.
+    fn hear(&self, inner: &Inner, held: &Held, word: Word) -> Option<Headroom> {
+        let Heard { headroom, notice } = held.hear(self.endpoint, word);
         if let Some(notice) = notice {
             events::notice(&self.tenant, notice, inner.clock);
         }
+        headroom.map(Headroom::of)
+    }
+
+    /// Hands an answer to the caller.
+    fn respond(&self, answered: Answered, headroom: Option<Headroom>) -> Response {
+        let Answered { answer, held, waited, reason, .. } = answered;
         Response {
             status: answer.status,
             version: answer.version,
@@ -195,7 +203,7 @@ impl Job {
             attempts: self.past.as_ref().map_or(0, |past| past.exchanges) + 1,
             waited,
             reason,
-            headroom: headroom.map(Headroom::of),
+            headroom,
         }
     }
 

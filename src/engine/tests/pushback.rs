@@ -288,6 +288,44 @@ fn first_turn(bench: &Bench, permit: Key) -> Time {
 }
 
 #[test]
+fn what_an_endpoints_own_limit_has_left_holds_up_no_other_endpoint() {
+    let plan = with_endpoint(plan(vec![per_second("requests", 100)]), "small", per_second("small", 10));
+    let (mut bench, lane) = Bench::with(Plan { pace: PACE, ..plan });
+    let permit = bench.granted(lane, Ask { endpoint: 0, ..ask(0) });
+    let nothing = Report { limit: 10, remaining: 0, reset_ns: Some(600 * SECOND) };
+    bench.hear(permit, Word::Refused(Wait::Told(SECOND), Some(nothing)));
+    let mut probe = vec![bench.waits(lane, ask(0)).0];
+    bench.at(bench.now + std::time::Duration::from_secs(1));
+    let probe = bench.started(&mut probe);
+    bench.hear(probe[0], Word::Passed(None));
+    bench.at(bench.now + std::time::Duration::from_secs(2));
+    bench.granted(lane, ask(0));
+}
+
+#[test]
+fn a_failure_takes_back_no_grant_that_was_not_picked_up() {
+    let (mut bench, lane) = Bench::with(Plan { pace: PACE, ..plan(vec![slots("slots", 2)]) });
+    let (first, second) = (bench.granted(lane, ask(0)), bench.granted(lane, ask(0)));
+    let waiter = bench.waits(lane, ask(0)).0;
+    bench.engine.finished(bench.now, first);
+    assert!(matches!(bench.engine.waiters[waiter].state, waiting::WaiterState::Granted(_)));
+    bench.hear(second, Word::Failed);
+    assert!(matches!(bench.engine.waiters[waiter].state, waiting::WaiterState::Granted(_)));
+}
+
+#[test]
+fn an_operators_pause_forgets_nothing_of_the_vendors() {
+    let (mut bench, lane) = bench();
+    let permit = bench.granted(lane, ask(0));
+    bench.engine.pause(bench.now, lane);
+    bench.hear(permit, told(30));
+    let until = bench.now + std::time::Duration::from_secs(30);
+    let (_, waits) = bench.waits(lane, ask(0));
+    assert_eq!(waits, Until::OnSettle(Time::MAX));
+    assert_eq!(bench.engine.lanes.slab[lane].throttle.as_ref().unwrap().paused_until(0), until);
+}
+
+#[test]
 fn a_report_that_was_overtaken_is_ignored() {
     let (mut bench, lane) = bench();
     let older = bench.granted(lane, ask(0));

@@ -127,7 +127,7 @@ impl Throttle {
     /// Whether a request to `endpoint` may go as far as that endpoint is concerned. `others`: requests to other
     /// endpoints wait too, and rather one of them is to find out whether the lane is open.
     pub(crate) fn endpoint_gate(&self, now: Time, endpoint: EndpointId, others: bool) -> Gate {
-        if others && self.refused_by == Some(endpoint) && self.lane != Pause::Over && !self.held {
+        if others && self.refused_by == Some(endpoint) && self.lane != Pause::Over {
             let soon = self.lane.until().max(now).plus_nanos(LEAST_PAUSE);
             return Gate::Shut(Free::OnSettle(soon), Lack::Probe);
         }
@@ -296,7 +296,7 @@ impl Throttle {
         let until = until(self.refusals);
         if granted < self.paused_at {
             // It went before the lane was paused: the same refusal again. What the vendor says holds all the same.
-            if matches!(wait, Wait::Told(_)) && !self.held {
+            if matches!(wait, Wait::Told(_)) {
                 self.lane = Pause::Until(self.lane.until().max(until));
             }
             return (self.lane.until().max(now), false);
@@ -306,11 +306,8 @@ impl Throttle {
         let again = self.refused_at.is_some_and(|at| now.since(at).as_nanos() < 10 * u128::from(pace.window_ns));
         self.refused_at = Some(now);
         self.refusals = self.refusals.saturating_add(1);
-        if !self.held {
-            self.lane = Pause::Until(until.max(self.lane.until()));
-            self.refused_by = Some(endpoint);
-            self.paused_at = now;
-        }
+        self.lane = Pause::Until(until.max(self.lane.until()));
+        (self.refused_by, self.paused_at) = (Some(endpoint), now);
         (self.lane.until(), !alone && (again || matches!(wait, Wait::Guess { .. })))
     }
 
@@ -326,7 +323,7 @@ impl Throttle {
     pub(crate) fn failed(&mut self, now: Time, permit: Key, endpoint: EndpointId) -> Option<Time> {
         self.failures = self.failures.saturating_add(1);
         let probed = self.lane == Pause::Probing(permit);
-        if self.held || (!probed && (self.failures < FAILURES || self.lane != Pause::Over)) {
+        if !probed && (self.failures < FAILURES || self.lane != Pause::Over) {
             return None;
         }
         let wait = (LEAST_PAUSE << self.failures.saturating_sub(FAILURES).min(5)).min(LONGEST_OPEN);
@@ -396,8 +393,8 @@ impl Throttle {
     }
 
     /// An operator's pause.
-    pub(crate) fn hold(&mut self, now: Time) {
-        (self.held, self.lane, self.refused_by, self.paused_at) = (true, Pause::Until(Time::MAX), None, now);
+    pub(crate) fn hold(&mut self) {
+        self.held = true;
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -410,10 +407,10 @@ impl Throttle {
         self.endpoints.clear();
     }
 
-    /// Until when nothing goes to this endpoint, because of the vendor's or an operator's word.
+    /// Until when nothing goes to this endpoint, because of the vendor's word.
     pub(crate) fn paused_until(&self, endpoint: EndpointId) -> Time {
         let endpoint = self.endpoint(endpoint).map_or(Time::ZERO, |(_, pause, _)| pause.until());
-        if self.held { endpoint } else { self.lane.until().max(endpoint) }
+        self.lane.until().max(endpoint)
     }
 }
 

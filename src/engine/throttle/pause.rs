@@ -6,6 +6,9 @@ use crate::engine::limit::Lack;
 use crate::engine::limit::window_log::Free;
 use crate::engine::slab::Key;
 
+/// A pause is forgotten so long after its end, in nanoseconds.
+const FORGOTTEN: u64 = 60_000_000_000;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Pause {
     #[default]
@@ -30,7 +33,7 @@ impl Pause {
     pub(super) fn is_long_over(self, now: Time) -> bool {
         match self {
             Pause::Over => true,
-            Pause::Until(until) => until.plus_nanos(super::TIER_TURN) <= now,
+            Pause::Until(until) => until.plus_nanos(FORGOTTEN) <= now,
             Pause::Probing(_) => false,
         }
     }
