@@ -1,0 +1,190 @@
+//! What all clones of a client share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use reqwest::Url;
+
+use crate::Priority;
+use crate::clock::{Clock, Time, nanos};
+use crate::config::{Config, ConfigSource, Tenant, TenantTable};
+use crate::dead_letter::writer::Writer;
+use crate::dispatch::{Acquire, Dispatch, Grant, Place};
+use crate::engine::plan::{EndpointId, NO_ENDPOINT};
+use crate::engine::{Ask, Refusal};
+use crate::error::Error;
+use crate::refusal;
+use crate::retry::Classifier;
+use crate::send::{Budgets, Hosts};
+use crate::transport::{Credentials, Signer, Transport};
+
+pub(crate) struct Inner {
+    pub(super) source: Arc<dyn ConfigSource>,
+    pub(super) config: ArcSwap<Config>,
+    pub(super) tenants: TenantTable,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) credentials: Credentials,
+    pub(crate) signers: HashMap<String, Arc<dyn Signer>>,
+    pub(crate) default_deadline: Duration,
+    pub(crate) clock: Clock,
+    pub(crate) classifiers: HashMap<String, Arc<dyn Classifier>>,
+    pub(crate) budgets: Budgets,
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) dead_letters: Writer,
+    /// Held by whoever changes the configuration.
+    pub(super) changing: parking_lot::Mutex<()>,
+    /// By tenant: held by whoever makes a lane or brings it up to date, together with the look-up of what it is to be.
+    /// A lane made from a look-up of before a reload would stand in the wrong shard, with a full bucket of its own.
+    pub(super) making: Box<[parking_lot::Mutex<()>]>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for shard in self.dispatch.shards() {
+            shard.close();
+        }
+    }
+}
+
+impl Inner {
+    #[expect(clippy::too_many_arguments, reason = "called once, by the builder, with everything that it has opened")]
+    pub(crate) fn new(
+        source: Arc<dyn ConfigSource>,
+        config: Config,
+        dispatch: Dispatch,
+        transport: Arc<dyn Transport>,
+        credentials: Credentials,
+        signers: HashMap<String, Arc<dyn Signer>>,
+        classifiers: HashMap<String, Arc<dyn Classifier>>,
+        dead_letters: Writer,
+        default_deadline: Duration,
+        clock: Clock,
+    ) -> Result<Inner, Error> {
+        let tenants = TenantTable::new();
+        tenants.replace_all(&config)?;
+        let (config, changing) = (ArcSwap::from_pointee(config), parking_lot::Mutex::new(()));
+        let making = (0..64).map(|_| parking_lot::Mutex::new(())).collect();
+        Ok(Inner {
+            source,
+            config,
+            tenants,
+            dispatch,
+            transport,
+            credentials,
+            signers,
+            default_deadline,
+            clock,
+            classifiers,
+            budgets: Budgets::new(),
+            hosts: Arc::new(Hosts::new(clock)),
+            dead_letters,
+            changing,
+            making,
+        })
+    }
+
+    /// The tenant at a vendor. A vendor that does not exist is the better explanation.
+    pub(crate) fn tenant(&self, tenant: &str, vendor: &str) -> Result<Arc<Tenant>, Error> {
+        if let Some(found) = self.tenants.find(tenant, vendor) {
+            return Ok(found);
+        }
+        self.config.load().tenant(tenant, vendor).and_then(|_| self.tenants.get(tenant, vendor))
+    }
+
+    /// The tenant at the vendor to whose base URL `url` belongs.
+    pub(crate) fn tenant_for_url(&self, tenant: &str, url: &Url) -> Result<Arc<Tenant>, Error> {
+        let find = |vendor: &str| self.tenants.find(tenant, vendor);
+        match self.config.load().vendors().tenant_for_url(url, find) {
+            Some((tenant, _)) => Ok(tenant),
+            None => Err(refusal::unknown_url(tenant, url)),
+        }
+    }
+
+    pub(crate) fn classifier(&self, tenant: &Tenant) -> Option<&dyn Classifier> {
+        if self.classifiers.is_empty() {
+            return None;
+        }
+        self.classifiers.get(&*tenant.vendor.name).map(|classifier| &**classifier)
+    }
+
+    /// The tenant's lane; made if it is not there, from what the tenant is now rather than from what `tenant` says.
+    pub(crate) fn place(&self, tenant: &Tenant) -> Result<Place, Refusal> {
+        if let Some(place) = self.dispatch.find(tenant) {
+            return Ok(place);
+        }
+        let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
+        let _making = self.making(id, vendor);
+        let tenant = self.tenants.find(id, vendor).ok_or(Refusal::Retired)?;
+        Ok(self.dispatch.place(&tenant, self.config.load().version()))
+    }
+
+    pub(super) fn making(&self, tenant: &str, vendor: &str) -> parking_lot::MutexGuard<'_, ()> {
+        self.making[self.dispatch.hash(tenant, vendor) as usize % self.making.len()].lock()
+    }
+
+    /// Brings the lane of a tenant that has changed up to date, or retires the one of a tenant that is gone.
+    pub(super) fn bring_up_to_date(&self, tenant: &str, vendor: &str, refuse: bool) {
+        let _making = self.making(tenant, vendor);
+        match self.tenants.find(tenant, vendor) {
+            Some(tenant) => self.dispatch.update(&tenant, self.config.load().version()),
+            None => self.dispatch.retire(tenant, vendor, refuse),
+        }
+    }
+
+    /// The number that the tenant's vendor now has for an endpoint that had another in `before`.
+    pub(crate) fn endpoint_now(&self, before: &Tenant, endpoint: EndpointId) -> Result<EndpointId, Refusal> {
+        let Some(known) = before.vendor.endpoints.get(endpoint as usize) else { return Ok(NO_ENDPOINT) };
+        let now = self.tenants.find(&before.id, &before.vendor.name).ok_or(Refusal::Retired)?;
+        let found = now.vendor.endpoints.iter().position(|other| other.name == known.name);
+        found.map(|number| number as EndpointId).ok_or(Refusal::UnknownEndpoint)
+    }
+
+    pub(crate) fn ask(
+        &self,
+        priority: Priority,
+        endpoint: EndpointId,
+        cost: u32,
+        give_up: Time,
+        attempt: Duration,
+    ) -> Ask {
+        let tier = priority.tier();
+        let attempt_ns = nanos(attempt);
+        Ask { tier, endpoint, cost, retry: false, immediate: false, give_up, attempt_ns }
+    }
+
+    /// Waits for a permit. A lane that rests may be dropped, and one whose vendor changes may move: it is looked up
+    /// again then.
+    pub(crate) async fn acquire(&self, tenant: &Tenant, mut place: Place, mut ask: Ask) -> Result<Grant, Refusal> {
+        let mut since = None;
+        let endpoint = ask.endpoint;
+        loop {
+            let began = self.clock.now();
+            match Acquire::new(place.shard.clone(), place.lane, ask).await {
+                Err(Refusal::NoLane) => {
+                    since.get_or_insert(began);
+                    ask.endpoint = self.endpoint_now(tenant, endpoint)?;
+                    place = self.place(tenant)?;
+                }
+                Ok(grant) => {
+                    let waited = since.map_or(grant.waited, |since| self.clock.now().since(since));
+                    return Ok(Grant { waited, ..grant });
+                }
+                refused => return refused,
+            }
+        }
+    }
+
+    pub(crate) fn attempt_ask(
+        &self,
+        tenant: &Tenant,
+        priority: Priority,
+        cost: u32,
+        max_wait: Option<Duration>,
+    ) -> Ask {
+        let give_up = self.clock.now() + max_wait.unwrap_or(self.default_deadline);
+        self.ask(priority, NO_ENDPOINT, cost.max(1), give_up, tenant.vendor.attempt_timeout)
+    }
+}

@@ -1,0 +1,167 @@
+//! [`IntegrationClient`]: a request's way from the caller to the vendor and back.
+
+mod changes;
+mod inner;
+mod operate;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::builder::Builder;
+use crate::clock::Time;
+use crate::dead_letter::DeadLetter;
+use crate::dispatch::try_acquire;
+use crate::engine::Refusal;
+use crate::engine::plan::NO_ENDPOINT;
+use crate::error::Error;
+use crate::lane::{Lane, Permit};
+use crate::request::Request;
+use crate::response::Response;
+use crate::send::{Job, send};
+use crate::{Priority, refusal};
+pub use changes::OnRemove;
+pub(crate) use inner::Inner;
+pub use operate::DeadLetterCounts;
+
+/// Sends requests to vendors on behalf of tenants, never above what a vendor allows.
+///
+/// Cheap to clone; clones share everything. It works inside a tokio runtime, and stops when the last clone, lane handle
+/// and permit are gone or at [`shutdown`](IntegrationClient::shutdown).
+#[derive(Clone)]
+pub struct IntegrationClient {
+    inner: Arc<Inner>,
+}
+
+impl IntegrationClient {
+    /// Starts to describe a client.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn from_inner(inner: Inner) -> IntegrationClient {
+        IntegrationClient { inner: Arc::new(inner) }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// Sends a request on behalf of a tenant, as soon as the vendor's limits and the other tenants' turns allow.
+    ///
+    /// A refusal (429) and a failure that is safe to repeat are tried again by the vendor's `retry` policy, never before
+    /// the vendor said. Every other answer is `Ok`, whatever its status. Dropping the future cancels: before the
+    /// exchange has started nothing is spent; after that the request counts as sent.
+    ///
+    /// `request` is a [`Request`], or an [`http::Request`] or [`reqwest::Request`] whose URL is below the base URL of
+    /// one of the tenant's vendors.
+    ///
+    /// # Errors
+    /// [`Error::delivery`] says whether the vendor may have acted. Before the exchange: unknown tenant, vendor or
+    /// endpoint, an invalid request, a credential that cannot be read, a full queue, a deadline that has passed or
+    /// cannot be met, a cost above the limit. After: connect, timeout, protocol; a refusal whose wait lies beyond the
+    /// deadline ([`RetryLater`](crate::ErrorKind::RetryLater)), retries that are used up
+    /// ([`Exhausted`](crate::ErrorKind::Exhausted), the request is a dead letter then), and an answer after which nobody
+    /// knows whether the vendor acted.
+    pub fn send(
+        &self,
+        tenant: &str,
+        priority: Priority,
+        request: impl Into<Request>,
+    ) -> impl Future<Output = Result<Response, Error>> + Send {
+        send(&self.inner, Job::new(&self.inner, tenant, priority, request.into(), false))
+    }
+
+    /// Sends a request now, or not at all, and once: it is not tried again.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`ErrorKind::NotNow`](crate::ErrorKind::NotNow) when the limits have no room or others wait;
+    /// [`Error::retry_after`] says when to ask again, where that is known.
+    pub fn try_send(
+        &self,
+        tenant: &str,
+        priority: Priority,
+        request: impl Into<Request>,
+    ) -> impl Future<Output = Result<Response, Error>> + Send {
+        send(&self.inner, Job::new(&self.inner, tenant, priority, request.into(), true))
+    }
+
+    /// Sends the request of a dead letter once more: a fresh set of attempts under the usual limits, with the key that
+    /// the first had. It becomes a new letter if it fails again.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`ErrorKind::InvalidRequest`](crate::ErrorKind::InvalidRequest) for a letter whose
+    /// request was redacted (`dead_letters = "whole"` of the vendor keeps it).
+    pub async fn redrive(&self, letter: &DeadLetter) -> Result<Response, Error> {
+        let request = Request::from_letter(letter)?;
+        self.send(&letter.tenant, letter.priority, request).await
+    }
+
+    /// A handle to one tenant at one vendor, for hot paths and for exchanges that are made by other means.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn lane(&self, tenant: &str, vendor: &str) -> Result<Lane, Error> {
+        let tenant = self.inner.tenant(tenant, vendor)?;
+        Lane::new(self.clone(), tenant)
+    }
+
+    /// A permit for one request of `cost` units, now or not at all, for an exchange that is made by other means.
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send), before the exchange.
+    pub fn try_acquire(&self, tenant: &str, vendor: &str, priority: Priority, cost: u32) -> Result<Permit, Error> {
+        let inner = &*self.inner;
+        let wait = inner.default_deadline;
+        let ask = |now: Time, attempt: Duration| inner.ask(priority, NO_ENDPOINT, cost.max(1), now + wait, attempt);
+        // One hash, one lock: a lane that was used before and shares nothing.
+        if let Some(Ok(held)) = inner.dispatch.try_acquire(tenant, vendor, ask) {
+            return Ok(Permit::new(held, Duration::ZERO));
+        }
+        let tenant = inner.tenant(tenant, vendor)?;
+        let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
+        loop {
+            let place = inner.place(&tenant).map_err(refused)?;
+            let ask = ask(inner.clock.now(), tenant.vendor.attempt_timeout);
+            match try_acquire(&place.shard, place.lane, ask) {
+                Ok(held) => return Ok(Permit::new(held, Duration::ZERO)),
+                // Dropped or moved between the two lines above.
+                Err(Refusal::NoLane) => {}
+                Err(why) => return Err(refused(why)),
+            }
+        }
+    }
+
+    /// Admits nothing more, lets what waits and what is under way go on for `grace`, and then refuses what still waits
+    /// with [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Returns whether everything had ended by then.
+    ///
+    /// In that order, because a request that is admitted while others drain would be refused a moment later.
+    pub async fn shutdown(&self, grace: Duration) -> bool {
+        let dispatch = &self.inner.dispatch;
+        for shard in dispatch.shards() {
+            shard.decide(|engine, _| engine.close());
+        }
+        let ends = self.inner.clock.now() + grace;
+        let mut drained = dispatch.load() == (0, 0);
+        while !drained && self.inner.clock.now() < ends {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            drained = dispatch.load() == (0, 0);
+        }
+        for shard in dispatch.shards() {
+            shard.decide(|engine, now| engine.shut_down(now));
+            shard.close();
+        }
+        // Whoever was refused a moment ago may have left a letter.
+        let left = ends.since(self.inner.clock.now()).max(Duration::from_millis(100));
+        self.inner.dead_letters.close(left).await;
+        drained
+    }
+}
+
+impl std::fmt::Debug for IntegrationClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IntegrationClient")
+            .field("config", &self.inner.config.load().version())
+            .field("tenants", &self.inner.tenants.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! For whoever is on call: pauses, and what is going on.
+
+use std::time::Duration;
+
+use super::IntegrationClient;
+use crate::clock::Time;
+use crate::dispatch::Place;
+use crate::error::Error;
+use crate::{Priority, refusal};
+
+impl IntegrationClient {
+    /// Lets nothing of a tenant go to a vendor until [`resume`](Self::resume). What is under way goes on; what waits
+    /// waits, each until its own deadline.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn pause(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
+        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.pause(now, place.lane)))
+    }
+
+    /// Ends every pause of a tenant at a vendor: an operator's, and those that the vendor asked for.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn resume(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
+        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))
+    }
+
+    /// How long nothing of a tenant goes to a vendor, because the vendor refused or an operator said so; none where
+    /// nothing is paused, [`Duration::MAX`] where an operator's word must end it.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn paused_for(&self, tenant: &str, vendor: &str) -> Result<Option<Duration>, Error> {
+        let until = self.with_lane(tenant, vendor, |place| {
+            place.shard.look(|engine, now| engine.paused_until(now, place.lane).map(|until| (until, now)))
+        })?;
+        Ok(until.map(|(until, now)| if until == Time::MAX { Duration::MAX } else { until.since(now) }))
+    }
+
+    fn with_lane<T>(&self, tenant: &str, vendor: &str, with: impl FnOnce(&Place) -> T) -> Result<T, Error> {
+        let tenant = self.inner.tenant(tenant, vendor)?;
+        let refused = |why| refusal::error(&tenant, Priority::Normal, self.inner.clock.now(), why);
+        self.inner.place(&tenant).map(|place| with(&place)).map_err(refused)
+    }
+
+    /// Requests that wait for a permit now.
+    pub fn waiting(&self) -> u64 {
+        self.inner.dispatch.load().0
+    }
+
+    /// Exchanges under way now, those included whose caller went away and whose vendor may still be busy.
+    pub fn in_flight(&self) -> u64 {
+        self.inner.dispatch.load().1
+    }
+
+    /// Dead letters that wait for their sink, that were written, and that were lost (reported in the log instead).
+    pub fn dead_letters(&self) -> DeadLetterCounts {
+        let writer = &self.inner.dead_letters;
+        DeadLetterCounts { waiting: writer.depth() as u64, written: writer.written(), lost: writer.lost() }
+    }
+}
+
+/// What has become of dead letters since the client was built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DeadLetterCounts {
+    /// In the queue before the sink.
+    pub waiting: u64,
+    /// Taken by the sink.
+    pub written: u64,
+    /// Not taken; each is in the log.
+    pub lost: u64,
+}
