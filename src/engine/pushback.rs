@@ -1,6 +1,5 @@
 //! What the vendor's answers change: reports of what is left, refusals, pauses.
 
-use super::limit::LimitKind;
 use super::plan::{EndpointId, NO_ENDPOINT};
 use super::slab::Key;
 use super::throttle::{Gate, Mode, Notice, Report, Throttle, Wait};
@@ -88,8 +87,9 @@ impl Engine {
                     }
                     // Nothing was said, or it is not true.
                     _ if of_the_rate => {
-                        let passed = used.saturating_sub(others).saturating_sub(need.cost);
-                        throttle.cut(now, passed, &pace)
+                        let unsure = others.saturating_add(need.cost);
+                        let passed = used.map(|(all, late)| (all.saturating_sub(unsure), late.saturating_sub(unsure)));
+                        throttle.cut(now, passed, wait, &pace)
                     }
                     _ => None,
                 };
@@ -104,18 +104,14 @@ impl Engine {
         notice
     }
 
-    /// Units that the lane's slowest limit has counted in its last window, those under way included.
-    fn used(&mut self, need: &Need) -> u32 {
+    /// Units that the lane's slowest limit has counted in its last window, those under way included, and how many of them
+    /// in its latter half.
+    fn used(&mut self, need: &Need) -> Option<(u32, u32)> {
         let now = self.now;
-        let Some(lane) = self.lanes.slab.get_mut(need.lane) else { return 0 };
-        let Some(number) = lane.plan.pace.own else { return 0 };
-        match (lane.own.as_mut().get_mut(number), lane.plan.own.get(number)) {
-            (Some(cell), Some(spec)) if matches!(spec.kind, LimitKind::Rate { .. }) => {
-                let (left, limit) = cell.remaining(spec, now);
-                limit - left
-            }
-            _ => 0,
-        }
+        let lane = self.lanes.slab.get_mut(need.lane)?;
+        let number = lane.plan.pace.own?;
+        let since = now.minus_nanos(lane.plan.pace.window_ns / 2);
+        lane.own.as_mut().get_mut(number)?.used(lane.plan.own.get(number)?, now, since)
     }
 
     /// Who waits in a lane and could not go before its time is up, or not for very long, is told at once.

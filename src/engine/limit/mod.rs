@@ -269,6 +269,17 @@ impl Cell {
         }
     }
 
+    /// Units that are counted now, and those of them that were counted after `since`.
+    pub(crate) fn used(&mut self, spec: &LimitSpec, now: Time, since: Time) -> Option<(u32, u32)> {
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { log, .. }, LimitKind::Rate { guard, .. }) => Some(log.as_mut().map_or((0, 0), |log| {
+                log.advance(guard, now);
+                (log.units(), log.units_since(since))
+            })),
+            _ => None,
+        }
+    }
+
     /// Goes over to a changed limit of the same name: what was used stays used, nothing is credited.
     pub(crate) fn change(&mut self, old: &LimitSpec, new: &LimitSpec, now: Time, version: u32) {
         match (&mut self.state, &old.kind, &new.kind) {

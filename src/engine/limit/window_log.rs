@@ -145,6 +145,14 @@ impl WindowLog {
     }
 
     /// The limit has changed: what was known about when is no longer true.
+    /// Those of them that are under way, or ended later than `time`.
+    pub(crate) fn units_since(&self, time: Time) -> u32 {
+        let Some(before) = &self.before else { return self.pending.units + self.ended.units };
+        let late = before.ended.iter().filter(|entry| entry.at > time.as_nanos()).map(|entry| entry.units).sum::<u32>();
+        let pending = before.pending.iter().map(|entry| entry.units).sum::<u32>();
+        self.pending.units + self.ended.units + late + pending
+    }
+
     pub(crate) fn forget_due(&mut self) {
         self.lost_due = 0;
     }

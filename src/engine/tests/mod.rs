@@ -2,6 +2,8 @@
 
 mod change;
 mod concurrency;
+#[cfg(feature = "testing")]
+mod learning;
 mod pushback;
 mod tiers;
 mod waits;

@@ -30,14 +30,14 @@ fn left(remaining: u64) -> Word {
 }
 
 impl Bench {
-    fn hear(&mut self, permit: Key, word: Word) -> Option<Notice> {
+    pub(super) fn hear(&mut self, permit: Key, word: Word) -> Option<Notice> {
         let notice = self.engine.hear(self.now, permit, word);
         self.engine.answered(self.now, permit);
         self.engine.finished(self.now, permit);
         notice
     }
 
-    fn at(&mut self, time: Time) {
+    pub(super) fn at(&mut self, time: Time) {
         while let Some(due) = self.engine.poll_timeout().filter(|due| *due <= time) {
             self.now = due;
             self.engine.poll(due);
@@ -46,7 +46,7 @@ impl Bench {
     }
 
     /// Those of `waiters` that can start now, and their permits.
-    fn started(&mut self, waiters: &mut Vec<Key>) -> Vec<Key> {
+    pub(super) fn started(&mut self, waiters: &mut Vec<Key>) -> Vec<Key> {
         let (mut started, now) = (Vec::new(), self.now);
         let engine = &mut self.engine;
         waiters.retain(|waiter| match engine.claim(now, *waiter) {
@@ -112,7 +112,7 @@ fn without_a_stated_wait_each_refusal_waits_twice_as_long() {
         waits.push(bench.now.since(from).as_millis());
         bench.hear(permit, Word::Refused(Wait::Guess { most: 10 * SECOND }, None));
     }
-    assert_eq!(waits, [1_000, 2_000, 4_000, 8_000, 10_000, 10_000]);
+    assert_eq!(waits, [500, 1_000, 2_000, 4_000, 8_000, 10_000]);
 }
 
 #[test]
@@ -174,11 +174,15 @@ fn little_headroom_spaces_grants_out_and_a_full_bucket_does_not_help() {
 
 #[test]
 fn when_nothing_is_left_the_lane_waits_for_the_reset_and_half_a_second() {
-    let (mut bench, lane) = bench();
-    let permit = bench.granted(lane, ask(0));
-    let until = bench.now + std::time::Duration::from_millis(1_500);
-    assert_eq!(bench.hear(permit, left(0)), Some(Notice::Exhausted { until }));
-    assert_eq!(bench.waits(lane, ask(0)).1, Until::At(until));
+    for (window, reset, millis) in [(60, 7, 7_500), (60, 0, 1_000), (1, 1, 1_050), (1, 0, 100)] {
+        let pace = Pace { window_ns: window * SECOND, ..PACE };
+        let (mut bench, lane) = Bench::with(Plan { has_slots: false, pace, ..plan(vec![per_second("requests", 100)]) });
+        let permit = bench.granted(lane, ask(0));
+        let until = bench.now + std::time::Duration::from_millis(millis);
+        let none = Report { limit: 100, remaining: 0, reset_ns: Some(reset * SECOND) };
+        assert_eq!(bench.hear(permit, Word::Passed(Some(none))), Some(Notice::Exhausted { until }));
+        assert_eq!(bench.waits(lane, ask(0)).1, Until::At(until));
+    }
 }
 
 #[test]
@@ -227,7 +231,7 @@ fn a_cut_rate_neither_shrinks_nor_grows_in_a_pause() {
     let (mut bench, lane) = bench();
     let sent = flow(&mut bench, lane, 2_000, || Word::Passed(None));
     assert!(sent >= 150, "{sent}");
-    // One is refused, and after pauses of 1, 2, 4, and 8 s those that go alone. Then one of 16.
+    // One is refused, and after pauses of 0.5, 1, 2 and 4 s those that go alone. Then one of 8.
     for round in 0..5 {
         let mut waiters = vec![bench.waits(lane, ask(0)).0];
         let permit = loop {
@@ -244,7 +248,7 @@ fn a_cut_rate_neither_shrinks_nor_grows_in_a_pause() {
     // Past the second in which the rate grows from a tenth.
     flow(&mut bench, lane, 1_000, || Word::Passed(None));
     let sent = flow(&mut bench, lane, 1_000, || Word::Passed(None));
-    assert!((65..=78).contains(&sent), "{sent}: about nine tenths of the 80 that did pass");
+    assert!((52..=62).contains(&sent), "{sent}: between half of the 80 that did pass and all of them");
 }
 
 #[test]

@@ -9,9 +9,10 @@
 //! | a refusal | the lane waits as long as it was told, or longer each time; then one request goes alone |
 //! | the same endpoint again, while others pass | that endpoint alone waits |
 //! | a refusal without a word about what is left | the lane's own rate is cut to what did pass, and grows again |
+//! | others take of the same limit | what is believed to be left shrinks as they take it |
 //!
-//! The spacing is between grants, so a full bucket does not get around it. A report may make a lane slower than its
-//! limits, never faster.
+//! The spacing is between grants, so a full bucket does not get around it; a lane that was refused, or shares its key,
+//! sends no bursts for some windows. A report may make a lane slower than its limits, never faster.
 
 mod learned;
 mod pause;
@@ -23,13 +24,11 @@ use super::plan::{EndpointId, Pace};
 use super::slab::Key;
 use super::turns::Need;
 use crate::clock::Time;
-use learned::{Learned, PLATEAU};
+use learned::Learned;
 use pause::Pause;
 pub(crate) use told::Report;
-use told::{Told, band};
+use told::{News, Reports};
 
-/// After the reset that a vendor states, in nanoseconds: its clock may be late.
-const AFTER_RESET: u64 = 500_000_000;
 /// The least that a lane waits when nothing is left, in nanoseconds.
 const LEAST_PAUSE: u64 = 1_000_000_000;
 /// A tier that waits for scarcity to end gets a grant at least this often, in nanoseconds.
@@ -38,6 +37,8 @@ const TIER_TURN: u64 = 60_000_000_000;
 const FAILURES: u32 = 5;
 /// The longest that it is then, in nanoseconds.
 const LONGEST_OPEN: u64 = 30_000_000_000;
+/// Windows without bursts after a refusal.
+const CALM: u64 = 10;
 /// Endpoints that wait for themselves. Above it the lane waits as a whole.
 const MOST_ENDPOINTS: usize = 64;
 
@@ -81,22 +82,30 @@ pub(crate) struct Throttle {
     refused_by: Option<EndpointId>,
     /// Failures without an answer of another kind in between.
     failures: u32,
-    /// The last refusal that paused the lane.
-    refused_at: Option<Time>,
+    /// The last refusal that paused the lane, the units that had passed in the window before it, and whether that is
+    /// exactly what the vendor took.
+    refused_at: Option<(Time, f64, bool)>,
+    /// The first of the refusals that followed each other: the lane stands since then.
+    stands_since: Time,
+    /// How long to wait where nobody says how long, in nanoseconds, and what is known to be too short.
+    guess: u64,
+    too_short: u64,
     /// When the pause of the lane began: refusals of what went before it say nothing new.
     paused_at: Time,
     /// Refusals without an answer of another kind in between.
     refusals: u32,
     endpoints: Vec<(EndpointId, Pause, u32)>,
-    told: Option<Told>,
-    /// The grant whose answer was applied last: what is older has been overtaken.
-    told_of: Time,
+    reports: Reports,
+    /// Somebody was told that others use the key.
+    yields: bool,
     learned: Option<Learned>,
     /// Whose refusal cut the rate last, and what it was before. If that endpoint turns out to refuse while others pass,
     /// the cut was for nothing.
     cut_for: Option<(EndpointId, Option<Learned>)>,
     /// After a pause the rate grows back from a tenth: since when, and over how many nanoseconds.
     ramp: Option<(Time, u64)>,
+    /// Until then grants are spaced out even at the full rate.
+    calm_until: Time,
     /// The next grant is not before this moment.
     next: Time,
     /// The last grant of the normal and the low tier.
@@ -110,8 +119,12 @@ impl Throttle {
         !self.held
             && over(self.lane)
             && self.endpoints.iter().all(|(_, pause, _)| over(*pause))
-            && self.told.is_none_or(|told| told.until <= now)
-            && self.learned.is_none_or(|learned| learned.is_full(now, pace))
+            && self.reports.told.is_none_or(|told| told.until <= now)
+            && self.calm_until <= now
+            && self.learned.is_none_or(|mut learned| {
+                learned.advance(now, pace);
+                learned.is_full(pace)
+            })
             && self.ramp.is_none_or(|(since, over)| since.plus_nanos(over) <= now)
             && self.next <= now
     }
@@ -143,7 +156,7 @@ impl Throttle {
         if lane != Gate::Open {
             return lane;
         }
-        if let Some(told) = self.told.filter(|told| told.until > now) {
+        if let Some(told) = self.reports.told.filter(|told| told.until > now) {
             let free = told.free(now, cost, pace);
             if free > now {
                 return Gate::Shut(Free::At(free), Lack::Reported);
@@ -165,9 +178,7 @@ impl Throttle {
     /// A request goes, which was due at `due`.
     pub(in crate::engine) fn take(&mut self, due: Time, now: Time, need: &Need, permit: Key, pace: &Pace) {
         let Need { tier, endpoint, cost, .. } = *need;
-        if let Some(told) = &mut self.told {
-            told.credit = told.credit.saturating_sub(i64::from(cost));
-        }
+        self.reports.granted(cost);
         if tier > 0 {
             self.last[tier as usize - 1] = now;
         }
@@ -185,9 +196,7 @@ impl Throttle {
     }
 
     fn forget_past(&mut self, now: Time) {
-        if self.told.is_some_and(|told| told.until <= now) {
-            self.told = None;
-        }
+        self.reports.forget_past(now);
         if self.ramp.is_some_and(|(since, over)| since.plus_nanos(over) <= now) {
             self.ramp = None;
         }
@@ -196,12 +205,12 @@ impl Throttle {
     /// Nanoseconds between grants of one unit; none where the limits alone decide.
     fn spacing(&mut self, now: Time, pace: &Pace) -> Option<u64> {
         let unit = pace.unit_ns;
-        let mut spacing = 0;
-        if let Some(told) = self.told {
+        let mut spacing = if now < self.calm_until { unit } else { 0 };
+        if let Some(told) = self.reports.told {
             spacing = match told.spacing {
                 Some(spacing) => spacing,
                 None if told.share < 100 => unit.saturating_mul(100) / told.share.max(1),
-                None => 0,
+                None => spacing,
             };
         }
         if let Some((since, over)) = self.ramp {
@@ -209,12 +218,18 @@ impl Throttle {
             let share = (10 + passed.saturating_mul(90) / over.max(1)).min(100);
             spacing = spacing.max(unit.saturating_mul(100) / share);
         }
-        match self.learned {
-            Some(learned) if learned.is_full(now, pace) => self.learned = None,
-            Some(learned) => spacing = spacing.max(learned.spacing(now, pace)),
-            None => {}
+        if let Some(learned) = &mut self.learned {
+            learned.advance(now, pace);
+            spacing = spacing.max(learned.spacing(pace));
+            if learned.is_full(pace) {
+                self.learned = None;
+            }
         }
         (spacing > 0).then_some(spacing)
+    }
+
+    fn calm_down(&mut self, now: Time, pace: &Pace) {
+        self.calm_until = self.calm_until.max(now.plus_nanos(pace.window_ns.min(TIER_TURN).saturating_mul(CALM)));
     }
 
     /// A response to what was granted at `granted` told what is left, while `in_flight` others were under way.
@@ -226,36 +241,27 @@ impl Throttle {
         report: Report,
         pace: &Pace,
     ) -> Option<Notice> {
-        let remaining = report.remaining.min(report.limit);
-        if granted < self.told_of || report.limit == 0 || (pace.mode == Mode::Off && remaining > 0) {
-            return None;
+        let news = self.reports.hear(now, granted, in_flight, report, pace);
+        let others = self.reports.others(pace);
+        if others.is_some() {
+            self.calm_down(now, pace);
         }
-        self.told_of = granted;
-        let percent = remaining.saturating_mul(100) / report.limit;
-        let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
-        let reset = report.reset_ns.unwrap_or(if remaining == 0 { LEAST_PAUSE } else { window });
-        let known = self.told.filter(|told| told.until > now);
-        let (before, was_empty) = known.map_or((100, false), |told| (told.share, told.percent == 0));
-        let share = match pace.mode {
-            Mode::Bands => band(percent, before),
-            _ => 100,
-        };
-        let spacing =
-            (pace.mode == Mode::Pace && remaining > 0 && report.reset_ns.is_some()).then(|| reset / remaining);
-        let mut until = now.plus_nanos(reset);
-        if remaining == 0 {
-            until = until.plus_nanos(AFTER_RESET).max(now.plus_nanos(LEAST_PAUSE));
+        let yields = others.filter(|_| !self.yields);
+        self.yields = others.is_some();
+        if let Some(others) = yields {
+            return Some(Notice::Yielded { per_window: report.limit.saturating_sub(others) });
         }
-        let credit = i64::try_from(remaining.saturating_sub(in_flight as u64)).unwrap_or(i64::MAX);
-        self.told = Some(Told { limit: report.limit, credit, at: now, until, share, percent, spacing });
-        if share < before {
-            let delay_ns = self.spacing(now, pace).unwrap_or(0);
-            if remaining > 0 {
-                return Some(Notice::Slower { remaining_pct: percent, delay_ns });
+        match news? {
+            News::Slower { percent } => {
+                let delay_ns = self.spacing(now, pace).unwrap_or(0);
+                Some(Notice::Slower { remaining_pct: percent, delay_ns })
+            }
+            News::Exhausted => {
+                self.calm_down(now, pace);
+                let until = self.reports.told.map_or(now, |told| told.free(now, 1, pace));
+                Some(Notice::Exhausted { until })
             }
         }
-        let exhausted = remaining == 0 && !was_empty;
-        exhausted.then(|| Notice::Exhausted { until: self.told.map_or(until, |told| told.free(now, 1, pace)) })
     }
 
     /// The vendor refused what was granted at `granted`. `wait`: how long to wait, as the vendor said, or at most, as
@@ -270,10 +276,9 @@ impl Throttle {
         wait: Wait,
         pace: &Pace,
     ) -> (Time, bool) {
-        let doubled = |refusals: u32, most: u64| {
-            let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
-            window.saturating_mul(1 << refusals.min(20)).min(most)
-        };
+        let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
+        let first = if self.guess > 0 { self.guess } else { window / 2 };
+        let doubled = |refusals: u32, most: u64| first.saturating_mul(1 << refusals.min(20)).min(most);
         let until = |refusals: u32| match wait {
             Wait::Told(wait) => now.plus_nanos(wait),
             Wait::Guess { most } => now.plus_nanos(doubled(refusals, most)),
@@ -288,6 +293,7 @@ impl Throttle {
             if self.lane != Pause::Probing(permit) && !full {
                 if let Some((_, before)) = self.cut_for.take_if(|(of, _)| *of == endpoint) {
                     self.learned = before;
+                    self.calm_until = now;
                     self.next = self.next.min(now);
                 }
                 return (until, false);
@@ -303,19 +309,20 @@ impl Throttle {
         }
         // Who goes alone shows whether the pause is over, and nothing about a rate.
         let alone = self.lane == Pause::Probing(permit);
-        let again = self.refused_at.is_some_and(|at| now.since(at).as_nanos() < 10 * u128::from(pace.window_ns));
-        self.refused_at = Some(now);
+        if self.refusals == 0 {
+            self.stands_since = now;
+        }
         self.refusals = self.refusals.saturating_add(1);
         self.lane = Pause::Until(until.max(self.lane.until()));
         (self.refused_by, self.paused_at) = (Some(endpoint), now);
-        (self.lane.until(), !alone && (again || matches!(wait, Wait::Guess { .. })))
+        self.calm_down(self.lane.until(), pace);
+        (self.lane.until(), !alone)
     }
 
     /// A pause ends. A rate does not grow in it: nothing was sent that could have shown that there is room.
     fn stand_still(&mut self, now: Time) {
         if let Some(learned) = &mut self.learned {
-            let paused = now.since(learned.since.max(self.paused_at));
-            learned.since = learned.since + paused;
+            learned.stand_still(now, self.paused_at);
         }
     }
 
@@ -332,20 +339,35 @@ impl Throttle {
         Some(now.plus_nanos(wait))
     }
 
-    /// The vendor takes fewer than the limits say: `passed` units in the last window.
-    pub(crate) fn cut(&mut self, now: Time, passed: u32, pace: &Pace) -> Option<Notice> {
-        let recently = |learned: &Learned| now.since(learned.since).as_nanos() < u128::from(pace.window_ns) / 2;
-        if pace.window_ns == 0 || self.learned.as_ref().is_some_and(recently) {
+    /// The vendor takes fewer than the limits say: `passed` units in the last window and its latter half; none where
+    /// that is not known. A refusal that came with a wait may be an accident: the second within some windows is none.
+    pub(crate) fn cut(&mut self, now: Time, passed: Option<(u32, u32)>, wait: Wait, pace: &Pace) -> Option<Notice> {
+        if pace.window_ns == 0 {
             return None;
         }
-        // Half of what is allowed at least: a lane that was hardly used shows nothing by what passed.
         let full = pace.window_ns as f64 / pace.unit_ns.max(1) as f64;
-        let allowed = self.learned.map_or(full, |learned| learned.rate(now, pace.window_ns)).min(full);
+        let allowed = self.learned.map_or(full, |learned| learned.rate()).min(full);
+        // Half of what is allowed at least: a lane that was hardly used shows nothing by what passed.
+        // What goes in one go meets one of the vendor's windows: the count is what it takes. Had the lane been sending
+        // evenly, its last window would hold what is allowed, whatever the vendor's limit is.
+        let (passed, late) = passed.map_or((allowed, 0.0), |(all, late)| (all.into(), late.into()));
+        let exact = pace.regrows || late >= 0.9 * passed;
+        let passed = passed.clamp(allowed / 2.0, allowed);
+        let recent = |at: Time| now.since(at).as_nanos() < u128::from(CALM) * u128::from(pace.window_ns);
+        let before = self.refused_at.replace((now, passed, exact)).filter(|(at, ..)| recent(*at));
+        if matches!(wait, Wait::Told(_)) && before.is_none() && self.learned.is_none() {
+            return None;
+        }
+        let (passed, exact) = match before {
+            Some((_, before, exactly)) if before < passed => (before.max(allowed / 2.0), exactly),
+            _ => (passed, exact),
+        };
+        let cost = self.lane.until().since(now).as_nanos() as u64;
         self.cut_for = self.refused_by.map(|endpoint| (endpoint, self.learned));
-        let plateau = (passed as f64).min(allowed).max(allowed / 2.0) * PLATEAU;
-        self.learned = Some(Learned { plateau, since: now });
+        let learned = Learned::refused(self.learned, now, allowed, passed, exact, cost);
+        self.learned = Some(learned);
         self.next = self.next.max(now);
-        Some(Notice::Yielded { per_window: plateau as u64 })
+        Some(Notice::Yielded { per_window: learned.rate() as u64 })
     }
 
     /// The vendor took what this permit stood for.
@@ -359,8 +381,14 @@ impl Throttle {
             return None;
         }
         self.lane = Pause::Over;
+        let stood = u64::try_from(now.since(self.stands_since).as_nanos()).unwrap_or(u64::MAX);
+        if self.refusals > 0 {
+            self.sufficed(stood, pace);
+        }
         self.refusals = 0;
-        self.ramp = Some((now, pace.window_ns.clamp(LEAST_PAUSE, 30 * LEAST_PAUSE)));
+        let over = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
+        // A rate that was cut is no burst.
+        self.ramp = self.learned.is_none().then(|| (now, stood.min(over).min(30 * LEAST_PAUSE)));
         self.next = now;
         // Whose refusal it was has yet to show that it is open.
         if let Some(refused_by) = self.refused_by.take()
@@ -373,6 +401,20 @@ impl Throttle {
         Some(Notice::Recovered)
     }
 
+    /// The lane stood for so long, and that was enough: half of it will be tried next, unless that was too short before.
+    fn sufficed(&mut self, stood: u64, pace: &Pace) {
+        let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
+        let first = if self.guess > 0 { self.guess } else { window / 2 };
+        let last = first.saturating_mul(1 << (self.refusals - 1).min(20));
+        if self.refusals > 1 {
+            self.too_short = self.too_short.max(first);
+        }
+        self.guess = (last / 2).max(window / 8).max(self.too_short.saturating_mul(2));
+        if let Some(learned) = &mut self.learned {
+            learned.paused_for(stood);
+        }
+    }
+
     /// The permit has ended without an answer: if it was to find something out, another will. Returns whether it was.
     pub(crate) fn ended(&mut self, now: Time, permit: Key) -> bool {
         let mut was = false;
@@ -380,6 +422,9 @@ impl Throttle {
         for pause in pauses.filter(|pause| **pause == Pause::Probing(permit)) {
             *pause = Pause::Until(now);
             was = true;
+        }
+        if was {
+            self.next = self.next.min(now);
         }
         was
     }

@@ -1,5 +1,6 @@
-//! What a vendor said is left.
+//! What a vendor said is left, and what others on the same key take of it.
 
+use super::{LEAST_PAUSE, Mode};
 use crate::clock::Time;
 use crate::engine::plan::Pace;
 
@@ -7,6 +8,10 @@ use crate::engine::plan::Pace;
 const BANDS: [(u64, u64); 3] = [(10, 25), (20, 50), (30, 75)];
 /// A band is left upwards this many percent above its threshold.
 const HYSTERESIS: u64 = 3;
+/// After the reset that a vendor states, in nanoseconds: its clock may be late. A twentieth of shorter windows.
+const AFTER_RESET: u64 = 500_000_000;
+/// Somebody else uses the key who takes this share of the limit.
+const OTHERS: f64 = 0.05;
 
 /// What a response said about the tightest window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,10 +32,10 @@ impl Report {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
-    pub(super) limit: u64,
+    limit: u64,
     /// Units that may still be granted; below zero those that went as they came back.
     pub(super) credit: i64,
-    pub(super) at: Time,
+    at: Time,
     /// The report means nothing from here on.
     pub(super) until: Time,
     /// Hundredths of the rate.
@@ -38,13 +43,18 @@ pub(super) struct Told {
     pub(super) percent: u64,
     /// Between grants, in nanoseconds, where the rate is not a share of the lane's own.
     pub(super) spacing: Option<u64>,
+    /// Units a nanosecond that others take.
+    others: f64,
 }
 
 impl Told {
     /// When `cost` units may go.
     pub(super) fn free(&self, now: Time, cost: u32, pace: &Pace) -> Time {
         let cost = i64::from(cost);
-        if self.credit >= cost {
+        let since = now.since(self.at).as_nanos() as f64;
+        // Others come between as well, and not evenly.
+        let taken = if self.others > 0.0 { (self.others * since) as i64 + 1 } else { 0 };
+        if self.credit.saturating_sub(taken) >= cost {
             return now;
         }
         if pace.regrows && pace.window_ns > 0 {
@@ -56,8 +66,130 @@ impl Told {
     }
 }
 
+/// What was heard.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    pub(super) told: Option<Told>,
+    /// The grant whose answer was applied last: what is older has been overtaken.
+    told_of: Time,
+    /// Units granted in all.
+    granted: u64,
+    /// The first report of the vendor's window.
+    first: Option<Seen>,
+    last: Option<Seen>,
+    /// More was left than before: the vendor's window began before this moment.
+    began: Option<Time>,
+    /// Units a nanosecond that others take.
+    others: f64,
+}
+
+/// What was left when so many of ours had arrived.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at: Time,
+    remaining: u64,
+    arrived: i64,
+}
+
+/// What is new.
+pub(super) enum News {
+    Slower { percent: u64 },
+    Exhausted,
+}
+
+impl Reports {
+    pub(super) fn granted(&mut self, cost: u32) {
+        self.granted = self.granted.wrapping_add(u64::from(cost));
+        if let Some(told) = &mut self.told {
+            told.credit = told.credit.saturating_sub(i64::from(cost));
+        }
+    }
+
+    pub(super) fn forget_past(&mut self, now: Time) {
+        if self.told.is_some_and(|told| told.until <= now) {
+            self.told = None;
+        }
+    }
+
+    /// Somebody else uses the key, and takes so many units a window.
+    pub(super) fn others(&self, pace: &Pace) -> Option<u64> {
+        let taken = self.others * pace.window_ns as f64;
+        (taken > OTHERS * pace.limit as f64).then_some(taken as u64)
+    }
+
+    /// A response to what was granted at `granted` told what is left, while `in_flight` others were under way.
+    pub(super) fn hear(
+        &mut self,
+        now: Time,
+        granted: Time,
+        in_flight: u32,
+        report: Report,
+        pace: &Pace,
+    ) -> Option<News> {
+        let remaining = report.remaining.min(report.limit);
+        if granted < self.told_of || report.limit == 0 || (pace.mode == Mode::Off && remaining > 0) {
+            return None;
+        }
+        self.told_of = granted;
+        self.compare(now, in_flight, remaining, &report, pace);
+        let percent = remaining.saturating_mul(100) / report.limit;
+        let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
+        let reset = report.reset_ns.unwrap_or(if remaining == 0 { LEAST_PAUSE } else { window });
+        let known = self.told.filter(|told| told.until > now);
+        let (before, was_empty) = known.map_or((100, false), |told| (told.share, told.percent == 0));
+        let share = match pace.mode {
+            Mode::Bands => band(percent, before),
+            _ => 100,
+        };
+        let spacing =
+            (pace.mode == Mode::Pace && remaining > 0 && report.reset_ns.is_some()).then(|| reset / remaining);
+        let mut until = now.plus_nanos(reset);
+        if remaining == 0 {
+            until = until.plus_nanos(AFTER_RESET.min(window / 20)).max(now.plus_nanos(LEAST_PAUSE.min(window / 10)));
+        }
+        if let Some(next) = self.next_window(now, pace) {
+            until = until.min(next);
+        }
+        let credit = i64::try_from(remaining.saturating_sub(in_flight as u64)).unwrap_or(i64::MAX);
+        let others = self.others(pace).map_or(0.0, |_| self.others);
+        self.told = Some(Told { limit: report.limit, credit, at: now, until, share, percent, spacing, others });
+        match remaining {
+            0 => (!was_empty).then_some(News::Exhausted),
+            _ => (share < before).then_some(News::Slower { percent }),
+        }
+    }
+
+    /// What is left now, beside what was left before: whether a window has begun, and what others took.
+    fn compare(&mut self, now: Time, in_flight: u32, remaining: u64, report: &Report, pace: &Pace) {
+        let arrived = (self.granted as i64).wrapping_sub(i64::from(in_flight));
+        let seen = Seen { at: now, remaining, arrived };
+        let Some(last) = self.last.replace(seen).filter(|_| !pace.regrows && pace.own.is_some()) else { return };
+        // Answers overtake each other by a few: that is no new window.
+        if remaining > last.remaining.saturating_add(report.limit / 8) {
+            (self.began, self.first) = (Some(now), Some(seen));
+        } else if let Some(first) = self.first {
+            let ours = arrived.wrapping_sub(first.arrived).max(0) as u64;
+            let taken = first.remaining.saturating_sub(remaining).saturating_sub(ours) as f64;
+            let (elapsed, weight) = (now.since(first.at).as_nanos() as f64, pace.window_ns as f64 / 4.0);
+            self.others = (taken + self.others * weight) / (elapsed + weight);
+        } else {
+            self.first = Some(seen);
+        }
+    }
+
+    /// When the vendor's next window begins at the latest: where its windows end is known as soon as one has been
+    /// seen to begin, and to less than the whole second in which it is stated.
+    fn next_window(&self, now: Time, pace: &Pace) -> Option<Time> {
+        let began = self.began?;
+        let since = now.since(began).as_nanos();
+        let window = u128::from(pace.window_ns);
+        // A clock that runs one in ten thousand off, ten windows later.
+        (since < 10 * window).then(|| began.plus_nanos((window * (since / window + 1)) as u64))
+    }
+}
+
 /// Hundredths of the rate at so many percent of headroom, coming from `before`.
-pub(super) fn band(percent: u64, before: u64) -> u64 {
+fn band(percent: u64, before: u64) -> u64 {
     let share = |percent: u64| BANDS.iter().find(|(below, _)| percent < *below).map_or(100, |(_, share)| *share);
     let now = share(percent);
     match now > before {
