@@ -131,8 +131,10 @@ impl Error {
         self
     }
 
-    pub(crate) fn with_letter(mut self, id: String) -> Error {
-        self.0.letter = Some(id);
+    pub(crate) fn with_letter(mut self, id: &str) -> Error {
+        self.0.message.push_str("; see dead letter ");
+        self.0.message.push_str(id);
+        self.0.letter = Some(id.to_owned());
         self
     }
 
