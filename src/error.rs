@@ -60,8 +60,11 @@ pub enum ErrorKind {
     RetryLater,
     /// The credential could not be read or refreshed, or the request could not be signed.
     Credential,
-    /// No connection could be made: name resolution, connect, TLS.
+    /// No connection could be made: name resolution, connect, a TLS handshake that broke off.
     Connect,
+    /// The vendor's certificate is not good (it ended, is for another host, or by nobody who is trusted), or the two
+    /// speak no version of TLS in common. It will be the same the next time, so it is not tried again.
+    Tls,
     /// The exchange did not end in time.
     Timeout,
     /// The connection broke, or the vendor spoke something that is not HTTP.
@@ -131,8 +134,10 @@ impl Error {
         self
     }
 
-    pub(crate) fn with_letter(mut self, id: String) -> Error {
-        self.0.letter = Some(id);
+    pub(crate) fn with_letter(mut self, id: &str) -> Error {
+        self.0.message.push_str("; see dead letter ");
+        self.0.message.push_str(id);
+        self.0.letter = Some(id.to_owned());
         self
     }
 

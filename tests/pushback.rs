@@ -209,6 +209,53 @@ async fn what_may_have_acted_is_not_sent_again_without_a_key_or_leave() {
     }
 }
 
+/// A reset, a 5xx and an answer that never comes, after the request has left.
+#[tokio::test(start_paused = true)]
+async fn what_may_have_acted_is_parked_where_somebody_says_so() {
+    let transport = FakeTransport::new(|call| match call.path() {
+        "/base/reset" => FakeAnswer::reset(),
+        "/base/stall" => FakeAnswer::stall(),
+        _ => FakeAnswer::status(500).body("halfway"),
+    });
+    let sink = Arc::new(MemorySink::new(10));
+    let vendor = VENDOR.replace(", idempotency_header = \"idempotency-key\"", ", on_ambiguous = \"park\"");
+    let client = builder_with(&vendor, &transport).dead_letter_sink(sink.clone()).build().await.unwrap();
+    let written = async |id: &str| {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        sink.letters().into_iter().find(|letter| letter.id == id).unwrap()
+    };
+    for (path, kind, phase) in [
+        ("/reset", ErrorKind::Protocol, Phase::MaybeSent),
+        ("/stall", ErrorKind::Timeout, Phase::MaybeSent),
+        ("/500", ErrorKind::Status, Phase::Answered),
+    ] {
+        transport.reset_calls();
+        let request = Request::post("v", path).body("content").metadata("order", "17");
+        let error = client.send("a", Priority::High, request).await.unwrap_err();
+        assert_eq!((error.kind(), error.delivery(), transport.calls().len()), (kind, Delivery::Ambiguous, 1), "{path}");
+        let letter = written(error.letter_id().unwrap()).await;
+        assert!(error.to_string().contains(&letter.id), "{error}");
+        assert_eq!((letter.reason, letter.attempts.len(), letter.attempts[0].phase), (Reason::Ambiguous, 1, phase));
+        let LetterRequest::Whole { body, .. } = &letter.request else { panic!("{path}") };
+        assert_eq!((&body.as_bytes()[..], &*letter.metadata["order"]), (&b"content"[..], "17"));
+        if path == "/500" {
+            assert_eq!(&error.response().unwrap().body()[..], b"halfway");
+        }
+
+        // The request's own choice comes first, and what can be sent twice is no question.
+        let error = client.send("a", Priority::High, Request::post("v", path).on_ambiguous(OnAmbiguous::Fail)).await;
+        let error = error.unwrap_err();
+        assert_eq!((error.kind(), error.delivery(), error.letter_id()), (kind, Delivery::Ambiguous, None), "{path}");
+        let error = client.send("a", Priority::High, hours(Request::put("v", path))).await.unwrap_err();
+        assert_eq!(written(error.letter_id().unwrap()).await.reason, Reason::Exhausted, "{path}");
+        client.resume("a", "v").unwrap();
+    }
+    // Now or not at all: no retry, but a letter.
+    let error = client.try_send("a", Priority::Low, Request::post("v", "/reset")).await.unwrap_err();
+    assert_eq!(written(error.letter_id().unwrap()).await.reason, Reason::Ambiguous);
+    assert_eq!((client.dead_letters().written, client.in_flight()), (7, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_credential_is_refreshed_once() {
     let (client, transport) = client(|call| match call.header("authorization") {

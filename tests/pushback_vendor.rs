@@ -1,5 +1,5 @@
 //! The client against a vendor with a socket that pushes back, in real time: penalties, somebody else's calls, an
-//! endpoint that refuses everything, resets.
+//! endpoint that refuses everything.
 //!
 //! Bounds, not exact timings.
 #![allow(
@@ -9,18 +9,13 @@
     reason = "tests: helpers unwrap too, and figures are printed"
 )]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use integration_client::config::TenantEntry;
-use integration_client::dead_letter::{MemorySink, Phase};
-use integration_client::testing::{
-    Arrival, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Outage, VendorLimit, When,
-};
+use integration_client::dead_letter::MemorySink;
+use integration_client::testing::{Arrival, FakeVendor, FakeVendorBuilder, HeaderStyle, VendorLimit};
 use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
 use integration_client::{IntegrationClient, Priority, Request};
-use tokio::time::Instant;
 
 const WINDOW: Duration = Duration::from_secs(1);
 const BLOCK: Duration = Duration::from_secs(2);
@@ -31,11 +26,6 @@ fn ms(n: u64) -> Duration {
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test measures")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// Every tenant's key is its name.
@@ -56,13 +46,13 @@ fn vendor() -> FakeVendorBuilder {
 }
 
 /// A client that is told this about the vendor.
-async fn client(toml: String, sink: &Arc<MemorySink>) -> IntegrationClient {
+async fn client(toml: String) -> IntegrationClient {
     IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(toml)
         .tenant(TenantEntry::new("a", "v").account("a").credential("keys:a"))
         .credential_resolver("keys", Keys)
-        .dead_letter_sink(sink.clone())
+        .dead_letter_sink(MemorySink::new(1))
         .build()
         .await
         .unwrap()
@@ -77,7 +67,7 @@ async fn saturate(
     run: Duration,
 ) -> Vec<Arrival> {
     let vendor = vendor.start().await.unwrap();
-    let client = client(told(vendor.vendors_toml("v")), &Arc::new(MemorySink::new(1))).await;
+    let client = client(told(vendor.vendors_toml("v"))).await;
     let mut tasks = tokio::task::JoinSet::new();
     for (path, callers) in load {
         for n in 0..*callers {
@@ -246,79 +236,4 @@ async fn a_poisoned_endpoint_leaves_the_others_alone() {
         },
     ))
     .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_vendor_sees_each_exchange_that_the_client_has_started() {
-    const SENDS: u64 = 3000;
-    let vendor = FakeVendor::builder()
-        .headers(HeaderStyle::Silent)
-        .limit(VendorLimit::concurrency(20))
-        .fault(When::any().every(17), Fault::Reset)
-        .fault(When::any().every(11), Fault::Status(307))
-        .fault(When::any().every(41), Fault::Status(503))
-        .start()
-        .await
-        .unwrap();
-    let sink = Arc::new(MemorySink::new(SENDS as usize));
-    let toml = vendor.vendors_toml("v") + "\n[vendors.v.retry]\nmax_retries = 2\nfirst_wait = \"10ms\"\n";
-    let client = client(toml, &sink).await;
-    let (started, retried, letters) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let counts = Arc::new((started, retried, letters));
-    for part in 0..3 {
-        if part == 1 {
-            // With nothing under way, so that all that fails does so because no connection is made.
-            vendor.set_outage(Some(Outage::Refuse));
-            tokio::time::sleep(ms(100)).await;
-        }
-        let before = vendor.summary().arrived;
-        let mut tasks = tokio::task::JoinSet::new();
-        for caller in 0..40 {
-            let (client, counts) = (client.clone(), counts.clone());
-            tasks.spawn(async move {
-                for _ in 0..SENDS / 3 / 40 {
-                    let request =
-                        if caller % 2 == 0 { Request::get("v", "/") } else { Request::put("v", "/").body("x") };
-                    match client.send("a", Priority::Normal, request.deadline(secs(60))).await {
-                        Ok(response) => {
-                            counts.0.fetch_add(response.attempts().into(), Ordering::Relaxed);
-                            counts.1.fetch_add(u64::from(response.attempts() > 1), Ordering::Relaxed);
-                            response.bytes().await.unwrap();
-                        }
-                        Err(error) => {
-                            assert!(error.letter_id().is_some(), "{error}");
-                            counts.2.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
-                }
-            });
-        }
-        if part == 1 {
-            tokio::time::sleep(ms(200)).await;
-            assert_eq!(vendor.summary().arrived, before, "nothing gets through");
-            vendor.set_outage(None);
-        }
-        while let Some(ended) = tasks.join_next().await {
-            ended.unwrap();
-        }
-    }
-    let letters = counts.2.load(Ordering::Relaxed);
-    let until = now() + secs(2);
-    while (sink.letters().len() as u64) < letters {
-        assert!(now() < until, "{} of {letters} letters", sink.letters().len());
-        tokio::time::sleep(ms(5)).await;
-    }
-    let records: Vec<_> = sink.letters().into_iter().flat_map(|letter| letter.attempts).collect();
-    let sent = records.iter().filter(|record| record.phase != Phase::NotSent).count() as u64;
-    let started = counts.0.load(Ordering::Relaxed) + sent;
-    let summary = vendor.summary();
-    println!(
-        "{} arrived, {started} started; {} faults, {} were tried again and answered, {letters} given up after {sent} \
-         exchanges",
-        summary.arrived,
-        summary.faults,
-        counts.1.load(Ordering::Relaxed),
-    );
-    assert_eq!((summary.arrived, client.in_flight()), (started, 0));
-    assert!(summary.arrived > SENDS && summary.faults > SENDS / 10, "{summary:?}");
 }

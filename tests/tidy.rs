@@ -1,5 +1,5 @@
 //! Rules of the source tree that no compiler knows.
-#![allow(clippy::unwrap_used, reason = "a file that cannot be read fails the test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a file that cannot be read fails the test")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -127,4 +127,22 @@ fn what_holds_an_invariant_is_there() {
         named += 1;
     }
     assert!(named >= 30, "{named}");
+}
+
+/// The tests that DESIGN.md names for what can go wrong exist, and every row names one or says why there is none.
+#[test]
+fn what_can_go_wrong_is_shown_where_it_is_said() {
+    let sources: String = files("src").into_iter().chain(files("tests")).map(|(_, text)| text).collect();
+    let design = include_str!("../docs/DESIGN.md");
+    let (_, rest) = design.split_once("## What can go wrong, and where it is shown").unwrap();
+    let section = rest.split("\n## ").next().unwrap();
+    let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    for row in &rows {
+        let [_, what, .., shown, ""] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else { panic!("{row}") };
+        assert!(!what.is_empty() && (shown.contains('`') || shown.starts_with("no test")), "{row}");
+        for name in shown.split('`').skip(1).step_by(2) {
+            assert!(sources.contains(&format!("fn {name}(")), "{name}");
+        }
+    }
+    assert!(rows.len() >= 25, "{}", rows.len());
 }

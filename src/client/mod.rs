@@ -61,7 +61,7 @@ impl IntegrationClient {
     /// cannot be met, a cost above the limit. After: connect, timeout, protocol; a refusal whose wait lies beyond the
     /// deadline ([`RetryLater`](crate::ErrorKind::RetryLater)), retries that are used up
     /// ([`Exhausted`](crate::ErrorKind::Exhausted), the request is a dead letter then), and an answer after which nobody
-    /// knows whether the vendor acted.
+    /// knows whether the vendor acted (a dead letter too, with [`OnAmbiguous::Park`](crate::config::OnAmbiguous::Park)).
     pub fn send(
         &self,
         tenant: &str,

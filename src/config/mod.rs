@@ -26,7 +26,8 @@
 //! longest_wait = "120s"       # shortens no wait that the vendor states
 //! max_age = "5m"              # how long a connection is tried again that cannot be made
 //! max_hold = "15m"            # a longer pause is handed back to the caller
-//! on_ambiguous = "park"       # did the vendor act? nobody knows: park (not sent again) | resend (it may act twice)
+//! on_ambiguous = "fail"       # did the vendor act? nobody knows: fail (the caller decides) | park (that, and a dead
+//!                             # letter is kept) | resend (it may act twice)
 //! unavailable_is_safe = false # its 408, 425 and 503 with Retry-After mean that it did not act
 //! idempotency_header = "idempotency-key" # none unless stated
 //! max_replay_bytes = 1048576  # a larger body is not kept for retries

@@ -9,7 +9,7 @@ use super::limit::names;
 #[non_exhaustive]
 pub struct RetryPolicy {
     /// Exchanges on top of the first: 0 to 20; 5 by default. 0 turns retries off: every answer and every failure
-    /// is the caller's.
+    /// is the caller's, and none becomes a dead letter, but for [`OnAmbiguous::Park`].
     pub max_retries: u32,
     /// The shortest wait before the first retry; 5 s by default. Each further wait is twice as long.
     pub first_wait: Duration,
@@ -50,8 +50,11 @@ impl Default for RetryPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnAmbiguous {
-    /// It is not sent again: the caller decides.
+    /// It fails, and is not sent again: the caller decides.
     #[default]
+    Fail,
+    /// It fails in the same way, and becomes a dead letter, so that somebody can look and decide later. Also where
+    /// retries are off: this is none.
     Park,
     /// It is sent again. The vendor may act twice.
     Resend,
@@ -81,6 +84,6 @@ pub enum Keep {
     Whole,
 }
 
-names!(OnAmbiguous { Park = "park", Resend = "resend" });
+names!(OnAmbiguous { Fail = "fail", Park = "park", Resend = "resend" });
 names!(Throttle { Bands = "bands", Pace = "pace", Off = "off" });
 names!(Keep { Redacted = "redacted", Whole = "whole" });

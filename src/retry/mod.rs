@@ -52,6 +52,13 @@ pub(crate) struct Traits {
     pub(crate) on_ambiguous: Option<OnAmbiguous>,
 }
 
+impl Traits {
+    /// The request's own choice comes before the vendor's.
+    fn on_ambiguous(&self, policy: &RetryPolicy) -> OnAmbiguous {
+        self.on_ambiguous.unwrap_or(policy.on_ambiguous)
+    }
+}
+
 /// What was tried before the outcome that is judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tried {
@@ -79,6 +86,8 @@ pub(crate) enum Verdict {
     Refresh,
     /// Nobody knows whether the vendor acted: not sent again.
     Ambiguous,
+    /// The same, and it is kept as a dead letter.
+    Park,
     /// It would go again, but for the reason stated.
     GiveUp(Why),
 }
@@ -128,7 +137,7 @@ pub(crate) fn decide(outcome: &Outcome, request: &Traits, tried: &Tried, policy:
             ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Protocol => unless_ambiguous(request, tried, policy),
             // It would fail in the same way again. The vendor may have acted all the same.
             _ if request.idempotent => Verdict::Done,
-            _ => Verdict::Ambiguous,
+            _ => ambiguous(request, policy),
         },
         // The status came: the vendor has acted, and to ask it again is the caller's business.
         Outcome::Failed { sent: Sent::Answered, .. } => Verdict::Done,
@@ -162,11 +171,18 @@ fn meaning(status: u16, class: Option<Class>) -> Meaning {
 
 /// Again, where the vendor may have acted: only for what may be sent twice.
 fn unless_ambiguous(request: &Traits, tried: &Tried, policy: &RetryPolicy) -> Verdict {
-    let on_ambiguous = request.on_ambiguous.unwrap_or(policy.on_ambiguous);
-    if request.idempotent || on_ambiguous == OnAmbiguous::Resend {
+    if request.idempotent || request.on_ambiguous(policy) == OnAmbiguous::Resend {
         count(Verdict::Again, request, tried, policy)
     } else {
-        Verdict::Ambiguous
+        ambiguous(request, policy)
+    }
+}
+
+/// Not again. Whether retries are on does not matter: this is none.
+fn ambiguous(request: &Traits, policy: &RetryPolicy) -> Verdict {
+    match request.on_ambiguous(policy) {
+        OnAmbiguous::Park => Verdict::Park,
+        OnAmbiguous::Fail | OnAmbiguous::Resend => Verdict::Ambiguous,
     }
 }
 

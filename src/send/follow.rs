@@ -115,13 +115,15 @@ impl Job {
                 tokio::time::sleep(wait).await;
                 Step::Again
             }
-            Verdict::Ambiguous => {
+            Verdict::Ambiguous | Verdict::Park => {
                 let message = format!(
                     "tenant {}, vendor {}: the vendor answered {status}, and may have acted all the same; \
                      look before you send it again",
                     self.tenant.id, self.tenant.vendor.name
                 );
                 let error = Error::new(ErrorKind::Status, Delivery::Ambiguous, message);
+                // Before the body is read: a caller that goes away meanwhile has its letter.
+                let error = if verdict == Verdict::Park { self.park(inner, error) } else { error };
                 Step::End(Err(error.with_response(last_response(answered).await)))
             }
             // Or a body that cannot be sent again: the answer is all there is.
@@ -194,6 +196,10 @@ impl Job {
                 Step::Again
             }
             Verdict::GiveUp(why @ (Why::Retries | Why::Age | Why::Budget)) => self.give_up_on(inner, why, error),
+            Verdict::Park => {
+                let error = error.into_error(&self.tenant);
+                Step::End(Err(self.park(inner, error)))
+            }
             _ => Step::End(Err(error.into_error(&self.tenant))),
         }
     }
@@ -224,6 +230,14 @@ impl Job {
         Step::End(Err(error.with_source(failed)))
     }
 
+    /// Writes the dead letter of a request of which nobody knows what came of it.
+    fn park(&mut self, inner: &Inner, error: Error) -> Error {
+        let letter = self.letter(inner, Reason::Ambiguous);
+        let error = error.with_letter(&letter.id);
+        inner.dead_letters.offer(letter);
+        error
+    }
+
     /// Writes the dead letter and says so.
     fn exhausted(&mut self, inner: &Inner, why: Why, delivery: Delivery, last: &str) -> Error {
         let letter = self.letter(inner, Reason::Exhausted);
@@ -235,10 +249,10 @@ impl Job {
             Why::Budget => "retries make up too much of the load already",
         };
         let message = format!(
-            "tenant {}, vendor {}: given up after {tries} attempts, because {why}; at last {last}; see dead letter {}",
-            self.tenant.id, self.tenant.vendor.name, letter.id
+            "tenant {}, vendor {}: given up after {tries} attempts, because {why}; at last {last}",
+            self.tenant.id, self.tenant.vendor.name
         );
-        let error = Error::new(ErrorKind::Exhausted, delivery, message).with_letter(letter.id.clone());
+        let error = Error::new(ErrorKind::Exhausted, delivery, message).with_letter(&letter.id);
         inner.dead_letters.offer(letter);
         error
     }

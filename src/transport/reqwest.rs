@@ -223,7 +223,10 @@ fn classify(error: &reqwest::Error) -> (Sent, ErrorKind, &'static str) {
         return (Sent::NotSent, ErrorKind::InvalidRequest, "the request is not valid HTTP");
     }
     if error.is_connect() {
-        return (Sent::NotSent, ErrorKind::Connect, connect_message(error));
+        return match bad_tls(error) {
+            Some(message) => (Sent::NotSent, ErrorKind::Tls, message),
+            None => (Sent::NotSent, ErrorKind::Connect, connect_message(error)),
+        };
     }
     let mut source = error.source();
     while let Some(cause) = source {
@@ -259,6 +262,28 @@ fn connect_message(error: &reqwest::Error) -> &'static str {
     } else {
         "no connection could be made"
     }
+}
+
+/// What is wrong with a vendor's TLS that will be wrong the next time, too. A handshake that broke off is not that.
+fn bad_tls(error: &reqwest::Error) -> Option<&'static str> {
+    use rustls::{AlertDescription, Error::*};
+    let mut source = error.source();
+    while let Some(cause) = source {
+        match cause.downcast_ref() {
+            Some(InvalidCertificate(_) | NoCertificatesPresented) => {
+                return Some("the vendor's certificate is not good");
+            }
+            Some(
+                PeerIncompatible(_)
+                | AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure),
+            ) => return Some("the vendor speaks no TLS that is safe"),
+            _ => {}
+        }
+        // An I/O error does not name what it holds as its source, but that one's source.
+        let held = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        source = held.map_or_else(|| cause.source(), |held| Some(held));
+    }
+    None
 }
 
 /// RFC 9113: REFUSED_STREAM, and a graceful GOAWAY for the streams that it names, promise that nothing was processed.

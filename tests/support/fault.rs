@@ -25,6 +25,8 @@ pub enum Step {
     Repeat(Vec<u8>),
     /// Keep the connection open and silent until the peer goes.
     Stall,
+    /// Keep the connection open, and read nothing.
+    Idle(Duration),
     /// Close with a reset.
     Reset,
     /// Send no more, but keep reading.
@@ -141,6 +143,7 @@ async fn act(stream: &mut TcpStream, step: Step, log: &Mutex<Log>) -> bool {
         }
         Step::Repeat(bytes) => while stream.write_all(&bytes).await.is_ok() {},
         Step::Stall => while stream.read(&mut scratch).await.is_ok_and(|n| n > 0) {},
+        Step::Idle(wait) => tokio::time::sleep(wait).await,
         Step::Reset => {
             // Unread input or a zero linger makes the close a reset.
             let _ = stream.set_zero_linger();

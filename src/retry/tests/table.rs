@@ -131,10 +131,30 @@ fn ambiguous_requests_are_sent_again_where_somebody_says_so() {
     for outcome in [answered(500), with_wait(503), failed(MaybeSent, Timeout)] {
         check(outcome, &resend, Again, Again);
         let verdict = |request, policy| decide(&outcome, &request, &Tried::default(), policy, ms(0));
-        assert_eq!(verdict(own(OnAmbiguous::Park), &resend), Ambiguous, "the request comes before the vendor");
+        assert_eq!(verdict(own(OnAmbiguous::Fail), &resend), Ambiguous, "the request comes before the vendor");
         assert_eq!(verdict(own(OnAmbiguous::Resend), &RetryPolicy::default()), Again);
     }
     check(failed(MaybeSent, ResponseTooLarge), &resend, Done, Ambiguous);
+}
+
+#[test]
+fn ambiguous_requests_are_parked_where_somebody_says_so() {
+    let park = policy(|policy| policy.on_ambiguous = OnAmbiguous::Park);
+    let none = RetryPolicy { max_retries: 0, ..park.clone() };
+    for outcome in [answered(500), answered(503), failed(MaybeSent, Timeout), failed(MaybeSent, Protocol)] {
+        check(outcome, &park, Again, Verdict::Park);
+        check(outcome, &none, Done, Verdict::Park);
+        let verdict = |choice, policy| {
+            decide(&outcome, &Traits { on_ambiguous: choice, ..OTHER }, &Tried::default(), policy, ms(0))
+        };
+        assert_eq!(verdict(Some(OnAmbiguous::Fail), &park), Ambiguous, "the request comes before the vendor");
+        assert_eq!(verdict(Some(OnAmbiguous::Park), &RetryPolicy::default()), Verdict::Park);
+    }
+    check(failed(MaybeSent, ResponseTooLarge), &park, Done, Verdict::Park);
+    // What is known is not parked.
+    check(answered(429), &park, Refused, Refused);
+    check(failed(NotSent, Connect), &park, AgainFree, AgainFree);
+    check(failed(Answered, Protocol), &park, Done, Done);
 }
 
 #[test]

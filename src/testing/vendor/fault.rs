@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// An answer with this status and an empty body.
+    /// An answer with this status and an empty body. A redirect leads to `/`.
     Status(u16),
     /// No answer, ever; the connection stays open.
     Stall,

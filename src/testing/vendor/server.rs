@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -146,6 +146,10 @@ async fn answer(
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if status.is_redirection() {
+        // A client that follows redirects by itself would show in the log.
+        response.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
+    }
     response.headers_mut().extend(said);
     Ok(response)
 }

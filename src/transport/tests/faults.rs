@@ -93,6 +93,21 @@ async fn every_fault_has_a_kind_and_says_how_far_it_came() {
             Protocol,
         ),
         (
+            "endless chunk extensions",
+            vec![write("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1;"), Step::Repeat(b"a=b;".repeat(1024))],
+            Answered,
+            Protocol,
+        ),
+        (
+            "endless trailers",
+            vec![
+                write("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n"),
+                Step::Repeat(b"x-a: b\r\n".repeat(512)),
+            ],
+            Answered,
+            Protocol,
+        ),
+        (
             "stated length over the cap",
             vec![write("HTTP/1.1 200 OK\r\ncontent-length: 65537\r\n\r\n"), Step::Stall],
             Answered,
@@ -133,6 +148,53 @@ async fn a_reset_at_every_byte_of_the_answer_is_never_called_not_sent() {
         let error = exchange(&server.url(), 2000).await.expect_err("it was cut");
         assert_ne!(error.sent(), Sent::NotSent, "cut at {cut}");
         assert_eq!(error.kind(), ErrorKind::Protocol, "cut at {cut}: {error:?}");
+    }
+}
+
+/// The vendor has read a part of the request: nobody may say that it has not been sent.
+#[tokio::test]
+async fn a_reset_within_the_request_is_never_called_not_sent() {
+    // Larger than what the sockets hold, so that the end is never on its way when the reset comes.
+    let body = vec![b'x'; 16 << 20];
+    for read in [1, 2, 16, 100, 1_000, 100_000, 1 << 20] {
+        let server = FaultServer::start(vec![vec![Step::ReadBytes(read), Step::Reset]]).await;
+        let request = Request::post("acme-api", "/things").body(body.clone());
+        let sent = exchange_with(&ReqwestTransport::new(), request, &server.url(), Duration::from_secs(10)).await;
+        let error = sent.expect_err("it was cut");
+        assert_eq!((error.sent(), error.kind()), (Sent::MaybeSent, ErrorKind::Protocol), "{read} bytes: {error:?}");
+        assert_eq!(server.connections(), 1, "{read} bytes");
+    }
+}
+
+/// The way there may become as narrow as the way back.
+#[tokio::test]
+async fn a_vendor_that_stops_reading_ends_at_the_deadline() {
+    let server = FaultServer::start(vec![vec![Step::ReadBytes(1000), Step::Idle(Duration::from_secs(60))]]).await;
+    let request = Request::post("acme-api", "/things").body(vec![b'x'; 16 << 20]);
+    let sent = exchange_with(&ReqwestTransport::new(), request, &server.url(), Duration::from_millis(500)).await;
+    let error = sent.unwrap_err();
+    assert_eq!((error.sent(), error.kind()), (Sent::MaybeSent, ErrorKind::Timeout), "{error:?}");
+}
+
+/// Somebody takes the connection and then says nothing to the handshake.
+#[tokio::test]
+async fn a_connection_that_is_never_made_ends_at_the_connect_timeout() {
+    let server = FaultServer::start(vec![vec![Step::Stall]]).await;
+    let url = server.url().replace("http:", "https:");
+    // Of `vendor`: two seconds.
+    let error = exchange(&url, 20_000).await.unwrap_err();
+    assert_eq!((error.sent(), error.kind()), (Sent::NotSent, ErrorKind::Connect), "{error:?}");
+    assert!(error.to_string().contains("connect timeout"), "{error}");
+}
+
+/// One layer is taken off, where it is gzip and the only one; everything else is handed on as it came.
+#[tokio::test]
+async fn encodings_in_encodings_are_not_unpacked() {
+    for encoding in ["gzip, gzip", "br", "zstd", "deflate"] {
+        let answer = format!("{OK_HEAD}content-encoding: {encoding}\r\ncontent-length: 6\r\n\r\npacked");
+        let server = FaultServer::answering(vec![write(&answer)]).await;
+        let (_, body) = exchange(&server.url(), 5000).await.expect(encoding);
+        assert_eq!(&body[..], b"packed", "{encoding}");
     }
 }
 

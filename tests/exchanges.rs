@@ -1,0 +1,288 @@
+//! What the client counts as sent is what the vendor has seen: no redirect, retry or connection of the layers below adds
+//! an exchange that took no permit. Over sockets, with vendors that reset, redirect, refuse and say GOAWAY.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests: helpers unwrap too, and figures are printed"
+)]
+
+#[path = "support/http2.rs"]
+mod http2;
+#[path = "support/tls.rs"]
+mod tls;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use http2::{Http2Vendor, Troubles};
+use integration_client::config::TenantEntry;
+use integration_client::dead_letter::{MemorySink, Phase};
+use integration_client::testing::{FakeVendor, Fault, HeaderStyle, Outage, VendorLimit, When};
+use integration_client::transport::{
+    Answer, BoxFuture, CredentialResolver, Exchange, ReqwestTransport, SecretString, Sent, Transport, TransportError,
+};
+use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
+use tls::{Authority, Leaf};
+use tokio::time::Instant;
+
+const CALLERS: u64 = 50;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Every tenant's key is its name.
+struct Keys;
+
+impl CredentialResolver for Keys {
+    fn resolve<'a>(
+        &'a self,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
+        Box::pin(async move { Ok(key.into()) })
+    }
+}
+
+/// The client's own transport. A permit is started, and then one exchange is handed to it: so it counts permits.
+struct Counted {
+    inner: ReqwestTransport,
+    counts: Arc<Started>,
+}
+
+#[derive(Default)]
+struct Started {
+    permits: AtomicU64,
+    /// Of these, exchanges of which it is certain that no vendor acted on them.
+    never_left: AtomicU64,
+    /// Exchanges that ended without an answer at their deadline. One that found no connection until then has not left
+    /// either, but nobody can know: now and then reqwest's pool forgets one when a connection goes away.
+    late: AtomicU64,
+}
+
+impl Transport for Counted {
+    fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
+        self.counts.permits.fetch_add(1, Relaxed);
+        let (counts, exchange) = (self.counts.clone(), self.inner.execute(exchange));
+        Box::pin(async move {
+            let result = exchange.await;
+            match &result {
+                Err(error) if error.sent() == Sent::NotSent => drop(counts.never_left.fetch_add(1, Relaxed)),
+                Err(error) if error.kind() == ErrorKind::Timeout => drop(counts.late.fetch_add(1, Relaxed)),
+                _ => {}
+            }
+            result
+        })
+    }
+}
+
+/// A client, and what is known of its sends.
+struct Sender {
+    client: IntegrationClient,
+    sink: Arc<MemorySink>,
+    started: Arc<Started>,
+    told: Arc<Told>,
+}
+
+/// What callers were told.
+#[derive(Default)]
+struct Told {
+    /// The exchanges of all answers.
+    attempts: AtomicU64,
+    answered: AtomicU64,
+    answered_later: AtomicU64,
+    moved: AtomicU64,
+    letters: AtomicU64,
+}
+
+impl Sender {
+    async fn new(toml: &str) -> Sender {
+        let (sink, started) = (Arc::new(MemorySink::new(1_000_000)), Arc::<Started>::default());
+        let client = IntegrationClient::builder()
+            .without_catalogue()
+            .vendors_toml(format!("{toml}\n[vendors.v.retry]\nmax_retries = 3\nfirst_wait = \"10ms\"\n"))
+            .tenant(TenantEntry::new("a", "v").account("a").credential("keys:a"))
+            .credential_resolver("keys", Keys)
+            .dead_letter_sink(sink.clone())
+            .transport(Counted { inner: ReqwestTransport::new(), counts: started.clone() })
+            .build()
+            .await
+            .unwrap();
+        Sender { client, sink, started, told: Arc::default() }
+    }
+
+    /// Begins so many sends, by callers who each wait for their last answer.
+    fn sends(&self, sends: u64) -> tokio::task::JoinSet<()> {
+        let mut tasks = tokio::task::JoinSet::new();
+        for caller in 0..CALLERS {
+            let (client, told) = (self.client.clone(), self.told.clone());
+            let own = sends / CALLERS + u64::from(caller < sends % CALLERS);
+            tasks.spawn(async move {
+                for _ in 0..own {
+                    let request =
+                        if caller % 2 == 0 { Request::get("v", "/x") } else { Request::put("v", "/x").body("content") };
+                    match client.send("a", Priority::Normal, request.deadline(secs(60)).attempt_timeout(secs(15))).await
+                    {
+                        Ok(response) => {
+                            told.attempts.fetch_add(response.attempts().into(), Relaxed);
+                            told.answered.fetch_add(1, Relaxed);
+                            told.answered_later.fetch_add(u64::from(response.attempts() > 1), Relaxed);
+                            told.moved.fetch_add(u64::from(response.status() == 307), Relaxed);
+                            response.bytes().await.unwrap();
+                        }
+                        Err(error) => {
+                            assert!(error.letter_id().is_some(), "{error:?}");
+                            told.letters.fetch_add(1, Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+        tasks
+    }
+
+    /// When all is told: how many permits were started whose exchange may have left. The client's transport, its
+    /// responses and its dead letters agree about it.
+    async fn may_have_left(&self) -> u64 {
+        let letters = self.told.letters.load(Relaxed);
+        let until = now() + secs(5);
+        while (self.sink.letters().len() as u64) < letters {
+            assert!(now() < until, "{} of {letters} letters", self.sink.letters().len());
+            tokio::time::sleep(ms(20)).await;
+        }
+        assert_eq!(self.client.in_flight(), 0);
+        let records = self.sink.letters().into_iter().flat_map(|letter| letter.attempts);
+        let of_letters = records.filter(|record| record.phase != Phase::NotSent).count() as u64;
+        let (permits, never_left) = (self.started.permits.load(Relaxed), self.started.never_left.load(Relaxed));
+        assert_eq!(self.told.attempts.load(Relaxed) + of_letters, permits - never_left);
+        permits - never_left
+    }
+
+    fn report(&self, sends: u64, began: Instant) -> String {
+        let told = &self.told;
+        format!(
+            "{sends} sends in {:.1} s: {} permits started, {} never left, {} late; {} answered, {} of them at a second try or \
+             later, {} by a 307, {} dead letters",
+            began.elapsed().as_secs_f64(),
+            self.started.permits.load(Relaxed),
+            self.started.never_left.load(Relaxed),
+            self.started.late.load(Relaxed),
+            told.answered.load(Relaxed),
+            told.answered_later.load(Relaxed),
+            told.moved.load(Relaxed),
+            told.letters.load(Relaxed),
+        )
+    }
+}
+
+async fn all(mut tasks: tokio::task::JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+}
+
+/// HTTP/1: resets, redirects, failures, and a vendor that cannot be reached for a while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_vendor_sees_each_exchange_that_the_client_has_started() {
+    const SENDS: u64 = 50_000;
+    let vendor = FakeVendor::builder()
+        .headers(HeaderStyle::Silent)
+        .limit(VendorLimit::concurrency(20))
+        .fault(When::any().every(53), Fault::Reset)
+        .fault(When::any().every(11), Fault::Status(307))
+        .fault(When::any().every(97), Fault::Status(503))
+        .start()
+        .await
+        .unwrap();
+    let sender = Sender::new(&vendor.vendors_toml("v")).await;
+    let began = now();
+    all(sender.sends(SENDS / 2)).await;
+
+    // With nothing under way, so that all that fails does so because no connection is made.
+    vendor.set_outage(Some(Outage::Refuse));
+    tokio::time::sleep(ms(100)).await;
+    let before = vendor.summary().arrived;
+    let tasks = sender.sends(SENDS / 2);
+    tokio::time::sleep(ms(200)).await;
+    assert_eq!(vendor.summary().arrived, before, "nothing gets through");
+    vendor.set_outage(None);
+    all(tasks).await;
+
+    let left = sender.may_have_left().await;
+    let summary = vendor.summary();
+    println!(
+        "HTTP/1, {}; the vendor saw {}, {} of them with a fault",
+        sender.report(SENDS, began),
+        summary.arrived,
+        summary.faults
+    );
+    assert_eq!((summary.arrived, sender.started.late.load(Relaxed)), (left, 0));
+    let told = &sender.told;
+    assert_eq!(told.answered.load(Relaxed) + told.letters.load(Relaxed), SENDS);
+    assert!(summary.arrived > SENDS && summary.faults > SENDS / 10, "{summary:?}");
+    assert!(told.moved.load(Relaxed) > SENDS / 20 && sender.started.never_left.load(Relaxed) > 0);
+}
+
+/// HTTP/2 over TLS: GOAWAY in the middle of open streams, after which the vendor answers those below the last stream or
+/// cuts them off; refused and reset streams; redirects; failures.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_vendor_sees_each_exchange_over_http2_and_goaway() {
+    const SENDS: u64 = 50_000;
+    let authority = Authority::new();
+    let troubles =
+        Troubles { moved_every: 11, failed_every: 97, refused_every: 101, reset_every: 89, goaway_after: 500 };
+    let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;
+    let sender = Sender::new(&format!(
+        r#"
+[vendors.v]
+base_url = "https://{}"
+auth = {{ scheme = "bearer" }}
+connection = {{ extra_ca = "{}" }}
+[[vendors.v.limits]]
+name = "parallel"
+concurrency = 40
+"#,
+        vendor.address,
+        authority.path().display()
+    ))
+    .await;
+    let began = now();
+    all(sender.sends(SENDS)).await;
+
+    let left = sender.may_have_left().await;
+    let of = |count: &AtomicU64| count.load(Relaxed);
+    let (counts, told) = (&vendor.counts, &sender.told);
+    println!(
+        "HTTP/2, {}; the vendor saw {} heads on {} connections, disowned {} by {} GOAWAYs, cut off {} below those, and \
+         may have acted on {}",
+        sender.report(SENDS, began),
+        of(&counts.heads),
+        of(&counts.connections),
+        of(&counts.disowned),
+        of(&counts.goaways),
+        of(&counts.cut),
+        of(&counts.processed),
+    );
+    let (processed, late) = (of(&counts.processed), of(&sender.started.late));
+    assert!(
+        (left - late..=left).contains(&processed),
+        "above the last stream is not sent, below it is: {processed} of {left}, {late} late"
+    );
+    assert!(late <= 20, "{late}");
+    let (permits, never_left) = (of(&sender.started.permits), of(&sender.started.never_left));
+    assert!(of(&counts.heads) <= permits, "{permits} permits, {} heads", of(&counts.heads));
+    assert!(of(&counts.heads) - of(&counts.processed) <= never_left);
+    assert_eq!(of(&told.answered) + of(&told.letters), SENDS);
+    assert!(of(&counts.goaways) > 50 && of(&counts.disowned) > 50 && of(&counts.cut) > 50);
+    assert!(of(&told.moved) > SENDS / 20);
+}

@@ -1,0 +1,117 @@
+//! Vendors whose certificates are not good: an error at once, nothing sent, nothing tried again or in a weaker way.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
+#[path = "support/fault.rs"]
+mod fault;
+#[path = "support/tls.rs"]
+mod tls;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use fault::{FaultServer, Step};
+use integration_client::config::TenantEntry;
+use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, Priority, Request};
+use tls::{Authority, Leaf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// A vendor with such a certificate, for one request a connection.
+struct Vendor {
+    url: String,
+    connections: Arc<AtomicUsize>,
+    /// Connections on which a byte of a request has come.
+    requests: Arc<AtomicUsize>,
+}
+
+async fn vendor(authority: &Authority, leaf: Leaf) -> Vendor {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let acceptor = authority.acceptor(leaf, &["http/1.1"]);
+    let (connections, requests) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let (all, with_request) = (connections.clone(), requests.clone());
+    #[expect(clippy::disallowed_methods, reason = "a server of its own; it ends with the runtime")]
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            all.fetch_add(1, SeqCst);
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            if stream.read(&mut [0; 4096]).await.is_ok_and(|n| n > 0) {
+                with_request.fetch_add(1, SeqCst);
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+                stream.write_all(answer).await.unwrap();
+                let _ = stream.shutdown().await;
+            }
+        }
+    });
+    Vendor { url, connections, requests }
+}
+
+/// One send, with all retries that there are by default.
+async fn send(url: &str, authority: Option<&Authority>) -> Result<String, Error> {
+    let authority = authority
+        .map_or(String::new(), |authority| format!("connection = {{ extra_ca = \"{}\" }}", authority.path().display()));
+    let toml = format!(
+        r#"
+[vendors.v]
+base_url = "{url}"
+auth = {{ scheme = "none" }}
+{authority}
+[[vendors.v.limits]]
+name = "parallel"
+concurrency = 4
+"#
+    );
+    let client = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(toml)
+        .tenant(TenantEntry::new("a", "v"))
+        .build()
+        .await
+        .unwrap();
+    let sent = client.send("a", Priority::Normal, Request::get("v", "/x"));
+    // Far less than any retry would take.
+    let sent = tokio::time::timeout(Duration::from_secs(20), sent).await.expect("an answer or an error at once");
+    assert_eq!(client.dead_letters().waiting + client.dead_letters().written, 0);
+    match sent {
+        Ok(response) => response.text().await,
+        Err(error) => {
+            assert_eq!(client.in_flight(), 0);
+            Err(error)
+        }
+    }
+}
+
+fn what(error: &Error) -> (ErrorKind, Delivery) {
+    (error.kind(), error.delivery())
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_good_is_an_error_at_once() {
+    let authority = Authority::new();
+    for leaf in [Leaf::Expired, Leaf::OtherHost, Leaf::SelfSigned] {
+        let vendor = vendor(&authority, leaf).await;
+        let error = send(&vendor.url, Some(&authority)).await.expect_err("it is not good");
+        assert_eq!(what(&error), (ErrorKind::Tls, Delivery::NotSent), "{leaf:?}: {error:?}");
+        assert!(error.to_string().contains("certificate"), "{leaf:?}: {error}");
+        assert_eq!((vendor.connections.load(SeqCst), vendor.requests.load(SeqCst)), (1, 0), "{leaf:?}: tried once");
+    }
+    // That the certificate is what made the difference.
+    let good = vendor(&authority, Leaf::Good).await;
+    assert_eq!(send(&good.url, Some(&authority)).await.unwrap(), "ok");
+    assert_eq!((good.connections.load(SeqCst), good.requests.load(SeqCst)), (1, 1));
+    let error = send(&good.url, None).await.expect_err("nobody has said that the authority is one");
+    assert_eq!(what(&error), (ErrorKind::Tls, Delivery::NotSent), "{error:?}");
+    assert_eq!((good.connections.load(SeqCst), good.requests.load(SeqCst)), (2, 1));
+}
+
+/// What a vendor that speaks only TLS 1.0 says to a client that does not.
+#[tokio::test]
+async fn an_old_version_of_tls_is_not_spoken() {
+    let protocol_version = vec![0x15, 3, 1, 0, 2, 2, 70];
+    let server =
+        FaultServer::start(vec![vec![Step::ReadBytes(5), Step::Write(protocol_version), Step::HalfClose]]).await;
+    let error = send(&server.url().replace("http:", "https:"), None).await.expect_err("no version in common");
+    assert_eq!(what(&error), (ErrorKind::Tls, Delivery::NotSent), "{error:?}");
+    assert_eq!((server.connections(), server.requests().len()), (1, 0), "tried once, and not without TLS");
+}
