@@ -14,6 +14,8 @@ mod changes;
 mod faults;
 #[path = "client/waiting.rs"]
 mod waiting;
+#[path = "client/watching.rs"]
+mod watching;
 
 use std::time::Duration;
 
