@@ -1,6 +1,7 @@
 //! [`IntegrationClient`]: a request's way from the caller to the vendor and back.
 
 mod changes;
+mod cleanup;
 mod inner;
 mod operate;
 mod reload;

@@ -57,6 +57,7 @@ impl Inner {
         for tenant in changes.changed.iter().chain(&changes.added).chain(&changes.removed) {
             self.bring_up_to_date(&tenant.id, &tenant.vendor.name, self.on_remove == OnRemove::Refuse);
         }
+        self.dispatch.forget_plans();
         tracing::info!(
             version,
             hash = format_args!("{hash:016x}"),

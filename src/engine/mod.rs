@@ -15,6 +15,7 @@
 //! | `pushback.rs` | what an answer changes |
 //! | `permits.rs` | what happens to a permit until it ends |
 //! | `change.rs` | lanes that come, change and go |
+//! | `sweep.rs` | lanes that rest, and room that nobody needs |
 
 mod admission;
 mod change;
@@ -26,6 +27,7 @@ pub(crate) mod plan;
 mod pushback;
 mod scheduler;
 pub(crate) mod slab;
+pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 pub(crate) mod throttle;

@@ -13,6 +13,7 @@ use super::limit::window_log::LogSpec;
 use super::limit::{LimitKind, LimitSpec};
 use super::plan::{EndpointPlan, NO_ENDPOINT, Plan, SharedSpec};
 use super::slab::Key;
+use super::sweep::Sweep;
 use super::*;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -185,11 +186,19 @@ impl Bench {
         grants
     }
 
+    /// A whole sweep, in small steps.
+    pub(super) fn sweep(&mut self, now: Time, evict: bool) {
+        let mut next = Some(Sweep::START);
+        while let Some(from) = next {
+            next = self.engine.sweep(now, from, 2, evict);
+        }
+    }
+
     /// Everything that was ever submitted has ended and left nothing.
     pub(super) fn assert_clean(&mut self) {
         self.now = self.now + std::time::Duration::from_secs(400);
         self.engine.poll(self.now);
-        self.engine.sweep(self.now, 0, u32::MAX, false);
+        self.sweep(self.now, false);
         assert_eq!(self.engine.leftovers(), Vec::<String>::new());
     }
 }

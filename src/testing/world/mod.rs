@@ -25,6 +25,7 @@ use crate::config::{Config, Sources, Tenant};
 use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::slab::Key;
+use crate::engine::sweep::Sweep;
 use crate::engine::{Answer, Ask, Bound, Claim, Engine, Until};
 
 /// The virtual clock begins here, so that there is a past.
@@ -307,7 +308,10 @@ impl World {
                 self.settle_tenants();
             }
             Happening::Sweep => {
-                self.engine.sweep(self.now, 0, u32::MAX, true);
+                let mut next = Some(Sweep::START);
+                while let Some(from) = next {
+                    next = self.engine.sweep(self.now, from, 3, true);
+                }
                 if let Some(interval) = self.sweep_every {
                     self.happens(self.now + interval, Happening::Sweep);
                 }
