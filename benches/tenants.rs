@@ -47,7 +47,7 @@ name = "second"
 scope = "tenant"
 algorithm = "sliding_window"
 limit = 100
-window = "1s"
+window = "20s"
 
 [vendors.account]
 base_url = "https://vendor.example"
@@ -57,7 +57,7 @@ name = "second"
 scope = "account"
 algorithm = "sliding_window"
 limit = 100
-window = "1s"
+window = "20s"
 "#;
 
 /// Bytes asked of the heap and not returned. The allocator's own overhead is not in it.
@@ -147,7 +147,8 @@ async fn wave(client: &IntegrationClient, vendor: &str, times: Vec<u32>) -> (Fig
     let used = heap_bytes();
     let lanes = client.lanes();
     let (_, times) = sender.stop("a million lanes are made");
-    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    // Until the windows are over: they are long enough for all lanes to be there at once.
+    tokio::time::sleep(Duration::from_millis(20_300)).await;
 
     let sender = Sender::start(client, times);
     let began = Instant::now();

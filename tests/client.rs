@@ -10,6 +10,8 @@
 
 #[path = "client/changes.rs"]
 mod changes;
+#[path = "client/cleanup.rs"]
+mod cleanup;
 #[path = "client/faults.rs"]
 mod faults;
 #[path = "client/waiting.rs"]

@@ -14,9 +14,8 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Time};
 use crate::engine::plan::EndpointId;
 use crate::engine::slab::Key;
-use crate::engine::sweep::{Sweep, excess};
 use crate::engine::throttle::Notice;
-use crate::engine::{Answer, Ask, Claim, Engine, Refusal, WaitReason, Word};
+use crate::engine::{Answer, Ask, Claim, Engine, Refusal, Sweep, WaitReason, Word, excess};
 
 /// How often resting lanes are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);

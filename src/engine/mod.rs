@@ -27,7 +27,7 @@ pub(crate) mod plan;
 mod pushback;
 mod scheduler;
 pub(crate) mod slab;
-pub(crate) mod sweep;
+mod sweep;
 #[cfg(test)]
 mod tests;
 pub(crate) mod throttle;
@@ -50,6 +50,7 @@ use plan::EndpointId;
 pub(crate) use pushback::Word;
 use scheduler::Tree;
 use slab::{Key, Slab};
+pub(crate) use sweep::{Sweep, excess};
 use waiting::{Crowd, Queue, Waiter};
 
 /// A permit that was granted and not started for this long is taken back and offered to the next, in nanoseconds.

@@ -13,7 +13,6 @@ use super::limit::window_log::LogSpec;
 use super::limit::{LimitKind, LimitSpec};
 use super::plan::{EndpointPlan, NO_ENDPOINT, Plan, SharedSpec};
 use super::slab::Key;
-use super::sweep::Sweep;
 use super::*;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
