@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Inner, IntegrationClient};
+use crate::client::{Inner, IntegrationClient, OnRemove, watch};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigSource, FileSource, Sources, StaticSource, TenantEntry};
 use crate::dead_letter::writer::{CAPACITY, Writer};
@@ -18,6 +18,9 @@ use crate::error::Error;
 use crate::retry::Classifier;
 use crate::transport::{CredentialResolver, Credentials, ReqwestTransport, Signer, TokenSource, Transport};
 
+/// How often files are looked at.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
 /// Settings of an [`IntegrationClient`]. Every one has a default: with none at all there is the shipped catalogue of
 /// vendors and no tenant.
 #[must_use = "nothing happens before `build`"]
@@ -25,6 +28,9 @@ pub struct Builder {
     sources: Sources,
     files: Vec<PathBuf>,
     source: Option<Arc<dyn ConfigSource>>,
+    /// Zero is off; none where it follows from the source.
+    watch_every: Option<Duration>,
+    on_remove: OnRemove,
     tenants: Vec<TenantEntry>,
     credentials: Credentials,
     signers: HashMap<String, Arc<dyn Signer>>,
@@ -43,6 +49,8 @@ impl Builder {
             sources: Sources::new(),
             files: Vec::new(),
             source: None,
+            watch_every: None,
+            on_remove: OnRemove::Drain,
             tenants: Vec::new(),
             credentials: Credentials::new(),
             signers: HashMap::new(),
@@ -62,7 +70,8 @@ impl Builder {
         self
     }
 
-    /// Adds vendors and tenants from a file, read at [`build`](Builder::build) and again at each reload.
+    /// Adds vendors and tenants from a file, read at [`build`](Builder::build) and again whenever it has changed
+    /// ([`watch_config`](Builder::watch_config)).
     pub fn vendors_file(mut self, path: impl Into<PathBuf>) -> Builder {
         self.files.push(path.into());
         self
@@ -77,6 +86,31 @@ impl Builder {
     /// Takes the configuration from a source of your own instead of texts and files.
     pub fn config_source(mut self, source: impl ConfigSource + 'static) -> Builder {
         self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Looks this often whether the configuration has changed, and goes over to it: a change is in use after this time
+    /// and 200 ms. By default every second for files ([`vendors_file`](Builder::vendors_file)), which costs one look at
+    /// each file's time and length; and never for a [source of your own](Builder::config_source), which may be far away
+    /// and should then have a [`fingerprint`](ConfigSource::fingerprint). At least 10 ms.
+    ///
+    /// What is wrong is refused as a whole, and the configuration in use stays:
+    /// [`IntegrationClient::config_problem`] says why.
+    pub fn watch_config(mut self, every: Duration) -> Builder {
+        self.watch_every = Some(every.max(Duration::from_millis(10)));
+        self
+    }
+
+    /// Never looks whether the configuration has changed: it does so at [`IntegrationClient::reload`] alone.
+    pub fn without_watching(mut self) -> Builder {
+        self.watch_every = Some(Duration::ZERO);
+        self
+    }
+
+    /// What becomes of requests that wait when a reload or [`IntegrationClient::cleanup`] removes their tenant; by
+    /// default they still go.
+    pub fn on_remove(mut self, waiting: OnRemove) -> Builder {
+        self.on_remove = waiting;
         self
     }
 
@@ -167,6 +201,8 @@ impl Builder {
                 "the client needs a tokio runtime: call `build` inside one, with time and I/O enabled",
             ));
         }
+        let of_files = self.source.is_none() && !self.files.is_empty();
+        let watch_every = self.watch_every.unwrap_or(if of_files { WATCH_EVERY } else { Duration::ZERO });
         let source: Arc<dyn ConfigSource> = match self.source {
             Some(source) => source,
             None => match self.files.split_first() {
@@ -193,7 +229,7 @@ impl Builder {
         #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when all is written")]
         tokio::spawn(writing);
         let inner = Inner::new(
-            source,
+            source.clone(),
             config,
             dispatch,
             self.transport.unwrap_or_else(|| Arc::new(ReqwestTransport::new())),
@@ -202,11 +238,16 @@ impl Builder {
             self.classifiers,
             dead_letters,
             self.default_deadline,
+            self.on_remove,
             clock,
         )?;
         let client = IntegrationClient::from_inner(inner);
         for tenant in self.tenants {
             client.set_tenant(tenant)?;
+        }
+        if watch_every > Duration::ZERO {
+            #[expect(clippy::disallowed_methods, reason = "the task ends with the client, at its next look")]
+            tokio::spawn(watch(Arc::downgrade(client.inner()), source, watch_every));
         }
         Ok(client)
     }

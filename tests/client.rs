@@ -10,10 +10,14 @@
 
 #[path = "client/changes.rs"]
 mod changes;
+#[path = "client/cleanup.rs"]
+mod cleanup;
 #[path = "client/faults.rs"]
 mod faults;
 #[path = "client/waiting.rs"]
 mod waiting;
+#[path = "client/watching.rs"]
+mod watching;
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use integration_client::config::{
     Config, ConfigSource, FileSource, Keep, LimitEntry, LimitKind, OnAmbiguous, Rate, RetryPolicy, Scope, Sources,
-    TenantEntry, TenantTable, Throttle, Vendor, resolve_tenant,
+    StaticSource, TenantEntry, TenantTable, Throttle, Vendor, resolve_tenant,
 };
 use integration_client::{Error, ErrorKind};
 use proptest::prelude::*;
@@ -332,6 +332,47 @@ async fn files_are_read_again_and_named_in_errors() {
     assert!(source.load().await.unwrap_err().to_string().contains("not UTF-8"));
     std::fs::remove_file(&path).unwrap();
     assert!(source.load().await.unwrap_err().to_string().contains("cannot be read"));
+}
+
+/// A fingerprint proves that a file is as it was, or there is none.
+#[tokio::test]
+async fn a_fingerprint_changes_with_whatever_may_have_changed() {
+    let path =
+        |name: &str| std::env::temp_dir().join(format!("integration-client-print-{}-{name}", std::process::id()));
+    let (file, other) = (path("file"), path("other"));
+    let hour_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let write = |path: &std::path::Path, text: &str, modified: Option<std::time::SystemTime>| {
+        std::fs::write(path, text).unwrap();
+        if let Some(modified) = modified {
+            std::fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+        }
+    };
+    let source = FileSource::new(&file);
+    assert_eq!(source.fingerprint().await, None, "there is no file");
+    write(&file, "# a", None);
+    assert_eq!(source.fingerprint().await, None, "it may change again without getting another time");
+    write(&file, "# a", Some(hour_ago));
+    let first = source.fingerprint().await;
+    assert!(first.is_some());
+    assert_eq!(source.fingerprint().await, first);
+    write(&file, "# ab", Some(hour_ago));
+    let longer = source.fingerprint().await;
+    assert_ne!(longer, first, "another length");
+    write(&file, "# ab", Some(hour_ago + Duration::from_nanos(1_000)));
+    assert_ne!(source.fingerprint().await, longer, "another time");
+    write(&file, "# ab", Some(hour_ago));
+    if cfg!(unix) {
+        write(&other, "# cd", Some(hour_ago));
+        let before = source.fingerprint().await;
+        std::fs::rename(&other, &file).unwrap();
+        assert!(before.is_some() && source.fingerprint().await != before, "another file of the same length and time");
+    }
+    let _ = std::fs::remove_file(&file);
+    write(&file, " \n", None);
+    let error = source.load().await.unwrap_err().to_string();
+    assert!(error.contains("the file is empty"), "{error}");
+    let _ = std::fs::remove_file(&file);
+    assert_eq!(StaticSource::toml("").fingerprint().await, Some(0));
 }
 
 #[test]

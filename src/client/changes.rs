@@ -1,9 +1,7 @@
-//! Changes of configuration and tenants while requests are under way.
-
-use std::sync::Arc;
+//! Tenants that come, change and go while requests are under way.
 
 use super::IntegrationClient;
-use crate::config::{Config, TenantEntry};
+use crate::config::TenantEntry;
 use crate::error::Error;
 
 impl IntegrationClient {
@@ -14,6 +12,7 @@ impl IntegrationClient {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) or [`ErrorKind::UnknownVendor`](crate::ErrorKind::UnknownVendor); nothing has changed then.
     pub fn set_tenant(&self, tenant: TenantEntry) -> Result<(), Error> {
         let _changing = self.inner.changing.lock();
+        let _moving = self.inner.moving();
         let config = self.inner.config.load();
         let (tenant, _) = self.inner.tenants.insert(config.vendors(), &tenant)?;
         self.inner.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);
@@ -33,35 +32,6 @@ impl IntegrationClient {
         Ok(())
     }
 
-    /// Reads the configuration again and goes over to it as a whole, or not at all. Returns its version.
-    ///
-    /// # Errors
-    /// As [`Builder::build`](crate::Builder::build); the configuration in use stays.
-    pub async fn reload(&self) -> Result<u64, Error> {
-        let sources = self.inner.source.load().await?;
-        let _changing = self.inner.changing.lock();
-        let config = self.inner.config.load().reload(&sources)?;
-        let version = config.version();
-        let changes = self.inner.tenants.replace_all(&config)?;
-        self.inner.config.store(Arc::new(config));
-        for tenant in changes.changed.iter().chain(&changes.added).chain(&changes.removed) {
-            self.inner.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);
-        }
-        tracing::info!(
-            version,
-            added = changes.added.len(),
-            changed = changes.changed.len(),
-            removed = changes.removed.len(),
-            "configuration accepted"
-        );
-        Ok(version)
-    }
-
-    /// The configuration in use.
-    pub fn config(&self) -> Arc<Config> {
-        self.inner.config.load_full()
-    }
-
     /// Frees what resting tenants do not need, and with `evict` their lanes too: now, rather than at the next of the
     /// sweeps that each shard makes every 10 s. For measuring memory.
     #[doc(hidden)]
@@ -73,9 +43,10 @@ impl IntegrationClient {
 }
 
 /// What becomes of requests that wait when their tenant is removed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum OnRemove {
     /// They go when it is their turn.
+    #[default]
     Drain,
     /// They end at once, with [`ErrorKind::Retired`](crate::ErrorKind::Retired).
     Refuse,

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use reqwest::Url;
 
+use super::OnRemove;
 use crate::Priority;
 use crate::clock::{Clock, Time, nanos};
 use crate::config::{Config, ConfigSource, Tenant, TenantTable};
@@ -34,8 +36,15 @@ pub(crate) struct Inner {
     pub(crate) budgets: Budgets,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) dead_letters: Writer,
+    pub(super) on_remove: OnRemove,
+    /// Held from the reading of a source to the end of the change, so that of two readings the later one wins.
+    pub(super) reloading: Arc<tokio::sync::Mutex<()>>,
+    /// Why what the source last said is not in use.
+    pub(super) problem: parking_lot::Mutex<Option<String>>,
     /// Held by whoever changes the configuration.
     pub(super) changing: parking_lot::Mutex<()>,
+    /// Tenants are changing: a lane may still stand where its limits were shared before.
+    moving: AtomicBool,
     /// By tenant: held by whoever makes a lane or brings it up to date, together with the look-up of what it is to be.
     /// A lane made from a look-up of before a reload would stand in the wrong shard, with a full bucket of its own.
     pub(super) making: Box<[parking_lot::Mutex<()>]>,
@@ -61,6 +70,7 @@ impl Inner {
         classifiers: HashMap<String, Arc<dyn Classifier>>,
         dead_letters: Writer,
         default_deadline: Duration,
+        on_remove: OnRemove,
         clock: Clock,
     ) -> Result<Inner, Error> {
         let tenants = TenantTable::new();
@@ -81,7 +91,11 @@ impl Inner {
             budgets: Budgets::new(),
             hosts: Arc::new(Hosts::new(clock)),
             dead_letters,
+            on_remove,
+            reloading: Arc::default(),
+            problem: parking_lot::Mutex::new(None),
             changing,
+            moving: AtomicBool::new(false),
             making,
         })
     }
@@ -118,7 +132,18 @@ impl Inner {
         let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
         let _making = self.making(id, vendor);
         let tenant = self.tenants.find(id, vendor).ok_or(Refusal::Retired)?;
-        Ok(self.dispatch.place(&tenant, self.config.load().version()))
+        let version = self.config.load().version();
+        if self.moving.load(Ordering::Acquire) {
+            // Its lane may be where the tenant was before the change. A second one would have a full bucket.
+            self.dispatch.update(&tenant, version);
+        }
+        Ok(self.dispatch.place(&tenant, version))
+    }
+
+    /// To be held from before the table of tenants changes until all their lanes are up to date.
+    pub(super) fn moving(&self) -> Moving<'_> {
+        self.moving.store(true, Ordering::Release);
+        Moving(&self.moving)
     }
 
     pub(super) fn making(&self, tenant: &str, vendor: &str) -> parking_lot::MutexGuard<'_, ()> {
@@ -186,5 +211,14 @@ impl Inner {
     ) -> Ask {
         let give_up = self.clock.now() + max_wait.unwrap_or(self.default_deadline);
         self.ask(priority, NO_ENDPOINT, cost.max(1), give_up, tenant.vendor.attempt_timeout)
+    }
+}
+
+/// See [`Inner::moving`].
+pub(super) struct Moving<'a>(&'a AtomicBool);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }

@@ -1,8 +1,11 @@
 //! [`IntegrationClient`]: a request's way from the caller to the vendor and back.
 
 mod changes;
+mod cleanup;
 mod inner;
 mod operate;
+mod reload;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +25,7 @@ use crate::{Priority, refusal};
 pub use changes::OnRemove;
 pub(crate) use inner::Inner;
 pub use operate::DeadLetterCounts;
+pub(crate) use watch::watch;
 
 /// Sends requests to vendors on behalf of tenants, never above what a vendor allows.
 ///

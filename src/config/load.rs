@@ -13,7 +13,8 @@ use super::{Limit, Scope, overlay, suggest, validate};
 use crate::Error;
 
 /// The shipped catalogue. Also the example of the format.
-const CATALOGUE: Text<'static> = Text { name: "vendors.toml (shipped)", text: include_str!("../../vendors.toml") };
+pub(super) const CATALOGUE: Text<'static> =
+    Text { name: "vendors.toml (shipped)", text: include_str!("../../vendors.toml") };
 
 /// Default headers of one vendor.
 const MOST_HEADERS: usize = 64;
@@ -65,7 +66,7 @@ pub(super) fn load(sources: &Sources, previous: Option<&Vendors>) -> Result<Load
         return Err(messages.into_error());
     }
     disagreements(&tenants, &mut warnings);
-    Ok(Loaded { vendors, tenants, warnings, hash: hash(sources) })
+    Ok(Loaded { vendors, tenants, warnings, hash: sources.hash() })
 }
 
 fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages<'_>) -> Option<(Text<'a>, File)> {
@@ -287,26 +288,4 @@ fn disagreements(tenants: &[Arc<Tenant>], warnings: &mut Vec<String>) {
 fn figures(vendor: &Vendor, scope: Scope) -> impl Iterator<Item = &Limit> {
     let endpoints = vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits);
     vendor.limits.iter().chain(endpoints).filter(move |limit| limit.scope == scope)
-}
-
-/// FNV-1a over everything that went in: the same on every build, unlike the standard hasher.
-fn hash(sources: &Sources) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    let mut add = |text: &str| {
-        // 0xff is in no UTF-8 text: it keeps "ab","c" and "a","bc" apart.
-        for byte in text.bytes().chain([0xff]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    };
-    add(if sources.catalogue { CATALOGUE.text } else { "" });
-    for file in &sources.files {
-        add(&file.name);
-        add(&file.text);
-    }
-    for tenant in &sources.tenants {
-        add(&format!("{tenant:?}"));
-        add(tenant.credential.as_deref().unwrap_or_default());
-    }
-    sources.resolvers.iter().for_each(|name| add(name));
-    hash
 }

@@ -86,6 +86,23 @@
 //!   changed by a tenant.
 //! - One vendor in two files, and one tenant twice at a vendor, are errors.
 //!
+//! # Changes while running
+//! A client looks at its files every second ([`watch_config`](crate::Builder::watch_config)) and goes over to what they
+//! say as a whole, or not at all. Write a new file beside the old one and rename it, or swap a symbolic link: then nobody
+//! ever sees half of it. A file that is written in place is taken once it reads the same twice, 200 ms apart; half a file
+//! that stays like that, and happens to be valid up to there, cannot be told from a whole one.
+//!
+//! | what happens | what comes of it |
+//! |---|---|
+//! | limits, weights, `safety`, `share` | what waits goes on by the new figures; what was used stays used, nothing is credited |
+//! | a tenant is added | it can be used at once |
+//! | a tenant goes, or a vendor with its tenants | nothing more is admitted; what waits still goes, by the last figures, or is refused ([`on_remove`](crate::Builder::on_remove)) |
+//! | a vendor goes that a tenant still uses | refused, as every contradiction |
+//! | another `credential` | the next exchange uses it, also of requests that were refused with the old one |
+//! | a secret behind a reference | read again after 60 s, or after a 401 |
+//! | a secret's variable or file is gone | requests end with [`ErrorKind::Credential`](crate::ErrorKind::Credential), not sent, once what was read before is 60 s old |
+//! | a file is gone, unreadable, empty, half there or wrong | the configuration in use stays; the log says once what to do, and [`config_problem`](crate::IntegrationClient::config_problem) as long as it lasts |
+//!
 //! # Errors
 //! Unknown keys, values out of range, names that do not exist: all are errors that name file, line and column, and all
 //! of a load (the first 20) are reported at once. Secrets and file contents are not repeated in messages.
@@ -96,6 +113,7 @@ use std::sync::Arc;
 mod base_url;
 mod credential;
 mod entry;
+mod file;
 mod format;
 mod limit;
 mod load;
@@ -113,10 +131,12 @@ mod vendor;
 use crate::Error;
 
 pub use entry::{LimitEntry, TenantEntry};
+pub use file::FileSource;
+pub(crate) use file::off_the_worker;
 pub use limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
 pub use resolve::{Vendors, resolve_tenant};
 pub use retry::{Keep, OnAmbiguous, RetryPolicy, Throttle};
-pub use source::{ConfigSource, FileSource, LoadFuture, Sources, StaticSource};
+pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource};
 pub use table::{Changes, TenantTable};
 pub use vendor::{AuthScheme, Connection, CredentialRef, Endpoint, Tenant, Vendor};
 
@@ -165,7 +185,7 @@ impl Config {
         self.version
     }
 
-    /// A hash of everything that the configuration was made of: equal sources, equal hash, in every process.
+    /// [`Sources::hash`] of what the configuration was made of: equal in every process that runs on the same.
     pub fn hash(&self) -> u64 {
         self.hash
     }

@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
-use std::io::Read;
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
 use super::TenantEntry;
@@ -77,15 +75,79 @@ impl Sources {
         self.resolvers.insert(name.into());
         self
     }
+
+    /// A hash of everything in here: the same in every process and build, whatever the files are called. A comment
+    /// changes it too.
+    ///
+    /// ```
+    /// use integration_client::config::{Config, Sources};
+    ///
+    /// let here = Sources::new().file("vendors.toml", "# nothing yet");
+    /// let there = Sources::new().file("/etc/vendors.toml", "# nothing yet");
+    /// assert_eq!(here.hash(), there.hash());
+    /// assert_eq!(here.hash(), Config::load(&there, 1)?.hash());
+    /// # Ok::<(), integration_client::Error>(())
+    /// ```
+    pub fn hash(&self) -> u64 {
+        let mut hash = Fnv::default();
+        hash.text(if self.catalogue { super::load::CATALOGUE.text } else { "" });
+        for file in &self.files {
+            hash.text("file");
+            hash.text(&file.text);
+        }
+        for tenant in &self.tenants {
+            hash.text("tenant");
+            hash.text(&format!("{tenant:?}"));
+            hash.text(tenant.credential.as_deref().unwrap_or_default());
+        }
+        for name in &self.resolvers {
+            hash.text("resolver");
+            hash.text(name);
+        }
+        hash.0
+    }
+}
+
+/// FNV-1a: the same on every build, unlike the standard hasher.
+pub(super) struct Fnv(pub(super) u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    /// 0xff is in no UTF-8 text: it keeps "ab", "c" and "a", "bc" apart.
+    fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+        self.bytes(&[0xff]);
+    }
 }
 
 /// A boxed future, so that sources can be kept behind one type.
 pub type LoadFuture<'a> = Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + 'a>>;
 
+/// What [`ConfigSource::fingerprint`] returns.
+pub type FingerprintFuture<'a> = Pin<Box<dyn Future<Output = Option<u64>> + Send + 'a>>;
+
 /// Loads configuration, at the start and again at each reload: files, a database, a service.
 pub trait ConfigSource: Send + Sync + fmt::Debug {
     /// Reads everything anew. An error keeps the configuration that is in use.
     fn load(&self) -> LoadFuture<'_>;
+
+    /// Says cheaply whether a load could bring anything new: another number whenever it could, and `None` (the default)
+    /// where that is not known. A client that [watches](crate::Builder::watch_config) its source asks every second or so,
+    /// and loads only after another number or `None`. Good numbers are a row's version, or the hash of an entity tag.
+    fn fingerprint(&self) -> FingerprintFuture<'_> {
+        Box::pin(async { None })
+    }
 }
 
 /// A configuration that the program holds.
@@ -109,67 +171,8 @@ impl ConfigSource for StaticSource {
         let sources = self.0.clone();
         Box::pin(async move { Ok(sources) })
     }
-}
 
-/// Files, read again at each load, on top of the catalogue.
-#[derive(Clone, Debug)]
-pub struct FileSource {
-    base: Sources,
-    paths: Vec<PathBuf>,
-}
-
-impl FileSource {
-    /// Reads one file.
-    pub fn new(path: impl Into<PathBuf>) -> FileSource {
-        FileSource { base: Sources::new(), paths: vec![path.into()] }
+    fn fingerprint(&self) -> FingerprintFuture<'_> {
+        Box::pin(async { Some(0) })
     }
-
-    /// Reads one more file.
-    pub fn and(mut self, path: impl Into<PathBuf>) -> Self {
-        self.paths.push(path.into());
-        self
-    }
-
-    /// What the files are added to: tenants of the program, registered resolvers, no catalogue.
-    pub fn onto(mut self, base: Sources) -> Self {
-        self.base = base;
-        self
-    }
-}
-
-impl ConfigSource for FileSource {
-    fn load(&self) -> LoadFuture<'_> {
-        let (mut sources, paths) = (self.base.clone(), self.paths.clone());
-        let read = move || {
-            for path in &paths {
-                sources = sources.file(path.display().to_string(), read(path)?);
-            }
-            Ok(sources)
-        };
-        Box::pin(async move {
-            // A slow disk must not hold up a worker thread; without a runtime there is none to hold up.
-            match tokio::runtime::Handle::try_current() {
-                Ok(runtime) => runtime.spawn_blocking(read).await.map_err(|_| {
-                    Error::config("reading the configuration was cut short: the runtime is shutting down")
-                })?,
-                Err(_) => read(),
-            }
-        })
-    }
-}
-
-fn read(path: &Path) -> Result<String, Error> {
-    let failed = |error: std::io::Error| {
-        Error::config(format!("{}: cannot be read: {error}", path.display())).with_source(error)
-    };
-    let mut bytes = Vec::new();
-    // The size that the file system states may change: what counts is what was read.
-    std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(Error::config(super::load::too_large(&path.display().to_string())));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Error::config(format!("{}: byte {at} is not UTF-8; save the file as UTF-8", path.display()))
-    })
 }

@@ -121,7 +121,23 @@ impl TenantTable {
         let hash = self.hash(id, vendor);
         let mut shard = self.shards[shard_of(hash)].write();
         let entry = shard.find_entry(hash, |slot| is(&slot.tenant, id, vendor)).ok()?;
-        Some(entry.remove().0.tenant)
+        let removed = entry.remove().0.tenant;
+        // Of a million tenants who are gone the table would otherwise stay.
+        let len = shard.len();
+        if shard.capacity() > 64 && len < shard.capacity() / 8 {
+            shard.shrink_to(2 * len, |slot| self.hash(&slot.tenant.id, &slot.tenant.vendor.name));
+        }
+        Some(removed)
+    }
+
+    /// How many parts there are, to be looked at one at a time.
+    pub(crate) fn parts(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Every tenant of one part.
+    pub(crate) fn part(&self, number: usize) -> Vec<Arc<Tenant>> {
+        self.shards[number].read().iter().map(|slot| slot.tenant.clone()).collect()
     }
 
     /// Puts the configuration's tenants in place of those of the configuration before, and says what changed.

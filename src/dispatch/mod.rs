@@ -149,11 +149,31 @@ impl Dispatch {
         }
     }
 
+    /// The same for many: the lane is where `tenant` says, as no tenant changes meanwhile.
+    pub(crate) fn retire_at_home(&self, tenant: &Tenant, refuse: bool) {
+        let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
+        self.home(tenant).decide(|engine, now| {
+            if let Some(lane) = engine.find(hash, &tenant.id, &tenant.vendor.name) {
+                engine.retire(now, lane, refuse);
+            }
+        });
+    }
+
+    /// Forgets what only lanes and tenants that are gone were made by.
+    pub(crate) fn forget_plans(&self) {
+        self.plans.lock().forget();
+    }
+
     /// Requests that wait, and permits that have not ended.
     pub(crate) fn load(&self) -> (u64, u64) {
         self.shards.iter().fold((0, 0), |(waiting, in_flight), shard| {
             let (more, flying) = shard.look(|engine, _| (engine.waiting() as u64, engine.in_flight() as u64));
             (waiting + more, in_flight + flying)
         })
+    }
+
+    /// Lanes that are in memory.
+    pub(crate) fn lanes(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.look(|engine, _| engine.lane_count() as u64)).sum()
     }
 }

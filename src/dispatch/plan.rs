@@ -46,10 +46,18 @@ impl Plans {
         }
         let plan = Arc::new(compile(&tenant.vendor, tenant.weight, policy));
         if self.known.len() >= 64 && self.known.len().is_power_of_two() {
-            self.known.retain(|_, (vendor, plan)| vendor.strong_count() > 0 && plan.strong_count() > 0);
+            self.forget();
         }
         self.known.insert(key, (Arc::downgrade(&tenant.vendor), Arc::downgrade(&plan)));
         plan
+    }
+
+    /// Forgets plans that no lane has any more.
+    pub(crate) fn forget(&mut self) {
+        self.known.retain(|_, (vendor, plan)| vendor.strong_count() > 0 && plan.strong_count() > 0);
+        if self.known.capacity() > 64 && self.known.len() < self.known.capacity() / 8 {
+            self.known.shrink_to(2 * self.known.len());
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::clock::{Clock, Time};
 use crate::engine::plan::EndpointId;
 use crate::engine::slab::Key;
 use crate::engine::throttle::Notice;
-use crate::engine::{Answer, Ask, Claim, Engine, Refusal, WaitReason, Word};
+use crate::engine::{Answer, Ask, Claim, Engine, Refusal, Sweep, WaitReason, Word, excess};
 
 /// How often resting lanes are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -47,6 +47,15 @@ impl Core {
         match &mut self.wakers[index] {
             Some(known) if known.will_wake(waker) => {}
             slot => *slot = Some(waker.clone()),
+        }
+    }
+
+    /// Gives the room of waiters back that are gone.
+    fn shrink(&mut self) {
+        let end = self.engine.waiters_end();
+        if let Some(room) = excess(self.wakers.capacity(), end) {
+            self.wakers.truncate(end);
+            self.wakers.shrink_to(room);
         }
     }
 
@@ -166,7 +175,7 @@ impl Shard {
                 }
                 core.engine.poll(now);
                 let mut due = core.engine.poll_timeout().unwrap_or(Time::MAX);
-                if core.engine.lane_count() > 0 {
+                if !core.engine.is_empty() {
                     due = due.min(sweep_at);
                 }
                 core.timer_at = due;
@@ -182,13 +191,15 @@ impl Shard {
         }
     }
 
-    /// Frees what resting lanes do not need, and with `evict` the lanes themselves.
+    /// Frees what resting lanes do not need, and with `evict` the lanes themselves. Others have the lock between its
+    /// steps.
     pub(crate) async fn sweep(&self, evict: bool) {
-        let mut next = Some(0);
+        let mut next = Some(Sweep::START);
         while let Some(from) = next {
             next = self.look(|engine, now| engine.sweep(now, from, SWEEP_CHUNK, evict));
             tokio::task::yield_now().await;
         }
+        self.core.lock().shrink();
     }
 }
 

@@ -295,50 +295,6 @@ impl Engine {
         }
     }
 
-    /// Frees what resting lanes do not need, and with `evict` the lanes themselves, as long as that cannot be noticed:
-    /// nothing waits, is under way or owed. Looks at `count` slots from `from` on; returns where to go on, or None at
-    /// the end.
-    pub(crate) fn sweep(&mut self, now: Time, from: u32, count: u32, evict: bool) -> Option<u32> {
-        let now = self.tick(now);
-        if from == 0 {
-            self.sweep_shared(now);
-        }
-        let end = self.lanes.slab.end().min(from.saturating_add(count));
-        for index in from..end {
-            let Some(key) = self.lanes.slab.key_at(index) else { continue };
-            let lane = &mut self.lanes.slab[key];
-            let mut rests = true;
-            for (cell, spec) in lane.own.as_mut().iter_mut().zip(&lane.plan.own) {
-                rests &= cell.rest(spec, now);
-            }
-            if lane.throttle.as_ref().is_some_and(|throttle| throttle.is_idle(now, &lane.plan.pace)) {
-                lane.throttle = None;
-            }
-            rests &= lane.throttle.is_none();
-            let unused = lane.in_flight == 0 && lane.waiting.is_none();
-            let forgotten = lane.has_forgotten(now);
-            if rests && unused && (lane.retired || (evict && forgotten && lane.pins == 0)) {
-                self.lanes.remove(key);
-            }
-        }
-        (end < self.lanes.slab.end()).then_some(end)
-    }
-
-    fn sweep_shared(&mut self, now: Time) {
-        let holders: Vec<Key> = self.lanes.shared.keys().collect();
-        for key in holders {
-            let shared = &mut self.lanes.shared[key];
-            let mut rests = true;
-            for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
-                rests &= cell.rest(&spec.spec, now);
-            }
-            if rests && shared.lanes == 0 && shared.waiting == 0 {
-                shared.clear_tree(&mut self.tree);
-                self.lanes.unshare(key);
-            }
-        }
-    }
-
     /// Nobody waits in a lane any more: its part of the tree goes, once its place in it has no meaning.
     pub(super) fn tidy(&mut self, lane: Key) {
         let Some(inside) = self.lanes.slab.get_mut(lane) else { return };

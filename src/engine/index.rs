@@ -69,6 +69,15 @@ impl Index {
         self.len += 1;
     }
 
+    /// Gives room back, where the table is far larger than what is in it.
+    pub(crate) fn shrink(&mut self) {
+        if self.entries.len() > 64 && self.len * 8 < self.entries.len() {
+            let room = if self.len == 0 { 0 } else { (self.len * 2).next_power_of_two().max(8) };
+            let old = std::mem::replace(&mut self.entries, vec![None; room]);
+            old.into_iter().flatten().for_each(|entry| self.put(entry));
+        }
+    }
+
     fn put(&mut self, entry: Entry) {
         let mask = self.mask();
         let mut at = entry.hash as usize & mask;
@@ -129,7 +138,22 @@ mod tests {
             let place = random.u32(0..8);
             let found = index.find(asked, |other| other == place).is_some();
             assert_eq!(found, map.contains_key(&(asked as u32, place)), "step {step}");
+            index.shrink();
         }
         assert_eq!(index.len, map.len());
+    }
+
+    #[test]
+    fn room_is_given_back() {
+        let mut index = Index::default();
+        let hash = |n: u32| u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7;
+        (0..10_000).for_each(|n| index.insert(hash(n), n));
+        (10..10_000).for_each(|n| index.remove(hash(n), n));
+        index.shrink();
+        assert!(index.entries.len() <= 64, "{}", index.entries.len());
+        assert!((0..10).all(|n| index.find(hash(n), |place| place == n) == Some(n)));
+        (0..10).for_each(|n| index.remove(hash(n), n));
+        index.insert(hash(3), 3);
+        assert_eq!(index.find(hash(3), |_| true), Some(3));
     }
 }

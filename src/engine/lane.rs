@@ -12,6 +12,7 @@ use super::limit::Cell;
 use super::plan::{EndpointId, Plan, SharedSpec};
 use super::scheduler::Tree;
 use super::slab::{Key, Slab};
+use super::sweep::excess;
 use super::throttle::Throttle;
 use super::waiting::{LaneWait, Site};
 use crate::clock::Time;
@@ -261,6 +262,16 @@ impl Lanes {
         let holder = self.shared.insert(Shared::new(key.clone(), specs.clone(), now));
         self.shared_keys.insert(key, holder);
         holder
+    }
+
+    /// Gives room back, of so many chunks. Returns whether there may be more.
+    pub(crate) fn shrink(&mut self, chunks: usize) -> bool {
+        self.index.shrink();
+        if let Some(room) = excess(self.shared_keys.capacity(), self.shared_keys.len()) {
+            self.shared_keys.shrink_to(room);
+        }
+        let more = [self.slab.shrink(chunks), self.shared.shrink(chunks)];
+        more.contains(&true)
     }
 
     pub(crate) fn unshare(&mut self, holder: Key) {

@@ -15,6 +15,7 @@
 //! | `pushback.rs` | what an answer changes |
 //! | `permits.rs` | what happens to a permit until it ends |
 //! | `change.rs` | lanes that come, change and go |
+//! | `sweep.rs` | lanes that rest, and room that nobody needs |
 
 mod admission;
 mod change;
@@ -26,6 +27,7 @@ pub(crate) mod plan;
 mod pushback;
 mod scheduler;
 pub(crate) mod slab;
+mod sweep;
 #[cfg(test)]
 mod tests;
 pub(crate) mod throttle;
@@ -48,6 +50,7 @@ use plan::EndpointId;
 pub(crate) use pushback::Word;
 use scheduler::Tree;
 use slab::{Key, Slab};
+pub(crate) use sweep::{Sweep, excess};
 use waiting::{Crowd, Queue, Waiter};
 
 /// A permit that was granted and not started for this long is taken back and offered to the next, in nanoseconds.

@@ -137,6 +137,10 @@ impl Tree {
         }
     }
 
+    pub(crate) fn shrink(&mut self, chunks: usize) -> bool {
+        self.nodes.shrink(chunks)
+    }
+
     pub(crate) fn set_weight(&mut self, node: Key, weight: u32) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.weight = weight.max(1);

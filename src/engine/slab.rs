@@ -1,7 +1,10 @@
 //! Slots with stable, checked ids.
 //!
 //! Chunked, so that growing neither copies nor doubles: a million idle lanes must not cost the memory of two million,
-//! nor stall a sender while they move.
+//! nor stall a sender while they move; and a chunk that nothing is left in goes back to the system.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 const CHUNK: usize = 256;
 
@@ -21,73 +24,118 @@ impl Key {
 #[repr(align(64))]
 struct Slot<T> {
     generation: u32,
-    next_free: u32,
     value: Option<T>,
 }
 
-/// Values by [`Key`]. Free slots are used again, last freed first.
+/// Up to [`CHUNK`] slots, or none in memory where nothing was in any of them when room was last given back.
+struct Chunk<T> {
+    slots: Vec<Slot<T>>,
+    /// Slots that hold something, a bit each.
+    taken: [u64; CHUNK / 64],
+    used: u32,
+    /// Generation of slots that are made anew: later than of all that were here before.
+    base: u32,
+}
+
+impl<T> Chunk<T> {
+    fn has_room(&self) -> bool {
+        (self.used as usize) < CHUNK
+    }
+
+    /// Takes the lowest free slot. There is one.
+    fn take(&mut self) -> usize {
+        let word = self.taken.iter().position(|word| *word != u64::MAX).unwrap_or_default();
+        let bit = self.taken[word].trailing_ones();
+        self.taken[word] |= 1 << bit;
+        self.used += 1;
+        64 * word + bit as usize
+    }
+
+    fn give_back(&mut self, slot: usize) {
+        self.taken[slot / 64] &= !(1 << (slot % 64));
+        self.used -= 1;
+    }
+}
+
+/// Values by [`Key`]. A new one gets the lowest free index, so that what lies higher empties and can be given back, and so
+/// that indexes, which decide ties here and there, do not depend on when that is done.
 pub(crate) struct Slab<T> {
-    chunks: Vec<Vec<Slot<T>>>,
-    free: u32,
+    chunks: Vec<Chunk<T>>,
+    /// Chunks that have room, each once, lowest first.
+    roomy: BinaryHeap<Reverse<u32>>,
     len: usize,
+    /// Generation of slots in chunks that are made anew.
+    base: u32,
 }
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Slab<T> {
-        Slab { chunks: Vec::new(), free: u32::MAX, len: 0 }
+        Slab { chunks: Vec::new(), roomy: BinaryHeap::new(), len: 0, base: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// One past the highest index that was ever used.
+    /// One past the highest index that is in memory.
     pub(crate) fn end(&self) -> u32 {
-        match self.chunks.last() {
-            Some(last) => ((self.chunks.len() - 1) * CHUNK + last.len()) as u32,
-            None => 0,
-        }
+        let last = self.chunks.iter().rposition(|chunk| !chunk.slots.is_empty());
+        last.map_or(0, |last| (last * CHUNK + self.chunks[last].slots.len()) as u32)
     }
 
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
-        self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)
+        self.chunks.get(index as usize / CHUNK)?.slots.get(index as usize % CHUNK)
     }
 
     #[inline]
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<T>> {
-        self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)
+        self.chunks.get_mut(index as usize / CHUNK)?.slots.get_mut(index as usize % CHUNK)
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Key {
         self.len += 1;
-        if self.free != u32::MAX {
-            let index = self.free;
-            let slot = self.slot_mut(index).expect("the free list holds slots of the slab");
+        let number = match self.roomy.peek() {
+            Some(Reverse(lowest)) => *lowest,
+            None => self.add_chunk(),
+        };
+        let chunk = &mut self.chunks[number as usize];
+        let at = chunk.take();
+        if !chunk.has_room() {
+            self.roomy.pop();
+        }
+        let index = number * CHUNK as u32 + at as u32;
+        if let Some(slot) = chunk.slots.get_mut(at) {
             slot.value = Some(value);
-            let key = Key { index, generation: slot.generation };
-            self.free = slot.next_free;
-            return key;
+            return Key { index, generation: slot.generation };
         }
-        let index = self.end();
-        if self.chunks.last().is_none_or(|last| last.len() == CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+        if chunk.slots.capacity() == 0 {
+            chunk.slots.reserve_exact(CHUNK);
         }
-        let last = self.chunks.last_mut().expect("a chunk was just ensured");
-        last.push(Slot { generation: 0, next_free: u32::MAX, value: Some(value) });
-        Key { index, generation: 0 }
+        chunk.slots.push(Slot { generation: chunk.base, value: Some(value) });
+        Key { index, generation: chunk.base }
+    }
+
+    #[cold]
+    fn add_chunk(&mut self) -> u32 {
+        let number = self.chunks.len() as u32;
+        self.chunks.push(Chunk { slots: Vec::new(), taken: [0; CHUNK / 64], used: 0, base: self.base });
+        self.roomy.push(Reverse(number));
+        number
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        let free = self.free;
-        let slot = self.slot_mut(key.index)?;
+        let chunk = self.chunks.get_mut(key.index as usize / CHUNK)?;
+        let slot = chunk.slots.get_mut(key.index as usize % CHUNK)?;
         if slot.generation != key.generation {
             return None;
         }
         let value = slot.value.take()?;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.next_free = free;
-        self.free = key.index;
+        if !chunk.has_room() {
+            self.roomy.push(Reverse(key.index / CHUNK as u32));
+        }
+        chunk.give_back(key.index as usize % CHUNK);
         self.len -= 1;
         Some(value)
     }
@@ -118,7 +166,41 @@ impl<T> Slab<T> {
 
     /// Keys of everything inside, in slot order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        (0..self.end()).filter_map(|index| self.key_at(index))
+        let in_use = (0..).zip(&self.chunks).filter(|(_, chunk)| chunk.used > 0);
+        in_use.flat_map(|(number, _)| (number * CHUNK as u32..).take(CHUNK)).filter_map(|index| self.key_at(index))
+    }
+
+    /// Gives the memory of chunks back in which nothing is, of `most` of them. Returns whether there may be more.
+    pub(crate) fn shrink(&mut self, mut most: usize) -> bool {
+        // From the end, so that what is last can go altogether.
+        for number in (0..self.chunks.len()).rev() {
+            let chunk = &mut self.chunks[number];
+            if chunk.used > 0 || chunk.slots.is_empty() {
+                continue;
+            }
+            if most == 0 {
+                return true;
+            }
+            most -= 1;
+            // A key of before must not fit what will be here. Counted from `base`, for generations wrap around.
+            let generations = chunk.slots.iter().map(|slot| slot.generation.wrapping_sub(chunk.base));
+            chunk.base = chunk.base.wrapping_add(generations.max().unwrap_or_default()).wrapping_add(1);
+            chunk.slots = Vec::new();
+        }
+        let left = self.chunks.iter().rposition(|chunk| !chunk.slots.is_empty()).map_or(0, |last| last + 1);
+        for gone in self.chunks.drain(left..) {
+            if (gone.base.wrapping_sub(self.base) as i32) > 0 {
+                self.base = gone.base;
+            }
+        }
+        if self.chunks.capacity() > 64 && self.chunks.capacity() / 4 > left {
+            self.chunks.shrink_to(2 * left);
+        }
+        self.roomy.retain(|Reverse(number)| (*number as usize) < left);
+        if self.roomy.capacity() > 64 && self.roomy.capacity() / 4 > self.roomy.len() {
+            self.roomy.shrink_to(2 * self.roomy.len());
+        }
+        false
     }
 }
 
@@ -162,5 +244,48 @@ mod tests {
         assert!(keys.iter().enumerate().all(|(n, key)| slab[*key] == n));
         assert_eq!(slab.end() as usize, 3 * CHUNK + 1);
         assert_eq!(slab.len(), 3 * CHUNK + 1);
+    }
+
+    #[test]
+    fn what_is_empty_is_given_back_and_old_keys_stay_stale() {
+        let mut slab = Slab::new();
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut inside: Vec<(Key, u32)> = Vec::new();
+        let mut gone: Vec<Key> = Vec::new();
+        for round in 0..200u32 {
+            // Waves: up to some thousands, down to a few or none.
+            let target = if round % 2 == 0 { random.usize(0..3_000) } else { random.usize(0..2) * random.usize(0..40) };
+            while inside.len() < target {
+                let value = random.u32(..);
+                inside.push((slab.insert(value), value));
+            }
+            while inside.len() > target {
+                let (key, value) = inside.swap_remove(random.usize(0..inside.len()));
+                assert_eq!(slab.remove(key), Some(value));
+                gone.push(key);
+            }
+            while slab.shrink(3) {}
+            let chunks = slab.chunks.iter().filter(|chunk| !chunk.slots.is_empty()).count();
+            assert!(chunks <= inside.len(), "{chunks} chunks for {}", inside.len());
+            assert!(!inside.is_empty() || (slab.end() == 0 && slab.chunks.is_empty()));
+            assert!(inside.iter().all(|(key, value)| slab.get(*key) == Some(value)));
+            assert!(gone.iter().all(|key| slab.get(*key).is_none()), "a key of before fits again");
+            let mut expected: Vec<Key> = inside.iter().map(|(key, _)| *key).collect();
+            expected.sort_unstable_by_key(|key| key.index);
+            assert_eq!(slab.keys().collect::<Vec<_>>(), expected);
+            assert_eq!(slab.len(), inside.len());
+            gone.truncate(20_000);
+        }
+    }
+
+    #[test]
+    fn the_lowest_room_is_used_first() {
+        let mut slab = Slab::new();
+        let keys: Vec<Key> = (0..3 * CHUNK).map(|n| slab.insert(n)).collect();
+        for key in [keys[2 * CHUNK + 5], keys[7], keys[CHUNK], keys[3]] {
+            slab.remove(key);
+        }
+        let again: Vec<u32> = (0..4).map(|n| slab.insert(n).index).collect();
+        assert_eq!(again, [3, 7, CHUNK as u32, 2 * CHUNK as u32 + 5]);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::plan::EndpointId;
 use super::slab::{Key, Slab};
+use super::sweep::excess;
 use super::{Refusal, WaitReason};
 use crate::clock::Time;
 
@@ -274,6 +275,14 @@ impl Crowd {
         let lanes = &mut self.lanes[class as usize];
         lanes.swap_remove(index as usize);
         lanes.get(index as usize).map(|moved| (*moved, (class, index)))
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        for lanes in &mut self.lanes {
+            if let Some(room) = excess(lanes.capacity(), lanes.len()) {
+                lanes.shrink_to(room);
+            }
+        }
     }
 
     /// The lanes among which is the one that holds most.

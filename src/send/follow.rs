@@ -85,6 +85,7 @@ impl Job {
                 past.exchanges += 1;
                 if let Some(stale) = &answered.secret {
                     inner.credentials.invalidate(&self.tenant, stale).await;
+                    inner.credentials.invalidate(&self.tenant_now(inner), stale).await;
                 }
                 answered.held.finish();
                 Step::Again

@@ -208,7 +208,8 @@ impl Job {
     }
 
     async fn secret(&self, inner: &Inner) -> Result<Option<Secret>, Error> {
-        let secret = inner.credentials.secret(&self.tenant);
+        let tenant = self.tenant_now(inner);
+        let secret = inner.credentials.secret(&tenant);
         match tokio::time::timeout_at(inner.clock.instant(self.deadline), secret).await {
             Ok(secret) => {
                 let secret = secret?;
@@ -217,6 +218,11 @@ impl Job {
             }
             Err(_) => Err(refusal::credential_timeout(&self.tenant)),
         }
+    }
+
+    /// The tenant as it is now: its credential may have been replaced while the request waited.
+    fn tenant_now(&self, inner: &Inner) -> Arc<Tenant> {
+        inner.tenant(&self.tenant.id, &self.tenant.vendor.name).unwrap_or_else(|_| self.tenant.clone())
     }
 
     async fn permit(&self, inner: &Inner) -> Result<Grant, Error> {

@@ -59,11 +59,25 @@ fn a_resting_lane_may_be_forgotten_and_only_then() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(vec![per_second("requests", 10)]) });
     let permit = bench.granted(lane, ask(0));
     bench.engine.finished(bench.now, permit);
-    bench.engine.sweep(bench.now + Duration::from_millis(500), 0, 1000, true);
+    bench.sweep(bench.now + Duration::from_millis(500), true);
     assert_eq!(bench.engine.lane_count(), 1, "its window is not over");
-    bench.engine.sweep(bench.now + Duration::from_millis(1200), 0, 1000, true);
+    bench.sweep(bench.now + Duration::from_millis(1200), true);
     assert_eq!(bench.engine.lane_count(), 0);
     assert!(matches!(bench.submit(lane, ask(0)), Answer::Refused(Refusal::NoLane)));
+}
+
+/// The account's own limit rests later than its lanes, which have none.
+#[test]
+fn what_lanes_shared_goes_after_them() {
+    let shared = SharedSpec { spec: per_second("account", 10), endpoint: None };
+    let (mut bench, lane) =
+        Bench::with(Plan { has_slots: false, account: [shared].into_iter().collect(), ..plan(vec![]) });
+    let permit = bench.granted(lane, ask(0));
+    bench.engine.finished(bench.now, permit);
+    bench.sweep(bench.now + Duration::from_millis(100), true);
+    assert_eq!((bench.engine.lane_count(), bench.engine.is_empty()), (0, false), "its window is not over");
+    bench.sweep(bench.now + Duration::from_millis(1200), true);
+    assert!(bench.engine.is_empty());
 }
 
 #[test]
@@ -80,7 +94,7 @@ fn a_retired_lane_drains_or_refuses() {
             Claim::Refused(Refusal::Retired) if refuse => {}
             other => panic!("{other:?}"),
         }
-        bench.engine.sweep(bench.now, 0, 10, false);
+        bench.sweep(bench.now, false);
         assert_eq!(bench.engine.lane_count(), 0);
     }
 }

@@ -25,7 +25,7 @@ use crate::config::{Config, Sources, Tenant};
 use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::slab::Key;
-use crate::engine::{Answer, Ask, Bound, Claim, Engine, Until};
+use crate::engine::{Answer, Ask, Bound, Claim, Engine, Sweep, Until};
 
 /// The virtual clock begins here, so that there is a past.
 const START: Time = Time::from_nanos(3_600_000_000_000);
@@ -307,7 +307,7 @@ impl World {
                 self.settle_tenants();
             }
             Happening::Sweep => {
-                self.engine.sweep(self.now, 0, u32::MAX, true);
+                std::iter::successors(Some(Sweep::START), |from| self.engine.sweep(self.now, *from, 3, true)).last();
                 if let Some(interval) = self.sweep_every {
                     self.happens(self.now + interval, Happening::Sweep);
                 }

@@ -1,0 +1,90 @@
+//! Tenants that come and go: `cargo run --release --example stale_tenants`.
+//!
+//! Fifty thousand tenants send once each. Lanes that rest are dropped by themselves, tenants that are no longer
+//! active by a cleanup. The memory is then free for whatever comes next; how much of it the allocator hands back to the
+//! system is its own affair, and `cargo bench --bench tenants` counts what the library holds.
+
+#![allow(clippy::print_stdout, reason = "a program for the command line")]
+
+use std::collections::HashSet;
+use std::error::Error;
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::testing::{FakeAnswer, FakeTransport};
+use integration_client::{IntegrationClient, OnRemove, Priority, Request};
+
+const TENANTS: usize = 50_000;
+
+const VENDORS: &str = r#"
+[vendors.demo]
+base_url = "https://demo.example"
+auth = { scheme = "none" }
+max_transit = "200ms"
+[[vendors.demo.limits]]
+name = "second"
+algorithm = "sliding_window"
+limit = 10
+window = "1s"
+"#;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDORS).on_remove(OnRemove::Refuse);
+    let client = builder.transport(transport).build().await?;
+    for n in 0..TENANTS {
+        client.set_tenant(TenantEntry::new(id(n), "demo"))?;
+    }
+    report(&client, "known");
+    for n in 0..TENANTS {
+        // A permit stands for a request that is made by other means; the fake transport would keep a record of each.
+        client.try_acquire(&id(n), "demo", Priority::Normal, 1)?.finish();
+    }
+    report(&client, "used once each");
+
+    // One of them is loud: what waits for its limit is refused when it goes.
+    let loud: Vec<_> =
+        (0..40).map(|_| client.send("tenant-000000", Priority::Low, Request::get("demo", "/"))).collect();
+    let waiting = async {
+        let mut refused = 0;
+        for send in loud {
+            refused += usize::from(send.await.is_err());
+        }
+        refused
+    };
+    let active: HashSet<String> = (TENANTS / 2..TENANTS).map(id).collect();
+    let cleanup = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        client.cleanup(&active).await.len()
+    };
+    let (refused, retired) = tokio::join!(waiting, cleanup);
+    println!("cleanup: {retired} tenants retired, {refused} requests of theirs refused");
+    report(&client, "after the cleanup");
+
+    // Each shard looks for lanes that rest every ten seconds.
+    for _ in 0..120 {
+        if client.lanes() > 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    report(&client, "after the sweep");
+    println!("stale_tenants: retired={retired} lanes={}", client.lanes());
+    Ok(())
+}
+
+fn id(n: usize) -> String {
+    format!("tenant-{n:06}")
+}
+
+fn report(client: &IntegrationClient, when: &str) {
+    println!("{when:<18} {:>6} lanes, {:>4} MiB resident", client.lanes(), resident_mib());
+}
+
+/// Where the system says it in the way that Linux does.
+fn resident_mib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let kib: usize = line.trim().trim_end_matches(" kB").parse().unwrap_or(0);
+    kib / 1024
+}

@@ -1,0 +1,86 @@
+//! Tenants that nobody needs any more.
+
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+
+use super::{IntegrationClient, OnRemove};
+use crate::config::Tenant;
+
+/// Tenants retired in one go. Whoever sets or removes a tenant waits so long: about 50 µs.
+const CHUNK: usize = 64;
+
+impl IntegrationClient {
+    /// Retires every tenant whose id is not in `active`, at all vendors, and returns them. An empty set retires
+    /// everybody: make sure that it is what its source meant to say.
+    ///
+    /// A retired tenant is an unknown one from then on. What waits still goes, or is refused with
+    /// [`ErrorKind::Retired`](crate::ErrorKind::Retired), as [`Builder::on_remove`](crate::Builder::on_remove) says; what
+    /// is under way goes on. Its memory is given back by a sweep (every 10 s) once that cannot be noticed: a tenant that
+    /// comes back before finds the limits that it has used. One that a file states comes back with the file's next
+    /// change: take it out there too.
+    ///
+    /// ```
+    /// use std::collections::HashSet;
+    ///
+    /// use integration_client::IntegrationClient;
+    /// use integration_client::config::TenantEntry;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let tenant = |id| TenantEntry::new(id, "github").credential("env:GITHUB_TOKEN");
+    /// let client = IntegrationClient::builder().tenant(tenant("acme")).tenant(tenant("gone")).build().await?;
+    /// let retired = client.cleanup(&HashSet::from(["acme"])).await;
+    /// assert_eq!(retired.iter().map(|tenant| &*tenant.id).collect::<Vec<_>>(), ["gone"]);
+    /// # Ok::<(), integration_client::Error>(()) }).unwrap();
+    /// ```
+    pub async fn cleanup<T, S>(&self, active: &HashSet<T, S>) -> Vec<Arc<Tenant>>
+    where
+        T: Borrow<str> + Eq + Hash,
+        S: BuildHasher,
+    {
+        self.retain_tenants(|tenant| active.contains(&*tenant.id)).await
+    }
+
+    /// As [`cleanup`](Self::cleanup), of every tenant at a vendor that `keep` does not want: for ids in a database's
+    /// cursor, or tenants that leave one vendor and stay at others.
+    ///
+    /// Goes through the tenants in small steps, between which others have their turn. A tenant that is set meanwhile
+    /// stays, or is looked at as it is then.
+    pub async fn retain_tenants(&self, mut keep: impl FnMut(&Tenant) -> bool) -> Vec<Arc<Tenant>> {
+        let inner = &*self.inner;
+        let refuse = inner.on_remove == OnRemove::Refuse;
+        let mut retired = Vec::new();
+        for part in 0..inner.tenants.parts() {
+            let mut stale = inner.tenants.part(part);
+            stale.retain(|tenant| !keep(tenant));
+            for some in stale.chunks(CHUNK) {
+                retire(inner, some, refuse, &mut retired);
+                tokio::task::yield_now().await;
+            }
+        }
+        inner.dispatch.forget_plans();
+        tracing::info!(retired = retired.len(), left = inner.tenants.len(), "tenants cleaned up");
+        retired
+    }
+
+    /// Lanes in memory: tenants at vendors that were used lately, or have not come to rest since.
+    pub fn lanes(&self) -> u64 {
+        self.inner.dispatch.lanes()
+    }
+}
+
+fn retire(inner: &super::Inner, stale: &[Arc<Tenant>], refuse: bool, retired: &mut Vec<Arc<Tenant>>) {
+    let _changing = inner.changing.lock();
+    for tenant in stale {
+        let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
+        // Set again a moment ago: somebody needs it.
+        if !inner.tenants.find(id, vendor).is_some_and(|now| Arc::ptr_eq(&now, tenant)) {
+            continue;
+        }
+        inner.tenants.remove(id, vendor);
+        let _making = inner.making(id, vendor);
+        inner.dispatch.retire_at_home(tenant, refuse);
+        retired.push(tenant.clone());
+    }
+}

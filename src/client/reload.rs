@@ -1,0 +1,75 @@
+//! From one configuration to the next, as a whole or not at all, while requests are under way.
+
+use std::sync::Arc;
+
+use super::{Inner, IntegrationClient, OnRemove};
+use crate::config::{Config, Sources, off_the_worker};
+use crate::error::Error;
+
+impl IntegrationClient {
+    /// Reads the configuration again and goes over to it as a whole, or not at all. Returns its version.
+    ///
+    /// A client does so by itself when a file of its configuration changes
+    /// ([`Builder::watch_config`](crate::Builder::watch_config)); this is for other sources, and for the impatient. A
+    /// tenant that the configuration states and that was removed while running comes back.
+    ///
+    /// # Errors
+    /// As [`Builder::build`](crate::Builder::build); the configuration in use stays.
+    pub async fn reload(&self) -> Result<u64, Error> {
+        let reloading = self.inner.reloading.clone().lock_owned().await;
+        let sources = self.inner.source.load().await.inspect_err(|error| self.inner.refused(error))?;
+        let inner = self.inner.clone();
+        // The lock goes along: whoever drops this future stops neither the change nor the order of changes.
+        off_the_worker(move || {
+            let _reloading = reloading;
+            inner.go_over_to(&sources)
+        })
+        .await?
+    }
+
+    /// The configuration in use. Its [`version`](Config::version) counts the changes in this process, and its
+    /// [`hash`](Config::hash) is the same in every process that runs on the same configuration.
+    pub fn config(&self) -> Arc<Config> {
+        self.inner.config.load_full()
+    }
+
+    /// Why the configuration in use is not what its source says now: what was wrong when it was last read. None while
+    /// all is well.
+    pub fn config_problem(&self) -> Option<String> {
+        self.inner.problem.lock().clone()
+    }
+}
+
+impl Inner {
+    /// Parses and checks everything, and then goes over to it. Takes milliseconds, or seconds where there are a million
+    /// tenants: for a thread that may be held up.
+    pub(super) fn go_over_to(&self, sources: &Sources) -> Result<u64, Error> {
+        let config = self.config.load().reload(sources).inspect_err(|error| self.refused(error))?;
+        let _changing = self.changing.lock();
+        let _moving = self.moving();
+        let (version, hash) = (config.version(), config.hash());
+        let changes = self.tenants.replace_all(&config).inspect_err(|error| self.refused(error))?;
+        for warning in config.warnings() {
+            tracing::warn!(warning, "configuration");
+        }
+        self.config.store(Arc::new(config));
+        *self.problem.lock() = None;
+        for tenant in changes.changed.iter().chain(&changes.added).chain(&changes.removed) {
+            self.bring_up_to_date(&tenant.id, &tenant.vendor.name, self.on_remove == OnRemove::Refuse);
+        }
+        self.dispatch.forget_plans();
+        tracing::info!(
+            version,
+            hash = format_args!("{hash:016x}"),
+            added = changes.added.len(),
+            changed = changes.changed.len(),
+            removed = changes.removed.len(),
+            "configuration accepted"
+        );
+        Ok(version)
+    }
+
+    pub(super) fn refused(&self, error: &Error) {
+        *self.problem.lock() = Some(error.to_string());
+    }
+}

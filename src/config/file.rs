@@ -1,0 +1,129 @@
+//! Files of vendors and tenants, and whether they have changed.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::load;
+use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, MOST_BYTES, Sources};
+use crate::Error;
+use crate::clock::Clock;
+
+/// A file whose time lies further back than this has not been changed since without getting another time.
+const SETTLED: Duration = Duration::from_secs(4);
+
+/// Files, read again at each load, on top of the catalogue.
+#[derive(Clone, Debug)]
+pub struct FileSource {
+    base: Sources,
+    paths: Vec<PathBuf>,
+}
+
+impl FileSource {
+    /// Reads one file.
+    pub fn new(path: impl Into<PathBuf>) -> FileSource {
+        FileSource { base: Sources::new(), paths: vec![path.into()] }
+    }
+
+    /// Reads one more file.
+    pub fn and(mut self, path: impl Into<PathBuf>) -> Self {
+        self.paths.push(path.into());
+        self
+    }
+
+    /// What the files are added to: tenants of the program, registered resolvers, no catalogue.
+    pub fn onto(mut self, base: Sources) -> Self {
+        self.base = base;
+        self
+    }
+}
+
+impl ConfigSource for FileSource {
+    fn fingerprint(&self) -> FingerprintFuture<'_> {
+        let paths = self.paths.clone();
+        Box::pin(async move {
+            let wall = Clock::system().wall();
+            off_the_worker(move || fingerprint(&paths, wall)).await.ok().flatten()
+        })
+    }
+
+    fn load(&self) -> LoadFuture<'_> {
+        let (mut sources, paths) = (self.base.clone(), self.paths.clone());
+        let read = move || {
+            for path in &paths {
+                sources = sources.file(path.display().to_string(), read(path)?);
+            }
+            Ok(sources)
+        };
+        Box::pin(async move { off_the_worker(read).await? })
+    }
+}
+
+/// Runs what waits for a disk. A slow one must not hold up a worker thread; without a runtime there is none to hold up.
+pub(crate) async fn off_the_worker<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => runtime
+            .spawn_blocking(work)
+            .await
+            .map_err(|_| Error::config("reading the configuration was cut short: the runtime is shutting down")),
+        Err(_) => Ok(work()),
+    }
+}
+
+/// What the file system says about the files, without reading them; nothing if that does not prove that a file is as it
+/// was: one that cannot be found, or whose time is of now. A file system may give the same time to two changes of one
+/// tick (up to 2 s on FAT), and the second may leave the length as it was.
+fn fingerprint(paths: &[PathBuf], wall: SystemTime) -> Option<u64> {
+    let mut hash = Fnv::default();
+    for path in paths {
+        // Follows symbolic links: the file that a link now leads to is another one.
+        let found = std::fs::metadata(path).ok()?;
+        let modified = found.modified().ok()?;
+        let age = wall.duration_since(modified).unwrap_or_else(|ahead| ahead.duration());
+        if age < SETTLED {
+            return None;
+        }
+        let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        hash.bytes(&since.as_nanos().to_le_bytes());
+        hash.bytes(&found.len().to_le_bytes());
+        identity(&found).iter().for_each(|part| hash.bytes(&part.to_le_bytes()));
+    }
+    Some(hash.0)
+}
+
+/// Tells a file from another one that was put in its place, and from itself with its old time put back.
+#[cfg(unix)]
+fn identity(found: &std::fs::Metadata) -> [u64; 4] {
+    use std::os::unix::fs::MetadataExt;
+    [found.dev(), found.ino(), found.ctime() as u64, found.ctime_nsec() as u64]
+}
+
+/// Tells a file from another one that was put in its place, where its maker gave it another time.
+#[cfg(not(unix))]
+fn identity(found: &std::fs::Metadata) -> [u64; 4] {
+    let created = found.created().ok().and_then(|created| created.duration_since(SystemTime::UNIX_EPOCH).ok());
+    [created.unwrap_or_default().as_nanos() as u64, 0, 0, 0]
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    let failed = |error: std::io::Error| {
+        Error::config(format!("{}: cannot be read: {error}", path.display())).with_source(error)
+    };
+    let mut bytes = Vec::new();
+    // The size that the file system states may change: what counts is what was read.
+    std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(Error::config(load::too_large(&path.display().to_string())));
+    }
+    // Valid TOML, and the configuration of nobody: what a full disk, or a program that is about to write, leaves behind.
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        let name = path.display();
+        return Err(Error::config(format!(
+            "{name}: the file is empty; put a comment into it if nothing is what it means"
+        )));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::config(format!("{}: byte {at} is not UTF-8; save the file as UTF-8", path.display()))
+    })
+}

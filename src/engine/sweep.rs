@@ -1,0 +1,119 @@
+//! Lanes that rest are dropped, and the room of what is gone is given back.
+//!
+//! A lane may be dropped when nobody can notice: nothing waits, is under way or owed, and nothing was learned that is
+//! still in use. All of it goes in small steps, for senders wait while one is made.
+
+use super::Engine;
+use crate::clock::Time;
+
+/// Where a sweep goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sweep {
+    /// Lanes from this slot on.
+    Lanes(u32),
+    /// Holders of shared limits from this slot on.
+    Shared(u32),
+    /// Memory that nothing is in.
+    Room,
+}
+
+impl Sweep {
+    pub(crate) const START: Sweep = Sweep::Lanes(0);
+}
+
+/// Chunks of a slab that are given back in one step: half of what a step over lanes takes.
+const CHUNKS: usize = 8;
+
+impl Engine {
+    /// Frees what resting lanes do not need, and with `evict` the lanes themselves, as long as that cannot be noticed.
+    /// Looks at `count` slots; returns where to go on, or None at the end.
+    pub(crate) fn sweep(&mut self, now: Time, from: Sweep, count: u32, evict: bool) -> Option<Sweep> {
+        let now = self.tick(now);
+        match from {
+            Sweep::Lanes(from) => {
+                let end = self.lanes.slab.end();
+                let to = end.min(from.saturating_add(count));
+                (from..to).for_each(|index| self.sweep_lane(now, index, evict));
+                Some(if to < end { Sweep::Lanes(to) } else { Sweep::Shared(0) })
+            }
+            Sweep::Shared(from) => {
+                let end = self.lanes.shared.end();
+                let to = end.min(from.saturating_add(count));
+                (from..to).for_each(|index| self.sweep_shared(now, index));
+                Some(if to < end { Sweep::Shared(to) } else { Sweep::Room })
+            }
+            Sweep::Room => self.give_room_back().then_some(Sweep::Room),
+        }
+    }
+
+    fn sweep_lane(&mut self, now: Time, index: u32, evict: bool) {
+        let Some(key) = self.lanes.slab.key_at(index) else { return };
+        let lane = &mut self.lanes.slab[key];
+        let mut rests = true;
+        for (cell, spec) in lane.own.as_mut().iter_mut().zip(&lane.plan.own) {
+            rests &= cell.rest(spec, now);
+        }
+        if lane.throttle.as_ref().is_some_and(|throttle| throttle.is_idle(now, &lane.plan.pace)) {
+            lane.throttle = None;
+        }
+        rests &= lane.throttle.is_none();
+        let unused = lane.in_flight == 0 && lane.waiting.is_none();
+        let forgotten = lane.has_forgotten(now);
+        if rests && unused && (lane.retired || (evict && forgotten && lane.pins == 0)) {
+            self.lanes.remove(key);
+        }
+    }
+
+    fn sweep_shared(&mut self, now: Time, index: u32) {
+        let Some(key) = self.lanes.shared.key_at(index) else { return };
+        let shared = &mut self.lanes.shared[key];
+        let mut rests = true;
+        for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
+            rests &= cell.rest(&spec.spec, now);
+        }
+        if rests && shared.lanes == 0 && shared.waiting == 0 {
+            shared.clear_tree(&mut self.tree);
+            self.lanes.unshare(key);
+        }
+    }
+
+    /// Returns whether there may be more.
+    fn give_room_back(&mut self) -> bool {
+        let more = [
+            self.lanes.shrink(CHUNKS),
+            self.tree.shrink(CHUNKS),
+            self.queues.shrink(CHUNKS),
+            self.waiters.shrink(CHUNKS),
+            self.permits.shrink(CHUNKS),
+        ];
+        self.crowd.shrink();
+        if let Some(room) = excess(self.woken.capacity(), self.woken.len()) {
+            self.woken.shrink_to(room);
+        }
+        if let Some(room) = excess(self.unstarted.capacity(), self.unstarted.len()) {
+            self.unstarted.shrink_to(room);
+        }
+        if let Some(room) = excess(self.timers.capacity(), self.timers.len()) {
+            self.timers.shrink_to(room);
+        }
+        if let Some(room) = excess(self.dirty.capacity(), self.dirty.len()) {
+            self.dirty.shrink_to(room);
+        }
+        more.contains(&true)
+    }
+
+    /// Whether there is nothing that a later sweep could drop.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lanes.slab.len() == 0 && self.lanes.shared.len() == 0
+    }
+
+    /// No waiter has this index, nor a higher one.
+    pub(crate) fn waiters_end(&self) -> usize {
+        self.waiters.end() as usize
+    }
+}
+
+/// The room to keep, where there is far more of it than is in use.
+pub(crate) fn excess(capacity: usize, len: usize) -> Option<usize> {
+    (capacity > 64 && len < capacity / 8).then_some(2 * len)
+}

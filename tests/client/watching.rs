@@ -1,0 +1,298 @@
+//! Configurations in files, and in sources that misbehave, that change while requests wait.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use integration_client::config::{ConfigSource, Sources};
+
+use super::*;
+
+/// A folder that is removed again.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("integration-client-{}-{test}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Counts errors in the log.
+#[derive(Clone, Default)]
+struct Errors(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Errors {
+    fn enabled(&self, of: &tracing::Metadata<'_>) -> bool {
+        *of.level() == tracing::Level::ERROR
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+fn limited(limit: u32) -> String {
+    vendor(&[("requests", &per_second(limit, 1))])
+}
+
+async fn watching(path: &Path, transport: &FakeTransport) -> IntegrationClient {
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_file(path)
+        .transport(transport.clone())
+        .tenant(TenantEntry::new("a", "v"))
+        .build()
+        .await
+        .unwrap()
+}
+
+/// How long it takes until the client has gone over to another configuration.
+async fn next_version(client: &IntegrationClient) -> Duration {
+    let (version, began) = (client.config().version(), now());
+    while client.config().version() == version {
+        assert!(began.elapsed() < ms(10_000), "nothing happens: {:?}", client.config_problem());
+        tokio::time::sleep(ms(10)).await;
+    }
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_file_is_in_use_within_two_seconds() {
+    let folder = Folder::new("changed");
+    let path = folder.file("vendors.toml");
+    std::fs::write(&path, limited(10)).unwrap();
+    let transport = answers(Duration::ZERO);
+    let client = watching(&path, &transport).await;
+    let sends: Vec<_> = (0..80).map(|n| spawn(&client, Priority::Normal, get(&format!("/{n}")))).collect();
+    until_waiting(&client, 79).await;
+    tokio::time::sleep(ms(1_050)).await;
+    assert_eq!(client.config().version(), 1, "nothing is new");
+
+    let (began, hash) = (now(), client.config().hash());
+    std::fs::write(&path, limited(100)).unwrap();
+    let took = next_version(&client).await;
+    assert!(took <= ms(2_000), "{took:?}");
+    assert_ne!(client.config().hash(), hash);
+    for send in sends {
+        send.await.unwrap().unwrap().text().await.unwrap();
+    }
+    assert!(began.elapsed() < ms(3_000), "80 a second and not 8: {:?}", began.elapsed());
+    assert_eq!(transport.calls().len(), 80);
+
+    // The same again, written anew: another time, and no new version.
+    std::fs::write(&path, limited(100)).unwrap();
+    tokio::time::sleep(ms(8_000)).await;
+    assert_eq!((client.config().version(), client.config_problem()), (2, None));
+    assert_idle(&client);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_with_a_file_is_said_once_and_changes_nothing() {
+    let log = Errors::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let folder = Folder::new("wrong");
+    let path = folder.file("vendors.toml");
+    let good = limited(10);
+    std::fs::write(&path, &good).unwrap();
+    let client = watching(&path, &answers(Duration::ZERO)).await;
+    let half = &good[..good.len() / 2];
+    let wrong: [(&str, &dyn Fn()); 6] = [
+        ("half of it", &|| std::fs::write(&path, half).unwrap()),
+        ("empty", &|| std::fs::write(&path, "").unwrap()),
+        ("gone", &|| std::fs::remove_file(&path).unwrap()),
+        ("unreadable", &|| std::fs::create_dir(&path).unwrap()),
+        ("not UTF-8", &|| std::fs::write(&path, [b'#', 0xff]).unwrap()),
+        ("without the tenants' vendor", &|| std::fs::write(&path, limited(10).replace("s.v", "s.w")).unwrap()),
+    ];
+    for (number, (what, damage)) in wrong.iter().enumerate() {
+        damage();
+        tokio::time::sleep(ms(5_500)).await;
+        assert_eq!(log.0.load(Ordering::Relaxed), number + 1, "{what}: said once");
+        let problem = client.config_problem().unwrap();
+        assert!(problem.contains("vendors.toml") || problem.contains("tenant"), "{what}: {problem}");
+        assert_eq!(client.config().version(), 1, "{what}");
+        client.send("a", Priority::Normal, get("/")).await.unwrap();
+        if *what == "unreadable" {
+            std::fs::remove_dir(&path).unwrap();
+        }
+    }
+    std::fs::write(&path, &good).unwrap();
+    tokio::time::sleep(ms(1_500)).await;
+    assert_eq!((client.config().version(), client.config_problem()), (1, None), "what was in use is in use");
+    std::fs::write(&path, limited(20)).unwrap();
+    next_version(&client).await;
+    assert_eq!(log.0.load(Ordering::Relaxed), wrong.len());
+}
+
+/// As Kubernetes mounts a ConfigMap: the path leads through a link that is swapped.
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn a_swapped_symbolic_link_is_followed() {
+    let folder = Folder::new("link");
+    let link = folder.file("current");
+    for (name, limit) in [("one", 10), ("two", 20)] {
+        std::fs::create_dir(folder.file(name)).unwrap();
+        std::fs::write(folder.file(name).join("vendors.toml"), limited(limit)).unwrap();
+    }
+    std::os::unix::fs::symlink(folder.file("one"), &link).unwrap();
+    let client = watching(&link.join("vendors.toml"), &answers(Duration::ZERO)).await;
+    for name in ["two", "one"] {
+        std::os::unix::fs::symlink(folder.file(name), folder.file("next")).unwrap();
+        std::fs::rename(folder.file("next"), &link).unwrap();
+        assert!(next_version(&client).await <= ms(2_000));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_vendor_lets_go_what_waits_or_refuses_it() {
+    for policy in [OnRemove::Drain, OnRemove::Refuse] {
+        let folder = Folder::new(&format!("removed-{policy:?}"));
+        let path = folder.file("vendors.toml");
+        let tenant = "[[tenants]]\nid = \"a\"\nvendor = \"v\"\n";
+        std::fs::write(&path, limited(10) + tenant).unwrap();
+        let transport = answers(Duration::ZERO);
+        let builder = IntegrationClient::builder().without_catalogue().vendors_file(&path);
+        let client = builder.transport(transport.clone()).on_remove(policy).build().await.unwrap();
+        let sends: Vec<_> = (0..80).map(|n| spawn(&client, Priority::Normal, get(&format!("/{n}")))).collect();
+        until_waiting(&client, 79).await;
+        let began = now();
+        std::fs::write(&path, "# no vendor is left").unwrap();
+        next_version(&client).await;
+        let late = client.send("a", Priority::High, get("/")).await.unwrap_err();
+        assert_eq!((late.kind(), late.delivery()), (ErrorKind::UnknownVendor, Delivery::NotSent));
+        let (mut answered, mut retired) = (0, 0);
+        for send in sends {
+            match send.await.unwrap() {
+                Ok(_) => answered += 1,
+                Err(error) => {
+                    assert_eq!((error.kind(), error.delivery()), (ErrorKind::Retired, Delivery::NotSent));
+                    retired += 1;
+                }
+            }
+        }
+        assert_eq!((answered + retired, transport.calls().len()), (80, answered), "{policy:?}: each ends once");
+        match policy {
+            OnRemove::Drain => assert!(began.elapsed() >= ms(9_500), "by the last limits: {:?}", began.elapsed()),
+            OnRemove::Refuse => assert!((70..80).contains(&retired), "{retired}"),
+        }
+        assert_eq!((retired == 0, client.waiting()), (policy == OnRemove::Drain, 0));
+    }
+}
+
+/// Says one thing after another, one a load; may hang or panic.
+#[derive(Clone, Debug)]
+struct Moody {
+    moods: Arc<Mutex<Vec<Mood>>>,
+    last: Arc<Mutex<String>>,
+}
+
+#[derive(Clone, Debug)]
+enum Mood {
+    Say(String),
+    Hang,
+    Panic,
+}
+
+impl ConfigSource for Moody {
+    fn load(&self) -> Pin<Box<dyn Future<Output = Result<Sources, Error>> + Send + '_>> {
+        Box::pin(async {
+            let mut moods = self.moods.lock().unwrap().clone();
+            if !moods.is_empty() {
+                let mood = moods.remove(0);
+                *self.moods.lock().unwrap() = moods;
+                match mood {
+                    Mood::Say(text) => *self.last.lock().unwrap() = text,
+                    Mood::Hang => tokio::time::sleep(ms(60_000)).await,
+                    Mood::Panic => panic!("a mistake of the source"),
+                }
+            }
+            Ok(Sources::new().without_catalogue().file("moody.toml", self.last.lock().unwrap().as_str()))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_is_half_written_hangs_or_panics_is_survived() {
+    let source = Moody { moods: Arc::default(), last: Arc::new(Mutex::new(limited(10))) };
+    let client = builder("", &answers(Duration::ZERO)).config_source(source.clone()).watch_config(ms(1_000));
+    let client = client.build().await.unwrap();
+    // Valid up to where it ends, and without its limits.
+    let half = Mood::Say(vendor(&[]));
+    let whole = Mood::Say(limited(20));
+    let script = [half.clone(), whole.clone(), Mood::Panic, half, whole, Mood::Hang, Mood::Say(limited(30))];
+    *source.moods.lock().unwrap() = script.to_vec();
+    let mut seen = Vec::new();
+    for _ in 0..12_000 {
+        let limit = match &client.config().vendor("v", "live").unwrap().limits[..] {
+            [limit] => format!("{:?}", limit.kind),
+            _ => "no limit".to_owned(),
+        };
+        if seen.last() != Some(&limit) {
+            seen.push(limit);
+        }
+        tokio::time::sleep(ms(10)).await;
+    }
+    assert_eq!(seen.iter().filter(|limit| *limit == "no limit").count(), 0, "{seen:?}");
+    assert_eq!(client.config_problem(), None);
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    assert!(seen[1].contains("limit: 20") && seen[2].contains("limit: 30"), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_credential_changes_and_vanishes() {
+    let folder = Folder::new("credential");
+    let (path, old, new) = (folder.file("vendors.toml"), folder.file("old"), folder.file("new"));
+    std::fs::write(&old, "old-secret").unwrap();
+    std::fs::write(&new, "new-secret").unwrap();
+    let config = |credential: &str| {
+        limited(100).replace("scheme = \"none\"", "scheme = \"bearer\"")
+            + &format!("[[tenants]]\nid = \"a\"\nvendor = \"v\"\n{credential}\n")
+    };
+    let by = |secret: &Path| config(&format!("credential = \"file:{}\"", secret.display()));
+    std::fs::write(&path, by(&old)).unwrap();
+    // The old one is refused, slowly.
+    let transport = FakeTransport::new(|call| match call.header("authorization") {
+        Some("Bearer old-secret") => FakeAnswer::status(401).delay(ms(3_000)),
+        _ => FakeAnswer::status(200),
+    });
+    let client = IntegrationClient::builder().without_catalogue().vendors_file(&path).transport(transport.clone());
+    let client = client.build().await.unwrap();
+    let send = spawn(&client, Priority::Normal, get("/"));
+    tokio::time::sleep(ms(100)).await;
+    std::fs::write(&path, by(&new)).unwrap();
+    next_version(&client).await;
+    assert_eq!(send.await.unwrap().unwrap().status().as_u16(), 200, "refused with the old one, sent with the new one");
+    assert_eq!(client.send("a", Priority::Normal, get("/")).await.unwrap().status().as_u16(), 200);
+
+    std::fs::write(&path, config("")).unwrap();
+    next_version(&client).await;
+    let error = client.send("a", Priority::Normal, get("/")).await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::Credential, Delivery::NotSent), "{error}");
+
+    // A reference that is fine, to a file that is gone.
+    std::fs::write(&path, by(&folder.file("gone"))).unwrap();
+    next_version(&client).await;
+    let error = client.send("a", Priority::Normal, get("/")).await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::Credential, Delivery::NotSent), "{error}");
+    assert_eq!(transport.calls().len(), 3, "nothing is sent without");
+}
