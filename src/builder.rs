@@ -15,6 +15,7 @@ use crate::dead_letter::{DeadLetterSink, TracingSink};
 use crate::dispatch::Dispatch;
 use crate::dispatch::plan::Policy;
 use crate::error::Error;
+use crate::events::{self, Feed};
 use crate::retry::Classifier;
 use crate::transport::{CredentialResolver, Credentials, ReqwestTransport, Signer, TokenSource, Transport};
 
@@ -33,6 +34,7 @@ pub struct Builder {
     max_waiting: u32,
     classifiers: HashMap<String, Arc<dyn Classifier>>,
     dead_letter_sink: Arc<dyn DeadLetterSink>,
+    event_capacity: usize,
     policy: Policy,
     shards: Option<usize>,
 }
@@ -53,6 +55,7 @@ impl Builder {
             shards: None,
             classifiers: HashMap::new(),
             dead_letter_sink: Arc::new(TracingSink),
+            event_capacity: events::CAPACITY,
         }
     }
 
@@ -115,6 +118,14 @@ impl Builder {
     /// Where requests go that were given up on; into the log by default.
     pub fn dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Builder {
         self.dead_letter_sink = Arc::new(sink);
+        self
+    }
+
+    /// How many events a listener of [`IntegrationClient::events`] may be behind before it misses some; 1,024 by
+    /// default, rounded up to a power of two, at most about a million. The room, about 150 bytes each, is taken when the
+    /// first begins to listen.
+    pub fn event_capacity(mut self, events: usize) -> Builder {
+        self.event_capacity = events.clamp(1, 1 << 20);
         self
     }
 
@@ -201,6 +212,7 @@ impl Builder {
             self.signers,
             self.classifiers,
             dead_letters,
+            Feed::new(self.event_capacity),
             self.default_deadline,
             clock,
         )?;

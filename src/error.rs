@@ -30,6 +30,8 @@ struct Inner {
     retry_after: Option<Duration>,
     response: Option<LastResponse>,
     letter: Option<String>,
+    /// 0 where it is of no send.
+    request: u64,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -103,6 +105,7 @@ impl Error {
             retry_after: None,
             response: None,
             letter: None,
+            request: 0,
             source: None,
         }))
     }
@@ -134,6 +137,18 @@ impl Error {
     pub(crate) fn with_letter(mut self, id: String) -> Error {
         self.0.letter = Some(id);
         self
+    }
+
+    /// Which send it ended.
+    pub(crate) fn of_request(mut self, id: u64) -> Error {
+        self.0.request = id;
+        self
+    }
+
+    /// The number of the send that ended with this error, as its [events](crate::events::Event::request_id) state it;
+    /// none where no send did.
+    pub fn request_id(&self) -> Option<u64> {
+        (self.0.request > 0).then_some(self.0.request)
     }
 
     /// What the vendor answered last, where that is why there is no response.
@@ -220,6 +235,9 @@ impl fmt::Debug for Error {
         }
         if let Some(letter) = &self.0.letter {
             out.field("letter", letter);
+        }
+        if self.0.request > 0 {
+            out.field("request_id", &self.0.request);
         }
         if let Some(source) = &self.0.source {
             out.field("source", source);

@@ -42,6 +42,7 @@ pub mod dead_letter;
 mod dispatch;
 mod engine;
 mod error;
+pub mod events;
 mod lane;
 mod priority;
 mod refusal;

@@ -80,6 +80,7 @@ fn dependencies_point_one_way() {
     imports_only("src/retry", &["clock", "config", "error", "retry", "transport::Sent"]);
     imports_only("src/breaker", &["breaker", "clock"]);
     never_imports("src/transport", &["engine", "dispatch", "client", "builder", "lane"]);
+    never_imports("src/events", &["engine", "dispatch", "client", "builder", "lane"]);
     never_imports("src/config", &["engine", "dispatch", "transport", "client", "builder", "lane"]);
     // The judges must not share a mistake with the judged.
     for folder in ["src/testing/algorithm", "src/testing/checker", "src/testing/vendor"] {

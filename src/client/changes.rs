@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::IntegrationClient;
 use crate::config::{Config, TenantEntry};
 use crate::error::Error;
+use crate::events::EventKind;
 
 impl IntegrationClient {
     /// Adds a tenant at a vendor, or changes it. What its limits have counted stays counted; what waits goes on by the
@@ -38,6 +39,15 @@ impl IntegrationClient {
     /// # Errors
     /// As [`Builder::build`](crate::Builder::build); the configuration in use stays.
     pub async fn reload(&self) -> Result<u64, Error> {
+        let taken_over = self.take_over().await;
+        if let Err(error) = &taken_over {
+            tracing::error!(reason = %error, "configuration rejected");
+            self.inner.feed.tell_all(|| EventKind::ConfigRejected { reason: error.to_string().into() });
+        }
+        taken_over
+    }
+
+    async fn take_over(&self) -> Result<u64, Error> {
         let sources = self.inner.source.load().await?;
         let _changing = self.inner.changing.lock();
         let config = self.inner.config.load().reload(&sources)?;
@@ -47,13 +57,9 @@ impl IntegrationClient {
         for tenant in changes.changed.iter().chain(&changes.added).chain(&changes.removed) {
             self.inner.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);
         }
-        tracing::info!(
-            version,
-            added = changes.added.len(),
-            changed = changes.changed.len(),
-            removed = changes.removed.len(),
-            "configuration accepted"
-        );
+        let (added, changed, removed) = (changes.added.len(), changes.changed.len(), changes.removed.len());
+        tracing::info!(version, added, changed, removed, "configuration accepted");
+        self.inner.feed.tell_all(|| EventKind::ConfigAccepted { version, added, changed, removed });
         Ok(version)
     }
 

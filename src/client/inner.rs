@@ -15,6 +15,7 @@ use crate::dispatch::{Acquire, Dispatch, Grant, Place};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
 use crate::error::Error;
+use crate::events::Feed;
 use crate::refusal;
 use crate::retry::Classifier;
 use crate::send::{Budgets, Hosts};
@@ -34,6 +35,7 @@ pub(crate) struct Inner {
     pub(crate) budgets: Budgets,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) dead_letters: Writer,
+    pub(crate) feed: Feed,
     /// Held by whoever changes the configuration.
     pub(super) changing: parking_lot::Mutex<()>,
     /// By tenant: held by whoever makes a lane or brings it up to date, together with the look-up of what it is to be.
@@ -60,6 +62,7 @@ impl Inner {
         signers: HashMap<String, Arc<dyn Signer>>,
         classifiers: HashMap<String, Arc<dyn Classifier>>,
         dead_letters: Writer,
+        feed: Feed,
         default_deadline: Duration,
         clock: Clock,
     ) -> Result<Inner, Error> {
@@ -81,6 +84,7 @@ impl Inner {
             budgets: Budgets::new(),
             hosts: Arc::new(Hosts::new(clock)),
             dead_letters,
+            feed,
             changing,
             making,
         })

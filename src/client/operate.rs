@@ -6,6 +6,7 @@ use super::IntegrationClient;
 use crate::clock::Time;
 use crate::dispatch::Place;
 use crate::error::Error;
+use crate::events::Events;
 use crate::{Priority, refusal};
 
 impl IntegrationClient {
@@ -42,6 +43,24 @@ impl IntegrationClient {
         let tenant = self.inner.tenant(tenant, vendor)?;
         let refused = |why| refusal::error(&tenant, Priority::Normal, self.inner.clock.now(), why);
         self.inner.place(&tenant).map(|place| with(&place)).map_err(refused)
+    }
+
+    /// What happens from now on, as a stream. Begin to listen before you send what you want to hear of.
+    ///
+    /// A listener that falls more than [`event_capacity`](crate::Builder::event_capacity) behind misses the oldest, and is
+    /// [told so](crate::events::EventKind::Missed). Dropping it ends its cost.
+    ///
+    /// ```no_run
+    /// # use integration_client::IntegrationClient;
+    /// # async fn run(client: IntegrationClient) {
+    /// let mut events = client.events();
+    /// while let Some(event) = events.next().await {
+    ///     println!("{:?} {:?}: {:?}", event.tenant, event.vendor, event.kind);
+    /// }
+    /// # }
+    /// ```
+    pub fn events(&self) -> Events {
+        self.inner.feed.listen()
     }
 
     /// Requests that wait for a permit now.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Answered, Job, Past, events, letter, report};
+use super::{Answered, Job, Past, letter, report};
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::RetryPolicy;
@@ -74,7 +74,7 @@ impl Job {
             (false, _) => Word::Passed(report(&signals)),
         };
         if is_refusal {
-            events::refused(&self.tenant, self.endpoint, stated, retries + 1);
+            self.refused(inner, stated);
         }
         let headroom = self.hear(inner, &answered.held, word);
 
@@ -239,6 +239,7 @@ impl Job {
             self.tenant.id, self.tenant.vendor.name, letter.id
         );
         let error = Error::new(ErrorKind::Exhausted, delivery, message).with_letter(letter.id.clone());
+        self.dead_lettered(inner, &letter);
         inner.dead_letters.offer(letter);
         error
     }

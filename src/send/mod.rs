@@ -24,6 +24,7 @@ use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::throttle::Report;
 use crate::engine::{Ask, Word};
 use crate::error::Error;
+use crate::events::Event;
 use crate::refusal;
 use crate::request::{Notes, Request, Target};
 use crate::response::{Headroom, Response, ResponseBody, WaitReason};
@@ -38,6 +39,11 @@ pub(crate) use hosts::Hosts;
 
 /// A request that was found good, and what is to become of it.
 pub(crate) struct Job {
+    /// The send's number.
+    id: u64,
+    began: Time,
+    /// How often it was tried, those included that could not connect.
+    tries: u32,
     prepared: Prepared,
     tenant: Arc<Tenant>,
     priority: Priority,
@@ -84,6 +90,25 @@ impl Job {
         inner: &Inner,
         tenant: &str,
         priority: Priority,
+        request: Request,
+        immediate: bool,
+    ) -> Result<Job, Error> {
+        let id = inner.feed.next_id();
+        let heard = inner.feed.is_heard().then(|| (tenant.into(), request.vendor().map(Into::into)));
+        Job::prepare(inner, id, tenant, priority, request, immediate).map_err(|error| {
+            if let Some((tenant, vendor)) = heard {
+                let kind = events::failed(&error, 0, Duration::ZERO);
+                inner.feed.say(Event { request_id: Some(id), tenant: Some(tenant), vendor, kind });
+            }
+            error.of_request(id)
+        })
+    }
+
+    fn prepare(
+        inner: &Inner,
+        id: u64,
+        tenant: &str,
+        priority: Priority,
         mut request: Request,
         immediate: bool,
     ) -> Result<Job, Error> {
@@ -113,6 +138,9 @@ impl Job {
         drop(base);
         inner.budgets.request(|| inner.dispatch.hash(&tenant.id, &tenant.vendor.name), now);
         Ok(Job {
+            id,
+            began: now,
+            tries: 0,
             prepared,
             tenant,
             priority,
@@ -151,11 +179,17 @@ impl Job {
                     return Err(error);
                 }
             };
+            self.dispatched(inner, waited);
             let result = inner.transport.execute(exchange).await;
-            match (pass, &result) {
+            let opened = match (pass, &result) {
                 (Some(pass), result) => pass.connected(result),
-                (None, Err(error)) if error.is_connect() => inner.hosts.failed(self.prepared.host(), inner.clock.now()),
-                _ => {}
+                (None, Err(error)) if error.is_connect() => {
+                    inner.hosts.failed(self.prepared.host(), inner.clock.now()).then_some(true)
+                }
+                _ => None,
+            };
+            if let Some(open) = opened {
+                self.breaker(inner, open);
             }
             let reason = reason.map(WaitReason::new);
             let step = match result {
@@ -187,7 +221,7 @@ impl Job {
     fn hear(&self, inner: &Inner, held: &Held, word: Word) -> Option<Headroom> {
         let Heard { headroom, notice } = held.hear(self.endpoint, word);
         if let Some(notice) = notice {
-            events::notice(&self.tenant, notice, inner.clock);
+            self.noticed(inner, notice);
         }
         headroom.map(Headroom::of)
     }
@@ -199,7 +233,7 @@ impl Job {
             status: answer.status,
             version: answer.version,
             headers: answer.headers,
-            body: ResponseBody::new(answer.body, held, self.tenant.clone()),
+            body: ResponseBody::new(answer.body, held, self.tenant.clone(), self.id),
             attempts: self.past.as_ref().map_or(0, |past| past.exchanges) + 1,
             waited,
             reason,
@@ -258,7 +292,11 @@ pub(crate) fn send(
     let mut job = job;
     async move {
         match job {
-            Ok(ref mut job) => job.run(inner).await,
+            Ok(ref mut job) => {
+                let result = job.run(inner).await;
+                job.ended(inner, &result);
+                result.map_err(|error| error.of_request(job.id))
+            }
             Err(error) => Err(error),
         }
     }
