@@ -83,6 +83,38 @@ pub enum ErrorKind {
     Shutdown,
 }
 
+impl ErrorKind {
+    /// Its name in snake case, as spans and metrics state it.
+    ///
+    /// ```
+    /// assert_eq!(integration_client::ErrorKind::QueueFull.as_str(), "queue_full");
+    /// ```
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::Config => "config",
+            ErrorKind::UnknownTenant => "unknown_tenant",
+            ErrorKind::UnknownVendor => "unknown_vendor",
+            ErrorKind::UnknownEndpoint => "unknown_endpoint",
+            ErrorKind::InvalidRequest => "invalid_request",
+            ErrorKind::QueueFull => "queue_full",
+            ErrorKind::Deadline => "deadline",
+            ErrorKind::CostAboveCapacity => "cost_above_capacity",
+            ErrorKind::NotNow => "not_now",
+            ErrorKind::RetryLater => "retry_later",
+            ErrorKind::Credential => "credential",
+            ErrorKind::Connect => "connect",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Protocol => "protocol",
+            ErrorKind::ResponseTooLarge => "response_too_large",
+            ErrorKind::Exhausted => "exhausted",
+            ErrorKind::Status => "status",
+            ErrorKind::Decode => "decode",
+            ErrorKind::Retired => "retired",
+            ErrorKind::Shutdown => "shutdown",
+        }
+    }
+}
+
 /// Whether the vendor may have acted on the request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Delivery {

@@ -30,6 +30,7 @@ impl Job {
     /// The send has ended.
     #[inline]
     pub(super) fn ended(&self, inner: &Inner, result: &Result<Response, Error>) {
+        self.close_span(result);
         inner.feed.tell(self.id, &self.tenant, || {
             let elapsed = inner.clock.now().since(self.began);
             match result {

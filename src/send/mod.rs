@@ -10,6 +10,7 @@ pub(crate) mod events;
 mod follow;
 mod hosts;
 mod letter;
+mod spans;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub(crate) struct Job {
     began: Time,
     /// How often it was tried, those included that could not connect.
     tries: u32,
+    /// Where somebody subscribes to spans.
+    span: Option<Box<tracing::Span>>,
     prepared: Prepared,
     tenant: Arc<Tenant>,
     priority: Priority,
@@ -141,6 +144,7 @@ impl Job {
             id,
             began: now,
             tries: 0,
+            span: None,
             prepared,
             tenant,
             priority,
@@ -180,7 +184,7 @@ impl Job {
                 }
             };
             self.dispatched(inner, waited);
-            let result = inner.transport.execute(exchange).await;
+            let result = self.in_span(inner.transport.execute(exchange), waited).await;
             let opened = match (pass, &result) {
                 (Some(pass), result) => pass.connected(result),
                 (None, Err(error)) if error.is_connect() => {
@@ -293,7 +297,11 @@ pub(crate) fn send(
     async move {
         match job {
             Ok(ref mut job) => {
-                let result = job.run(inner).await;
+                job.open_span();
+                let result = match job.span.is_some() {
+                    false => job.run(inner).await,
+                    true => job.run_in_span(inner).await,
+                };
                 job.ended(inner, &result);
                 result.map_err(|error| error.of_request(job.id))
             }
