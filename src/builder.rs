@@ -16,6 +16,7 @@ use crate::dispatch::Dispatch;
 use crate::dispatch::plan::Policy;
 use crate::error::Error;
 use crate::events::{self, Feed};
+use crate::metrics::Metrics;
 use crate::retry::Classifier;
 use crate::transport::{CredentialResolver, Credentials, ReqwestTransport, Signer, TokenSource, Transport};
 
@@ -35,6 +36,7 @@ pub struct Builder {
     classifiers: HashMap<String, Arc<dyn Classifier>>,
     dead_letter_sink: Arc<dyn DeadLetterSink>,
     event_capacity: usize,
+    tenant_labels: usize,
     policy: Policy,
     shards: Option<usize>,
 }
@@ -56,6 +58,7 @@ impl Builder {
             classifiers: HashMap::new(),
             dead_letter_sink: Arc::new(TracingSink),
             event_capacity: events::CAPACITY,
+            tenant_labels: 0,
         }
     }
 
@@ -126,6 +129,14 @@ impl Builder {
     /// first begins to listen.
     pub fn event_capacity(mut self, events: usize) -> Builder {
         self.event_capacity = events.clamp(1, 1 << 20);
+        self
+    }
+
+    /// Tells tenants apart in the metrics: the first `max` that send anything, and all others together as `other`. With 0,
+    /// the default, metrics name no tenant. Every tenant told apart has a set of series per vendor.
+    #[cfg(feature = "metrics")]
+    pub fn tenant_labels(mut self, max: usize) -> Builder {
+        self.tenant_labels = max;
         self
     }
 
@@ -213,10 +224,18 @@ impl Builder {
             self.classifiers,
             dead_letters,
             Feed::new(self.event_capacity),
+            Metrics::new(self.tenant_labels),
             self.default_deadline,
             clock,
         )?;
         let client = IntegrationClient::from_inner(inner);
+        #[cfg(feature = "metrics")]
+        {
+            let inner = Arc::downgrade(client.inner());
+            let tell = move || inner.upgrade().map(|inner| inner.tell_metrics(false)).is_some();
+            #[expect(clippy::disallowed_methods, reason = "the task ends with the client, a second later at most")]
+            tokio::spawn(crate::metrics::every_second(tell));
+        }
         for tenant in self.tenants {
             client.set_tenant(tenant)?;
         }

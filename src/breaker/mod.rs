@@ -79,6 +79,11 @@ impl Breaker {
         self.hosts.is_empty()
     }
 
+    /// Hosts that are left alone.
+    pub(crate) fn open(&self) -> usize {
+        self.hosts.values().filter(|entry| entry.opened > 0).count()
+    }
+
     /// Leave to connect to `host`.
     ///
     /// # Errors

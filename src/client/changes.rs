@@ -42,6 +42,7 @@ impl IntegrationClient {
         let taken_over = self.take_over().await;
         if let Err(error) = &taken_over {
             tracing::error!(reason = %error, "configuration rejected");
+            self.inner.metrics.config_rejected();
             self.inner.feed.tell_all(|| EventKind::ConfigRejected { reason: error.to_string().into() });
         }
         taken_over

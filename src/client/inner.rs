@@ -16,6 +16,7 @@ use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
 use crate::error::Error;
 use crate::events::Feed;
+use crate::metrics::{Metrics, Series, Totals};
 use crate::refusal;
 use crate::retry::Classifier;
 use crate::send::{Budgets, Hosts};
@@ -36,6 +37,7 @@ pub(crate) struct Inner {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) dead_letters: Writer,
     pub(crate) feed: Feed,
+    pub(crate) metrics: Metrics,
     /// Held by whoever changes the configuration.
     pub(super) changing: parking_lot::Mutex<()>,
     /// By tenant: held by whoever makes a lane or brings it up to date, together with the look-up of what it is to be.
@@ -48,6 +50,7 @@ impl Drop for Inner {
         for shard in self.dispatch.shards() {
             shard.close();
         }
+        self.tell_metrics(true);
     }
 }
 
@@ -63,6 +66,7 @@ impl Inner {
         classifiers: HashMap<String, Arc<dyn Classifier>>,
         dead_letters: Writer,
         feed: Feed,
+        metrics: Metrics,
         default_deadline: Duration,
         clock: Clock,
     ) -> Result<Inner, Error> {
@@ -85,9 +89,20 @@ impl Inner {
             hosts: Arc::new(Hosts::new(clock)),
             dead_letters,
             feed,
+            metrics,
             changing,
             making,
         })
+    }
+
+    /// Tells the metrics recorder what there is to tell, `last` when the client goes.
+    pub(crate) fn tell_metrics(&self, last: bool) {
+        let totals = || Totals {
+            config_version: self.config.load().version(),
+            hosts_open: self.hosts.open(),
+            events_missed: self.feed.missed(),
+        };
+        self.metrics.tell(self.clock.now(), totals, last);
     }
 
     /// The tenant at a vendor. A vendor that does not exist is the better explanation.
@@ -161,12 +176,18 @@ impl Inner {
 
     /// Waits for a permit. A lane that rests may be dropped, and one whose vendor changes may move: it is looked up
     /// again then.
-    pub(crate) async fn acquire(&self, tenant: &Tenant, mut place: Place, mut ask: Ask) -> Result<Grant, Refusal> {
+    pub(crate) async fn acquire(
+        &self,
+        tenant: &Tenant,
+        mut place: Place,
+        mut ask: Ask,
+        series: &Series,
+    ) -> Result<Grant, Refusal> {
         let mut since = None;
         let endpoint = ask.endpoint;
         loop {
             let began = self.clock.now();
-            match Acquire::new(place.shard.clone(), place.lane, ask).await {
+            match Acquire::new(place.shard.clone(), place.lane, ask, series).await {
                 Err(Refusal::NoLane) => {
                     since.get_or_insert(began);
                     ask.endpoint = self.endpoint_now(tenant, endpoint)?;
@@ -174,7 +195,8 @@ impl Inner {
                 }
                 Ok(grant) => {
                     let waited = since.map_or(grant.waited, |since| self.clock.now().since(since));
-                    return Ok(Grant { waited, ..grant });
+                    series.waited(ask.tier, waited);
+                    return Ok(Grant { held: grant.held.counted(series), waited, reason: grant.reason });
                 }
                 refused => return refused,
             }

@@ -114,8 +114,9 @@ impl IntegrationClient {
         let wait = inner.default_deadline;
         let ask = |now: Time, attempt: Duration| inner.ask(priority, NO_ENDPOINT, cost.max(1), now + wait, attempt);
         // One hash, one lock: a lane that was used before and shares nothing.
+        let series = inner.metrics.series(tenant, vendor);
         if let Some(Ok(held)) = inner.dispatch.try_acquire(tenant, vendor, ask) {
-            return Ok(Permit::new(held, Duration::ZERO));
+            return Ok(Permit::new(held.counted(&series), Duration::ZERO));
         }
         let tenant = inner.tenant(tenant, vendor)?;
         let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
@@ -123,7 +124,7 @@ impl IntegrationClient {
             let place = inner.place(&tenant).map_err(refused)?;
             let ask = ask(inner.clock.now(), tenant.vendor.attempt_timeout);
             match try_acquire(&place.shard, place.lane, ask) {
-                Ok(held) => return Ok(Permit::new(held, Duration::ZERO)),
+                Ok(held) => return Ok(Permit::new(held.counted(&series), Duration::ZERO)),
                 // Dropped or moved between the two lines above.
                 Err(Refusal::NoLane) => {}
                 Err(why) => return Err(refused(why)),

@@ -16,7 +16,9 @@ impl IntegrationClient {
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn pause(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
-        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.pause(now, place.lane)))
+        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.pause(now, place.lane)))?;
+        self.inner.metrics.series(tenant, vendor).paused(&tenant.into(), Time::MAX);
+        Ok(())
     }
 
     /// Ends every pause of a tenant at a vendor: an operator's, and those that the vendor asked for.
@@ -24,7 +26,9 @@ impl IntegrationClient {
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn resume(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
-        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))
+        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))?;
+        self.inner.metrics.series(tenant, vendor).resumed(&tenant.into());
+        Ok(())
     }
 
     /// How long nothing of a tenant goes to a vendor, because the vendor refused or an operator said so; none where

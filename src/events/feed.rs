@@ -24,13 +24,19 @@ pub(crate) const CAPACITY: usize = 1024;
 pub(crate) struct Feed {
     capacity: usize,
     ring: OnceLock<Sender<Event>>,
-    listeners: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
     last_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct Counts {
+    listeners: AtomicUsize,
+    missed: AtomicU64,
 }
 
 impl Feed {
     pub(crate) fn new(capacity: usize) -> Feed {
-        Feed { capacity, ring: OnceLock::new(), listeners: Arc::default(), last_id: AtomicU64::new(0) }
+        Feed { capacity, ring: OnceLock::new(), counts: Arc::default(), last_id: AtomicU64::new(0) }
     }
 
     /// A number for a new send.
@@ -42,7 +48,7 @@ impl Feed {
     /// Somebody listens.
     #[inline]
     pub(crate) fn is_heard(&self) -> bool {
-        self.listeners.load(Relaxed) > 0
+        self.counts.listeners.load(Relaxed) > 0
     }
 
     /// Says what happened to a request, if somebody listens.
@@ -70,11 +76,16 @@ impl Feed {
         }
     }
 
+    /// Events that listeners have missed, all of them together.
+    pub(crate) fn missed(&self) -> u64 {
+        self.counts.missed.load(Relaxed)
+    }
+
     pub(crate) fn listen(&self) -> Events {
         let ring = self.ring.get_or_init(|| Sender::new(self.capacity));
         let receiver = ring.subscribe();
-        self.listeners.fetch_add(1, Relaxed);
-        Events { state: State::Ready(receiver), listeners: self.listeners.clone() }
+        self.counts.listeners.fetch_add(1, Relaxed);
+        Events { state: State::Ready(receiver), counts: self.counts.clone() }
     }
 }
 
@@ -85,7 +96,7 @@ impl Feed {
 #[must_use = "events that nobody reads are dropped"]
 pub struct Events {
     state: State,
-    listeners: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
 }
 
 enum State {
@@ -101,7 +112,8 @@ impl Events {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    fn missed(count: u64) -> Event {
+    fn missed(&self, count: u64) -> Event {
+        self.counts.missed.fetch_add(count, Relaxed);
         Event { request_id: None, tenant: None, vendor: None, kind: EventKind::Missed { count } }
     }
 }
@@ -119,7 +131,7 @@ impl Stream for Events {
                     }
                     Err(TryRecvError::Lagged(count)) => {
                         self.state = State::Ready(receiver);
-                        return Poll::Ready(Some(Events::missed(count)));
+                        return Poll::Ready(Some(self.missed(count)));
                     }
                     Err(TryRecvError::Closed) => return Poll::Ready(None),
                     Err(TryRecvError::Empty) => {
@@ -138,7 +150,7 @@ impl Stream for Events {
                         }
                         Err(RecvError::Lagged(count)) => {
                             self.state = State::Ready(receiver);
-                            return Poll::Ready(Some(Events::missed(count)));
+                            return Poll::Ready(Some(self.missed(count)));
                         }
                         Err(RecvError::Closed) => return Poll::Ready(None),
                     }
@@ -151,7 +163,7 @@ impl Stream for Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        self.listeners.fetch_sub(1, Relaxed);
+        self.counts.listeners.fetch_sub(1, Relaxed);
     }
 }
 

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use super::Job;
 use crate::client::Inner;
+use crate::clock::Time;
 use crate::config::Tenant;
 use crate::dead_letter::DeadLetter;
+use crate::dispatch::plan::pace;
 use crate::engine::plan::EndpointId;
 use crate::engine::throttle::Notice;
 use crate::error::Error;
 use crate::events::EventKind;
 use crate::response::Response;
+use crate::transport::{Answer, TransportError};
 
 impl Job {
     /// An attempt leaves.
@@ -27,9 +30,17 @@ impl Job {
         });
     }
 
+    /// An exchange ended, in an answer's headers or in a failure.
+    #[inline]
+    pub(super) fn exchanged(&self, inner: &Inner, result: &Result<Answer, TransportError>, began: Time) {
+        let end = result.as_ref().map(|answer| answer.status).map_err(TransportError::kind);
+        self.running.series().attempt(&self.prepared.method, end, || inner.clock.now().since(began));
+    }
+
     /// The send has ended.
     #[inline]
-    pub(super) fn ended(&self, inner: &Inner, result: &Result<Response, Error>) {
+    pub(super) fn ended(&mut self, inner: &Inner, result: &Result<Response, Error>) {
+        self.running.ended(result.as_ref().err().map(Error::kind));
         self.close_span(result);
         inner.feed.tell(self.id, &self.tenant, || {
             let elapsed = inner.clock.now().since(self.began);
@@ -42,6 +53,7 @@ impl Job {
 
     /// The vendor refused a request.
     pub(super) fn refused(&self, inner: &Inner, wait: Option<Duration>) {
+        self.running.series().refused();
         tracing::warn!(
             tenant = &*self.tenant.id,
             vendor = &*self.tenant.vendor.name,
@@ -61,15 +73,20 @@ impl Job {
     #[cold]
     pub(super) fn noticed(&self, inner: &Inner, notice: Notice) {
         let (tenant, vendor) = (&*self.tenant.id, &*self.tenant.vendor.name);
+        let (series, now) = (self.running.series(), inner.clock.now());
         let tell = |kind| inner.feed.tell(self.id, &self.tenant, || kind);
         match notice {
             Notice::Slower { remaining_pct, delay_ns } => {
                 let delay_ms = delay_ns / 1_000_000;
+                let pace = pace(&self.tenant.vendor);
+                let share = pace.unit_ns as f64 / delay_ns.max(1) as f64;
+                series.slowed(&self.tenant.id, share, now.plus_nanos(pace.window_ns));
                 tracing::info!(tenant, vendor, remaining_pct, delay_ms, "pre-emptive throttle triggered");
                 tell(EventKind::Throttled { remaining_pct, delay: Duration::from_nanos(delay_ns) });
             }
             Notice::Exhausted { until } => {
-                let wait = until.since(inner.clock.now());
+                let wait = until.since(now);
+                series.paused(&self.tenant.id, until);
                 let reset_at = inner.clock.wall().checked_add(wait);
                 let reset_at = reset_at.and_then(|at| jiff::Timestamp::try_from(at).ok());
                 tracing::warn!(
@@ -82,10 +99,14 @@ impl Job {
                 tell(EventKind::Exhausted { wait });
             }
             Notice::Recovered => {
+                series.resumed(&self.tenant.id);
                 tracing::info!(tenant, vendor, "recovered after wait");
                 tell(EventKind::Recovered);
             }
             Notice::Yielded { per_window } => {
+                let pace = pace(&self.tenant.vendor);
+                let share = per_window as f64 * pace.unit_ns as f64 / pace.window_ns.max(1) as f64;
+                series.slowed(&self.tenant.id, share, now.plus_nanos(pace.window_ns));
                 tracing::warn!(
                     tenant,
                     vendor,
@@ -99,6 +120,7 @@ impl Job {
 
     /// The request was given up on. The sink logs it.
     pub(super) fn dead_lettered(&self, inner: &Inner, letter: &DeadLetter) {
+        self.running.series().dead_lettered(letter.reason);
         inner.feed.tell(self.id, &self.tenant, || EventKind::DeadLettered {
             id: (*letter.id).into(),
             attempts: self.tries,
@@ -110,6 +132,9 @@ impl Job {
     #[cold]
     pub(super) fn breaker(&self, inner: &Inner, open: bool) {
         let host = self.prepared.host();
+        if open {
+            inner.metrics.host_opened();
+        }
         match open {
             true => tracing::warn!(host, "the host cannot be connected to and is left alone"),
             false => tracing::info!(host, "the host can be connected to again"),

@@ -30,6 +30,11 @@ impl Hosts {
         self.well.load(Ordering::Relaxed)
     }
 
+    /// Hosts that are left alone now.
+    pub(crate) fn open(&self) -> usize {
+        if self.are_well() { 0 } else { self.breaker.lock().open() }
+    }
+
     /// A connection failed that nobody asked for leave to make, because all were well. Whether that opened the host.
     pub(super) fn failed(&self, host: &str, now: Time) -> bool {
         self.tell(|breaker| breaker.allow(host, now).is_ok_and(|pass| breaker.failed(host, pass, now)))

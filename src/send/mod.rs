@@ -26,6 +26,7 @@ use crate::engine::throttle::Report;
 use crate::engine::{Ask, Word};
 use crate::error::Error;
 use crate::events::Event;
+use crate::metrics::{Running, Series};
 use crate::refusal;
 use crate::request::{Notes, Request, Target};
 use crate::response::{Headroom, Response, ResponseBody, WaitReason};
@@ -47,6 +48,7 @@ pub(crate) struct Job {
     tries: u32,
     /// Where somebody subscribes to spans.
     span: Option<Box<tracing::Span>>,
+    running: Running,
     prepared: Prepared,
     tenant: Arc<Tenant>,
     priority: Priority,
@@ -98,7 +100,16 @@ impl Job {
     ) -> Result<Job, Error> {
         let id = inner.feed.next_id();
         let heard = inner.feed.is_heard().then(|| (tenant.into(), request.vendor().map(Into::into)));
-        Job::prepare(inner, id, tenant, priority, request, immediate).map_err(|error| {
+        // Whose limits.
+        let found = match &request.target {
+            Target::Path { vendor, .. } => inner.tenant(tenant, vendor),
+            Target::Url(url) => inner.tenant_for_url(tenant, url),
+        };
+        let series = |tenant: &Tenant| inner.metrics.series(&tenant.id, &tenant.vendor.name);
+        let series = found.as_deref().map_or_else(|_| inner.metrics.unknown(), series);
+        let job = found.and_then(|tenant| Job::prepare(inner, id, tenant, priority, request, immediate, &series));
+        job.map_err(|error| {
+            Running::new(series, priority).ended(Some(error.kind()));
             if let Some((tenant, vendor)) = heard {
                 let kind = events::failed(&error, 0, Duration::ZERO);
                 inner.feed.say(Event { request_id: Some(id), tenant: Some(tenant), vendor, kind });
@@ -110,20 +121,17 @@ impl Job {
     fn prepare(
         inner: &Inner,
         id: u64,
-        tenant: &str,
+        tenant: Arc<Tenant>,
         priority: Priority,
         mut request: Request,
         immediate: bool,
+        series: &Series,
     ) -> Result<Job, Error> {
         let now = inner.clock.now();
         let deadline = now + request.deadline.unwrap_or(inner.default_deadline);
         let give_up = request.max_wait.map_or(deadline, |wait| deadline.min(now + wait));
 
-        // Whose limits, and where to.
-        let tenant = match &request.target {
-            Target::Path { vendor, .. } => inner.tenant(tenant, vendor)?,
-            Target::Url(url) => inner.tenant_for_url(tenant, url)?,
-        };
+        // Where to.
         let vendor = &tenant.vendor;
         let attempt_timeout = request.attempt_timeout.unwrap_or(vendor.attempt_timeout);
         let base = tenant.base()?;
@@ -139,12 +147,14 @@ impl Job {
         let (idempotent, on_ambiguous) = (idempotent(&request.method, has_key), request.on_ambiguous);
         let prepared = Prepared::new(request, tenant.clone(), &base)?;
         drop(base);
+        let running = Running::new(series.clone(), priority);
         inner.budgets.request(|| inner.dispatch.hash(&tenant.id, &tenant.vendor.name), now);
         Ok(Job {
             id,
             began: now,
             tries: 0,
             span: None,
+            running,
             prepared,
             tenant,
             priority,
@@ -185,6 +195,7 @@ impl Job {
             };
             self.dispatched(inner, waited);
             let result = self.in_span(inner.transport.execute(exchange), waited).await;
+            self.exchanged(inner, &result, began);
             let opened = match (pass, &result) {
                 (Some(pass), result) => pass.connected(result),
                 (None, Err(error)) if error.is_connect() => {
@@ -227,6 +238,9 @@ impl Job {
         if let Some(notice) = notice {
             self.noticed(inner, notice);
         }
+        if let Some(headroom) = headroom {
+            self.running.series().headroom(&self.tenant.id, headroom);
+        }
         headroom.map(Headroom::of)
     }
 
@@ -265,7 +279,7 @@ impl Job {
         let give_up = if retry { self.deadline } else { self.give_up };
         let ask = inner.ask(self.priority, self.endpoint, self.cost, give_up, self.attempt_timeout);
         let ask = Ask { immediate: self.immediate && !retry, retry, ..ask };
-        inner.acquire(&self.tenant, place, ask).await.map_err(refused)
+        inner.acquire(&self.tenant, place, ask, self.running.series()).await.map_err(refused)
     }
 
     fn exchange(&mut self, inner: &Inner, secret: Option<&Secret>, began: Time) -> Result<Exchange, Error> {
