@@ -207,14 +207,19 @@ async fn tenants_are_told_apart_up_to_a_bound() {
         client.send(tenant, Priority::High, get()).await.unwrap();
     }
     client.send("nobody", Priority::High, get()).await.unwrap_err();
+    client.send("a", Priority::High, Request::get("nowhere", "/x")).await.unwrap_err();
+    client.try_acquire("nobody", "nowhere", Priority::High, 1).unwrap_err();
     a_second().await;
+    let told = told(&recorder);
+    assert!(!told.keys().any(|series| series.contains("nobody") || series.contains("nowhere")), "{told:?}");
     check(
-        &told(&recorder),
+        &told,
         "integration_client_requests_total",
         &[
             ("outcome=completed,priority=high,tenant=b,vendor=v", 2.0),
             ("outcome=completed,priority=high,tenant=other,vendor=v", 2.0),
             ("outcome=unknown_tenant,priority=high,vendor=unknown", 1.0),
+            ("outcome=unknown_vendor,priority=high,vendor=unknown", 1.0),
         ],
     );
 }

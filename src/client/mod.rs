@@ -114,11 +114,13 @@ impl IntegrationClient {
         let wait = inner.default_deadline;
         let ask = |now: Time, attempt: Duration| inner.ask(priority, NO_ENDPOINT, cost.max(1), now + wait, attempt);
         // One hash, one lock: a lane that was used before and shares nothing.
-        let series = inner.metrics.series(tenant, vendor);
         if let Some(Ok(held)) = inner.dispatch.try_acquire(tenant, vendor, ask) {
+            let series = inner.metrics.series(tenant, vendor);
             return Ok(Permit::new(held.counted(&series), Duration::ZERO));
         }
         let tenant = inner.tenant(tenant, vendor)?;
+        // Only once they are known: names that nobody has configured must make no series.
+        let series = inner.metrics.series(&tenant.id, vendor);
         let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
         loop {
             let place = inner.place(&tenant).map_err(refused)?;

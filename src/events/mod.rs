@@ -2,7 +2,7 @@
 //!
 //! [`IntegrationClient::events`](crate::IntegrationClient::events) begins to listen. A listener that is too slow is told how many
 //! events it has [missed](EventKind::Missed); it never holds up a request. While nobody listens an event costs one read of
-//! memory.
+//! memory. Exchanges that are made by other means, with a [`Permit`](crate::Permit), are not spoken of.
 //!
 //! ```
 //! use integration_client::IntegrationClient;
