@@ -2,12 +2,14 @@
 //! reqwest with the same settings, body read, against a vendor in a process of its own on loopback.
 //!
 //! ```text
-//! cargo bench --bench overhead --features testing
+//! cargo bench --bench overhead --features metrics
 //! ```
 //!
 //! The two take turns, in pairs whose order alternates, so that whatever else the machine does meets both; the figure
 //! is the median of the pairs' ratios. Nothing ever waits for a limit. The last line is for machines; the process fails
 //! when a ratio is below 0.95.
+//!
+//! `observed` is the same again, with a subscriber to all spans, a listener to all events and a recorder of metrics.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time and starts tasks itself")]
@@ -18,9 +20,11 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use integration_client::config::TenantEntry;
+use integration_client::events::Events;
 use integration_client::testing::{FakeVendor, HeaderStyle};
 use integration_client::transport::{BoxFuture, CredentialResolver};
 use integration_client::{IntegrationClient, Priority, Request};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use secrecy::SecretString;
 
 const PAIRS: usize = 21;
@@ -107,7 +111,7 @@ fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-async fn compare(concurrency: usize, url: &str) -> f64 {
+async fn compare(concurrency: usize, url: &str, observed: bool) -> f64 {
     let toml = format!("[vendors.fake]\nbase_url = \"{url}\"\nauth = {{ scheme = \"bearer\" }}\n{LIMITS}");
     let client = IntegrationClient::builder()
         .without_catalogue()
@@ -117,6 +121,9 @@ async fn compare(concurrency: usize, url: &str) -> f64 {
         .build()
         .await
         .unwrap();
+    if observed {
+        listen(client.events());
+    }
     let (reqwest, url) = (bare(), format!("{url}/things/1"));
     let ours = move || {
         let client = client.clone();
@@ -153,12 +160,31 @@ async fn compare(concurrency: usize, url: &str) -> f64 {
     let (least, most) = ratios().fold((f64::MAX, 0.0), |(least, most), ratio| (ratio.min(least), ratio.max(most)));
     let figure = median(ratios());
     println!(
-        "c={concurrency}: {:.0} requests/s beside {:.0} of bare reqwest; ratio {figure:.3} ({least:.3}..{most:.3}), \
+        "{}c={concurrency}: {:.0} requests/s beside {:.0} of bare reqwest; ratio {figure:.3} ({least:.3}..{most:.3}), \
          {PAIRS} pairs",
+        if observed { "observed " } else { "" },
         median(pairs.iter().map(|pair| pair.0)),
         median(pairs.iter().map(|pair| pair.1)),
     );
     figure
+}
+
+/// A subscriber to every span and event from info up, which writes them nowhere, and a recorder of metrics (which hears
+/// something with the feature `metrics`). For the whole process and for good, so they come last.
+fn observe(runtime: &tokio::runtime::Runtime) {
+    tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(std::io::sink).init();
+    let recorder = PrometheusBuilder::new().set_buckets(&[0.001, 0.01, 0.1, 1.0]).unwrap().install_recorder().unwrap();
+    runtime.spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            recorder.run_upkeep();
+        }
+    });
+}
+
+/// Reads all events.
+fn listen(mut events: Events) {
+    tokio::spawn(async move { while events.next().await.is_some() {} });
 }
 
 fn main() -> ExitCode {
@@ -180,7 +206,9 @@ fn main() -> ExitCode {
          bearer key, tokio's default runtime; the vendor: one thread, its own process"
     );
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let ratios = CONCURRENCY.map(|concurrency| runtime.block_on(compare(concurrency, url.trim())));
+    let ratios = CONCURRENCY.map(|concurrency| runtime.block_on(compare(concurrency, url.trim(), false)));
+    observe(&runtime);
+    let observed = CONCURRENCY.map(|concurrency| runtime.block_on(compare(concurrency, url.trim(), true)));
     drop(vendor.stdin.take());
     vendor.wait().unwrap();
 
@@ -188,6 +216,8 @@ fn main() -> ExitCode {
         let verdict = if ratio >= AT_LEAST { "ok" } else { "FAILED" };
         println!("check: c={concurrency}: {ratio:.3} >= {AT_LEAST} {verdict}");
     }
+    let what = if cfg!(feature = "metrics") { "spans, events and metrics" } else { "spans and events" };
+    println!("observed c1={:.3} c64={:.3} c512={:.3}, by {what}", observed[0], observed[1], observed[2]);
     println!("overhead: c1={:.3} c64={:.3} c512={:.3}", ratios[0], ratios[1], ratios[2]);
     if ratios.iter().all(|ratio| *ratio >= AT_LEAST) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

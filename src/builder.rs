@@ -15,6 +15,8 @@ use crate::dead_letter::{DeadLetterSink, TracingSink};
 use crate::dispatch::Dispatch;
 use crate::dispatch::plan::Policy;
 use crate::error::Error;
+use crate::events::{self, Feed};
+use crate::metrics::Metrics;
 use crate::retry::Classifier;
 use crate::transport::{CredentialResolver, Credentials, ReqwestTransport, Signer, TokenSource, Transport};
 
@@ -39,6 +41,8 @@ pub struct Builder {
     max_waiting: u32,
     classifiers: HashMap<String, Arc<dyn Classifier>>,
     dead_letter_sink: Arc<dyn DeadLetterSink>,
+    event_capacity: usize,
+    tenant_labels: usize,
     policy: Policy,
     shards: Option<usize>,
 }
@@ -61,6 +65,8 @@ impl Builder {
             shards: None,
             classifiers: HashMap::new(),
             dead_letter_sink: Arc::new(TracingSink),
+            event_capacity: events::CAPACITY,
+            tenant_labels: 0,
         }
     }
 
@@ -152,6 +158,22 @@ impl Builder {
         self
     }
 
+    /// How many events a listener of [`IntegrationClient::events`] may be behind before it misses some; 1,024 by
+    /// default, rounded up to a power of two, at most about a million. The room, about 150 bytes each, is taken when the
+    /// first begins to listen.
+    pub fn event_capacity(mut self, events: usize) -> Builder {
+        self.event_capacity = events.clamp(1, 1 << 20);
+        self
+    }
+
+    /// Tells tenants apart in the metrics: the first `max` that send anything, and all others together as `other`. With 0,
+    /// the default, metrics name no tenant. Every tenant told apart has a set of series per vendor.
+    #[cfg(feature = "metrics")]
+    pub fn tenant_labels(mut self, max: usize) -> Builder {
+        self.tenant_labels = max;
+        self
+    }
+
     /// Sends by a transport of your own instead of reqwest.
     pub fn transport(mut self, transport: impl Transport) -> Builder {
         self.transport = Some(Arc::new(transport));
@@ -237,11 +259,20 @@ impl Builder {
             self.signers,
             self.classifiers,
             dead_letters,
+            Feed::new(self.event_capacity),
+            Metrics::new(self.tenant_labels),
             self.default_deadline,
             self.on_remove,
             clock,
         )?;
         let client = IntegrationClient::from_inner(inner);
+        #[cfg(feature = "metrics")]
+        {
+            let inner = Arc::downgrade(client.inner());
+            let tell = move || inner.upgrade().map(|inner| inner.tell_metrics(false)).is_some();
+            #[expect(clippy::disallowed_methods, reason = "the task ends with the client, a second later at most")]
+            tokio::spawn(crate::metrics::every_second(tell));
+        }
         for tenant in self.tenants {
             client.set_tenant(tenant)?;
         }

@@ -30,6 +30,8 @@ struct Inner {
     retry_after: Option<Duration>,
     response: Option<LastResponse>,
     letter: Option<String>,
+    /// 0 where it is of no send.
+    request: u64,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -84,6 +86,39 @@ pub enum ErrorKind {
     Shutdown,
 }
 
+impl ErrorKind {
+    /// Its name in snake case, as spans and metrics state it.
+    ///
+    /// ```
+    /// assert_eq!(integration_client::ErrorKind::QueueFull.as_str(), "queue_full");
+    /// ```
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::Config => "config",
+            ErrorKind::UnknownTenant => "unknown_tenant",
+            ErrorKind::UnknownVendor => "unknown_vendor",
+            ErrorKind::UnknownEndpoint => "unknown_endpoint",
+            ErrorKind::InvalidRequest => "invalid_request",
+            ErrorKind::QueueFull => "queue_full",
+            ErrorKind::Deadline => "deadline",
+            ErrorKind::CostAboveCapacity => "cost_above_capacity",
+            ErrorKind::NotNow => "not_now",
+            ErrorKind::RetryLater => "retry_later",
+            ErrorKind::Credential => "credential",
+            ErrorKind::Connect => "connect",
+            ErrorKind::Tls => "tls",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Protocol => "protocol",
+            ErrorKind::ResponseTooLarge => "response_too_large",
+            ErrorKind::Exhausted => "exhausted",
+            ErrorKind::Status => "status",
+            ErrorKind::Decode => "decode",
+            ErrorKind::Retired => "retired",
+            ErrorKind::Shutdown => "shutdown",
+        }
+    }
+}
+
 /// Whether the vendor may have acted on the request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Delivery {
@@ -106,6 +141,7 @@ impl Error {
             retry_after: None,
             response: None,
             letter: None,
+            request: 0,
             source: None,
         }))
     }
@@ -139,6 +175,18 @@ impl Error {
         self.0.message.push_str(id);
         self.0.letter = Some(id.to_owned());
         self
+    }
+
+    /// Which send it ended.
+    pub(crate) fn of_request(mut self, id: u64) -> Error {
+        self.0.request = id;
+        self
+    }
+
+    /// The number of the send that ended with this error, as its [events](crate::events::Event::request_id) state it;
+    /// none where no send did.
+    pub fn request_id(&self) -> Option<u64> {
+        (self.0.request > 0).then_some(self.0.request)
     }
 
     /// What the vendor answered last, where that is why there is no response.
@@ -225,6 +273,9 @@ impl fmt::Debug for Error {
         }
         if let Some(letter) = &self.0.letter {
             out.field("letter", letter);
+        }
+        if self.0.request > 0 {
+            out.field("request_id", &self.0.request);
         }
         if let Some(source) = &self.0.source {
             out.field("source", source);

@@ -12,6 +12,7 @@ use crate::dispatch::{Held, Place, try_acquire};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal, Word};
 use crate::error::Error;
+use crate::metrics::Series;
 use crate::refusal;
 use crate::request::Request;
 use crate::response::{Headroom, Response};
@@ -39,6 +40,7 @@ pub struct Lane {
     endpoint: EndpointId,
     /// The vendor's attempt timeout: by way of the tenant it is two reads of memory that nothing else touches.
     attempt_ns: u64,
+    series: Series,
 }
 
 impl Lane {
@@ -53,7 +55,8 @@ impl Lane {
     fn at(client: IntegrationClient, tenant: Arc<Tenant>, place: Place, endpoint: EndpointId) -> Lane {
         place.shard.look(|engine, _| engine.pin(place.lane));
         let attempt_ns = crate::clock::nanos(tenant.vendor.attempt_timeout);
-        Lane { client, tenant, place, endpoint, attempt_ns }
+        let series = client.inner().metrics.series(&tenant.id, &tenant.vendor.name);
+        Lane { client, tenant, place, endpoint, attempt_ns, series }
     }
 
     /// The same lane, for requests to one of the vendor's endpoints.
@@ -87,6 +90,11 @@ impl Lane {
         }
     }
 
+    #[inline]
+    fn permit(&self, held: Held) -> Permit {
+        Permit::new(held.counted(&self.series), Duration::ZERO)
+    }
+
     fn refused(&self, priority: Priority, why: Refusal) -> Error {
         refusal::error(&self.tenant, priority, self.place.shard.clock.now(), why)
     }
@@ -98,7 +106,8 @@ impl Lane {
     pub async fn acquire(&self, priority: Priority, cost: u32) -> Result<Permit, Error> {
         let refused = |why| self.refused(priority, why);
         let ask = self.ask(priority, cost, None).map_err(refused)?;
-        let grant = self.client.inner().acquire(&self.tenant, self.place.clone(), ask).await.map_err(refused)?;
+        let acquire = self.client.inner().acquire(&self.tenant, self.place.clone(), ask, &self.series);
+        let grant = acquire.await.map_err(refused)?;
         Ok(Permit::new(grant.held, grant.waited))
     }
 
@@ -120,12 +129,12 @@ impl Lane {
             attempt_ns: self.attempt_ns,
         };
         match try_acquire(&self.place.shard, self.place.lane, ask) {
-            Ok(held) => Ok(Permit::new(held, Duration::ZERO)),
+            Ok(held) => Ok(self.permit(held)),
             // The lane has moved to where its new limits are.
             Err(Refusal::NoLane) => {
                 let place = self.client.inner().place(&self.tenant);
                 let held = place.and_then(|place| try_acquire(&place.shard, place.lane, ask));
-                held.map(|held| Permit::new(held, Duration::ZERO)).map_err(|why| self.refused(priority, why))
+                held.map(|held| self.permit(held)).map_err(|why| self.refused(priority, why))
             }
             Err(why) => Err(self.refused(priority, why)),
         }

@@ -30,6 +30,7 @@
 //! # Features
 //! | feature | what it adds |
 //! |---|---|
+//! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom by the facade of the crate of that name |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
 
@@ -38,11 +39,18 @@ mod builder;
 mod client;
 pub mod clock;
 pub mod config;
+mod contained;
 pub mod dead_letter;
 mod dispatch;
 mod engine;
 mod error;
+pub mod events;
 mod lane;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "metrics/off.rs"]
+mod metrics;
 mod priority;
 mod refusal;
 mod request;

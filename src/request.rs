@@ -299,6 +299,14 @@ impl Request {
         self
     }
 
+    /// The vendor that it names; none where it has a whole URL.
+    pub(crate) fn vendor(&self) -> Option<&str> {
+        match &self.target {
+            Target::Path { vendor, .. } => Some(vendor),
+            Target::Url(_) => None,
+        }
+    }
+
     pub(crate) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }

@@ -64,6 +64,11 @@ impl Response {
         self.reason.as_ref()
     }
 
+    /// The number of the send, as its [events](crate::events::Event::request_id) state it.
+    pub fn request_id(&self) -> u64 {
+        self.body.request_id
+    }
+
     /// What was left of the tightest limit when the answer came, as far as this process knows; none where the vendor's
     /// entry states no limit.
     pub fn headroom(&self) -> Option<Headroom> {
@@ -83,7 +88,7 @@ impl Response {
         let tenant = &self.body.tenant;
         let message =
             format!("tenant {}, vendor {}: the vendor answered {}", tenant.id, tenant.vendor.name, self.status);
-        Err(Error::new(ErrorKind::Status, delivery, message))
+        Err(Error::new(ErrorKind::Status, delivery, message).of_request(self.body.request_id))
     }
 
     /// Reads the body to its end.
@@ -110,7 +115,7 @@ impl Response {
     /// # Errors
     /// As [`bytes`](Response::bytes), and [`ErrorKind::Decode`] with line and column when it is not what `T` wants.
     pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
-        let tenant = self.body.tenant.clone();
+        let (tenant, request_id) = (self.body.tenant.clone(), self.body.request_id);
         let bytes = self.bytes().await?;
         serde_json::from_slice(&bytes).map_err(|error| {
             // serde_json's own message may quote the body.
@@ -119,7 +124,7 @@ impl Response {
             let message = format!(
                 "tenant {id}, vendor {vendor}: the response body does not fit the type asked for, at line {line}, column {column}"
             );
-            Error::new(ErrorKind::Decode, Delivery::Delivered, message)
+            Error::new(ErrorKind::Decode, Delivery::Delivered, message).of_request(request_id)
         })
     }
 
@@ -129,7 +134,7 @@ impl Response {
     /// As [`bytes`](Response::bytes).
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| error.into_error(&self.body.tenant))?;
+            let frame = frame.map_err(|error| self.body.error(error))?;
             if let Ok(data) = frame.into_data() {
                 return Ok(Some(data));
             }
@@ -148,6 +153,7 @@ impl fmt::Debug for Response {
         f.debug_struct("Response")
             .field("status", &self.status)
             .field("version", &self.version)
+            .field("request_id", &self.request_id())
             .field("attempts", &self.attempts)
             .field("waited", &self.waited)
             .field("headroom", &self.headroom)
@@ -161,17 +167,22 @@ pub struct ResponseBody {
     /// Given up with the last byte.
     held: Option<Held>,
     tenant: Arc<Tenant>,
+    request_id: u64,
 }
 
 impl ResponseBody {
-    pub(crate) fn new(body: AnswerBody, held: Held, tenant: Arc<Tenant>) -> ResponseBody {
-        ResponseBody { body, held: Some(held), tenant }
+    pub(crate) fn new(body: AnswerBody, held: Held, tenant: Arc<Tenant>, request_id: u64) -> ResponseBody {
+        ResponseBody { body, held: Some(held), tenant, request_id }
+    }
+
+    fn error(&self, error: TransportError) -> Error {
+        error.into_error(&self.tenant).of_request(self.request_id)
     }
 
     async fn read(&mut self) -> Result<Bytes, Error> {
         let result = self.body.read().await;
         self.held = None;
-        result.map_err(|error| error.into_error(&self.tenant))
+        result.map_err(|error| self.error(error))
     }
 }
 

@@ -79,6 +79,11 @@ impl Breaker {
         self.hosts.is_empty()
     }
 
+    /// Hosts that are left alone.
+    pub(crate) fn open(&self) -> usize {
+        self.hosts.values().filter(|entry| entry.opened > 0).count()
+    }
+
     /// Leave to connect to `host`.
     ///
     /// # Errors
@@ -98,29 +103,31 @@ impl Breaker {
         Ok(Pass { probe: true })
     }
 
-    /// A connection was made.
-    pub(crate) fn succeeded(&mut self, host: &str, pass: Pass) {
-        let Some(entry) = self.hosts.get_mut(host) else { return };
+    /// A connection was made. Whether that closed the host.
+    pub(crate) fn succeeded(&mut self, host: &str, pass: Pass) -> bool {
+        let Some(entry) = self.hosts.get_mut(host) else { return false };
+        let closes = entry.opened > 0;
         let probing = entry.probing && !pass.probe;
         *entry = Host { probing, last_failure: entry.last_failure, ..Host::default() };
         self.forget_if_healthy(host);
+        closes
     }
 
-    /// No connection was made.
-    pub(crate) fn failed(&mut self, host: &str, pass: Pass, now: Time) {
+    /// No connection was made. Whether that opened the host, which was closed before.
+    pub(crate) fn failed(&mut self, host: &str, pass: Pass, now: Time) -> bool {
         if !self.hosts.contains_key(host) {
             if !self.has_room(now) {
-                return;
+                return false;
             }
             self.hosts.insert(host.into(), Host::default());
         }
-        let Some(entry) = self.hosts.get_mut(host) else { return };
+        let Some(entry) = self.hosts.get_mut(host) else { return false };
         entry.last_failure = entry.last_failure.max(now);
         if pass.probe {
             entry.probing = false;
         }
         if entry.opened > 0 && !pass.probe {
-            return;
+            return false;
         }
         entry.failures = entry.failures.saturating_add(1);
         if entry.opened > 0 || entry.failures >= FAILURES {
@@ -128,6 +135,7 @@ impl Breaker {
             let doublings = (entry.opened - 1).min(DOUBLINGS);
             entry.until = now + (FIRST * (1 << doublings)).min(LONGEST);
         }
+        entry.opened == 1
     }
 
     /// Whoever had `pass` went away before it was known whether a connection can be made.

@@ -159,6 +159,7 @@ proptest! {
     ) {
         let mut breaker = Breaker::new();
         let mut out: [Vec<Pass>; 3] = Default::default();
+        let mut open = [false; 3];
         for (index, action, which, at) in steps {
             let (host, now) = (["a", "b", "c"][index], ms(at));
             let passes = &mut out[index];
@@ -172,9 +173,14 @@ proptest! {
                     let pass = passes.swap_remove(which % passes.len());
                     match action {
                         3 => breaker.dropped(host, pass),
-                        4 => breaker.failed(host, pass, now),
+                        4 => {
+                            let opened = breaker.failed(host, pass, now);
+                            prop_assert!(!(opened && open[index]), "it is opened once");
+                            open[index] |= opened;
+                        }
                         _ => {
-                            breaker.succeeded(host, pass);
+                            let closed = breaker.succeeded(host, pass);
+                            prop_assert_eq!(closed, std::mem::take(&mut open[index]), "what was opened is closed once");
                             let next = breaker.allow(host, now);
                             prop_assert!(matches!(&next, Ok(pass) if !pass.is_probe()), "a success closes");
                             passes.extend(next);

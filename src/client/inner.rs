@@ -17,6 +17,8 @@ use crate::dispatch::{Acquire, Dispatch, Grant, Place};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
 use crate::error::Error;
+use crate::events::Feed;
+use crate::metrics::{Metrics, Series, Totals};
 use crate::refusal;
 use crate::retry::Classifier;
 use crate::send::{Budgets, Hosts};
@@ -41,6 +43,8 @@ pub(crate) struct Inner {
     pub(super) reloading: Arc<tokio::sync::Mutex<()>>,
     /// Why what the source last said is not in use.
     pub(super) problem: parking_lot::Mutex<Option<String>>,
+    pub(crate) feed: Feed,
+    pub(crate) metrics: Metrics,
     /// Held by whoever changes the configuration.
     pub(super) changing: parking_lot::Mutex<()>,
     /// Tenants are changing: a lane may still stand where its limits were shared before.
@@ -55,6 +59,7 @@ impl Drop for Inner {
         for shard in self.dispatch.shards() {
             shard.close();
         }
+        self.tell_metrics(true);
     }
 }
 
@@ -69,6 +74,8 @@ impl Inner {
         signers: HashMap<String, Arc<dyn Signer>>,
         classifiers: HashMap<String, Arc<dyn Classifier>>,
         dead_letters: Writer,
+        feed: Feed,
+        metrics: Metrics,
         default_deadline: Duration,
         on_remove: OnRemove,
         clock: Clock,
@@ -94,10 +101,22 @@ impl Inner {
             on_remove,
             reloading: Arc::default(),
             problem: parking_lot::Mutex::new(None),
+            feed,
+            metrics,
             changing,
             moving: AtomicBool::new(false),
             making,
         })
+    }
+
+    /// Tells the metrics recorder what there is to tell, `last` when the client goes.
+    pub(crate) fn tell_metrics(&self, last: bool) {
+        let totals = || Totals {
+            config_version: self.config.load().version(),
+            hosts_open: self.hosts.open(),
+            events_missed: self.feed.missed(),
+        };
+        self.metrics.tell(self.clock.now(), totals, last);
     }
 
     /// The tenant at a vendor. A vendor that does not exist is the better explanation.
@@ -182,12 +201,18 @@ impl Inner {
 
     /// Waits for a permit. A lane that rests may be dropped, and one whose vendor changes may move: it is looked up
     /// again then.
-    pub(crate) async fn acquire(&self, tenant: &Tenant, mut place: Place, mut ask: Ask) -> Result<Grant, Refusal> {
+    pub(crate) async fn acquire(
+        &self,
+        tenant: &Tenant,
+        mut place: Place,
+        mut ask: Ask,
+        series: &Series,
+    ) -> Result<Grant, Refusal> {
         let mut since = None;
         let endpoint = ask.endpoint;
         loop {
             let began = self.clock.now();
-            match Acquire::new(place.shard.clone(), place.lane, ask).await {
+            match Acquire::new(place.shard.clone(), place.lane, ask, series).await {
                 Err(Refusal::NoLane) => {
                     since.get_or_insert(began);
                     ask.endpoint = self.endpoint_now(tenant, endpoint)?;
@@ -195,7 +220,8 @@ impl Inner {
                 }
                 Ok(grant) => {
                     let waited = since.map_or(grant.waited, |since| self.clock.now().since(since));
-                    return Ok(Grant { waited, ..grant });
+                    series.waited(ask.tier, waited);
+                    return Ok(Grant { held: grant.held.counted(series), waited, reason: grant.reason });
                 }
                 refused => return refused,
             }

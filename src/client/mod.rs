@@ -119,15 +119,18 @@ impl IntegrationClient {
         let ask = |now: Time, attempt: Duration| inner.ask(priority, NO_ENDPOINT, cost.max(1), now + wait, attempt);
         // One hash, one lock: a lane that was used before and shares nothing.
         if let Some(Ok(held)) = inner.dispatch.try_acquire(tenant, vendor, ask) {
-            return Ok(Permit::new(held, Duration::ZERO));
+            let series = inner.metrics.series(tenant, vendor);
+            return Ok(Permit::new(held.counted(&series), Duration::ZERO));
         }
         let tenant = inner.tenant(tenant, vendor)?;
+        // Only once they are known: names that nobody has configured must make no series.
+        let series = inner.metrics.series(&tenant.id, vendor);
         let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
         loop {
             let place = inner.place(&tenant).map_err(refused)?;
             let ask = ask(inner.clock.now(), tenant.vendor.attempt_timeout);
             match try_acquire(&place.shard, place.lane, ask) {
-                Ok(held) => return Ok(Permit::new(held, Duration::ZERO)),
+                Ok(held) => return Ok(Permit::new(held.counted(&series), Duration::ZERO)),
                 // Dropped or moved between the two lines above.
                 Err(Refusal::NoLane) => {}
                 Err(why) => return Err(refused(why)),

@@ -6,6 +6,7 @@ use super::IntegrationClient;
 use crate::clock::Time;
 use crate::dispatch::Place;
 use crate::error::Error;
+use crate::events::Events;
 use crate::{Priority, refusal};
 
 impl IntegrationClient {
@@ -15,7 +16,9 @@ impl IntegrationClient {
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn pause(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
-        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.pause(now, place.lane)))
+        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.pause(now, place.lane)))?;
+        self.inner.metrics.series(tenant, vendor).paused(&tenant.into(), Time::MAX);
+        Ok(())
     }
 
     /// Ends every pause of a tenant at a vendor: an operator's, and those that the vendor asked for.
@@ -23,7 +26,9 @@ impl IntegrationClient {
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn resume(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
-        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))
+        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))?;
+        self.inner.metrics.series(tenant, vendor).resumed(&tenant.into());
+        Ok(())
     }
 
     /// How long nothing of a tenant goes to a vendor, because the vendor refused or an operator said so; none where
@@ -42,6 +47,24 @@ impl IntegrationClient {
         let tenant = self.inner.tenant(tenant, vendor)?;
         let refused = |why| refusal::error(&tenant, Priority::Normal, self.inner.clock.now(), why);
         self.inner.place(&tenant).map(|place| with(&place)).map_err(refused)
+    }
+
+    /// What happens from now on, as a stream. Begin to listen before you send what you want to hear of.
+    ///
+    /// A listener that falls more than [`event_capacity`](crate::Builder::event_capacity) behind misses the oldest, and is
+    /// [told so](crate::events::EventKind::Missed). Dropping it ends its cost.
+    ///
+    /// ```no_run
+    /// # use integration_client::IntegrationClient;
+    /// # async fn run(client: IntegrationClient) {
+    /// let mut events = client.events();
+    /// while let Some(event) = events.next().await {
+    ///     println!("{:?} {:?}: {:?}", event.tenant, event.vendor, event.kind);
+    /// }
+    /// # }
+    /// ```
+    pub fn events(&self) -> Events {
+        self.inner.feed.listen()
     }
 
     /// Requests that wait for a permit now.

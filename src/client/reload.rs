@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Inner, IntegrationClient, OnRemove};
 use crate::config::{Config, Sources, off_the_worker};
 use crate::error::Error;
+use crate::events::EventKind;
 
 impl IntegrationClient {
     /// Reads the configuration again and goes over to it as a whole, or not at all. Returns its version.
@@ -17,14 +18,19 @@ impl IntegrationClient {
     /// As [`Builder::build`](crate::Builder::build); the configuration in use stays.
     pub async fn reload(&self) -> Result<u64, Error> {
         let reloading = self.inner.reloading.clone().lock_owned().await;
-        let sources = self.inner.source.load().await.inspect_err(|error| self.inner.refused(error))?;
+        let rejected = |error: &Error| {
+            self.inner.refused(error);
+            tracing::error!(reason = %error, "configuration rejected");
+            self.inner.tell_rejected(error);
+        };
+        let sources = self.inner.source.load().await.inspect_err(rejected)?;
         let inner = self.inner.clone();
         // The lock goes along: whoever drops this future stops neither the change nor the order of changes.
-        off_the_worker(move || {
+        let gone_over = off_the_worker(move || {
             let _reloading = reloading;
             inner.go_over_to(&sources)
-        })
-        .await?
+        });
+        gone_over.await?.inspect_err(rejected)
     }
 
     /// The configuration in use. Its [`version`](Config::version) counts the changes in this process, and its
@@ -44,11 +50,11 @@ impl Inner {
     /// Parses and checks everything, and then goes over to it. Takes milliseconds, or seconds where there are a million
     /// tenants: for a thread that may be held up.
     pub(super) fn go_over_to(&self, sources: &Sources) -> Result<u64, Error> {
-        let config = self.config.load().reload(sources).inspect_err(|error| self.refused(error))?;
+        let config = self.config.load().reload(sources)?;
         let _changing = self.changing.lock();
         let _moving = self.moving();
         let (version, hash) = (config.version(), config.hash());
-        let changes = self.tenants.replace_all(&config).inspect_err(|error| self.refused(error))?;
+        let changes = self.tenants.replace_all(&config)?;
         for warning in config.warnings() {
             tracing::warn!(warning, "configuration");
         }
@@ -58,18 +64,19 @@ impl Inner {
             self.bring_up_to_date(&tenant.id, &tenant.vendor.name, self.on_remove == OnRemove::Refuse);
         }
         self.dispatch.forget_plans();
-        tracing::info!(
-            version,
-            hash = format_args!("{hash:016x}"),
-            added = changes.added.len(),
-            changed = changes.changed.len(),
-            removed = changes.removed.len(),
-            "configuration accepted"
-        );
+        let (added, changed, removed) = (changes.added.len(), changes.changed.len(), changes.removed.len());
+        let hash = format_args!("{hash:016x}");
+        tracing::info!(version, hash, added, changed, removed, "configuration accepted");
+        self.feed.tell_all(|| EventKind::ConfigAccepted { version, added, changed, removed });
         Ok(version)
     }
 
     pub(super) fn refused(&self, error: &Error) {
         *self.problem.lock() = Some(error.to_string());
+    }
+
+    pub(super) fn tell_rejected(&self, error: &Error) {
+        self.metrics.config_rejected();
+        self.feed.tell_all(|| EventKind::ConfigRejected { reason: error.to_string().into() });
     }
 }

@@ -114,6 +114,7 @@ impl Watch {
             return;
         }
         let version = inner.config.load().version();
+        inner.tell_rejected(error);
         tracing::error!(
             version,
             %error,

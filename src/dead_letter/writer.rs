@@ -6,7 +6,6 @@
 //! its runtime goes.
 
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
@@ -18,6 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::queue::{self, Entrance, Exit, Refused};
 use super::{BoxError, DeadLetter, DeadLetterSink};
+use crate::contained::contained;
 use crate::transport::BoxFuture;
 
 /// Letters that wait for the sink, unless the client's settings say otherwise.
@@ -292,18 +292,4 @@ impl Drop for Contained<'_> {
 /// What a sink's error says. Its `Display` is the application's code too.
 fn text(error: &BoxError) -> String {
     contained(|| error.to_string()).unwrap_or_else(|| "an error that cannot be shown".to_owned())
-}
-
-/// The value of `code`, which is not ours, unless it panics.
-///
-/// What it may have left half done is its own: nothing of ours is changed by it.
-fn contained<T>(code: impl FnOnce() -> T) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(code)) {
-        Ok(value) => Some(value),
-        Err(payload) => {
-            // Dropping it might panic again.
-            std::mem::forget(payload);
-            None
-        }
-    }
 }

@@ -110,7 +110,7 @@ pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
 }
 
 /// The slowest rate that holds for every request.
-fn pace(vendor: &Vendor) -> Pace {
+pub(crate) fn pace(vendor: &Vendor) -> Pace {
     let mode = match vendor.throttle {
         Throttle::Pace => Mode::Pace,
         Throttle::Off => Mode::Off,

@@ -5,6 +5,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::engine::plan::EndpointId;
 use crate::engine::slab::Key;
 use crate::engine::throttle::Notice;
 use crate::engine::{Answer, Ask, Claim, Engine, Refusal, Sweep, WaitReason, Word, excess};
+use crate::metrics::{End, Queued, Series};
 
 /// How often resting lanes are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -209,14 +211,28 @@ pub(crate) struct Held {
     shard: Arc<Shard>,
     key: Key,
     ended: bool,
+    answered: AtomicBool,
+    series: Series,
 }
 
 impl Held {
+    fn new(shard: &Arc<Shard>, key: Key) -> Held {
+        Held { shard: shard.clone(), key, ended: false, answered: AtomicBool::new(false), series: Series::none() }
+    }
+
+    /// Counts it, from now on until it ends.
+    #[inline]
+    pub(crate) fn counted(mut self, series: &Series) -> Held {
+        series.permit_started(|| self.shard.clock.now());
+        self.series = series.clone();
+        self
+    }
+
     /// What came of asking for now or not at all.
     #[inline]
     pub(super) fn from_answer(shard: &Arc<Shard>, answer: Answer) -> Result<Held, Refusal> {
         match answer {
-            Answer::Granted(key) => Ok(Held { shard: shard.clone(), key, ended: false }),
+            Answer::Granted(key) => Ok(Held::new(shard, key)),
             Answer::Refused(refusal) => Err(refusal),
             Answer::Wait { until, reason, .. } => Err(Refusal::NotNow { until, reason }),
         }
@@ -224,6 +240,7 @@ impl Held {
 
     /// The vendor has answered, and said `word`.
     pub(crate) fn hear(&self, endpoint: EndpointId, word: Word) -> Heard {
+        self.answered.store(true, Relaxed);
         self.shard.decide(|engine, now| {
             let Some(lane) = engine.lane_of(self.key) else { return Heard::default() };
             let notice = engine.hear(now, self.key, word);
@@ -234,20 +251,34 @@ impl Held {
 
     #[inline]
     pub(crate) fn finish(mut self) {
-        self.ended = true;
-        self.shard.decide(|engine, now| engine.finished(now, self.key));
+        self.end(End::Finished);
     }
 
     pub(crate) fn not_sent(mut self) {
+        self.end(End::NotSent);
+    }
+
+    #[inline]
+    fn end(&mut self, end: End) {
         self.ended = true;
-        self.shard.decide(|engine, now| engine.not_sent(now, self.key));
+        let now = self.shard.decide(|engine, now| {
+            match end {
+                End::Finished => engine.finished(now, self.key),
+                End::NotSent => engine.not_sent(now, self.key),
+                End::Abandoned => engine.abandoned(now, self.key),
+            }
+            now
+        });
+        // Once it was answered, a drop is as good an end as any.
+        let end = if self.answered.load(Relaxed) { End::Finished } else { end };
+        self.series.permit_ended(now, end);
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.ended {
-            self.shard.decide(|engine, now| engine.abandoned(now, self.key));
+            self.end(End::Abandoned);
         }
     }
 }
@@ -269,20 +300,22 @@ pub(crate) struct Grant {
 }
 
 /// Waits for a permit, and starts it when it is granted. Dropped before, it gives everything back.
-pub(crate) struct Acquire {
+pub(crate) struct Acquire<'a> {
     shard: Arc<Shard>,
     state: State,
+    series: &'a Series,
 }
 
 enum State {
     Start { lane: Key, ask: Ask },
-    Waiting { waiter: Key, since: Time },
+    Waiting { waiter: Key, since: Time, _counted: Queued },
     Done,
 }
 
-impl Acquire {
-    pub(crate) fn new(shard: Arc<Shard>, lane: Key, ask: Ask) -> Acquire {
-        Acquire { shard, state: State::Start { lane, ask } }
+impl<'a> Acquire<'a> {
+    /// `series` counts it while it waits.
+    pub(crate) fn new(shard: Arc<Shard>, lane: Key, ask: Ask, series: &'a Series) -> Acquire<'a> {
+        Acquire { shard, state: State::Start { lane, ask }, series }
     }
 }
 
@@ -292,7 +325,7 @@ pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: Key, ask: Ask) -> Result<Hel
     Held::from_answer(shard, shard.decide(|engine, now| engine.submit(now, lane, Ask { immediate: true, ..ask })))
 }
 
-impl Future for Acquire {
+impl Future for Acquire<'_> {
     type Output = Result<Grant, Refusal>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -302,19 +335,20 @@ impl Future for Acquire {
         let (result, state) = match &self.state {
             State::Start { lane, ask } => match core.engine.submit(now, *lane, *ask) {
                 Answer::Granted(key) => {
-                    let held = Held { shard: shard.clone(), key, ended: false };
+                    let held = Held::new(&shard, key);
                     (Poll::Ready(Ok(Grant { held, waited: Duration::ZERO, reason: None })), State::Done)
                 }
                 Answer::Refused(refusal) => (Poll::Ready(Err(refusal)), State::Done),
                 Answer::Wait { waiter, .. } => {
                     core.wait(waiter, context.waker());
-                    (Poll::Pending, State::Waiting { waiter, since: now })
+                    let _counted = self.series.queued(ask.tier);
+                    (Poll::Pending, State::Waiting { waiter, since: now, _counted })
                 }
             },
-            State::Waiting { waiter, since } => match core.engine.claim(now, *waiter) {
+            State::Waiting { waiter, since, .. } => match core.engine.claim(now, *waiter) {
                 Claim::Started(key, reason) => {
                     core.forget(*waiter);
-                    let held = Held { shard: shard.clone(), key, ended: false };
+                    let held = Held::new(&shard, key);
                     let waited = now.since(*since);
                     (Poll::Ready(Ok(Grant { held, waited, reason: Some(reason) })), State::Done)
                 }
@@ -324,7 +358,8 @@ impl Future for Acquire {
                 }
                 Claim::Waiting => {
                     core.wait(*waiter, context.waker());
-                    (Poll::Pending, State::Waiting { waiter: *waiter, since: *since })
+                    shard.after(core);
+                    return Poll::Pending;
                 }
             },
             State::Done => (Poll::Pending, State::Done),
@@ -335,7 +370,7 @@ impl Future for Acquire {
     }
 }
 
-impl Drop for Acquire {
+impl Drop for Acquire<'_> {
     fn drop(&mut self) {
         if let State::Waiting { waiter, .. } = self.state {
             let now = self.shard.clock.now();

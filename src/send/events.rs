@@ -1,51 +1,154 @@
-//! What is logged about a vendor's refusals: `docs/DESIGN.md` states the fields.
+//! What is said about a send, in one place each: to the log, where `docs/DESIGN.md` states the fields, and to whoever
+//! listens to the client's [events](crate::events).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Clock;
+use super::Job;
+use crate::client::Inner;
+use crate::clock::Time;
 use crate::config::Tenant;
+use crate::dead_letter::DeadLetter;
+use crate::dispatch::plan::pace;
 use crate::engine::plan::EndpointId;
 use crate::engine::throttle::Notice;
+use crate::error::Error;
+use crate::events::EventKind;
+use crate::response::Response;
+use crate::transport::{Answer, TransportError};
 
-/// The vendor refused a request.
-pub(super) fn refused(tenant: &Tenant, endpoint: EndpointId, wait: Option<Duration>, attempt: u32) {
-    tracing::warn!(
-        tenant = &*tenant.id,
-        vendor = &*tenant.vendor.name,
-        endpoint = name(tenant, endpoint),
-        retry_after_s = wait.map(|wait| wait.as_secs_f64()),
-        attempt,
-        "429 received"
-    );
+impl Job {
+    /// An attempt leaves.
+    #[inline]
+    pub(super) fn dispatched(&mut self, inner: &Inner, waited: Duration) {
+        self.tries += 1;
+        inner.feed.tell(self.id, &self.tenant, || EventKind::Dispatched {
+            endpoint: arc_name(&self.tenant, self.endpoint),
+            priority: self.priority,
+            attempt: self.tries,
+            waited,
+        });
+    }
+
+    /// An exchange ended, in an answer's headers or in a failure.
+    #[inline]
+    pub(super) fn exchanged(&self, inner: &Inner, result: &Result<Answer, TransportError>, began: Time) {
+        let end = result.as_ref().map(|answer| answer.status).map_err(TransportError::kind);
+        self.running.series().attempt(&self.prepared.method, end, || inner.clock.now().since(began));
+    }
+
+    /// The send has ended.
+    #[inline]
+    pub(super) fn ended(&mut self, inner: &Inner, result: &Result<Response, Error>) {
+        self.running.ended(result.as_ref().err().map(Error::kind));
+        self.close_span(result);
+        inner.feed.tell(self.id, &self.tenant, || {
+            let elapsed = inner.clock.now().since(self.began);
+            match result {
+                Ok(response) => EventKind::Completed { status: response.status, attempts: self.tries, elapsed },
+                Err(error) => failed(error, self.tries, elapsed),
+            }
+        });
+    }
+
+    /// The vendor refused a request.
+    pub(super) fn refused(&self, inner: &Inner, wait: Option<Duration>) {
+        self.running.series().refused();
+        tracing::warn!(
+            tenant = &*self.tenant.id,
+            vendor = &*self.tenant.vendor.name,
+            endpoint = name(&self.tenant, self.endpoint),
+            retry_after_s = wait.map(|wait| wait.as_secs_f64()),
+            attempt = self.tries,
+            "429 received"
+        );
+        inner.feed.tell(self.id, &self.tenant, || EventKind::Refused {
+            endpoint: arc_name(&self.tenant, self.endpoint),
+            retry_after: wait,
+            attempt: self.tries,
+        });
+    }
+
+    /// What changed for the lane.
+    #[cold]
+    pub(super) fn noticed(&self, inner: &Inner, notice: Notice) {
+        let (tenant, vendor) = (&*self.tenant.id, &*self.tenant.vendor.name);
+        let (series, now) = (self.running.series(), inner.clock.now());
+        let tell = |kind| inner.feed.tell(self.id, &self.tenant, || kind);
+        match notice {
+            Notice::Slower { remaining_pct, delay_ns } => {
+                let delay_ms = delay_ns / 1_000_000;
+                let pace = pace(&self.tenant.vendor);
+                let share = pace.unit_ns as f64 / delay_ns.max(1) as f64;
+                series.slowed(&self.tenant.id, share, now.plus_nanos(pace.window_ns));
+                tracing::info!(tenant, vendor, remaining_pct, delay_ms, "pre-emptive throttle triggered");
+                tell(EventKind::Throttled { remaining_pct, delay: Duration::from_nanos(delay_ns) });
+            }
+            Notice::Exhausted { until } => {
+                let wait = until.since(now);
+                series.paused(&self.tenant.id, until);
+                let reset_at = inner.clock.wall().checked_add(wait);
+                let reset_at = reset_at.and_then(|at| jiff::Timestamp::try_from(at).ok());
+                tracing::warn!(
+                    tenant,
+                    vendor,
+                    reset_at = reset_at.map(tracing::field::display),
+                    wait_ms = super::follow::millis(wait),
+                    "limit exhausted, waiting for reset"
+                );
+                tell(EventKind::Exhausted { wait });
+            }
+            Notice::Recovered => {
+                series.resumed(&self.tenant.id);
+                tracing::info!(tenant, vendor, "recovered after wait");
+                tell(EventKind::Recovered);
+            }
+            Notice::Yielded { per_window } => {
+                let pace = pace(&self.tenant.vendor);
+                let share = per_window as f64 * pace.unit_ns as f64 / pace.window_ns.max(1) as f64;
+                series.slowed(&self.tenant.id, share, now.plus_nanos(pace.window_ns));
+                tracing::warn!(
+                    tenant,
+                    vendor,
+                    per_window,
+                    "the vendor takes less than its limit: another application uses the key, or the limit is another"
+                );
+                tell(EventKind::Yielded { per_window });
+            }
+        }
+    }
+
+    /// The request was given up on. The sink logs it.
+    pub(super) fn dead_lettered(&self, inner: &Inner, letter: &DeadLetter) {
+        self.running.series().dead_lettered(letter.reason);
+        inner.feed.tell(self.id, &self.tenant, || EventKind::DeadLettered {
+            id: (*letter.id).into(),
+            attempts: self.tries,
+            reason: letter.reason,
+        });
+    }
+
+    /// The host of the request was opened or closed.
+    #[cold]
+    pub(super) fn breaker(&self, inner: &Inner, open: bool) {
+        let host = self.prepared.host();
+        if open {
+            inner.metrics.host_opened();
+        }
+        match open {
+            true => tracing::warn!(host, "the host cannot be connected to and is left alone"),
+            false => tracing::info!(host, "the host can be connected to again"),
+        }
+        inner.feed.tell(self.id, &self.tenant, || EventKind::Breaker { host: host.into(), open });
+    }
 }
 
-/// What changed for the lane.
-pub(crate) fn notice(tenant: &Tenant, notice: Notice, clock: Clock) {
-    let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
-    match notice {
-        Notice::Slower { remaining_pct, delay_ns } => {
-            let delay_ms = delay_ns / 1_000_000;
-            tracing::info!(tenant = id, vendor, remaining_pct, delay_ms, "pre-emptive throttle triggered");
-        }
-        Notice::Exhausted { until } => {
-            let wait = until.since(clock.now());
-            let reset_at = clock.wall().checked_add(wait).and_then(|at| jiff::Timestamp::try_from(at).ok());
-            tracing::warn!(
-                tenant = id,
-                vendor,
-                reset_at = reset_at.map(tracing::field::display),
-                wait_ms = super::follow::millis(wait),
-                "limit exhausted, waiting for reset"
-            );
-        }
-        Notice::Recovered => tracing::info!(tenant = id, vendor, "recovered after wait"),
-        Notice::Yielded { per_window } => tracing::warn!(
-            tenant = id,
-            vendor,
-            per_window,
-            "the vendor takes less than its limit: another application uses the key, or the limit is another"
-        ),
-    }
+pub(super) fn failed(error: &Error, attempts: u32, elapsed: Duration) -> EventKind {
+    EventKind::Failed { kind: error.kind(), delivery: error.delivery(), attempts, elapsed }
+}
+
+fn arc_name(tenant: &Tenant, endpoint: EndpointId) -> Option<Arc<str>> {
+    tenant.vendor.endpoints.get(endpoint as usize).map(|endpoint| endpoint.name.clone())
 }
 
 pub(super) fn name(tenant: &Tenant, endpoint: EndpointId) -> Option<&str> {

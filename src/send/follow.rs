@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Answered, Job, Past, events, letter, report};
+use super::{Answered, Job, Past, letter, report};
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::RetryPolicy;
@@ -74,7 +74,7 @@ impl Job {
             (false, _) => Word::Passed(report(&signals)),
         };
         if is_refusal {
-            events::refused(&self.tenant, self.endpoint, stated, retries + 1);
+            self.refused(inner, stated);
         }
         let headroom = self.hear(inner, &answered.held, word);
 
@@ -235,6 +235,7 @@ impl Job {
     fn park(&mut self, inner: &Inner, error: Error) -> Error {
         let letter = self.letter(inner, Reason::Ambiguous);
         let error = error.with_letter(&letter.id);
+        self.dead_lettered(inner, &letter);
         inner.dead_letters.offer(letter);
         error
     }
@@ -254,6 +255,7 @@ impl Job {
             self.tenant.id, self.tenant.vendor.name
         );
         let error = Error::new(ErrorKind::Exhausted, delivery, message).with_letter(&letter.id);
+        self.dead_lettered(inner, &letter);
         inner.dead_letters.offer(letter);
         error
     }

@@ -30,19 +30,21 @@ impl Hosts {
         self.well.load(Ordering::Relaxed)
     }
 
-    /// A connection failed that nobody asked for leave to make, because all were well.
-    pub(super) fn failed(&self, host: &str, now: Time) {
-        self.tell(|breaker| {
-            if let Ok(pass) = breaker.allow(host, now) {
-                breaker.failed(host, pass, now);
-            }
-        });
+    /// Hosts that are left alone now.
+    pub(crate) fn open(&self) -> usize {
+        if self.are_well() { 0 } else { self.breaker.lock().open() }
     }
 
-    fn tell(&self, what: impl FnOnce(&mut Breaker)) {
+    /// A connection failed that nobody asked for leave to make, because all were well. Whether that opened the host.
+    pub(super) fn failed(&self, host: &str, now: Time) -> bool {
+        self.tell(|breaker| breaker.allow(host, now).is_ok_and(|pass| breaker.failed(host, pass, now)))
+    }
+
+    fn tell<T>(&self, what: impl FnOnce(&mut Breaker) -> T) -> T {
         let mut breaker = self.breaker.lock();
-        what(&mut breaker);
+        let result = what(&mut breaker);
         self.well.store(breaker.is_empty(), Ordering::Relaxed);
+        result
     }
 }
 
@@ -54,14 +56,18 @@ pub(super) struct HostPass {
 }
 
 impl HostPass {
-    pub(super) fn connected(mut self, result: &Result<Answer, TransportError>) {
-        let Some(pass) = self.pass.take() else { return };
+    /// What became of the connection. Whether the host is open now, if that has changed.
+    pub(super) fn connected(mut self, result: &Result<Answer, TransportError>) -> Option<bool> {
+        let pass = self.pass.take()?;
         let now = self.hosts.clock.now();
         self.hosts.tell(|breaker| match result {
-            Err(error) if error.is_connect() => breaker.failed(&self.host, pass, now),
-            Err(error) if error.sent() == Sent::NotSent => breaker.dropped(&self.host, pass),
-            _ => breaker.succeeded(&self.host, pass),
-        });
+            Err(error) if error.is_connect() => breaker.failed(&self.host, pass, now).then_some(true),
+            Err(error) if error.sent() == Sent::NotSent => {
+                breaker.dropped(&self.host, pass);
+                None
+            }
+            _ => breaker.succeeded(&self.host, pass).then_some(false),
+        })
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod events;
 mod follow;
 mod hosts;
 mod letter;
+mod spans;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,8 @@ use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::throttle::Report;
 use crate::engine::{Ask, Word};
 use crate::error::Error;
+use crate::events::Event;
+use crate::metrics::{Running, Series};
 use crate::refusal;
 use crate::request::{Notes, Request, Target};
 use crate::response::{Headroom, Response, ResponseBody, WaitReason};
@@ -38,6 +41,14 @@ pub(crate) use hosts::Hosts;
 
 /// A request that was found good, and what is to become of it.
 pub(crate) struct Job {
+    /// The send's number.
+    id: u64,
+    began: Time,
+    /// How often it was tried, those included that could not connect.
+    tries: u32,
+    /// Where somebody subscribes to spans.
+    span: Option<Box<tracing::Span>>,
+    running: Running,
     prepared: Prepared,
     tenant: Arc<Tenant>,
     priority: Priority,
@@ -84,18 +95,43 @@ impl Job {
         inner: &Inner,
         tenant: &str,
         priority: Priority,
+        request: Request,
+        immediate: bool,
+    ) -> Result<Job, Error> {
+        let id = inner.feed.next_id();
+        let heard = inner.feed.is_heard().then(|| (tenant.into(), request.vendor().map(Into::into)));
+        // Whose limits.
+        let found = match &request.target {
+            Target::Path { vendor, .. } => inner.tenant(tenant, vendor),
+            Target::Url(url) => inner.tenant_for_url(tenant, url),
+        };
+        let series = |tenant: &Tenant| inner.metrics.series(&tenant.id, &tenant.vendor.name);
+        let series = found.as_deref().map_or_else(|_| inner.metrics.unknown(), series);
+        let job = found.and_then(|tenant| Job::prepare(inner, id, tenant, priority, request, immediate, &series));
+        job.map_err(|error| {
+            Running::new(series, priority).ended(Some(error.kind()));
+            if let Some((tenant, vendor)) = heard {
+                let kind = events::failed(&error, 0, Duration::ZERO);
+                inner.feed.say(Event { request_id: Some(id), tenant: Some(tenant), vendor, kind });
+            }
+            error.of_request(id)
+        })
+    }
+
+    fn prepare(
+        inner: &Inner,
+        id: u64,
+        tenant: Arc<Tenant>,
+        priority: Priority,
         mut request: Request,
         immediate: bool,
+        series: &Series,
     ) -> Result<Job, Error> {
         let now = inner.clock.now();
         let deadline = now + request.deadline.unwrap_or(inner.default_deadline);
         let give_up = request.max_wait.map_or(deadline, |wait| deadline.min(now + wait));
 
-        // Whose limits, and where to.
-        let tenant = match &request.target {
-            Target::Path { vendor, .. } => inner.tenant(tenant, vendor)?,
-            Target::Url(url) => inner.tenant_for_url(tenant, url)?,
-        };
+        // Where to.
         let vendor = &tenant.vendor;
         let attempt_timeout = request.attempt_timeout.unwrap_or(vendor.attempt_timeout);
         let base = tenant.base()?;
@@ -111,8 +147,14 @@ impl Job {
         let (idempotent, on_ambiguous) = (idempotent(&request.method, has_key), request.on_ambiguous);
         let prepared = Prepared::new(request, tenant.clone(), &base)?;
         drop(base);
+        let running = Running::new(series.clone(), priority);
         inner.budgets.request(|| inner.dispatch.hash(&tenant.id, &tenant.vendor.name), now);
         Ok(Job {
+            id,
+            began: now,
+            tries: 0,
+            span: None,
+            running,
             prepared,
             tenant,
             priority,
@@ -151,11 +193,18 @@ impl Job {
                     return Err(error);
                 }
             };
-            let result = inner.transport.execute(exchange).await;
-            match (pass, &result) {
+            self.dispatched(inner, waited);
+            let result = self.in_span(inner.transport.execute(exchange), waited).await;
+            self.exchanged(inner, &result, began);
+            let opened = match (pass, &result) {
                 (Some(pass), result) => pass.connected(result),
-                (None, Err(error)) if error.is_connect() => inner.hosts.failed(self.prepared.host(), inner.clock.now()),
-                _ => {}
+                (None, Err(error)) if error.is_connect() => {
+                    inner.hosts.failed(self.prepared.host(), inner.clock.now()).then_some(true)
+                }
+                _ => None,
+            };
+            if let Some(open) = opened {
+                self.breaker(inner, open);
             }
             let reason = reason.map(WaitReason::new);
             let step = match result {
@@ -187,7 +236,10 @@ impl Job {
     fn hear(&self, inner: &Inner, held: &Held, word: Word) -> Option<Headroom> {
         let Heard { headroom, notice } = held.hear(self.endpoint, word);
         if let Some(notice) = notice {
-            events::notice(&self.tenant, notice, inner.clock);
+            self.noticed(inner, notice);
+        }
+        if let Some(headroom) = headroom {
+            self.running.series().headroom(&self.tenant.id, headroom);
         }
         headroom.map(Headroom::of)
     }
@@ -199,7 +251,7 @@ impl Job {
             status: answer.status,
             version: answer.version,
             headers: answer.headers,
-            body: ResponseBody::new(answer.body, held, self.tenant.clone()),
+            body: ResponseBody::new(answer.body, held, self.tenant.clone(), self.id),
             attempts: self.past.as_ref().map_or(0, |past| past.exchanges) + 1,
             waited,
             reason,
@@ -233,7 +285,7 @@ impl Job {
         let give_up = if retry { self.deadline } else { self.give_up };
         let ask = inner.ask(self.priority, self.endpoint, self.cost, give_up, self.attempt_timeout);
         let ask = Ask { immediate: self.immediate && !retry, retry, ..ask };
-        inner.acquire(&self.tenant, place, ask).await.map_err(refused)
+        inner.acquire(&self.tenant, place, ask, self.running.series()).await.map_err(refused)
     }
 
     fn exchange(&mut self, inner: &Inner, secret: Option<&Secret>, began: Time) -> Result<Exchange, Error> {
@@ -264,7 +316,15 @@ pub(crate) fn send(
     let mut job = job;
     async move {
         match job {
-            Ok(ref mut job) => job.run(inner).await,
+            Ok(ref mut job) => {
+                job.open_span();
+                let result = match job.span.is_some() {
+                    false => job.run(inner).await,
+                    true => job.run_in_span(inner).await,
+                };
+                job.ended(inner, &result);
+                result.map_err(|error| error.of_request(job.id))
+            }
             Err(error) => Err(error),
         }
     }

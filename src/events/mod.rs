@@ -1,0 +1,163 @@
+//! What happens inside a client, as a stream: dispatches, answers, refusals, pauses, dead letters.
+//!
+//! [`IntegrationClient::events`](crate::IntegrationClient::events) begins to listen. A listener that is too slow is told how many
+//! events it has [missed](EventKind::Missed); it never holds up a request. While nobody listens an event costs one read of
+//! memory. Exchanges that are made by other means, with a [`Permit`](crate::Permit), are not spoken of.
+//!
+//! ```
+//! use integration_client::IntegrationClient;
+//! use integration_client::events::EventKind;
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let client = IntegrationClient::builder().build().await?;
+//! let mut events = client.events();
+//! client.reload().await?;
+//! let event = events.next().await.expect("the client lives");
+//! assert!(matches!(event.kind, EventKind::ConfigAccepted { version: 2, .. }));
+//! # Ok::<(), integration_client::Error>(()) }).unwrap();
+//! ```
+
+mod feed;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::dead_letter::Reason;
+use crate::{Delivery, ErrorKind, Priority};
+
+pub use self::feed::Events;
+pub(crate) use self::feed::{CAPACITY, Feed};
+
+/// Something that happened, and to whom.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub struct Event {
+    /// One number for all events of one send, from 1 up; [`Response::request_id`](crate::Response::request_id) and
+    /// [`Error::request_id`](crate::Error::request_id) are the same. None where it concerns no single request.
+    pub request_id: Option<u64>,
+    /// On whose behalf; none where it concerns no single tenant.
+    pub tenant: Option<Arc<str>>,
+    /// At which vendor; none where it concerns no single one, or a request names a URL of none.
+    pub vendor: Option<Arc<str>>,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// What happened.
+///
+/// A send that is not cancelled ends in exactly one `Completed` or `Failed`. *Attempts* count every try, those included
+/// that could not connect.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// An attempt has its permit and leaves now.
+    #[non_exhaustive]
+    Dispatched {
+        /// The vendor's endpoint; none where the path belongs to none.
+        endpoint: Option<Arc<str>>,
+        /// Its tier.
+        priority: Priority,
+        /// 1 for the first.
+        attempt: u32,
+        /// How long this attempt waited for its permit.
+        waited: Duration,
+    },
+    /// An answer was handed to the caller, whatever its status. Its body is still to be read.
+    #[non_exhaustive]
+    Completed {
+        /// The answer's status.
+        status: StatusCode,
+        /// How many it took.
+        attempts: u32,
+        /// From `send` to the answer's headers.
+        elapsed: Duration,
+    },
+    /// The caller was told an error.
+    #[non_exhaustive]
+    Failed {
+        /// What failed.
+        kind: ErrorKind,
+        /// Whether the vendor may have acted.
+        delivery: Delivery,
+        /// How many were made; 0 when none left.
+        attempts: u32,
+        /// From `send` to the error.
+        elapsed: Duration,
+    },
+    /// The vendor has little left: the lane's requests are spaced out.
+    #[non_exhaustive]
+    Throttled {
+        /// What the vendor says is left, in percent of its limit.
+        remaining_pct: u64,
+        /// Between two requests.
+        delay: Duration,
+    },
+    /// The vendor refused an attempt for now: a 429, or what a [`Classifier`](crate::Classifier) takes for one.
+    #[non_exhaustive]
+    Refused {
+        /// The vendor's endpoint; none where the path belongs to none.
+        endpoint: Option<Arc<str>>,
+        /// The wait that it stated; none where it stated none.
+        retry_after: Option<Duration>,
+        /// 1 for the first.
+        attempt: u32,
+    },
+    /// Nothing of the lane goes for a while.
+    #[non_exhaustive]
+    Exhausted {
+        /// From now.
+        wait: Duration,
+    },
+    /// The vendor takes requests of the lane again.
+    Recovered,
+    /// The vendor takes less than its limit: another application uses the key, or the limit is another.
+    #[non_exhaustive]
+    Yielded {
+        /// Units per window that the lane now keeps to.
+        per_window: u64,
+    },
+    /// A request was given up on.
+    #[non_exhaustive]
+    DeadLettered {
+        /// The letter's id.
+        id: Arc<str>,
+        /// How many were made.
+        attempts: u32,
+        /// Why.
+        reason: Reason,
+    },
+    /// A host could not be connected to several times in a row and is left alone, or can be connected to again.
+    #[non_exhaustive]
+    Breaker {
+        /// Its name, without a port.
+        host: Arc<str>,
+        /// Left alone, but for one probe at a time.
+        open: bool,
+    },
+    /// A reload was taken over.
+    #[non_exhaustive]
+    ConfigAccepted {
+        /// Of the configuration now in use.
+        version: u64,
+        /// Tenants that were not there before.
+        added: usize,
+        /// Tenants that differ now.
+        changed: usize,
+        /// Tenants that are gone.
+        removed: usize,
+    },
+    /// A reload was refused; the configuration in use stays.
+    #[non_exhaustive]
+    ConfigRejected {
+        /// What is wrong with it, with file, line and column where it has them.
+        reason: Arc<str>,
+    },
+    /// This listener was too slow: these many events were dropped before the next one.
+    #[non_exhaustive]
+    Missed {
+        /// How many.
+        count: u64,
+    },
+}

@@ -1,0 +1,107 @@
+//! Numbers of ours, and the recorder's handles to which they are told.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, SharedString};
+
+use super::table::{Kind, METRICS, Metric, Unit};
+
+const METADATA: Metadata<'static> = Metadata::new("integration_client", Level::INFO, Some(module_path!()));
+
+/// The labels of a set of series, and what they say.
+pub(super) type Labels = [(&'static str, SharedString)];
+/// Labels that differ within a set.
+pub(super) type More<'a> = &'a [(&'static str, &'static str)];
+
+fn key(metric: &Metric, labels: &Labels, more: More<'_>) -> Key {
+    let labels = labels.iter().map(|(name, value)| Label::new(*name, value.clone()));
+    let more = more.iter().map(|(name, value)| Label::new(*name, *value));
+    Key::from_parts(metric.name, labels.chain(more).collect::<Vec<_>>())
+}
+
+/// Tells the recorder what there is.
+pub(super) fn describe() {
+    metrics::with_recorder(|recorder| {
+        for metric in METRICS {
+            let unit = match metric.unit {
+                Unit::Count => Some(metrics::Unit::Count),
+                Unit::Seconds => Some(metrics::Unit::Seconds),
+                Unit::PerSecond => Some(metrics::Unit::CountPerSecond),
+                Unit::Ratio => None,
+            };
+            let (name, about) = (metric.name.into(), metric.about.into());
+            match metric.kind {
+                Kind::Counter => recorder.describe_counter(name, unit, about),
+                Kind::Gauge => recorder.describe_gauge(name, unit, about),
+                Kind::Histogram => recorder.describe_histogram(name, unit, about),
+            }
+        }
+    });
+}
+
+pub(super) fn histogram(metric: &Metric, labels: &Labels, more: More<'_>) -> Histogram {
+    metrics::with_recorder(|recorder| recorder.register_histogram(&key(metric, labels, more), &METADATA))
+}
+
+fn gauge(metric: &Metric, labels: &Labels, more: More<'_>) -> Gauge {
+    metrics::with_recorder(|recorder| recorder.register_gauge(&key(metric, labels, more), &METADATA))
+}
+
+/// A number that only grows. The recorder hears of it when it is told, and has no series for it while it is zero.
+#[derive(Default)]
+pub(super) struct Count {
+    value: AtomicU64,
+    told: AtomicU64,
+    handle: OnceLock<Counter>,
+}
+
+impl Count {
+    #[inline]
+    pub(super) fn add(&self, more: u64) {
+        self.value.fetch_add(more, Relaxed);
+    }
+
+    /// It is counted elsewhere.
+    pub(super) fn set(&self, value: u64) {
+        self.value.store(value, Relaxed);
+    }
+
+    pub(super) fn tell(&self, metric: &Metric, labels: &Labels, more: More<'_>) {
+        let value = self.value.load(Relaxed);
+        let new = value.saturating_sub(self.told.load(Relaxed));
+        if new == 0 {
+            return;
+        }
+        let register =
+            || metrics::with_recorder(|recorder| recorder.register_counter(&key(metric, labels, more), &METADATA));
+        self.handle.get_or_init(register).increment(new);
+        self.told.store(value, Relaxed);
+    }
+}
+
+/// How many there are of something that comes and goes. Told as a difference, so that the clients of a process add up.
+#[derive(Default)]
+pub(super) struct Depth {
+    told: AtomicI64,
+    handle: OnceLock<Gauge>,
+}
+
+impl Depth {
+    pub(super) fn tell(&self, now: i64, metric: &Metric, labels: &Labels, more: More<'_>) {
+        let handle = self.handle.get_or_init(|| gauge(metric, labels, more));
+        // Also by nothing: a recorder may drop what nobody touches.
+        handle.increment((now - self.told.load(Relaxed)) as f64);
+        self.told.store(now, Relaxed);
+    }
+}
+
+/// A figure that stands for itself.
+#[derive(Default)]
+pub(super) struct Figure(OnceLock<Gauge>);
+
+impl Figure {
+    pub(super) fn tell(&self, now: f64, metric: &Metric, labels: &Labels) {
+        self.0.get_or_init(|| gauge(metric, labels, &[])).set(now);
+    }
+}

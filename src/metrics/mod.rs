@@ -1,0 +1,175 @@
+//! What a client exports by the facade of the crate [`metrics`](https://docs.rs/metrics).
+//!
+//! Which recorder takes it is the application's choice. Install it before the client is built: what was registered with
+//! one is not told to another. Counters and gauges are told once a second, and when the client goes; histograms at
+//! once.
+//!
+//! [`METRICS`] lists everything, and so does the page `docs/METRICS.md`; `docs/grafana-dashboard.json` shows it. Labels name vendors;
+//! [`Builder::tenant_labels`](crate::Builder::tenant_labels) tells a bounded number of tenants apart.
+//!
+//! A recorder that panics loses what it was told and nothing else: permits, requests and the client are as without it.
+
+mod handle;
+mod rolling;
+mod series;
+mod table;
+mod words;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::time::MissedTickBehavior;
+
+use crate::clock::Time;
+use crate::contained::contained;
+use handle::{Count, Depth, Figure};
+use series::Set;
+pub(crate) use series::{Queued, Running, Series};
+use table::{CONFIG, HOSTS, MISSED, OPENINGS, REJECTED};
+pub use table::{Kind, METRICS, Metric, Unit};
+
+/// Tenants beyond those that are told apart.
+const OTHER: &str = "other";
+/// Who asks for a tenant or vendor that is not there.
+const UNKNOWN: &str = "unknown";
+
+/// How a permit ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Finished,
+    NotSent,
+    Abandoned,
+}
+
+/// What is counted elsewhere in the client.
+pub(crate) struct Totals {
+    pub(crate) config_version: u64,
+    pub(crate) hosts_open: usize,
+    pub(crate) events_missed: u64,
+}
+
+/// By vendor and tenant.
+type Sets = HashMap<Arc<str>, HashMap<Arc<str>, Arc<Set>>>;
+
+/// All numbers of a client.
+pub(crate) struct Metrics {
+    /// The most tenants that are told apart; none are with 0.
+    tenants: usize,
+    /// By vendor, and by tenant if those are told apart. Read for every request, changed for every new vendor.
+    sets: ArcSwap<Sets>,
+    named: Mutex<HashSet<Arc<str>>>,
+    described: OnceLock<()>,
+    hosts_open: Depth,
+    openings: Count,
+    config: Figure,
+    rejected: Count,
+    missed: Count,
+    complained: AtomicBool,
+}
+
+impl Metrics {
+    pub(crate) fn new(tenants: usize) -> Metrics {
+        Metrics {
+            tenants,
+            sets: ArcSwap::default(),
+            named: Mutex::default(),
+            described: OnceLock::new(),
+            hosts_open: Depth::default(),
+            openings: Count::default(),
+            config: Figure::default(),
+            rejected: Count::default(),
+            missed: Count::default(),
+            complained: AtomicBool::new(false),
+        }
+    }
+
+    /// Where the requests of a tenant at a vendor are counted.
+    pub(crate) fn series(&self, tenant: &str, vendor: &str) -> Series {
+        let known = |tenant: &str| self.sets.load().get(vendor)?.get(tenant).cloned();
+        if self.tenants == 0 {
+            return Series::of(known("").unwrap_or_else(|| self.add("", vendor)));
+        }
+        Series::of(known(tenant).unwrap_or_else(|| {
+            let mut named = self.named.lock();
+            let label = match named.get(tenant) {
+                Some(_) => tenant,
+                None if named.len() < self.tenants => {
+                    named.insert(tenant.into());
+                    tenant
+                }
+                None => OTHER,
+            };
+            drop(named);
+            known(label).unwrap_or_else(|| self.add(label, vendor))
+        }))
+    }
+
+    /// Where requests are counted that are for no tenant or vendor that there is.
+    pub(crate) fn unknown(&self) -> Series {
+        let known = self.sets.load().get(UNKNOWN).and_then(|tenants| tenants.get("").cloned());
+        Series::of(known.unwrap_or_else(|| self.add("", UNKNOWN)))
+    }
+
+    fn add(&self, tenant: &str, vendor: &str) -> Arc<Set> {
+        // One at a time, or one of two would count into a set that is not kept.
+        let _adding = self.named.lock();
+        let sets = self.sets.load_full();
+        if let Some(known) = sets.get(vendor).and_then(|tenants| tenants.get(tenant)) {
+            return known.clone();
+        }
+        let mut labels = vec![("vendor", vendor.to_owned().into())];
+        if !tenant.is_empty() {
+            labels.push(("tenant", tenant.to_owned().into()));
+        }
+        let set = Arc::new(Set::new(labels.into()));
+        let mut sets = HashMap::clone(&sets);
+        sets.entry(vendor.into()).or_default().insert(tenant.into(), set.clone());
+        self.sets.store(Arc::new(sets));
+        set
+    }
+
+    pub(crate) fn host_opened(&self) {
+        self.openings.add(1);
+    }
+
+    pub(crate) fn config_rejected(&self) {
+        self.rejected.add(1);
+    }
+
+    /// Tells the recorder everything, `last` when the client goes.
+    pub(crate) fn tell(&self, now: Time, totals: impl FnOnce() -> Totals, last: bool) {
+        let totals = totals();
+        let own = contained(|| {
+            self.described.get_or_init(handle::describe);
+            self.hosts_open.tell(if last { 0 } else { totals.hosts_open as i64 }, &HOSTS, &[], &[]);
+            self.openings.tell(&OPENINGS, &[], &[]);
+            self.config.tell(totals.config_version as f64, &CONFIG, &[]);
+            self.rejected.tell(&REJECTED, &[], &[]);
+            self.missed.set(totals.events_missed);
+            self.missed.tell(&MISSED, &[], &[]);
+        });
+        let mut well = own.is_some();
+        for set in self.sets.load().values().flat_map(HashMap::values) {
+            well &= contained(|| set.tell(now, last)).is_some();
+        }
+        if !well && !self.complained.swap(true, Relaxed) {
+            tracing::error!("the metrics recorder panicked; what it was told may be lost, requests are not");
+        }
+    }
+}
+
+/// Calls `tell` once a second, until it says that there is nobody left.
+pub(crate) async fn every_second(tell: impl Fn() -> bool) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        if !tell() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What stands in for `mod.rs` without the feature `metrics`: nothing, in as many words.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+
+use crate::Priority;
+use crate::clock::Time;
+use crate::dead_letter::Reason;
+use crate::error::ErrorKind;
+
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    Finished,
+    NotSent,
+    Abandoned,
+}
+
+#[expect(dead_code, reason = "nobody is told")]
+pub(crate) struct Totals {
+    pub(crate) config_version: u64,
+    pub(crate) hosts_open: usize,
+    pub(crate) events_missed: u64,
+}
+
+pub(crate) struct Metrics;
+
+impl Metrics {
+    pub(crate) fn new(_tenants: usize) -> Metrics {
+        Metrics
+    }
+
+    pub(crate) fn series(&self, _tenant: &str, _vendor: &str) -> Series {
+        Series
+    }
+
+    pub(crate) fn unknown(&self) -> Series {
+        Series
+    }
+
+    pub(crate) fn host_opened(&self) {}
+
+    pub(crate) fn config_rejected(&self) {}
+
+    pub(crate) fn tell(&self, _: Time, _: impl FnOnce() -> Totals, _last: bool) {}
+}
+
+pub(crate) struct Running(Series);
+
+impl Running {
+    pub(crate) fn new(series: Series, _: Priority) -> Running {
+        Running(series)
+    }
+
+    pub(crate) fn series(&self) -> &Series {
+        &self.0
+    }
+
+    pub(crate) fn ended(&mut self, _: Option<ErrorKind>) {}
+}
+
+pub(crate) struct Queued;
+
+#[derive(Clone)]
+pub(crate) struct Series;
+
+impl Series {
+    pub(crate) const fn none() -> Series {
+        Series
+    }
+
+    pub(crate) fn queued(&self, _tier: u8) -> Queued {
+        Queued
+    }
+
+    pub(crate) fn permit_started(&self, _: impl FnOnce() -> Time) {}
+
+    pub(crate) fn permit_ended(&self, _: Time, _: End) {}
+
+    pub(crate) fn waited(&self, _tier: u8, _: Duration) {}
+
+    pub(crate) fn attempt(&self, _: &Method, _: Result<StatusCode, ErrorKind>, _: impl FnOnce() -> Duration) {}
+
+    pub(crate) fn refused(&self) {}
+
+    pub(crate) fn dead_lettered(&self, _: Reason) {}
+
+    pub(crate) fn headroom(&self, _tenant: &Arc<str>, _: (u32, u32)) {}
+
+    pub(crate) fn paused(&self, _tenant: &Arc<str>, _until: Time) {}
+
+    pub(crate) fn slowed(&self, _tenant: &Arc<str>, _share: f64, _until: Time) {}
+
+    pub(crate) fn resumed(&self, _tenant: &Arc<str>) {}
+}

@@ -1,0 +1,70 @@
+//! Figures over the last seconds and minutes, moved on once a second.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Time;
+
+/// Over how many seconds rates are taken.
+const RATE_SECONDS: usize = 10;
+/// Over how many seconds headroom is averaged.
+const HEADROOM_SECONDS: usize = 300;
+/// Seconds with an answer that make an average worth an advice.
+const ENOUGH: usize = 30;
+const LITTLE: f64 = 0.2;
+const ADVICE_EVERY: Duration = Duration::from_secs(3_600);
+
+#[derive(Default)]
+pub(super) struct Rolling {
+    /// Answers, their time and the busy time, all in nanoseconds and since ever, of the last seconds.
+    totals: VecDeque<[u64; 3]>,
+    /// The lowest of each of the last seconds that had any, in thousandths.
+    headroom: VecDeque<Option<u32>>,
+    advised: Option<Time>,
+}
+
+impl Rolling {
+    /// Answers per second, and the mean of their time in seconds.
+    pub(super) fn rate(&mut self, answers: u64, answers_ns: u64, busy_ns: u64) -> (f64, f64) {
+        let now = [answers, answers_ns, busy_ns];
+        let before = match self.totals.len() {
+            0 => [0; 3],
+            _ => self.totals[0],
+        };
+        let [answers, answers_ns, busy_ns] = std::array::from_fn(|at| now[at].saturating_sub(before[at]) as f64);
+        if self.totals.is_empty() {
+            self.totals.push_back([0; 3]);
+        }
+        self.totals.push_back(now);
+        while self.totals.len() > RATE_SECONDS {
+            self.totals.pop_front();
+        }
+        let rate = if busy_ns > 0.0 { answers / (busy_ns / 1e9) } else { 0.0 };
+        let mean = if answers > 0.0 { answers_ns / answers / 1e9 } else { 0.0 };
+        (rate, mean)
+    }
+
+    /// The average with one more second; none while no second had an answer.
+    pub(super) fn headroom(&mut self, lowest: Option<u32>) -> Option<f64> {
+        self.headroom.push_back(lowest);
+        if self.headroom.len() > HEADROOM_SECONDS {
+            self.headroom.pop_front();
+        }
+        let (sum, count) = self.heard().fold((0, 0), |(sum, count), lowest| (sum + u64::from(lowest), count + 1));
+        (count > 0).then(|| sum as f64 / count as f64 / 1_000.0)
+    }
+
+    fn heard(&self) -> impl Iterator<Item = u32> {
+        self.headroom.iter().flatten().copied()
+    }
+
+    /// Whether somebody should be told about this average now.
+    pub(super) fn is_advice_due(&mut self, now: Time, average: f64) -> bool {
+        let lately = self.advised.is_some_and(|at| now.since(at) < ADVICE_EVERY);
+        let due = average < LITTLE && !lately && self.heard().count() >= ENOUGH;
+        if due {
+            self.advised = Some(now);
+        }
+        due
+    }
+}

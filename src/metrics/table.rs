@@ -1,0 +1,256 @@
+//! Every metric: the one list from which the code, `docs/METRICS.md` and the dashboard are made.
+
+/// A metric as it is exported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Metric {
+    /// Its name, which Prometheus takes as it is.
+    pub name: &'static str,
+    /// What its values do.
+    pub kind: Kind,
+    /// What its values count.
+    pub unit: Unit,
+    /// Its labels. Where `vendor` is among them, `tenant` comes with
+    /// [`Builder::tenant_labels`](crate::Builder::tenant_labels).
+    pub labels: &'static [&'static str],
+    /// What it says.
+    pub about: &'static str,
+}
+
+/// What a metric's values do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down; set once a second.
+    Gauge,
+    /// A distribution.
+    Histogram,
+}
+
+/// What a metric's values count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Things.
+    Count,
+    /// Seconds.
+    Seconds,
+    /// A part of one: 0.2 is 20 %.
+    Ratio,
+    /// Things per second.
+    PerSecond,
+}
+
+impl Kind {
+    /// In lower case.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
+
+impl Unit {
+    /// In words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Unit::Count => "count",
+            Unit::Seconds => "seconds",
+            Unit::Ratio => "ratio",
+            Unit::PerSecond => "per second",
+        }
+    }
+}
+
+const fn metric(
+    name: &'static str,
+    kind: Kind,
+    unit: Unit,
+    labels: &'static [&'static str],
+    about: &'static str,
+) -> Metric {
+    Metric { name, kind, unit, labels, about }
+}
+
+pub(super) const REQUESTS: Metric = metric(
+    "integration_client_requests_total",
+    Kind::Counter,
+    Unit::Count,
+    &["vendor", "priority", "outcome"],
+    "Sends that ended: `completed` (an answer of any status), `cancelled` (the caller went away), or the kind of error. \
+     A send for an unknown tenant or vendor counts under the vendor `unknown`.",
+);
+pub(super) const ATTEMPTS: Metric = metric(
+    "integration_client_attempts_total",
+    Kind::Counter,
+    Unit::Count,
+    &["vendor", "outcome"],
+    "Exchanges, retries included, by class of status (`2xx` …) or kind of error.",
+);
+pub(super) const DURATION: Metric = metric(
+    "http_client_request_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    &["vendor", "http_request_method", "http_response_status_code", "error_type"],
+    "From the start of an exchange to the headers of its answer, or to its failure; OpenTelemetry's \
+     `http.client.request.duration`. Of the last two labels an answer below 400 has the first, a failure the second, \
+     and any other answer both.",
+);
+pub(super) const WAIT: Metric = metric(
+    "integration_client_wait_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    &["vendor", "priority"],
+    "What an attempt waited for its permit; 0 where it was granted at once.",
+);
+pub(super) const QUEUE: Metric = metric(
+    "integration_client_queue_depth",
+    Kind::Gauge,
+    Unit::Count,
+    &["vendor", "priority"],
+    "Requests that wait for a permit.",
+);
+pub(super) const IN_FLIGHT: Metric = metric(
+    "integration_client_in_flight",
+    Kind::Gauge,
+    Unit::Count,
+    &["vendor"],
+    "Permits in use: from the start of an exchange until its body has been read or dropped.",
+);
+pub(super) const PERMITS: Metric = metric(
+    "integration_client_permits_total",
+    Kind::Counter,
+    Unit::Count,
+    &["vendor", "outcome"],
+    "Permits `started`, and how they ended: `finished`, `not_sent` (given back), `abandoned` (its holder went away).",
+);
+pub(super) const HEADROOM: Metric = metric(
+    "integration_client_headroom_ratio",
+    Kind::Gauge,
+    Unit::Ratio,
+    &["vendor"],
+    "What is left of the tightest limit, as far as this process knows: the lowest of all lanes in the last second with \
+     an answer.",
+);
+pub(super) const HEADROOM_AVERAGE: Metric = metric(
+    "integration_client_headroom_average_ratio",
+    Kind::Gauge,
+    Unit::Ratio,
+    &["vendor"],
+    "The mean of `integration_client_headroom_ratio` over the last five minutes. Below 0.2 a higher plan or batching is \
+     due; the log says so too, once an hour.",
+);
+pub(super) const RATE: Metric = metric(
+    "integration_client_requests_per_second",
+    Kind::Gauge,
+    Unit::PerSecond,
+    &["vendor"],
+    "Answers below 400 in the last ten seconds, over the time in which anything was in flight.",
+);
+pub(super) const MEAN: Metric = metric(
+    "integration_client_response_mean_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &["vendor"],
+    "The mean time to those answers.",
+);
+pub(super) const REFUSALS: Metric = metric(
+    "integration_client_refusals_total",
+    Kind::Counter,
+    Unit::Count,
+    &["vendor"],
+    "Attempts that the vendor refused for now: 429, or what a classifier takes for one.",
+);
+pub(super) const DEAD_LETTERS: Metric = metric(
+    "integration_client_dead_letters_total",
+    Kind::Counter,
+    Unit::Count,
+    &["vendor", "reason"],
+    "Requests that were given up on.",
+);
+pub(super) const THROTTLE: Metric = metric(
+    "integration_client_throttle_ratio",
+    Kind::Gauge,
+    Unit::Ratio,
+    &["vendor"],
+    "At which part of its usual rate the slowest lane goes because the vendor had little left or took less than its \
+     limit; 1 where none is slowed down. As last announced, for one window.",
+);
+pub(super) const PAUSES: Metric = metric(
+    "integration_client_pauses_total",
+    Kind::Counter,
+    Unit::Count,
+    &["vendor"],
+    "Times that a lane was paused by a refusal, a row of failures, an empty limit or an operator.",
+);
+pub(super) const PAUSED: Metric = metric(
+    "integration_client_paused_lanes",
+    Kind::Gauge,
+    Unit::Count,
+    &["vendor"],
+    "Lanes of which nothing goes now.",
+);
+pub(super) const HOSTS: Metric = metric(
+    "integration_client_hosts_open",
+    Kind::Gauge,
+    Unit::Count,
+    &[],
+    "Hosts that cannot be connected to and are left alone, but for one probe at a time.",
+);
+pub(super) const OPENINGS: Metric = metric(
+    "integration_client_breaker_openings_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Times that a host came to be left alone.",
+);
+pub(super) const CONFIG: Metric = metric(
+    "integration_client_config_version",
+    Kind::Gauge,
+    Unit::Count,
+    &[],
+    "The version of the configuration in use.",
+);
+pub(super) const REJECTED: Metric = metric(
+    "integration_client_config_rejected_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Reloads that changed nothing, because of a mistake.",
+);
+pub(super) const MISSED: Metric = metric(
+    "integration_client_events_missed_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Events that listeners were too slow for.",
+);
+
+/// Every metric that the client exports.
+pub const METRICS: &[Metric] = &[
+    REQUESTS,
+    ATTEMPTS,
+    DURATION,
+    WAIT,
+    QUEUE,
+    IN_FLIGHT,
+    PERMITS,
+    HEADROOM,
+    HEADROOM_AVERAGE,
+    RATE,
+    MEAN,
+    REFUSALS,
+    DEAD_LETTERS,
+    THROTTLE,
+    PAUSES,
+    PAUSED,
+    HOSTS,
+    OPENINGS,
+    CONFIG,
+    REJECTED,
+    MISSED,
+];

@@ -1,0 +1,108 @@
+//! One span for each send and a child for each of its attempts, named after OpenTelemetry's conventions for HTTP clients
+//! where those have a name. Made only while somebody subscribes to them: what they need is then on the heap, so that
+//! the future of a send is no larger for it.
+
+use std::time::Duration;
+
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use super::{Job, events};
+use crate::client::Inner;
+use crate::error::Error;
+use crate::response::Response;
+use crate::transport::{Answer, BoxFuture, TransportError};
+
+const STATUS: &str = "http.response.status_code";
+const ERROR: &str = "error.type";
+
+impl Job {
+    /// Opens the span of the send, if somebody is interested.
+    #[inline]
+    pub(super) fn open_span(&mut self) {
+        let span = tracing::info_span!(
+            "integration_client.send",
+            tenant = &*self.tenant.id,
+            vendor = &*self.tenant.vendor.name,
+            endpoint = events::name(&self.tenant, self.endpoint),
+            priority = %self.priority,
+            request_id = self.id,
+            "http.request.method" = self.prepared.method.as_str(),
+            attempts = Empty,
+            "http.response.status_code" = Empty,
+            "error.type" = Empty,
+        );
+        if !span.is_disabled() {
+            self.span = Some(Box::new(span));
+        }
+    }
+
+    /// [`run`](Job::run), inside the span.
+    pub(super) fn run_in_span<'a>(&'a mut self, inner: &'a Inner) -> BoxFuture<'a, Result<Response, Error>> {
+        let span = self.span.as_deref().cloned().unwrap_or_else(Span::none);
+        Box::pin(self.run(inner).instrument(span))
+    }
+
+    /// The exchange, inside a span of its own if the send has one.
+    #[inline]
+    pub(super) fn in_span(
+        &self,
+        exchange: BoxFuture<'static, Result<Answer, TransportError>>,
+        waited: Duration,
+    ) -> BoxFuture<'static, Result<Answer, TransportError>> {
+        match &self.span {
+            None => exchange,
+            Some(send) => self.attempt(send, exchange, waited),
+        }
+    }
+
+    #[cold]
+    fn attempt(
+        &self,
+        send: &Span,
+        exchange: BoxFuture<'static, Result<Answer, TransportError>>,
+        waited: Duration,
+    ) -> BoxFuture<'static, Result<Answer, TransportError>> {
+        let span = tracing::info_span!(
+            parent: send,
+            "attempt",
+            "otel.kind" = "client",
+            attempt = self.tries,
+            waited_ms = super::follow::millis(waited),
+            "http.request.method" = self.prepared.method.as_str(),
+            "http.request.resend_count" = (self.tries > 1).then(|| self.tries - 1),
+            "server.address" = self.prepared.host(),
+            "http.response.status_code" = Empty,
+            "error.type" = Empty,
+        );
+        let ended = span.clone();
+        let attempt = async move {
+            let result = exchange.await;
+            match &result {
+                Ok(answer) => {
+                    ended.record(STATUS, answer.status.as_u16());
+                    if answer.status.as_u16() >= 400 {
+                        ended.record(ERROR, answer.status.as_str());
+                    }
+                }
+                Err(error) => drop(ended.record(ERROR, error.kind().as_str())),
+            }
+            result
+        };
+        Box::pin(attempt.instrument(span))
+    }
+
+    /// The send has ended.
+    pub(super) fn close_span(&self, result: &Result<Response, Error>) {
+        let Some(span) = &self.span else { return };
+        span.record("attempts", self.tries);
+        match result {
+            Ok(response) => {
+                span.record(STATUS, response.status.as_u16());
+            }
+            Err(error) => {
+                span.record(ERROR, error.kind().as_str());
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! What a listener of a client hears, on virtual time: no socket, nothing sleeps.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_core::Stream;
+use http::StatusCode;
+use integration_client::config::{ConfigSource, LoadFuture, Sources, TenantEntry};
+use integration_client::events::{Event, EventKind, Events};
+use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
+use integration_client::{Builder, Delivery, Error, ErrorKind, IntegrationClient, Priority, Request, Response};
+
+const VENDOR: &str = r#"
+[vendors.v]
+base_url = "https://v.example/base"
+auth = { scheme = "none" }
+retry = { first_wait = "1s", longest_wait = "10s" }
+[[vendors.v.limits]]
+name = "requests"
+algorithm = "sliding_window"
+limit = 100
+window = "1s"
+[vendors.v.endpoints.orders]
+paths = ["/orders/**"]
+"#;
+
+fn builder(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> Builder {
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(VENDOR)
+        .transport(FakeTransport::new(script))
+        .tenant(TenantEntry::new("a", "v"))
+}
+
+async fn client(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> IntegrationClient {
+    builder(script).build().await.unwrap()
+}
+
+async fn send(client: &IntegrationClient, path: &str) -> Result<Response, Error> {
+    let request = Request::get("v", path).deadline(Duration::from_secs(3_600));
+    client.send("a", Priority::High, request).await
+}
+
+/// What the listener has not read yet.
+async fn heard(events: &mut Events) -> Vec<Event> {
+    let mut heard = Vec::new();
+    while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, events.next()).await {
+        heard.push(event);
+    }
+    heard
+}
+
+/// The kinds of the events, as text; all of request `id` of tenant a at vendor v.
+#[track_caller]
+fn kinds(events: &[Event], id: u64) -> Vec<String> {
+    let kind = |event: &Event| {
+        let about = (event.request_id, event.tenant.as_deref(), event.vendor.as_deref());
+        assert_eq!(about, (Some(id), Some("a"), Some("v")), "{event:?}");
+        format!("{:?}", event.kind)
+    };
+    events.iter().map(kind).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_dispatched_and_completed() {
+    let client = client(|_| FakeAnswer::status(404).delay(Duration::from_millis(30))).await;
+    let mut events = client.events();
+    assert_eq!(send(&client, "/x").await.unwrap().request_id(), 1);
+    assert_eq!(send(&client, "/orders/7").await.unwrap().request_id(), 2);
+    let heard = heard(&mut events).await;
+    assert_eq!(
+        kinds(&heard[..2], 1),
+        [
+            "Dispatched { endpoint: None, priority: High, attempt: 1, waited: 0ns }",
+            "Completed { status: 404, attempts: 1, elapsed: 30ms }"
+        ]
+    );
+    assert_eq!(
+        kinds(&heard[2..], 2),
+        [
+            "Dispatched { endpoint: Some(\"orders\"), priority: High, attempt: 1, waited: 0ns }",
+            "Completed { status: 404, attempts: 1, elapsed: 30ms }"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_a_pause_and_a_recovery() {
+    let client = client(|call| match call.number {
+        0 => FakeAnswer::status(429).header("retry-after", "7"),
+        _ => FakeAnswer::status(200),
+    })
+    .await;
+    let mut events = client.events();
+    let response = send(&client, "/orders/7").await.unwrap();
+    let heard = heard(&mut events).await;
+    let EventKind::Exhausted { wait, .. } = heard[2].kind else { panic!("{heard:?}") };
+    assert!((7_000..=7_700).contains(&wait.as_millis()), "{wait:?}");
+    let EventKind::Dispatched { waited, .. } = heard[3].kind else { panic!("{heard:?}") };
+    assert!(waited >= wait && waited <= wait + Duration::from_millis(2), "{waited:?}");
+    let EventKind::Completed { elapsed, .. } = heard[5].kind else { panic!("{heard:?}") };
+    assert_eq!(elapsed, waited);
+    assert_eq!(
+        kinds(&heard, response.request_id()),
+        [
+            "Dispatched { endpoint: Some(\"orders\"), priority: High, attempt: 1, waited: 0ns }".to_owned(),
+            "Refused { endpoint: Some(\"orders\"), retry_after: Some(7s), attempt: 1 }".to_owned(),
+            format!("Exhausted {{ wait: {wait:?} }}"),
+            format!("Dispatched {{ endpoint: Some(\"orders\"), priority: High, attempt: 2, waited: {waited:?} }}"),
+            "Recovered".to_owned(),
+            format!("Completed {{ status: 200, attempts: 2, elapsed: {elapsed:?} }}"),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn little_that_is_left_and_less_than_the_limit() {
+    let client = client(|call| match call.number {
+        0 => FakeAnswer::status(200).header("x-ratelimit-limit", "100").header("x-ratelimit-remaining", "15"),
+        _ => FakeAnswer::status(429),
+    })
+    .await;
+    let mut events = client.events();
+    let response = send(&client, "/x").await.unwrap();
+    let throttled = heard(&mut events).await;
+    let EventKind::Throttled { delay, .. } = throttled[1].kind else { panic!("{throttled:?}") };
+    assert!(delay > Duration::from_micros(12_500), "slower than 80 a second: {delay:?}");
+    assert_eq!(
+        kinds(&throttled[1..2], response.request_id()),
+        [format!("Throttled {{ remaining_pct: 15, delay: {delay:?} }}")]
+    );
+    let error = client.try_send("a", Priority::High, Request::get("v", "/x")).await;
+    let refused = heard(&mut events).await;
+    let kinds = kinds(&refused, 2);
+    assert!(kinds.iter().any(|kind| kind.starts_with("Yielded { per_window: ")), "{kinds:?} {error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_up_on_is_a_dead_letter_and_a_failure() {
+    let client = client(|_| FakeAnswer::status(429).header("retry-after", "1")).await;
+    let mut events = client.events();
+    let error = send(&client, "/x").await.unwrap_err();
+    let heard = heard(&mut events).await;
+    let [.., letter, failed] = &kinds(&heard, error.request_id().unwrap())[..] else { panic!("{heard:?}") };
+    let id = error.letter_id().unwrap();
+    assert_eq!(*letter, format!("DeadLettered {{ id: {id:?}, attempts: 6, reason: Exhausted }}"));
+    assert!(failed.starts_with("Failed { kind: Exhausted, delivery: Rejected, attempts: 6, elapsed: "), "{failed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_leaves_fails_without_attempts() {
+    let client = client(|_| FakeAnswer::status(200)).await;
+    let mut events = client.events();
+    let unknown = client.send("nobody", Priority::Low, Request::get("v", "/x")).await.unwrap_err();
+    client.pause("a", "v").unwrap();
+    let late = client.send("a", Priority::Low, Request::get("v", "/x")).await.unwrap_err();
+    let heard = heard(&mut events).await;
+    let failed =
+        |kind, elapsed| format!("Failed {{ kind: {kind}, delivery: NotSent, attempts: 0, elapsed: {elapsed} }}");
+    assert_eq!(format!("{:?}", heard[0].kind), failed("UnknownTenant", "0ns"));
+    assert_eq!((heard[0].request_id, heard[0].tenant.as_deref()), (unknown.request_id(), Some("nobody")));
+    assert_eq!(kinds(&heard[1..], late.request_id().unwrap()), [failed("Deadline", "60s")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_is_left_alone_and_comes_back() {
+    let client = client(|call| match call.number {
+        0..5 => FakeAnswer::not_connected(),
+        _ => FakeAnswer::status(200),
+    })
+    .await;
+    let mut events = client.events();
+    let response = send(&client, "/x").await.unwrap();
+    let heard = heard(&mut events).await;
+    let kinds = kinds(&heard, response.request_id());
+    let breaker: Vec<&String> = kinds.iter().filter(|kind| kind.starts_with("Breaker")).collect();
+    assert_eq!(
+        breaker,
+        ["Breaker { host: \"v.example\", open: true }", "Breaker { host: \"v.example\", open: false }"]
+    );
+    assert_eq!(kinds.iter().filter(|kind| kind.starts_with("Dispatched")).count(), 6);
+    assert!(kinds[kinds.len() - 1].starts_with("Completed { status: 200, attempts: 6, "), "{kinds:?}");
+}
+
+/// Good the first time and the second, broken ever after.
+#[derive(Debug)]
+struct Breaking(std::sync::atomic::AtomicU32);
+
+impl ConfigSource for Breaking {
+    fn load(&self) -> LoadFuture<'_> {
+        let text = match self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+            0 => VENDOR.to_owned(),
+            1 => format!("{VENDOR}\n[[tenants]]\nid = \"b\"\nvendor = \"v\"\n"),
+            _ => "[vendors.v]\nnonsense = 1\n".to_owned(),
+        };
+        Box::pin(async move { Ok(Sources::new().without_catalogue().file("vendors.toml", text)) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reloads_are_accepted_or_rejected() {
+    let builder = builder(|_| FakeAnswer::status(200)).config_source(Breaking(0.into()));
+    let client = builder.build().await.unwrap();
+    let mut events = client.events();
+    client.reload().await.unwrap();
+    let error = client.reload().await.unwrap_err();
+    let heard = heard(&mut events).await;
+    assert_eq!((error.kind(), error.request_id(), client.config().version()), (ErrorKind::Config, None, 2));
+    assert!(heard.iter().all(|event| event.request_id.is_none() && event.tenant.is_none() && event.vendor.is_none()));
+    let kinds: Vec<String> = heard.iter().map(|event| format!("{:?}", event.kind)).collect();
+    let changed = &kinds[0];
+    assert!(changed.starts_with("ConfigAccepted { version: 2, added: 1, "), "{changed}");
+    assert_eq!(kinds[1], format!("ConfigRejected {{ reason: {:?} }}", error.to_string()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_listener_is_told_what_it_missed_and_holds_up_nobody() {
+    let client = builder(|_| FakeAnswer::status(200)).event_capacity(100).build().await.unwrap();
+    let (mut slow, mut quick) = (client.events(), client.events());
+    let mut seen = 0_u64;
+    for _ in 0..10_000 {
+        client.send("a", Priority::High, Request::get("v", "/x")).await.unwrap();
+        seen += heard(&mut quick).await.len() as u64;
+    }
+    assert_eq!(seen, 20_000);
+    let heard = heard(&mut slow).await;
+    assert_eq!(heard.len(), 1 + 128, "the capacity is a power of two");
+    assert!(matches!(heard[0].kind, EventKind::Missed { count, .. } if count == 20_000 - 128), "{:?}", heard[0]);
+    assert!(matches!(heard[128].kind, EventKind::Completed { .. }));
+    assert_eq!(heard[128].request_id, Some(10_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_a_stream_that_ends_with_the_client() {
+    let client = client(|_| FakeAnswer::reset()).await;
+    let mut events = client.events();
+    let reads = async {
+        let mut kinds = Vec::new();
+        while let Some(event) = std::future::poll_fn(|context| Pin::new(&mut events).poll_next(context)).await {
+            kinds.push(event.kind);
+        }
+        kinds
+    };
+    let sends = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let post = Request::post("v", "/x");
+        let error = client.send("a", Priority::High, post).await.unwrap_err();
+        assert_eq!((error.kind(), error.delivery()), (ErrorKind::Protocol, Delivery::Ambiguous));
+        drop(client);
+    };
+    let (kinds, ()) = tokio::join!(reads, sends);
+    assert_eq!(kinds.len(), 2, "{kinds:?}");
+    assert_eq!(events.next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_stops_listening_hears_nothing_and_the_next_begins_afresh() {
+    let client = client(|_| FakeAnswer::status(200).body("no JSON")).await;
+    drop(client.events());
+    send(&client, "/x").await.unwrap();
+    let mut events = client.events();
+    let response = send(&client, "/x").await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let heard = heard(&mut events).await;
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    let id = response.request_id();
+    assert_eq!(response.json::<u32>().await.unwrap_err().request_id(), Some(id));
+    let _: Arc<str> = heard[0].tenant.clone().unwrap();
+}

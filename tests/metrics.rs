@@ -1,0 +1,288 @@
+//! What a client exports, on virtual time: no socket, nothing sleeps.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "metrics/broken.rs"]
+mod broken;
+#[path = "metrics/pages.rs"]
+mod pages;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use integration_client::config::{ConfigSource, LoadFuture, Sources, TenantEntry};
+use integration_client::metrics::{Kind, METRICS};
+use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
+use integration_client::{Builder, IntegrationClient, Priority, Request};
+use metrics_util::MetricKind;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+const VENDOR: &str = r#"
+[vendors.v]
+base_url = "https://v.example/base"
+auth = { scheme = "none" }
+retry = { first_wait = "1s", longest_wait = "10s" }
+[[vendors.v.limits]]
+name = "requests"
+algorithm = "sliding_window"
+limit = 100
+window = "1s"
+"#;
+
+fn builder(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> Builder {
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(VENDOR)
+        .transport(FakeTransport::new(script))
+        .tenant(TenantEntry::new("a", "v"))
+        .tenant(TenantEntry::new("b", "v"))
+        .tenant(TenantEntry::new("c", "v"))
+}
+
+fn get() -> Request {
+    Request::get("v", "/x").deadline(Duration::from_secs(3_600))
+}
+
+/// Lets the recorder be told.
+async fn a_second() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+/// What a recorder was told: `name{label=value,…}` and the value, with the count for histograms. It can be read once.
+fn told(recorder: &DebuggingRecorder) -> BTreeMap<String, f64> {
+    let values = recorder.snapshotter().snapshot().into_vec().into_iter();
+    values
+        .map(|(key, _, _, value)| {
+            let mut labels: Vec<String> =
+                key.key().labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+            labels.sort();
+            let value = match value {
+                DebugValue::Counter(count) => count as f64,
+                DebugValue::Gauge(value) => value.into_inner(),
+                DebugValue::Histogram(values) => values.len() as f64,
+            };
+            (format!("{}{{{}}}", key.key().name(), labels.join(",")), value)
+        })
+        .collect()
+}
+
+/// The series of one metric, without its name.
+fn of(told: &BTreeMap<String, f64>, metric: &str) -> Vec<(String, f64)> {
+    let series = told.iter().filter_map(|(name, value)| {
+        let labels = name.strip_prefix(metric)?.strip_prefix('{')?.strip_suffix('}')?;
+        Some((labels.to_owned(), *value))
+    });
+    series.collect()
+}
+
+#[track_caller]
+fn check(told: &BTreeMap<String, f64>, metric: &str, expected: &[(&str, f64)]) {
+    let expected: Vec<(String, f64)> = expected.iter().map(|(labels, value)| ((*labels).to_owned(), *value)).collect();
+    assert_eq!(of(told, metric), expected, "{metric}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_number_is_what_happened() {
+    let recorder = DebuggingRecorder::new();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let client = builder(|call| match (call.path(), call.number) {
+        (_, 0) => FakeAnswer::status(429).header("retry-after", "7"),
+        ("/base/reset", _) => FakeAnswer::reset(),
+        _ => FakeAnswer::status(200).delay(Duration::from_millis(100)),
+    })
+    .build()
+    .await
+    .unwrap();
+    client.send("a", Priority::High, get()).await.unwrap();
+    client.send("a", Priority::Low, Request::post("v", "/reset")).await.unwrap_err();
+    client.send("nobody", Priority::Low, get()).await.unwrap_err();
+    client.send("a", Priority::Low, Request::get("v", "no slash")).await.unwrap_err();
+    let send = client.send("b", Priority::Normal, get());
+    tokio::time::timeout(Duration::from_millis(50), send).await.unwrap_err();
+    let permit = client.lane("c", "v").unwrap().acquire(Priority::Normal, 1).await.unwrap();
+    permit.not_sent();
+    let kept = client.send("b", Priority::Normal, get()).await.unwrap();
+    a_second().await;
+    let told = told(&recorder);
+    check(
+        &told,
+        "integration_client_requests_total",
+        &[
+            ("outcome=cancelled,priority=normal,vendor=v", 1.0),
+            ("outcome=completed,priority=high,vendor=v", 1.0),
+            ("outcome=completed,priority=normal,vendor=v", 1.0),
+            ("outcome=invalid_request,priority=low,vendor=v", 1.0),
+            ("outcome=protocol,priority=low,vendor=v", 1.0),
+            ("outcome=unknown_tenant,priority=low,vendor=unknown", 1.0),
+        ],
+    );
+    check(
+        &told,
+        "integration_client_attempts_total",
+        &[("outcome=2xx,vendor=v", 2.0), ("outcome=4xx,vendor=v", 1.0), ("outcome=protocol,vendor=v", 1.0)],
+    );
+    check(
+        &told,
+        "http_client_request_duration_seconds",
+        &[
+            ("error_type=429,http_request_method=GET,http_response_status_code=429,vendor=v", 1.0),
+            ("error_type=protocol,http_request_method=POST,vendor=v", 1.0),
+            ("http_request_method=GET,http_response_status_code=200,vendor=v", 2.0),
+        ],
+    );
+    check(
+        &told,
+        "integration_client_wait_seconds",
+        &[("priority=high,vendor=v", 2.0), ("priority=low,vendor=v", 1.0), ("priority=normal,vendor=v", 3.0)],
+    );
+    check(
+        &told,
+        "integration_client_permits_total",
+        &[
+            ("outcome=abandoned,vendor=v", 1.0),
+            ("outcome=finished,vendor=v", 3.0),
+            ("outcome=not_sent,vendor=v", 1.0),
+            ("outcome=started,vendor=v", 6.0),
+        ],
+    );
+    check(&told, "integration_client_refusals_total", &[("vendor=v", 1.0)]);
+    check(&told, "integration_client_pauses_total", &[("vendor=v", 1.0)]);
+    check(&told, "integration_client_paused_lanes", &[("vendor=unknown", 0.0), ("vendor=v", 0.0)]);
+    check(&told, "integration_client_in_flight", &[("vendor=unknown", 0.0), ("vendor=v", 1.0)]);
+    check(&told, "integration_client_config_version", &[("", 1.0)]);
+    drop(kept);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_and_what_is_paused_now() {
+    let recorder = DebuggingRecorder::new();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let client = builder(|_| FakeAnswer::status(200)).build().await.unwrap();
+    client.pause("a", "v").unwrap();
+    client.pause("b", "v").unwrap();
+    client.pause("c", "v").unwrap();
+    client.resume("c", "v").unwrap();
+    let wait = async |priority| client.send("a", priority, get()).await.unwrap();
+    let looks = async {
+        a_second().await;
+        a_second().await;
+        let told = told(&recorder);
+        let depth =
+            [("priority=high,vendor=v", 2.0), ("priority=low,vendor=v", 1.0), ("priority=normal,vendor=v", 0.0)];
+        check(&told, "integration_client_queue_depth", &depth);
+        check(&told, "integration_client_paused_lanes", &[("vendor=v", 2.0)]);
+        client.resume("a", "v").unwrap();
+    };
+    tokio::join!(wait(Priority::High), wait(Priority::High), wait(Priority::Low), looks);
+    a_second().await;
+    a_second().await;
+    // The debugging recorder set it to zero when it was read.
+    let depth = [("priority=high,vendor=v", -2.0), ("priority=low,vendor=v", -1.0), ("priority=normal,vendor=v", 0.0)];
+    check(&told(&recorder), "integration_client_queue_depth", &depth);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rates_are_over_the_busy_time_and_headroom_is_the_lowest() {
+    let recorder = DebuggingRecorder::new();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let client = builder(|_| FakeAnswer::status(200).delay(Duration::from_millis(100))).build().await.unwrap();
+    for _ in 0..5 {
+        client.send("a", Priority::High, get()).await.unwrap().bytes().await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let told = told(&recorder);
+    check(&told, "integration_client_requests_per_second", &[("vendor=v", 10.0)]);
+    check(&told, "integration_client_response_mean_seconds", &[("vendor=v", 0.1)]);
+    check(&told, "integration_client_headroom_ratio", &[("vendor=v", 0.95)]);
+    check(&told, "integration_client_headroom_average_ratio", &[("vendor=v", 0.95)]);
+    check(&told, "integration_client_throttle_ratio", &[("vendor=v", 1.0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_are_told_apart_up_to_a_bound() {
+    let recorder = DebuggingRecorder::new();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let client = builder(|_| FakeAnswer::status(200)).tenant_labels(1).build().await.unwrap();
+    for tenant in ["b", "a", "c", "b"] {
+        client.send(tenant, Priority::High, get()).await.unwrap();
+    }
+    client.send("nobody", Priority::High, get()).await.unwrap_err();
+    client.send("a", Priority::High, Request::get("nowhere", "/x")).await.unwrap_err();
+    client.try_acquire("nobody", "nowhere", Priority::High, 1).unwrap_err();
+    a_second().await;
+    let told = told(&recorder);
+    assert!(!told.keys().any(|series| series.contains("nobody") || series.contains("nowhere")), "{told:?}");
+    check(
+        &told,
+        "integration_client_requests_total",
+        &[
+            ("outcome=completed,priority=high,tenant=b,vendor=v", 2.0),
+            ("outcome=completed,priority=high,tenant=other,vendor=v", 2.0),
+            ("outcome=unknown_tenant,priority=high,vendor=unknown", 1.0),
+            ("outcome=unknown_vendor,priority=high,vendor=unknown", 1.0),
+        ],
+    );
+}
+
+/// Good the first time, broken ever after.
+#[derive(Debug)]
+struct Breaking(std::sync::atomic::AtomicBool);
+
+impl ConfigSource for Breaking {
+    fn load(&self) -> LoadFuture<'_> {
+        let text = match self.0.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            false => VENDOR,
+            true => "[vendors.v]\nnonsense = 1\n",
+        };
+        Box::pin(async move { Ok(Sources::new().without_catalogue().file("vendors.toml", text)) })
+    }
+}
+
+/// A client goes through everything that can happen to it; what it then exports is what the table, the page and the
+/// dashboard say, names, kinds, labels and all.
+#[tokio::test(start_paused = true)]
+async fn page_and_dashboard_name_what_a_client_exports() {
+    let recorder = DebuggingRecorder::new();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let client = builder(|call| match call.path() {
+        "/base/refused" => FakeAnswer::status(429).header("retry-after", "1"),
+        "/base/unreachable" if call.number < 13 => FakeAnswer::not_connected(),
+        _ => FakeAnswer::status(200).header("x-ratelimit-limit", "100").header("x-ratelimit-remaining", "15"),
+    });
+    let client = client.config_source(Breaking(false.into())).event_capacity(1).build().await.unwrap();
+    let mut events = client.events();
+    let get = |path: &str| Request::get("v", path).deadline(Duration::from_secs(3_600));
+    client.send("a", Priority::High, get("/x")).await.unwrap();
+    client.send("b", Priority::Normal, get("/refused")).await.unwrap_err();
+    client.send("c", Priority::Low, get("/unreachable")).await.unwrap();
+    client.reload().await.unwrap_err();
+    events.next().await.unwrap();
+    a_second().await;
+    drop(client);
+
+    let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut kinds = BTreeMap::new();
+    for (key, _, description, _) in recorder.snapshotter().snapshot().into_vec() {
+        let name = key.key().name().to_owned();
+        assert!(description.is_some(), "{name}");
+        labels.entry(name.clone()).or_default().extend(key.key().labels().map(|label| label.key().to_owned()));
+        kinds.insert(name, key.kind());
+    }
+    let exported: Vec<&String> = labels.keys().collect();
+    let mut table: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
+    table.sort_unstable();
+    assert_eq!(exported, table);
+    for metric in METRICS {
+        let kind = match metric.kind {
+            Kind::Counter => MetricKind::Counter,
+            Kind::Gauge => MetricKind::Gauge,
+            _ => MetricKind::Histogram,
+        };
+        assert_eq!(kinds[metric.name], kind, "{}", metric.name);
+        let stated: BTreeSet<String> = metric.labels.iter().map(|label| (*label).to_owned()).collect();
+        assert_eq!(labels[metric.name], stated, "{}", metric.name);
+        for page in [include_str!("../docs/METRICS.md"), include_str!("../docs/grafana-dashboard.json")] {
+            assert!(page.contains(metric.name), "{}", metric.name);
+        }
+    }
+}
