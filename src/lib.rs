@@ -58,6 +58,7 @@ mod response;
 mod retry;
 mod send;
 pub mod signals;
+pub mod status;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;

@@ -14,6 +14,8 @@ mod changes;
 mod cleanup;
 #[path = "client/faults.rs"]
 mod faults;
+#[path = "client/status.rs"]
+mod status;
 #[path = "client/waiting.rs"]
 mod waiting;
 #[path = "client/watching.rs"]

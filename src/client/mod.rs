@@ -5,6 +5,7 @@ mod cleanup;
 mod inner;
 mod operate;
 mod reload;
+mod status;
 mod watch;
 
 use std::sync::Arc;

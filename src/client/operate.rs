@@ -85,7 +85,7 @@ impl IntegrationClient {
 }
 
 /// What has become of dead letters since the client was built.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct DeadLetterCounts {
     /// In the queue before the sink.

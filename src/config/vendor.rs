@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -55,6 +56,39 @@ pub struct Vendor {
     pub dead_letters: Keep,
     /// The base URL parsed, where it is the same for every tenant.
     pub(crate) parsed: Parsed,
+    /// How long it takes to answer.
+    pub(crate) took: Took,
+}
+
+/// How long answers take, smoothed over the last eight or so. Learned while running: no part of the configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Took(AtomicU64);
+
+impl Took {
+    /// An answer took so long. Two at once may count as one, which changes next to nothing.
+    pub(crate) fn learn(&self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX / 8).max(1);
+        let known = self.0.load(atomic::Ordering::Relaxed);
+        let known = if known == 0 { took } else { known - known / 8 + took / 8 };
+        self.0.store(known, atomic::Ordering::Relaxed);
+    }
+
+    /// In nanoseconds; 0 while nothing is known.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.0.load(atomic::Ordering::Relaxed)
+    }
+}
+
+impl Clone for Took {
+    fn clone(&self) -> Took {
+        Took(AtomicU64::new(self.nanos()))
+    }
+}
+
+impl PartialEq for Took {
+    fn eq(&self, _: &Took) -> bool {
+        true
+    }
 }
 
 /// A URL that is parsed when it is first needed. Says nothing that the text beside it does not.

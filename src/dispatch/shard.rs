@@ -243,9 +243,10 @@ impl Held {
         self.answered.store(true, Relaxed);
         self.shard.decide(|engine, now| {
             let Some(lane) = engine.lane_of(self.key) else { return Heard::default() };
+            let took = engine.took(now, self.key);
             let notice = engine.hear(now, self.key, word);
             engine.answered(now, self.key);
-            Heard { headroom: engine.headroom(now, lane, endpoint), notice }
+            Heard { headroom: engine.headroom(now, lane, endpoint), notice, took }
         })
     }
 
@@ -289,6 +290,8 @@ pub(crate) struct Heard {
     /// What is left of the tightest limit of the endpoint, as (remaining, limit).
     pub(crate) headroom: Option<(u32, u32)>,
     pub(crate) notice: Option<Notice>,
+    /// How long the answer took.
+    pub(crate) took: Duration,
 }
 
 /// A grant, and what it took to get it.

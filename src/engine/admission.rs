@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// The queue of a request, with all of the tree above it.
-    fn queue_for(&mut self, need: &Need) -> Key {
+    pub(super) fn queue_for(&mut self, need: &Need) -> Key {
         let tier = need.tier as usize;
         let lane = &mut self.lanes.slab[need.lane];
         let [account, vendor] = lane.shared;

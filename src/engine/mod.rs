@@ -19,6 +19,8 @@
 
 mod admission;
 mod change;
+mod copy;
+mod forecast;
 mod index;
 mod lane;
 pub(crate) mod limit;
@@ -32,6 +34,7 @@ mod sweep;
 mod tests;
 pub(crate) mod throttle;
 mod turns;
+mod view;
 mod waiting;
 
 use std::cmp::Reverse;
@@ -42,6 +45,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hashbrown::DefaultHashBuilder;
 
 use crate::clock::Time;
+pub(crate) use forecast::{Batch, forecast};
 use lane::Lanes;
 pub(crate) use lane::hash_ids;
 use limit::Lack;
@@ -51,6 +55,7 @@ pub(crate) use pushback::Word;
 use scheduler::Tree;
 use slab::{Key, Slab};
 pub(crate) use sweep::{Sweep, excess};
+pub(crate) use view::{Holder, Sum, View};
 use waiting::{Crowd, Queue, Waiter};
 
 /// A permit that was granted and not started for this long is taken back and offered to the next, in nanoseconds.

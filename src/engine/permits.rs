@@ -10,7 +10,7 @@ use super::{Claim, Engine, UNSTARTED_NS, WaitReason};
 use crate::clock::Time;
 
 /// The right to one attempt, and what it took.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Permit {
     lane: Key,
     endpoint: EndpointId,
@@ -56,6 +56,17 @@ impl Permit {
 
     pub(super) fn lane(&self) -> Key {
         self.lane
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_deadline(&mut self, deadline: Time) {
+        self.deadline = deadline;
+    }
+
+    /// The same in another engine; picked up, if it was not yet.
+    pub(super) fn moved_to(&self, lane: Key) -> Permit {
+        let state = if self.state == State::Answered { State::Answered } else { State::Started };
+        Permit { lane, state, waiter: Key::NONE, deadline: Time::MAX, ..self.clone() }
     }
 
     pub(super) fn set_endpoint(&mut self, endpoint: EndpointId) {
@@ -442,6 +453,11 @@ impl Engine {
             versions,
             waiter,
         });
+    }
+
+    /// How long ago a permit was started.
+    pub(crate) fn took(&self, now: Time, permit: Key) -> std::time::Duration {
+        self.permits.get(permit).map_or(std::time::Duration::ZERO, |permit| now.since(permit.granted))
     }
 
     pub(crate) fn lane_of(&self, permit: Key) -> Option<Key> {

@@ -12,7 +12,7 @@ pub(crate) type EndpointId = u16;
 pub(crate) const NO_ENDPOINT: EndpointId = EndpointId::MAX;
 
 /// Limits and weights of a lane.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) vendor: Arc<str>,
     pub(crate) environment: Arc<str>,

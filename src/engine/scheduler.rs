@@ -17,7 +17,7 @@ use std::collections::BinaryHeap;
 use super::slab::{Key, Slab};
 
 /// Divisible by 1 to 16, so that the usual weights divide without rest.
-const SCALE: u64 = 720_720;
+pub(crate) const SCALE: u64 = 720_720;
 
 /// Root, tier, account, lane, endpoint.
 pub(crate) const MAX_DEPTH: usize = 5;
@@ -301,6 +301,22 @@ impl Tree {
     pub(crate) fn put_back(&mut self, path: &Path) {
         for node in path.nodes[..path.len].iter().rev() {
             self.push(*node);
+        }
+    }
+
+    /// How far the next turn of a node lies beyond its parent's present, and since when it stands there among its equals.
+    pub(crate) fn lead(&self, node: Key) -> (u64, u64) {
+        let Some(inside) = self.nodes.get(node) else { return (0, 0) };
+        let now = self.nodes.get(inside.parent).map_or(0, |parent| parent.now);
+        (inside.start.saturating_sub(now), inside.arrival)
+    }
+
+    /// Puts a node at which nothing waits yet so far beyond its parent's present.
+    pub(crate) fn set_lead(&mut self, node: Key, lead: u64) {
+        let Some(inside) = self.nodes.get(node) else { return };
+        let now = self.nodes.get(inside.parent).map_or(0, |parent| parent.now);
+        if let Some(inside) = self.nodes.get_mut(node).filter(|inside| !inside.queued) {
+            inside.start = now.saturating_add(lead);
         }
     }
 

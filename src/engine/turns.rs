@@ -20,6 +20,16 @@ use super::waiting::{Place, Site, WaiterState};
 use super::{Engine, LATENESS_NS, Timer, Until, WaitReason};
 use crate::clock::Time;
 
+/// From the narrowest outwards.
+const PLACES: [Place; 6] = [
+    Place::Endpoint,
+    Place::Lane,
+    Place::SharedEndpoint(0),
+    Place::Shared(0),
+    Place::SharedEndpoint(1),
+    Place::Shared(1),
+];
+
 /// What stopped a request.
 #[derive(Debug)]
 pub(super) struct Stop {
@@ -103,9 +113,55 @@ impl Engine {
         if reserved == Key::NONE || reserved == queue {
             return false;
         }
-        // Inside one tier the tree decides who is next: both stand below the node that is parked here.
-        let same_node = matches!(place, Place::Lane | Place::Shared(_));
-        !(same_node && self.queues.get(reserved).is_none_or(|holder| holder.tier == need.tier))
+        let Some(holder) = self.queues.get(reserved) else { return false };
+        if holder.tier == need.tier {
+            // Inside one tier the tree decides who is next: both stand below the node that is parked here.
+            return !matches!(place, Place::Lane | Place::Shared(_));
+        }
+        let other = holder.tier;
+        if self.is_at_the_root(need.lane, place) {
+            return true;
+        }
+        !self.site(need, place).is_some_and(|site| site.turns.is_before(need.tier, other))
+    }
+
+    /// The tree's root itself decides about the tiers here.
+    fn is_at_the_root(&self, lane: Key, place: Place) -> bool {
+        let Some(lane) = self.lanes.slab.get(lane) else { return true };
+        let [account, vendor] = lane.shared.map(|holder| holder != Key::NONE);
+        match place {
+            Place::Lane => !account && !vendor,
+            Place::Shared(0) => !vendor,
+            Place::Shared(_) => true,
+            Place::Endpoint | Place::SharedEndpoint(_) => false,
+        }
+    }
+
+    /// A request of `need` goes: the tiers' turns at its limits move on.
+    fn charge_sites(&mut self, need: &Need) {
+        let Some(lane) = self.lanes.slab.get(need.lane) else { return };
+        let weight = lane.plan.tier_weights[need.tier as usize];
+        for place in PLACES {
+            if !self.is_at_the_root(need.lane, place)
+                && self.has_site(need, place)
+                && let Some(site) = self.site(need, place)
+            {
+                site.turns.charge(need.tier, need.cost, weight);
+            }
+        }
+    }
+
+    /// Somebody has waited here.
+    fn has_site(&self, need: &Need, place: Place) -> bool {
+        let Some(lane) = self.lanes.slab.get(need.lane) else { return false };
+        let knows = |sites: &[(EndpointId, Site)]| sites.iter().any(|(endpoint, _)| *endpoint == need.endpoint);
+        match place {
+            Place::Endpoint => lane.waiting.as_ref().is_some_and(|waiting| knows(&waiting.endpoint_sites)),
+            Place::SharedEndpoint(holder) => {
+                self.lanes.shared.get(lane.shared[holder]).is_some_and(|shared| knows(&shared.endpoint_sites))
+            }
+            Place::Lane | Place::Shared(_) => true,
+        }
     }
 
     /// Whether every limit has room, where nobody waits and so nothing is reserved: [`ask`](Self::ask) without the
@@ -253,6 +309,7 @@ impl Engine {
             Ok(()) => {
                 let due = due.max(submitted);
                 let permit = self.grant(&need, due, attempt_ns, Some(head));
+                self.charge_sites(&need);
                 self.dequeue(head);
                 self.waiters[head].state = WaiterState::Granted(permit);
                 self.tree.charge(path, need.cost);
@@ -289,7 +346,13 @@ impl Engine {
             // Who waits for another's reservation is woken when that ends, and by nothing else.
             site.on_settle |= stop.lack.is_some() && matches!(stop.free, Free::OnSettle(_));
             if reserve {
-                site.reserved = queue;
+                let before = std::mem::replace(&mut site.reserved, queue);
+                // It was another's, whose turn comes later. Nothing is free for anybody by that.
+                if before != queue
+                    && let Some(other) = self.queues.get_mut(before)
+                {
+                    other.reserving = None;
+                }
             }
         }
         if reserve {
@@ -352,15 +415,7 @@ impl Engine {
     pub(super) fn wake_all(&mut self, need: &Need, all: bool) {
         let Some(lane) = self.lanes.slab.get(need.lane) else { return };
         let shared = lane.shared;
-        let places = [
-            Place::Endpoint,
-            Place::Lane,
-            Place::SharedEndpoint(0),
-            Place::Shared(0),
-            Place::SharedEndpoint(1),
-            Place::Shared(1),
-        ];
-        for place in places {
+        for place in PLACES {
             let waits = match place {
                 Place::Endpoint | Place::Lane => {
                     self.lanes.slab.get(need.lane).is_some_and(|lane| lane.waiting.is_some())

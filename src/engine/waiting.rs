@@ -1,6 +1,7 @@
 //! Who waits: requests in queues, and the places in the tree where limits stop them.
 
 use super::plan::EndpointId;
+use super::scheduler::SCALE;
 use super::slab::{Key, Slab};
 use super::sweep::excess;
 use super::{Refusal, WaitReason};
@@ -183,11 +184,38 @@ pub(crate) struct Site {
     /// The queue whose head gets the next units. Nobody else takes from here before it: an expensive request would
     /// otherwise starve behind cheap ones.
     pub(crate) reserved: Key,
+    /// Whose turn it is among the tiers, where that is not the tree's to say.
+    pub(crate) turns: Turns,
 }
 
 impl Default for Site {
     fn default() -> Self {
-        Site { parked: Vec::new(), on_settle: false, reserved: Key::NONE }
+        Site { parked: Vec::new(), on_settle: false, reserved: Key::NONE, turns: Turns::default() }
+    }
+}
+
+/// Turns of the tiers at one limit, by start-time fair queueing as in the tree.
+///
+/// The tree shares out what all lanes below a root have in common. Where a lane has a limit of its own below that, the
+/// tier whose turn it is at the root is another at each moment that the lane's limit has room, and with lanes of the
+/// same rate always the same one: a tier starved by that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turns {
+    starts: [u64; 3],
+    now: u64,
+}
+
+impl Turns {
+    /// Whether `tier` is before `other`.
+    pub(crate) fn is_before(&self, tier: u8, other: u8) -> bool {
+        let start = |tier: u8| (self.starts[tier as usize].max(self.now), tier);
+        start(tier) < start(other)
+    }
+
+    pub(crate) fn charge(&mut self, tier: u8, cost: u32, weight: u32) {
+        let start = self.starts[tier as usize].max(self.now);
+        self.now = start;
+        self.starts[tier as usize] = start.saturating_add(cost as u64 * SCALE / u64::from(weight.max(1)));
     }
 }
 
@@ -283,6 +311,11 @@ impl Crowd {
                 lanes.shrink_to(room);
             }
         }
+    }
+
+    /// All lanes in which requests wait, those with most first.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+        self.lanes.iter().rev().flatten().copied()
     }
 
     /// The lanes among which is the one that holds most.

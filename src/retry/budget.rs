@@ -55,6 +55,13 @@ impl Budget {
         allowed
     }
 
+    /// Retries to a request, in the last minute.
+    pub(crate) fn share_of_retries(&mut self, now: Time) -> f64 {
+        self.slot(now);
+        let sum = |count: fn(&Slot) -> u32| self.slots.iter().map(count).map(f64::from).sum::<f64>();
+        sum(|slot| slot.retries) / sum(|slot| slot.requests).max(1.0)
+    }
+
     /// The slot in progress, with what is too old forgotten.
     fn slot(&mut self, now: Time) -> &mut Slot {
         let number = now.as_nanos() / SLOT_NS;

@@ -50,6 +50,13 @@ impl Budgets {
         }
     }
 
+    /// Retries to a request of the last minute; 0 where none has been needed lately.
+    pub(crate) fn share_of_retries(&self, lane: u64, now: Time) -> f64 {
+        let mut budgets = self.shard(lane).budgets.lock();
+        // Requests are counted from the first retry on: of very few no share can be told.
+        budgets.get_mut(&lane).map_or(0.0, |(_, budget)| budget.share_of_retries(now).min(1.0))
+    }
+
     /// Whether another retry may add to the load.
     pub(crate) fn try_retry(&self, lane: u64, now: Time) -> bool {
         self.any.store(true, Ordering::Relaxed);

@@ -234,7 +234,8 @@ impl Job {
 
     /// Tells the lane what an answer said, and the log what came of it. Returns what is left.
     fn hear(&self, inner: &Inner, held: &Held, word: Word) -> Option<Headroom> {
-        let Heard { headroom, notice } = held.hear(self.endpoint, word);
+        let Heard { headroom, notice, took } = held.hear(self.endpoint, word);
+        self.tenant.vendor.took.learn(took);
         if let Some(notice) = notice {
             self.noticed(inner, notice);
         }

@@ -112,6 +112,7 @@ pub(in crate::config) fn vendor(
         throttle,
         dead_letters,
         parsed: Default::default(),
+        took: Default::default(),
     })
 }
 

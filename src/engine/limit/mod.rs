@@ -88,14 +88,14 @@ pub(crate) enum Room {
 }
 
 /// One limit's state, for one holder: a lane, an account or a vendor.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Cell {
     state: State,
     /// The holder's plan version from which on this limit exists: what was granted before it is not in here.
     pub(crate) since: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     Rate { bucket: Bucket, log: Option<Box<WindowLog>> },
     Slots { used: u32 },

@@ -96,7 +96,7 @@ impl Entry {
 }
 
 /// One guard's state: one line of the processor's cache.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct WindowLog {
     /// Nothing under way runs into its transit time before this moment. It may be earlier than the truth, never later.
@@ -115,7 +115,7 @@ pub(crate) struct WindowLog {
 }
 
 /// All but the newest, oldest first.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Before {
     /// At most 17.
     pending: VecDeque<Entry>,

@@ -2,6 +2,7 @@
 
 mod change;
 mod concurrency;
+mod forecast;
 #[cfg(feature = "testing")]
 mod learning;
 mod pushback;

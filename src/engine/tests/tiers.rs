@@ -29,6 +29,52 @@ fn any_hundred_grants_of_a_busy_lane_hold_60_30_10() {
     }
 }
 
+/// Everybody always waits, in all tiers of six lanes in two accounts: the shares of each lane's tiers, in percent.
+fn shares_of_each_lane(plan: Plan) -> Vec<[u32; 3]> {
+    let (mut bench, plan) = (Bench::new(), Arc::new(plan));
+    let lanes: Vec<Key> =
+        (0..6).map(|n| bench.lane(&format!("lane{n}"), &format!("account{}", n % 2), &plan)).collect();
+    let (mut who, mut counts) = (std::collections::HashMap::new(), [[0u32; 3]; 6]);
+    let mut again: Vec<(usize, u8)> = (0..6).flat_map(|lane| (0..9).map(move |n| (lane, n % 3))).collect();
+    for _ in 0..60_000 {
+        for (lane, tier) in again.drain(..) {
+            if let Answer::Wait { waiter, .. } = bench.submit(lanes[lane], ask(tier)) {
+                who.insert(waiter, (lane, tier));
+            }
+        }
+        let Some(due) = bench.engine.poll_timeout() else { break };
+        bench.now = due;
+        bench.engine.poll(due);
+        for waiter in bench.engine.woken().collect::<Vec<_>>() {
+            let Claim::Started(permit, _) = bench.engine.claim(due, waiter) else { continue };
+            bench.engine.finished(due, permit);
+            let (lane, tier) = who.remove(&waiter).unwrap();
+            counts[lane][tier as usize] += 1;
+            again.push((lane, tier));
+        }
+    }
+    let all = |count: &[u32; 3]| count.iter().sum::<u32>().max(1);
+    counts.iter().map(|count| count.map(|tier| (tier * 1_000 / all(count)).div_ceil(10))).collect()
+}
+
+#[test]
+fn each_lane_holds_60_30_10_of_a_limit_of_its_own_below_one_that_all_share() {
+    let own = || plan(vec![bucket("own", 1, 10.0)]);
+    let vendor = || vec![bucket("vendor", 100, 10_000.0)];
+    let account = || vec![bucket("account", 1, 20.0)];
+    for (what, plan) in [
+        ("own", with_shared(own(), vec![], vendor())),
+        ("own, account", with_shared(own(), vec![bucket("account", 100, 1_000.0)], vendor())),
+        ("account", with_shared(plan(vec![]), account(), vendor())),
+        ("account, own", with_shared(own(), account(), vendor())),
+        ("vendor", with_shared(own(), account(), vec![bucket("vendor", 1, 25.0)])),
+    ] {
+        let shares = shares_of_each_lane(plan);
+        let fair = |share: &[u32; 3]| (57..=63).contains(&share[0]) && (8..=12).contains(&share[2]);
+        assert!(shares.iter().all(fair), "{what}: {shares:?}");
+    }
+}
+
 #[test]
 fn an_unused_share_is_lent_at_once() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 100.0)]));

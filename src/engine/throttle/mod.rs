@@ -73,7 +73,7 @@ pub(crate) enum Gate {
 }
 
 /// One lane's.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Throttle {
     lane: Pause,
     /// An operator's pause; it ends by an operator's word alone.
@@ -203,7 +203,7 @@ impl Throttle {
     }
 
     /// Nanoseconds between grants of one unit; none where the limits alone decide.
-    fn spacing(&mut self, now: Time, pace: &Pace) -> Option<u64> {
+    pub(in crate::engine) fn spacing(&mut self, now: Time, pace: &Pace) -> Option<u64> {
         let unit = pace.unit_ns;
         let mut spacing = if now < self.calm_until { unit } else { 0 };
         if let Some(told) = self.reports.told {

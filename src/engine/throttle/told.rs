@@ -67,7 +67,7 @@ impl Told {
 }
 
 /// What was heard.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Reports {
     pub(super) told: Option<Told>,
     /// The grant whose answer was applied last: what is older has been overtaken.

@@ -1,0 +1,181 @@
+//! Answers to: why does it wait, until when, and when would it be done?
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::IntegrationClient;
+use crate::clock::Time;
+use crate::config::Tenant;
+use crate::engine::{Batch, Holder, Sum, Until, View, forecast};
+use crate::error::Error;
+use crate::response::WaitReason;
+use crate::status::{
+    ByPriority, ClientStatus, Estimate, LimitStatus, PauseStatus, PausedBy, TenantStatus, ThrottleStatus, VendorStatus,
+    WaitStatus,
+};
+use crate::{Priority, refusal};
+
+/// Lanes that are looked at under one hold of a lock.
+const CHUNK: u32 = 256;
+
+impl IntegrationClient {
+    /// What a tenant at a vendor is doing: what waits and why, what is left of its limits, pauses, throttling.
+    ///
+    /// Takes one shard's lock for some microseconds.
+    ///
+    /// ```no_run
+    /// # fn run(client: integration_client::IntegrationClient) -> Result<(), integration_client::Error> {
+    /// let status = client.status("acme", "github")?;
+    /// if let Some(wait) = &status.waits.high {
+    ///     println!("waits because {}, not before {:?}", wait.reason, wait.not_before);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn status(&self, tenant: &str, vendor: &str) -> Result<TenantStatus, Error> {
+        let tenant = self.inner.tenant(tenant, vendor)?;
+        let place = self.inner.dispatch.find(&tenant);
+        let view = place.and_then(|place| place.shard.look(|engine, now| Some((engine.view(now, place.lane)?, now))));
+        Ok(of_the_tenant(&tenant, view, self.inner.dispatch.policy.tier_weights))
+    }
+
+    /// What the whole client is doing, by vendor.
+    ///
+    /// Looks at all tenants in memory, 256 under each hold of a lock, so that no sender waits longer than some tens of
+    /// microseconds for it.
+    pub fn overview(&self) -> ClientStatus {
+        let inner = &self.inner;
+        let mut sums: BTreeMap<Arc<str>, Sum> = BTreeMap::new();
+        for shard in inner.dispatch.shards() {
+            let mut from = Some(0);
+            while let Some(at) = from {
+                from = shard.look(|engine, now| engine.survey(now, at, CHUNK, &mut sums));
+            }
+        }
+        let config = inner.config.load();
+        ClientStatus {
+            config_version: config.version(),
+            config_hash: format!("{:016x}", config.hash()),
+            config_problem: self.config_problem(),
+            tenants: inner.tenants.len(),
+            vendors: sums.into_iter().map(|(vendor, sum)| of_the_vendor(vendor, sum)).collect(),
+            dead_letters: self.dead_letters(),
+        }
+    }
+
+    /// When `requests` more requests of a tenant would be answered if they were sent now: at the earliest, as expected,
+    /// and at the latest while everybody else sends without end.
+    ///
+    /// Works on a copy of the tenant's limits and queues, ahead of time, with the same code that grants permits; from
+    /// some thousands of grants on it goes on at the rate that it has seen. It takes up to some tens of milliseconds
+    /// for large numbers, and holds the lock only for the copy. Each request counts as one unit, to no endpoint.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn estimate(&self, tenant: &str, vendor: &str, priority: Priority, requests: u64) -> Result<Estimate, Error> {
+        let inner = &self.inner;
+        let tenant = inner.tenant(tenant, vendor)?;
+        let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
+        let (copy, now) = loop {
+            let place = inner.place(&tenant).map_err(refused)?;
+            let copied = place.shard.look(|engine, now| Some((engine.copy(place.lane)?, now)));
+            // Dropped or moved between the two lines above.
+            if let Some(copied) = copied {
+                break copied;
+            }
+        };
+        let service_ns = tenant.vendor.took.nanos();
+        let batch = Batch { tier: priority.tier(), requests, service_ns };
+        let hash = inner.dispatch.hash(&tenant.id, &tenant.vendor.name);
+        let again = inner.budgets.share_of_retries(hash, now);
+        let ahead = forecast(&copy, now, batch);
+        let with_retries = |after: std::time::Duration| after.mul_f64(1.0 + again);
+        Ok(Estimate {
+            earliest: ahead.earliest,
+            expected: ahead.expected.map(with_retries),
+            guaranteed: ahead.guaranteed.map(with_retries),
+        })
+    }
+}
+
+fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3]) -> TenantStatus {
+    let all = f64::from(weights.iter().sum::<u32>().max(1));
+    let shares = weights.map(|weight| f64::from(weight) / all).into();
+    let (id, vendor) = ((&*tenant.id).into(), (&*tenant.vendor.name).into());
+    let Some((view, now)) = view else {
+        return TenantStatus {
+            tenant: id,
+            vendor,
+            resting: true,
+            waiting: ByPriority::default(),
+            in_flight: 0,
+            shares,
+            limits: Vec::new(),
+            headroom: None,
+            pause: None,
+            throttle: None,
+            waits: ByPriority::default(),
+        };
+    };
+    let of_all = view.limits.iter().filter(|limit| !matches!(limit.holder, Holder::Endpoint(_)) && limit.limit > 0);
+    let headroom = of_all.map(|limit| f64::from(limit.left) / f64::from(limit.limit)).min_by(f64::total_cmp);
+    let pause = match () {
+        () if view.held => Some(PauseStatus { by: PausedBy::Operator, ends_in: None }),
+        () if view.paused_until > now => {
+            Some(PauseStatus { by: PausedBy::Vendor, ends_in: Some(view.paused_until.since(now)) })
+        }
+        () => None,
+    };
+    let throttle = view.spacing_ns.map(|spacing| ThrottleStatus {
+        factor: view.unit_ns as f64 / spacing.max(1) as f64,
+        per_second: 1e9 / spacing.max(1) as f64,
+    });
+    let limits = view.limits.into_iter().map(|limit| {
+        let (scope, endpoint) = match limit.holder {
+            Holder::Lane => ("tenant", None),
+            Holder::Endpoint(number) => ("endpoint", tenant.vendor.endpoints.get(number as usize)),
+            Holder::Account => ("account", None),
+            Holder::Vendor => ("vendor", None),
+        };
+        let endpoint = endpoint.map(|endpoint| (&*endpoint.name).into());
+        LimitStatus { name: limit.name, scope, endpoint, limit: limit.limit, remaining: limit.left }
+    });
+    let waits = view.heads.map(|head| {
+        head.map(|head| WaitStatus {
+            limit: head.reason.limit.clone(),
+            reason: WaitReason::new(head.reason).to_string(),
+            waited: now.since(head.since),
+            not_before: match head.until {
+                Until::At(at) | Until::Turn(at) => Some(at.since(now)),
+                Until::OnSettle(_) => None,
+            },
+        })
+    });
+    TenantStatus {
+        tenant: id,
+        vendor,
+        resting: false,
+        waiting: view.waiting.into(),
+        in_flight: view.in_flight,
+        shares,
+        limits: limits.collect(),
+        headroom,
+        pause,
+        throttle,
+        waits: waits.into(),
+    }
+}
+
+fn of_the_vendor(vendor: Arc<str>, sum: Sum) -> VendorStatus {
+    VendorStatus {
+        vendor,
+        lanes: sum.lanes,
+        waiting: sum.waiting.into(),
+        in_flight: sum.in_flight,
+        paused: sum.paused,
+        throttled: sum.slowed,
+        headroom: sum.tightest.map(|(left, limit)| f64::from(left) / f64::from(limit.max(1))),
+    }
+}

@@ -1,0 +1,193 @@
+//! A copy of one lane with all that decides when its requests go, to look ahead with.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use super::lane::OwnCells;
+use super::limit::Cell;
+use super::permits::Permit;
+use super::plan::{EndpointId, Plan, SharedSpec};
+use super::slab::Key;
+use super::throttle::Throttle;
+use super::turns::Need;
+use super::waiting::Turns;
+use super::{Bound, Engine};
+use crate::clock::Time;
+
+/// Waiting requests that are copied of one queue; of more only the number.
+const MOST_WAITING: usize = 2_048;
+/// Lanes that wait, or are busy, beside it at a shared limit.
+const MOST_RIVALS: usize = 128;
+
+/// A lane, the lanes that wait for the same limits, and those limits.
+pub(crate) struct Copy {
+    lanes: Vec<LaneCopy>,
+}
+
+struct LaneCopy {
+    tenant: CompactString,
+    account: CompactString,
+    plan: Arc<Plan>,
+    cells: Vec<Cell>,
+    version: u32,
+    throttle: Option<Box<Throttle>>,
+    under_way: Vec<Permit>,
+    waiting: Vec<Line>,
+    turns: Turns,
+    shared: [Option<SharedCopy>; 2],
+}
+
+struct SharedCopy {
+    specs: Arc<[SharedSpec]>,
+    cells: Vec<Cell>,
+    version: u32,
+    /// The tiers' places.
+    leads: [u64; 3],
+    turns: Turns,
+}
+
+/// A queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) endpoint: EndpointId,
+    pub(crate) tier: u8,
+    /// What each of the first costs.
+    pub(crate) costs: Vec<u32>,
+    /// So many more, of a cost of one.
+    pub(crate) more: usize,
+    /// Its lane's place among the lanes of its tier.
+    lead: u64,
+    /// Since when it stands there: earlier ones are first among equals.
+    pub(crate) since: u64,
+}
+
+impl Engine {
+    /// A copy of a lane and of those that compete with it.
+    pub(crate) fn copy(&self, lane: Key) -> Option<Copy> {
+        let mut lanes = vec![self.copy_lane(lane)?];
+        let holders = self.lanes.slab[lane].shared;
+        if holders.iter().any(|holder| *holder != Key::NONE) {
+            let shares = |key: &Key| {
+                let other = self.lanes.slab.get(*key).map(|other| other.shared);
+                other.is_some_and(|other| other.iter().any(|holder| *holder != Key::NONE && holders.contains(holder)))
+            };
+            let waiting = self.crowd.keys().filter(|key| *key != lane).filter(shares).take(MOST_RIVALS);
+            let mut rivals: BTreeSet<Key> = waiting.collect();
+            // What is under way elsewhere frees the shared limits too.
+            let sending = self.permits.keys().filter_map(|key| self.permits.get(key)).map(Permit::lane);
+            for key in sending.filter(|key| *key != lane).filter(shares) {
+                if rivals.len() < MOST_RIVALS {
+                    rivals.insert(key);
+                }
+            }
+            lanes.extend(rivals.into_iter().filter_map(|key| self.copy_lane(key)));
+        }
+        Some(Copy { lanes })
+    }
+
+    fn copy_lane(&self, key: Key) -> Option<LaneCopy> {
+        let lane = self.lanes.slab.get(key)?;
+        let queues = lane.waiting.as_ref().map(|waiting| &waiting.queues).into_iter().flatten();
+        let waiting = queues.filter_map(|queue| self.queues.get(*queue)).map(|queue| {
+            let in_order = queue.in_order(&self.waiters);
+            let costs = in_order.iter().take(MOST_WAITING).filter_map(|key| self.waiters.get(*key)).map(|w| w.cost);
+            let more = in_order.len().saturating_sub(MOST_WAITING);
+            let node = lane.waiting.as_ref().map_or(Key::NONE, |waiting| waiting.tiers[queue.tier as usize]);
+            let (lead, since) = self.tree.lead(node);
+            Line { endpoint: queue.endpoint, tier: queue.tier, costs: costs.collect(), more, lead, since }
+        });
+        let account = lane.shared.iter().find_map(|holder| self.lanes.shared.get(*holder)?.key.account.clone());
+        Some(LaneCopy {
+            tenant: lane.tenant.clone(),
+            account: account.unwrap_or_else(|| lane.tenant.clone()),
+            plan: lane.plan.clone(),
+            cells: lane.own.as_slice().to_vec(),
+            version: lane.version,
+            throttle: lane.throttle.clone(),
+            under_way: self.permits_of(key).into_iter().filter_map(|key| self.permits.get(key).cloned()).collect(),
+            waiting: waiting.collect(),
+            turns: lane.waiting.as_ref().map(|waiting| waiting.site.turns).unwrap_or_default(),
+            shared: lane.shared.map(|holder| {
+                self.lanes.shared.get(holder).map(|holder| SharedCopy {
+                    specs: holder.specs.clone(),
+                    cells: holder.cells.clone(),
+                    version: holder.version,
+                    leads: holder.tiers.map(|tier| self.tree.lead(tier).0),
+                    turns: holder.site.turns,
+                })
+            }),
+        })
+    }
+}
+
+/// An engine of its own, in which the copy goes on.
+pub(crate) struct Ahead {
+    pub(crate) engine: Engine,
+    /// The lane that was asked about is the first.
+    pub(crate) lanes: Vec<(Key, Vec<Line>)>,
+    /// What was under way, and since when.
+    pub(crate) under_way: Vec<(Key, Time)>,
+}
+
+impl Copy {
+    /// Whether an operator has paused the lane.
+    pub(crate) fn is_held(&self) -> bool {
+        self.lanes.first().and_then(|lane| lane.throttle.as_ref()).is_some_and(|throttle| throttle.is_held())
+    }
+
+    /// An engine that goes on from here. Nobody waits in it yet.
+    pub(crate) fn unfold(&self, now: Time) -> Ahead {
+        let mut engine = Engine::new(Bound::new(u32::MAX), Default::default());
+        let (mut lanes, mut under_way) = (Vec::new(), Vec::new());
+        for copy in &self.lanes {
+            let plan = Arc::new(Plan { max_waiting: u32::MAX, ..(*copy.plan).clone() });
+            let key = engine.upsert(now, &copy.tenant, &copy.account, &plan, 1);
+            let holders = engine.lanes.slab[key].shared;
+            for (holder, shared) in holders.into_iter().zip(&copy.shared) {
+                let (Some(inside), Some(shared)) = (engine.lanes.shared.get_mut(holder), shared) else { continue };
+                inside.specs = shared.specs.clone();
+                inside.cells.clone_from(&shared.cells);
+                inside.version = shared.version;
+                inside.site.turns = shared.turns;
+            }
+            let lane = &mut engine.lanes.slab[key];
+            lane.own = OwnCells::from_cells(copy.cells.clone());
+            (lane.version, lane.throttle) = (copy.version, copy.throttle.clone());
+            if let Some(throttle) = &mut lane.throttle {
+                throttle.forget_permits(now);
+            }
+            lane.in_flight = copy.under_way.len() as u32;
+            for line in copy.waiting.iter().filter(|line| !line.costs.is_empty()) {
+                let need = Need { lane: key, endpoint: line.endpoint, tier: line.tier, cost: 1 };
+                engine.queue_for(&need);
+                if let Some(waiting) = &mut engine.lanes.slab[key].waiting {
+                    waiting.site.turns = copy.turns;
+                    engine.tree.set_lead(waiting.tiers[line.tier as usize], line.lead);
+                }
+            }
+            for (holder, shared) in holders.into_iter().zip(&copy.shared) {
+                let (Some(inside), Some(shared)) = (engine.lanes.shared.get(holder), shared) else { continue };
+                for (tier, lead) in inside.tiers.into_iter().zip(shared.leads) {
+                    engine.tree.set_lead(tier, lead);
+                }
+            }
+            for permit in &copy.under_way {
+                under_way.push((engine.permits.insert(permit.moved_to(key)), permit.granted()));
+            }
+            lanes.push((key, copy.waiting.clone()));
+        }
+        engine.permit_due = Time::ZERO;
+        Ahead { engine, lanes, under_way }
+    }
+}
+
+impl OwnCells {
+    fn as_slice(&self) -> &[Cell] {
+        match self {
+            OwnCells::One(cell) => std::slice::from_ref(cell),
+            OwnCells::Many(cells) => cells,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What a lane looks like from outside, for whoever asks why something waits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::plan::{EndpointId, NO_ENDPOINT};
+use super::slab::Key;
+use super::turns::Need;
+use super::{Engine, Until, WaitReason};
+use crate::clock::Time;
+
+/// One lane.
+pub(crate) struct View {
+    pub(crate) waiting: [u32; 3],
+    pub(crate) in_flight: u32,
+    pub(crate) limits: Vec<LimitView>,
+    /// An operator has paused it.
+    pub(crate) held: bool,
+    /// Until when the vendor wants to be left alone; past where it does not.
+    pub(crate) paused_until: Time,
+    /// Between two grants of one unit, in nanoseconds, where that is more than the limits ask for.
+    pub(crate) spacing_ns: Option<u64>,
+    /// The same at the full rate.
+    pub(crate) unit_ns: u64,
+    pub(crate) heads: [Option<HeadView>; 3],
+}
+
+/// The first of a tier that wait.
+pub(crate) struct HeadView {
+    pub(crate) reason: WaitReason,
+    pub(crate) until: Until,
+    pub(crate) since: Time,
+}
+
+/// Whose a limit is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Holder {
+    Lane,
+    Endpoint(EndpointId),
+    Account,
+    Vendor,
+}
+
+pub(crate) struct LimitView {
+    pub(crate) name: Arc<str>,
+    pub(crate) holder: Holder,
+    pub(crate) left: u32,
+    pub(crate) limit: u32,
+}
+
+/// All lanes of a vendor.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Sum {
+    pub(crate) lanes: u64,
+    pub(crate) waiting: [u64; 3],
+    pub(crate) in_flight: u64,
+    pub(crate) paused: u64,
+    pub(crate) slowed: u64,
+    /// The smallest share of a limit that is left in any lane, as (left, limit).
+    pub(crate) tightest: Option<(u32, u32)>,
+}
+
+impl Engine {
+    pub(crate) fn view(&mut self, now: Time, key: Key) -> Option<View> {
+        let now = self.tick(now);
+        let lane = self.lanes.slab.get_mut(key)?;
+        let (plan, shared, in_flight) = (lane.plan.clone(), lane.shared, lane.in_flight);
+        let waiting = lane.waiting.as_ref().map_or([0; 3], |waiting| waiting.waiting);
+        let queues = lane.waiting.as_ref().map(|waiting| waiting.queues.clone()).unwrap_or_default();
+        let throttle = lane.throttle.clone();
+        let mut limits = Vec::new();
+        for (number, (cell, spec)) in lane.own.as_mut().iter_mut().zip(&plan.own).enumerate() {
+            let endpoint = plan.endpoints.iter().position(|endpoint| endpoint.own.contains(&number));
+            let holder = endpoint.map_or(Holder::Lane, |number| Holder::Endpoint(number as EndpointId));
+            let (left, limit) = cell.remaining(spec, now);
+            limits.push(LimitView { name: spec.name.clone(), holder, left, limit });
+        }
+        for (key, holder) in shared.into_iter().zip([Holder::Account, Holder::Vendor]) {
+            let Some(inside) = self.lanes.shared.get_mut(key) else { continue };
+            for (cell, spec) in inside.cells.iter_mut().zip(inside.specs.iter()) {
+                let (left, limit) = cell.remaining(&spec.spec, now);
+                limits.push(LimitView { name: spec.spec.name.clone(), holder, left, limit });
+            }
+        }
+        let mut heads = [None, None, None];
+        for queue in queues {
+            let Some(queue) = self.queues.get(queue) else { continue };
+            let Some(waiter) = queue.head().and_then(|head| self.waiters.get(head)) else { continue };
+            let (need, since) =
+                (Need { lane: key, endpoint: queue.endpoint, tier: queue.tier, cost: waiter.cost }, waiter.submitted);
+            let reason = waiter.reason.clone();
+            let head: &mut Option<HeadView> = &mut heads[need.tier as usize];
+            if head.as_ref().is_none_or(|head| head.since > since) {
+                *head = Some(HeadView { reason, until: self.until(&need), since });
+            }
+        }
+        let spacing_ns = throttle.clone().and_then(|mut throttle| throttle.spacing(now, &plan.pace));
+        Some(View {
+            waiting,
+            in_flight,
+            limits,
+            held: throttle.as_ref().is_some_and(|throttle| throttle.is_held()),
+            paused_until: throttle.as_ref().map_or(Time::ZERO, |throttle| throttle.paused_until(NO_ENDPOINT)),
+            spacing_ns: spacing_ns.filter(|spacing| *spacing > plan.pace.unit_ns),
+            unit_ns: plan.pace.unit_ns,
+            heads,
+        })
+    }
+
+    /// Adds `count` slots of lanes from `from` on to what is known of their vendors; returns where to go on, or none at
+    /// the end.
+    pub(crate) fn survey(
+        &mut self,
+        now: Time,
+        from: u32,
+        count: u32,
+        sums: &mut BTreeMap<Arc<str>, Sum>,
+    ) -> Option<u32> {
+        let now = self.tick(now);
+        let end = self.lanes.slab.end().min(from.saturating_add(count));
+        for index in from..end {
+            let Some(key) = self.lanes.slab.key_at(index) else { continue };
+            let Some(lane) = self.lanes.slab.get(key) else { continue };
+            let vendor = lane.plan.vendor.clone();
+            let sum = sums.entry(vendor).or_default();
+            sum.lanes += 1;
+            sum.in_flight += u64::from(lane.in_flight);
+            if let Some(waiting) = &lane.waiting {
+                for (all, tier) in sum.waiting.iter_mut().zip(waiting.waiting) {
+                    *all += u64::from(tier);
+                }
+            }
+            if let Some(throttle) = &lane.throttle {
+                let paused = throttle.is_held() || throttle.paused_until(NO_ENDPOINT) > now;
+                sum.paused += u64::from(paused);
+                sum.slowed += u64::from(!paused && !throttle.is_idle(now, &lane.plan.pace));
+            }
+            let left = self.headroom(now, key, NO_ENDPOINT);
+            let share = |(left, limit): (u32, u32)| f64::from(left) / f64::from(limit.max(1));
+            if left.is_some_and(|left| sum.tightest.is_none_or(|other| share(left) < share(other))) {
+                sum.tightest = left;
+            }
+        }
+        (end < self.lanes.slab.end()).then_some(end)
+    }
+}

@@ -1,0 +1,180 @@
+//! What a client is doing, for people and dashboards: why something waits, until when, and what is left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::client::DeadLetterCounts;
+
+/// A figure for each priority.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct ByPriority<T> {
+    /// Of [`Priority::High`](crate::Priority::High).
+    pub high: T,
+    /// Of [`Priority::Normal`](crate::Priority::Normal).
+    pub normal: T,
+    /// Of [`Priority::Low`](crate::Priority::Low).
+    pub low: T,
+}
+
+impl<T> From<[T; 3]> for ByPriority<T> {
+    fn from([high, normal, low]: [T; 3]) -> ByPriority<T> {
+        ByPriority { high, normal, low }
+    }
+}
+
+/// One tenant at one vendor: [`IntegrationClient::status`](crate::IntegrationClient::status).
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct TenantStatus {
+    /// The tenant's id.
+    pub tenant: Arc<str>,
+    /// The vendor's name.
+    pub vendor: Arc<str>,
+    /// Nothing is known of it because nothing goes on: all limits are free.
+    pub resting: bool,
+    /// Requests that wait.
+    pub waiting: ByPriority<u32>,
+    /// Exchanges under way.
+    pub in_flight: u32,
+    /// Shares of the priorities while all of them wait; they add up to 1.
+    pub shares: ByPriority<f64>,
+    /// Every limit that holds for its requests, its endpoints' included.
+    pub limits: Vec<LimitStatus>,
+    /// The smallest share of a limit for all requests that is left, 0 to 1.
+    pub headroom: Option<f64>,
+    /// Nothing goes.
+    pub pause: Option<PauseStatus>,
+    /// It is slower than its limits, because of what the vendor said or refused.
+    pub throttle: Option<ThrottleStatus>,
+    /// What the first request of each priority waits for.
+    pub waits: ByPriority<Option<WaitStatus>>,
+}
+
+/// One limit.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct LimitStatus {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Whose it is: `tenant`, `endpoint`, `account` or `vendor`.
+    pub scope: &'static str,
+    /// The endpoint whose requests alone it counts.
+    pub endpoint: Option<Arc<str>>,
+    /// What the vendor allows, in its units.
+    pub limit: u32,
+    /// What is left of it now.
+    pub remaining: u32,
+}
+
+/// Who paused a tenant at a vendor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+#[serde(rename_all = "snake_case")]
+pub enum PausedBy {
+    /// [`IntegrationClient::pause`](crate::IntegrationClient::pause).
+    Operator,
+    /// A refusal, or failures in a row.
+    Vendor,
+}
+
+/// A pause.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct PauseStatus {
+    /// Who paused.
+    pub by: PausedBy,
+    /// For how long still, in seconds; none where an operator's word must end it.
+    #[serde(rename = "ends_in_s", serialize_with = "seconds")]
+    pub ends_in: Option<Duration>,
+}
+
+/// How much slower than its limits a tenant is at a vendor.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ThrottleStatus {
+    /// Share of the full rate, 0 to 1.
+    pub factor: f64,
+    /// Requests a second that go at most.
+    pub per_second: f64,
+}
+
+/// What a request waits for.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct WaitStatus {
+    /// Why, in words.
+    pub reason: String,
+    /// The limit that it waits for; none while others are first, or the vendor's word is in the way.
+    pub limit: Option<Arc<str>>,
+    /// How long it has waited, in seconds.
+    #[serde(rename = "waited_s", serialize_with = "some_seconds")]
+    pub waited: Duration,
+    /// Not before so long from now, in seconds, if nothing else happens; none where it depends on something under way.
+    #[serde(rename = "not_before_s", serialize_with = "seconds")]
+    pub not_before: Option<Duration>,
+}
+
+/// All tenants at one vendor.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct VendorStatus {
+    /// The vendor's name.
+    pub vendor: Arc<str>,
+    /// Tenants in memory: those that have sent lately, or wait.
+    pub lanes: u64,
+    /// Requests that wait.
+    pub waiting: ByPriority<u64>,
+    /// Exchanges under way.
+    pub in_flight: u64,
+    /// Tenants that are paused.
+    pub paused: u64,
+    /// Tenants that are slower than their limits.
+    pub throttled: u64,
+    /// The smallest share of a limit that is left in any of them, 0 to 1.
+    pub headroom: Option<f64>,
+}
+
+/// A whole client: [`IntegrationClient::overview`](crate::IntegrationClient::overview).
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct ClientStatus {
+    /// Version of the configuration in use: it counts the changes in this process.
+    pub config_version: u64,
+    /// Its hash, the same in every process on the same configuration.
+    pub config_hash: String,
+    /// Why the configuration's source cannot be used as it is now.
+    pub config_problem: Option<String>,
+    /// Tenants at vendors that are configured.
+    pub tenants: usize,
+    /// Every vendor with tenants in memory.
+    pub vendors: Vec<VendorStatus>,
+    /// Dead letters since the start.
+    pub dead_letters: DeadLetterCounts,
+}
+
+/// When more requests would be done: [`IntegrationClient::estimate`](crate::IntegrationClient::estimate). Each is none
+/// where that is never, as while an operator's pause lasts.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Estimate {
+    /// With nobody else: limits, what is used of them, the pause, and what waits in the same priority.
+    #[serde(rename = "earliest_s", serialize_with = "seconds")]
+    pub earliest: Option<Duration>,
+    /// With all that waits now, and retries at the rate of the last minute.
+    #[serde(rename = "expected_s", serialize_with = "seconds")]
+    pub expected: Option<Duration>,
+    /// With the other priorities, and all tenants that wait for the same limits, sending without end.
+    #[serde(rename = "guaranteed_s", serialize_with = "seconds")]
+    pub guaranteed: Option<Duration>,
+}
+
+#[expect(clippy::ref_option, reason = "serde hands a reference to the field")]
+fn seconds<S: serde::Serializer>(after: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    after.map(|after| after.as_secs_f64()).serialize(serializer)
+}
+
+fn some_seconds<S: serde::Serializer>(after: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(after.as_secs_f64())
+}

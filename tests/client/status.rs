@@ -1,0 +1,87 @@
+//! What the client says about itself, and about what would be.
+
+use super::*;
+use integration_client::status::PausedBy;
+
+#[tokio::test(start_paused = true)]
+async fn status_says_why_it_waits_and_until_when() {
+    let transport = answers(ms(10));
+    let client = client(&[("requests", &per_second(10, 2)), ("slots", "concurrency = 5")], &transport).await;
+    assert!(client.status("a", "v").unwrap().resting, "nobody has sent anything");
+    let sends: Vec<_> = (0..5).map(|_| spawn(&client, Priority::Low, get("/"))).collect();
+    until_waiting(&client, 3).await;
+    let status = client.status("a", "v").unwrap();
+    assert_eq!((status.waiting.low, status.in_flight, status.resting), (3, 2, false));
+    let wait = status.waits.low.as_ref().unwrap();
+    assert_eq!((wait.limit.as_deref(), wait.not_before), (Some("requests"), Some(ms(125))));
+    assert!(wait.reason.contains("`requests` is used up"), "{}", wait.reason);
+    let limits: Vec<_> =
+        status.limits.iter().map(|limit| (&*limit.name, limit.scope, limit.limit, limit.remaining)).collect();
+    assert_eq!(limits, [("requests", "tenant", 10, 8), ("slots", "tenant", 5, 3)]);
+    assert_eq!((status.headroom, status.shares.high, status.pause), (Some(0.6), 0.6, None));
+
+    client.pause("a", "v").unwrap();
+    let paused = client.status("a", "v").unwrap();
+    assert_eq!(paused.pause.map(|pause| (pause.by, pause.ends_in)), Some((PausedBy::Operator, None)));
+    assert_eq!(client.estimate("a", "v", Priority::Low, 1).unwrap().expected, None);
+    let json: serde_json::Value = serde_json::to_value(&paused).unwrap();
+    assert_eq!(
+        (&json["tenant"], &json["pause"]["by"], &json["waiting"]["low"]),
+        (&"a".into(), &"operator".into(), &3.into())
+    );
+
+    let overview = client.overview();
+    let vendor = &overview.vendors[0];
+    assert_eq!((&*vendor.vendor, vendor.lanes, vendor.waiting.low, vendor.in_flight, vendor.paused), ("v", 1, 3, 2, 1));
+    assert_eq!(
+        (overview.tenants, overview.config_version, overview.config_problem.is_none()),
+        (2, client.config().version(), true)
+    );
+    assert!(serde_json::to_string(&overview).unwrap().contains(&overview.config_hash));
+    client.resume("a", "v").unwrap();
+    for send in sends {
+        send.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_shows_in_the_status() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(429).header("retry-after", "30"));
+    let client = client(&[("requests", &per_second(10, 2))], &transport).await;
+    assert_eq!(client.send("a", Priority::High, get("/")).await.unwrap().status().as_u16(), 429);
+    let pause = client.status("a", "v").unwrap().pause.unwrap();
+    assert_eq!(pause.by, PausedBy::Vendor);
+    let seconds = pause.ends_in.unwrap().as_secs_f64();
+    assert!((29.9..=33.1).contains(&seconds), "{seconds}: the stated time and at most a tenth");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_estimate_is_what_then_happens() {
+    for (backlog, batch, priority) in
+        [(0, 40, Priority::Low), (60, 40, Priority::Low), (60, 40, Priority::High), (30, 300, Priority::Normal)]
+    {
+        let client = client(&[("requests", &per_second(20, 4))], &answers(ms(50))).await;
+        // How long answers take is learned from the first.
+        client.send("a", Priority::Normal, get("/")).await.unwrap().bytes().await.unwrap();
+        let others: Vec<_> = (0..backlog).map(|_| spawn(&client, Priority::Normal, get("/"))).collect();
+        until_waiting(&client, (backlog as u64).saturating_sub(3)).await;
+        let estimate = client.estimate("a", "v", priority, batch).unwrap();
+        let (began, mut sends) = (now(), tokio::task::JoinSet::new());
+        for _ in 0..batch {
+            let client = client.clone();
+            sends.spawn(async move {
+                let request = get("/").deadline(Duration::from_secs(600));
+                client.send("a", priority, request).await.unwrap().bytes().await.unwrap();
+            });
+        }
+        sends.join_all().await;
+        let took = began.elapsed().as_secs_f64();
+        let expected = estimate.expected.unwrap().as_secs_f64();
+        println!(
+            "{backlog} wait, {batch} more of {priority:?}: expected {expected:.2} s, took {took:.2} s ({estimate:?})"
+        );
+        assert!((expected - took).abs() <= 0.05 * took, "{expected} {took}");
+        assert!(estimate.earliest <= estimate.expected && estimate.expected <= estimate.guaranteed, "{estimate:?}");
+        others.into_iter().for_each(|send| send.abort());
+    }
+}
