@@ -174,6 +174,54 @@ async fn nothing_left_and_the_way_back_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refusal_pauses_as_the_page_says() {
+    // Where nobody said how long, so that a pause is no longer than what is drawn for the request.
+    let share: f64 = number(&figure("windows that a lane waits after a refusal"));
+    let transport = FakeTransport::new(|_| FakeAnswer::status(429));
+    let vendor = limit("fixed_window", "12s") + "retry = { first_wait = \"60s\" }\n";
+    let refused = client(&vendor, &transport).await;
+    for expected in [12.0 * share, 24.0 * share] {
+        refused.try_send("a", Priority::High, patient(Method::GET, "/x")).await.unwrap();
+        let paused = refused.paused_for("a", "v").unwrap().unwrap();
+        assert_eq!(paused.as_secs_f64(), expected);
+        tokio::time::sleep(paused).await;
+    }
+
+    let percent: u128 = number(&figure("percent of its rate"));
+    let transport = FakeTransport::new(|call| match call.number {
+        0 => FakeAnswer::status(429).header("retry-after", "20"),
+        _ => FakeAnswer::status(200),
+    });
+    let client = client(&limit("fixed_window", "12s"), &transport).await;
+    for _ in 0..4 {
+        send(&client, Priority::High, "/x").await.unwrap();
+    }
+    let gaps = gaps(&transport);
+    assert_eq!(gaps[1..3], [0, 150 * 100 / percent], "{gaps:?}");
+}
+
+/// What an endpoint's limit has left slows nothing down yet, and the page names the catalogue's vendors that it leaves
+/// without a throttle.
+#[tokio::test(start_paused = true)]
+async fn who_is_not_slowed_down_is_named() {
+    let transport = FakeTransport::new(|_| says_left("0", "7"));
+    let of_an_endpoint = format!("[vendors.v.endpoints.rest]\npaths = [\"/x\"]\n{}", limit("fixed_window", "12s"));
+    let client = client(&of_an_endpoint, &transport).await;
+    for _ in 0..3 {
+        send(&client, Priority::Low, "/x").await.unwrap();
+    }
+    assert_eq!(gaps(&transport), [0, 0]);
+
+    let config = Config::load(&Sources::new(), 1).unwrap();
+    let has_rate = |vendor: &Vendor| vendor.limits.iter().any(|limit| matches!(limit.kind, LimitKind::Rate(_)));
+    let vendors = config.vendors().names().map(|name| config.vendor(name, "live").unwrap());
+    let without: Vec<String> =
+        vendors.filter(|vendor| !has_rate(vendor)).map(|vendor| format!("`{}`", vendor.name)).collect();
+    let said = PAGE.split_once("all of whose rates are endpoints' (").unwrap().1.split_once(')').unwrap().0;
+    assert_eq!(said.split([',', ' ', '\n']).filter(|word| word.starts_with('`')).collect::<Vec<_>>(), without);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_ways_to_throttle_are_those_of_the_page() {
     let ways = rows(PAGE, "`throttle`");
     for way in &ways {
