@@ -126,26 +126,27 @@ fn leaked(text: String) -> &'static str {
 #[tokio::test(start_paused = true)]
 async fn the_bands_are_those_of_the_page() {
     let bands = rows(PAGE, "left of the limit");
-    let at = |row: &[String]| number::<u64>(row[0].split(' ').find(|word| word.parse::<u64>().is_ok()).unwrap());
-    for pair in bands[..bands.len() - 1].windows(2) {
-        let threshold = at(&pair[1]);
-        for (left, row) in [(threshold, &pair[0]), (threshold - 1, &pair[1])] {
-            let share: f64 = number(&row[1]);
-            let apart = if share == 1.0 { 0 } else { (150.0 / share) as u128 };
-            let (goes, waits) = row[2].split_once(';').unwrap_or((&row[2], ""));
-            for (name, tier) in TIERS {
-                let expected = match (goes.contains(name), waits.contains(name)) {
-                    (true, false) => apart,
-                    (false, true) => 12_000,
-                    _ => panic!("{name} in {row:?}"),
-                };
-                let left = leaked(left.to_string());
-                assert_eq!(spacing("bands", tier, left, "600").await, expected, "{name}, {left} left: {row:?}");
-            }
+    let (nothing, bands) = bands.split_last().unwrap();
+    assert_eq!(nothing[..2], ["nothing", "0"]);
+    let threshold = |row: &[String]| number::<u64>(row[0].split(' ').find(|word| word.parse::<u64>().is_ok()).unwrap());
+    assert_eq!(threshold(&bands[0]), threshold(&bands[1]));
+    // The most that is left in each band, and the least.
+    for (number_of, row) in bands.iter().enumerate() {
+        let most = if number_of == 0 { 99 } else { threshold(row) - 1 };
+        let least = bands.get(number_of + 1).map_or(1, |next| threshold(next));
+        let share: f64 = number(&row[1]);
+        let apart = if share == 1.0 { 0 } else { (150.0 / share) as u128 };
+        let (goes, waits) = row[2].split_once(';').unwrap_or((&row[2], ""));
+        for (left, (name, tier)) in [least, most].into_iter().flat_map(|left| TIERS.map(|tier| (left, tier))) {
+            let expected = match (goes.contains(name), waits.contains(name)) {
+                (true, false) => apart,
+                (false, true) => 12_000,
+                _ => panic!("{name} in {row:?}"),
+            };
+            let seen = spacing("bands", tier, leaked(left.to_string()), "600").await;
+            assert_eq!(seen, expected, "{name}, {left} left: {row:?}");
         }
     }
-    assert_eq!(at(&bands[0]), at(&bands[1]));
-    assert_eq!(bands.last().unwrap()[..2], ["nothing", "0"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,7 +224,8 @@ async fn who_is_not_slowed_down_is_named() {
 
 #[tokio::test(start_paused = true)]
 async fn the_ways_to_throttle_are_those_of_the_page() {
-    let ways = rows(PAGE, "`throttle`");
+    let head = "`throttle` | what is done | 29 of 100 left, reset in 29 s, window 12 s: between two requests";
+    let ways = rows(PAGE, head);
     for way in &ways {
         let expected: u128 = number(way[2].strip_suffix(" ms").unwrap());
         assert_eq!(spacing(&way[0], Priority::High, "29", "29").await, expected, "{way:?}");
@@ -249,7 +251,7 @@ fn choices(vendor: &str) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn every_algorithm_has_the_guard_that_the_page_says() {
-    let table = rows(PAGE, "`algorithm`");
+    let table = rows(PAGE, "`algorithm` | guard | 100 in 1m: at once | in any 1m | 100 in 1s: at once | in any 1s");
     let first_word = |row: &Vec<String>| row[0].split(',').next().unwrap().trim_matches('`').to_owned();
     let named: Vec<String> = table.iter().map(first_word).collect();
     let known = choices(&limit("nonsense", "1m"));
@@ -285,7 +287,7 @@ async fn most(algorithm: &str, window: &str, tier: Priority) -> (usize, usize) {
 
 #[tokio::test(start_paused = true)]
 async fn the_tiers_share_as_the_page_says() {
-    let table = rows(PAGE, "tier");
+    let table = rows(PAGE, "tier | weight | of a hundred grants where all wait | in any minute, of 100 in 1m");
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let vendor =
         "limits = [{ name = \"l\", limit = 1000, window = \"1000s\", burst = 1, algorithm = \"fixed_window\" }]\n";
@@ -326,6 +328,11 @@ fn the_defaults_are_those_of_the_page() {
     let fields: BTreeSet<&str> = fields.map(|(name, _)| name).filter(|name| !name.starts_with(' ')).collect();
     assert_eq!(table.iter().map(|row| &*row[0]).collect::<BTreeSet<_>>(), fields);
 
+    let (_, most) = table[0][2].split_once("0 to ").unwrap();
+    let most: u32 = number(most.split(';').next().unwrap());
+    let retries = |count: u32| load(&format!("retry = {{ max_retries = {count} }}\n"));
+    assert!(retries(0).is_ok() && retries(most).is_ok() && retries(most + 1).is_err(), "{most}");
+
     let vendor = load(&limit("unknown", "1m")).unwrap();
     assert!(PAGE.contains(&format!("`safety` = {} of the vendor's limit", rate(&vendor).safety)));
     let transit = vendor.max_transit;
@@ -348,7 +355,7 @@ async fn waits_are_drawn_from_the_ranges_of_the_page() {
     let ranges: Vec<(u128, u128)> = words.map(|(low, high)| (number(low), number(high))).collect();
     assert_eq!(ranges.len() as u32, RetryPolicy::default().max_retries);
     let mut drawn = vec![Vec::new(); ranges.len()];
-    for _ in 0..40 {
+    for _ in 0..100 {
         let transport = FakeTransport::new(|_| FakeAnswer::status(503));
         let client = client("", &transport).await;
         assert_eq!(send(&client, Priority::High, "/x").await.unwrap_err().kind(), ErrorKind::Exhausted);
@@ -365,7 +372,7 @@ fn fills(drawn: &[Vec<u128>], ranges: &[(u128, u128)]) {
     for (drawn, (low, high)) in drawn.iter().zip(ranges) {
         let (low, high) = (low * 1_000, high * 1_000);
         let (least, most) = (drawn.iter().min().unwrap(), drawn.iter().max().unwrap());
-        let near = (high - low) / 5;
+        let near = (high - low) / 15;
         assert!(
             (low..=low + near).contains(least) && (high - near..=high + 1).contains(most),
             "{low}-{high}: {drawn:?}"
@@ -380,7 +387,7 @@ async fn a_stated_wait_is_lengthened_as_the_page_says() {
     let most = duration(&figure("most that jitter adds")).as_secs().into();
     for wait in [20, 200] {
         let mut drawn = Vec::new();
-        for _ in 0..40 {
+        for _ in 0..100 {
             let transport = FakeTransport::new(move |call| match call.number {
                 0 => FakeAnswer::status(429).header("retry-after", &wait.to_string()),
                 _ => FakeAnswer::status(200),
