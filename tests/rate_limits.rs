@@ -462,7 +462,7 @@ async fn answers_mean_what_the_page_says() {
     let named = |status: u16| table.iter().find(|row| row[0].split(", ").any(|word| word == status.to_string()));
     let other = |status: u16| row(if status >= 500 { "any other 5xx" } else { "all others" });
     // Every 4xx, every named 5xx, and every fifth of the rest.
-    let is_asked = |status: &u16| status / 100 == 4 || status % 5 == 0 || [502, 503, 504].contains(status);
+    let is_asked = |status: &u16| status / 100 == 4 || status.is_multiple_of(5) || [502, 503, 504].contains(status);
     let statuses = (200..600).filter(is_asked);
     let answers = statuses.map(|status| (FakeAnswer::status(status), named(status).unwrap_or_else(|| other(status))));
     let breaks = (FakeAnswer::reset(), row("a connection that breaks after the request has left"));
