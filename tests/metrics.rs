@@ -6,6 +6,8 @@
 mod broken;
 #[path = "metrics/pages.rs"]
 mod pages;
+#[path = "support/tables.rs"]
+mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

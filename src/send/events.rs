@@ -1,5 +1,5 @@
-//! What is said about a send, in one place each: to the log, where `docs/DESIGN.md` states the fields, and to whoever
-//! listens to the client's [events](crate::events).
+//! What is said about a send, in one place each: to the log, where `docs/RATE_LIMITS.md` states the fields, and to
+//! whoever listens to the client's [events](crate::events).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,6 +7,8 @@ use std::path::Path;
 use integration_client::metrics::{Kind, METRICS, Metric, Unit};
 use serde_json::{Value, json};
 
+use crate::tables::rows;
+
 fn page() -> String {
     let mut page = "\
 # Metrics
@@ -109,5 +111,13 @@ fn names_follow_the_customs_of_prometheus() {
         assert_eq!(name.ends_with("_seconds"), *unit == Unit::Seconds, "{name}");
         let words = [name].into_iter().chain(*labels);
         assert!(words.flat_map(|word| word.chars()).all(|char| char.is_ascii_lowercase() || char == '_'), "{name}");
+    }
+}
+
+#[test]
+fn the_rate_limits_page_names_metrics_that_there_are() {
+    for row in rows(include_str!("../../docs/RATE_LIMITS.md"), "metric | kind | labels") {
+        let metric = METRICS.iter().find(|metric| metric.name == row[0]).unwrap_or_else(|| panic!("{row:?}"));
+        assert_eq!((metric.kind.as_str(), &*metric.labels.join(", ")), (&*row[1], &*row[2]), "{row:?}");
     }
 }

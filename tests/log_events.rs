@@ -1,0 +1,100 @@
+//! What is logged has the fields that `docs/RATE_LIMITS.md` states.
+//!
+//! One test, in a process of its own: whether an event is wanted is remembered for all threads, and a thread that nobody
+//! listens to may be the first to ask.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "support/tables.rs"]
+mod tables;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
+use integration_client::{IntegrationClient, Priority, Request};
+use tables::rows;
+
+const VENDOR: &str = r#"
+[vendors.v]
+base_url = "https://v.example/base"
+auth = { scheme = "none" }
+retry = { first_wait = "1s", longest_wait = "10s" }
+[[vendors.v.limits]]
+name = "requests"
+algorithm = "sliding_window"
+limit = 100
+window = "1s"
+[vendors.v.endpoints.poisoned]
+paths = ["/poisoned/**"]
+"#;
+
+/// Keeps level, message and field names of what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().starts_with("integration_client")
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        #[derive(Default)]
+        struct Fields(String, Vec<String>);
+        impl tracing::field::Visit for Fields {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                match field.name() {
+                    "message" => self.0 = format!("{value:?}"),
+                    name => self.1.push(name.to_owned()),
+                }
+            }
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(format!("{} {}: {}", event.metadata().level(), fields.0, fields.1.join(" ")));
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_five_events_have_exactly_their_fields() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let transport = FakeTransport::new(|call: &FakeCall| match (call.path(), call.number) {
+        ("/base/poisoned/x", 0..6) => FakeAnswer::status(429).header("retry-after", "1"),
+        ("/base/poisoned/x", _) => FakeAnswer::status(200),
+        _ => FakeAnswer::status(200)
+            .header("x-ratelimit-limit", "100")
+            .header("x-ratelimit-remaining", "15")
+            .header("x-ratelimit-reset", "60"),
+    });
+    let client = IntegrationClient::builder().without_catalogue().vendors_toml(VENDOR).transport(transport);
+    let client = client.tenant(TenantEntry::new("a", "v")).build().await.unwrap();
+    let hours = |path| Request::get("v", path).deadline(Duration::from_secs(36_000));
+    client.send("a", Priority::Normal, hours("/poisoned/x")).await.unwrap_err();
+    client.send("a", Priority::Normal, hours("/poisoned/x")).await.unwrap();
+    client.send("a", Priority::Normal, Request::get("v", "/y")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let mut seen = log.0.lock().unwrap().clone();
+    seen.sort();
+    seen.dedup();
+    let events = rows(include_str!("../docs/RATE_LIMITS.md"), "event in the log");
+    assert_eq!(events.len(), 5);
+    for row in events {
+        let event = format!("{} {}", row[1].to_uppercase(), row[0]);
+        let of_it: Vec<_> = seen.iter().filter(|line| line.starts_with(&event)).collect();
+        assert_eq!(of_it, [&format!("{event}: {}", row[2].replace(',', ""))], "in {seen:#?}");
+    }
+}
