@@ -15,6 +15,8 @@ use crate::clock::Time;
 const MOST_GRANTS: usize = 4_000;
 /// Ever so much later is never.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Requests of others who never stop, in each tier: as many as may go at once in a window.
+const ENDLESS: usize = 1_000;
 /// Requests of the forecast that wait in the engine at once: as many as may ever go at once.
 const IN_LINE: usize = MOST_GRANTS;
 
@@ -114,8 +116,7 @@ impl Run {
         }
         for (number, (lane, _)) in lanes.iter().enumerate() {
             for tier in (0..3).filter(|tier| others == Others::Everybody && (number > 0 || *tier != batch.tier)) {
-                run.submit(*lane, ask(NO_ENDPOINT, tier, 1), false);
-                run.submit(*lane, ask(NO_ENDPOINT, tier, 1), false);
+                (0..(ENDLESS / lanes.len()).max(8)).for_each(|_| run.submit(*lane, ask(NO_ENDPOINT, tier, 1), false));
             }
         }
         run.ahead.lanes = lanes;

@@ -84,4 +84,10 @@ async fn an_estimate_is_what_then_happens() {
         assert!(estimate.earliest <= estimate.expected && estimate.expected <= estimate.guaranteed, "{estimate:?}");
         others.into_iter().for_each(|send| send.abort());
     }
+    // Whatever the others send, a tenth is left for low: 3 s for each 24 of a limit of 300 of which 240 are used.
+    let client = client(&[("requests", &per_second(300, 240))], &answers(ms(20))).await;
+    for (requests, least, most) in [(240, 9.0, 12.0), (2_000, 75.0, 90.0)] {
+        let guaranteed = client.estimate("a", "v", Priority::Low, requests).unwrap().guaranteed.unwrap().as_secs_f64();
+        assert!((least..=most).contains(&guaranteed), "{requests}: {guaranteed}");
+    }
 }

@@ -38,6 +38,7 @@ fn vendor(auth: AuthScheme) -> Vendor {
         throttle: Default::default(),
         dead_letters: Default::default(),
         parsed: Default::default(),
+        took: Default::default(),
     }
 }
 
