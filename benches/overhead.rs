@@ -9,7 +9,8 @@
 //! is the median of the pairs' ratios. Nothing ever waits for a limit. The last line is for machines; the process fails
 //! when a ratio is below 0.95.
 //!
-//! `observed` is the same again, with a subscriber to all spans, a listener to all events and a recorder of metrics.
+//! `observed` is the same again, with a formatting subscriber at info, a listener to all events and a recorder of metrics;
+//! at 64 it is to be at least 0.90.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time and starts tasks itself")]
@@ -31,6 +32,8 @@ const PAIRS: usize = 21;
 const TURN: Duration = Duration::from_millis(500);
 const CONCURRENCY: [usize; 3] = [1, 64, 512];
 const AT_LEAST: f64 = 0.95;
+/// At the middle concurrency.
+const OBSERVED_AT_LEAST: f64 = 0.90;
 const KEY: &str = "key-of-acme";
 
 const LIMITS: &str = r#"
@@ -212,12 +215,17 @@ fn main() -> ExitCode {
     drop(vendor.stdin.take());
     vendor.wait().unwrap();
 
-    for (concurrency, ratio) in CONCURRENCY.iter().zip(ratios) {
-        let verdict = if ratio >= AT_LEAST { "ok" } else { "FAILED" };
-        println!("check: c={concurrency}: {ratio:.3} >= {AT_LEAST} {verdict}");
+    let plain =
+        CONCURRENCY.iter().zip(ratios).map(|(concurrency, ratio)| (format!("c={concurrency}"), ratio, AT_LEAST));
+    let watched = (format!("observed c={}", CONCURRENCY[1]), observed[1], OBSERVED_AT_LEAST);
+    let mut good = true;
+    for (what, ratio, at_least) in plain.chain([watched]) {
+        let verdict = if ratio >= at_least { "ok" } else { "FAILED" };
+        println!("check: {what}: {ratio:.3} >= {at_least:.2} {verdict}");
+        good &= ratio >= at_least;
     }
     let what = if cfg!(feature = "metrics") { "spans, events and metrics" } else { "spans and events" };
     println!("observed c1={:.3} c64={:.3} c512={:.3}, by {what}", observed[0], observed[1], observed[2]);
     println!("overhead: c1={:.3} c64={:.3} c512={:.3}", ratios[0], ratios[1], ratios[2]);
-    if ratios.iter().all(|ratio| *ratio >= AT_LEAST) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -106,7 +106,8 @@ impl Lane {
     pub async fn acquire(&self, priority: Priority, cost: u32) -> Result<Permit, Error> {
         let refused = |why| self.refused(priority, why);
         let ask = self.ask(priority, cost, None).map_err(refused)?;
-        let acquire = self.client.inner().acquire(&self.tenant, self.place.clone(), ask, &self.series);
+        let now = self.place.shard.clock.now();
+        let acquire = self.client.inner().acquire(&self.tenant, Some(self.place.clone()), ask, now, &self.series);
         let grant = acquire.await.map_err(refused)?;
         Ok(Permit::new(grant.held, grant.waited))
     }
@@ -205,7 +206,7 @@ impl Permit {
     /// The vendor has answered, or the exchange has failed: from now on the request counts for one more window. Its
     /// place in a concurrency limit is kept until [`finish`](Permit::finish) or drop.
     pub fn answered(&self) {
-        self.held.hear(NO_ENDPOINT, Word::Passed(None));
+        self.held.hear(self.held.now(), NO_ENDPOINT, Word::Passed(None));
     }
 
     /// The response has been read, or nobody will.

@@ -12,7 +12,7 @@ use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
 use integration_client::{IntegrationClient, Priority, Request};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 const VENDOR: &str = r#"
 [vendors.v]
@@ -38,13 +38,13 @@ impl Visit for Seen {
     }
 }
 
-/// Keeps spans, by id - 1.
+/// Keeps spans, by id - 1; those at info alone if it is told so.
 #[derive(Clone, Default)]
-struct Spans(Arc<Mutex<(Vec<Seen>, Vec<u64>)>>);
+struct Spans(Arc<Mutex<(Vec<Seen>, Vec<u64>)>>, bool);
 
 impl Subscriber for Spans {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("integration_client")
+        metadata.target().starts_with("integration_client") && !(self.1 && *metadata.level() > Level::INFO)
     }
 
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
@@ -134,6 +134,15 @@ async fn a_send_is_a_span_and_each_attempt_a_child() {
         ]
     );
     assert!(seen[0].events >= 3, "the log events of a send are inside its span: {:?}", seen[0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_info_there_is_no_span() {
+    let spans = Spans(Arc::default(), true);
+    let _guard = tracing::subscriber::set_default(spans.clone());
+    let client = client(|_| FakeAnswer::status(200)).await;
+    client.send("a", Priority::Low, get("/x")).await.unwrap();
+    assert!(spans.0.lock().unwrap().0.is_empty(), "{:?}", spans.0.lock().unwrap().0);
 }
 
 #[tokio::test(start_paused = true)]

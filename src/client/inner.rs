@@ -13,7 +13,7 @@ use crate::Priority;
 use crate::clock::{Clock, Time, nanos};
 use crate::config::{Config, ConfigSource, Tenant, TenantTable};
 use crate::dead_letter::writer::Writer;
-use crate::dispatch::{Acquire, Dispatch, Grant, Place};
+use crate::dispatch::{Acquire, Dispatch, Grant, Place, Whose};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
 use crate::error::Error;
@@ -199,29 +199,38 @@ impl Inner {
         Ask { tier, endpoint, cost, retry: false, immediate: false, give_up, attempt_ns }
     }
 
-    /// Waits for a permit. A lane that rests may be dropped, and one whose vendor changes may move: it is looked up
-    /// again then.
+    /// Waits for a permit, from `now` on, of the lane at `place`, or where `tenant` says that it is. A lane that rests
+    /// may be dropped, and one whose vendor changes may move: it is looked up again then, or made.
     pub(crate) async fn acquire(
         &self,
         tenant: &Tenant,
-        mut place: Place,
+        mut place: Option<Place>,
         mut ask: Ask,
+        mut now: Time,
         series: &Series,
     ) -> Result<Grant, Refusal> {
         let mut since = None;
         let endpoint = ask.endpoint;
         loop {
-            let began = self.clock.now();
-            match Acquire::new(place.shard.clone(), place.lane, ask, series).await {
+            let asked = match &place {
+                Some(place) => Acquire::new(&place.shard, Whose::Lane(place.lane), ask, now, series),
+                None => self.dispatch.acquire(tenant, ask, now, series),
+            };
+            match asked.await {
                 Err(Refusal::NoLane) => {
-                    since.get_or_insert(began);
+                    since.get_or_insert(now);
                     ask.endpoint = self.endpoint_now(tenant, endpoint)?;
-                    place = self.place(tenant)?;
+                    place = Some(self.place(tenant)?);
+                    now = self.clock.now();
                 }
-                Ok(grant) => {
-                    let waited = since.map_or(grant.waited, |since| self.clock.now().since(since));
-                    series.waited(ask.tier, waited);
-                    return Ok(Grant { held: grant.held.counted(series), waited, reason: grant.reason });
+                Ok(mut grant) => {
+                    if let Some(since) = since {
+                        grant.waited = grant.began.since(since);
+                    }
+                    series.waited(ask.tier, grant.waited);
+                    let began = grant.began;
+                    grant.held = grant.held.counted_from(series, || began);
+                    return Ok(grant);
                 }
                 refused => return refused,
             }

@@ -4,6 +4,7 @@
 //! request. Which shard that is follows from the widest scope that the vendor's limits declare: the vendor, the account
 //! or the tenant. A lane of the last kind is found with one hash of its ids; the others by way of the configuration.
 
+mod acquire;
 pub(crate) mod plan;
 mod shard;
 
@@ -17,8 +18,10 @@ use crate::clock::{Clock, Time};
 use crate::config::{Scope, Tenant};
 use crate::engine::slab::Key;
 use crate::engine::{Ask, Bound, Engine, Refusal, hash_ids};
+use crate::metrics::Series;
+pub(crate) use acquire::{Acquire, Grant, Whose, try_acquire};
 use plan::{Plans, Policy, widest_scope};
-pub(crate) use shard::{Acquire, Grant, Heard, Held, Shard, try_acquire};
+pub(crate) use shard::{Heard, Held, Shard};
 
 /// All shards of a client.
 pub(crate) struct Dispatch {
@@ -75,6 +78,12 @@ impl Dispatch {
     }
 
     fn home(&self, tenant: &Tenant) -> &Arc<Shard> {
+        self.home_of(tenant, hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name))
+    }
+
+    /// `lane` is the hash of its lane's ids.
+    #[inline]
+    fn home_of(&self, tenant: &Tenant, lane: u64) -> &Arc<Shard> {
         let vendor = &tenant.vendor;
         let hash = match widest_scope(vendor) {
             Scope::Vendor => hash_ids(&self.hasher, &vendor.environment, &vendor.name),
@@ -82,7 +91,7 @@ impl Dispatch {
                 let account = hash_ids(&self.hasher, &tenant.account, &vendor.environment);
                 account.wrapping_add(hash_ids(&self.hasher, "", &vendor.name))
             }
-            Scope::Tenant | Scope::Endpoint => hash_ids(&self.hasher, &tenant.id, &vendor.name),
+            Scope::Tenant | Scope::Endpoint => lane,
         };
         self.shard_of(hash)
     }
@@ -91,10 +100,17 @@ impl Dispatch {
         hash_ids(&self.hasher, tenant, vendor)
     }
 
+    /// Asks the lane of a tenant, if it is where `tenant` says it is: found and asked under one lock.
+    #[inline]
+    pub(crate) fn acquire<'a>(&'a self, tenant: &'a Tenant, ask: Ask, now: Time, series: &'a Series) -> Acquire<'a> {
+        let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
+        Acquire::new(self.home_of(tenant, hash), Whose::Tenant { tenant, hash }, ask, now, series)
+    }
+
     /// The lane of a tenant, if it is where `tenant` says it is.
     pub(crate) fn find(&self, tenant: &Tenant) -> Option<Place> {
-        let shard = self.home(tenant);
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
+        let shard = self.home_of(tenant, hash);
         let lane = shard.find(hash, &tenant.id, &tenant.vendor.name)?;
         Some(Place { shard: shard.clone(), lane })
     }

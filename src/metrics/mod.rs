@@ -15,12 +15,13 @@ mod series;
 mod table;
 mod words;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 

@@ -80,7 +80,7 @@ impl Series {
 
     pub(crate) fn waited(&self, _tier: u8, _: Duration) {}
 
-    pub(crate) fn attempt(&self, _: &Method, _: Result<StatusCode, ErrorKind>, _: impl FnOnce() -> Duration) {}
+    pub(crate) fn attempt(&self, _: &Method, _: Result<StatusCode, ErrorKind>, _took: Duration) {}
 
     pub(crate) fn refused(&self) {}
 

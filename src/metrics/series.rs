@@ -4,14 +4,15 @@
 //! So a recorder that is slow or panics is no matter of the requests'. Histograms are the exception, for they need each
 //! value: a panic in one is contained.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+use hashbrown::HashMap;
 use http::{Method, StatusCode};
 use metrics::Histogram;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use super::End;
 use super::handle::{Count, Depth, Figure, Labels, More, histogram};
@@ -41,7 +42,8 @@ pub(super) struct Set {
     requests: [[Count; 2 + KINDS.len()]; 3],
     /// Classes of status, and every kind of error.
     attempts: [Count; CLASSES.len() + KINDS.len()],
-    durations: RwLock<HashMap<(u8, u16), Histogram>>,
+    /// By method and outcome. Read for every attempt, changed for every new kind of one.
+    durations: ArcSwap<HashMap<(u8, u16), Histogram>>,
     waits: [OnceLock<Histogram>; 3],
     queued: [AtomicI64; 3],
     queue_depth: [Depth; 3],
@@ -190,9 +192,8 @@ impl Series {
     }
 
     /// An exchange ended, with a status or without.
-    pub(crate) fn attempt(&self, method: &Method, end: Result<StatusCode, ErrorKind>, took: impl FnOnce() -> Duration) {
+    pub(crate) fn attempt(&self, method: &Method, end: Result<StatusCode, ErrorKind>, took: Duration) {
         let Some(set) = &self.0 else { return };
-        let took = took();
         let outcome = match end {
             Ok(status) => usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1,
             Err(kind) => CLASSES.len() + kind as usize,
@@ -204,7 +205,10 @@ impl Series {
         }
         let method = METHODS.iter().position(|known| *known == method.as_str()).unwrap_or(METHODS.len() - 1) as u8;
         let code = end.map_or_else(|kind| 1_000 + kind as u16, |status| status.as_u16());
-        contained(|| set.duration((method, code), end).record(took.as_secs_f64()));
+        contained(|| match set.durations.load().get(&(method, code)) {
+            Some(known) => known.record(took.as_secs_f64()),
+            None => set.duration((method, code), end).record(took.as_secs_f64()),
+        });
     }
 
     pub(crate) fn refused(&self) {
@@ -261,7 +265,7 @@ impl Set {
             labels,
             requests: Default::default(),
             attempts: std::array::from_fn(|_| Count::default()),
-            durations: RwLock::default(),
+            durations: ArcSwap::default(),
             waits: Default::default(),
             queued: Default::default(),
             queue_depth: Default::default(),
@@ -286,10 +290,9 @@ impl Set {
         }
     }
 
+    /// A new kind of attempt.
+    #[cold]
     fn duration(&self, key: (u8, u16), end: Result<StatusCode, ErrorKind>) -> Histogram {
-        if let Some(known) = self.durations.read().get(&key) {
-            return known.clone();
-        }
         let (status, error) = match end {
             Ok(status) if status.as_u16() < 400 => (Some(status), None),
             Ok(status) => (Some(status), Some(status.as_str().to_owned())),
@@ -299,7 +302,13 @@ impl Set {
         labels.extend(status.map(|status| ("http_response_status_code", status.as_str().to_owned().into())));
         labels.extend(error.map(|error| ("error_type", error.into())));
         let made = histogram(&DURATION, &labels, &[("http_request_method", METHODS[key.0 as usize])]);
-        self.durations.write().entry(key).or_insert(made).clone()
+        // Two at once register the same series, and the recorder gives both the same histogram.
+        self.durations.rcu(|known| {
+            let mut known = HashMap::clone(known);
+            known.insert(key, made.clone());
+            known
+        });
+        made
     }
 
     /// Tells the recorder. With `last` nothing is there any more.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::Job;
 use crate::client::Inner;
-use crate::clock::Time;
 use crate::config::Tenant;
 use crate::dead_letter::DeadLetter;
 use crate::dispatch::plan::pace;
@@ -32,9 +31,9 @@ impl Job {
 
     /// An exchange ended, in an answer's headers or in a failure.
     #[inline]
-    pub(super) fn exchanged(&self, inner: &Inner, result: &Result<Answer, TransportError>, began: Time) {
+    pub(super) fn exchanged(&self, result: &Result<Answer, TransportError>, took: Duration) {
         let end = result.as_ref().map(|answer| answer.status).map_err(TransportError::kind);
-        self.running.series().attempt(&self.prepared.method, end, || inner.clock.now().since(began));
+        self.running.series().attempt(&self.prepared.method, end, took);
     }
 
     /// The send has ended.

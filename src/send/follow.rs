@@ -76,7 +76,7 @@ impl Job {
         if is_refusal {
             self.refused(inner, stated);
         }
-        let headroom = self.hear(inner, &answered.held, word);
+        let headroom = self.hear(inner, &answered.held, now, word);
 
         match verdict {
             Verdict::Refresh => {

@@ -145,7 +145,7 @@ impl Job {
         let mut notes = request.notes.take();
         let has_key = letter::add_key(&mut request, &mut notes, vendor);
         let (idempotent, on_ambiguous) = (idempotent(&request.method, has_key), request.on_ambiguous);
-        let prepared = Prepared::new(request, tenant.clone(), &base)?;
+        let prepared = Prepared::new(request, &tenant, &base)?;
         drop(base);
         let running = Running::new(series.clone(), priority);
         inner.budgets.request(|| inner.dispatch.hash(&tenant.id, &tenant.vendor.name), now);
@@ -179,13 +179,17 @@ impl Job {
                 false => Some(Box::pin(self.pass_host(inner)).await?),
             };
             // Before the permit: getting a secret may take a while.
-            let secret = match inner.credentials.at_hand(&self.tenant, inner.clock.now()) {
+            let mut now = inner.clock.now();
+            let secret = match inner.credentials.at_hand(&self.tenant, now) {
                 Some(secret) => secret,
                 // Boxed: few requests come here, and all would carry its state.
-                None => Box::pin(self.secret(inner)).await?,
+                None => {
+                    let secret = Box::pin(self.secret(inner)).await?;
+                    now = inner.clock.now();
+                    secret
+                }
             };
-            let Grant { held, waited, reason } = self.permit(inner).await?;
-            let began = inner.clock.now();
+            let Grant { held, began, waited, reason } = self.permit(inner, now).await?;
             let exchange = match self.exchange(inner, secret.as_ref(), began) {
                 Ok(exchange) => exchange,
                 Err(error) => {
@@ -195,11 +199,12 @@ impl Job {
             };
             self.dispatched(inner, waited);
             let result = self.in_span(inner.transport.execute(exchange), waited).await;
-            self.exchanged(inner, &result, began);
+            let ended = inner.clock.now();
+            self.exchanged(&result, ended.since(began));
             let opened = match (pass, &result) {
                 (Some(pass), result) => pass.connected(result),
                 (None, Err(error)) if error.is_connect() => {
-                    inner.hosts.failed(self.prepared.host(), inner.clock.now()).then_some(true)
+                    inner.hosts.failed(self.prepared.host(), ended).then_some(true)
                 }
                 _ => None,
             };
@@ -211,8 +216,12 @@ impl Job {
                 Ok(answer) => {
                     let answered = Answered { answer, held, waited, reason, began, secret };
                     if self.is_plain(inner, &answered.answer) {
-                        let report = report(&Signals::read(&answered.answer.headers, inner.clock.wall()));
-                        let headroom = self.hear(inner, &answered.held, Word::Passed(report));
+                        let headers = &answered.answer.headers;
+                        let report = match Signals::may_be_in(headers) {
+                            false => None,
+                            true => report(&Signals::read(headers, inner.clock.wall())),
+                        };
+                        let headroom = self.hear(inner, &answered.held, ended, Word::Passed(report));
                         return Ok(self.respond(answered, headroom));
                     }
                     Box::pin(self.after_answer(inner, answered)).await
@@ -233,8 +242,8 @@ impl Job {
     }
 
     /// Tells the lane what an answer said, and the log what came of it. Returns what is left.
-    fn hear(&self, inner: &Inner, held: &Held, word: Word) -> Option<Headroom> {
-        let Heard { headroom, notice, took } = held.hear(self.endpoint, word);
+    fn hear(&self, inner: &Inner, held: &Held, now: Time, word: Word) -> Option<Headroom> {
+        let Heard { headroom, notice, took } = held.hear(now, self.endpoint, word);
         self.tenant.vendor.took.learn(took);
         if let Some(notice) = notice {
             self.noticed(inner, notice);
@@ -278,27 +287,23 @@ impl Job {
         inner.tenant(&self.tenant.id, &self.tenant.vendor.name).unwrap_or_else(|_| self.tenant.clone())
     }
 
-    async fn permit(&self, inner: &Inner) -> Result<Grant, Error> {
+    async fn permit(&self, inner: &Inner, now: Time) -> Result<Grant, Error> {
         let refused = |why| refusal::error(&self.tenant, self.priority, inner.clock.now(), why);
-        let place = inner.place(&self.tenant).map_err(refused)?;
         let retry = self.past.is_some();
         // The longest wait that a caller allows is that for the first exchange.
         let give_up = if retry { self.deadline } else { self.give_up };
         let ask = inner.ask(self.priority, self.endpoint, self.cost, give_up, self.attempt_timeout);
         let ask = Ask { immediate: self.immediate && !retry, retry, ..ask };
-        inner.acquire(&self.tenant, place, ask, self.running.series()).await.map_err(refused)
+        inner.acquire(&self.tenant, None, ask, now, self.running.series()).await.map_err(refused)
     }
 
     fn exchange(&mut self, inner: &Inner, secret: Option<&Secret>, began: Time) -> Result<Exchange, Error> {
         let ends = self.deadline.min(began + self.attempt_timeout);
         let signer = inner.signers.get(&*self.tenant.vendor.name).map(|signer| &**signer);
-        self.prepared.exchange(Attempt {
-            secret,
-            signer,
-            // Read for whoever signs by it.
-            wall: signer.map_or(std::time::SystemTime::UNIX_EPOCH, |_| inner.clock.wall()),
-            deadline: inner.clock.instant(ends),
-        })
+        // The wall clock is read for whoever signs by it.
+        let wall = signer.map_or(std::time::SystemTime::UNIX_EPOCH, |_| inner.clock.wall());
+        let attempt = Attempt { secret, signer, wall, deadline: inner.clock.instant(ends) };
+        self.prepared.exchange(&self.tenant, attempt)
     }
 }
 

@@ -69,8 +69,7 @@ impl Signals {
     /// Dates and moments since 1970 are measured from the response's own `Date` and `Age`, and from `received` where
     /// it has no `Date` that can be read. Never panics; a header that breaks the rules is as good as absent.
     pub fn read(headers: &HeaderMap, received: SystemTime) -> Signals {
-        // Most responses say nothing, and all of them pass here.
-        if !headers.keys().any(|name| may_speak_of_limits(name.as_str())) {
+        if !Signals::may_be_in(headers) {
             return Signals::default();
         }
         let now = Now::new(headers, received);
@@ -81,6 +80,11 @@ impl Signals {
         }
         windows.bind(&quotas);
         Signals { retry_after: retry_after(headers, &now), windows }
+    }
+
+    /// Whether these headers are worth reading. Most responses say nothing, and all of them pass here.
+    pub(crate) fn may_be_in(headers: &HeaderMap) -> bool {
+        headers.keys().any(|name| may_speak_of_limits(name.as_str()))
     }
 
     /// How long the vendor asks to wait, in so many words: at most 31 days.

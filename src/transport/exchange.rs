@@ -3,7 +3,6 @@
 //! [`Prepared`] is made once per send and holds what stays the same over its attempts; [`Prepared::exchange`] adds what
 //! does not: the credential, the signature and the deadline.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
@@ -41,7 +40,6 @@ pub(crate) struct Prepared {
     pub(crate) headers: HeaderMap,
     /// `None` once a stream has been handed out.
     body: Option<Body>,
-    tenant: Arc<Tenant>,
     /// Where the path below the base URL begins in `url`.
     below: usize,
 }
@@ -57,7 +55,7 @@ pub(crate) struct Attempt<'a> {
 
 impl Prepared {
     /// Checks `request` and joins it with the vendor's base URL (see [`target::base`]), variables filled in.
-    pub(crate) fn new(request: Request, tenant: Arc<Tenant>, base: &Url) -> Result<Prepared, Error> {
+    pub(crate) fn new(request: Request, tenant: &Tenant, base: &Url) -> Result<Prepared, Error> {
         let refuse = |why: &str| {
             let message = format!("tenant {}, vendor {}: {why}", tenant.id, tenant.vendor.name);
             Err(Error::not_sent(ErrorKind::InvalidRequest, message))
@@ -106,7 +104,7 @@ impl Prepared {
             headers.entry(name).or_insert(value);
         }
         let below = base.as_str().trim_end_matches('/').len();
-        Ok(Prepared { method: request.method, url, headers, body: Some(request.body), tenant, below })
+        Ok(Prepared { method: request.method, url, headers, body: Some(request.body), below })
     }
 
     /// The host, without a port.
@@ -132,9 +130,8 @@ impl Prepared {
         self.body().map(|body| body.len() as u64)
     }
 
-    /// The request of one attempt, authenticated and signed.
-    pub(crate) fn exchange(&mut self, attempt: Attempt<'_>) -> Result<Exchange, Error> {
-        let tenant = &self.tenant;
+    /// The request of one attempt for the same tenant, authenticated and signed.
+    pub(crate) fn exchange(&mut self, tenant: &Tenant, attempt: Attempt<'_>) -> Result<Exchange, Error> {
         let vendor = &tenant.vendor;
         let refuse = |kind: ErrorKind, why: &str| {
             Error::not_sent(kind, format!("tenant {}, vendor {}: {why}", tenant.id, vendor.name))

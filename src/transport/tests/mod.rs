@@ -65,8 +65,22 @@ fn attempt(secret: Option<&Secret>, wait: Duration) -> Attempt<'_> {
     Attempt { secret, signer: None, wall: SystemTime::UNIX_EPOCH, deadline: after(wait) }
 }
 
-fn prepare(request: Request, auth: AuthScheme, base: &str) -> Result<Prepared, Error> {
-    Prepared::new(request, tenant(vendor(auth)), &target::base(base, false).unwrap())
+/// A request, and the tenant that it is for.
+struct Ready {
+    prepared: Prepared,
+    tenant: Arc<Tenant>,
+}
+
+impl Ready {
+    fn exchange(&mut self, attempt: Attempt<'_>) -> Result<Exchange, Error> {
+        self.prepared.exchange(&self.tenant, attempt)
+    }
+}
+
+fn prepare(request: Request, auth: AuthScheme, base: &str) -> Result<Ready, Error> {
+    let tenant = tenant(vendor(auth));
+    let prepared = Prepared::new(request, &tenant, &target::base(base, false).unwrap())?;
+    Ok(Ready { prepared, tenant })
 }
 
 fn secret() -> Secret {
