@@ -16,6 +16,8 @@
 //! | `permits.rs` | what happens to a permit until it ends |
 //! | `change.rs` | lanes that come, change and go |
 //! | `sweep.rs` | lanes that rest, and room that nobody needs |
+//! | `view.rs` | nothing: what a lane looks like from outside |
+//! | `copy.rs`, `forecast.rs` | nothing: a copy of a lane, and what would become of it |
 
 mod admission;
 mod change;
