@@ -17,8 +17,9 @@ const MOST_GRANTS: usize = 4_000;
 const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Requests of others who never stop, in each tier: as many as may go at once in a window.
 const ENDLESS: usize = 1_000;
-/// Requests of the forecast that wait in the engine at once: as many as may ever go at once.
-const IN_LINE: usize = MOST_GRANTS;
+/// Others stop after so many grants, and the forecast gives up after so many steps: its caller waits for it.
+const MOST_OF_OTHERS: usize = 10 * MOST_GRANTS;
+const MOST_STEPS: usize = 50 * MOST_GRANTS;
 
 /// Who else sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +68,13 @@ fn run(copy: &Copy, now: Time, batch: Batch, others: Others) -> Option<Duration>
     }
     let mut run = Run::new(copy, now, batch, others);
     let mut done: Vec<Time> = Vec::new();
-    while (done.len() as u64) < batch.requests {
+    if batch.requests == 0 {
+        return Some(Duration::ZERO);
+    }
+    for _ in 0..MOST_STEPS {
+        if done.len() as u64 >= batch.requests {
+            return done.last().map(|last| last.since(now));
+        }
         if run.grants >= MOST_GRANTS && done.len() >= 2 {
             return run.extrapolate(now, &done);
         }
@@ -76,7 +83,7 @@ fn run(copy: &Copy, now: Time, batch: Batch, others: Others) -> Option<Duration>
             return None;
         }
     }
-    done.last().map(|last| last.since(now))
+    None
 }
 
 struct Run {
@@ -147,11 +154,11 @@ impl Run {
     /// Those who always wait, wait again.
     fn refill(&mut self) {
         let first = self.ahead.lanes[0].0;
-        while self.submitted < self.batch.requests && self.ours.len() < IN_LINE && self.grants < MOST_GRANTS {
+        while self.submitted < self.batch.requests.min(MOST_GRANTS as u64) {
             self.submitted += 1;
             self.submit(first, ask(NO_ENDPOINT, self.batch.tier, 1), true);
         }
-        for _ in 0..self.filled.len() {
+        for _ in 0..if self.grants < MOST_OF_OTHERS { self.filled.len() } else { 0 } {
             if let Some((lane, tier)) = self.filled.pop_front() {
                 self.submit(lane, ask(NO_ENDPOINT, tier, 1), false);
             }

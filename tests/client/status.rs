@@ -84,6 +84,13 @@ async fn an_estimate_is_what_then_happens() {
         assert!(estimate.earliest <= estimate.expected && estimate.expected <= estimate.guaranteed, "{estimate:?}");
         others.into_iter().for_each(|send| send.abort());
     }
+    // No number, and no lane without a limit, makes it work for ever.
+    let unlimited = client(&[("slots", "concurrency = 100000")], &answers(ms(20))).await;
+    assert_eq!(unlimited.estimate("a", "v", Priority::Low, 0).unwrap().guaranteed, Some(Duration::ZERO));
+    for requests in [1, 10_000, u64::MAX] {
+        let estimate = unlimited.estimate("a", "v", Priority::Low, requests).unwrap();
+        assert!(estimate.earliest <= estimate.guaranteed.or(Some(Duration::MAX)), "{requests}: {estimate:?}");
+    }
     // Whatever the others send, a tenth is left for low: 3 s for each 24 of a limit of 300 of which 240 are used.
     let client = client(&[("requests", &per_second(300, 240))], &answers(ms(20))).await;
     for (requests, least, most) in [(240, 9.0, 12.0), (2_000, 75.0, 90.0)] {
