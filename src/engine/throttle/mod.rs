@@ -37,6 +37,8 @@ const TIER_TURN: u64 = 60_000_000_000;
 const FAILURES: u32 = 5;
 /// The longest that it is then, in nanoseconds.
 const LONGEST_OPEN: u64 = 30_000_000_000;
+/// Where nobody says how long to wait, this part of a window is tried first.
+const FIRST_GUESS: u64 = 4;
 /// Windows without bursts after a refusal.
 const CALM: u64 = 10;
 /// Endpoints that wait for themselves. Above it the lane waits as a whole.
@@ -277,7 +279,7 @@ impl Throttle {
         pace: &Pace,
     ) -> (Time, bool) {
         let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
-        let first = if self.guess > 0 { self.guess } else { window / 2 };
+        let first = if self.guess > 0 { self.guess } else { window / FIRST_GUESS };
         let doubled = |refusals: u32, most: u64| first.saturating_mul(1 << refusals.min(20)).min(most);
         let until = |refusals: u32| match wait {
             Wait::Told(wait) => now.plus_nanos(wait),
@@ -404,9 +406,10 @@ impl Throttle {
     /// The lane stood for so long, and that was enough: half of it will be tried next, unless that was too short before.
     fn sufficed(&mut self, stood: u64, pace: &Pace) {
         let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
-        let first = if self.guess > 0 { self.guess } else { window / 2 };
+        let first = if self.guess > 0 { self.guess } else { window / FIRST_GUESS };
         let last = first.saturating_mul(1 << (self.refusals - 1).min(20));
-        if self.refusals > 1 {
+        // Within a window it is the window's end that was waited for, which comes sooner or later each time.
+        if self.refusals > 1 && stood > window {
             self.too_short = self.too_short.max(first);
         }
         self.guess = (last / 2).max(window / 8).max(self.too_short.saturating_mul(2));

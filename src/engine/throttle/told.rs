@@ -12,6 +12,8 @@ const HYSTERESIS: u64 = 3;
 const AFTER_RESET: u64 = 500_000_000;
 /// Somebody else uses the key who takes this share of the limit.
 const OTHERS: f64 = 0.05;
+/// What others take may come so much earlier: a share of what they take in a window.
+const UNEVEN: f64 = 0.04;
 
 /// What a response said about the tightest window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +55,8 @@ impl Told {
         let cost = i64::from(cost);
         let since = now.since(self.at).as_nanos() as f64;
         // Others come between as well, and not evenly.
-        let taken = if self.others > 0.0 { (self.others * since) as i64 + 1 } else { 0 };
+        let uneven = UNEVEN * self.others * pace.window_ns as f64;
+        let taken = if self.others > 0.0 { (self.others * since + uneven) as i64 + 1 } else { 0 };
         if self.credit.saturating_sub(taken) >= cost {
             return now;
         }
