@@ -342,7 +342,8 @@ impl Throttle {
     }
 
     /// The vendor takes fewer than the limits say: `passed` units in the last window and its latter half; none where
-    /// that is not known. A refusal that came with a wait may be an accident: the second within some windows is none.
+    /// that is not known. A refusal of a lane that was hardly used, and that came with a wait, may be an
+    /// accident: the second within some windows is none.
     pub(crate) fn cut(&mut self, now: Time, passed: Option<(u32, u32)>, wait: Wait, pace: &Pace) -> Option<Notice> {
         if pace.window_ns == 0 {
             return None;
@@ -354,10 +355,11 @@ impl Throttle {
         // evenly, its last window would hold what is allowed, whatever the vendor's limit is.
         let (passed, late) = passed.map_or((allowed, 0.0), |(all, late)| (all.into(), late.into()));
         let exact = pace.regrows || late >= 0.9 * passed;
+        let idle = passed < allowed / 2.0;
         let passed = passed.clamp(allowed / 2.0, allowed);
         let recent = |at: Time| now.since(at).as_nanos() < u128::from(CALM) * u128::from(pace.window_ns);
         let before = self.refused_at.replace((now, passed, exact)).filter(|(at, ..)| recent(*at));
-        if matches!(wait, Wait::Told(_)) && before.is_none() && self.learned.is_none() {
+        if matches!(wait, Wait::Told(_)) && before.is_none() && self.learned.is_none() && idle {
             return None;
         }
         let (passed, exact) = match before {
