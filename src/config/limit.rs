@@ -83,6 +83,8 @@ pub enum Algorithm {
     TokenBucket,
     /// A bucket that drains steadily; a request adds to it.
     LeakyBucket,
+    /// A long window, as a day or a month: it is counted and not paced.
+    Quota,
     /// Not published.
     Unknown,
 }
@@ -138,5 +140,6 @@ names!(Algorithm {
     SlidingCounter = "sliding_counter",
     TokenBucket = "token_bucket",
     LeakyBucket = "leaky_bucket",
+    Quota = "quota",
     Unknown = "unknown",
 });

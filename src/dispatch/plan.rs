@@ -5,16 +5,22 @@
 //!
 //! | the vendor counts by | guard |
 //! |---|---|
-//! | fixed window, sliding window | a log: at most `limit` in any window |
-//! | token bucket, leaky bucket (`limit` is its size, `window` the time to fill it) | a log: at most `limit` in any window; `n <= B + r x t` follows for every t |
-//! | sliding counter, unknown | a log at `limit`, under a bucket whose burst keeps `burst + rate x (window + transit) <= limit - 1`, which is safe by itself; where that leaves no burst of one, a log at half the limit |
+//! | fixed window | a log: at most `limit` in any window, until an answer says when a window ends: what is in it is gone then |
+//! | sliding window | a log |
+//! | sliding counter | a counter at every phase that the vendor's windows may have |
+//! | token bucket, leaky bucket (`limit` is its size, `window` the time to fill it) | a mirror of the least that can be in the bucket, one lump smaller where it refills in lumps |
+//! | quota | a log, and the lane is not paced by it |
+//! | unknown | a counter (whose newest window is the log), under a bucket that holds a tenth of the limit |
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use crate::clock::nanos;
 use crate::config::{Algorithm, Limit, LimitKind as Kind, Rate, Scope, Tenant, Throttle, Unit, Vendor};
+use crate::engine::limit::guard::GuardSpec;
 use crate::engine::limit::token_bucket::BucketSpec;
+use crate::engine::limit::vendor_bucket::VendorBucketSpec;
+use crate::engine::limit::window_counter::CounterSpec;
 use crate::engine::limit::window_log::LogSpec;
 use crate::engine::limit::{LimitKind, LimitSpec};
 use crate::engine::plan::{EndpointId, EndpointPlan, Pace, Plan, SharedSpec};
@@ -119,13 +125,19 @@ pub(crate) fn pace(vendor: &Vendor) -> Pace {
     let mut pace = Pace { mode, max_hold_ns: nanos(vendor.retry.max_hold), ..Pace::default() };
     let is_own = |limit: &Limit| matches!(limit.scope, Scope::Tenant | Scope::Endpoint);
     let mut own = 0..;
+    let is_quota = |limit: &Limit| matches!(&limit.kind, Kind::Rate(rate) if rate.algorithm == Algorithm::Quota);
+    let all_quotas = vendor.limits.iter().all(|limit| is_quota(limit) || !matches!(limit.kind, Kind::Rate(_)));
     for limit in &vendor.limits {
         let number = if is_own(limit) { own.next() } else { None };
         let Kind::Rate(rate) = &limit.kind else { continue };
+        if is_quota(limit) && !all_quotas {
+            continue;
+        }
         let window_ns = nanos(rate.window);
         let unit_ns = (window_ns as f64 / (rate.safety * rate.limit as f64)).ceil() as u64;
         if unit_ns > pace.unit_ns {
-            let regrows = !matches!(rate.algorithm, Algorithm::FixedWindow | Algorithm::Unknown);
+            let at_once = matches!(rate.algorithm, Algorithm::FixedWindow | Algorithm::Unknown | Algorithm::Quota);
+            let regrows = !at_once;
             pace = Pace { unit_ns, limit: rate.limit.into(), window_ns, own: number, regrows, ..pace };
         }
     }
@@ -147,41 +159,35 @@ fn rate_kind(rate: &Rate, transit: u64, guarded: bool) -> LimitKind {
     let per_window = |interval: std::time::Duration| limit * nanos(interval) as f64 / window as f64;
     // Float to integer casts saturate, and every figure has been validated.
     let units = |units: f64| (units.floor() as u32).max(1);
-    let (mut burst, guard_limit, guard_window) = match rate.algorithm {
-        Algorithm::FixedWindow | Algorithm::SlidingWindow => {
-            (rate.burst.unwrap_or(units(budget)), units(rate.ceiling * limit), window)
+    // With lumps, and their phase unknown, the vendor's bucket may be one lump behind a steady one.
+    let lump = rate.refill_interval.map_or(0.0, per_window);
+    let most = match rate.algorithm {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => units(rate.ceiling * (limit - lump)),
+        _ => units(rate.ceiling * limit),
+    };
+    let reserve = most - units(rate.safety * most as f64 / rate.ceiling).min(most);
+    let log = LogSpec::new(most, reserve, window, transit);
+    let guard = match rate.algorithm {
+        _ if !guarded => GuardSpec::Off,
+        Algorithm::FixedWindow | Algorithm::Quota => GuardSpec::Log(log.fixed()),
+        Algorithm::SlidingWindow => GuardSpec::Log(log),
+        Algorithm::SlidingCounter | Algorithm::Unknown => {
+            GuardSpec::Counter(CounterSpec::new(most, reserve, window, transit))
         }
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            // With lumps, and their phase unknown, the vendor's bucket may be one lump behind a steady one.
-            let sure = (limit - rate.refill_interval.map_or(0.0, per_window)).max(1.0);
-            let refill = window as f64 * sure / limit;
-            (rate.burst.unwrap_or(units(budget)), units(rate.ceiling * sure), refill.ceil() as u64)
-        }
-        Algorithm::SlidingCounter | Algorithm::Unknown => {
-            let burst = match rate.algorithm {
-                Algorithm::Unknown => units(limit / 10.0).min(units(budget)),
-                _ => units(budget),
-            };
-            let burst = rate.burst.unwrap_or(burst);
-            let in_flight = budget * (window as f64 + transit as f64) / window as f64;
-            let spare = rate.ceiling * limit - 1.0 - in_flight;
-            if spare >= 1.0 {
-                (burst.min(units(spare)), units(rate.ceiling * limit), window)
-            } else {
-                (burst, units(rate.ceiling * limit / 2.0), window)
-            }
+            let refill = rate.ceiling * limit;
+            GuardSpec::Bucket(VendorBucketSpec::new(most, reserve, refill, window, transit))
         }
     };
+    let burst = match rate.algorithm {
+        Algorithm::Unknown => units(limit / 10.0).min(units(budget)),
+        _ => units(budget),
+    };
+    let mut burst = rate.burst.unwrap_or(burst);
     let mut release = 0;
     if let Some(interval) = rate.release_interval {
         release = nanos(interval);
         burst = burst.min(units(rate.safety * per_window(interval)));
     }
-    let guard = if guarded {
-        let low = units(rate.safety * guard_limit as f64 / rate.ceiling).min(guard_limit);
-        LogSpec::new(guard_limit, guard_limit - low, guard_window, transit)
-    } else {
-        LogSpec::new(u32::MAX, 0, 1, 0)
-    };
-    LimitKind::Rate { bucket: BucketSpec::new(burst.min(guard_limit), budget, window, release), guard }
+    LimitKind::Rate { bucket: BucketSpec::new(burst.min(guard.limit()), budget, window, release), guard }
 }

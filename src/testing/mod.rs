@@ -2,11 +2,13 @@
 //!
 //! - [`FakeVendor`]: an HTTP server on loopback that enforces limits and keeps a log, for real time and sockets.
 //! - [`ScriptedVendor`] and [`algorithm`]: vendors' limits, and their troubles, as pure functions, for made-up time.
+//! - [`saturation`]: how much of a limit a lane uses that always has more to send, and what is refused.
 //! - [`checker`]: judges a log of arrivals by a limit's definition, independently of the above.
 //! - [`FakeTransport`]: a script in place of a network, for [`VirtualClock`].
 
 pub mod algorithm;
 pub mod checker;
+pub mod saturation;
 mod scripted;
 mod transport;
 mod vendor;

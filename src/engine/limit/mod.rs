@@ -4,14 +4,19 @@
 //! The shape alone is not safe: a bucket of 80 that refills 80 a minute lets 159 requests into one vendor minute. The
 //! guard alone is safe, but lets everything go at once and then nothing for a window.
 
+pub(crate) mod guard;
 pub(crate) mod token_bucket;
+mod transit;
+pub(crate) mod vendor_bucket;
+pub(crate) mod window_counter;
 pub(crate) mod window_log;
 
 use std::sync::Arc;
 
 use crate::clock::Time;
+use guard::{Guard, GuardSpec, Taken};
 use token_bucket::{Bucket, BucketSpec};
-use window_log::{Free, LogSpec, WindowLog};
+use window_log::Free;
 
 /// A limit as the engine enforces it. Immutable; shared by every lane with the same limit.
 #[derive(Clone, PartialEq, Debug)]
@@ -26,7 +31,7 @@ pub(crate) struct LimitSpec {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum LimitKind {
-    Rate { bucket: BucketSpec, guard: LogSpec },
+    Rate { bucket: BucketSpec, guard: GuardSpec },
     Slots { limit: u32 },
 }
 
@@ -35,11 +40,16 @@ impl LimitSpec {
         if self.counts_cost { cost } else { 1 }
     }
 
+    /// The vendor counts in windows that begin at moments of their own, and this many units in each.
+    pub(crate) fn counts_windows_of(&self, units: u64) -> bool {
+        matches!(&self.kind, LimitKind::Rate { guard, .. } if guard.counts_windows_of(units))
+    }
+
     /// The most that one request of a tier may ever take.
     pub(crate) fn largest(&self, high: bool) -> u32 {
         match self.kind {
             LimitKind::Rate { bucket, guard } => {
-                bucket.capacity.min(guard.limit - if high { 0 } else { guard.reserve.min(guard.limit) })
+                bucket.capacity.min(guard.limit() - if high { 0 } else { guard.reserve().min(guard.limit()) })
             }
             LimitKind::Slots { limit } => limit,
         }
@@ -48,7 +58,7 @@ impl LimitSpec {
     /// The stricter of two ideas of one limit that several tenants share, figure by figure.
     pub(crate) fn stricter(&self, other: &LimitSpec) -> LimitSpec {
         let per_second = |spec: &LimitSpec| match spec.kind {
-            LimitKind::Rate { guard, .. } => guard.limit as f64 / guard.window as f64,
+            LimitKind::Rate { bucket, .. } => bucket.per_second(),
             LimitKind::Slots { limit } => limit as f64,
         };
         if per_second(other) < per_second(self) { other.clone() } else { self.clone() }
@@ -97,7 +107,7 @@ pub(crate) struct Cell {
 
 #[derive(Clone, Debug)]
 enum State {
-    Rate { bucket: Bucket, log: Option<Box<WindowLog>> },
+    Rate { bucket: Bucket, guard: Option<Guard> },
     Slots { used: u32 },
 }
 
@@ -109,12 +119,18 @@ pub(crate) struct Take {
     pub(crate) granted: Time,
 }
 
+impl Take {
+    fn taken(&self, units: u32) -> Taken {
+        Taken { granted: self.granted, units, high: self.high }
+    }
+}
+
 impl Cell {
     pub(crate) fn new(spec: &LimitSpec, now: Time, since: u32) -> Cell {
         let state = match &spec.kind {
             LimitKind::Rate { bucket, .. } => {
                 let bucket = if spec.starts_spent { Bucket::empty(bucket, now) } else { Bucket::full() };
-                State::Rate { bucket, log: None }
+                State::Rate { bucket, guard: None }
             }
             LimitKind::Slots { .. } => State::Slots { used: 0 },
         };
@@ -126,8 +142,8 @@ impl Cell {
     pub(crate) fn has_room(&mut self, spec: &LimitSpec, now: Time, cost: u32, high: bool) -> bool {
         let units = spec.units(cost);
         match (&mut self.state, &spec.kind) {
-            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
-                let fits = log.as_mut().is_none_or(|log| log.has_room(guard, now, units, high));
+            (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
+                let fits = guard.as_mut().is_none_or(|guard| guard.has_room(mirrored, now, units, high));
                 fits && bucket.ready_at(shape, units) <= now
             }
             (State::Slots { used }, LimitKind::Slots { limit }) => *used < *limit,
@@ -140,14 +156,13 @@ impl Cell {
     pub(crate) fn room(&mut self, spec: &LimitSpec, now: Time, cost: u32, high: bool) -> Room {
         let units = spec.units(cost);
         match (&mut self.state, &spec.kind) {
-            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
+            (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
                 let ready = bucket.ready_at(shape, units);
                 let mut free = Free::Now;
                 let mut reserve = false;
-                if let Some(log) = log {
-                    log.advance(guard, now);
-                    free = log.free(guard, units, high);
-                    reserve = free != Free::Now && !high && log.only_reserve_lacks(guard, units);
+                if let Some(guard) = guard {
+                    free = guard.free(mirrored, now, units, high);
+                    reserve = free != Free::Now && !high && guard.only_reserve_lacks(mirrored, now, units);
                 }
                 let lack = if reserve { Lack::Reserve } else { Lack::Window };
                 match free {
@@ -180,15 +195,19 @@ impl Cell {
     pub(crate) fn take(&mut self, spec: &LimitSpec, take: Take, due: Time) {
         let units = spec.units(take.cost);
         match (&mut self.state, &spec.kind) {
-            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
+            (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
                 let charged = if due < take.granted {
                     bucket.ready_at(shape, units).max(due).min(take.granted)
                 } else {
                     take.granted
                 };
                 bucket.take(shape, charged, units);
-                let log = log.get_or_insert_with(|| WindowLog::boxed(guard));
-                log.take(guard, take.granted, units, take.high);
+                if guard.is_none() {
+                    *guard = Guard::new(mirrored);
+                }
+                if let Some(guard) = guard {
+                    guard.take(mirrored, take.taken(units));
+                }
             }
             (State::Slots { used }, _) => *used += 1,
             _ => {}
@@ -197,19 +216,24 @@ impl Cell {
 
     /// The exchange starts later than it was granted.
     pub(crate) fn start(&mut self, spec: &LimitSpec, take: Take, now: Time) {
-        if let (State::Rate { log, .. }, LimitKind::Rate { guard, .. }) = (&mut self.state, &spec.kind) {
-            // The grant may have left the log, and the log been dropped, before the start.
-            let log = log.get_or_insert_with(|| Box::new(WindowLog::new(guard)));
-            log.advance(guard, now);
-            log.restart(guard, now, take.granted, spec.units(take.cost), take.high);
+        if let (State::Rate { guard, .. }, LimitKind::Rate { guard: mirrored, .. }) = (&mut self.state, &spec.kind) {
+            // The grant may have left the guard, and the guard been dropped, before the start.
+            if guard.is_none() {
+                *guard = Guard::new(mirrored);
+            }
+            if let Some(guard) = guard {
+                guard.restart(mirrored, now, take.taken(spec.units(take.cost)));
+            }
         }
     }
 
     /// The vendor has answered, or the exchange has failed: the rate interval ends.
     #[inline]
     pub(crate) fn answer(&mut self, spec: &LimitSpec, take: Take, now: Time) {
-        if let (State::Rate { log: Some(log), .. }, LimitKind::Rate { guard, .. }) = (&mut self.state, &spec.kind) {
-            log.end(guard, now, take.granted, spec.units(take.cost), take.high);
+        if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
+            (&mut self.state, &spec.kind)
+        {
+            guard.end(mirrored, now, take.taken(spec.units(take.cost)));
         }
     }
 
@@ -225,11 +249,10 @@ impl Cell {
     pub(crate) fn give_back(&mut self, spec: &LimitSpec, take: Take, now: Time) {
         let units = spec.units(take.cost);
         match (&mut self.state, &spec.kind) {
-            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
+            (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
                 bucket.give_back(shape, units);
-                if let Some(log) = log {
-                    log.advance(guard, now);
-                    log.give_back(take.granted, units, take.high);
+                if let Some(guard) = guard {
+                    guard.give_back(mirrored, now, take.taken(units));
                 }
             }
             (State::Slots { used }, _) => *used = used.saturating_sub(1),
@@ -237,17 +260,52 @@ impl Cell {
         }
     }
 
-    /// Frees the memory of an empty log, and says whether the cell is as good as new.
+    /// The request took another number of units than was believed when it was granted: what it took too little is taken
+    /// now, what it took too much is given back.
+    pub(crate) fn correct(&mut self, spec: &LimitSpec, take: Take, actual: u32, now: Time) {
+        if !spec.counts_cost || actual == take.cost {
+            return;
+        }
+        let (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) =
+            (&mut self.state, &spec.kind)
+        else {
+            return;
+        };
+        if actual > take.cost {
+            let more = actual - take.cost;
+            bucket.take(shape, now, more);
+            if guard.is_none() {
+                *guard = Guard::new(mirrored);
+            }
+            if let Some(guard) = guard {
+                guard.owe(mirrored, now, more);
+            }
+        } else {
+            let less = take.cost - actual;
+            bucket.give_back(shape, less);
+            if let Some(guard) = guard {
+                guard.give_back(mirrored, now, take.taken(less));
+            }
+        }
+    }
+
+    /// A window of the vendor that has this limit ends between these moments.
+    pub(crate) fn window_ends(&mut self, spec: &LimitSpec, now: Time, from: Time, to: Time) {
+        if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
+            (&mut self.state, &spec.kind)
+        {
+            guard.window_ends(mirrored, now, from, to);
+        }
+    }
+
+    /// Frees the memory of an empty guard, and says whether the cell is as good as new.
     pub(crate) fn rest(&mut self, spec: &LimitSpec, now: Time) -> bool {
         match (&mut self.state, &spec.kind) {
-            (State::Rate { bucket, log }, LimitKind::Rate { bucket: shape, guard }) => {
-                if let Some(inside) = log {
-                    inside.advance(guard, now);
-                    if inside.is_empty() {
-                        *log = None;
-                    }
+            (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
+                if guard.as_mut().is_some_and(|guard| guard.rests(mirrored, now)) {
+                    *guard = None;
                 }
-                log.is_none() && bucket.is_full(shape, now)
+                guard.is_none() && bucket.is_full(shape, now)
             }
             (State::Slots { used }, _) => *used == 0,
             _ => true,
@@ -257,12 +315,9 @@ impl Cell {
     /// What is left, as (remaining, limit): of bucket and guard the smaller share, in the vendor's units.
     pub(crate) fn remaining(&mut self, spec: &LimitSpec, now: Time) -> (u32, u32) {
         match (&mut self.state, &spec.kind) {
-            (State::Rate { log, .. }, LimitKind::Rate { guard, .. }) => {
-                let used = log.as_mut().map_or(0, |log| {
-                    log.advance(guard, now);
-                    log.units()
-                });
-                (guard.limit.saturating_sub(used), guard.limit)
+            (State::Rate { guard, .. }, LimitKind::Rate { guard: mirrored, .. }) => {
+                let used = guard.as_mut().map_or(0, |guard| guard.units(mirrored, now));
+                (mirrored.limit().saturating_sub(used), mirrored.limit())
             }
             (State::Slots { used }, LimitKind::Slots { limit }) => (limit.saturating_sub(*used), *limit),
             _ => (0, 0),
@@ -272,10 +327,10 @@ impl Cell {
     /// Units that are counted now, and those of them that were counted after `since`.
     pub(crate) fn used(&mut self, spec: &LimitSpec, now: Time, since: Time) -> Option<(u32, u32)> {
         match (&mut self.state, &spec.kind) {
-            (State::Rate { log, .. }, LimitKind::Rate { guard, .. }) => Some(log.as_mut().map_or((0, 0), |log| {
-                log.advance(guard, now);
-                (log.units(), log.units_since(since))
-            })),
+            (State::Rate { guard: None, .. }, LimitKind::Rate { .. }) => Some((0, 0)),
+            (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {
+                Some((guard.units(mirrored, now), guard.units_since(since)?))
+            }
             _ => None,
         }
     }
@@ -284,17 +339,17 @@ impl Cell {
     pub(crate) fn change(&mut self, old: &LimitSpec, new: &LimitSpec, now: Time, version: u32) {
         match (&mut self.state, &old.kind, &new.kind) {
             (
-                State::Rate { bucket, log },
+                State::Rate { bucket, guard },
                 LimitKind::Rate { bucket: from, guard: old_guard },
-                LimitKind::Rate { bucket: to, .. },
+                LimitKind::Rate { bucket: to, guard: new_guard },
             ) => {
                 if from != to {
                     bucket.change(from, to, now);
                 }
-                // Whatever ran into the old transit time does so before the new one is asked for.
-                if let Some(log) = log {
-                    log.advance(old_guard, now);
-                    log.forget_due();
+                if let Some(inside) = guard
+                    && let Some(other) = inside.change(old_guard, new_guard, now)
+                {
+                    *guard = Some(other);
                 }
             }
             (State::Slots { .. }, _, LimitKind::Slots { .. }) => {}
@@ -305,7 +360,12 @@ impl Cell {
     #[cfg(test)]
     pub(crate) fn is_untouched(&self) -> bool {
         match &self.state {
-            State::Rate { log, .. } => log.as_ref().is_none_or(|log| log.is_empty()),
+            State::Rate { guard, .. } => match guard {
+                None => true,
+                Some(Guard::Log(log)) => log.is_empty(),
+                Some(Guard::Counter(counter)) => counter.is_empty(),
+                Some(Guard::Bucket(bucket)) => bucket.is_empty(Time::MAX),
+            },
             State::Slots { used } => *used == 0,
         }
     }

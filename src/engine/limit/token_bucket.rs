@@ -31,6 +31,11 @@ impl BucketSpec {
         BucketSpec { capacity: capacity.max(1), interval: (interval as u64).max(1), release }
     }
 
+    /// Units that come back in a second.
+    pub(crate) fn per_second(&self) -> f64 {
+        1e9 * SUBDIVISION as f64 / self.interval as f64
+    }
+
     fn span(&self, units: u32) -> u64 {
         self.interval.saturating_mul(units as u64)
     }

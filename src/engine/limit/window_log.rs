@@ -20,6 +20,7 @@
 
 use std::collections::VecDeque;
 
+use super::transit::{Entry, width};
 use crate::clock::Time;
 
 /// What a [`WindowLog`] mirrors. Shared by every lane with the same limit.
@@ -37,6 +38,8 @@ pub(crate) struct LogSpec {
     slot_bits: u32,
     /// The same while the limit is far away.
     wide_bits: u32,
+    /// The vendor's windows are fixed: when one ends, what is in it is gone.
+    pub(crate) fixed: bool,
 }
 
 impl LogSpec {
@@ -48,7 +51,13 @@ impl LogSpec {
         let window = window_ns.saturating_add(window_ns / 10_000).saturating_add(Self::TICK);
         let slot_bits = if limit > 1_000 { (window_ns / 256).max(1).ilog2() } else { 0 };
         let wide_bits = if slot_bits > 0 { slot_bits + 4 } else { 0 };
-        LogSpec { limit, reserve: reserve.min(limit), window, transit: transit_ns, slot_bits, wide_bits }
+        let reserve = reserve.min(limit);
+        LogSpec { limit, reserve, window, transit: transit_ns, slot_bits, wide_bits, fixed: false }
+    }
+
+    /// Of windows that are fixed.
+    pub(crate) fn fixed(self) -> LogSpec {
+        LogSpec { fixed: true, ..self }
     }
 }
 
@@ -60,39 +69,6 @@ pub(crate) enum Free {
     At(Time),
     /// When something that is under way ends; at this moment at the latest.
     OnSettle(Time),
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    /// Pending: start of the slot. Ended: the latest end in it.
-    at: u64,
-    units: u32,
-    /// Of `units`, those of the high tier.
-    high: u32,
-}
-
-impl Entry {
-    fn of(at: u64, units: u32, high: bool) -> Entry {
-        Entry { at, units, high: if high { units } else { 0 } }
-    }
-
-    /// Whether what was granted at this moment is in this pending slot. Slots do not overlap.
-    #[inline]
-    fn spans(&self, width: u64, granted: Time) -> bool {
-        granted.as_nanos().checked_sub(self.at).is_some_and(|after| after < width)
-    }
-
-    /// Takes `units` out, if they are there.
-    #[inline]
-    fn leave(&mut self, units: u32, high: bool) -> bool {
-        let of_high = if high { units } else { 0 };
-        if self.units < units || self.high < of_high {
-            return false;
-        }
-        self.units -= units;
-        self.high -= of_high;
-        true
-    }
 }
 
 /// One guard's state: one line of the processor's cache.
@@ -120,13 +96,14 @@ struct Before {
     /// At most 17.
     pending: VecDeque<Entry>,
     ended: VecDeque<Entry>,
+    /// The vendor's window ends between these moments: what ended before the first counts nowhere after the second.
+    edge: Option<(u64, u64)>,
 }
 
 impl WindowLog {
     pub(crate) fn new(spec: &LogSpec) -> WindowLog {
         let (pending, ended) = (Entry::default(), Entry::default());
-        let width = (spec.transit / 16).max(1);
-        WindowLog { lost_due: u64::MAX, units: 0, high: 0, pending, ended, width, before: None }
+        WindowLog { lost_due: u64::MAX, units: 0, high: 0, pending, ended, width: width(spec.transit), before: None }
     }
 
     #[cold]
@@ -144,7 +121,6 @@ impl WindowLog {
         self.units
     }
 
-    /// The limit has changed: what was known about when is no longer true.
     /// Those of them that are under way, or ended later than `time`.
     pub(crate) fn units_since(&self, time: Time) -> u32 {
         let Some(before) = &self.before else { return self.pending.units + self.ended.units };
@@ -153,6 +129,7 @@ impl WindowLog {
         self.pending.units + self.ended.units + late + pending
     }
 
+    /// The limit has changed: what was known about when is no longer true.
     pub(crate) fn forget_due(&mut self) {
         self.lost_due = 0;
     }
@@ -195,7 +172,9 @@ impl WindowLog {
     /// need not ask for it; a decision then never reads the oldest entry, which no cache holds.
     #[cold]
     fn expire(&mut self, spec: &LogSpec, now: u64) {
-        let past = |entry: &mut Entry| entry.at.saturating_add(spec.window) <= now;
+        let edge = self.before.as_ref().and_then(|before| before.edge).filter(|(_, to)| *to <= now);
+        let cleared = edge.map_or(0, |(from, _)| from);
+        let past = |entry: &mut Entry| entry.at.saturating_add(spec.window) <= now || entry.at <= cleared;
         while let Some(before) = &mut self.before
             && let Some(entry) = before.ended.pop_front_if(past)
         {
@@ -206,6 +185,40 @@ impl WindowLog {
             let entry = std::mem::take(&mut self.ended);
             self.units -= entry.units;
             self.high -= entry.high;
+        }
+        if edge.is_some()
+            && let Some(before) = &mut self.before
+        {
+            before.edge = None;
+        }
+    }
+
+    /// The vendor's fixed window ends between `from` and `to`. What may have arrived in the next one as well counts on.
+    #[cold]
+    pub(crate) fn ends(&mut self, spec: &LogSpec, now: Time, from: Time, to: Time) {
+        let (from, to) = (from.as_nanos(), to.as_nanos());
+        if to < from || to <= now.as_nanos() || to > now.as_nanos().saturating_add(2 * spec.window) {
+            return;
+        }
+        self.advance(spec, now);
+        let edge = &mut self.before.get_or_insert_default().edge;
+        *edge = match *edge {
+            // The same end, heard of twice.
+            Some((known_from, known_to)) if from <= known_to && known_from <= to => {
+                Some((from.max(known_from), to.min(known_to)))
+            }
+            // One of the two is not true. The later does less harm.
+            Some((known_from, known_to)) => Some((from.min(known_from), to.max(known_to))),
+            None => Some((from, to)),
+        };
+    }
+
+    /// When what ended at `at` stops counting.
+    fn gone_at(&self, spec: &LogSpec, at: u64) -> u64 {
+        let gone = at.saturating_add(spec.window);
+        match self.before.as_ref().and_then(|before| before.edge) {
+            Some((from, to)) if at <= from => gone.min(to),
+            _ => gone,
         }
     }
 
@@ -284,7 +297,7 @@ impl WindowLog {
             used -= entry.units;
             used_high -= entry.high;
             if Self::fits(spec, used, used_high, units, high) {
-                let free_at = Time::from_nanos(at.saturating_add(spec.window));
+                let free_at = Time::from_nanos(self.gone_at(spec, at));
                 if has_ended {
                     return Free::At(free_at);
                 }
@@ -351,6 +364,13 @@ impl WindowLog {
             self.give_back(granted, units, high);
             self.take(spec, now, units, high);
         }
+    }
+
+    /// The vendor counted `units` more than was believed.
+    pub(crate) fn owe(&mut self, spec: &LogSpec, now: Time, units: u32) {
+        self.advance(spec, now);
+        self.units = self.units.saturating_add(units);
+        self.push_ended(spec, Entry::of(now.as_nanos(), units, false));
     }
 
     /// What was granted at `granted` never left: it counts nowhere.

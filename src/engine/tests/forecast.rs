@@ -25,7 +25,7 @@ fn situation(seed: u64) -> Situation {
     let budget = (limit as f64 * 0.8).floor().max(1.0);
     spec.kind = LimitKind::Rate {
         bucket: BucketSpec::new(budget as u32, limit as f64 * 0.8, seconds * SECOND, 0),
-        guard: LogSpec::new(limit, limit - budget as u32, seconds * SECOND, TRANSIT),
+        guard: GuardSpec::Log(LogSpec::new(limit, limit - budget as u32, seconds * SECOND, TRANSIT)),
     };
     let mut limits = vec![spec];
     if random.bool() {

@@ -11,6 +11,7 @@ mod waits;
 
 use std::sync::Arc;
 
+use super::limit::guard::GuardSpec;
 use super::limit::token_bucket::BucketSpec;
 use super::limit::window_log::LogSpec;
 use super::limit::{LimitKind, LimitSpec};
@@ -32,7 +33,7 @@ pub(super) fn per_second(name: &str, limit: u32) -> LimitSpec {
         name: name.into(),
         kind: LimitKind::Rate {
             bucket: BucketSpec::new(budget as u32, limit as f64 * 0.8, SECOND, 0),
-            guard: LogSpec::new(limit, limit - budget as u32, SECOND, TRANSIT),
+            guard: GuardSpec::Log(LogSpec::new(limit, limit - budget as u32, SECOND, TRANSIT)),
         },
         counts_cost: true,
         starts_spent: false,
@@ -43,7 +44,7 @@ pub(super) fn per_second(name: &str, limit: u32) -> LimitSpec {
 pub(super) fn bucket(name: &str, capacity: u32, rate: f64) -> LimitSpec {
     let kind = LimitKind::Rate {
         bucket: BucketSpec::new(capacity, rate, SECOND, 0),
-        guard: LogSpec::new(1_000_000, 0, SECOND, TRANSIT),
+        guard: GuardSpec::Log(LogSpec::new(1_000_000, 0, SECOND, TRANSIT)),
     };
     LimitSpec { name: name.into(), kind, counts_cost: true, starts_spent: false }
 }

@@ -1,0 +1,115 @@
+//! What is under way: granted, and neither answered nor lost.
+//!
+//! In slots of D / 16 by grant time, so that an answer finds its slot without an id, and what is never answered ends D
+//! after its slot without a timer.
+
+use std::collections::VecDeque;
+
+use crate::clock::Time;
+
+/// Units at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entry {
+    /// Under way: start of the slot. Ended: the latest end in it.
+    pub(super) at: u64,
+    pub(super) units: u32,
+    /// Of `units`, those of the high tier.
+    pub(super) high: u32,
+}
+
+impl Entry {
+    pub(super) fn of(at: u64, units: u32, high: bool) -> Entry {
+        Entry { at, units, high: if high { units } else { 0 } }
+    }
+
+    /// Whether what was granted at this moment is in this slot. Slots do not overlap.
+    #[inline]
+    pub(super) fn spans(&self, width: u64, granted: Time) -> bool {
+        granted.as_nanos().checked_sub(self.at).is_some_and(|after| after < width)
+    }
+
+    /// Takes `units` out, if they are there.
+    #[inline]
+    pub(super) fn leave(&mut self, units: u32, high: bool) -> bool {
+        let of_high = if high { units } else { 0 };
+        if self.units < units || self.high < of_high {
+            return false;
+        }
+        self.units -= units;
+        self.high -= of_high;
+        true
+    }
+}
+
+/// How wide a slot of what is under way is, where nothing is under way for longer than `transit`.
+pub(super) fn width(transit: u64) -> u64 {
+    (transit / 16).max(1)
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Transit {
+    /// Stays what it was when this was made, so that answers find their slot.
+    width: u64,
+    pub(super) units: u32,
+    pub(super) high: u32,
+    /// At most 17, oldest first; those that all have left may be empty.
+    slots: VecDeque<Entry>,
+}
+
+impl Transit {
+    pub(super) fn new(transit: u64) -> Transit {
+        Transit { width: width(transit), units: 0, high: 0, slots: VecDeque::new() }
+    }
+
+    pub(super) fn take(&mut self, now: Time, units: u32, high: bool) {
+        let entry = Entry::of(now.as_nanos(), units, high);
+        self.units += units;
+        self.high += entry.high;
+        match self.slots.back_mut() {
+            Some(last) if last.spans(self.width, now) => {
+                last.units += units;
+                last.high += entry.high;
+            }
+            _ => self.slots.push_back(entry),
+        }
+    }
+
+    /// Takes `units` that were granted at `granted` out; false when they ran into their transit time already.
+    pub(super) fn leave(&mut self, granted: Time, units: u32, high: bool) -> bool {
+        let width = self.width;
+        let slot = self.slots.iter_mut().rev().find(|slot| slot.spans(width, granted));
+        let left = slot.is_some_and(|slot| slot.leave(units, high));
+        if left {
+            self.units -= units;
+            self.high -= if high { units } else { 0 };
+        }
+        left
+    }
+
+    /// The oldest that has run into its transit time, at the moment when it did.
+    pub(super) fn lose(&mut self, transit: u64, now: Time) -> Option<Entry> {
+        while let Some(oldest) = self.slots.front().copied() {
+            let lost_at = oldest.at.saturating_add(self.width).saturating_add(transit);
+            if oldest.units > 0 && lost_at > now.as_nanos() {
+                return None;
+            }
+            self.slots.pop_front();
+            if oldest.units > 0 {
+                self.units -= oldest.units;
+                self.high -= oldest.high;
+                return Some(Entry { at: lost_at, ..oldest });
+            }
+        }
+        None
+    }
+
+    /// Whether what was granted at `granted` and starts at `now` stays in its slot.
+    pub(super) fn is_same_slot(&self, granted: Time, now: Time) -> bool {
+        self.slots.iter().any(|slot| slot.spans(self.width, granted) && slot.spans(self.width, now))
+    }
+
+    /// When all of it has run into its transit time.
+    pub(super) fn all_lost_at(&self, transit: u64) -> u64 {
+        self.slots.back().map_or(0, |slot| slot.at.saturating_add(self.width).saturating_add(transit))
+    }
+}

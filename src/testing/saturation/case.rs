@@ -1,0 +1,253 @@
+//! What is tried: how the vendor counts, how long requests travel, and what else happens.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::clock::nanos;
+use crate::testing::algorithm::{Limiter, Phase, Refill, Rule};
+
+/// How the vendor counts, and what it says about that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Counting {
+    /// Windows that begin at moments which nobody knows.
+    FixedWindow,
+    /// Every answer says when the window ends.
+    FixedWindowPhaseKnown,
+    /// Every request counts for one window.
+    SlidingWindow,
+    /// Two windows, the older one weighted.
+    SlidingCounter,
+    /// The same, and every answer says when the window ends.
+    SlidingCounterPhaseKnown,
+    /// A bucket that refills steadily.
+    TokenBucket,
+    /// A bucket that drains steadily.
+    LeakyBucket,
+    /// A bucket that is refilled ten times in a window.
+    LumpedRefill,
+    /// A fixed window that the client is told to be a quota.
+    Quota,
+    /// A sliding counter of which the client knows the limit alone.
+    UnknownCounter,
+    /// A fixed window of which the client knows the limit alone.
+    UnknownWindow,
+    /// A bucket of which the client knows the limit alone.
+    UnknownBucket,
+}
+
+impl Counting {
+    /// All of them.
+    pub const ALL: [Counting; 12] = [
+        Counting::FixedWindow,
+        Counting::FixedWindowPhaseKnown,
+        Counting::SlidingWindow,
+        Counting::SlidingCounter,
+        Counting::SlidingCounterPhaseKnown,
+        Counting::TokenBucket,
+        Counting::LeakyBucket,
+        Counting::LumpedRefill,
+        Counting::Quota,
+        Counting::UnknownCounter,
+        Counting::UnknownWindow,
+        Counting::UnknownBucket,
+    ];
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Counting::FixedWindow => "fixed_window",
+            Counting::FixedWindowPhaseKnown => "fixed_window_phase_known",
+            Counting::SlidingWindow => "sliding_window",
+            Counting::SlidingCounter => "sliding_counter",
+            Counting::SlidingCounterPhaseKnown => "sliding_counter_phase_known",
+            Counting::TokenBucket => "token_bucket",
+            Counting::LeakyBucket => "leaky_bucket",
+            Counting::LumpedRefill => "lumped_refill",
+            Counting::Quota => "quota",
+            Counting::UnknownCounter => "unknown_counter",
+            Counting::UnknownWindow => "unknown_window",
+            Counting::UnknownBucket => "unknown_bucket",
+        }
+    }
+
+    /// The algorithm as the client's configuration names it.
+    fn told(self) -> &'static str {
+        match self {
+            Counting::FixedWindow | Counting::FixedWindowPhaseKnown => "fixed_window",
+            Counting::SlidingWindow => "sliding_window",
+            Counting::SlidingCounter | Counting::SlidingCounterPhaseKnown => "sliding_counter",
+            Counting::TokenBucket | Counting::LumpedRefill => "token_bucket",
+            Counting::LeakyBucket => "leaky_bucket",
+            Counting::Quota => "quota",
+            Counting::UnknownCounter | Counting::UnknownWindow | Counting::UnknownBucket => "unknown",
+        }
+    }
+
+    pub(super) fn tells_phase(self) -> bool {
+        matches!(self, Counting::FixedWindowPhaseKnown | Counting::SlidingCounterPhaseKnown)
+    }
+}
+
+/// How long requests and answers travel: 0 to 50 ms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Travel {
+    /// No time at all.
+    Instant,
+    /// Uniformly, to the vendor alone.
+    OneWay,
+    /// Uniformly, each way.
+    EachWay,
+    /// Nine of ten 5 ms each way, the tenth 50 ms.
+    Bimodal,
+    /// Whatever leaves within 50 ms arrives at one moment; answers take 50 ms.
+    Bunched,
+    /// By turns of a second nothing and 50 ms: what leaves at the end of one arrives with the beginning of the next.
+    Jumping,
+}
+
+impl Travel {
+    const MOST: u64 = 50_000_000;
+
+    /// All of them.
+    pub const ALL: [Travel; 6] =
+        [Travel::Instant, Travel::OneWay, Travel::EachWay, Travel::Bimodal, Travel::Bunched, Travel::Jumping];
+
+    /// Its name in a line of output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Travel::Instant => "none",
+            Travel::OneWay => "one_way",
+            Travel::EachWay => "each_way",
+            Travel::Bimodal => "bimodal",
+            Travel::Bunched => "bunched",
+            Travel::Jumping => "jumping",
+        }
+    }
+
+    /// The mean of the way there and back, in nanoseconds.
+    pub fn mean_round_trip_ns(self) -> u64 {
+        match self {
+            Travel::Instant => 0,
+            Travel::OneWay => Travel::MOST / 2,
+            Travel::EachWay | Travel::Jumping => Travel::MOST,
+            Travel::Bimodal => 19_000_000,
+            Travel::Bunched => Travel::MOST * 3 / 2,
+        }
+    }
+
+    pub(super) fn to_vendor(self, random: &mut Rng, now: u64) -> u64 {
+        match self {
+            Travel::Instant => 0,
+            Travel::OneWay | Travel::EachWay => random.u64(0..=Travel::MOST),
+            Travel::Bimodal => Travel::either(random),
+            Travel::Bunched => Travel::MOST - now % Travel::MOST,
+            Travel::Jumping if (now / 1_000_000_000).is_multiple_of(2) => Travel::MOST,
+            Travel::Jumping => 0,
+        }
+    }
+
+    pub(super) fn from_vendor(self, random: &mut Rng) -> u64 {
+        match self {
+            Travel::Instant | Travel::OneWay => 0,
+            Travel::EachWay => random.u64(0..=Travel::MOST),
+            Travel::Bimodal => Travel::either(random),
+            Travel::Bunched => Travel::MOST,
+            Travel::Jumping => Travel::MOST / 2,
+        }
+    }
+
+    fn either(random: &mut Rng) -> u64 {
+        if random.u32(0..10) == 0 { Travel::MOST } else { 5_000_000 }
+    }
+}
+
+/// One thing that is tried.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub(super) counting: Counting,
+    pub(super) limit: u32,
+    pub(super) window: Duration,
+    pub(super) safety: f64,
+    pub(super) travel: Travel,
+    pub(super) troubled: bool,
+    pub(super) guarded: bool,
+}
+
+impl Case {
+    /// `limit` units per `window`, of which the client uses the share `safety`.
+    pub fn new(counting: Counting, limit: u32, window: Duration, safety: f64, travel: Travel) -> Case {
+        Case { counting, limit, window, safety, travel, troubled: false, guarded: true }
+    }
+
+    /// Answers are lost, callers go away, requests never leave, the client's clock is set back, its configuration
+    /// is reloaded and its lane evicted.
+    #[must_use]
+    pub fn troubled(mut self) -> Case {
+        self.troubled = true;
+        self
+    }
+
+    /// Switches the guard off, to see that the vendor then refuses.
+    #[must_use]
+    pub fn without_guard(mut self) -> Case {
+        self.guarded = false;
+        self
+    }
+
+    pub(super) fn window_ns(&self) -> u64 {
+        nanos(self.window).max(1)
+    }
+
+    /// What the client is told about the vendor.
+    pub(super) fn toml(&self, limit: u32) -> String {
+        let Case { counting, window, safety, .. } = self;
+        let lumps = match counting {
+            Counting::LumpedRefill => format!("refill_interval = \"{}ms\"\n", window.as_millis() / 10),
+            _ => String::new(),
+        };
+        format!(
+            "[vendors.v]\nbase_url = \"https://v.example\"\nmax_transit = \"100ms\"\n\
+             [[vendors.v.limits]]\nname = \"rate\"\nlimit = {limit}\nwindow = \"{}ms\"\nalgorithm = \"{}\"\n\
+             safety = {safety:?}\nscope = \"tenant\"\n{lumps}",
+            window.as_millis(),
+            counting.told(),
+        )
+    }
+
+    /// The vendor's side. The seed decides its phase.
+    pub(super) fn limiter(&self, seed: u64) -> Limiter {
+        let (limit, window_ns) = (self.limit, self.window_ns());
+        let phase = Rng::with_seed(seed ^ 0x7068_6173).u64(0..window_ns);
+        let bucket = |refill| Rule::TokenBucket { capacity: limit, rate: limit, per_ns: window_ns, refill };
+        Limiter::new(match self.counting {
+            Counting::FixedWindow
+            | Counting::FixedWindowPhaseKnown
+            | Counting::Quota
+            | Counting::UnknownWindow => Rule::FixedWindow { limit, window_ns, phase: Phase::At(phase) },
+            Counting::SlidingWindow => Rule::SlidingLog { limit, window_ns, both_ends: true },
+            Counting::SlidingCounter | Counting::SlidingCounterPhaseKnown | Counting::UnknownCounter => {
+                Rule::SlidingCounter { limit, window_ns, phase_ns: phase }
+            }
+            Counting::TokenBucket | Counting::UnknownBucket => bucket(Refill::Steady),
+            Counting::LeakyBucket => Rule::LeakyBucket { capacity: limit, rate: limit, per_ns: window_ns },
+            Counting::LumpedRefill => {
+                let interval_ns = window_ns / 10;
+                bucket(Refill::Lumps { interval_ns, phase_ns: phase % interval_ns.max(1) })
+            }
+        })
+    }
+
+    /// The vendor's clock: it drifts by up to 50 ppm, and one of two ticks once a millisecond.
+    pub(super) fn vendor_time(&self, at: u64, seed: u64) -> u64 {
+        let mut random = Rng::with_seed(seed ^ 0x636c_6f63);
+        let (ppm, ticks) = (random.u64(0..=100), random.bool());
+        // One day on, so that a clock that is slow has something to be behind.
+        let drift = (u128::from(at) * u128::from(ppm) / 1_000_000) as u64;
+        let slow = (u128::from(at) * 50 / 1_000_000) as u64;
+        let time = at + drift - slow;
+        if ticks { time - time % 1_000_000 } else { time }
+    }
+}

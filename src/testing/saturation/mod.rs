@@ -1,0 +1,307 @@
+//! One lane that always has more to send, against a vendor that judges arrivals by its own algorithm, on virtual time: what
+//! is refused, and how much of what the vendor would have taken is used.
+//!
+//! The vendor knows when requests arrive; the engine knows when it granted them and when they were answered. Nothing is
+//! kept for each request, so that a run may be as long as one likes. The same seed gives the same trace.
+
+mod bound;
+mod case;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+pub use case::{Case, Counting, Travel};
+
+use super::algorithm::Limiter;
+use crate::Error;
+use crate::clock::Time;
+use crate::config::{Config, Sources, Tenant, TenantEntry};
+use crate::dispatch::plan::{Plans, Policy};
+use crate::engine::plan::NO_ENDPOINT;
+use crate::engine::slab::Key;
+use crate::engine::{Answer, Ask, Bound, Claim, Engine, Refusal, Sweep};
+
+/// The virtual clock begins here, so that there is a past.
+const START: u64 = 3_600_000_000_000;
+/// Requests that wait all the time.
+const QUEUE: usize = 6;
+/// What a vendor's clock may be off in what it announces, in nanoseconds.
+const PHASE_ERROR: u64 = 2_000_000;
+/// How long a caller waits for an answer that never comes, in nanoseconds.
+const PATIENCE: u64 = 400_000_000;
+
+/// What came of a [`Case`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Outcome {
+    /// Requests that arrived.
+    pub requests: u64,
+    /// Of them, refused.
+    pub refused: u64,
+    /// Requests in percent of what one could have sent who knows the vendor's state and whose requests take no time.
+    pub share: f64,
+    /// The same for one who knows the vendor's phase and when each request has arrived, and not how long the next one takes.
+    pub oracle: f64,
+    /// Decisions of the engine: whether a request may go, and how one ended.
+    pub decisions: u64,
+    /// A hash of every arrival.
+    pub trace: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrive(Key),
+    /// The answer is back; the vendor said that its window ends in so many nanoseconds.
+    Answer(Key, Option<u64>),
+    /// The caller went away.
+    Abandon(Key),
+    /// Nothing left.
+    NotSent(Key),
+    Sweep,
+    Reload,
+    /// There is something to send again.
+    Resume,
+}
+
+struct Run {
+    case: Case,
+    seed: u64,
+    engine: Engine,
+    lane: Key,
+    plans: Plans,
+    policy: Policy,
+    /// The configuration, and a tighter one for reloads.
+    tenants: [Arc<Tenant>; 2],
+    version: u64,
+    limiter: Limiter,
+    random: Rng,
+    now: u64,
+    /// How far the engine's clock is behind.
+    behind: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    sequence: u64,
+    waiting: usize,
+    /// Nothing to send until then.
+    idle: bool,
+    granted: u64,
+    arrived: u64,
+    refused: u64,
+    last_arrival: u64,
+    decisions: u64,
+    hasher: DefaultHasher,
+}
+
+/// Runs a case until `requests` have arrived.
+///
+/// # Errors
+/// The case's figures make no valid configuration.
+///
+/// # Panics
+/// When the engine breaks its own rules, which is a finding.
+pub fn saturate(case: &Case, requests: u64, seed: u64) -> Result<Outcome, Error> {
+    let mut run = Run::new(case, seed)?;
+    run.go(requests);
+    let end = case.vendor_time(run.last_arrival - START, seed);
+    let most = bound::greedy(case.limiter(seed), end);
+    let oracle = bound::oracle(case, seed, requests.min(100_000));
+    Ok(Outcome {
+        requests: run.arrived,
+        refused: run.refused,
+        share: 100.0 * (run.arrived - run.refused) as f64 / most.max(1) as f64,
+        oracle,
+        decisions: run.decisions,
+        trace: run.hasher.finish(),
+    })
+}
+
+impl Run {
+    fn new(case: &Case, seed: u64) -> Result<Run, Error> {
+        let tenant = |limit: u32, version: u64| -> Result<Arc<Tenant>, Error> {
+            let sources = Sources::new().without_catalogue().file("case", case.toml(limit));
+            let config = Config::load(&sources.tenants([TenantEntry::new("t", "v")]), version)?;
+            let tenant = config.tenants().next().cloned();
+            tenant.ok_or_else(|| Error::new(crate::ErrorKind::Config, crate::Delivery::NotSent, "the case has no tenant"))
+        };
+        let tenants = [tenant(case.limit, 1)?, tenant((case.limit / 2).max(1), 1)?];
+        let mut run = Run {
+            case: case.clone(),
+            seed,
+            engine: Engine::new(Bound::new(u32::MAX), Default::default()),
+            lane: Key::NONE,
+            plans: Plans::default(),
+            policy: Policy { tier_weights: [6, 3, 1], max_waiting: u32::MAX, guard: case.guarded },
+            tenants,
+            version: 0,
+            limiter: case.limiter(seed),
+            random: Rng::with_seed(seed),
+            now: START,
+            behind: 0,
+            events: BinaryHeap::new(),
+            sequence: 0,
+            waiting: 0,
+            idle: false,
+            granted: 0,
+            arrived: 0,
+            refused: 0,
+            last_arrival: START,
+            decisions: 0,
+            hasher: DefaultHasher::new(),
+        };
+        run.upsert();
+        if case.troubled {
+            run.happens(run.now + 50_000_000, Event::Sweep);
+            run.happens(run.now + 3 * case.window_ns(), Event::Reload);
+        }
+        Ok(run)
+    }
+
+    fn upsert(&mut self) {
+        let tenant = &self.tenants[(self.version % 2) as usize];
+        let plan = self.plans.of(tenant, &self.policy);
+        self.lane = self.engine.upsert(self.clock(), "t", "t", &plan, self.version + 1);
+    }
+
+    /// The engine's clock.
+    fn clock(&self) -> Time {
+        Time::from_nanos(self.now - self.behind)
+    }
+
+    fn happens(&mut self, at: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((at, self.sequence, event)));
+    }
+
+    fn chance(&mut self, of_ten_thousand: u32) -> bool {
+        self.case.troubled && self.random.u32(0..10_000) < of_ten_thousand
+    }
+
+    fn go(&mut self, requests: u64) {
+        while self.arrived < requests {
+            self.fill();
+            self.pick_up();
+            let timer = self.engine.poll_timeout().map_or(u64::MAX, |at| at.as_nanos().saturating_add(self.behind));
+            let event = self.events.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
+            assert!(timer.min(event) < u64::MAX, "nothing will ever happen again: {:?}", self.case);
+            if timer < event {
+                self.now = self.now.max(timer);
+                self.decisions += 1;
+                self.engine.poll(self.clock());
+            } else if let Some(Reverse((at, _, event))) = self.events.pop() {
+                self.now = self.now.max(at);
+                self.happen(event);
+            }
+        }
+    }
+
+    /// Somebody always waits.
+    fn fill(&mut self) {
+        while self.waiting < QUEUE && !self.idle {
+            let ask = Ask {
+                tier: (self.granted % 3) as u8,
+                endpoint: NO_ENDPOINT,
+                cost: 1,
+                retry: false,
+                immediate: false,
+                give_up: Time::MAX,
+                attempt_ns: 30_000_000_000,
+            };
+            self.decisions += 1;
+            match self.engine.submit(self.clock(), self.lane, ask) {
+                Answer::Granted(permit) => self.start(permit),
+                Answer::Wait { .. } => self.waiting += 1,
+                Answer::Refused(Refusal::NoLane) => self.upsert(),
+                Answer::Refused(other) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn pick_up(&mut self) {
+        while !self.engine.is_quiet() {
+            for waiter in self.engine.woken().collect::<Vec<_>>() {
+                self.decisions += 1;
+                match self.engine.claim(self.clock(), waiter) {
+                    Claim::Started(permit, _) => {
+                        self.waiting -= 1;
+                        self.start(permit);
+                    }
+                    Claim::Waiting => {}
+                    Claim::Refused(other) => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, permit: Key) {
+        self.granted += 1;
+        if self.chance(20) {
+            return self.happens(self.now + 1_000_000, Event::NotSent(permit));
+        }
+        let to_vendor = self.case.travel.to_vendor(&mut self.random, self.now - START);
+        if self.chance(20) {
+            let gone = self.random.u64(0..=to_vendor);
+            self.happens(self.now + gone, Event::Abandon(permit));
+        }
+        self.happens(self.now + to_vendor, Event::Arrive(permit));
+        if self.chance(5) {
+            // The machine's clock is set back, or stands still.
+            self.behind += self.random.u64(0..20_000_000);
+        }
+        if self.chance(2) {
+            self.idle = true;
+            self.happens(self.now + 3 * self.case.window_ns(), Event::Resume);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Arrive(permit) => self.arrive(permit),
+            Event::Answer(permit, window_ends) => {
+                self.decisions += 1;
+                let now = self.clock();
+                if let Some(reset) = window_ends {
+                    self.engine.window_ends(now, permit, self.case.limit.into(), reset, PHASE_ERROR);
+                }
+                self.engine.answered(now, permit);
+                self.engine.finished(now, permit);
+            }
+            Event::Abandon(permit) => {
+                self.decisions += 1;
+                self.engine.abandoned(self.clock(), permit);
+            }
+            Event::NotSent(permit) => {
+                self.decisions += 1;
+                self.engine.not_sent(self.clock(), permit);
+            }
+            Event::Sweep => {
+                let now = self.clock();
+                std::iter::successors(Some(Sweep::START), |from| self.engine.sweep(now, *from, 3, true)).last();
+                self.happens(self.now + 50_000_000, Event::Sweep);
+            }
+            Event::Reload => {
+                self.version += 1;
+                self.upsert();
+                self.happens(self.now + 3 * self.case.window_ns(), Event::Reload);
+            }
+            Event::Resume => self.idle = false,
+        }
+    }
+
+    fn arrive(&mut self, permit: Key) {
+        let at = self.case.vendor_time(self.now - START, self.seed);
+        let admitted = self.limiter.arrive(at, 1);
+        self.arrived += 1;
+        self.refused += u64::from(!admitted);
+        self.last_arrival = self.now;
+        (self.now, admitted).hash(&mut self.hasher);
+        let ends = self.case.counting.tells_phase().then(|| self.limiter.reading(at).reset_at_ns.saturating_sub(at));
+        let back = self.case.travel.from_vendor(&mut self.random);
+        if self.chance(20) {
+            self.happens(self.now + PATIENCE, Event::Abandon(permit));
+        } else {
+            self.happens(self.now + back, Event::Answer(permit, ends));
+        }
+    }
+}
