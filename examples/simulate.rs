@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use integration_client::testing::saturation::{Case, Counting, Outcome, Travel, saturate};
 
-const USAGE: &str = "usage: simulate [--requests N] [--seed S] [--algorithm A] [--safety F] [--window SECONDS] [--without-guard]
+const USAGE: &str =
+    "usage: simulate [--requests N] [--seed S] [--algorithm A] [--safety F] [--window SECONDS] [--without-guard]
 
   --requests N      requests for each algorithm (default 200000)
   --seed S          another seed, other phases and delays (default 1)
@@ -56,7 +57,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
             "--safety" => {
                 let text = value()?;
                 let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
-                wanted.safety = vec![share.ok_or_else(|| format!("--safety takes a share above 0 up to 1, not {text}"))?];
+                wanted.safety =
+                    vec![share.ok_or_else(|| format!("--safety takes a share above 0 up to 1, not {text}"))?];
             }
             "--without-guard" => wanted.guarded = false,
             "--help" | "-h" => return Err(String::new()),
@@ -82,7 +84,10 @@ fn algorithms(name: Option<&str>) -> Vec<(&'static str, Counting)> {
         Some(_) => ("unknown", counting),
         None => (counting.name(), counting),
     });
-    named.into_iter().filter(|(own, counting)| name.is_none_or(|name| name == *own || name == counting.name())).collect()
+    named
+        .into_iter()
+        .filter(|(own, counting)| name.is_none_or(|name| name == *own || name == counting.name()))
+        .collect()
 }
 
 struct Line {

@@ -236,7 +236,8 @@ impl Engine {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key).filter(|permit| permit.is_started()) else { return };
         let (need, versions, granted) = (permit.need(), permit.versions, permit.granted);
-        // The vendor said so at some moment between the grant and now.
+        // The vendor said so at some moment between the grant and now, and by a clock that drifts.
+        let error_ns = error_ns.saturating_add(reset_ns / 10_000);
         let from = granted.plus_nanos(reset_ns).minus_nanos(error_ns);
         let to = now.plus_nanos(reset_ns).plus_nanos(error_ns);
         self.each_cell(need.lane, need.endpoint, versions, |cell, spec| {

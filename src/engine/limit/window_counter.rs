@@ -23,11 +23,11 @@ use super::window_log::Free;
 use crate::clock::Time;
 
 /// Ends are rounded up to this part of the window.
-const SLOTS: u64 = 128;
+const SLOTS: u64 = 256;
 /// From this limit on one unit is left alone, for vendors that round.
 const LEAVES_ONE: u32 = 10;
 /// Of a figure of floating point, what it may be off.
-const INEXACT: f64 = 1e-9;
+const INEXACT: f64 = 1e-8;
 /// A vendor's clock drifts so much against ours.
 const DRIFT: u64 = 5_000;
 /// So many windows after they were seen, the beginnings of windows are not known any more.
@@ -81,9 +81,32 @@ pub(crate) struct WindowCounter {
     ended: VecDeque<Ended>,
     /// Units of all that ever ended.
     total: u64,
+    /// Of every moment up to now at which the vendor's window may have begun and still be the last.
+    lines: VecDeque<Line>,
+    /// The first of `ended` that is less than a window old.
+    young: usize,
     /// Units of which it is known that they fit.
     known: u32,
+    /// It is nearly full: how long to wait is worked out first.
+    full: bool,
+    /// What was worked out last, if it is still true.
+    wait: Option<Wait>,
     phase: Option<Phase>,
+}
+
+/// From when on so many units fit.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    units: u32,
+    until: Time,
+    /// Or from when on something that is under way ends.
+    settles: bool,
+}
+
+impl Wait {
+    fn free(&self) -> Free {
+        if self.settles { Free::OnSettle(self.until) } else { Free::At(self.until) }
+    }
 }
 
 /// A moment at which the vendor's window may have begun, what ended since, and what ended in the window before.
@@ -103,7 +126,11 @@ impl Beginning {
 
     /// From when on that is at most `most`.
     fn falls_to(&self, spec: &CounterSpec, most: f64) -> u64 {
-        let (since, before) = (self.since as f64, self.before as f64 * (1.0 + INEXACT));
+        self.falls_to_of(spec, most, self.before as f64 * (1.0 + INEXACT))
+    }
+
+    fn falls_to_of(&self, spec: &CounterSpec, most: f64, before: f64) -> u64 {
+        let since = self.since as f64;
         if since + before <= most {
             return 0;
         }
@@ -117,74 +144,31 @@ impl Beginning {
     }
 }
 
-/// Walks through all moments at which the vendor's window may have begun, from a time on, in order.
-struct Beginnings<'a> {
-    ended: &'a VecDeque<Ended>,
-    total: u64,
-    window: u64,
-    /// The next entry at whose end a window may begin, and the next one window after whose end one may.
-    next: usize,
-    next_late: usize,
-    /// The first entry that is not before the last moment, and the first that is not before the window before it.
-    first: usize,
-    first_late: usize,
-}
-
-impl<'a> Beginnings<'a> {
-    fn new(guard: &'a WindowCounter, window: u64) -> Beginnings<'a> {
-        Beginnings {
-            ended: &guard.ended,
-            total: guard.total,
-            window,
-            next: 0,
-            next_late: 0,
-            first: 0,
-            first_late: 0,
-        }
-    }
-
-    fn before(&self, index: usize) -> u64 {
-        self.ended.get(index).map_or(self.total, |ended| ended.before)
-    }
-
-    /// As things are when a window begins at `at`; `at` never falls.
-    fn at(&mut self, at: u64) -> Beginning {
-        let from = at.saturating_sub(self.window);
-        while self.ended.get(self.first).is_some_and(|ended| ended.at < at) {
-            self.first += 1;
-        }
-        while self.ended.get(self.first_late).is_some_and(|ended| ended.at < from) {
-            self.first_late += 1;
-        }
-        let since = self.before(self.first);
-        Beginning { at, since: self.total - since, before: since - self.before(self.first_late) }
-    }
-
-    fn peek(&self) -> Option<u64> {
-        let early = self.ended.get(self.next).map(|ended| ended.at);
-        let late = self.ended.get(self.next_late).map(|ended| ended.at.saturating_add(self.window));
-        match (early, late) {
-            (Some(early), Some(late)) => Some(early.min(late)),
-            (early, late) => early.or(late),
-        }
-    }
-
-    fn advance(&mut self) -> Option<u64> {
-        let at = self.peek()?;
-        if self.ended.get(self.next).is_some_and(|ended| ended.at <= at) {
-            self.next += 1;
-        }
-        if self.ended.get(self.next_late).is_some_and(|ended| ended.at.saturating_add(self.window) <= at) {
-            self.next_late += 1;
-        }
-        Some(at)
-    }
+/// What the vendor may hold if its window began at `at`, as a function of time: what ended since, and a share of `before`
+/// that falls to nothing with the window's end. `earlier` and `before` never change, so that working out the most that
+/// the vendor may hold is one pass over a row of numbers.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    at: f64,
+    /// Units of all that ever ended before `at`.
+    earlier: f64,
+    before: f64,
 }
 
 impl WindowCounter {
     pub(crate) fn new(spec: &CounterSpec) -> WindowCounter {
         let transit = Transit::new(spec.transit);
-        WindowCounter { transit, ended: VecDeque::new(), total: 0, known: spec.limit, phase: None }
+        WindowCounter {
+            transit,
+            ended: VecDeque::new(),
+            total: 0,
+            lines: VecDeque::new(),
+            young: 0,
+            known: spec.limit,
+            full: false,
+            wait: None,
+            phase: None,
+        }
     }
 
     fn push(&mut self, spec: &CounterSpec, at: u64, units: u32, high: u32) {
@@ -194,9 +178,30 @@ impl WindowCounter {
                 last.units += units;
                 last.high += high;
             }
-            _ => self.ended.push_back(Ended { at, units, high, before: self.total }),
+            _ => {
+                self.begins_at(spec, at);
+                self.ended.push_back(Ended { at, units, high, before: self.total });
+            }
         }
         self.total += u64::from(units);
+    }
+
+    /// Units of all that ended before `at`.
+    fn ended_before(&self, at: u64) -> u64 {
+        self.ended.get(self.ended.partition_point(|ended| ended.at < at)).map_or(self.total, |ended| ended.before)
+    }
+
+    fn beginning(&self, spec: &CounterSpec, at: u64) -> Beginning {
+        let earlier = self.ended_before(at);
+        let before = earlier - self.ended_before(at.saturating_sub(spec.window));
+        Beginning { at, since: self.total - earlier, before }
+    }
+
+    /// The vendor's window may begin at `at`, and nothing will end before that any more.
+    fn begins_at(&mut self, spec: &CounterSpec, at: u64) {
+        let Beginning { since, before, .. } = self.beginning(spec, at);
+        let earlier = (self.total - since) as f64;
+        self.lines.push_back(Line { at: at as f64, earlier, before: before as f64 * (1.0 + INEXACT) });
     }
 
     /// Ends what has run into its transit time, and forgets what no window can hold any more. Comes before everything
@@ -204,10 +209,22 @@ impl WindowCounter {
     pub(crate) fn advance(&mut self, spec: &CounterSpec, now: Time) {
         while let Some(lost) = self.transit.lose(spec.transit, now) {
             self.push(spec, lost.at, lost.units, lost.high);
+            self.wait = self.wait.filter(|wait| !wait.settles);
         }
+        while let Some(ended) = self.ended.get(self.young)
+            && ended.at.saturating_add(spec.window) <= now.as_nanos()
+        {
+            self.begins_at(spec, ended.at.saturating_add(spec.window));
+            self.young += 1;
+        }
+        let oldest = now.as_nanos().saturating_sub(spec.window) as f64;
+        while self.lines.pop_front_if(|line| line.at < oldest).is_some() {}
         let horizon = spec.window.saturating_mul(2);
         while self.ended.front().is_some_and(|ended| ended.at.saturating_add(horizon) < now.as_nanos()) {
             self.ended.pop_front();
+            self.young = self.young.saturating_sub(1);
+            self.full &=
+                self.total - self.ended.front().map_or(self.total, |first| first.before) > u64::from(spec.limit);
         }
     }
 
@@ -248,37 +265,63 @@ impl WindowCounter {
         let agrees = self.may_begin(spec, from, to) || self.may_begin(spec, to, to);
         if !narrower || !agrees {
             self.phase = Some(Phase { from, to });
-            self.known = 0;
+            self.forget_wait();
         }
     }
 
     /// The most that the vendor may hold at `now`, beside what is under way.
     fn held(&self, spec: &CounterSpec, now: u64) -> f64 {
-        let mut beginnings = Beginnings::new(self, spec.window);
-        let oldest = now.saturating_sub(spec.window);
-        let mut most: f64 = 0.0;
-        let phase = self.phase(spec, now);
-        // The latest end of an interval in which a window may begin, which may be later than any entry.
-        let mut edges = phase.map(|phase| latest(&phase, spec.window, now)).into_iter().flatten().peekable();
-        while let Some(at) = beginnings.peek().filter(|at| *at <= now) {
-            if let Some(edge) = edges.next_if(|edge| *edge <= at) {
-                if edge > oldest {
-                    most = most.max(beginnings.at(edge).held(spec, now));
+        match self.phase(spec, now) {
+            Some(phase) => {
+                let past = self.known_beginnings(spec, &phase, now).filter(|beginning| beginning.at <= now);
+                let held = past.map(|beginning| beginning.held(spec, now)).fold(0.0, f64::max);
+                // A window may be about to begin.
+                if self.may_begin(spec, now, now) { held.max(self.beginning(spec, now).held(spec, now)) } else { held }
+            }
+            None => self.highest(spec, now as f64).0.max(self.beginning(spec, now).held(spec, now)),
+        }
+    }
+
+    /// The highest of all lines at `t`, and which it is.
+    fn highest(&self, spec: &CounterSpec, t: f64) -> (f64, Option<Line>) {
+        let (window, total) = (spec.window as f64, self.total as f64);
+        let per_ns = 1.0 / window;
+        let (first, second) = self.lines.as_slices();
+        let mut most = (f64::NEG_INFINITY, None);
+        for slice in [first, second] {
+            for line in slice {
+                // Ends are rounded up: the newest may lie a little ahead.
+                let age = (t - line.at).max(0.0);
+                let held = total - line.earlier + line.before * (1.0 - age * per_ns);
+                if held > most.0 && age < window {
+                    most = (held, Some(*line));
                 }
-                continue;
             }
-            beginnings.advance();
-            if at > oldest && self.may_begin(spec, at, now) {
-                most = most.max(beginnings.at(at).held(spec, now));
-            }
-        }
-        for edge in edges.filter(|edge| *edge > oldest) {
-            most = most.max(beginnings.at(edge).held(spec, now));
-        }
-        if self.may_begin(spec, now, now) {
-            most = most.max(beginnings.at(now).held(spec, now));
         }
         most
+    }
+
+    /// All moments around `now` at which a window may begin, where that is known to be within an interval of each window:
+    /// the ends of these intervals, and what changes inside them.
+    fn known_beginnings<'a>(
+        &'a self,
+        spec: &'a CounterSpec,
+        phase: &Phase,
+        now: u64,
+    ) -> impl Iterator<Item = Beginning> + use<'a> {
+        let width = phase.to - phase.from;
+        let latest = latest(phase, spec.window, now);
+        (0..5).flat_map(move |number| {
+            let to = latest.saturating_sub(spec.window).saturating_add(spec.window.saturating_mul(number));
+            let from = to.saturating_sub(width);
+            let inside = |shift: u64| {
+                let first = self.ended.partition_point(|ended| ended.at.saturating_add(shift) < from);
+                let inside = self.ended.range(first.min(self.ended.len())..).map(move |ended| ended.at + shift);
+                inside.take_while(move |at| *at < to)
+            };
+            let all = inside(0).chain(inside(spec.window)).chain([to]);
+            all.map(|at| self.beginning(spec, at)).collect::<Vec<_>>()
+        })
     }
 
     /// Units that are held back for the high tier at `now`.
@@ -292,76 +335,104 @@ impl WindowCounter {
     }
 
     pub(crate) fn has_room(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> bool {
-        self.advance(spec, now);
-        let wanted = u64::from(units) + u64::from(self.held_back(spec, now.as_nanos(), high));
-        if wanted <= u64::from(self.known) {
-            return true;
-        }
-        let left = f64::from(spec.limit) - f64::from(self.transit.units) - self.held(spec, now.as_nanos());
-        // Float to integer casts saturate.
-        self.known = left.floor() as u32;
-        wanted <= u64::from(self.known)
+        self.free(spec, now, units, high) == Free::Now
     }
 
     pub(crate) fn only_reserve_lacks(&mut self, spec: &CounterSpec, now: Time, units: u32) -> bool {
-        self.has_room(spec, now, units, true)
+        spec.reserve > 0 && self.has_room(spec, now, units, true)
     }
 
     /// When `units` fit.
     pub(crate) fn free(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> Free {
-        if self.has_room(spec, now, units, high) {
+        self.advance(spec, now);
+        let wanted = units.saturating_add(self.held_back(spec, now.as_nanos(), high));
+        if wanted <= self.known {
             return Free::Now;
         }
+        if let Some(wait) = self.wait {
+            // Whoever asks for as much waits as long, and whoever asks for more at least as long.
+            if wait.until <= now && wanted <= wait.units {
+                self.known = wait.units;
+                return Free::Now;
+            }
+            if wait.until > now && wanted == wait.units {
+                return wait.free();
+            }
+        }
+        if !self.full {
+            let left = f64::from(spec.limit) - f64::from(self.transit.units) - self.held(spec, now.as_nanos());
+            // Float to integer casts saturate.
+            self.known = left.floor() as u32;
+            self.full = self.known <= spec.limit / 16;
+            if wanted <= self.known {
+                return Free::Now;
+            }
+        }
+        let wait = self.work_out(spec, now, units, high);
+        self.wait = Some(wait);
+        if wait.until <= now {
+            self.known = self.known.max(wait.units);
+            return Free::Now;
+        }
+        wait.free()
+    }
+
+    fn work_out(&self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> Wait {
         let mut at = now.as_nanos();
         loop {
-            let wanted = u64::from(units) + u64::from(self.held_back(spec, at, high)) + u64::from(self.transit.units);
-            let most = i64::from(spec.limit) - i64::try_from(wanted).unwrap_or(i64::MAX);
-            if most < 0 {
+            let wanted = units.saturating_add(self.held_back(spec, at, high));
+            let Some(most) = spec.limit.checked_sub(wanted).and_then(|most| most.checked_sub(self.transit.units))
+            else {
                 // Not before something that is under way ends.
                 let lost = self.transit.all_lost_at(spec.transit).max(at);
-                return Free::OnSettle(Time::from_nanos(lost.saturating_add(spec.window.saturating_mul(2)) + spec.slot));
-            }
-            let free = self.falls_to(spec, at, most as f64);
+                let until = lost.saturating_add(spec.window.saturating_mul(2)).saturating_add(spec.slot);
+                return Wait { units: wanted, until: Time::from_nanos(until), settles: true };
+            };
+            let free = self.falls_to(spec, at, most.into());
             if free <= at {
                 // What is under way counts in full; what has ended does so for one window at most.
-                let helps = self.transit.units > 0
-                    && (self.phase.is_some() || at > now.as_nanos().saturating_add(spec.window));
-                let at = Time::from_nanos(at);
-                return if helps { Free::OnSettle(at) } else { Free::At(at) };
+                let late = self.phase.is_some() || at > now.as_nanos().saturating_add(spec.window);
+                let settles = self.transit.units > 0 && late && at > now.as_nanos();
+                return Wait { units: wanted, until: Time::from_nanos(at), settles };
             }
             // What is held back may have grown until then.
             at = free;
         }
     }
 
+    /// Something was taken or is counted otherwise: what was worked out is not true any more.
+    fn forget_wait(&mut self) {
+        self.wait = None;
+    }
+
     /// From when on the vendor holds at most `most`, at `now` or later.
     fn falls_to(&self, spec: &CounterSpec, now: u64, most: f64) -> u64 {
-        let mut beginnings = Beginnings::new(self, spec.window);
-        let oldest = now.saturating_sub(spec.window);
         let mut at = now;
-        let Some(phase) = self.phase(spec, now) else {
-            while let Some(edge) = beginnings.advance() {
-                if edge > oldest {
-                    at = at.max(beginnings.at(edge).falls_to(spec, most));
+        if let Some(phase) = self.phase(spec, now) {
+            // Windows that have not begun by then mean nothing yet.
+            for beginning in self.known_beginnings(spec, &phase, now) {
+                let from = beginning.at.saturating_sub(phase.to - phase.from);
+                if from <= at && beginning.at.saturating_add(spec.window) > now {
+                    at = at.max(beginning.falls_to(spec, most));
                 }
             }
             return at;
-        };
-        // Windows that have not begun by then mean nothing yet.
-        let mut edges = latest(&phase, spec.window, now).into_iter().chain(later(&phase, spec.window, now)).peekable();
-        while let Some(edge) = [beginnings.peek(), edges.peek().copied()].into_iter().flatten().min() {
-            if edge > at && !self.may_begin(spec, at, now) {
+        }
+        // Down along the highest line, until another is higher.
+        while let (held, Some(line)) = self.highest(spec, at as f64)
+            && held > most
+        {
+            let since = self.total.saturating_sub(line.earlier as u64);
+            let beginning = Beginning { at: line.at as u64, since, before: 0 };
+            at = beginning.falls_to_of(spec, most, line.before).max(at.saturating_add(1));
+        }
+        // What is less than a window old counts in full until then, and less and less in the window after that.
+        for ended in self.ended.range(self.young.min(self.ended.len())..) {
+            let count = self.total - ended.before;
+            if count as f64 <= most {
                 break;
             }
-            if edges.next_if(|next| *next <= edge).is_none() {
-                beginnings.advance();
-                if !self.may_begin(spec, edge, now) {
-                    continue;
-                }
-            }
-            if edge > oldest {
-                at = at.max(beginnings.at(edge).falls_to(spec, most));
-            }
+            at = at.max(self.beginning(spec, ended.at.saturating_add(spec.window)).falls_to(spec, most));
         }
         at
     }
@@ -370,6 +441,7 @@ impl WindowCounter {
     pub(crate) fn take(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) {
         self.advance(spec, now);
         self.known = self.known.saturating_sub(units);
+        self.forget_wait();
         self.transit.take(now, units, high);
     }
 
@@ -378,6 +450,7 @@ impl WindowCounter {
         self.advance(spec, now);
         if self.transit.leave(granted, units, high) {
             self.push(spec, now.as_nanos(), units, if high { units } else { 0 });
+            self.wait = self.wait.filter(|wait| !wait.settles);
         }
     }
 
@@ -390,6 +463,7 @@ impl WindowCounter {
         }
         if !self.transit.leave(granted, units, high) {
             self.known = self.known.saturating_sub(units);
+            self.forget_wait();
         }
         self.transit.take(now, units, high);
     }
@@ -399,6 +473,7 @@ impl WindowCounter {
         self.advance(spec, now);
         if self.transit.leave(granted, units, high) {
             self.known = self.known.saturating_add(units).min(spec.limit);
+            self.forget_wait();
         }
     }
 
@@ -406,6 +481,7 @@ impl WindowCounter {
     pub(crate) fn owe(&mut self, spec: &CounterSpec, now: Time, units: u32) {
         self.advance(spec, now);
         self.known = self.known.saturating_sub(units);
+        self.forget_wait();
         self.push(spec, now.as_nanos(), units, 0);
     }
 
@@ -428,25 +504,16 @@ impl WindowCounter {
 
     /// The limit has changed: what was known to fit is not any more.
     pub(crate) fn forget_known(&mut self) {
+        self.forget_wait();
         self.known = 0;
     }
 }
 
-/// The last moment not after `now` at which a window may begin, and the one before it.
-fn latest(phase: &Phase, window: u64, now: u64) -> [u64; 2] {
+/// The last moment not after `now` at which a window has begun at the latest.
+fn latest(phase: &Phase, window: u64, now: u64) -> u64 {
     let to = phase.to;
-    let last = match now.checked_sub(to) {
+    match now.checked_sub(to) {
         Some(since) => to + since / window * window,
-        None => match (to - now).div_ceil(window).checked_mul(window) {
-            Some(back) => to.saturating_sub(back),
-            None => 0,
-        },
-    };
-    [last.saturating_sub(window), last]
-}
-
-/// The next moments after `now` at which a window may have begun at the latest.
-fn later(phase: &Phase, window: u64, now: u64) -> [u64; 3] {
-    let [_, last] = latest(phase, window, now);
-    [1, 2, 3].map(|number| last.saturating_add(window.saturating_mul(number)))
+        None => to.saturating_sub((to - now).div_ceil(window).saturating_mul(window)),
+    }
 }

@@ -223,10 +223,9 @@ impl Case {
         let phase = Rng::with_seed(seed ^ 0x7068_6173).u64(0..window_ns);
         let bucket = |refill| Rule::TokenBucket { capacity: limit, rate: limit, per_ns: window_ns, refill };
         Limiter::new(match self.counting {
-            Counting::FixedWindow
-            | Counting::FixedWindowPhaseKnown
-            | Counting::Quota
-            | Counting::UnknownWindow => Rule::FixedWindow { limit, window_ns, phase: Phase::At(phase) },
+            Counting::FixedWindow | Counting::FixedWindowPhaseKnown | Counting::Quota | Counting::UnknownWindow => {
+                Rule::FixedWindow { limit, window_ns, phase: Phase::At(phase) }
+            }
             Counting::SlidingWindow => Rule::SlidingLog { limit, window_ns, both_ends: true },
             Counting::SlidingCounter | Counting::SlidingCounterPhaseKnown | Counting::UnknownCounter => {
                 Rule::SlidingCounter { limit, window_ns, phase_ns: phase }

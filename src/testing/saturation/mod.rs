@@ -123,7 +123,8 @@ impl Run {
             let sources = Sources::new().without_catalogue().file("case", case.toml(limit));
             let config = Config::load(&sources.tenants([TenantEntry::new("t", "v")]), version)?;
             let tenant = config.tenants().next().cloned();
-            tenant.ok_or_else(|| Error::new(crate::ErrorKind::Config, crate::Delivery::NotSent, "the case has no tenant"))
+            tenant
+                .ok_or_else(|| Error::new(crate::ErrorKind::Config, crate::Delivery::NotSent, "the case has no tenant"))
         };
         let tenants = [tenant(case.limit, 1)?, tenant((case.limit / 2).max(1), 1)?];
         let mut run = Run {
