@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Time};
 use crate::engine::plan::EndpointId;
 use crate::engine::slab::Key;
-use crate::engine::throttle::Notice;
+use crate::engine::throttle::{Notice, Report};
 use crate::engine::{Answer, Engine, Refusal, Sweep, Word, excess};
 use crate::metrics::{End, Series};
 
@@ -259,6 +259,9 @@ impl Held {
             let Some(lane) = engine.lane_of(self.key) else { return Heard::default() };
             let took = engine.took(now, self.key);
             let notice = engine.hear(now, self.key, word);
+            if let Word::Passed(Some(Report { limit, reset_ns: Some(reset), .. })) = word {
+                engine.window_ends(now, self.key, limit, reset, RESET_ERROR_NS);
+            }
             engine.answered(now, self.key);
             Heard { headroom: engine.headroom(now, lane, endpoint), notice, took }
         })
@@ -297,6 +300,9 @@ impl Drop for Held {
         }
     }
 }
+
+/// What a stated reset may be off: it is rounded to a second, and so is the `Date` that it is counted from.
+const RESET_ERROR_NS: u64 = 2_000_000_000;
 
 /// What there is to know after an answer.
 #[derive(Default)]

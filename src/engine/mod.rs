@@ -22,6 +22,7 @@
 mod admission;
 mod change;
 mod copy;
+mod correction;
 mod forecast;
 mod index;
 mod lane;

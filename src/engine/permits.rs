@@ -50,8 +50,17 @@ impl Permit {
         Need { lane: self.lane, endpoint: self.endpoint, tier: self.tier, cost: self.cost }
     }
 
-    fn take(&self) -> Take {
+    pub(super) fn take(&self) -> Take {
         Take { cost: self.cost, high: self.tier == 0, granted: self.granted }
+    }
+
+    pub(super) fn versions(&self) -> [u32; 3] {
+        self.versions
+    }
+
+    /// It stands for so many units from now on.
+    pub(super) fn set_cost(&mut self, cost: u32) {
+        self.cost = cost;
     }
 
     pub(super) fn lane(&self) -> Key {
@@ -95,7 +104,7 @@ impl Permit {
 impl Engine {
     /// Calls `f` with every limit that a permit has taken from.
     #[inline]
-    fn each_cell(
+    pub(super) fn each_cell(
         &mut self,
         lane: Key,
         endpoint: EndpointId,
@@ -216,38 +225,6 @@ impl Engine {
         self.drop_started();
     }
 
-    /// The answer tells what the request really cost. Comes before [`answered`](Self::answered).
-    pub(crate) fn corrected(&mut self, now: Time, key: Key, cost: u32) {
-        let now = self.tick(now);
-        let Some(permit) = self.permits.get_mut(key) else { return };
-        if permit.state != State::Started || permit.cost == cost {
-            return;
-        }
-        let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
-        // What it took more is counted from now on, and ends by itself.
-        permit.cost = permit.cost.min(cost);
-        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.correct(spec, take, cost, now));
-        self.wake_if_waiting(&need, true);
-    }
-
-    /// An answer says that a window of `limit` units ends in `reset_ns`, give or take `error_ns`: guards of vendors that
-    /// count in such windows need not reckon with every phase. Comes before [`answered`](Self::answered).
-    pub(crate) fn window_ends(&mut self, now: Time, key: Key, limit: u64, reset_ns: u64, error_ns: u64) {
-        let now = self.tick(now);
-        let Some(permit) = self.permits.get(key).filter(|permit| permit.is_started()) else { return };
-        let (need, versions, granted) = (permit.need(), permit.versions, permit.granted);
-        // The vendor said so at some moment between the grant and now, and by a clock that drifts.
-        let error_ns = error_ns.saturating_add(reset_ns / 10_000);
-        let from = granted.plus_nanos(reset_ns).minus_nanos(error_ns);
-        let to = now.plus_nanos(reset_ns).plus_nanos(error_ns);
-        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| {
-            if spec.counts_windows_of(limit) {
-                cell.window_ends(spec, now, from, to);
-            }
-        });
-        self.wake_if_waiting(&need, true);
-    }
-
     /// Response headers are here, or the exchange has failed after it may have reached the vendor.
     #[inline]
     pub(crate) fn answered(&mut self, now: Time, key: Key) {
@@ -355,7 +332,7 @@ impl Engine {
     }
 
     #[inline]
-    fn wake_if_waiting(&mut self, need: &Need, all: bool) {
+    pub(super) fn wake_if_waiting(&mut self, need: &Need, all: bool) {
         if self.waiting > 0 {
             self.wake_all(need, all);
         }

@@ -97,6 +97,9 @@ pub(crate) struct WindowCounter {
 /// From when on so many units fit.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
+    /// What was asked for, and whether by the high tier.
+    asked: (u32, bool),
+    /// The same and what is held back then.
     units: u32,
     until: Time,
     /// Or from when on something that is under way ends.
@@ -121,12 +124,12 @@ impl Beginning {
     /// What the vendor holds at `t`, if its window began here.
     fn held(&self, spec: &CounterSpec, t: u64) -> f64 {
         let left = spec.window.saturating_sub(t.saturating_sub(self.at)) as f64 / spec.window as f64;
-        self.since as f64 + self.before as f64 * left * (1.0 + INEXACT)
+        self.since as f64 + self.before as f64 * (left * (1.0 + INEXACT)).min(1.0)
     }
 
     /// From when on that is at most `most`.
     fn falls_to(&self, spec: &CounterSpec, most: f64) -> u64 {
-        self.falls_to_of(spec, most, self.before as f64 * (1.0 + INEXACT))
+        self.falls_to_of(spec, most, self.before as f64)
     }
 
     fn falls_to_of(&self, spec: &CounterSpec, most: f64, before: f64) -> u64 {
@@ -138,7 +141,7 @@ impl Beginning {
         if since > most || before <= 0.0 {
             return gone;
         }
-        let share = 1.0 - (most - since) / before;
+        let share = 1.0 - (most - since) / (before * (1.0 + INEXACT));
         let after = (spec.window as f64 * share).ceil() as u64;
         self.at.saturating_add(after).saturating_add(1 + (spec.window >> 44)).min(gone)
     }
@@ -201,7 +204,7 @@ impl WindowCounter {
     fn begins_at(&mut self, spec: &CounterSpec, at: u64) {
         let Beginning { since, before, .. } = self.beginning(spec, at);
         let earlier = (self.total - since) as f64;
-        self.lines.push_back(Line { at: at as f64, earlier, before: before as f64 * (1.0 + INEXACT) });
+        self.lines.push_back(Line { at: at as f64, earlier, before: before as f64 });
     }
 
     /// Ends what has run into its transit time, and forgets what no window can hold any more. Comes before everything
@@ -292,7 +295,8 @@ impl WindowCounter {
             for line in slice {
                 // Ends are rounded up: the newest may lie a little ahead.
                 let age = (t - line.at).max(0.0);
-                let held = total - line.earlier + line.before * (1.0 - age * per_ns);
+                let left = ((1.0 - age * per_ns) * (1.0 + INEXACT)).min(1.0);
+                let held = total - line.earlier + line.before * left;
                 if held > most.0 && age < window {
                     most = (held, Some(*line));
                 }
@@ -350,12 +354,11 @@ impl WindowCounter {
             return Free::Now;
         }
         if let Some(wait) = self.wait {
-            // Whoever asks for as much waits as long, and whoever asks for more at least as long.
             if wait.until <= now && wanted <= wait.units {
                 self.known = wait.units;
                 return Free::Now;
             }
-            if wait.until > now && wanted == wait.units {
+            if wait.until > now && wait.asked == (units, high) {
                 return wait.free();
             }
         }
@@ -386,14 +389,14 @@ impl WindowCounter {
                 // Not before something that is under way ends.
                 let lost = self.transit.all_lost_at(spec.transit).max(at);
                 let until = lost.saturating_add(spec.window.saturating_mul(2)).saturating_add(spec.slot);
-                return Wait { units: wanted, until: Time::from_nanos(until), settles: true };
+                return Wait { asked: (units, high), units: wanted, until: Time::from_nanos(until), settles: true };
             };
             let free = self.falls_to(spec, at, most.into());
             if free <= at {
                 // What is under way counts in full; what has ended does so for one window at most.
                 let late = self.phase.is_some() || at > now.as_nanos().saturating_add(spec.window);
                 let settles = self.transit.units > 0 && late && at > now.as_nanos();
-                return Wait { units: wanted, until: Time::from_nanos(at), settles };
+                return Wait { asked: (units, high), units: wanted, until: Time::from_nanos(at), settles };
             }
             // What is held back may have grown until then.
             at = free;
@@ -492,8 +495,8 @@ impl WindowCounter {
 
     /// Units that the vendor may hold at `now`.
     pub(crate) fn units(&self, spec: &CounterSpec, now: Time) -> u32 {
-        // Float to integer casts saturate.
-        self.transit.units.saturating_add(self.held(spec, now.as_nanos()).ceil() as u32)
+        // What floating point may be off is no unit. Float to integer casts saturate.
+        self.transit.units.saturating_add((self.held(spec, now.as_nanos()) * (1.0 - 2.0 * INEXACT)).ceil() as u32)
     }
 
     /// Units that ended later than `since` or are under way.
@@ -515,5 +518,149 @@ fn latest(phase: &Phase, window: u64, now: u64) -> u64 {
     match now.checked_sub(to) {
         Some(since) => to + since / window * window,
         None => to.saturating_sub((to - now).div_ceil(window).saturating_mul(window)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::algorithm::{Limiter, Rule};
+
+    const SECOND: u64 = 1_000_000_000;
+    const START: u64 = 3_600 * SECOND;
+
+    fn ms(n: u64) -> Time {
+        Time::from_nanos(START + n * 1_000_000)
+    }
+
+    fn spec() -> CounterSpec {
+        CounterSpec::new(100, 0, SECOND, SECOND / 10)
+    }
+
+    /// Whatever is taken now ends now.
+    fn use_up(guard: &mut WindowCounter, spec: &CounterSpec, now: Time) -> u32 {
+        let mut used = 0;
+        while guard.has_room(spec, now, 1, true) {
+            guard.take(spec, now, 1, true);
+            guard.end(spec, now, now, 1, true);
+            used += 1;
+        }
+        used
+    }
+
+    #[test]
+    fn a_burst_weighs_for_up_to_two_windows() {
+        let spec = spec();
+        let mut guard = WindowCounter::new(&spec);
+        assert_eq!(use_up(&mut guard, &spec, ms(0)), 99);
+        assert_eq!(use_up(&mut guard, &spec, ms(1_000)), 0);
+        // Half a window after the end of the window that held it, half of it is left.
+        let half = use_up(&mut guard, &spec, ms(1_505));
+        assert!((47..=50).contains(&half), "{half}");
+        assert!(use_up(&mut guard, &spec, ms(2_100)) >= 45);
+    }
+
+    #[test]
+    fn the_promised_moment_is_the_first_that_fits() {
+        let spec = CounterSpec::new(50, 10, SECOND, SECOND / 10);
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut guard = WindowCounter::new(&spec);
+        let mut now = ms(0);
+        let mut promises = 0;
+        for _ in 0..3_000 {
+            let (units, high) = (random.u32(1..4), random.bool());
+            match guard.free(&spec, now, units, high) {
+                Free::Now => {
+                    guard.take(&spec, now, units, high);
+                    guard.end(&spec, now, now, units, high);
+                }
+                Free::At(at) => {
+                    promises += 1;
+                    // Without what was worked out before.
+                    let fits = |at: Time| {
+                        let mut fresh = guard.clone();
+                        fresh.forget_known();
+                        fresh.has_room(&spec, at, units, high)
+                    };
+                    assert!(at > now && fits(at), "{at:?}");
+                    assert!(!fits(at.minus_nanos(20_000)), "{at:?} could be earlier");
+                    now = at;
+                }
+                other => panic!("{other:?}"),
+            }
+            now = now.plus_nanos(random.u64(0..30_000_000) * random.u64(0..2));
+        }
+        assert!(promises > 500, "{promises}");
+    }
+
+    #[test]
+    fn a_vendor_of_any_phase_takes_what_it_grants_at_nearly_the_whole_rate() {
+        for phase in 0..20 {
+            let spec = spec();
+            let rule = Rule::SlidingCounter { limit: 100, window_ns: SECOND, phase_ns: phase * 50_000_000 };
+            let mut vendor = Limiter::new(rule);
+            let mut guard = WindowCounter::new(&spec);
+            let (mut now, mut sent) = (ms(0), 0);
+            while now < ms(20_000) {
+                match guard.free(&spec, now, 1, true) {
+                    Free::Now => {
+                        guard.take(&spec, now, 1, true);
+                        assert!(vendor.arrive(now.as_nanos(), 1), "phase {phase}, {now:?}");
+                        guard.end(&spec, now, now, 1, true);
+                        sent += 1;
+                    }
+                    Free::At(at) | Free::OnSettle(at) => now = at,
+                }
+            }
+            // One window is lost to the burst at the start.
+            assert!(sent >= 1_850, "{sent}");
+        }
+    }
+
+    #[test]
+    fn a_known_phase_frees_what_is_in_the_window_before_sooner() {
+        let spec = spec();
+        let freed = |known: bool| {
+            let mut guard = WindowCounter::new(&spec);
+            if known {
+                guard.begins(&spec, ms(100), ms(101));
+            }
+            use_up(&mut guard, &spec, ms(0));
+            use_up(&mut guard, &spec, ms(600))
+        };
+        assert_eq!(freed(false), 0);
+        let with = freed(true);
+        assert!((45..=50).contains(&with), "{with}");
+    }
+
+    #[test]
+    fn what_contradicts_the_known_phase_replaces_it() {
+        let spec = spec();
+        let mut guard = WindowCounter::new(&spec);
+        guard.begins(&spec, ms(100), ms(101));
+        assert!(guard.may_begin(&spec, ms(1_100).as_nanos(), ms(1_100).as_nanos()));
+        assert!(!guard.may_begin(&spec, ms(1_500).as_nanos(), ms(1_100).as_nanos()));
+        guard.begins(&spec, ms(1_500), ms(1_501));
+        assert!(guard.may_begin(&spec, ms(2_500).as_nanos(), ms(2_000).as_nanos()));
+        guard.begins(&spec, ms(0), ms(900));
+        assert!(guard.may_begin(&spec, ms(2_500).as_nanos(), ms(2_000).as_nanos()), "too wide to mean anything");
+        assert!(guard.phase(&spec, ms(1_000_000).as_nanos()).is_none(), "forgotten");
+    }
+
+    #[test]
+    fn what_is_lost_or_never_left_or_cost_more() {
+        let spec = spec();
+        let mut guard = WindowCounter::new(&spec);
+        guard.take(&spec, ms(0), 90, false);
+        guard.give_back(&spec, ms(10), ms(0), 40, false);
+        assert!(guard.has_room(&spec, ms(10), 49, false) && !guard.has_room(&spec, ms(10), 50, false));
+        guard.owe(&spec, ms(10), 9);
+        assert!(guard.has_room(&spec, ms(10), 40, false) && !guard.has_room(&spec, ms(10), 41, false));
+        assert!(matches!(guard.free(&spec, ms(10), 60, false), Free::OnSettle(_)), "more than is not under way");
+        // Lost after 100 ms, it counts like an end of then.
+        guard.advance(&spec, ms(200));
+        assert_eq!((guard.transit.units, guard.units(&spec, ms(200))), (0, 59));
+        guard.advance(&spec, ms(2_300));
+        assert!(guard.is_empty());
     }
 }

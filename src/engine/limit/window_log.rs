@@ -477,6 +477,39 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_a_window_that_ends_goes_with_it() {
+        let spec = spec().fixed();
+        let mut log = WindowLog::new(&spec);
+        log.take(&spec, ms(5000), 6, true);
+        log.end(&spec, ms(5100), ms(5000), 6, true);
+        log.take(&spec, ms(5200), 4, true);
+        // Between 5.6 and 5.61 s; what ends after the first counts in the next window as well.
+        log.ends(&spec, ms(5200), ms(5600), ms(5610));
+        assert_eq!(free(&mut log, &spec, ms(5200), 6, true), Free::At(ms(5610)));
+        log.end(&spec, ms(5605), ms(5200), 4, true);
+        assert_eq!(free(&mut log, &spec, ms(5609), 1, true), Free::At(ms(5610)));
+        assert_eq!(free(&mut log, &spec, ms(5610), 6, true), Free::Now);
+        let gone = Time::from_nanos(ms(5605).as_nanos() + spec.window);
+        assert_eq!(free(&mut log, &spec, ms(5610), 7, true), Free::At(gone));
+    }
+
+    #[test]
+    fn of_two_ends_that_contradict_each_other_the_later_holds() {
+        let spec = spec().fixed();
+        let mut log = WindowLog::new(&spec);
+        log.take(&spec, ms(5000), 10, true);
+        log.end(&spec, ms(5000), ms(5000), 10, true);
+        log.ends(&spec, ms(5000), ms(5600), ms(5610));
+        log.ends(&spec, ms(5000), ms(5605), ms(5620));
+        assert_eq!(free(&mut log, &spec, ms(5000), 1, true), Free::At(ms(5610)), "what both say");
+        log.ends(&spec, ms(5000), ms(5800), ms(5810));
+        assert_eq!(free(&mut log, &spec, ms(5000), 1, true), Free::At(ms(5810)));
+        log.ends(&spec, ms(5000), ms(4000), ms(4900));
+        log.ends(&spec, ms(5000), ms(90_000), ms(90_100));
+        assert_eq!(free(&mut log, &spec, ms(5000), 1, true), Free::At(ms(5810)), "past, and too far away");
+    }
+
+    #[test]
     fn what_every_decision_touches_is_a_cache_line() {
         assert_eq!(size_of::<WindowLog>(), 64);
     }

@@ -34,7 +34,7 @@ pub(super) fn oracle(case: &Case, seed: u64, requests: u64) -> f64 {
         match (ready, lands) {
             (Some(ready), lands) if lands.is_none_or(|lands| ready <= lands) => {
                 now = now.max(ready);
-                under_way.push(Reverse(now + case.travel.to_vendor(&mut random, now)));
+                under_way.push(Reverse(now + case.travel.there(&mut random, now)));
             }
             (_, Some(lands)) => {
                 under_way.pop();

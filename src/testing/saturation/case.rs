@@ -134,11 +134,12 @@ impl Travel {
             Travel::OneWay => Travel::MOST / 2,
             Travel::EachWay | Travel::Jumping => Travel::MOST,
             Travel::Bimodal => 19_000_000,
-            Travel::Bunched => Travel::MOST * 3 / 2,
+            // Answers come at the moments at which bunches arrive, and whoever goes then has just missed one.
+            Travel::Bunched => Travel::MOST * 2,
         }
     }
 
-    pub(super) fn to_vendor(self, random: &mut Rng, now: u64) -> u64 {
+    pub(super) fn there(self, random: &mut Rng, now: u64) -> u64 {
         match self {
             Travel::Instant => 0,
             Travel::OneWay | Travel::EachWay => random.u64(0..=Travel::MOST),
@@ -149,7 +150,7 @@ impl Travel {
         }
     }
 
-    pub(super) fn from_vendor(self, random: &mut Rng) -> u64 {
+    pub(super) fn back(self, random: &mut Rng) -> u64 {
         match self {
             Travel::Instant | Travel::OneWay => 0,
             Travel::EachWay => random.u64(0..=Travel::MOST),

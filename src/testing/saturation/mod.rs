@@ -240,7 +240,7 @@ impl Run {
         if self.chance(20) {
             return self.happens(self.now + 1_000_000, Event::NotSent(permit));
         }
-        let to_vendor = self.case.travel.to_vendor(&mut self.random, self.now - START);
+        let to_vendor = self.case.travel.there(&mut self.random, self.now - START);
         if self.chance(20) {
             let gone = self.random.u64(0..=to_vendor);
             self.happens(self.now + gone, Event::Abandon(permit));
@@ -298,7 +298,7 @@ impl Run {
         self.last_arrival = self.now;
         (self.now, admitted).hash(&mut self.hasher);
         let ends = self.case.counting.tells_phase().then(|| self.limiter.reading(at).reset_at_ns.saturating_sub(at));
-        let back = self.case.travel.from_vendor(&mut self.random);
+        let back = self.case.travel.back(&mut self.random);
         if self.chance(20) {
             self.happens(self.now + PATIENCE, Event::Abandon(permit));
         } else {

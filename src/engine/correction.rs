@@ -1,0 +1,39 @@
+//! What answers correct in the limits' own state: what a request cost, and when the vendor's windows end.
+
+use super::Engine;
+use super::slab::Key;
+use crate::clock::Time;
+
+impl Engine {
+    /// The answer tells what the request really cost. Comes before [`answered`](Self::answered).
+    pub(crate) fn corrected(&mut self, now: Time, key: Key, cost: u32) {
+        let now = self.tick(now);
+        let Some(permit) = self.permits.get_mut(key) else { return };
+        if !permit.is_started() || permit.need().cost == cost {
+            return;
+        }
+        let (take, need, versions) = (permit.take(), permit.need(), permit.versions());
+        // What it took more is counted from now on, and ends by itself.
+        permit.set_cost(need.cost.min(cost));
+        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.correct(spec, take, cost, now));
+        self.wake_if_waiting(&need, true);
+    }
+
+    /// An answer says that a window of `limit` units ends in `reset_ns`, give or take `error_ns`: guards of vendors that
+    /// count in such windows need not reckon with every phase. Comes before [`answered`](Self::answered).
+    pub(crate) fn window_ends(&mut self, now: Time, key: Key, limit: u64, reset_ns: u64, error_ns: u64) {
+        let now = self.tick(now);
+        let Some(permit) = self.permits.get(key).filter(|permit| permit.is_started()) else { return };
+        let (need, versions, granted) = (permit.need(), permit.versions(), permit.granted());
+        // The vendor said so at some moment between the grant and now, and by a clock that drifts.
+        let error_ns = error_ns.saturating_add(reset_ns / 10_000);
+        let from = granted.plus_nanos(reset_ns).minus_nanos(error_ns);
+        let to = now.plus_nanos(reset_ns).plus_nanos(error_ns);
+        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| {
+            if spec.counts_windows_of(limit) {
+                cell.window_ends(spec, now, from, to);
+            }
+        });
+        self.wake_if_waiting(&need, true);
+    }
+}

@@ -1,0 +1,87 @@
+//! The engine against vendors of every algorithm on virtual time, as `examples/simulate.rs` shows it: nothing is refused,
+//! nearly all is used, and with the guards switched off the vendors do refuse.
+#![allow(clippy::print_stdout, reason = "figures are printed")]
+
+use std::time::Duration;
+
+use integration_client::testing::saturation::{Case, Counting, Outcome, Travel, saturate};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn run(case: &Case, requests: u64, seed: u64) -> Outcome {
+    saturate(case, requests, seed).expect("the case is valid")
+}
+
+#[test]
+fn no_vendor_refuses_whatever_happens() {
+    for counting in Counting::ALL {
+        for (number, travel) in Travel::ALL.into_iter().enumerate() {
+            for safety in [0.8, 1.0] {
+                let case = Case::new(counting, 100, SECOND, safety, travel).troubled();
+                let outcome = run(&case, 3_000, number as u64);
+                assert_eq!((outcome.requests, outcome.refused), (3_000, 0), "{case:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_its_guard_every_vendor_refuses() {
+    for counting in Counting::ALL {
+        let refused = |guarded: bool| -> u64 {
+            let cases = Travel::ALL.map(|travel| Case::new(counting, 100, SECOND, 1.0, travel).troubled());
+            let cases = cases.into_iter().map(|case| if guarded { case } else { case.without_guard() });
+            cases.map(|case| run(&case, 5_000, 3).refused).sum()
+        };
+        assert_eq!(refused(true), 0, "{counting:?}");
+        assert!(refused(false) > 0, "{counting:?}: the checks could not fail");
+    }
+}
+
+#[test]
+fn nearly_all_of_what_a_vendor_allows_is_used() {
+    for travel in Travel::ALL {
+        let window = SECOND.as_nanos() as f64;
+        let possible = window / (window + travel.mean_round_trip_ns() as f64);
+        let used = |counting: Counting, least: f64| {
+            let outcome = run(&Case::new(counting, 100, SECOND, 1.0, travel), 40_000, 1);
+            println!(
+                "{} {}: {:.2} % used, {:.2} % at least",
+                counting.name(),
+                travel.name(),
+                outcome.share,
+                100.0 * least
+            );
+            assert_eq!(outcome.refused, 0);
+            // The last window may be cut off anywhere.
+            assert!(outcome.share >= 100.0 * least - 0.25, "{counting:?} {travel:?}: {:.2}", outcome.share);
+        };
+        used(Counting::FixedWindow, 0.99 * possible);
+        used(Counting::SlidingWindow, 0.99 * possible);
+        used(Counting::FixedWindowPhaseKnown, 0.99);
+        used(Counting::SlidingCounter, 0.96 * possible);
+        used(Counting::SlidingCounterPhaseKnown, 0.96 * possible);
+        used(Counting::TokenBucket, 0.99);
+        used(Counting::LeakyBucket, 0.99);
+        used(Counting::LumpedRefill, 0.99);
+    }
+}
+
+#[test]
+fn a_sliding_counter_over_a_minute_is_used_like_an_oracle_would() {
+    let minute = 60 * SECOND;
+    for counting in [Counting::SlidingCounter, Counting::SlidingCounterPhaseKnown] {
+        let outcome = run(&Case::new(counting, 1_000, minute, 1.0, Travel::EachWay), 400_000, 2);
+        println!("{}: {:.2} % used, the oracle {:.2} %", counting.name(), outcome.share, outcome.oracle);
+        assert_eq!(outcome.refused, 0);
+        assert!(outcome.share >= 0.99 * outcome.oracle, "{counting:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let case = Case::new(Counting::UnknownCounter, 100, SECOND, 0.8, Travel::Bimodal).troubled();
+    let [once, again, other] = [7, 7, 8].map(|seed| run(&case, 2_000, seed));
+    assert_eq!(once, again);
+    assert_ne!(once.trace, other.trace);
+}
