@@ -33,6 +33,7 @@ pub(super) struct VendorEntry {
     pub(super) connection: Option<ConnectionEntry>,
     pub(super) propagate_trace: Option<bool>,
     pub(super) quirks: Option<Vec<String>>,
+    pub(super) unpublished: Option<bool>,
     pub(super) retry: Option<RetryEntry>,
     pub(super) throttle: Option<String>,
     pub(super) dead_letters: Option<String>,

@@ -26,6 +26,7 @@ pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
     set(&mut out.max_response_bytes, &upper.max_response_bytes);
     set(&mut out.propagate_trace, &upper.propagate_trace);
     set(&mut out.quirks, &upper.quirks);
+    set(&mut out.unpublished, &upper.unpublished);
     set(&mut out.throttle, &upper.throttle);
     set(&mut out.dead_letters, &upper.dead_letters);
     for (name, value) in &upper.headers {

@@ -1,16 +1,10 @@
 //! From what a vendor publishes to what the engine enforces.
 //!
-//! The budget is `safety x limit`: it sizes the bucket. The guard mirrors the vendor's own counting at the vendor's own
-//! limit (or at `ceiling x limit`):
-//!
-//! | the vendor counts by | guard |
-//! |---|---|
-//! | fixed window, sliding window | a log: at most `limit` in any window |
-//! | token bucket, leaky bucket (`limit` is its size, `window` the time to fill it) | a log: at most `limit` in any window; `n <= B + r x t` follows for every t |
-//! | sliding counter, unknown | a log at `limit`, under a bucket whose burst keeps `burst + rate x (window + transit) <= limit - 1`, which is safe by itself; where that leaves no burst of one, a log at half the limit |
+//! How large a bucket is and how strict its guard, `config::Shape` says; here they become what the engine counts with.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crate::clock::nanos;
 use crate::config::{Algorithm, Limit, LimitKind as Kind, Rate, Scope, Tenant, Throttle, Unit, Vendor};
@@ -68,8 +62,7 @@ pub(crate) fn widest_scope(vendor: &Vendor) -> Scope {
 }
 
 pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
-    let transit = nanos(vendor.max_transit);
-    let spec = |limit: &Limit| limit_spec(limit, transit, policy.guard);
+    let spec = |limit: &Limit| limit_spec(limit, vendor.max_transit, policy.guard);
     let is_own = |limit: &&Limit| matches!(limit.scope, Scope::Tenant | Scope::Endpoint);
     let mut own: Vec<LimitSpec> = vendor.limits.iter().filter(is_own).map(spec).collect();
     let whole = own.len();
@@ -132,56 +125,21 @@ pub(crate) fn pace(vendor: &Vendor) -> Pace {
     pace
 }
 
-fn limit_spec(limit: &Limit, transit: u64, guarded: bool) -> LimitSpec {
+fn limit_spec(limit: &Limit, max_transit: Duration, guarded: bool) -> LimitSpec {
     let (kind, counts_cost, starts_spent) = match &limit.kind {
-        Kind::Rate(rate) => (rate_kind(rate, transit, guarded), rate.unit == Unit::Points, rate.cold_start_spent),
+        Kind::Rate(rate) => (rate_kind(rate, max_transit, guarded), rate.unit == Unit::Points, rate.cold_start_spent),
         Kind::Concurrency { limit } => (LimitKind::Slots { limit: *limit }, false, false),
     };
     LimitSpec { name: limit.name.clone(), kind, counts_cost, starts_spent }
 }
 
-fn rate_kind(rate: &Rate, transit: u64, guarded: bool) -> LimitKind {
-    let window = nanos(rate.window);
-    let limit = rate.limit as f64;
-    let budget = rate.safety * limit;
-    let per_window = |interval: std::time::Duration| limit * nanos(interval) as f64 / window as f64;
-    // Float to integer casts saturate, and every figure has been validated.
-    let units = |units: f64| (units.floor() as u32).max(1);
-    let (mut burst, guard_limit, guard_window) = match rate.algorithm {
-        Algorithm::FixedWindow | Algorithm::SlidingWindow => {
-            (rate.burst.unwrap_or(units(budget)), units(rate.ceiling * limit), window)
-        }
-        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            // With lumps, and their phase unknown, the vendor's bucket may be one lump behind a steady one.
-            let sure = (limit - rate.refill_interval.map_or(0.0, per_window)).max(1.0);
-            let refill = window as f64 * sure / limit;
-            (rate.burst.unwrap_or(units(budget)), units(rate.ceiling * sure), refill.ceil() as u64)
-        }
-        Algorithm::SlidingCounter | Algorithm::Unknown => {
-            let burst = match rate.algorithm {
-                Algorithm::Unknown => units(limit / 10.0).min(units(budget)),
-                _ => units(budget),
-            };
-            let burst = rate.burst.unwrap_or(burst);
-            let in_flight = budget * (window as f64 + transit as f64) / window as f64;
-            let spare = rate.ceiling * limit - 1.0 - in_flight;
-            if spare >= 1.0 {
-                (burst.min(units(spare)), units(rate.ceiling * limit), window)
-            } else {
-                (burst, units(rate.ceiling * limit / 2.0), window)
-            }
-        }
-    };
-    let mut release = 0;
-    if let Some(interval) = rate.release_interval {
-        release = nanos(interval);
-        burst = burst.min(units(rate.safety * per_window(interval)));
-    }
+fn rate_kind(rate: &Rate, max_transit: Duration, guarded: bool) -> LimitKind {
+    let shape = rate.shape(max_transit);
     let guard = if guarded {
-        let low = units(rate.safety * guard_limit as f64 / rate.ceiling).min(guard_limit);
-        LogSpec::new(guard_limit, guard_limit - low, guard_window, transit)
+        LogSpec::new(shape.guard_limit, shape.guard_reserve, nanos(shape.guard_window), nanos(max_transit))
     } else {
         LogSpec::new(u32::MAX, 0, 1, 0)
     };
-    LimitKind::Rate { bucket: BucketSpec::new(burst.min(guard_limit), budget, window, release), guard }
+    let release = shape.release_interval.map_or(0, nanos);
+    LimitKind::Rate { bucket: BucketSpec::new(shape.capacity, shape.refill, nanos(rate.window), release), guard }
 }
