@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use integration_client::config::{Config, LimitKind, Rate, RetryPolicy, Sources, TenantEntry, Vendor};
+use integration_client::config::{Config, Limit, LimitKind, Rate, RetryPolicy, Sources, TenantEntry, Vendor};
 use integration_client::signals::Signals;
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
@@ -214,10 +214,14 @@ async fn who_is_not_slowed_down_is_named() {
     assert_eq!(gaps(&transport), [0, 0]);
 
     let config = Config::load(&Sources::new(), 1).unwrap();
-    let has_rate = |vendor: &Vendor| vendor.limits.iter().any(|limit| matches!(limit.kind, LimitKind::Rate(_)));
+    let is_rate = |limit: &Limit| matches!(limit.kind, LimitKind::Rate(_));
+    let of_endpoints = |vendor: &Vendor| {
+        let mut limits = vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits);
+        limits.any(is_rate) && !vendor.limits.iter().any(is_rate)
+    };
     let vendors = config.vendors().names().map(|name| config.vendor(name, "live").unwrap());
     let without: Vec<String> =
-        vendors.filter(|vendor| !has_rate(vendor)).map(|vendor| format!("`{}`", vendor.name)).collect();
+        vendors.filter(|vendor| of_endpoints(vendor)).map(|vendor| format!("`{}`", vendor.name)).collect();
     let said = PAGE.split_once("all of whose rates are endpoints' (").unwrap().1.split_once(')').unwrap().0;
     assert_eq!(said.split([',', ' ', '\n']).filter(|word| word.starts_with('`')).collect::<Vec<_>>(), without);
 }
