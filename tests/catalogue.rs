@@ -164,3 +164,20 @@ fn a_vendor_without_figures_is_warned_of_unless_it_says_so() {
     let config = Config::load(&Sources::new().file("f.toml", own), 1).unwrap();
     assert_eq!(config.vendor("linkedin", "live").unwrap().limits.len(), 1);
 }
+
+/// Dialects are written beside the cases that they are for; here is where they are used.
+#[test]
+fn the_dialects_of_the_fixtures_stand_in_the_catalogue() {
+    let tables = |text: &str| -> toml::Table { toml::from_str(text).unwrap() };
+    let (fixture, catalogue) = (tables(include_str!("../fixtures/dialects.toml")), tables(CATALOGUE));
+    for (name, vendor) in fixture["vendors"].as_table().unwrap() {
+        let says_something = |dialect: &&toml::Value| dialect.as_table().is_some_and(|table| !table.is_empty());
+        let of_fixture = vendor.get("dialect").filter(says_something);
+        let found = catalogue["vendors"].get(name).and_then(|vendor| vendor.get("dialect"));
+        // Of a vendor that nobody knows, the catalogue has no entry.
+        assert!(
+            found == of_fixture || name == "unattributed",
+            "{name}: fixtures/dialects.toml differs from vendors.toml"
+        );
+    }
+}

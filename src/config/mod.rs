@@ -120,6 +120,8 @@ use std::sync::Arc;
 
 mod base_url;
 mod credential;
+#[cfg(any(test, feature = "testing"))]
+mod dialects;
 mod entry;
 mod file;
 mod format;
@@ -140,6 +142,8 @@ mod vendor;
 use crate::Error;
 use load::Loaded;
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use dialects::dialects;
 pub use entry::{LimitEntry, TenantEntry};
 pub use file::FileSource;
 pub(crate) use file::off_the_worker;

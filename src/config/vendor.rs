@@ -14,6 +14,7 @@ use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::Limit;
 use super::retry::{Keep, RetryPolicy, Throttle};
 use super::{base_url, pattern, suggest};
+use crate::signals::Dialect;
 use crate::{Error, ErrorKind};
 
 /// A vendor in one environment, validated. Made by [`Config`](super::Config); shared by all its tenants.
@@ -56,6 +57,8 @@ pub struct Vendor {
     pub throttle: Throttle,
     /// How much of a request is kept once it is given up on.
     pub dead_letters: Keep,
+    /// How this vendor speaks about its limits, beyond what headers say by their shape.
+    pub dialect: Arc<Dialect>,
     /// The base URL parsed, where it is the same for every tenant.
     pub(crate) parsed: Parsed,
     /// How long it takes to answer.

@@ -13,7 +13,7 @@ use crate::engine::throttle::Wait;
 use crate::error::{Delivery, Error, ErrorKind, LastResponse};
 use crate::response::Response;
 use crate::retry::{self, Class, Outcome, Traits, Verdict, Why};
-use crate::signals::Signals;
+use crate::signals;
 use crate::transport::{Secret, Sent, TransportError};
 
 /// What to do next.
@@ -43,11 +43,10 @@ impl Job {
     pub(super) async fn after_answer(&mut self, inner: &Inner, answered: Answered) -> Step {
         let (now, wall) = (inner.clock.now(), inner.clock.wall());
         let (status, headers) = (answered.answer.status, &answered.answer.headers);
-        let signals = Signals::read(headers, wall);
+        let signals = signals::read(&self.tenant.vendor.dialect, status, headers, b"", wall);
         let class = inner.classifier(&self.tenant).and_then(|classifier| classifier.classify(status, headers));
         let stated = signals.wait();
-        let outcome =
-            Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after().is_some() };
+        let outcome = Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after.is_some() };
         let verdict = self.judge(&outcome, now, answered.secret.is_some());
         let took = now.since(answered.began);
         let mut record = AttemptRecord::new(letter::timestamp(inner.clock, took), Phase::Answered, millis(took));
@@ -67,7 +66,7 @@ impl Job {
             (true, Some(told)) => Word::Refused(Wait::Told(nanos(told)), report(&signals)),
             (true, None) => Word::Refused(Wait::Guess { most: nanos(backoff) }, report(&signals)),
             // A failure with a wait is a wish to be left alone all the same.
-            (false, _) if signals.retry_after().is_some() && !is_final && status.is_server_error() => {
+            (false, _) if signals.retry_after.is_some() && !is_final && status.is_server_error() => {
                 Word::Refused(Wait::Told(nanos(told.unwrap_or(backoff))), report(&signals))
             }
             (false, _) if status.is_server_error() && !is_final => Word::Failed,

@@ -31,7 +31,7 @@ use crate::refusal;
 use crate::request::{Notes, Request, Target};
 use crate::response::{Headroom, Response, ResponseBody, WaitReason};
 use crate::retry::{Tried, idempotent};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::transport::exchange::{Attempt, Prepared};
 use crate::transport::{Answer, Exchange, Secret};
 
@@ -217,9 +217,15 @@ impl Job {
                     let answered = Answered { answer, held, waited, reason, began, secret };
                     if self.is_plain(inner, &answered.answer) {
                         let headers = &answered.answer.headers;
-                        let report = match Signals::may_be_in(headers) {
+                        let report = match signals::may_be_in(headers) {
                             false => None,
-                            true => report(&Signals::read(headers, inner.clock.wall())),
+                            true => report(&signals::read(
+                                &self.tenant.vendor.dialect,
+                                answered.answer.status,
+                                headers,
+                                b"",
+                                inner.clock.wall(),
+                            )),
                         };
                         let headroom = self.hear(inner, &answered.held, ended, Word::Passed(report));
                         return Ok(self.respond(answered, headroom));
@@ -310,7 +316,7 @@ impl Job {
 /// What an answer says is left.
 fn report(signals: &Signals) -> Option<Report> {
     let window = signals.tightest()?;
-    let reset_ns = window.reset_after.map(crate::clock::nanos);
+    let reset_ns = window.reset_in.map(crate::clock::nanos);
     Some(Report { limit: window.limit?, remaining: window.remaining?, reset_ns })
 }
 

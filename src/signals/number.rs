@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use super::shape::unit_seconds;
+
 /// Longer values are no numbers that a vendor means.
 const MAX_DIGITS: usize = 64;
 
@@ -49,9 +51,16 @@ impl Decimal {
         Decimal { whole: number / 1000, nanos: millis * 1_000_000, more: false }
     }
 
-    /// As a count of something: the fraction is cut off. What is too large to count is no count.
+    /// As a count of something: the fraction is cut off. What is too large to count is no count, and neither is a
+    /// fraction of one: that is a rate, or a share.
     pub(super) fn count(self) -> Option<u64> {
-        (self.whole < u64::MAX).then_some(self.whole)
+        let is_fraction = self.whole == 0 && (self.nanos > 0 || self.more);
+        (self.whole < u64::MAX && !is_fraction).then_some(self.whole)
+    }
+
+    /// For reporting alone: nothing is decided by a float.
+    pub(super) fn approximately(self) -> f64 {
+        self.whole as f64 + f64::from(self.nanos) / 1e9
     }
 
     /// As nanoseconds, if it counts units of `unit` nanoseconds. Rounded up: a wait is never cut short. Saturates.
@@ -81,6 +90,14 @@ pub(super) fn duration(text: &[u8]) -> Option<Duration> {
         rest = &rest[end + length..];
     }
     Some(from_nanos(nanos))
+}
+
+/// A number with a unit that is spelt out: `24 hours`, `30 seconds`. Read whole or not at all.
+pub(super) fn in_words(text: &[u8]) -> Option<Duration> {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MAX_DIGITS)?;
+    let (number, unit) = text.split_once(' ')?;
+    let seconds = u128::from(unit_seconds(unit.trim())?);
+    Some(from_nanos(Decimal::read(number.as_bytes())?.nanos(seconds * NANOS_PER_SECOND)))
 }
 
 /// The unit that `text` begins with, in nanoseconds, and its length. `ms` is tried before `m`.

@@ -18,3 +18,14 @@ pub use transport::{FakeAnswer, FakeCall, FakeOutcome, FakeTransport};
 pub use vendor::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Reply, Summary, When};
 pub use virtual_clock::VirtualClock;
 pub use world::{Arrival as WorldArrival, End, Granted, Job, Network, World};
+
+/// The [dialects](crate::signals::Dialect) of the vendors in `toml`, by vendor: tables `[vendors.NAME.dialect]`. For tests
+/// of what a dialect reads in a response; nothing else of a vendor needs to be stated.
+///
+/// # Errors
+/// [`ErrorKind::Config`](crate::ErrorKind::Config), as [`Config::load`](crate::config::Config::load).
+pub fn dialects(
+    toml: &str,
+) -> Result<std::collections::BTreeMap<String, std::sync::Arc<crate::signals::Dialect>>, crate::Error> {
+    crate::config::dialects("dialects.toml", toml)
+}

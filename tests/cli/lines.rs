@@ -74,3 +74,50 @@ fn no_line_makes_it_panic() {
     assert_eq!((ran.code, &*ran.err), (1, ""));
     assert!(ran.out.lines().count() >= 1_990, "{}", ran.out.lines().count());
 }
+
+/// What is expected of a line, compared as numbers: 1 and 1.0 are the same.
+fn same(found: &Value, expected: &Value) -> bool {
+    match (found.as_f64(), expected.as_f64()) {
+        (Some(found), Some(expected)) => (found - expected).abs() < 1e-9,
+        _ => found == expected,
+    }
+}
+
+/// Windows have no order; each is compared by every field that a line of output has.
+fn differs(found: &Value, expected: &Value) -> bool {
+    let fields = ["name", "limit", "remaining", "used", "reset_in_s", "window_s"];
+    let mut left: Vec<&Value> = expected["windows"].as_array().unwrap().iter().collect();
+    let windows = found["windows"].as_array().unwrap();
+    let all_there = windows.iter().all(|window| {
+        let at = left.iter().position(|expected| fields.iter().all(|field| same(&window[field], &expected[field])));
+        at.map(|at| left.swap_remove(at)).is_some()
+    });
+    let plain = ["throttled", "retry_after_s", "cost"].iter().all(|field| same(&found[field], &expected[field]));
+    !(all_there && left.is_empty() && plain)
+}
+
+/// Cases in a file, each with what is to be read in it, through the program as it is shipped.
+#[track_caller]
+fn check_cases(file: &str) -> usize {
+    let text = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let lines: Vec<String> = cases.iter().map(Value::to_string).collect();
+    let ran = run(&["inspect", "--json"], &lines.join("\n"));
+    assert_eq!((ran.code, &*ran.err), (0, ""));
+    let found: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(found.len(), cases.len());
+    let mut wrong = Vec::new();
+    for (found, case) in found.iter().zip(&cases) {
+        assert_eq!(found["id"], case["id"]);
+        if differs(found, &case["expect"]) {
+            wrong.push(format!("{}:\n  found    {found}\n  expected {}", case["id"], case["expect"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    cases.len()
+}
+
+#[test]
+fn every_known_response_is_read_by_the_program() {
+    assert_eq!(check_cases("fixtures/headers.json"), 262);
+}

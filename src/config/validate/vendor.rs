@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::dialect::dialect;
 use super::fields::{MOST_LIMITS, check_header, check_id, choice, duration, fraction, integer};
 use super::{limit, retry};
 use crate::config::format::{AuthEntry, ConnectionEntry, EndpointEntry, VendorEntry};
@@ -77,6 +78,8 @@ pub(in crate::config) fn vendor(
     let keep = entry.dead_letters.as_deref();
     let dead_letters = choice(keep, "dead_letters", Keep::NAMES, Keep::parse, Keep::default(), &[], report);
 
+    let dialect = dialect(entry.dialect.as_ref(), &at(&[], "dialect"), report);
+
     let limits = limits(&entry.limits, &[], false, safety, report);
     if entry.endpoints.len() > MOST_ENDPOINTS {
         report.problem(at(&[], "endpoints"), format!("more than {MOST_ENDPOINTS} endpoints; group their paths"));
@@ -116,6 +119,7 @@ pub(in crate::config) fn vendor(
         retry,
         throttle,
         dead_letters,
+        dialect: dialect.into(),
         parsed: Default::default(),
         took: Default::default(),
     })

@@ -36,6 +36,7 @@ fn vendor(auth: AuthScheme) -> Vendor {
         quirks: Vec::new(),
         retry: Default::default(),
         throttle: Default::default(),
+        dialect: Default::default(),
         dead_letters: Default::default(),
         parsed: Default::default(),
         took: Default::default(),

@@ -3,7 +3,7 @@
 use std::io::{BufRead, Read, Write};
 use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
@@ -106,9 +106,7 @@ fn place(error: &serde_json::Error) -> String {
 
 fn respond(line: Line, context: &Context) -> Result<String, String> {
     let status = line.status.or(context.status).ok_or("`status` is missing; state it there, or with --status")?;
-    if !(100..1000).contains(&status) {
-        return Err(format!("`status` is 100 to 999, not {status}"));
-    }
+    let status = StatusCode::from_u16(status).map_err(|_| format!("`status` is 100 to 999, not {status}"))?;
     let now = match &line.now {
         None | Some(Value::Null) => context.now(),
         Some(Value::String(text)) => time(text)?,
