@@ -9,8 +9,9 @@ use crate::output::{Failure, Outcome};
 
 const EXAMPLES: &str = "\
 Examples:
-  integration-client completions fish > ~/.config/fish/completions/integration-client.fish
-  source <(integration-client completions bash)          # for this session alone";
+  source <(integration-client completions bash)      # for this session alone
+  integration-client completions fish > \\
+      ~/.config/fish/completions/integration-client.fish";
 
 /// Prints what a shell needs to complete commands and options.
 ///

@@ -21,13 +21,14 @@ use output::{Failure, Outcome, Screen};
 
 const EXAMPLES: &str = "\
 Examples:
-  curl -si https://api.github.com/user | integration-client inspect --vendor github
+  curl -si https://api.github.com | integration-client inspect --vendor github
   integration-client check vendors.toml --tenants tenants.toml
   integration-client vendors shopify
-  integration-client completions fish > ~/.config/fish/completions/integration-client.fish
+  source <(integration-client completions bash)
 
-Exit codes: 0 all is well, 1 something was found, 2 the command could not be carried out.
-Colours are for terminals alone, and never used where NO_COLOR is set.";
+Exit codes: 0 all is well, 1 something was found, 2 the command could not be
+carried out. Colours are for terminals alone, and never used with NO_COLOR.
+integration-client COMMAND --help explains a command, with examples.";
 
 /// Shows what a client of many vendors' APIs knows and reads: limits, waits, configurations.
 #[derive(Parser)]

@@ -115,7 +115,7 @@ pub(crate) fn name(endpoint: Option<&Endpoint>, limit: &Limit) -> String {
 /// `1 vendor`, `3 vendors`.
 pub(crate) fn count(number: usize, what: &str) -> String {
     match number {
-        0 => format!("no {what}"),
+        0 => format!("no {what}s"),
         1 => format!("1 {what}"),
         _ => format!("{number} {what}s"),
     }

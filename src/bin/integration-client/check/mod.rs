@@ -16,10 +16,11 @@ use crate::text::count;
 const EXAMPLES: &str = "\
 Examples:
   integration-client check vendors.toml
-  integration-client check vendors.toml --tenants tenants.toml --round-trip 30ms
-  integration-client check config.toml --resolver vault      # credential = \"vault:acme\"
+  integration-client check vendors.toml --tenants tenants.toml
+  integration-client check config.toml --resolver vault   # \"vault:acme-key\"
 
-Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong, 2 a file could not be read.";
+Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong,
+2 a file could not be read.";
 
 /// Checks a file of vendors and tenants, and shows what is enforced for each limit.
 ///

@@ -21,7 +21,7 @@ const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
 const EXAMPLES: &str = "\
 Examples:
-  curl -si https://api.github.com/user | integration-client inspect --vendor github
+  curl -si https://api.github.com | integration-client inspect --vendor github
   pbpaste | integration-client inspect --status 429
   integration-client inspect --now 2026-01-15T10:00:00Z response.txt
   integration-client inspect --json < responses.jsonl
@@ -29,12 +29,14 @@ Examples:
 With --json, each line of the input is a response:
   {\"id\": 1, \"vendor\": \"github\", \"status\": 429, \"now\": \"2026-01-15T10:00:00Z\",
    \"headers\": [[\"retry-after\", \"60\"]], \"body\": \"\"}
-and each line of the output what is read in it (seconds; null where nothing is known):
+and each line of the output what is read in it, in seconds; null is unknown:
   {\"id\":1,\"throttled\":true,\"retry_after_s\":60,\"windows\":[],\"cost\":null}
-In header values, characters up to U+00FF stand for single bytes and others for their UTF-8.
-A line that is no such object gives {\"id\":null,\"error\":\"line 3: …\"}, and the others go on.
+In header values, characters up to U+00FF stand for single bytes, and others
+for their UTF-8. A line that is no such object gives
+  {\"id\":null,\"error\":\"line 3: …\"}
+and the others go on.
 
-Exit codes: 0 all was read, 1 some lines were not, 2 the input could not be read.";
+Exit codes: 0 all was read, 1 some lines were not, 2 the input is unreadable.";
 
 /// Shows what a client reads in a response: whether it refused, how long to wait, what is left.
 ///

@@ -23,7 +23,7 @@ pub(super) fn show(response: &pasted::Response, context: &Context, out: &mut dyn
     let headers = text::count(response.headers.len(), "header");
     writeln!(out, "{TITLE}{code}{TITLE:#}, {headers}, {by}\n")?;
 
-    let rule = reading.rule.map_or_else(String::new, |rule| format!(", by {rule}"));
+    let rule = reading.rule.map_or_else(String::new, |rule| format!(" ({rule})"));
     let (style, refused) = if reading.throttled { (ERROR, "yes") } else { (GOOD, "no") };
     writeln!(out, "refused for its limits   {style}{refused}{style:#}{rule}")?;
     let wait = match (reading.retry_after.or(reading.default_wait), reading.wait_from) {

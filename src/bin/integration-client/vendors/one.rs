@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use integration_client::config::{Limit, Vendor};
+use integration_client::signals::Dialect;
 
 use super::Entry;
 use crate::output::{FAINT, Screen, TITLE, list, table};
@@ -14,6 +15,9 @@ pub(super) fn show(entry: &Entry, screen: Screen, out: &mut dyn Write) -> io::Re
     let mut facts = vec![fact("base URL", live.base_url.clone()), fact("credential", text::auth(&live.auth))];
     for (name, value) in &live.headers {
         facts.push(fact("header", format!("{name}: {value}")));
+    }
+    if *live.dialect != Dialect::default() {
+        facts.push(fact("answers", "read by shape, and by a dialect of its own".to_owned()));
     }
     write!(out, "{}", table(screen, &[], facts, &[]))?;
 
