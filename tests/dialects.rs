@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -162,4 +162,76 @@ async fn a_higher_limit_that_the_vendor_states_changes_nothing_and_is_said() {
     // At once, and again after a minute.
     let said = heard(&mut events).iter().filter(|kind| stated(kind)).count();
     assert_eq!(said, 1 + usize::try_from(began.elapsed().as_secs() / 60).unwrap());
+}
+
+/// The forms in which a wait of so many seconds can be stated, as headers and a body, by a server whose clock shows
+/// 2026-01-15T10:00:00Z whatever the client's does.
+fn stated(wait: u64) -> Vec<(&'static str, Vec<(&'static str, String)>, String)> {
+    const NOW: i64 = 1_768_471_200;
+    let moment = NOW + i64::try_from(wait).unwrap();
+    let iso = jiff::Timestamp::from_second(moment).unwrap();
+    let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
+    let date = printer.timestamp_to_rfc9110_string(&iso).unwrap();
+    let duration = format!("{}m{}s", wait / 60, wait % 60);
+    let spent = |reset: String| vec![("x-ratelimit-remaining", "0".to_owned()), ("x-ratelimit-reset", reset)];
+    let one = |name: &'static str, value: String| vec![(name, value)];
+    let none = String::new;
+    let field = format!("\"a\";r=4;t=1, \"b\";r=0;t={wait}");
+    vec![
+        ("seconds", one("retry-after", format!("{wait}")), none()),
+        ("a decimal", one("retry-after", format!("{wait}.000")), none()),
+        ("a date", one("retry-after", date.clone()), none()),
+        ("ISO 8601", one("retry-after", iso.to_string()), none()),
+        ("a duration", one("retry-after", duration.clone()), none()),
+        ("a moment", one("x-ratelimit-retryafter", format!("{moment}")), none()),
+        ("milliseconds", one("retry-after-ms", format!("{wait}000")), none()),
+        ("a reset", spent(format!("{wait}")), none()),
+        ("a reset as a moment", spent(format!("{moment}")), none()),
+        ("a reset in milliseconds", spent(format!("{moment}000")), none()),
+        ("a reset as a date", spent(date), none()),
+        ("a reset as a duration", spent(duration.clone()), none()),
+        ("a structured field", one("ratelimit", field), none()),
+        ("a member", vec![], format!("{{\"error\":{{\"retry_after\":{wait}}}}}")),
+        ("milliseconds in a member", vec![], format!("{{\"retry_after_ms\":{wait}000}}")),
+        ("a sentence", vec![], format!("{{\"message\":\"Please try again in {duration}.\"}}")),
+        ("two headers", vec![("retry-after", "1".into()), ("retry-after", format!("{wait}"))], none()),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_goes_before_the_stated_time_in_whatever_form_it_is_stated() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for round in 0..12 {
+        let wait = random.u64(2..=600);
+        for (form, lines, body) in stated(wait) {
+            let refuse = move |_: &FakeCall| {
+                let answer = FakeAnswer::status(429).header("date", "Thu, 15 Jan 2026 10:00:00 GMT");
+                lines.iter().fold(answer, |answer, (name, value)| answer.header(name, value)).body(body.clone())
+            };
+            // When the first was sent after the refusal.
+            let sent = Arc::new(OnceLock::new());
+            let take = {
+                let sent = sent.clone();
+                move |_: &FakeCall| {
+                    sent.get_or_init(Instant::now);
+                    FakeAnswer::status(204)
+                }
+            };
+            let client = client(first(1, refuse, take)).await;
+            let began = Instant::now();
+            // One that was refused, and one that comes meanwhile.
+            let other = tokio::spawn({
+                let client = client.clone();
+                async move {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    client.send("a", Priority::High, get("/y").deadline(Duration::from_secs(1200))).await
+                }
+            });
+            client.send("a", Priority::Low, get("/x").deadline(Duration::from_secs(1200))).await.unwrap();
+            other.await.unwrap().unwrap();
+            let waited = sent.get().unwrap().duration_since(began);
+            assert!(waited >= Duration::from_secs(wait), "{form}, round {round}: {wait} s, sent after {waited:?}");
+            assert!(waited <= Duration::from_secs(wait + wait / 5 + 10), "{form}: {wait} s, sent after {waited:?}");
+        }
+    }
 }
