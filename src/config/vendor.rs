@@ -14,6 +14,7 @@ use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::Limit;
 use super::retry::{Keep, RetryPolicy, Throttle};
 use super::{base_url, pattern, suggest};
+use crate::clock::Time;
 use crate::signals::Dialect;
 use crate::{Error, ErrorKind};
 
@@ -63,6 +64,34 @@ pub struct Vendor {
     pub(crate) parsed: Parsed,
     /// How long it takes to answer.
     pub(crate) took: Took,
+    /// When something was last said about its limits being others than stated.
+    pub(crate) doubted: Doubted,
+}
+
+/// When it was last said that a vendor states other limits than its entry does: no part of the configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Doubted(AtomicU64);
+
+impl Doubted {
+    /// Whether it may be said again: once a minute, by one of all who find it.
+    pub(crate) fn may_say(&self, now: Time) -> bool {
+        let last = self.0.load(atomic::Ordering::Relaxed);
+        let now = now.as_nanos().max(1);
+        (last == 0 || now.saturating_sub(last) >= 60_000_000_000)
+            && self.0.compare_exchange(last, now, atomic::Ordering::Relaxed, atomic::Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Clone for Doubted {
+    fn clone(&self) -> Doubted {
+        Doubted(AtomicU64::new(self.0.load(atomic::Ordering::Relaxed)))
+    }
+}
+
+impl PartialEq for Doubted {
+    fn eq(&self, _: &Doubted) -> bool {
+        true
+    }
 }
 
 /// How long answers take, smoothed over the last eight or so. Learned while running: no part of the configuration.

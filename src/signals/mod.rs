@@ -213,5 +213,15 @@ pub(crate) fn may_be_in(headers: &HeaderMap) -> bool {
     shape::may_be_in(headers)
 }
 
+/// Whether the status alone says that the request was refused for a limit.
+pub(crate) fn is_refusal(status: StatusCode) -> bool {
+    dialect::REFUSALS.contains(&status.as_u16())
+}
+
+/// Whether a window's name is that of a period: `daily`.
+pub(crate) fn is_period(name: &str) -> bool {
+    shape::period(&name.to_ascii_lowercase()).is_some()
+}
+
 #[cfg(test)]
 mod tests;

@@ -3,10 +3,12 @@
 //! - [`FakeVendor`]: an HTTP server on loopback that enforces limits and keeps a log, for real time and sockets.
 //! - [`ScriptedVendor`] and [`algorithm`]: vendors' limits, and their troubles, as pure functions, for made-up time.
 //! - [`checker`]: judges a log of arrivals by a limit's definition, independently of the above.
+//! - [`fuzz`]: what must hold for any bytes of a stranger.
 //! - [`FakeTransport`]: a script in place of a network, for [`VirtualClock`].
 
 pub mod algorithm;
 pub mod checker;
+pub mod fuzz;
 mod scripted;
 mod transport;
 mod vendor;

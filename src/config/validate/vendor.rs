@@ -122,6 +122,7 @@ pub(in crate::config) fn vendor(
         dialect: dialect.into(),
         parsed: Default::default(),
         took: Default::default(),
+        doubted: Default::default(),
     })
 }
 

@@ -105,3 +105,11 @@ fn every_known_response_is_read_as_documented() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
     assert_eq!(cases.len(), 262);
 }
+
+#[test]
+fn other_shapes_and_dialects_are_read_by_the_same_rules() {
+    let cases: Vec<Case> = serde_json::from_str(include_str!("../../../fixtures/headers-own.json")).unwrap();
+    let wrong = check(&cases, &dialects());
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    assert!(cases.len() >= 90, "{}", cases.len());
+}

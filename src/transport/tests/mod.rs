@@ -40,6 +40,7 @@ fn vendor(auth: AuthScheme) -> Vendor {
         dead_letters: Default::default(),
         parsed: Default::default(),
         took: Default::default(),
+        doubted: Default::default(),
     }
 }
 
