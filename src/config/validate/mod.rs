@@ -5,6 +5,7 @@ mod limit;
 mod retry;
 mod vendor;
 
+#[cfg(any(test, feature = "testing"))]
 pub(super) use dialect::dialect;
 pub(super) use fields::fraction;
 pub(super) use fields::{check_id, duplicates};
