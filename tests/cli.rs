@@ -119,6 +119,17 @@ fn colours_are_for_terminals() {
 }
 
 #[test]
+fn an_empty_file_is_no_good_configuration() {
+    let path = std::env::temp_dir().join(format!("integration-client-empty-{}.toml", std::process::id()));
+    for (text, code, said) in [(" \n", 1, "the file is empty; put a comment"), ("# nothing\n", 0, "nothing is wrong")] {
+        std::fs::write(&path, text).unwrap();
+        let ran = run(&["check", path.to_str().unwrap()], "");
+        assert!(ran.code == code && ran.out.contains(said), "{text:?}: {}", ran.out);
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
 fn every_shell_is_completed() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let ran = run(&["completions", shell], "");

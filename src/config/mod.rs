@@ -15,7 +15,7 @@
 //! max_transit = "11s"         # connect_timeout + 1 s unless stated
 //! max_response_bytes = 8388608
 //! throttle = "bands"          # near a limit: bands (slower in steps) | pace (spread until the reset) | off
-//! unpublished = true          # the vendor publishes no figures: no warning that no limit is stated
+//! unpublished = true          # no figures are published, or known: no warning that no limit is stated
 //! quirks = ["…"]              # what a developer must know about it
 //! dead_letters = "redacted"   # what is kept of a request given up on: redacted | whole
 //!

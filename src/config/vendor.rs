@@ -50,7 +50,7 @@ pub struct Vendor {
     pub propagate_trace: bool,
     /// What a developer must know about this vendor.
     pub quirks: Vec<String>,
-    /// The vendor publishes no figures: that no limit is stated is meant so.
+    /// The vendor publishes no figures, or none that are known: that no limit is stated is meant so.
     pub unpublished: bool,
     /// When and how often a request is tried again.
     pub retry: RetryPolicy,

@@ -13,7 +13,7 @@ const SHOWN: usize = 68;
 
 /// What may hold a secret, or be one that stands in the wrong place: its value is not repeated.
 const SECRETIVE: [&str; 8] =
-    ["credential", "headers", "proxy", "base_url", "client_certificate", "extra_ca", "vars", "auth"];
+    ["credential", "headers", "proxy", "base_url", "client_certificate", "extra_ca", "vars", "prefix"];
 
 pub(super) fn show(findings: &[Finding], files: &[Text], out: &mut dyn Write) -> io::Result<()> {
     for finding in findings {
@@ -41,7 +41,8 @@ pub(super) fn show(findings: &[Finding], files: &[Text], out: &mut dyn Write) ->
 fn excerpt(line: &str, finding: &Finding) -> (String, usize) {
     let column = finding.column.saturating_sub(1);
     // The value of a key that is not known may be anything, and so may what stands beside a secret.
-    let hidden = SECRETIVE.iter().any(|word| line.contains(word)) || finding.message.starts_with("unknown field");
+    let hidden = SECRETIVE.iter().any(|word| line.contains(word) || finding.place.contains(word))
+        || finding.message.starts_with("unknown field");
     let text = match line.split_once('=') {
         Some((key, _)) if hidden => format!("{}= …", clean(key)),
         _ if hidden && !line.trim_start().starts_with('[') => "…".to_owned(),
@@ -110,6 +111,7 @@ mod tests {
             "[[tenants]]\ncredential = 52\n",
             "[[tenants]]\nid = \"a\"\nvendor = \"v\"\ntoken = \"hunter2\"\n",
             "[vendors.v]\nbase_url = \"https://v.example\"\nheaders = { authorization = \"hunter2\" }\n",
+            "[vendors.v]\nbase_url = \"https://v.example\"\n[vendors.v.headers]\nauthorization = \"hunter2\"\n",
             "tenants = [{ id = \"a\", vendor = \"v\", credential = \"hunter2\" }]\n",
             "[vendors.v]\nbase_url = \"https://v.example\"\nconnection = { proxy = \"http://u:hunter2@p\" }\n",
         ] {

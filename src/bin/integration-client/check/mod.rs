@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use integration_client::config::{Config, Sources};
 
-use crate::output::{Failure, GOOD, Outcome, Screen, WARNING};
+use crate::output::{ERROR, Failure, GOOD, Outcome, Screen, WARNING};
 use crate::text::count;
 
 const EXAMPLES: &str = "\
@@ -55,6 +55,12 @@ struct Text {
 pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
     let paths = std::iter::once(&args.file).chain(&args.tenants);
     let files: Vec<Text> = paths.map(|path| read(path)).collect::<Result<_, _>>()?;
+    if let Some(empty) = files.iter().find(|file| file.text.trim_ascii().is_empty()) {
+        // As a client says it that reads such a file: it is what a program leaves that is about to write.
+        let message = "the file is empty; put a comment into it if nothing is what it means";
+        writeln!(out, "{ERROR}error:{ERROR:#} {}: {message}\n\n{ERROR}1 problem{ERROR:#}", empty.name)?;
+        return Ok(Outcome::Found);
+    }
     let mut sources = Sources::new();
     for file in &files {
         sources = sources.file(&file.name, &file.text);

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
 fn list(entries: &[Entry], screen: Screen, out: &mut dyn Write) -> std::io::Result<()> {
     let rows = entries.iter().map(|entry| {
         let mut limits = text::limits(&entry.live);
-        let first = limits.next().map_or("not published".to_owned(), |(_, limit)| text::allows(limit));
+        let first = limits.next().map_or("not known".to_owned(), |(_, limit)| text::allows(limit));
         let first = match limits.count() {
             0 => first,
             more => format!("{first}, {more} more"),

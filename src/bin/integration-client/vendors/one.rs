@@ -77,7 +77,7 @@ fn limits(
         write!(out, "{}", table(screen, &[], facts, &[]))?;
     }
     if limits.is_empty() {
-        let none = if title == "Limits" { "No figure is published." } else { "The same limits." };
+        let none = if title == "Limits" { "No figure is known." } else { "The same limits." };
         return writeln!(out, "{none}");
     }
     let rows = limits.into_iter().map(|(name, limit)| {
