@@ -55,6 +55,28 @@
 //! window = "1m"
 //! unit = "points"
 //!
+//! # What shape alone does not tell about its answers; most vendors need none of it.
+//! [vendors.example.dialect]
+//! cost = "body#/extensions/cost"  # a place: HEADER, HEADER#/json/pointer, body#/json/pointer, or body for all its text
+//! [[vendors.example.dialect.windows]]
+//! name = "day"
+//! limit = "x-day-quota"       # where the figures of a window stand; limit and remaining may be numbers
+//! used = "x-day-spent"
+//! length = "24h"
+//! [[vendors.example.dialect.windows]]
+//! items = "x-quotas"          # a list: 100:120,20:1
+//! form = "{limit}:{length}"
+//! [[vendors.example.dialect.answers]]
+//! status = [200, 403]         # any unless stated
+//! from = "body#/errors/*/code"
+//! is = ["THROTTLED"]          # or contains = ["too many"]
+//! throttled = true            # false: a 429 that is no limit
+//! scope = "account"           # endpoint, tenant, account, vendor
+//! wait = "30s"                # where the answer states none; or wait_until_next = "15m"
+//! [[vendors.example.dialect.waits]]
+//! from = "body#/message"      # only of refusals
+//! after = "try again in "
+//!
 //! [vendors.example.environments.sandbox]
 //! base_url = "https://sandbox.example.com/v1"
 //! [[vendors.example.environments.sandbox.limits]]

@@ -90,10 +90,29 @@ pub(super) fn meaning(name: &str) -> Option<Meaning<'_>> {
     if name.len() > MAX_LENGTH {
         return None;
     }
+    if let Some(known) = common(name) {
+        return Some(known);
+    }
     match marker(name) {
         Some((begin, end)) => certain(name, begin, end),
         None => counted(name),
     }
+}
+
+/// What most vendors send, which need not be taken apart.
+fn common(name: &str) -> Option<Meaning<'_>> {
+    const FAMILIES: [&str; 3] = ["x-ratelimit", "ratelimit", "x-rate-limit"];
+    let (family, rest) =
+        FAMILIES.iter().find_map(|family| Some((name.get(..family.len())?, name.strip_prefix(family)?)))?;
+    let role = match rest {
+        "-limit" => Role::Limit,
+        "-remaining" => Role::Remaining,
+        "-reset" => Role::Reset,
+        "-used" => Role::Used,
+        "-resource" => Role::Label(1),
+        _ => return None,
+    };
+    Some(Meaning { family, role, name: None, length: None, unit: SECOND, certainty: Certainty::Certain })
 }
 
 /// The unit that a header's name states, in nanoseconds; a second where it states none.
@@ -346,6 +365,11 @@ mod tests {
             let expected = (family.to_owned(), role, name.map(str::to_owned), length);
             assert_eq!(check(header), Some(expected), "{header}");
         }
+        for header in ["x-ratelimit-limit", "ratelimit-remaining", "x-rate-limit-reset", "x-ratelimit-used"] {
+            let (begin, end) = marker(header).unwrap();
+            assert_eq!(common(header), certain(header, begin, end), "{header}");
+        }
+        assert_eq!(common("x-ratelimit-resource").map(|known| known.role), Some(Role::Label(1)));
         for header in ["content-type", "retry-policy", "x-ratelimited", "limit", "remaining", "content-length"] {
             assert_eq!(check(header), None, "{header}");
         }
