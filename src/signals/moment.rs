@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use jiff::tz::Offset;
 
 use super::date;
-use super::number::{Decimal, bare, duration, from_nanos, in_words};
+use super::number::{Decimal, bare, clock, duration, from_nanos, in_words};
 
 /// Waits above are cut to this, and resets above it are not believed: the first are instructions, the second guesses.
 /// Real instructions of 25 days exist.
@@ -101,7 +101,7 @@ pub(super) fn reset(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
     if let Some(number) = Decimal::read(text) {
         return reset_number(number, unit, now);
     }
-    match duration(text) {
+    match duration(text).or_else(|| clock(text)) {
         Some(wait) => (!wait.is_zero() && wait <= MAX_WAIT).then_some(wait),
         None => now.until_near(now.date(text)?),
     }
@@ -125,8 +125,8 @@ pub(super) fn hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
             // Seconds first, other than in a reset: this is what the standard says, whatever the clock.
             if wait <= MAX_WAIT { wait } else { now.until_epoch(number).unwrap_or(MAX_WAIT) }
         }
-        None if unit == MILLISECOND => return None,
-        None => match duration(text) {
+        None if unit == MILLISECOND => clock(text)?,
+        None => match duration(text).or_else(|| clock(text)) {
             Some(wait) => wait,
             None => now.until(now.date(text)?),
         },

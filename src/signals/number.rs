@@ -92,6 +92,29 @@ pub(super) fn duration(text: &[u8]) -> Option<Duration> {
     Some(from_nanos(nanos))
 }
 
+/// A duration as .NET prints it: `00:01:30.5000000`, with days and a dot in front of it if there are any.
+pub(super) fn clock(text: &[u8]) -> Option<Duration> {
+    if text.len() > MAX_DIGITS {
+        return None;
+    }
+    let mut parts = text.split(|b| *b == b':');
+    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() || minutes.len() != 2 || seconds.len() < 2 {
+        return None;
+    }
+    let (days, hours) = match hours.iter().position(|b| *b == b'.') {
+        Some(at) => (hours.get(..at)?, hours.get(at + 1..)?),
+        None => (&b"0"[..], hours),
+    };
+    let whole = |text: &[u8], most: u64| {
+        let number = Decimal::read(text).filter(|_| !text.contains(&b'.'))?;
+        (number.whole <= most).then_some(u128::from(number.whole))
+    };
+    let seconds = Decimal::read(seconds).filter(|seconds| seconds.whole < 60)?.nanos(NANOS_PER_SECOND);
+    let minutes = (whole(days, 366)? * 24 + whole(hours, 23)?) * 60 + whole(minutes, 59)?;
+    Some(from_nanos(minutes * 60 * NANOS_PER_SECOND + seconds))
+}
+
 /// A number with a unit that is spelt out: `24 hours`, `30 seconds`. Read whole or not at all.
 pub(super) fn in_words(text: &[u8]) -> Option<Duration> {
     let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MAX_DIGITS)?;
@@ -170,6 +193,24 @@ mod tests {
         assert_eq!(seconds("99999999999999999999"), Some(Duration::from_secs(u64::MAX)));
         assert_eq!(Decimal::read(b"99999999999999999999").and_then(Decimal::count), None);
         assert_eq!(Decimal::read("1".repeat(10_000).as_bytes()), None);
+    }
+
+    #[test]
+    fn durations_of_a_clock() {
+        for (text, expected) in [
+            ("00:00:00.1234567", Some(123_456_700)),
+            ("00:01:30", Some(90_000_000_000)),
+            ("1.00:00:01", Some(86_401_000_000_000)),
+            ("00:60:00", None),
+            ("24:00:00", None),
+            ("00:00:60", None),
+            ("1:2", None),
+            ("00:00:00:00", None),
+            ("-00:00:05", None),
+            ("", None),
+        ] {
+            assert_eq!(clock(text.as_bytes()), expected.map(Duration::from_nanos), "{text}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! The spacing is between grants, so a full bucket does not get around it; a lane that was refused, or shares its key,
 //! sends no bursts for some windows. A report may make a lane slower than its limits, never faster.
 
+mod endpoint;
 mod learned;
 mod pause;
 mod told;
@@ -333,27 +334,6 @@ impl Throttle {
         (self.refused_by, self.paused_at) = (Some(endpoint), now);
         self.calm_down(self.lane.until(), pace);
         (self.lane.until(), !alone)
-    }
-
-    /// The vendor refused for a limit of this endpoint's own, and says so: nothing else waits for it. `None` where the
-    /// request was to find out about the lane, or the endpoint is known already: then it is a refusal like any other.
-    pub(crate) fn endpoint_refused(&mut self, now: Time, permit: Key, endpoint: EndpointId, wait: u64) -> Option<Time> {
-        let probes = |pause: Pause| pause == Pause::Probing(permit);
-        if probes(self.lane) || self.endpoints.len() >= MOST_ENDPOINTS {
-            return None;
-        }
-        let until = now.plus_nanos(wait);
-        match self.endpoint_mut(endpoint) {
-            Some((_, pause, _)) if probes(*pause) => None,
-            Some((_, pause, _)) => {
-                *pause = Pause::Until(pause.until().max(until));
-                Some(pause.until())
-            }
-            None => {
-                self.endpoints.push((endpoint, Pause::Until(until), 1));
-                Some(until)
-            }
-        }
     }
 
     /// A pause ends. A rate does not grow in it: nothing was sent that could have shown that there is room.

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
+use crate::signals::json;
 use crate::signals::moment::{self, Now, SECOND};
 use crate::signals::number::{Decimal, bare};
 use crate::signals::structured::{self, Quota};
-use crate::signals::windows::Window;
+use crate::signals::windows::{Name, Window};
 
 use super::word::Word;
 
@@ -55,6 +58,28 @@ impl Amount {
     }
 }
 
+/// Limits, remaining counts and resets of several windows in one header each, by position: `1, 15000`. That all three have
+/// as many items tells them from numbers with commas between their thousands.
+pub(super) fn parallel(lines: [Option<(&[u8], u128)>; 3]) -> Option<SmallVec<[[&[u8]; 3]; 4]>> {
+    let [limit, remaining, reset] = lines.map(|line| line.map_or(&b""[..], |(text, _)| text));
+    if !(limit.contains(&b',') && remaining.contains(&b',') && reset.contains(&b',')) {
+        return None;
+    }
+    let mut lists = [limit, remaining, reset].map(|text| text.split(|b| *b == b',').map(<[u8]>::trim_ascii));
+    let mut found = SmallVec::new();
+    loop {
+        match lists.each_mut().map(Iterator::next) {
+            [Some(limit), Some(remaining), Some(reset)] if found.len() < MAX_FIELDS => {
+                // A list with parameters is read otherwise.
+                Decimal::read(limit)?;
+                found.push([limit, remaining, reset]);
+            }
+            [None, None, None] => return Some(found),
+            _ => return None,
+        }
+    }
+}
+
 /// Two counts with a slash between.
 fn halves(text: &[u8]) -> Option<(u64, u64)> {
     let at = text.iter().position(|b| *b == b'/')?;
@@ -67,25 +92,40 @@ pub(super) fn is_use(text: &[u8]) -> bool {
     halves(bare(text)).is_some()
 }
 
-/// `total=10; remaining=0; resets=35`: the words are those of header names.
+/// `total=10; remaining=0; resets=35`, or the same as JSON: the words are those of header names.
 pub(super) fn is_pairs(text: &[u8]) -> bool {
-    text.contains(&b'=') && fields(text).any(|(word, _)| word.is_role())
+    text.first() == Some(&b'{') || (text.contains(&b'=') && fields(text).any(|(word, _)| word.is_role()))
 }
 
 pub(super) fn pairs(text: &[u8], now: &Now) -> Window {
     let mut window = Window::default();
-    for (word, value) in fields(text) {
-        let count = || Decimal::read(value).and_then(Decimal::count);
-        match word {
-            Word::Limit => window.limit = window.limit.or_else(count),
-            Word::Remaining => window.remaining = window.remaining.or_else(count),
-            Word::Used => window.used = window.used.or_else(count),
-            Word::Reset => window.reset_in = window.reset_in.or_else(|| moment::reset(value, SECOND, now)),
-            Word::Length => window.window = window.window.or_else(|| moment::length(value, SECOND)),
-            _ => {}
+    if text.first() == Some(&b'{') {
+        let members: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text).unwrap_or_default();
+        for (key, value) in members.iter().take(MAX_FIELDS) {
+            let value = json::text(value).unwrap_or_default();
+            match Word::of(&key.to_ascii_lowercase()) {
+                Word::Label(_) => window.name = window.name.or_else(|| Name::new(&value)),
+                word => figure(&mut window, word, value.as_bytes(), now),
+            }
         }
+        return window;
+    }
+    for (word, value) in fields(text) {
+        figure(&mut window, word, value, now);
     }
     window
+}
+
+fn figure(window: &mut Window, word: Word, value: &[u8], now: &Now) {
+    let count = || Decimal::read(value).and_then(Decimal::count);
+    match word {
+        Word::Limit => window.limit = window.limit.or_else(count),
+        Word::Remaining => window.remaining = window.remaining.or_else(count),
+        Word::Used => window.used = window.used.or_else(count),
+        Word::Reset => window.reset_in = window.reset_in.or_else(|| moment::reset(value, SECOND, now)),
+        Word::Length => window.window = window.window.or_else(|| moment::length(value, SECOND)),
+        _ => {}
+    }
 }
 
 /// More are no description of a window.

@@ -123,6 +123,7 @@ impl<'h> Sorted<'h> {
         let role = match meaning.role {
             // `X-RateLimit: 100`
             Role::Field if is_number() || amount::is_use(value.as_bytes()) => Role::Limit,
+            Role::Field if value.as_bytes().starts_with(b"{") => Role::Unknown,
             role => role,
         };
         let slot = match role {
@@ -296,7 +297,21 @@ impl Group<'_> {
     fn window(&self, lines: [Option<(&[u8], u128)>; SLOTS], name: Option<Name>, now: &Now, windows: &mut Windows) {
         let [limit, remaining, reset, used, length] = lines;
         if let Some(text) = limit.map(|(text, _)| text).filter(|text| amount::is_pairs(text)) {
-            return windows.push(Window { name, ..amount::pairs(text, now) });
+            let described = amount::pairs(text, now);
+            let name = described.name.clone().or(name);
+            return windows.push(Window { name, ..described });
+        }
+        if let Some(parallel) = amount::parallel([limit, remaining, reset]) {
+            for [limit, remaining, reset] in parallel {
+                windows.push(Window {
+                    name: name.clone(),
+                    limit: Decimal::read(limit).and_then(Decimal::count),
+                    remaining: Decimal::read(remaining).and_then(Decimal::count),
+                    reset_in: moment::reset(reset, lines[2].map_or(SECOND, |(_, unit)| unit), now),
+                    ..Window::default()
+                });
+            }
+            return;
         }
         let amounts = (Amount::read(limit), Amount::read(remaining), Amount::read(used));
         let (Ok(limit), Ok(remaining), Ok(used)) = amounts else { return };

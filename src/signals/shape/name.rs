@@ -149,7 +149,14 @@ fn certain(name: &str, begin: usize, end: usize) -> Option<Meaning<'_>> {
     let (before, rest) = (name.get(..begin)?, name.get(end..)?);
     let mut read = Words::default();
     for word in words(rest) {
-        read.add(word)?;
+        match Word::compound(word).filter(|_| Word::of(word) == Word::Other) {
+            Some((stem, role)) => {
+                let named = super::word::period(stem).map_or(Word::Other, Word::Period);
+                read.add_as(stem, named)?;
+                read.add_as("", role)?;
+            }
+            None => read.add(word)?,
+        }
     }
     let (role, unit) = match read.role() {
         None if read.count == 0 => (Role::Field, SECOND),
@@ -222,8 +229,12 @@ struct Words<'a> {
 
 impl<'a> Words<'a> {
     fn add(&mut self, text: &'a str) -> Option<()> {
+        self.add_as(text, Word::of(text))
+    }
+
+    fn add_as(&mut self, text: &'a str, word: Word) -> Option<()> {
         let slot = self.words.get_mut(self.count)?;
-        *slot = (text, Some(Word::of(text)));
+        *slot = (text, Some(word));
         self.count += 1;
         Some(())
     }
@@ -353,7 +364,9 @@ mod tests {
             ("x-ratelimit-interval-milliseconds", "x-ratelimit", Role::Length, None, None),
             ("x-ratelimit-retry-after", "x-ratelimit", Role::Wait, None, None),
             ("x-ratelimit-resource", "x-ratelimit", Role::Label(1), None, None),
-            ("x-ratelimit-nearlimit", "x-ratelimit", Role::Unknown, Some("nearlimit"), None),
+            ("x-ratelimit-userremaining", "x-ratelimit", Role::Remaining, Some("user"), None),
+            ("x-ratelimit-dailylimit", "x-ratelimit", Role::Limit, Some("daily"), Some(86_400)),
+            ("x-ratelimit-delay", "x-ratelimit", Role::Unknown, Some("delay"), None),
             ("beta-ratelimit-policy", "beta-ratelimit", Role::Policy, None, None),
             ("x-daily-requests-left", "x-daily-requests", Role::Remaining, Some("daily-requests"), Some(86_400)),
             ("x-burstlimit-remaining", "x-burstlimit", Role::Remaining, Some("burst"), None),

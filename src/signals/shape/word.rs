@@ -39,8 +39,8 @@ impl Word {
             }
             "remaining" | "remain" | "remains" | "left" | "available" => Word::Remaining,
             "used" | "usage" | "count" | "consumed" | "observed" | "current" | "running" => Word::Used,
-            "reset" | "resets" | "resetat" | "resetin" | "resetsin" | "resetsat" | "resettime" | "resetafter"
-            | "resetdate" => Word::Reset,
+            "reset" | "resets" | "until" | "resetat" | "resetin" | "resetsin" | "resetsat" | "resettime"
+            | "resetafter" | "resetdate" => Word::Reset,
             "retryafter" | "retryin" => Word::Wait,
             "retry" => Word::Retry,
             "window" | "interval" | "period" | "windowsize" | "timewindow" => Word::Length,
@@ -60,6 +60,14 @@ impl Word {
                 None => Word::Other,
             },
         }
+    }
+
+    /// Two words in one, behind the marker: `dailylimit`, `userremaining`. The first names the window.
+    pub(super) fn compound(text: &str) -> Option<(&str, Word)> {
+        const ENDS: [(&str, Word); 4] =
+            [("limit", Word::Limit), ("remaining", Word::Remaining), ("reset", Word::Reset), ("used", Word::Used)];
+        let (stem, word) = ENDS.iter().find_map(|(end, word)| Some((text.strip_suffix(end)?, *word)))?;
+        (stem.len() >= 3).then_some((stem, word))
     }
 
     /// Says what a figure is.
