@@ -10,15 +10,15 @@ pub(crate) fn window(duration: Duration) -> String {
     if duration.subsec_nanos() != 0 {
         let nanos = duration.as_nanos();
         return match nanos {
-            _ if nanos % 1_000_000 == 0 => format!("{}ms", nanos / 1_000_000),
-            _ if nanos % 1_000 == 0 => format!("{}us", nanos / 1_000),
+            _ if nanos.is_multiple_of(1_000_000) => format!("{}ms", nanos / 1_000_000),
+            _ if nanos.is_multiple_of(1_000) => format!("{}us", nanos / 1_000),
             _ => format!("{nanos}ns"),
         };
     }
     match duration.as_secs() {
-        seconds if seconds > DAY && seconds % DAY == 0 => format!("{}d", seconds / DAY),
-        seconds if seconds > 0 && seconds % 3600 == 0 => format!("{}h", seconds / 3600),
-        seconds if seconds > 0 && seconds % 60 == 0 => format!("{}m", seconds / 60),
+        seconds if seconds > DAY && seconds.is_multiple_of(DAY) => format!("{}d", seconds / DAY),
+        seconds if seconds > 0 && seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
+        seconds if seconds > 0 && seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
         seconds => format!("{seconds}s"),
     }
 }
@@ -28,7 +28,7 @@ pub(crate) fn span(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0 if duration.is_zero() => "0s".to_owned(),
-        0 if duration.subsec_nanos() % 1_000_000 == 0 => format!("{}ms", duration.subsec_millis()),
+        0 if duration.subsec_nanos().is_multiple_of(1_000_000) => format!("{}ms", duration.subsec_millis()),
         0..60 => format!("{}s", decimal(duration)),
         60..3600 => two((seconds / 60, 'm'), (seconds % 60, 's')),
         3600..86_400 => two((seconds / 3600, 'h'), (seconds % 3600 / 60, 'm')),
@@ -75,7 +75,7 @@ pub(crate) fn thousands(number: u32) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
