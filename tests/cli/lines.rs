@@ -100,7 +100,9 @@ fn differs(found: &Value, expected: &Value) -> bool {
 #[track_caller]
 fn check_cases(file: &str) -> usize {
     let text = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
-    let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let mut cases: Vec<Value> = serde_json::from_str(&text).unwrap();
+    // A made-up vendor, whose dialect is for the tests of the reader.
+    cases.retain(|case| case["vendor"] != "own");
     let lines: Vec<String> = cases.iter().map(Value::to_string).collect();
     let ran = run(&["inspect", "--json"], &lines.join("\n"));
     assert_eq!((ran.code, &*ran.err), (0, ""));
