@@ -97,10 +97,10 @@ step_features() {
     local feature names
     names=$(feature_names)
     echo "-- no feature"
-    cargo clippy --locked --lib --no-default-features -- -D warnings
+    cargo clippy --locked --lib --bins --no-default-features -- -D warnings
     for feature in $names; do
         echo "-- $feature"
-        cargo clippy --locked --lib --no-default-features --features "$feature" -- -D warnings
+        cargo clippy --locked --lib --bins --no-default-features --features "$feature" -- -D warnings
     done
 }
 

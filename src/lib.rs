@@ -30,6 +30,7 @@
 //! # Features
 //! | feature | what it adds |
 //! |---|---|
+//! | `cli` | the program `integration-client`: `inspect`, `check`, `vendors`; nothing of the library changes by it |
 //! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom by the facade of the crate of that name |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]

@@ -33,9 +33,11 @@ pub(super) struct VendorEntry {
     pub(super) connection: Option<ConnectionEntry>,
     pub(super) propagate_trace: Option<bool>,
     pub(super) quirks: Option<Vec<String>>,
+    pub(super) unpublished: Option<bool>,
     pub(super) retry: Option<RetryEntry>,
     pub(super) throttle: Option<String>,
     pub(super) dead_letters: Option<String>,
+    pub(super) dialect: Option<DialectEntry>,
     #[serde(default)]
     pub(super) limits: Vec<LimitEntry>,
     #[serde(default)]
@@ -76,6 +78,83 @@ pub(super) struct RetryEntry {
     pub(super) unavailable_is_safe: Option<bool>,
     pub(super) idempotency_header: Option<String>,
     pub(super) max_replay_bytes: Option<i64>,
+}
+
+/// `[vendors.NAME.dialect]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DialectEntry {
+    pub(super) windows: Option<Vec<WindowEntry>>,
+    pub(super) answers: Option<Vec<AnswerEntry>>,
+    pub(super) waits: Option<Vec<WaitEntry>>,
+    pub(super) cost: Option<String>,
+    pub(super) rate: Option<String>,
+    pub(super) reset_means: Option<String>,
+    pub(super) ignore: Option<Vec<String>>,
+    pub(super) nothing: Option<Vec<String>>,
+}
+
+/// `[[vendors.NAME.dialect.windows]]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WindowEntry {
+    pub(super) name: Option<String>,
+    pub(super) each: Option<String>,
+    pub(super) items: Option<String>,
+    pub(super) form: Option<String>,
+    pub(super) limit: Option<FigureEntry>,
+    pub(super) remaining: Option<FigureEntry>,
+    pub(super) used: Option<FigureEntry>,
+    pub(super) reset: Option<String>,
+    pub(super) regain: Option<String>,
+    pub(super) length: Option<String>,
+    pub(super) length_from: Option<String>,
+    pub(super) item: Option<i64>,
+    pub(super) unit: Option<String>,
+}
+
+/// A count, or the place in a response where it stands.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "a count, or the place where it stands, such as a header's name")]
+pub(super) enum FigureEntry {
+    Is(i64),
+    At(String),
+}
+
+/// A value, as text.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "a text, a whole number, or true or false")]
+pub(super) enum ValueEntry {
+    Text(String),
+    Number(i64),
+    Is(bool),
+}
+
+/// `[[vendors.NAME.dialect.answers]]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AnswerEntry {
+    pub(super) status: Option<Vec<i64>>,
+    pub(super) from: Option<String>,
+    pub(super) is: Option<Vec<ValueEntry>>,
+    pub(super) contains: Option<Vec<String>>,
+    pub(super) exhausted: Option<bool>,
+    pub(super) throttled: Option<bool>,
+    pub(super) scope: Option<String>,
+    pub(super) wait: Option<String>,
+    pub(super) wait_until_next: Option<String>,
+}
+
+/// `[[vendors.NAME.dialect.waits]]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WaitEntry {
+    pub(super) from: Option<String>,
+    pub(super) after: Option<String>,
+    pub(super) unit: Option<String>,
+    pub(super) needed: Option<String>,
+    pub(super) available: Option<String>,
+    pub(super) per_second: Option<String>,
 }
 
 /// `[vendors.NAME.endpoints.ENDPOINT]`.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::format::{File, VendorEntry};
-use super::report::{Layer, Messages, Path, Problem, Report, Step, Text, at, syntax};
+use super::report::{Finding, Layer, Messages, Path, Problem, Report, Step, Text, at, syntax};
 use super::resolve::{LIVE, Stated, Vendors, resolve};
 use super::source::{MOST_BYTES, Sources};
 use super::vendor::{Tenant, Vendor};
@@ -41,38 +41,49 @@ pub(super) fn too_large(name: &str) -> String {
 /// Parses, merges and checks everything. Vendors that did not change keep the `Arc` that `previous` has.
 pub(super) fn load(sources: &Sources, previous: Option<&Vendors>) -> Result<Loaded, Error> {
     let mut messages = Messages::default();
+    gather(sources, previous, &mut messages).ok_or_else(|| messages.into_error())
+}
+
+/// As [`load`], with every problem on its own.
+pub(super) fn check(sources: &Sources) -> Result<Loaded, Vec<Finding>> {
+    let mut messages = Messages::of_check();
+    gather(sources, None, &mut messages).ok_or_else(|| messages.into_findings())
+}
+
+/// `None` when something is wrong, which is then in `messages`.
+fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut Messages<'t>) -> Option<Loaded> {
     let files: Vec<(Text<'_>, File)> =
-        sources.files.iter().filter_map(|file| parse(file.name.as_str(), &file.text, &mut messages)).collect();
-    let catalogue = if sources.catalogue { parse(CATALOGUE.name, CATALOGUE.text, &mut messages) } else { None };
+        sources.files.iter().filter_map(|file| parse(file.name.as_str(), &file.text, messages)).collect();
+    let catalogue = if sources.catalogue { parse(CATALOGUE.name, CATALOGUE.text, messages) } else { None };
     if !messages.is_empty() {
-        return Err(messages.into_error());
+        return None;
     }
-    let stacks = stacks(catalogue.as_ref(), &files, &mut messages);
+    let stacks = stacks(catalogue.as_ref(), &files, messages);
     if !messages.is_empty() {
-        return Err(messages.into_error());
+        return None;
     }
     let mut warnings = Vec::new();
     let mut vendors = Vendors { by_name: BTreeMap::new(), resolvers: sources.resolvers.clone() };
     for (name, stack) in &stacks {
-        let environments = environments(name, stack, previous, &mut messages, &mut warnings);
+        let environments = environments(name, stack, previous, messages, &mut warnings);
         vendors.by_name.insert((*name).into(), environments);
     }
     if !messages.is_empty() {
         // Tenants are not checked against vendors that are wrong: that would bury the cause.
-        return Err(messages.into_error());
+        return None;
     }
-    let tenants = tenants(&vendors, sources, &files, &mut messages);
+    let tenants = tenants(&vendors, sources, &files, messages);
     if !messages.is_empty() {
-        return Err(messages.into_error());
+        return None;
     }
     disagreements(&tenants, &mut warnings);
-    Ok(Loaded { vendors, tenants, warnings, hash: sources.hash() })
+    Some(Loaded { vendors, tenants, warnings, hash: sources.hash() })
 }
 
 fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages<'_>) -> Option<(Text<'a>, File)> {
     let source = Text { name, text };
     if text.len() as u64 > MOST_BYTES {
-        messages.push(too_large(name));
+        messages.push(Finding::plain(too_large(name)));
         return None;
     }
     match toml::from_str::<File>(text) {
@@ -85,14 +96,14 @@ fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages<'_>) -> Optio
 }
 
 /// Merges a user's entry over the catalogue's where it says so.
-fn stacks<'a>(
-    catalogue: Option<&'a (Text<'a>, File)>,
-    files: &'a [(Text<'a>, File)],
-    messages: &mut Messages<'a>,
-) -> BTreeMap<&'a str, Stack<'a>> {
-    let mut out: BTreeMap<&str, Stack<'_>> = BTreeMap::new();
+fn stacks<'f, 't>(
+    catalogue: Option<&'f (Text<'t>, File)>,
+    files: &'f [(Text<'t>, File)],
+    messages: &mut Messages<'t>,
+) -> BTreeMap<&'f str, Stack<'t>> {
+    let mut out: BTreeMap<&'f str, Stack<'t>> = BTreeMap::new();
     let base = |name: &str| -> Path { vec!["vendors".into(), name.into()] };
-    let layer = |text: &Text<'a>, name: &str| Layer { file: Some(*text), base: base(name) };
+    let layer = |text: &Text<'t>, name: &str| Layer { file: Some(*text), base: base(name) };
     for (text, file) in files {
         for (name, entry) in &file.vendors {
             let own = layer(text, name);
@@ -206,7 +217,7 @@ fn environments<'a>(
         let mut report = Report::default();
         let vendor = validate::vendor(name, environment, &entry, &mut report);
         report.problems.iter().for_each(|problem| messages.add(&layers, problem));
-        for warning in report.warnings.iter().map(|warning| messages.place(&layers, warning)) {
+        for warning in report.warnings.iter().map(|warning| messages.place(&layers, warning).to_string()) {
             if !warnings.contains(&warning) {
                 warnings.push(warning);
             }

@@ -15,6 +15,8 @@
 //! max_transit = "11s"         # connect_timeout + 1 s unless stated
 //! max_response_bytes = 8388608
 //! throttle = "bands"          # near a limit: bands (slower in steps) | pace (spread until the reset) | off
+//! unpublished = true          # no figures are published, or known: no warning that no limit is stated
+//! quirks = ["…"]              # what a developer must know about it
 //! dead_letters = "redacted"   # what is kept of a request given up on: redacted | whole
 //!
 //! [vendors.example.connection] # proxy, extra_ca, client_certificate, allow_http
@@ -53,11 +55,36 @@
 //! window = "1m"
 //! unit = "points"
 //!
+//! # What shape alone does not tell about its answers; most vendors need none of it.
+//! [vendors.example.dialect]
+//! cost = "body#/extensions/cost"  # a place: HEADER, HEADER#/json/pointer, body#/json/pointer, or body for all its text
+//! [[vendors.example.dialect.windows]]
+//! name = "day"
+//! limit = "x-day-quota"       # where the figures of a window stand; limit and remaining may be numbers
+//! used = "x-day-spent"
+//! length = "24h"
+//! [[vendors.example.dialect.windows]]
+//! items = "x-quotas"          # a list: 100:120,20:1
+//! form = "{limit}:{length}"
+//! [[vendors.example.dialect.answers]]
+//! status = [200, 403]         # any unless stated
+//! from = "body#/errors/*/code"
+//! is = ["THROTTLED"]          # or contains = ["too many"]
+//! throttled = true            # false: a 429 that is no limit
+//! scope = "account"           # endpoint, tenant, account, vendor
+//! wait = "30s"                # where the answer states none; or wait_until_next = "15m"
+//! [[vendors.example.dialect.waits]]
+//! from = "body#/message"      # only of refusals
+//! after = "try again in "
+//!
 //! [vendors.example.environments.sandbox]
 //! base_url = "https://sandbox.example.com/v1"
 //! [[vendors.example.environments.sandbox.limits]]
 //! name = "minute"             # overrides the figures of `minute`; another name adds a limit
 //! limit = 60
+//! source = "https://docs.example.com/limits" # where the figure comes from
+//! as_of = "2026-03"           # when that was read
+//! confidence = "documented"   # documented | seen in code | from memory (nobody has confirmed it)
 //!
 //! [[tenants]]
 //! id = "acme"
@@ -76,6 +103,9 @@
 //!
 //! A bucket is stated by its size and the time it takes to fill: 40 requests at once, 2 more each second, is
 //! `limit = 40`, `window = "20s"`.
+//!
+//! An endpoint without `paths` is used by requests that name it. An environment is also the way to state what another
+//! plan of the vendor's allows: a tenant on it says `environment = "PLAN"`.
 //!
 //! # What replaces what
 //! - A vendor in a user's file **replaces** the catalogue's entry of that name. With `extends = "catalogue"` it changes
@@ -112,6 +142,8 @@ use std::sync::Arc;
 
 mod base_url;
 mod credential;
+#[cfg(any(test, feature = "testing"))]
+mod dialects;
 mod entry;
 mod file;
 mod format;
@@ -122,6 +154,7 @@ mod pattern;
 mod report;
 mod resolve;
 mod retry;
+mod shape;
 mod source;
 mod suggest;
 mod table;
@@ -129,13 +162,18 @@ mod validate;
 mod vendor;
 
 use crate::Error;
+use load::Loaded;
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use dialects::dialects;
 pub use entry::{LimitEntry, TenantEntry};
 pub use file::FileSource;
 pub(crate) use file::off_the_worker;
 pub use limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
+pub use report::Finding;
 pub use resolve::{Vendors, resolve_tenant};
 pub use retry::{Keep, OnAmbiguous, RetryPolicy, Throttle};
+pub use shape::Shape;
 pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource};
 pub use table::{Changes, TenantTable};
 pub use vendor::{AuthScheme, Connection, CredentialRef, Endpoint, Tenant, Vendor};
@@ -175,8 +213,26 @@ impl Config {
         Config::from_loaded(load::load(sources, Some(&self.vendors))?, self.version.saturating_add(1))
     }
 
-    fn from_loaded(loaded: load::Loaded, version: u64) -> Result<Config, Error> {
-        let load::Loaded { vendors, tenants, warnings, hash } = loaded;
+    /// As [`load`](Config::load), for programs that show problems: up to a thousand of them, each with its place.
+    ///
+    /// # Errors
+    /// What is wrong, in the order of the file or of the vendors' names. Syntax, vendors and tenants are looked at one
+    /// after the other: what is wrong with the first hides what may be wrong with the next.
+    ///
+    /// ```
+    /// use integration_client::config::{Config, Sources};
+    ///
+    /// let text = "[vendors.x]\nbase_url = \"https://x.example\"\nsafety = 2.0\n";
+    /// let findings = Config::check(&Sources::new().file("my.toml", text)).unwrap_err();
+    /// assert_eq!((findings[0].line, findings[0].column), (3, 10));
+    /// ```
+    pub fn check(sources: &Sources) -> Result<Config, Vec<Finding>> {
+        let Loaded { vendors, tenants, warnings, hash } = load::check(sources)?;
+        Ok(Config { version: 1, hash, vendors: Arc::new(vendors), tenants, warnings })
+    }
+
+    fn from_loaded(loaded: Loaded, version: u64) -> Result<Config, Error> {
+        let Loaded { vendors, tenants, warnings, hash } = loaded;
         Ok(Config { version, hash, vendors: Arc::new(vendors), tenants, warnings })
     }
 

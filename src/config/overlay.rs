@@ -5,7 +5,7 @@
 //! are replaced whole. Nothing can be taken away by an overlay; an entry without `extends` starts from nothing.
 
 use super::entry::LimitEntry;
-use super::format::{ConnectionEntry, EndpointEntry, RetryEntry, VendorEntry};
+use super::format::{ConnectionEntry, DialectEntry, EndpointEntry, RetryEntry, VendorEntry};
 
 /// Replaces `lower` when `upper` states something.
 fn set<T: Clone>(lower: &mut Option<T>, upper: &Option<T>) {
@@ -26,6 +26,7 @@ pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
     set(&mut out.max_response_bytes, &upper.max_response_bytes);
     set(&mut out.propagate_trace, &upper.propagate_trace);
     set(&mut out.quirks, &upper.quirks);
+    set(&mut out.unpublished, &upper.unpublished);
     set(&mut out.throttle, &upper.throttle);
     set(&mut out.dead_letters, &upper.dead_letters);
     for (name, value) in &upper.headers {
@@ -37,6 +38,9 @@ pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
     }
     if let Some(upper) = &upper.retry {
         retry(out.retry.get_or_insert_default(), upper);
+    }
+    if let Some(upper) = &upper.dialect {
+        dialect(out.dialect.get_or_insert_default(), upper);
     }
     limits(&mut out.limits, &upper.limits);
     for (name, upper) in &upper.endpoints {
@@ -66,6 +70,17 @@ fn retry(lower: &mut RetryEntry, upper: &RetryEntry) {
     set(&mut lower.unavailable_is_safe, &upper.unavailable_is_safe);
     set(&mut lower.idempotency_header, &upper.idempotency_header);
     set(&mut lower.max_replay_bytes, &upper.max_replay_bytes);
+}
+
+fn dialect(lower: &mut DialectEntry, upper: &DialectEntry) {
+    set(&mut lower.windows, &upper.windows);
+    set(&mut lower.answers, &upper.answers);
+    set(&mut lower.waits, &upper.waits);
+    set(&mut lower.cost, &upper.cost);
+    set(&mut lower.rate, &upper.rate);
+    set(&mut lower.reset_means, &upper.reset_means);
+    set(&mut lower.ignore, &upper.ignore);
+    set(&mut lower.nothing, &upper.nothing);
 }
 
 fn endpoint(lower: &mut EndpointEntry, upper: &EndpointEntry) {

@@ -4,6 +4,8 @@
 //! is wrong is the file parsed again, with spans, to turn that path into line and column: a table of a million good
 //! tenants pays nothing for positions, and rows that come from a database are checked by the same code.
 
+use std::fmt;
+
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -12,6 +14,45 @@ use crate::Error;
 
 /// Problems beyond this many are counted, not listed: each one costs a walk through the file.
 const LISTED: usize = 20;
+
+/// The same where every problem is wanted.
+const LISTED_BY_CHECK: usize = 1000;
+
+/// One problem of a configuration, and where it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The file, as it was named; `None` for what the program or a database stated.
+    pub file: Option<String>,
+    /// The line, from 1; 0 where there is none.
+    pub line: usize,
+    /// The column in characters, from 1; 0 where there is none.
+    pub column: usize,
+    /// The value's place, such as `vendors.github.limits.rest.window`; may be empty.
+    pub place: String,
+    /// What is wrong, and what to do. Secrets and contents of files are not repeated.
+    pub message: String,
+}
+
+impl Finding {
+    /// A message that names its place itself.
+    pub(super) fn plain(message: String) -> Finding {
+        Finding { file: None, line: 0, column: 0, place: String::new(), message }
+    }
+}
+
+impl fmt::Display for Finding {
+    /// `file:line:column: place: message`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{file}:{}:{}: ", self.line, self.column)?;
+        }
+        if !self.place.is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.message)
+    }
+}
 
 /// One step towards a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,9 +122,9 @@ pub(super) struct Layer<'a> {
 }
 
 /// The messages of a refused configuration, each with its place, without repetition.
-#[derive(Default)]
 pub(super) struct Messages<'a> {
-    listed: Vec<String>,
+    room: usize,
+    listed: Vec<Finding>,
     unlisted: usize,
     documents: Documents<'a>,
 }
@@ -103,9 +144,20 @@ impl<'a> Documents<'a> {
     }
 }
 
+impl Default for Messages<'_> {
+    fn default() -> Self {
+        Messages { room: LISTED, listed: Vec::new(), unlisted: 0, documents: Documents::default() }
+    }
+}
+
 impl<'a> Messages<'a> {
+    /// For a check: with room for more of them.
+    pub(super) fn of_check() -> Self {
+        Messages { room: LISTED_BY_CHECK, ..Messages::default() }
+    }
+
     pub(super) fn add(&mut self, layers: &[Layer<'a>], problem: &Problem) {
-        if self.listed.len() >= LISTED {
+        if self.listed.len() >= self.room {
             self.unlisted += 1;
             return;
         }
@@ -113,13 +165,13 @@ impl<'a> Messages<'a> {
         self.push(message);
     }
 
-    /// A problem as text, with its place, without adding it.
-    pub(super) fn place(&mut self, layers: &[Layer<'a>], problem: &Problem) -> String {
+    /// A problem with its place, without adding it.
+    pub(super) fn place(&mut self, layers: &[Layer<'a>], problem: &Problem) -> Finding {
         place(layers, problem, &mut self.documents)
     }
 
-    /// Adds a message that already names its place.
-    pub(super) fn push(&mut self, message: String) {
+    /// Adds what already has its place.
+    pub(super) fn push(&mut self, message: Finding) {
         if !self.listed.contains(&message) {
             self.listed.push(message);
         }
@@ -131,16 +183,24 @@ impl<'a> Messages<'a> {
 
     /// The error that lists every message on a line of its own.
     pub(super) fn into_error(self) -> Error {
-        let mut text = self.listed.join("\n");
+        let lines: Vec<String> = self.listed.iter().map(Finding::to_string).collect();
+        let mut text = lines.join("\n");
         if self.unlisted > 0 {
             text.push_str(&format!("\nand {} more", self.unlisted));
         }
         Error::config(text)
     }
+
+    pub(super) fn into_findings(mut self) -> Vec<Finding> {
+        if self.unlisted > 0 {
+            self.listed.push(Finding::plain(format!("and {} more", self.unlisted)));
+        }
+        self.listed
+    }
 }
 
-/// `file:line:column: path: message`.
-fn place<'a>(layers: &[Layer<'a>], problem: &Problem, documents: &mut Documents<'a>) -> String {
+/// The problem at the deepest place of it that a layer states.
+fn place<'a>(layers: &[Layer<'a>], problem: &Problem, documents: &mut Documents<'a>) -> Finding {
     let mut best: Option<(usize, &Layer<'a>, Option<std::ops::Range<usize>>)> = None;
     for layer in layers.iter().rev() {
         let path: Path = layer.base.iter().chain(&problem.path).cloned().collect();
@@ -154,22 +214,26 @@ fn place<'a>(layers: &[Layer<'a>], problem: &Problem, documents: &mut Documents<
             best = Some((depth, layer, span));
         }
     }
-    let Some((_, layer, span)) = best else { return format!("{}: {}", show(&problem.path), problem.message) };
+    let message = problem.message.clone();
+    let Some((_, layer, span)) = best else {
+        return Finding { place: show(&problem.path), ..Finding::plain(message) };
+    };
     let path: Path = layer.base.iter().chain(&problem.path).cloned().collect();
-    let path = if path.is_empty() { String::new() } else { format!("{}: ", show(&path)) };
+    let place = show(&path);
     match layer.file {
         Some(file) => {
             let (line, column) = line_column(file.text, span.map_or(0, |span| span.start));
-            format!("{}:{line}:{column}: {path}{}", file.name, problem.message)
+            Finding { file: Some(file.name.to_owned()), line, column, place, message }
         }
-        None => format!("{path}{}", problem.message),
+        None => Finding { place, ..Finding::plain(message) },
     }
 }
 
-/// `file:line:column: message` for what the parser refused. The text itself is not quoted: it may hold a secret.
-pub(super) fn syntax(file: Text<'_>, error: &toml::de::Error) -> String {
+/// What the parser refused. The text itself is not quoted: it may hold a secret.
+pub(super) fn syntax(file: Text<'_>, error: &toml::de::Error) -> Finding {
     let (line, column) = line_column(file.text, error.span().map_or(0, |span| span.start));
-    format!("{}:{line}:{column}: {}", file.name, explain(error.message().trim()))
+    let message = explain(error.message().trim());
+    Finding { file: Some(file.name.to_owned()), line, column, place: String::new(), message }
 }
 
 /// The parser's message with a suggestion for a misspelt key, and without the value of a wrong type.
@@ -275,8 +339,17 @@ mod tests {
         let mut messages = Messages::default();
         let problem = |path: Path| Problem { path, message: "m".into() };
         let named = |rest: &str| vec!["limits".into(), Step::Named("x".into()), rest.into()];
-        assert_eq!(messages.place(&layers, &problem(named("limit"))), "f.toml:4:9: vendors.a.limits.x.limit: m");
-        assert_eq!(messages.place(&layers, &problem(named("window"))), "f.toml:2:1: vendors.a.limits.x.window: m");
-        assert_eq!(messages.place(&layers, &problem(vec!["auth".into()])), "f.toml:1:10: vendors.a.auth: m");
+        assert_eq!(
+            messages.place(&layers, &problem(named("limit"))).to_string(),
+            "f.toml:4:9: vendors.a.limits.x.limit: m"
+        );
+        assert_eq!(
+            messages.place(&layers, &problem(named("window"))).to_string(),
+            "f.toml:2:1: vendors.a.limits.x.window: m"
+        );
+        assert_eq!(
+            messages.place(&layers, &problem(vec!["auth".into()])).to_string(),
+            "f.toml:1:10: vendors.a.auth: m"
+        );
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::credential::AtHand;
 use super::entry::{LimitEntry, TenantEntry};
 use super::format::VendorEntry;
-use super::report::{Messages, Path, Report, Step, at};
+use super::report::{Finding, Messages, Path, Report, Step, at};
 use super::vendor::{CredentialRef, Overrides, Tenant, Vendor};
 use super::{base_url, overlay, suggest, validate};
 use crate::{Error, ErrorKind};
@@ -234,7 +234,7 @@ pub fn resolve_tenant(vendors: &Vendors, entry: &TenantEntry) -> Result<Tenant, 
         let id: String = entry.id.chars().take(128).flat_map(char::escape_debug).collect();
         for problem in &report.problems {
             let text = messages.place(&[], problem);
-            messages.push(format!("tenant `{id}` at vendor `{}`: {text}", entry.vendor));
+            messages.push(Finding::plain(format!("tenant `{id}` at vendor `{}`: {text}", entry.vendor)));
         }
         messages.into_error()
     })

@@ -14,6 +14,8 @@ use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::Limit;
 use super::retry::{Keep, RetryPolicy, Throttle};
 use super::{base_url, pattern, suggest};
+use crate::clock::Time;
+use crate::signals::Dialect;
 use crate::{Error, ErrorKind};
 
 /// A vendor in one environment, validated. Made by [`Config`](super::Config); shared by all its tenants.
@@ -48,16 +50,48 @@ pub struct Vendor {
     pub propagate_trace: bool,
     /// What a developer must know about this vendor.
     pub quirks: Vec<String>,
+    /// The vendor publishes no figures, or none that are known: that no limit is stated is meant so.
+    pub unpublished: bool,
     /// When and how often a request is tried again.
     pub retry: RetryPolicy,
     /// How requests slow down when little of the vendor's limit is left.
     pub throttle: Throttle,
     /// How much of a request is kept once it is given up on.
     pub dead_letters: Keep,
+    /// How this vendor speaks about its limits, beyond what headers say by their shape.
+    pub dialect: Arc<Dialect>,
     /// The base URL parsed, where it is the same for every tenant.
     pub(crate) parsed: Parsed,
     /// How long it takes to answer.
     pub(crate) took: Took,
+    /// When something was last said about its limits being others than stated.
+    pub(crate) doubted: Doubted,
+}
+
+/// When it was last said that a vendor states other limits than its entry does: no part of the configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Doubted(AtomicU64);
+
+impl Doubted {
+    /// Whether it may be said again: once a minute, by one of all who find it.
+    pub(crate) fn may_say(&self, now: Time) -> bool {
+        let last = self.0.load(atomic::Ordering::Relaxed);
+        let now = now.as_nanos().max(1);
+        (last == 0 || now.saturating_sub(last) >= 60_000_000_000)
+            && self.0.compare_exchange(last, now, atomic::Ordering::Relaxed, atomic::Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Clone for Doubted {
+    fn clone(&self) -> Doubted {
+        Doubted(AtomicU64::new(self.0.load(atomic::Ordering::Relaxed)))
+    }
+}
+
+impl PartialEq for Doubted {
+    fn eq(&self, _: &Doubted) -> bool {
+        true
+    }
 }
 
 /// How long answers take, smoothed over the last eight or so. Learned while running: no part of the configuration.

@@ -1,19 +1,10 @@
 //! From what a vendor publishes to what the engine enforces.
 //!
-//! The budget is `safety x limit`: it sizes the bucket. The guard mirrors the vendor's own counting at the vendor's own
-//! limit (or at `ceiling x limit`):
-//!
-//! | the vendor counts by | guard |
-//! |---|---|
-//! | fixed window | a log: at most `limit` in any window, until an answer says when a window ends: what is in it is gone then |
-//! | sliding window | a log |
-//! | sliding counter | a counter at every phase that the vendor's windows may have |
-//! | token bucket, leaky bucket (`limit` is its size, `window` the time to fill it) | a mirror of the least that can be in the bucket, one lump smaller where it refills in lumps |
-//! | quota | a log, and the lane is not paced by it |
-//! | unknown | a counter (whose newest window is the log), under a bucket that holds a tenth of the limit |
+//! How large a bucket is and how strict its guard, `config::Shape` says; here they become what the engine counts with.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crate::clock::nanos;
 use crate::config::{Algorithm, Limit, LimitKind as Kind, Rate, Scope, Tenant, Throttle, Unit, Vendor};
@@ -74,8 +65,7 @@ pub(crate) fn widest_scope(vendor: &Vendor) -> Scope {
 }
 
 pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
-    let transit = nanos(vendor.max_transit);
-    let spec = |limit: &Limit| limit_spec(limit, transit, policy.guard);
+    let spec = |limit: &Limit| limit_spec(limit, vendor.max_transit, policy.guard);
     let is_own = |limit: &&Limit| matches!(limit.scope, Scope::Tenant | Scope::Endpoint);
     let mut own: Vec<LimitSpec> = vendor.limits.iter().filter(is_own).map(spec).collect();
     let whole = own.len();
@@ -144,50 +134,31 @@ pub(crate) fn pace(vendor: &Vendor) -> Pace {
     pace
 }
 
-fn limit_spec(limit: &Limit, transit: u64, guarded: bool) -> LimitSpec {
+fn limit_spec(limit: &Limit, max_transit: Duration, guarded: bool) -> LimitSpec {
     let (kind, counts_cost, starts_spent) = match &limit.kind {
-        Kind::Rate(rate) => (rate_kind(rate, transit, guarded), rate.unit == Unit::Points, rate.cold_start_spent),
+        Kind::Rate(rate) => (rate_kind(rate, max_transit, guarded), rate.unit == Unit::Points, rate.cold_start_spent),
         Kind::Concurrency { limit } => (LimitKind::Slots { limit: *limit }, false, false),
     };
     LimitSpec { name: limit.name.clone(), kind, counts_cost, starts_spent }
 }
 
-fn rate_kind(rate: &Rate, transit: u64, guarded: bool) -> LimitKind {
-    let window = nanos(rate.window);
-    let limit = rate.limit as f64;
-    let budget = rate.safety * limit;
-    let per_window = |interval: std::time::Duration| limit * nanos(interval) as f64 / window as f64;
-    // Float to integer casts saturate, and every figure has been validated.
-    let units = |units: f64| (units.floor() as u32).max(1);
-    // With lumps, and their phase unknown, the vendor's bucket may be one lump behind a steady one.
-    let lump = rate.refill_interval.map_or(0.0, per_window);
-    let most = match rate.algorithm {
-        Algorithm::TokenBucket | Algorithm::LeakyBucket => units(rate.ceiling * (limit - lump)),
-        _ => units(rate.ceiling * limit),
-    };
-    let reserve = most - units(rate.safety * most as f64 / rate.ceiling).min(most);
-    let log = LogSpec::new(most, reserve, window, transit);
+fn rate_kind(rate: &Rate, max_transit: Duration, guarded: bool) -> LimitKind {
+    let shape = rate.shape();
+    let (limit, reserve) = (shape.guard_limit, shape.guard_reserve);
+    let (window, transit) = (nanos(rate.window), nanos(max_transit));
+    let log = LogSpec::new(limit, reserve, window, transit);
     let guard = match rate.algorithm {
         _ if !guarded => GuardSpec::Off,
         Algorithm::FixedWindow | Algorithm::Quota => GuardSpec::Log(log.fixed()),
         Algorithm::SlidingWindow => GuardSpec::Log(log),
         Algorithm::SlidingCounter | Algorithm::Unknown => {
-            GuardSpec::Counter(CounterSpec::new(most, reserve, window, transit))
+            GuardSpec::Counter(CounterSpec::new(limit, rate.limit, reserve, window, transit))
         }
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            let refill = rate.ceiling * limit;
-            GuardSpec::Bucket(VendorBucketSpec::new(most, reserve, refill, window, transit))
+            let refill = rate.ceiling * f64::from(rate.limit);
+            GuardSpec::Bucket(VendorBucketSpec::new(limit, reserve, refill, window, transit))
         }
     };
-    let burst = match rate.algorithm {
-        Algorithm::Unknown => units(limit / 10.0).min(units(budget)),
-        _ => units(budget),
-    };
-    let mut burst = rate.burst.unwrap_or(burst);
-    let mut release = 0;
-    if let Some(interval) = rate.release_interval {
-        release = nanos(interval);
-        burst = burst.min(units(rate.safety * per_window(interval)));
-    }
-    LimitKind::Rate { bucket: BucketSpec::new(burst.min(guard.limit()), budget, window, release), guard }
+    let release = shape.release_interval.map_or(0, nanos);
+    LimitKind::Rate { bucket: BucketSpec::new(shape.capacity, shape.refill, window, release), guard }
 }

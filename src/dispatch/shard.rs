@@ -267,6 +267,14 @@ impl Held {
         })
     }
 
+    /// The vendor says what the request really cost: limits that count in points go by that. Fractions are rounded up.
+    pub(crate) fn cost(&self, units: Option<f64>) {
+        if let Some(units) = units.filter(|units| units.is_finite() && *units >= 0.0) {
+            // Float to integer casts saturate.
+            self.shard.decide(|engine, now| engine.corrected(now, self.key, units.ceil() as u32));
+        }
+    }
+
     #[inline]
     pub(crate) fn finish(mut self) {
         self.end(End::Finished);

@@ -16,6 +16,8 @@ pub(crate) enum Word {
     Failed,
     /// It refused, for now.
     Refused(Wait, Option<Report>),
+    /// It refused for a limit of the request's endpoint, and asks to wait so long, in nanoseconds.
+    RefusedHere(u64, Option<Report>),
 }
 
 impl Engine {
@@ -28,12 +30,13 @@ impl Engine {
         if lane.throttle.is_none() {
             let says_nothing = match word {
                 Word::Passed(None) => true,
+                Word::Passed(Some(report)) if report.stated.is_some() => false,
                 Word::Passed(Some(report)) => match lane.plan.pace.mode {
                     Mode::Bands => report.is_comfortable(lane.in_flight),
                     Mode::Pace => false,
                     Mode::Off => report.remaining > 0,
                 },
-                Word::Refused(..) | Word::Failed => false,
+                Word::Refused(..) | Word::RefusedHere(..) | Word::Failed => false,
             };
             if says_nothing {
                 return None;
@@ -58,7 +61,7 @@ impl Engine {
         let (need, granted) = (permit.need(), permit.granted());
         let used = self.used(&need);
         let report = match word {
-            Word::Passed(report) | Word::Refused(_, report) => report,
+            Word::Passed(report) | Word::Refused(_, report) | Word::RefusedHere(_, report) => report,
             Word::Failed => None,
         };
         let of_the_lane = self.of_the_lane(&need, report);
@@ -68,7 +71,17 @@ impl Engine {
         let tell = |throttle: &mut Throttle| {
             of_the_lane.and_then(|report| throttle.report(now, granted, others, report, &pace))
         };
+        let word = match word {
+            Word::RefusedHere(wait, report) if need.endpoint == NO_ENDPOINT => Word::Refused(Wait::Told(wait), report),
+            Word::RefusedHere(wait, report) => match throttle.endpoint_refused(now, key, need.endpoint, wait) {
+                Some(_) => word,
+                None => Word::Refused(Wait::Told(wait), report),
+            },
+            word => word,
+        };
         let (paused, notice) = match word {
+            // What was granted to the endpoint and has not left yet is taken back.
+            Word::RefusedHere(..) => (true, None),
             Word::Passed(_) => {
                 let recovered = throttle.passed(now, key, need.endpoint, &pace);
                 let told = tell(throttle);

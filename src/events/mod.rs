@@ -118,6 +118,17 @@ pub enum EventKind {
         /// Units per window that the lane now keeps to.
         per_window: u64,
     },
+    /// The vendor's answers state another limit than its entry does; said once a minute at most. A lower one is kept to
+    /// at once. A higher one changes nothing: put it into the entry.
+    #[non_exhaustive]
+    LimitStated {
+        /// The limit's name in the entry.
+        limit: Arc<str>,
+        /// As the entry has it.
+        configured: u64,
+        /// As the vendor says.
+        stated: u64,
+    },
     /// A request was given up on.
     #[non_exhaustive]
     DeadLettered {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Answered, Job, Past, letter, report};
+use super::{Answered, Job, Past, letter};
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::RetryPolicy;
@@ -13,7 +13,7 @@ use crate::engine::throttle::Wait;
 use crate::error::{Delivery, Error, ErrorKind, LastResponse};
 use crate::response::Response;
 use crate::retry::{self, Class, Outcome, Traits, Verdict, Why};
-use crate::signals::Signals;
+use crate::signals::{self, Scope};
 use crate::transport::{Secret, Sent, TransportError};
 
 /// What to do next.
@@ -40,14 +40,21 @@ impl Job {
         retry::decide(outcome, &traits, &tried, policy, now)
     }
 
-    pub(super) async fn after_answer(&mut self, inner: &Inner, answered: Answered) -> Step {
+    pub(super) async fn after_answer(&mut self, inner: &Inner, mut answered: Answered) -> Step {
         let (now, wall) = (inner.clock.now(), inner.clock.wall());
-        let (status, headers) = (answered.answer.status, &answered.answer.headers);
-        let signals = Signals::read(headers, wall);
+        let status = answered.answer.status;
+        let signals = self.signals(&mut answered.answer, wall).await;
+        answered.held.cost(signals.cost);
+        let headers = &answered.answer.headers;
         let class = inner.classifier(&self.tenant).and_then(|classifier| classifier.classify(status, headers));
+        let class = class.or(match signals.throttled {
+            true => Some(Class::RateLimited),
+            // The vendor's dialect says that this one is no refusal for limits: to come again would not help.
+            false if signals::is_refusal(status) => Some(Class::Rejected),
+            false => None,
+        });
         let stated = signals.wait();
-        let outcome =
-            Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after().is_some() };
+        let outcome = Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after.is_some() };
         let verdict = self.judge(&outcome, now, answered.secret.is_some());
         let took = now.since(answered.began);
         let mut record = AttemptRecord::new(letter::timestamp(inner.clock, took), Phase::Answered, millis(took));
@@ -61,17 +68,20 @@ impl Job {
         let policy = &self.tenant.vendor.retry;
         let backoff = retry::backoff(policy, retries + 1, &mut fastrand::Rng::new());
         let told = stated.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
-        let is_refusal = class.map_or(status.as_u16() == 429, |class| class == Class::RateLimited);
+        let is_refusal = class == Some(Class::RateLimited);
         let is_final = matches!(class, Some(Class::Success | Class::Rejected));
         let word = match (is_refusal, told) {
-            (true, Some(told)) => Word::Refused(Wait::Told(nanos(told)), report(&signals)),
-            (true, None) => Word::Refused(Wait::Guess { most: nanos(backoff) }, report(&signals)),
+            (true, Some(told)) if signals.scope == Some(Scope::Endpoint) => {
+                Word::RefusedHere(nanos(told), self.report(inner, &signals))
+            }
+            (true, Some(told)) => Word::Refused(Wait::Told(nanos(told)), self.report(inner, &signals)),
+            (true, None) => Word::Refused(Wait::Guess { most: nanos(backoff) }, self.report(inner, &signals)),
             // A failure with a wait is a wish to be left alone all the same.
-            (false, _) if signals.retry_after().is_some() && !is_final && status.is_server_error() => {
-                Word::Refused(Wait::Told(nanos(told.unwrap_or(backoff))), report(&signals))
+            (false, _) if signals.retry_after.is_some() && !is_final && status.is_server_error() => {
+                Word::Refused(Wait::Told(nanos(told.unwrap_or(backoff))), self.report(inner, &signals))
             }
             (false, _) if status.is_server_error() && !is_final => Word::Failed,
-            (false, _) => Word::Passed(report(&signals)),
+            (false, _) => Word::Passed(self.report(inner, &signals)),
         };
         if is_refusal {
             self.refused(inner, stated);

@@ -8,6 +8,7 @@
 mod budgets;
 pub(crate) mod events;
 mod follow;
+mod heard;
 mod hosts;
 mod letter;
 mod spans;
@@ -22,7 +23,6 @@ use crate::config::{OnAmbiguous, Tenant};
 use crate::dead_letter::AttemptRecord;
 use crate::dispatch::{Grant, Heard, Held};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::engine::throttle::Report;
 use crate::engine::{Ask, Word};
 use crate::error::Error;
 use crate::events::Event;
@@ -31,7 +31,7 @@ use crate::refusal;
 use crate::request::{Notes, Request, Target};
 use crate::response::{Headroom, Response, ResponseBody, WaitReason};
 use crate::retry::{Tried, idempotent};
-use crate::signals::Signals;
+use crate::signals;
 use crate::transport::exchange::{Attempt, Prepared};
 use crate::transport::{Answer, Exchange, Secret};
 
@@ -215,13 +215,8 @@ impl Job {
             let step = match result {
                 Ok(answer) => {
                     let answered = Answered { answer, held, waited, reason, began, secret };
-                    if self.is_plain(inner, &answered.answer) {
-                        let headers = &answered.answer.headers;
-                        let report = match Signals::may_be_in(headers) {
-                            false => None,
-                            true => report(&Signals::read(headers, inner.clock.wall())),
-                        };
-                        let headroom = self.hear(inner, &answered.held, ended, Word::Passed(report));
+                    if let Some(word) = self.plain(inner, &answered) {
+                        let headroom = self.hear(inner, &answered.held, ended, word);
                         return Ok(self.respond(answered, headroom));
                     }
                     Box::pin(self.after_answer(inner, answered)).await
@@ -235,10 +230,26 @@ impl Job {
         }
     }
 
-    /// Nothing is to be decided about this answer: it is the caller's.
-    fn is_plain(&self, inner: &Inner, answer: &Answer) -> bool {
+    /// What the lane is to hear, if nothing is to be decided about this answer: it is the caller's.
+    fn plain(&self, inner: &Inner, answered: &Answered) -> Option<Word> {
+        let answer = &answered.answer;
         let status = answer.status.as_u16();
-        status < 500 && !matches!(status, 401 | 408 | 425 | 429) && inner.classifier(&self.tenant).is_none()
+        if status >= 500 || matches!(status, 401 | 408 | 425 | 429) || inner.classifier(&self.tenant).is_some() {
+            return None;
+        }
+        let dialect = &*self.tenant.vendor.dialect;
+        if dialect.wants_body(answer.status) {
+            return None;
+        }
+        if dialect.is_plain() && !signals::may_be_in(&answer.headers) {
+            return Some(Word::Passed(None));
+        }
+        let signals = signals::read(dialect, answer.status, &answer.headers, b"", inner.clock.wall());
+        if signals.throttled {
+            return None;
+        }
+        answered.held.cost(signals.cost);
+        Some(Word::Passed(self.report(inner, &signals)))
     }
 
     /// Tells the lane what an answer said, and the log what came of it. Returns what is left.
@@ -305,13 +316,6 @@ impl Job {
         let attempt = Attempt { secret, signer, wall, deadline: inner.clock.instant(ends) };
         self.prepared.exchange(&self.tenant, attempt)
     }
-}
-
-/// What an answer says is left.
-fn report(signals: &Signals) -> Option<Report> {
-    let window = signals.tightest()?;
-    let reset_ns = window.reset_after.map(crate::clock::nanos);
-    Some(Report { limit: window.limit?, remaining: window.remaining?, reset_ns })
 }
 
 /// The future of a send. It runs the job where it lies: handed on, it would be there twice.

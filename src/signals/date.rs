@@ -3,6 +3,8 @@
 //! Parsers of dates are strict, vendors are not: the weekday is wrong, the case is folded, the zone is missing, the
 //! year is before or after the time. So the words are put into the order of RFC 2822 here, and jiff reads them.
 
+use std::time::UNIX_EPOCH;
+
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::fmt::rfc2822::DateTimeParser;
@@ -12,6 +14,9 @@ use jiff::tz::Offset;
 const MAX_LENGTH: usize = 96;
 
 const MAX_WORDS: usize = 8;
+
+/// The form that HTTP prefers has this length, and nearly all dates have this form.
+const FIXED_LENGTH: usize = 29;
 
 const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
@@ -24,6 +29,12 @@ pub(super) fn read(text: &[u8], near: i16) -> Option<i128> {
         return None;
     }
     let text = std::str::from_utf8(text).ok()?;
+    if text.len() == FIXED_LENGTH
+        && let Ok(date) = httpdate::parse_http_date(text)
+    {
+        // Its range begins in 1970.
+        return i128::try_from(date.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok();
+    }
     let iso = text.as_bytes().get(4) == Some(&b'-') && text.starts_with(|c: char| c.is_ascii_digit());
     if iso { iso_8601(text) } else { words(text, near) }
 }

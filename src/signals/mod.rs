@@ -1,113 +1,198 @@
 //! What a vendor's response says about its limits.
 //!
-//! [`Signals::read`] takes the headers of a response and says how long the vendor asks to wait, and what it has told
-//! about each of its windows. It is pure and total: no clock, no runtime, no panic on any bytes, and time linear in
-//! their length. A header that cannot be understood is no information, never a guess: the client then goes by the
+//! [`read`] takes a response and says whether it was refused for a limit, how long the vendor asks to wait, and what it
+//! has told about each of its windows. It is pure and total: no clock, no runtime, no panic on any bytes, and time linear
+//! in their length. A header that cannot be understood is no information, never a guess: the client then goes by the
 //! limits that it was configured with.
 //!
-//! Read are, by their shape alone:
+//! Most is read by shape alone, whatever the vendor's prefix and the order of the words:
 //! - `Retry-After` in seconds or as a date, and the names that vendors use in its place, in seconds or milliseconds
 //! - `RateLimit` and `RateLimit-Policy` of the IETF drafts
-//! - `RateLimit-Limit`, `-Remaining` and `-Reset`, and the same after `X-RateLimit`, `X-Rate-Limit` and `Rate-Limit`
+//! - limit, remaining, used, reset and length of a window, in a header each
+//! - of a refusal's body: a member such as `retry_after`, a sentence such as "try again in 20s"
+//!
+//! What shape cannot tell is the vendor's [`Dialect`]: data, in its entry in `vendors.toml`.
 //!
 //! ```
 //! use std::time::{Duration, SystemTime};
 //!
-//! use http::{HeaderMap, HeaderValue};
-//! use integration_client::signals::Signals;
+//! use http::{HeaderMap, HeaderValue, StatusCode};
+//! use integration_client::signals::{self, Dialect};
 //!
 //! let mut headers = HeaderMap::new();
 //! headers.insert("ratelimit", HeaderValue::from_static("\"minute\";r=40;t=5, \"daily\";r=0;t=7200"));
-//! let signals = Signals::read(&headers, SystemTime::now());
-//! assert_eq!(signals.retry_after(), None);
-//! assert_eq!(signals.wait(), Some(Duration::from_secs(7200)));
+//! let status = StatusCode::TOO_MANY_REQUESTS;
+//! let signals = signals::read(&Dialect::default(), status, &headers, b"", SystemTime::now());
+//! assert!(signals.throttled);
+//! assert_eq!(signals.retry_after, Some(Duration::from_secs(7200)));
+//! assert_eq!(signals.windows.len(), 2);
 //! ```
 
 mod date;
+pub(crate) mod dialect;
+pub(crate) mod json;
+mod message;
 mod moment;
 mod number;
+mod shape;
 mod structured;
-mod triple;
 mod windows;
 
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use http::header::{HeaderMap, HeaderName, RETRY_AFTER};
+use http::{HeaderMap, StatusCode};
 
-use moment::{MILLISECOND, Now, SECOND};
-pub use windows::Window;
-use windows::Windows;
+use dialect::Context;
+pub use dialect::{Dialect, ResetMeans, Scope};
+use moment::{MAX_WAIT, Now};
+pub use windows::{Name, Window, Windows};
 
-/// Waits above are cut to this, and resets above it are not believed: the first are instructions, the second guesses.
-/// Real instructions of 25 days exist.
-const MAX_WAIT: Duration = Duration::from_secs(31 * 24 * 3600);
+/// Of a body, at most so many bytes are looked at.
+pub const MAX_BODY: usize = 64 * 1024;
 
-/// Headers that ask for a wait in milliseconds. They are the finer ones and go before those in seconds.
-static MILLISECONDS: [HeaderName; 2] =
-    [HeaderName::from_static("retry-after-ms"), HeaderName::from_static("x-ms-retry-after-ms")];
-
-/// Headers that ask for a wait in seconds, or until a date or a moment since 1970.
-static SECONDS: [HeaderName; 6] = [
-    RETRY_AFTER,
-    HeaderName::from_static("x-ratelimit-retryafter"),
-    HeaderName::from_static("x-ratelimit-retry-after"),
-    HeaderName::from_static("x-rate-limit-retry-after"),
-    HeaderName::from_static("ratelimit-retry-after"),
-    HeaderName::from_static("retryafter"),
-];
-
-/// What a response says about limits. Made by [`Signals::read`].
+/// What a response says about limits. Made by [`read`].
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Signals {
-    retry_after: Option<Duration>,
-    windows: Windows,
+    /// The request was refused for a limit: of rate, quota or concurrency. The vendor did not act on it.
+    pub throttled: bool,
+    /// How long the vendor asks to wait, at most 31 days: in so many words, or else, where it refused, the latest reset
+    /// among the windows with nothing left. As it was said: [`wait`](Signals::wait) is what to do about it.
+    pub retry_after: Option<Duration>,
+    /// How long to wait after a refusal that does not say it, as the vendor's documentation does.
+    pub default_wait: Option<Duration>,
+    /// The windows that the response describes, at most sixteen.
+    pub windows: Windows,
+    /// What this request cost, in the vendor's unit. For reporting: the vendor may count fractions.
+    pub cost: Option<f64>,
+    /// The time between two requests, where the vendor states a rate instead of a limit.
+    pub interval: Option<Duration>,
+    /// Whose limit it is, where the vendor says so.
+    pub scope: Option<Scope>,
+    /// What decided whether it was a refusal.
+    pub rule: Rule,
+    /// Where the wait was found.
+    pub wait_from: Option<WaitFrom>,
+}
+
+/// What decided whether an answer is a refusal for limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rule {
+    /// Nothing spoke for it.
+    #[default]
+    Nothing,
+    /// The status alone.
+    Status,
+    /// It is forbidden, and nothing is left of a window.
+    Exhausted,
+    /// It is forbidden, and the vendor asks to wait.
+    Asked,
+    /// The rule of the vendor's dialect with this number, from 0, says that it is or is not.
+    Dialect(usize),
+}
+
+/// Where a wait was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WaitFrom {
+    /// `Retry-After`, or a header that stands for it.
+    Header,
+    /// The body.
+    Body,
+    /// The reset of a window with nothing left.
+    Reset,
+    /// Nothing said it; the vendor's dialect has a default.
+    Default,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rule::Nothing => f.write_str("nothing says that it is a refusal"),
+            Rule::Status => f.write_str("the status"),
+            Rule::Exhausted => f.write_str("forbidden, and nothing is left of a window"),
+            Rule::Asked => f.write_str("forbidden, with a wait"),
+            Rule::Dialect(number) => write!(f, "rule {number} of the vendor's dialect"),
+        }
+    }
+}
+
+/// Reads a response that came in at `now`, by the client's wall clock.
+///
+/// `body_prefix` is as much of the body as there is at hand, decoded; [`Dialect::wants_body`] says where that makes a
+/// difference, and of more than [`MAX_BODY`] bytes the rest is not looked at. Dates and moments since 1970 are measured
+/// from the response's own `Date` and `Age`, and from `now` where it has no `Date` that can be read. Never panics; what
+/// breaks the rules is as good as absent.
+pub fn read(
+    dialect: &Dialect,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body_prefix: &[u8],
+    now: SystemTime,
+) -> Signals {
+    let by_status = dialect::REFUSALS.contains(&status.as_u16());
+    let is_plain = dialect.is_plain();
+    if !by_status && is_plain && !shape::may_be_in(headers) {
+        return Signals::default();
+    }
+    let now = &Now::new(headers, now);
+    let body = body_prefix.get(..MAX_BODY).unwrap_or(body_prefix);
+    let response = &Context { status, headers, body, now };
+    let said = shape::read(headers, dialect, now);
+    let mut signals = Signals { windows: said.windows, cost: said.cost, ..Signals::default() };
+    // Zero milliseconds beside a wait in seconds is a place that was filled.
+    let (finer, coarser) = (said.wait_ms, said.wait);
+    let mut asked = finer.filter(|wait| !wait.is_zero()).or(coarser).or(finer);
+    if !is_plain {
+        asked = asked.max(dialect::windows(dialect, response, &mut signals.windows));
+        asked = asked.max(dialect::waits(dialect, response, false));
+        signals.cost = dialect::cost(dialect, response).or(signals.cost);
+        signals.interval = dialect::interval(dialect, response);
+    }
+    for window in signals.windows.iter_mut() {
+        window.derive();
+    }
+    let forbidden = status == StatusCode::FORBIDDEN;
+    (signals.throttled, signals.rule) = match dialect::throttled(dialect, response, &signals.windows) {
+        Some((throttled, rule)) => (throttled, Rule::Dialect(rule)),
+        None if by_status => (true, Rule::Status),
+        None if forbidden && signals.windows.any_exhausted() => (true, Rule::Exhausted),
+        None if forbidden && asked.is_some() => (true, Rule::Asked),
+        None => (false, Rule::Nothing),
+    };
+    signals.windows.settle(signals.throttled);
+    let is_refusal = signals.throttled;
+    let in_body = || {
+        let stated = is_refusal.then(|| dialect::waits(dialect, response, true)).flatten();
+        stated.or_else(|| is_refusal.then(|| message::read(body, now)).flatten())
+    };
+    let reset = || is_refusal.then(|| signals.windows.latest_reset()).flatten();
+    let found = asked.map(|wait| (wait, WaitFrom::Header));
+    let found = found.or_else(|| in_body().map(|wait| (wait, WaitFrom::Body)));
+    let found = found.or_else(|| reset().map(|wait| (wait, WaitFrom::Reset)));
+    (signals.retry_after, signals.wait_from) = found.map_or((None, None), |(wait, from)| (Some(wait), Some(from)));
+    if is_refusal && !is_plain {
+        signals.default_wait = dialect::default_wait(dialect, response, &signals.windows);
+        if found.is_none() && signals.default_wait.is_some() {
+            signals.wait_from = Some(WaitFrom::Default);
+        }
+    }
+    signals.scope = dialect::scope(dialect, response, &signals.windows);
+    signals
 }
 
 impl Signals {
-    /// Reads the headers of a response that came in at `received`, by the client's wall clock.
-    ///
-    /// Dates and moments since 1970 are measured from the response's own `Date` and `Age`, and from `received` where
-    /// it has no `Date` that can be read. Never panics; a header that breaks the rules is as good as absent.
-    pub fn read(headers: &HeaderMap, received: SystemTime) -> Signals {
-        if !Signals::may_be_in(headers) {
-            return Signals::default();
-        }
-        let now = Now::new(headers, received);
-        let mut windows = Windows::default();
-        let quotas = structured::read(headers, &now, &mut windows);
-        for family in &triple::FAMILIES {
-            family.read(headers, &now, &mut windows);
-        }
-        windows.bind(&quotas);
-        Signals { retry_after: retry_after(headers, &now), windows }
-    }
-
-    /// Whether these headers are worth reading. Most responses say nothing, and all of them pass here.
-    pub(crate) fn may_be_in(headers: &HeaderMap) -> bool {
-        headers.keys().any(|name| may_speak_of_limits(name.as_str()))
-    }
-
-    /// How long the vendor asks to wait, in so many words: at most 31 days.
+    /// How long to wait after a refusal: [`retry_after`](Signals::retry_after), or else
+    /// [`default_wait`](Signals::default_wait).
     ///
     /// A wait in whole seconds and a wait until a date are at least one second, also where the vendor wrote 0 or the
-    /// date has passed; a wait in milliseconds or in fractions of a second is as the vendor wrote it, and may be zero.
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
-    }
-
-    /// The windows that the response describes, at most eight.
-    pub fn windows(&self) -> &[Window] {
-        self.windows.as_slice()
-    }
-
-    /// How long to wait after a response that refused: [`retry_after`](Self::retry_after), or else the latest reset
-    /// among the windows with nothing remaining. At most 31 days, and zero if that reset has just passed.
-    ///
-    /// `None` if nothing of that kind was said. The reset of a window with something remaining does not count: then
-    /// another limit has refused, one that the response does not describe.
+    /// date has passed: it was rounded, perhaps down, and a wait of nothing is a hot loop. `None` if nobody says it.
     pub fn wait(&self) -> Option<Duration> {
-        let exhausted = self.windows().iter().filter(|window| window.remaining == Some(0));
-        self.retry_after.or_else(|| exhausted.filter_map(|window| window.reset_after).max())
+        let wait = self.retry_after.or(self.default_wait)?;
+        let least = if wait.subsec_nanos() == 0 { Duration::from_secs(1) } else { Duration::ZERO };
+        Some(wait.clamp(least, MAX_WAIT))
     }
 
     /// The window with the smallest share left, of those that state their limit and what remains. Of several with the
@@ -118,27 +203,25 @@ impl Signals {
 
     /// Whether the response says nothing about limits.
     pub fn is_empty(&self) -> bool {
-        self.retry_after.is_none() && self.windows().is_empty()
+        *self == Signals::default()
     }
 }
 
-/// Whether a header of this name may be one of those read here. Cheap, and right only in its "no".
-fn may_speak_of_limits(name: &str) -> bool {
-    ["rate", "retry", "x-rate", "x-ms-retry"].iter().any(|start| name.starts_with(start))
+/// Whether these headers are worth reading for a vendor without a dialect. Most responses say nothing, and all of them
+/// pass here.
+pub(crate) fn may_be_in(headers: &HeaderMap) -> bool {
+    shape::may_be_in(headers)
 }
 
-/// The largest of each kind; what was sent twice was perhaps added by a gateway. Zero milliseconds beside a wait in
-/// seconds is a place that was filled.
-fn retry_after(headers: &HeaderMap, now: &Now) -> Option<Duration> {
-    let largest = |names: &[HeaderName], unit| {
-        let values = names.iter().flat_map(|name| headers.get_all(name));
-        values.filter_map(|value| moment::hint(value.as_bytes(), unit, now)).max()
-    };
-    let milliseconds = largest(&MILLISECONDS, MILLISECOND);
-    milliseconds.filter(|wait| !wait.is_zero()).or_else(|| largest(&SECONDS, SECOND)).or(milliseconds)
+/// Whether the status alone says that the request was refused for a limit.
+pub(crate) fn is_refusal(status: StatusCode) -> bool {
+    dialect::REFUSALS.contains(&status.as_u16())
 }
 
-#[cfg(test)]
-mod properties;
+/// Whether a window's name is that of a period: `daily`.
+pub(crate) fn is_period(name: &str) -> bool {
+    shape::period(&name.to_ascii_lowercase()).is_some()
+}
+
 #[cfg(test)]
 mod tests;

@@ -12,12 +12,18 @@ use http::header::{AGE, DATE};
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
-use super::MAX_WAIT;
 use super::date;
-use super::number::{Decimal, bare, duration, from_nanos};
+use super::number::{Decimal, bare, clock, duration, from_nanos, in_words};
+
+/// Waits above are cut to this, and resets above it are not believed: the first are instructions, the second guesses.
+/// Real instructions of 25 days exist.
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(31 * 24 * 3600);
 
 pub(super) const MILLISECOND: u128 = 1_000_000;
 pub(super) const SECOND: u128 = 1_000_000_000;
+
+/// The longest window that is believed: a year.
+const MAX_LENGTH: Duration = Duration::from_secs(366 * 86_400);
 
 /// When the response was made. Found out only when a value needs it: most waits are plain seconds.
 pub(super) struct Now<'a> {
@@ -88,30 +94,29 @@ fn year(nanos: i128) -> i16 {
 
 /// When a window ends. A guess of the server's: what is far away or unclear is no information, and so is 0, which
 /// servers send to fill the place.
-pub(super) fn reset(text: &[u8], now: &Now) -> Option<Duration> {
+///
+/// `unit` is that of a bare number that is no moment, in nanoseconds.
+pub(super) fn reset(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
     let text = bare(text);
     if let Some(number) = Decimal::read(text) {
-        return reset_number(number, now);
+        return reset_number(number, unit, now);
     }
-    match duration(text) {
+    match duration(text).or_else(|| clock(text)) {
         Some(wait) => (!wait.is_zero() && wait <= MAX_WAIT).then_some(wait),
         None => now.until_near(now.date(text)?),
     }
 }
 
-pub(super) fn reset_number(number: Decimal, now: &Now) -> Option<Duration> {
-    let wait = from_nanos(number.nanos(SECOND));
+pub(super) fn reset_number(number: Decimal, unit: u128, now: &Now) -> Option<Duration> {
+    let wait = from_nanos(number.nanos(unit));
     if wait.is_zero() {
         return None;
     }
     now.until_epoch(number).or((wait <= MAX_WAIT).then_some(wait))
 }
 
-/// What an explicit instruction to wait asks for. `unit` is that of a bare number, in nanoseconds. Longer waits are cut
-/// to 31 days.
-///
-/// What is written in whole seconds or as a date is at least one second: it was rounded, perhaps down, and a wait of
-/// nothing is a hot loop.
+/// What an explicit instruction to wait asks for, as it is written. `unit` is that of a bare number, in nanoseconds.
+/// Longer waits are cut to 31 days.
 pub(super) fn hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
     let text = bare(text);
     let wait = match Decimal::read(text) {
@@ -120,13 +125,28 @@ pub(super) fn hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
             // Seconds first, other than in a reset: this is what the standard says, whatever the clock.
             if wait <= MAX_WAIT { wait } else { now.until_epoch(number).unwrap_or(MAX_WAIT) }
         }
-        None if unit != SECOND => return None,
-        None => match duration(text) {
+        None if unit == MILLISECOND => clock(text)?,
+        None => match duration(text).or_else(|| clock(text)) {
             Some(wait) => wait,
-            None => now.until(now.date(text)?).max(Duration::from_secs(1)),
+            None => now.until(now.date(text)?),
         },
     };
-    let whole = unit == SECOND && wait.subsec_nanos() == 0;
-    let least = if whole { Duration::from_secs(1) } else { Duration::ZERO };
-    Some(wait.clamp(least, MAX_WAIT))
+    Some(wait.min(MAX_WAIT))
+}
+
+/// How long a window is.
+pub(super) fn length(text: &[u8], unit: u128) -> Option<Duration> {
+    let text = bare(text);
+    let length = match Decimal::read(text) {
+        Some(number) => from_nanos(number.nanos(unit)),
+        None => duration(text).or_else(|| in_words(text))?,
+    };
+    (!length.is_zero() && length <= MAX_LENGTH).then_some(length)
+}
+
+/// The time until the clock next shows a multiple of `period` since 1970, which is midnight UTC for a day.
+pub(super) fn until_next(period: Duration, now: &Now) -> Option<Duration> {
+    let period = i128::try_from(period.as_nanos()).ok().filter(|period| *period > 0)?;
+    let past = now.nanos().rem_euclid(period);
+    Some(from_nanos((period - past).unsigned_abs()))
 }

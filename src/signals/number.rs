@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use super::shape::unit_seconds;
+
 /// Longer values are no numbers that a vendor means.
 const MAX_DIGITS: usize = 64;
 
@@ -49,9 +51,16 @@ impl Decimal {
         Decimal { whole: number / 1000, nanos: millis * 1_000_000, more: false }
     }
 
-    /// As a count of something: the fraction is cut off. What is too large to count is no count.
+    /// As a count of something: the fraction is cut off. What is too large to count is no count, and neither is a
+    /// fraction of one: that is a rate, or a share.
     pub(super) fn count(self) -> Option<u64> {
-        (self.whole < u64::MAX).then_some(self.whole)
+        let is_fraction = self.whole == 0 && (self.nanos > 0 || self.more);
+        (self.whole < u64::MAX && !is_fraction).then_some(self.whole)
+    }
+
+    /// For reporting alone: nothing is decided by a float.
+    pub(super) fn approximately(self) -> f64 {
+        self.whole as f64 + f64::from(self.nanos) / 1e9
     }
 
     /// As nanoseconds, if it counts units of `unit` nanoseconds. Rounded up: a wait is never cut short. Saturates.
@@ -81,6 +90,37 @@ pub(super) fn duration(text: &[u8]) -> Option<Duration> {
         rest = &rest[end + length..];
     }
     Some(from_nanos(nanos))
+}
+
+/// A duration as .NET prints it: `00:01:30.5000000`, with days and a dot in front of it if there are any.
+pub(super) fn clock(text: &[u8]) -> Option<Duration> {
+    if text.len() > MAX_DIGITS {
+        return None;
+    }
+    let mut parts = text.split(|b| *b == b':');
+    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() || minutes.len() != 2 || seconds.len() < 2 {
+        return None;
+    }
+    let (days, hours) = match hours.iter().position(|b| *b == b'.') {
+        Some(at) => (hours.get(..at)?, hours.get(at + 1..)?),
+        None => (&b"0"[..], hours),
+    };
+    let whole = |text: &[u8], most: u64| {
+        let number = Decimal::read(text).filter(|_| !text.contains(&b'.'))?;
+        (number.whole <= most).then_some(u128::from(number.whole))
+    };
+    let seconds = Decimal::read(seconds).filter(|seconds| seconds.whole < 60)?.nanos(NANOS_PER_SECOND);
+    let minutes = (whole(days, 366)? * 24 + whole(hours, 23)?) * 60 + whole(minutes, 59)?;
+    Some(from_nanos(minutes * 60 * NANOS_PER_SECOND + seconds))
+}
+
+/// A number with a unit that is spelt out: `24 hours`, `30 seconds`. Read whole or not at all.
+pub(super) fn in_words(text: &[u8]) -> Option<Duration> {
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MAX_DIGITS)?;
+    let (number, unit) = text.split_once(' ')?;
+    let seconds = u128::from(unit_seconds(unit.trim())?);
+    Some(from_nanos(Decimal::read(number.as_bytes())?.nanos(seconds * NANOS_PER_SECOND)))
 }
 
 /// The unit that `text` begins with, in nanoseconds, and its length. `ms` is tried before `m`.
@@ -153,6 +193,24 @@ mod tests {
         assert_eq!(seconds("99999999999999999999"), Some(Duration::from_secs(u64::MAX)));
         assert_eq!(Decimal::read(b"99999999999999999999").and_then(Decimal::count), None);
         assert_eq!(Decimal::read("1".repeat(10_000).as_bytes()), None);
+    }
+
+    #[test]
+    fn durations_of_a_clock() {
+        for (text, expected) in [
+            ("00:00:00.1234567", Some(123_456_700)),
+            ("00:01:30", Some(90_000_000_000)),
+            ("1.00:00:01", Some(86_401_000_000_000)),
+            ("00:60:00", None),
+            ("24:00:00", None),
+            ("00:00:60", None),
+            ("1:2", None),
+            ("00:00:00:00", None),
+            ("-00:00:05", None),
+            ("", None),
+        ] {
+            assert_eq!(clock(text.as_bytes()), expected.map(Duration::from_nanos), "{text}");
+        }
     }
 
     #[test]

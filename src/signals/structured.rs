@@ -14,12 +14,10 @@ use std::time::Duration;
 use http::header::{HeaderMap, HeaderName};
 use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parameters, Parser};
 
-use super::moment::{Now, reset_number};
+use super::moment::{Now, SECOND, reset_number};
 use super::number::Decimal;
+use super::windows::Name;
 use super::{Window, Windows};
-
-static LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// Vendors with many policies send some hundred bytes.
 const MAX_BYTES: usize = 4096;
@@ -33,32 +31,37 @@ pub(super) struct Quota {
     pub(super) window: Duration,
 }
 
-/// What the two fields say. Quotas without names are left to the caller: their window may be in another header.
-pub(super) fn read(headers: &HeaderMap, now: &Now, windows: &mut Windows) -> Vec<Quota> {
+/// What the two fields say, each as all its lines together. Quotas without names are left to the caller: their window
+/// may be in another header.
+pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut Windows) -> Vec<Quota> {
     let mut policies = Vec::new();
     let mut quotas = Vec::new();
-    for item in policy_items(headers) {
+    for item in policy_items(policy_field) {
         match quota(&item) {
             Some(quota) => quotas.push(quota),
             None => policies.extend(policy(item)),
         }
     }
-    let field = joined(headers, &LIMIT);
-    match parsed::<List>(&field) {
+    match parsed::<List>(field) {
         Some(members) if members.len() <= MAX_MEMBERS => {
             for item in members.into_iter().filter_map(item) {
                 let Some(mut window) = remaining(&item.params, now) else { continue };
                 let Some(name) = name(&item.bare_item) else { continue };
-                if let Some((_, policy, used)) = policies.iter_mut().find(|(known, _, _)| known == name) {
+                window.name = Name::new(name);
+                if let Some((policy, used)) = policies.iter_mut().find(|(policy, _)| policy.name == window.name) {
                     (window.limit, window.window, *used) = (policy.limit, policy.window, true);
                 }
                 windows.push(window);
             }
         }
         Some(_) => {}
-        None => windows.extend(parsed::<Dictionary>(&field).and_then(|members| draft_07(&members, now))),
+        None => {
+            if let Some(window) = parsed::<Dictionary>(field).and_then(|members| draft_07(&members, now)) {
+                windows.push(window);
+            }
+        }
     }
-    windows.extend(policies.into_iter().filter(|(_, _, used)| !used).map(|(_, window, _)| window));
+    policies.into_iter().filter(|(_, used)| !used).for_each(|(window, _)| windows.push(window));
     quotas
 }
 
@@ -86,9 +89,8 @@ pub(super) fn count(value: Option<&BareItem>) -> Option<u64> {
     }
 }
 
-fn policy_items(headers: &HeaderMap) -> Vec<Item> {
-    let field = joined(headers, &POLICY);
-    list(&field).or_else(|| list(without_title(&field)?)).unwrap_or_default()
+fn policy_items(field: &[u8]) -> Vec<Item> {
+    list(field).or_else(|| list(without_title(field)?)).unwrap_or_default()
 }
 
 /// Hugging Face writes a title in front of the name: `"fixed window";"api";q=500;w=300`.
@@ -98,11 +100,11 @@ fn without_title(field: &[u8]) -> Option<&[u8]> {
     title[end + 1..].strip_prefix(b";").filter(|rest| rest.starts_with(b"\""))
 }
 
-/// Name, window, and whether a member of `RateLimit` has used it.
-fn policy(item: Item) -> Option<(String, Window, bool)> {
+/// A window, and whether a member of `RateLimit` has used it.
+fn policy(item: Item) -> Option<(Window, bool)> {
     let limit = count(item.params.get("q"))?;
-    let window = Window { limit: Some(limit), window: window(&item.params), ..Window::default() };
-    Some((name(&item.bare_item)?.to_owned(), window, false))
+    let name = Name::new(name(&item.bare_item)?);
+    Some((Window { name, limit: Some(limit), window: window(&item.params), ..Window::default() }, false))
 }
 
 /// The drafts demand a string; a token is harmless.
@@ -113,11 +115,11 @@ fn name(item: &BareItem) -> Option<&str> {
 /// A member without a remaining count says nothing. One whose time is of another type is not understood at all.
 fn remaining(params: &Parameters, now: &Now) -> Option<Window> {
     let BareItem::Integer(remaining) = params.get("r")? else { return None };
-    let reset_after = match params.get("t") {
-        Some(time) => reset_number(number(time)?, now),
+    let reset_in = match params.get("t") {
+        Some(time) => reset_number(number(time)?, SECOND, now),
         None => None,
     };
-    Some(Window { remaining: Some(u64::try_from(*remaining).ok()?), reset_after, ..Window::default() })
+    Some(Window { remaining: Some(u64::try_from(*remaining).ok()?), reset_in, ..Window::default() })
 }
 
 fn number(value: &BareItem) -> Option<Decimal> {
@@ -138,8 +140,8 @@ fn draft_07(members: &Dictionary, now: &Now) -> Option<Window> {
         None => Some(None),
     };
     let (limit, remaining, reset) = (get("limit")?, get("remaining")?, get("reset")?);
-    let reset_after = reset.and_then(|reset| reset_number(Decimal::from(reset), now));
-    remaining.map(|remaining| Window { limit, remaining: Some(remaining), reset_after, window: None })
+    let reset_in = reset.and_then(|reset| reset_number(Decimal::from(reset), SECOND, now));
+    remaining.map(|remaining| Window { limit, remaining: Some(remaining), reset_in, ..Window::default() })
 }
 
 fn item(member: ListEntry) -> Option<Item> {
@@ -154,7 +156,7 @@ fn parsed<T: FieldType>(text: &[u8]) -> Option<T> {
 }
 
 /// Several lines of a field are one, with commas between. Empty if there is none, or too much of it.
-fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Cow<'a, [u8]> {
+pub(super) fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Cow<'a, [u8]> {
     let mut field = Cow::Borrowed(&b""[..]);
     for value in headers.get_all(name) {
         let line = value.as_bytes();

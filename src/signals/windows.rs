@@ -1,32 +1,126 @@
-//! The windows of a response, from all its headers.
+//! The windows of a response, from all its headers and its body.
 
+use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
+
+use compact_str::CompactString;
+use smallvec::SmallVec;
 
 use super::structured::Quota;
 
 /// More than any vendor sends. Bounds what a hostile one can make the client keep.
-const MAX_WINDOWS: usize = 8;
+const MAX_WINDOWS: usize = 16;
 
 /// Two headers for one window may round its reset differently.
 const ROUNDING: Duration = Duration::from_secs(1);
 
+/// Longer names are cut: nobody reads them.
+const MAX_NAME: usize = 96;
+
+/// What a vendor calls a window. Reads as a `str`.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(CompactString);
+
+impl Name {
+    /// None for a text of nothing.
+    pub(super) fn new(text: &str) -> Option<Name> {
+        let mut name = Name::default();
+        name.add(text.trim());
+        (!name.is_empty()).then_some(name)
+    }
+
+    /// Adds a word, with a `-` before it.
+    pub(super) fn add(&mut self, word: &str) {
+        if !self.0.is_empty() {
+            self.0.push('-');
+        }
+        for c in word.chars() {
+            if self.0.len() + c.len_utf8() > MAX_NAME {
+                return;
+            }
+            // A name comes into logs.
+            self.0.push(if c.is_control() { '\u{fffd}' } else { c });
+        }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PartialEq<str> for Name {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other
+    }
+}
+
+impl PartialEq<&str> for Name {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
 /// One limit of a vendor, as far as a response describes it. What it does not say is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Window {
+    /// What the vendor calls it; none where there is but one.
+    pub name: Option<Name>,
     /// What may be used in one window; requests, or whatever the vendor counts.
     pub limit: Option<u64>,
-    /// What is left of it. Some vendors state more than the limit.
+    /// What is left of it. Some vendors state more than the limit. Where they state limit and use, it is the difference.
     pub remaining: Option<u64>,
+    /// What was used of it; may be more than the limit.
+    pub used: Option<u64>,
     /// The time until the window ends or is full again, at most 31 days. Zero if that has just passed.
-    pub reset_after: Option<Duration>,
+    pub reset_in: Option<Duration>,
     /// The window's length.
     pub window: Option<Duration>,
+    /// Less than nothing was said to be left. A filler in an answer that was granted; nothing in one that was refused.
+    pub(super) overdrawn: bool,
 }
 
 impl Window {
-    fn is_exhausted(&self) -> bool {
+    /// Nothing is left of it.
+    pub fn is_exhausted(&self) -> bool {
         self.remaining == Some(0)
+    }
+
+    /// Says something besides its name.
+    pub(super) fn says_something(&self) -> bool {
+        let counts = self.limit.is_some() || self.remaining.is_some() || self.used.is_some();
+        counts || self.reset_in.is_some() || self.window.is_some() || self.overdrawn
+    }
+
+    /// Limit less use, where nothing says what is left.
+    pub(super) fn derive(&mut self) {
+        if self.remaining.is_none()
+            && let (Some(limit), Some(used)) = (self.limit, self.used)
+        {
+            self.remaining = Some(limit.saturating_sub(used));
+        }
     }
 
     /// Whether the two are one window under two names: they have a figure in common and none that differs.
@@ -34,19 +128,23 @@ impl Window {
         fn same<T>(a: Option<T>, b: Option<T>, equal: impl Fn(T, T) -> bool) -> Option<bool> {
             Some(equal(a?, b?))
         }
+        let name = same(self.name.as_ref(), other.name.as_ref(), |a, b| a == b);
         let limit = same(self.limit, other.limit, |a, b| a == b);
         let remaining = same(self.remaining, other.remaining, |a, b| a == b);
-        let reset = same(self.reset_after, other.reset_after, |a, b| a.abs_diff(b) <= ROUNDING);
+        let reset = same(self.reset_in, other.reset_in, |a, b| a.abs_diff(b) <= ROUNDING);
         let length = same(self.window, other.window, |a, b| a == b);
-        limit.or(remaining).is_some() && ![limit, remaining, reset, length].contains(&Some(false))
+        limit.or(remaining).is_some() && ![name, limit, remaining, reset, length].contains(&Some(false))
     }
 
     /// Takes over what the other knows. Of two resets the later: a wait is never cut short.
-    fn complete(&mut self, other: &Window) {
+    pub(super) fn complete(&mut self, other: Window) {
+        self.name = self.name.take().or(other.name);
         self.limit = self.limit.or(other.limit);
         self.remaining = self.remaining.or(other.remaining);
-        self.reset_after = self.reset_after.max(other.reset_after);
+        self.used = self.used.or(other.used);
+        self.reset_in = self.reset_in.max(other.reset_in);
         self.window = self.window.or(other.window);
+        self.overdrawn |= other.overdrawn;
     }
 
     /// Remaining and limit, of which the share is made. More than all is all, and nothing of nothing is nothing.
@@ -56,22 +154,51 @@ impl Window {
     }
 }
 
+/// The windows of one response, at most sixteen, in no particular order. Reads as a slice.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Windows(Vec<Window>);
+pub struct Windows(SmallVec<[Window; 4]>);
 
-impl Windows {
-    pub(super) fn as_slice(&self) -> &[Window] {
+impl Deref for Windows {
+    type Target = [Window];
+
+    fn deref(&self) -> &[Window] {
         &self.0
     }
+}
 
-    /// Adds a window. When there is no room, those with nothing left stay, and of those the last to reset: they decide
-    /// how long to wait.
+impl<'a> IntoIterator for &'a Windows {
+    type Item = &'a Window;
+    type IntoIter = std::slice::Iter<'a, Window>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl Windows {
+    /// The window with the smallest share left, of those that state their limit and what remains. Of several with the
+    /// same share, the one that resets last.
+    pub fn tightest(&self) -> Option<&Window> {
+        let shares = self.0.iter().filter_map(|window| Some((window, window.share()?)));
+        let tightest = shares.min_by(|(one, (left, of)), (other, (other_left, of_other))| {
+            // Crosswise, for nothing is divided by what a vendor sent. The products of two u64 fit.
+            let share = (left * of_other).cmp(&(other_left * of));
+            share.then_with(|| other.reset_in.cmp(&one.reset_in))
+        });
+        tightest.map(|(window, _)| window)
+    }
+
+    /// Adds a window that says something. When there is no room, those with nothing left stay, and of those the last to
+    /// reset: they decide how long to wait.
     pub(super) fn push(&mut self, window: Window) {
+        if !window.says_something() {
+            return;
+        }
         if self.0.len() < MAX_WINDOWS {
             self.0.push(window);
             return;
         }
-        let weight = |window: &Window| (window.is_exhausted(), window.reset_after.filter(|_| window.is_exhausted()));
+        let weight = |window: &Window| (window.is_exhausted(), window.reset_in.filter(|_| window.is_exhausted()));
         if let Some(least) = self.0.iter_mut().min_by_key(|window| weight(window))
             && weight(least) < weight(&window)
         {
@@ -79,18 +206,24 @@ impl Windows {
         }
     }
 
-    pub(super) fn extend(&mut self, windows: impl IntoIterator<Item = Window>) {
-        windows.into_iter().for_each(|window| self.push(window));
-    }
-
     /// Adds what another family of headers says, often about the same windows.
     pub(super) fn merge(&mut self, others: Windows) {
         let before = self.0.len();
         for other in others.0 {
-            match self.0[..before].iter_mut().find(|window| window.agrees(&other)) {
-                Some(window) => window.complete(&other),
+            let known = self.0.iter_mut().take(before).find(|window| window.agrees(&other));
+            match known {
+                Some(window) => window.complete(other),
                 None => self.push(other),
             }
+        }
+    }
+
+    /// Adds to the window of that name and length, if there is one: a list of limits and one of uses.
+    pub(super) fn join(&mut self, other: Window) {
+        let same = |window: &&mut Window| window.name == other.name && window.window == other.window;
+        match self.0.iter_mut().find(same) {
+            Some(window) => window.complete(other),
+            None => self.push(other),
         }
     }
 
@@ -107,13 +240,29 @@ impl Windows {
         }
     }
 
-    pub(super) fn tightest(&self) -> Option<&Window> {
-        let shares = self.0.iter().filter_map(|window| Some((window, window.share()?)));
-        let tightest = shares.min_by(|(one, (left, of)), (other, (other_left, of_other))| {
-            // Crosswise, for nothing is divided by what a vendor sent. The products of two u64 fit.
-            let share = (left * of_other).cmp(&(other_left * of));
-            share.then_with(|| other.reset_after.cmp(&one.reset_after))
-        });
-        tightest.map(|(window, _)| window)
+    /// What was used is taken off the limits. What is less than nothing is nothing in an answer that refused, and no
+    /// information in another.
+    pub(super) fn settle(&mut self, refused: bool) {
+        for window in &mut self.0 {
+            if window.overdrawn && refused && window.remaining.is_none() {
+                window.remaining = Some(0);
+            }
+            window.overdrawn = false;
+        }
+        self.0.retain(|window| window.says_something());
+    }
+
+    /// Nothing is left of one of them, or less.
+    pub(super) fn any_exhausted(&self) -> bool {
+        self.0.iter().any(|window| window.is_exhausted() || (window.overdrawn && window.remaining.is_none()))
+    }
+
+    /// The latest reset of those with nothing left.
+    pub(super) fn latest_reset(&self) -> Option<Duration> {
+        self.0.iter().filter(|window| window.is_exhausted()).filter_map(|window| window.reset_in).max()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Window> {
+        self.0.iter_mut()
     }
 }

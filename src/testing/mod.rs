@@ -4,10 +4,12 @@
 //! - [`ScriptedVendor`] and [`algorithm`]: vendors' limits, and their troubles, as pure functions, for made-up time.
 //! - [`saturation`]: how much of a limit a lane uses that always has more to send, and what is refused.
 //! - [`checker`]: judges a log of arrivals by a limit's definition, independently of the above.
+//! - [`fuzz`]: what must hold for any bytes of a stranger.
 //! - [`FakeTransport`]: a script in place of a network, for [`VirtualClock`].
 
 pub mod algorithm;
 pub mod checker;
+pub mod fuzz;
 pub mod saturation;
 mod scripted;
 mod transport;
@@ -20,3 +22,14 @@ pub use transport::{FakeAnswer, FakeCall, FakeOutcome, FakeTransport};
 pub use vendor::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Reply, Summary, When};
 pub use virtual_clock::VirtualClock;
 pub use world::{Arrival as WorldArrival, End, Granted, Job, Network, World};
+
+/// The [dialects](crate::signals::Dialect) of the vendors in `toml`, by vendor: tables `[vendors.NAME.dialect]`. For tests
+/// of what a dialect reads in a response; nothing else of a vendor needs to be stated.
+///
+/// # Errors
+/// [`ErrorKind::Config`](crate::ErrorKind::Config), as [`Config::load`](crate::config::Config::load).
+pub fn dialects(
+    toml: &str,
+) -> Result<std::collections::BTreeMap<String, std::sync::Arc<crate::signals::Dialect>>, crate::Error> {
+    crate::config::dialects("dialects.toml", toml)
+}

@@ -174,6 +174,10 @@ pub struct AnswerBody {
     sleep: Option<Pin<Box<Sleep>>>,
     max_bytes: u64,
     left: u64,
+    /// Read already, and still to be handed on.
+    ahead: BytesMut,
+    /// What came after it: trailers, or an error.
+    after: Option<Result<Frame<Bytes>, TransportError>>,
 }
 
 enum Inner {
@@ -201,7 +205,35 @@ impl AnswerBody {
     }
 
     fn limited(inner: Inner, max_bytes: u64, deadline: Instant) -> AnswerBody {
-        AnswerBody { inner: Some(inner), deadline, sleep: None, max_bytes, left: max_bytes }
+        AnswerBody {
+            inner: Some(inner),
+            deadline,
+            sleep: None,
+            max_bytes,
+            left: max_bytes,
+            ahead: BytesMut::new(),
+            after: None,
+        }
+    }
+
+    /// Reads ahead until `most` bytes are there, or the end; nothing of it is lost to whoever reads the body. May be given
+    /// up at any time.
+    pub(crate) async fn peek(&mut self, most: usize) {
+        while self.ahead.len() < most && self.after.is_none() {
+            match std::future::poll_fn(|cx| self.poll_arriving(cx)).await {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.ahead.extend_from_slice(&data),
+                    Err(frame) => self.after = Some(Ok(frame)),
+                },
+                Some(Err(error)) => self.after = Some(Err(error)),
+                None => return,
+            }
+        }
+    }
+
+    /// What was read ahead.
+    pub(crate) fn ahead(&self) -> &[u8] {
+        &self.ahead
     }
 
     /// Reads to the end. A body that arrived in one piece is not copied.
@@ -267,10 +299,30 @@ impl AnswerBody {
         self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline))).as_mut().poll(cx)
     }
 
+    /// The size of what has not been read yet.
+    fn arriving(&self) -> SizeHint {
+        match &self.inner {
+            None => SizeHint::with_exact(0),
+            Some(Inner::Bytes(bytes)) => SizeHint::with_exact(bytes.len() as u64),
+            Some(Inner::Reqwest(body)) => body.size_hint(),
+            Some(Inner::Stream(body)) => body.size_hint(),
+        }
+    }
+
+    /// The next frame from the connection. After the end, and after an error, it is given back.
+    fn poll_arriving(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        let frame = ready!(self.poll_limited(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            self.inner = None;
+            self.sleep = None;
+        }
+        Poll::Ready(frame)
+    }
+
     fn poll_limited(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         // A stated length over the cap needs no reading. The status and headers have been handed over by now, so
         // what they say about limits is not lost with the body.
-        if self.left == self.max_bytes && self.size_hint().lower() > self.max_bytes {
+        if self.left == self.max_bytes && self.arriving().lower() > self.max_bytes {
             return Poll::Ready(Some(Err(self.too_large())));
         }
         // Once there is a timer, it is asked first: a vendor that always has one more chunk must not outrun it.
@@ -303,15 +355,20 @@ impl HttpBody for AnswerBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
-        let frame = ready!(self.poll_limited(cx));
-        if !matches!(frame, Some(Ok(_))) {
-            self.inner = None;
-            self.sleep = None;
+        if !self.ahead.is_empty() {
+            let ahead = std::mem::take(&mut self.ahead).freeze();
+            return Poll::Ready(Some(Ok(Frame::data(ahead))));
         }
-        Poll::Ready(frame)
+        if let Some(after) = self.after.take() {
+            return Poll::Ready(Some(after));
+        }
+        self.poll_arriving(cx)
     }
 
     fn is_end_stream(&self) -> bool {
+        if !self.ahead.is_empty() || self.after.is_some() {
+            return false;
+        }
         match &self.inner {
             None => true,
             Some(Inner::Bytes(bytes)) => bytes.is_empty(),
@@ -321,12 +378,14 @@ impl HttpBody for AnswerBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.inner {
-            None => SizeHint::with_exact(0),
-            Some(Inner::Bytes(bytes)) => SizeHint::with_exact(bytes.len() as u64),
-            Some(Inner::Reqwest(body)) => body.size_hint(),
-            Some(Inner::Stream(body)) => body.size_hint(),
+        let arriving = self.arriving();
+        let ahead = self.ahead.len() as u64;
+        let mut whole = SizeHint::new();
+        whole.set_lower(arriving.lower().saturating_add(ahead));
+        if let Some(upper) = arriving.upper().and_then(|upper| upper.checked_add(ahead)) {
+            whole.set_upper(upper);
         }
+        whole
     }
 }
 

@@ -1,9 +1,12 @@
 //! From an entry as written to a [`Vendor`], or to everything that is wrong with it.
+mod dialect;
 mod fields;
 mod limit;
 mod retry;
 mod vendor;
 
+#[cfg(any(test, feature = "testing"))]
+pub(super) use dialect::dialect;
 pub(super) use fields::fraction;
 pub(super) use fields::{check_id, duplicates};
 pub(super) use limit::share;

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::dialect::dialect;
 use super::fields::{MOST_LIMITS, check_header, check_id, choice, duration, fraction, integer};
 use super::{limit, retry};
 use crate::config::format::{AuthEntry, ConnectionEntry, EndpointEntry, VendorEntry};
+use crate::config::limit::{Limit, LimitKind, Unit};
 use crate::config::report::{Report, Step, at};
 use crate::config::retry::{Keep, Throttle};
 use crate::config::vendor::{AuthScheme, Connection, Endpoint, Vendor};
@@ -76,6 +78,8 @@ pub(in crate::config) fn vendor(
     let keep = entry.dead_letters.as_deref();
     let dead_letters = choice(keep, "dead_letters", Keep::NAMES, Keep::parse, Keep::default(), &[], report);
 
+    let dialect = dialect(entry.dialect.as_ref(), &at(&[], "dialect"), report);
+
     let limits = limits(&entry.limits, &[], false, safety, report);
     if entry.endpoints.len() > MOST_ENDPOINTS {
         report.problem(at(&[], "endpoints"), format!("more than {MOST_ENDPOINTS} endpoints; group their paths"));
@@ -84,10 +88,13 @@ pub(in crate::config) fn vendor(
     let endpoints: Vec<Endpoint> =
         entry.endpoints.iter().map(|(name, entry)| endpoint(name, entry, safety, report)).collect();
     ambiguous(&endpoints, report);
-    if limits.is_empty() && endpoints.iter().all(|endpoint| endpoint.limits.is_empty()) {
+    unaffordable(&limits, &endpoints, report);
+    let unpublished = entry.unpublished.unwrap_or(false);
+    if !unpublished && limits.is_empty() && endpoints.iter().all(|endpoint| endpoint.limits.is_empty()) {
         report.warn(
             at(&[], "limits"),
-            "no limit is stated: requests to this vendor are slowed down only by what it answers",
+            "no limit is stated: requests to this vendor are slowed down only by what it answers; state one, or \
+             `unpublished = true` if the vendor publishes none",
         );
     }
     if report.problems.len() > before {
@@ -108,11 +115,14 @@ pub(in crate::config) fn vendor(
         connection,
         propagate_trace: entry.propagate_trace.unwrap_or(false),
         quirks: entry.quirks.clone().unwrap_or_default(),
+        unpublished,
         retry,
         throttle,
         dead_letters,
+        dialect: dialect.into(),
         parsed: Default::default(),
         took: Default::default(),
+        doubted: Default::default(),
     })
 }
 
@@ -122,7 +132,7 @@ fn limits(
     endpoint: bool,
     safety: f64,
     report: &mut Report,
-) -> Vec<crate::config::Limit> {
+) -> Vec<Limit> {
     if entries.len() > MOST_LIMITS {
         report.problem(at(path, "limits"), format!("more than {MOST_LIMITS} limits; drop those that others imply"));
         return Vec::new();
@@ -159,6 +169,24 @@ fn endpoint(name: &str, entry: &EndpointEntry, safety: f64, report: &mut Report)
     let cost = integer(entry.cost, 1..=limit::MOST_UNITS.into(), "a cost", at(&path, "cost"), report).unwrap_or(1);
     let limits = limits(&entry.limits, &path, true, safety, report);
     Endpoint { name: name.into(), paths, methods, cost: u32::try_from(cost).unwrap_or(1), limits }
+}
+
+/// Endpoints whose requests cost more than a bucket of theirs ever holds: none of them could be sent.
+fn unaffordable(limits: &[Limit], endpoints: &[Endpoint], report: &mut Report) {
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.cost > 1) {
+        for limit in limits.iter().chain(&endpoint.limits) {
+            let LimitKind::Rate(rate) = &limit.kind else { continue };
+            let most = rate.shape().largest_cost(false);
+            if rate.unit == Unit::Points && endpoint.cost > most {
+                let message = format!(
+                    "a request costs {}, but the bucket of `{}` holds {most} of its {} points: lower the cost, or raise \
+                     the limit, its `burst` or its `safety`",
+                    endpoint.cost, limit.name, rate.limit
+                );
+                report.problem(vec!["endpoints".into(), (&*endpoint.name).into(), "cost".into()], message);
+            }
+        }
+    }
 }
 
 /// Two endpoints with the same pattern and a method in common: neither is the more literal one.

@@ -263,6 +263,8 @@ impl Cell {
     /// The request took another number of units than was believed when it was granted: what it took too little is taken
     /// now, what it took too much is given back.
     pub(crate) fn correct(&mut self, spec: &LimitSpec, take: Take, actual: u32, now: Time) {
+        // More than this is no cost, but a mistake of whoever said so: the lane would stand for ever.
+        let actual = actual.min(spec.largest(true));
         if !spec.counts_cost || actual == take.cost {
             return;
         }

@@ -152,7 +152,8 @@ impl VendorBucket {
         let ready_ns = Time::from_nanos(ready.div_ceil(SUBDIVISION));
         if self.blocked_by_transit(spec, now_ticks, units, high) {
             // Whatever is under way ends at its transit time at the latest, and then comes back.
-            let back = self.transit.all_lost_at(spec.transit).saturating_add(spec.span(spec.capacity).div_ceil(SUBDIVISION));
+            let back =
+                self.transit.all_lost_at(spec.transit).saturating_add(spec.span(spec.capacity).div_ceil(SUBDIVISION));
             let latest = Time::from_nanos(back.saturating_add(TICK / SUBDIVISION)).max(ready_ns);
             return Free::OnSettle(latest);
         }

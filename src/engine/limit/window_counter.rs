@@ -24,8 +24,6 @@ use crate::clock::Time;
 
 /// Ends are rounded up to this part of the window.
 const SLOTS: u64 = 256;
-/// From this limit on one unit is left alone, for vendors that round.
-const LEAVES_ONE: u32 = 10;
 /// Of a figure of floating point, what it may be off.
 const INEXACT: f64 = 1e-8;
 /// A vendor's clock drifts so much against ours.
@@ -49,10 +47,9 @@ pub(crate) struct CounterSpec {
 }
 
 impl CounterSpec {
-    pub(crate) fn new(limit: u32, reserve: u32, window_ns: u64, transit: u64) -> CounterSpec {
+    /// Up to `limit` units, where the vendor allows `published`.
+    pub(crate) fn new(limit: u32, published: u32, reserve: u32, window_ns: u64, transit: u64) -> CounterSpec {
         let window = window_ns.saturating_add(window_ns / 10_000).saturating_add(1_000_000);
-        let published = limit;
-        let limit = if limit >= LEAVES_ONE { limit - 1 } else { limit };
         CounterSpec { limit, published, reserve: reserve.min(limit), window, slot: (window / SLOTS).max(1), transit }
     }
 }
@@ -534,7 +531,7 @@ mod tests {
     }
 
     fn spec() -> CounterSpec {
-        CounterSpec::new(100, 0, SECOND, SECOND / 10)
+        CounterSpec::new(99, 100, 0, SECOND, SECOND / 10)
     }
 
     /// Whatever is taken now ends now.
@@ -562,7 +559,7 @@ mod tests {
 
     #[test]
     fn the_promised_moment_is_the_first_that_fits() {
-        let spec = CounterSpec::new(50, 10, SECOND, SECOND / 10);
+        let spec = CounterSpec::new(49, 50, 10, SECOND, SECOND / 10);
         let mut random = fastrand::Rng::with_seed(5);
         let mut guard = WindowCounter::new(&spec);
         let mut now = ms(0);

@@ -61,6 +61,7 @@ fn situation(seed: u64) -> Situation {
             limit: limit.into(),
             remaining: random.u64(0..u64::from(limit) / 3),
             reset_ns: Some(random.u64(1..=seconds) * SECOND),
+            stated: None,
         }))),
         _ => None,
     };

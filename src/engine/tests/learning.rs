@@ -112,6 +112,7 @@ impl Trial {
                         limit: reading.limit.into(),
                         remaining: reading.remaining.into(),
                         reset_ns: Some(seconds(reading.reset_at_ns)),
+                        stated: None,
                     });
                     let word = if verdict.admitted {
                         record.admitted[second] += 1;

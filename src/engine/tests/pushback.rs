@@ -26,7 +26,7 @@ fn told(seconds: u64) -> Word {
 }
 
 fn left(remaining: u64) -> Word {
-    Word::Passed(Some(Report { limit: 100, remaining, reset_ns: Some(SECOND) }))
+    Word::Passed(Some(Report { limit: 100, remaining, reset_ns: Some(SECOND), ..Report::default() }))
 }
 
 impl Bench {
@@ -179,7 +179,7 @@ fn when_nothing_is_left_the_lane_waits_for_the_reset_and_half_a_second() {
         let (mut bench, lane) = Bench::with(Plan { has_slots: false, pace, ..plan(vec![per_second("requests", 100)]) });
         let permit = bench.granted(lane, ask(0));
         let until = bench.now + std::time::Duration::from_millis(millis);
-        let none = Report { limit: 100, remaining: 0, reset_ns: Some(reset * SECOND) };
+        let none = Report { limit: 100, remaining: 0, reset_ns: Some(reset * SECOND), ..Report::default() };
         assert_eq!(bench.hear(permit, Word::Passed(Some(none))), Some(Notice::Exhausted { until }));
         assert_eq!(bench.waits(lane, ask(0)).1, Until::At(until));
     }
@@ -190,7 +190,7 @@ fn what_comes_back_one_by_one_goes_one_by_one() {
     let pace = Pace { regrows: true, ..PACE };
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, pace, ..plan(vec![per_second("requests", 100)]) });
     let permit = bench.granted(lane, ask(0));
-    let none = Report { limit: 100, remaining: 0, reset_ns: Some(SECOND) };
+    let none = Report { limit: 100, remaining: 0, reset_ns: Some(SECOND), ..Report::default() };
     bench.hear(permit, Word::Passed(Some(none)));
     let mut waiters: Vec<Key> = (0..20).map(|_| bench.waits(lane, ask(0)).0).collect();
     bench.at(bench.now + std::time::Duration::from_millis(55));
@@ -279,7 +279,10 @@ fn what_an_endpoint_cost_the_others_is_given_back_when_it_shows() {
 fn scarcity_lets_the_lower_tiers_wait_but_not_for_ever() {
     let (mut bench, lane) = bench();
     let permit = bench.granted(lane, ask(0));
-    bench.hear(permit, Word::Passed(Some(Report { limit: 100, remaining: 4, reset_ns: Some(600 * SECOND) })));
+    bench.hear(
+        permit,
+        Word::Passed(Some(Report { limit: 100, remaining: 4, reset_ns: Some(600 * SECOND), ..Report::default() })),
+    );
     let first = bench.granted(lane, ask(2));
     bench.at(bench.now + std::time::Duration::from_millis(200));
     let (_, until) = bench.waits(lane, ask(2));
@@ -296,7 +299,7 @@ fn what_an_endpoints_own_limit_has_left_holds_up_no_other_endpoint() {
     let plan = with_endpoint(plan(vec![per_second("requests", 100)]), "small", per_second("small", 10));
     let (mut bench, lane) = Bench::with(Plan { pace: PACE, ..plan });
     let permit = bench.granted(lane, Ask { endpoint: 0, ..ask(0) });
-    let nothing = Report { limit: 10, remaining: 0, reset_ns: Some(600 * SECOND) };
+    let nothing = Report { limit: 10, remaining: 0, reset_ns: Some(600 * SECOND), ..Report::default() };
     bench.hear(permit, Word::Refused(Wait::Told(SECOND), Some(nothing)));
     let mut probe = vec![bench.waits(lane, ask(0)).0];
     bench.at(bench.now + std::time::Duration::from_secs(1));

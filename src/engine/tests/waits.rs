@@ -112,3 +112,24 @@ fn shutting_down_tells_everybody() {
     bench.engine.finished(bench.now, permit);
     bench.assert_clean();
 }
+
+#[test]
+fn what_a_request_really_cost_is_what_counts() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("points", 100)]));
+    let left = |bench: &mut Bench| bench.engine.headroom(bench.now, lane, NO_ENDPOINT).unwrap().0;
+    let cheap = bench.granted(lane, Ask { cost: 10, ..ask(0) });
+    bench.engine.corrected(bench.now, cheap, 4);
+    assert_eq!(left(&mut bench), 96);
+    bench.engine.finished(bench.now, cheap);
+    let dear = bench.granted(lane, Ask { cost: 10, ..ask(0) });
+    bench.engine.corrected(bench.now, dear, 60);
+    assert_eq!(left(&mut bench), 36);
+    // Its answer ends what was believed; the rest has ended already. Both are gone a window later.
+    bench.engine.finished(bench.now, dear);
+    assert_eq!(left(&mut bench), 36);
+    bench.at(bench.now + Duration::from_millis(1_002));
+    assert_eq!(left(&mut bench), 100);
+    let absurd = bench.granted(lane, Ask { cost: 1, ..ask(0) });
+    bench.engine.corrected(bench.now, absurd, u32::MAX);
+    assert_eq!(left(&mut bench), 20, "no more than one request may ever take");
+}

@@ -14,6 +14,7 @@
 //! The spacing is between grants, so a full bucket does not get around it; a lane that was refused, or shares its key,
 //! sends no bursts for some windows. A report may make a lane slower than its limits, never faster.
 
+mod endpoint;
 mod learned;
 mod pause;
 mod told;
@@ -108,6 +109,9 @@ pub(crate) struct Throttle {
     ramp: Option<(Time, u64)>,
     /// Until then grants are spaced out even at the full rate.
     calm_until: Time,
+    /// The limit that the vendor states over the lane's window, which is less than the lane goes by, and until when that
+    /// is believed.
+    stated: Option<(u64, Time)>,
     /// The next grant is not before this moment.
     next: Time,
     /// The last grant of the normal and the low tier.
@@ -123,6 +127,7 @@ impl Throttle {
             && self.endpoints.iter().all(|(_, pause, _)| over(*pause))
             && self.reports.told.is_none_or(|told| told.until <= now)
             && self.calm_until <= now
+            && self.stated.is_none_or(|(_, until)| until <= now)
             && self.learned.is_none_or(|mut learned| {
                 learned.advance(now, pace);
                 learned.is_full(pace)
@@ -220,6 +225,9 @@ impl Throttle {
             let share = (10 + passed.saturating_mul(90) / over.max(1)).min(100);
             spacing = spacing.max(unit.saturating_mul(100) / share);
         }
+        if let Some((stated, _)) = self.stated.filter(|(_, until)| *until > now) {
+            spacing = spacing.max(unit.saturating_mul(pace.limit) / stated.max(1));
+        }
         if let Some(learned) = &mut self.learned {
             learned.advance(now, pace);
             spacing = spacing.max(learned.spacing(pace));
@@ -243,6 +251,13 @@ impl Throttle {
         report: Report,
         pace: &Pace,
     ) -> Option<Notice> {
+        if let Some(stated) = report.stated.filter(|stated| (1..pace.limit).contains(stated)) {
+            // Each answer states it again; the plan may change while none comes.
+            let until = now.plus_nanos(pace.window_ns.saturating_mul(CALM));
+            self.stated = Some((stated, until));
+        } else if granted >= self.reports.told_of() {
+            self.stated = None;
+        }
         let news = self.reports.hear(now, granted, in_flight, report, pace);
         let others = self.reports.others(pace);
         if others.is_some() {

@@ -16,12 +16,14 @@ const OTHERS: f64 = 0.05;
 const UNEVEN: f64 = 0.04;
 
 /// What a response said about the tightest window.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Report {
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
     /// Until the reset, in nanoseconds.
     pub(crate) reset_ns: Option<u64>,
+    /// What the vendor says its limit is over the lane's own window, where that is less than the lane goes by.
+    pub(crate) stated: Option<u64>,
 }
 
 impl Report {
@@ -106,6 +108,11 @@ impl Reports {
         if let Some(told) = &mut self.told {
             told.credit = told.credit.saturating_sub(i64::from(cost));
         }
+    }
+
+    /// The grant whose answer was applied last.
+    pub(super) fn told_of(&self) -> Time {
+        self.told_of
     }
 
     pub(super) fn forget_past(&mut self, now: Time) {

@@ -213,8 +213,10 @@ impl Run {
             match self.engine.submit(self.clock(), self.lane, ask) {
                 Answer::Granted(permit) => self.start(permit),
                 Answer::Wait { .. } => self.waiting += 1,
-                Answer::Refused(Refusal::NoLane) => self.upsert(),
-                Answer::Refused(other) => panic!("{other:?}"),
+                Answer::Refused(refusal) => {
+                    assert!(matches!(refusal, Refusal::NoLane), "there is room in the queues: {refusal:?}");
+                    self.upsert();
+                }
             }
         }
     }
@@ -229,7 +231,8 @@ impl Run {
                         self.start(permit);
                     }
                     Claim::Waiting => {}
-                    Claim::Refused(other) => panic!("{other:?}"),
+                    // Whoever is told that its lane is gone asks again.
+                    Claim::Refused(_) => self.waiting -= 1,
                 }
             }
         }

@@ -20,6 +20,7 @@ const CANARY: &str = "canary-5up3r-s3cret";
 
 fn vendor(auth: AuthScheme) -> Vendor {
     Vendor {
+        unpublished: false,
         name: "acme-api".into(),
         environment: "live".into(),
         base_url: String::new(),
@@ -36,9 +37,11 @@ fn vendor(auth: AuthScheme) -> Vendor {
         quirks: Vec::new(),
         retry: Default::default(),
         throttle: Default::default(),
+        dialect: Default::default(),
         dead_letters: Default::default(),
         parsed: Default::default(),
         took: Default::default(),
+        doubted: Default::default(),
     }
 }
 

@@ -1,10 +1,13 @@
-//! Each rule, what vendors are known to send (`fixtures/headers.json`), and what nobody should.
+//! Each rule, and what nobody should send.
 
-use http::HeaderValue;
+use http::header::{HeaderName, HeaderValue};
 
 use super::*;
 
-fn at(text: &str) -> SystemTime {
+mod corpus;
+mod properties;
+
+pub(super) fn at(text: &str) -> SystemTime {
     text.parse::<jiff::Timestamp>().unwrap().into()
 }
 
@@ -13,7 +16,7 @@ fn noon() -> SystemTime {
 }
 
 /// Code points up to U+00FF stand for single bytes; others are UTF-8.
-fn headers<'a>(lines: impl IntoIterator<Item = (&'a str, &'a str)>) -> HeaderMap {
+pub(super) fn headers<'a>(lines: impl IntoIterator<Item = (&'a str, &'a str)>) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in lines {
         let mut bytes = Vec::new();
@@ -28,8 +31,14 @@ fn headers<'a>(lines: impl IntoIterator<Item = (&'a str, &'a str)>) -> HeaderMap
     map
 }
 
+/// Of a refusal: every wait is read in it.
 fn read(lines: &[(&str, &str)]) -> Signals {
-    Signals::read(&headers(lines.iter().copied()), noon())
+    read_as(429, lines)
+}
+
+fn read_as(status: u16, lines: &[(&str, &str)]) -> Signals {
+    let status = StatusCode::from_u16(status).unwrap();
+    super::read(&Dialect::default(), status, &headers(lines.iter().copied()), b"", noon())
 }
 
 fn secs(n: u64) -> Option<Duration> {
@@ -44,102 +53,41 @@ fn ms(n: u64) -> Option<Duration> {
 type Row = (Option<u64>, Option<u64>, Option<Duration>, Option<Duration>);
 
 fn rows(signals: &Signals) -> Vec<Row> {
-    signals.windows().iter().map(|w| (w.limit, w.remaining, w.reset_after, w.window)).collect()
-}
-
-/// What vendors send, and what is to be read in it. The status is there for people: a response that refused for its
-/// limits is marked, whatever its status. Windows have no order.
-mod corpus {
-    use super::*;
-
-    #[derive(serde::Deserialize)]
-    struct Case {
-        id: String,
-        now: String,
-        headers: Vec<(String, String)>,
-        expect: Expect,
-    }
-
-    #[derive(serde::Deserialize)]
-    struct Expect {
-        /// The vendor refused for its limits: the wait is `wait`. Otherwise only an explicit one is expected.
-        throttled: bool,
-        retry_after_s: Option<f64>,
-        windows: Vec<Expected>,
-    }
-
-    #[derive(serde::Deserialize)]
-    struct Expected {
-        limit: Option<u64>,
-        remaining: Option<u64>,
-        reset_in_s: Option<f64>,
-        window_s: Option<u64>,
-    }
-
-    /// To the nanosecond: the fixture's fractions are decimal.
-    fn duration(seconds: f64) -> Duration {
-        Duration::from_nanos((seconds * 1e9).round() as u64)
-    }
-
-    /// Asks for zero, by a date that has passed, where the library waits at least a second.
-    const FLOORED: [&str; 2] = ["hostile-ra-date-past", "hostile-ra-date-rfc850-94"];
-
-    #[test]
-    fn every_known_response_is_read_as_documented() {
-        let cases: Vec<Case> = serde_json::from_str(include_str!("../../fixtures/headers.json")).unwrap();
-        let mut wrong = Vec::new();
-        for case in &cases {
-            let lines = case.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-            let signals = Signals::read(&headers(lines), at(&case.now));
-            let mut wait = case.expect.retry_after_s.map(duration);
-            if FLOORED.contains(&case.id.as_str()) {
-                assert_eq!(wait, Some(Duration::ZERO), "{}", case.id);
-                wait = secs(1);
-            }
-            let found = if case.expect.throttled { signals.wait() } else { signals.retry_after() };
-            let row = |w: &Expected| (w.limit, w.remaining, w.reset_in_s.map(duration), w.window_s.and_then(secs));
-            let mut expected: Vec<Row> = case.expect.windows.iter().map(row).collect();
-            let mut windows = rows(&signals);
-            expected.sort();
-            windows.sort();
-            if found != wait || windows != expected {
-                wrong.push(format!("{}: {found:?} {windows:?}, expected {wait:?} {expected:?}", case.id));
-            }
-        }
-        assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
-        assert_eq!(cases.len(), 160);
-    }
+    signals.windows.iter().map(|w| (w.limit, w.remaining, w.reset_in, w.window)).collect()
 }
 
 #[test]
 fn nothing_said() {
     let silent = read(&[("content-type", "application/json"), ("date", "Thu, 15 Jan 2026 12:00:00 GMT"), ("age", "5")]);
-    assert!(silent.is_empty());
-    assert_eq!((silent.retry_after(), silent.wait(), silent.tightest()), (None, None, None));
-    assert_eq!(silent, Signals::default());
-    // Names that look alike at the first glance.
-    assert!(read(&[("retry-policy", "30"), ("x-ratelimited", "30"), ("rate", "30")]).is_empty());
+    assert_eq!((silent.retry_after, silent.wait(), silent.tightest()), (None, None, None));
+    assert!(silent.throttled && silent.windows.is_empty());
+    // Names that look alike at the first glance, and limits of something else.
+    for line in [("retry-policy", "30"), ("x-ratelimited", "30"), ("rate", "30"), ("x-storage-limit", "0")] {
+        assert!(read_as(200, &[line]).is_empty(), "{line:?}");
+    }
 }
 
 #[test]
 fn whole_seconds_and_dates_are_at_least_a_second() {
-    for (name, value, expected) in [
-        ("retry-after", "120", secs(120)),
-        ("retry-after", "0", secs(1)),
-        ("retry-after", "0.0", secs(1)),
-        ("retry-after", "0s", secs(1)),
-        ("retry-after", "0.2", ms(200)),
-        ("retry-after", "1m30s", secs(90)),
-        ("retry-after", "Thu, 15 Jan 2026 12:02:00 GMT", secs(120)),
-        ("retry-after", "Thu, 15 Jan 2026 11:00:00 GMT", secs(1)),
-        ("retry-after-ms", "350", ms(350)),
-        ("retry-after-ms", "0", ms(0)),
-        ("retry-after-ms", "Thu, 15 Jan 2026 12:02:00 GMT", None),
-        ("x-ratelimit-retryafter", "7", secs(7)),
-        ("x-ratelimit-retry-after", "7", secs(7)),
+    for (name, value, said, wait) in [
+        ("retry-after", "120", secs(120), secs(120)),
+        ("retry-after", "0", secs(0), secs(1)),
+        ("retry-after", "0.0", secs(0), secs(1)),
+        ("retry-after", "0s", secs(0), secs(1)),
+        ("retry-after", "0.2", ms(200), ms(200)),
+        ("retry-after", "1m30s", secs(90), secs(90)),
+        ("retry-after", "Thu, 15 Jan 2026 12:02:00 GMT", secs(120), secs(120)),
+        ("retry-after", "Thu, 15 Jan 2026 11:00:00 GMT", secs(0), secs(1)),
+        ("retry-after-ms", "350", ms(350), ms(350)),
+        ("retry-after-ms", "0", ms(0), secs(1)),
+        ("retry-after-ms", "Thu, 15 Jan 2026 12:02:00 GMT", None, None),
+        ("x-ratelimit-retryafter", "7", secs(7), secs(7)),
+        ("x-ratelimit-retry-after", "7", secs(7), secs(7)),
+        ("acme-retry-after-seconds", "7", secs(7), secs(7)),
+        ("x-retry-in-ms", "7", ms(7), ms(7)),
     ] {
-        assert_eq!(read(&[(name, value)]).retry_after(), expected, "{name}: {value}");
-        assert_eq!(read(&[(name, value)]).wait(), expected, "{name}: {value}");
+        assert_eq!(read(&[(name, value)]).retry_after, said, "{name}: {value}");
+        assert_eq!(read(&[(name, value)]).wait(), wait, "{name}: {value}");
     }
 }
 
@@ -148,9 +96,9 @@ fn an_instruction_is_cut_to_31_days_and_a_guess_is_not_believed() {
     let month = 31 * 86_400;
     for text in ["2678400", "2678401", "18446744073709551615", "99999999999999999999", "Thu, 15 Jan 9999 12:00:00 GMT"]
     {
-        assert_eq!(read(&[("retry-after", text)]).retry_after(), secs(month), "{text}");
+        assert_eq!(read(&[("retry-after", text)]).retry_after, secs(month), "{text}");
     }
-    assert_eq!(read(&[("retry-after-ms", "99999999999999999999")]).retry_after(), secs(month));
+    assert_eq!(read(&[("retry-after-ms", "99999999999999999999")]).retry_after, secs(month));
     let exhausted = |reset| read(&[("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", reset)]).wait();
     assert_eq!(exhausted("2678400"), secs(month));
     for text in ["2678401", "99999999999999999999", "Thu, 15 Jan 9999 12:00:00 GMT", "1", "0", "0s", "999h"] {
@@ -161,45 +109,49 @@ fn an_instruction_is_cut_to_31_days_and_a_guess_is_not_believed() {
 #[test]
 fn a_moment_that_is_near_is_a_moment_under_any_name() {
     let crowd = read(&[("x-ratelimit-retryafter", "1768478405")]);
-    assert_eq!(crowd.retry_after(), secs(5));
+    assert_eq!(crowd.retry_after, secs(5));
     // One that has passed is still a moment, and no wait of 56 years.
-    assert_eq!(read(&[("x-ratelimit-retryafter", "1768478395")]).retry_after(), secs(1));
-    assert_eq!(read(&[("retry-after-ms", "1768478405250")]).retry_after(), ms(5250));
+    assert_eq!(read(&[("x-ratelimit-retryafter", "1768478395")]).wait(), secs(1));
+    assert_eq!(read(&[("retry-after-ms", "1768478405250")]).retry_after, ms(5250));
 }
 
 #[test]
 fn the_largest_of_a_kind_and_milliseconds_first() {
-    assert_eq!(read(&[("retry-after", "5"), ("retry-after", "60"), ("retry-after", "soon")]).retry_after(), secs(60));
-    assert_eq!(read(&[("retry-after", "5"), ("x-ratelimit-retry-after", "60")]).retry_after(), secs(60));
-    assert_eq!(read(&[("retry-after", "60"), ("retry-after-ms", "59100")]).retry_after(), ms(59_100));
-    assert_eq!(read(&[("retry-after", "60"), ("retry-after-ms", "0")]).retry_after(), secs(60));
-    assert_eq!(read(&[("retry-after", "60"), ("retry-after-ms", "NaN")]).retry_after(), secs(60));
+    assert_eq!(read(&[("retry-after", "5"), ("retry-after", "60"), ("retry-after", "soon")]).retry_after, secs(60));
+    assert_eq!(read(&[("retry-after", "5"), ("x-ratelimit-retry-after", "60")]).retry_after, secs(60));
+    assert_eq!(read(&[("retry-after", "60"), ("retry-after-ms", "59100")]).retry_after, ms(59_100));
+    assert_eq!(read(&[("retry-after", "60"), ("retry-after-ms", "0")]).retry_after, secs(60));
+    assert_eq!(read(&[("retry-after", "60"), ("retry-after-ms", "NaN")]).retry_after, secs(60));
 }
 
 #[test]
 fn moments_are_measured_by_the_servers_clock() {
     let retry = ("retry-after", "Thu, 15 Jan 2026 12:02:00 GMT");
-    let date = |text| read(&[("date", text), retry]).retry_after();
+    let date = |text| read(&[("date", text), retry]).retry_after;
     // Past by the client's clock, and by the server's a minute ahead.
-    let late = Signals::read(&headers([("date", "Thu, 15 Jan 2026 12:01:00 GMT"), retry]), at("2030-01-01T00:00:00Z"));
-    assert_eq!(late.retry_after(), secs(60));
+    let lines = headers([("date", "Thu, 15 Jan 2026 12:01:00 GMT"), retry]);
+    let now = at("2030-01-01T00:00:00Z");
+    let late = super::read(&Dialect::default(), StatusCode::TOO_MANY_REQUESTS, &lines, b"", now);
+    assert_eq!(late.retry_after, secs(60));
     assert_eq!(date("Thu, 15 Jan 2026 11:00:00 GMT"), secs(3720));
     // A Date that cannot be read leaves the client's.
     assert_eq!(date("yesterday"), secs(120));
     assert_eq!(date("1768478400"), secs(120));
-    let aged = |age| read(&[("date", "Thu, 15 Jan 2026 11:00:00 GMT"), ("age", age), retry]).retry_after();
+    let aged = |age| read(&[("date", "Thu, 15 Jan 2026 11:00:00 GMT"), ("age", age), retry]).retry_after;
     assert_eq!(aged("3600"), secs(120));
     assert_eq!(aged("-3600"), secs(3720));
     assert_eq!(aged("99999999999999999999"), secs(3720));
     // Plain seconds have nothing to do with any clock.
-    assert_eq!(read(&[("date", "Thu, 01 Jan 1970 00:00:10 GMT"), ("retry-after", "120")]).retry_after(), secs(120));
+    assert_eq!(read(&[("date", "Thu, 01 Jan 1970 00:00:10 GMT"), ("retry-after", "120")]).retry_after, secs(120));
 }
 
 #[test]
 fn an_explicit_wait_goes_before_a_reset() {
     let exhausted = [("ratelimit-limit", "10"), ("ratelimit-remaining", "0"), ("ratelimit-reset", "60")];
     assert_eq!(read(&exhausted).wait(), secs(60));
-    assert_eq!(read(&exhausted).retry_after(), None);
+    assert_eq!(read(&exhausted).wait_from, Some(WaitFrom::Reset));
+    // An answer that was granted asks for nothing.
+    assert_eq!(read_as(200, &exhausted).retry_after, None);
     let [limit, remaining, reset] = exhausted;
     assert_eq!(read(&[limit, remaining, reset, ("retry-after", "5")]).wait(), secs(5));
     // With something remaining, another limit has refused.
@@ -239,7 +191,7 @@ fn one_window_under_two_names_is_one() {
     let agree = [a, b, c, ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1768478460")];
     assert_eq!(rows(&read(&agree)), [(Some(60), Some(0), secs(60), None)]);
     let differ = [a, b, c, ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "1768479460")];
-    assert_eq!(read(&differ).windows().len(), 2);
+    assert_eq!(read(&differ).windows.len(), 2);
     assert_eq!(read(&differ).wait(), secs(1060));
 }
 
@@ -259,11 +211,14 @@ fn counts_are_plain_or_absent() {
         ("1 200, 5", None),
         ("-1;w=60", None),
     ] {
-        let found = read(&[("x-ratelimit-remaining", text), ("x-ratelimit-reset", "9")]);
-        assert_eq!(found.windows().first().and_then(|window| window.remaining), expected, "{text}");
+        let found = read_as(200, &[("x-ratelimit-remaining", text), ("x-ratelimit-reset", "9")]);
+        assert_eq!(found.windows.first().and_then(|window| window.remaining), expected, "{text}");
     }
     // Is it 5000, or 5 and 0? The reset beside it belongs to nobody knows what.
-    assert!(read(&[("x-ratelimit-limit", "5,000"), ("x-ratelimit-reset", "9")]).is_empty());
+    assert!(read_as(200, &[("x-ratelimit-limit", "5,000"), ("x-ratelimit-reset", "9")]).is_empty());
+    // Less than nothing is nothing where it was refused, and a filler elsewhere.
+    assert_eq!(read(&[("x-ratelimit-remaining", "-1")]).windows.first().and_then(|w| w.remaining), Some(0));
+    assert!(read_as(200, &[("x-ratelimit-remaining", "-1")]).is_empty());
 }
 
 #[test]
@@ -297,7 +252,7 @@ fn structured_fields_are_understood_or_ignored() {
         "limit=100, remaining=50.5, reset=5",
         "limit=100, reset=5",
     ] {
-        assert!(read(&[("ratelimit", text)]).is_empty(), "{text}");
+        assert!(read_as(200, &[("ratelimit", text)]).is_empty(), "{text}");
     }
     let lines = [("ratelimit", "\"a\";r=5;t=30"), ("ratelimit", "\"b\";r=0"), ("ratelimit-policy", "\"b\";q=9;w=60")];
     assert_eq!(rows(&read(&lines)), [one[0], (Some(9), Some(0), None, secs(60))]);
@@ -305,26 +260,26 @@ fn structured_fields_are_understood_or_ignored() {
     // One field that is broken does not take the other along.
     assert_eq!(rows(&read(&[("ratelimit", "\"a\";r=5;t=30"), ("ratelimit-policy", "\"a")])), one);
     let long: Vec<String> = (0..33).map(|n| format!("\"{n}\";r=1")).collect();
-    assert!(read(&[("ratelimit", &long.join(","))]).is_empty());
-    assert_eq!(read(&[("ratelimit", &long[..32].join(","))]).windows().len(), 8);
+    assert!(read_as(200, &[("ratelimit", &long.join(","))]).is_empty());
+    assert_eq!(read(&[("ratelimit", &long[..32].join(","))]).windows.len(), 16);
 }
 
 #[test]
 fn where_there_is_no_room_the_windows_that_decide_stay() {
-    let mut items: Vec<String> = (1..=9).map(|n| format!("\"{n}\";r=0;t={n}")).collect();
-    items.extend((1..=9).map(|n| format!("\"full{n}\";r=9;t=99")));
-    items.rotate_left(9);
+    let mut items: Vec<String> = (1..=17).map(|n| format!("\"{n}\";r=0;t={n}")).collect();
+    items.extend((1..=15).map(|n| format!("\"full{n}\";r=9;t=99")));
+    items.rotate_left(17);
     let signals = read(&[("ratelimit", &items.join(","))]);
-    assert_eq!(signals.windows().len(), 8);
-    assert_eq!(signals.wait(), secs(9));
-    assert!(signals.windows().iter().all(|window| window.remaining == Some(0)));
+    assert_eq!(signals.windows.len(), 16);
+    assert_eq!(signals.wait(), secs(17));
+    assert!(signals.windows.iter().all(|window| window.remaining == Some(0)));
 }
 
 #[test]
 fn the_tightest_window_by_share() {
     let tightest = |text: &str, policy: &str| {
         let signals = read(&[("ratelimit", text), ("ratelimit-policy", policy)]);
-        signals.tightest().map(|window| (window.remaining, window.limit, window.reset_after))
+        signals.tightest().map(|window| (window.remaining, window.limit, window.reset_in))
     };
     let policy = "\"a\";q=10, \"b\";q=1000, \"none\";q=0";
     assert_eq!(tightest("\"a\";r=2;t=1, \"b\";r=150;t=9", policy), Some((Some(150), Some(1000), secs(9))));

@@ -1,0 +1,111 @@
+//! What is enforced for each limit: bucket, guard, and how much of the vendor's limit can be in use.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use integration_client::config::{Config, Endpoint, Limit, LimitKind, Rate, Tenant, Vendor};
+
+use crate::output::{FAINT, Screen, TITLE, table};
+use crate::text::{self, thousands};
+
+const HEADER: [&str; 5] = ["limit", "allows", "bucket", "guard", "reach"];
+
+/// Tenants with figures of their own that are shown; a table of a million would be no help.
+const MOST_TENANTS: usize = 20;
+
+pub(super) fn show(
+    config: &Config,
+    vendors: &BTreeSet<String>,
+    round_trip: Duration,
+    screen: Screen,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let all = config.vendors().iter().filter(|vendor| vendors.contains(&*vendor.name));
+    let mut rates = false;
+    for vendor in all {
+        writeln!(out, "{TITLE}{}{TITLE:#} {}", title(vendor), vendor.base_url)?;
+        rates |= limits(vendor, round_trip, screen, out)?;
+    }
+    let stated = |tenant: &&Arc<Tenant>| {
+        let shared = config.vendor(&tenant.vendor.name, &tenant.vendor.environment);
+        shared.is_ok_and(|shared| !Arc::ptr_eq(&shared, &tenant.vendor))
+    };
+    let own: Vec<&Arc<Tenant>> = config.tenants().filter(stated).collect();
+    for tenant in own.iter().take(MOST_TENANTS) {
+        writeln!(
+            out,
+            "{TITLE}{}{TITLE:#} with the figures of tenant {TITLE}{}{TITLE:#}",
+            title(&tenant.vendor),
+            tenant.id
+        )?;
+        rates |= limits(&tenant.vendor, round_trip, screen, out)?;
+    }
+    if let Some(more) = own.len().checked_sub(MOST_TENANTS).filter(|more| *more > 0) {
+        writeln!(out, "{more} more tenants have figures of their own.\n")?;
+    }
+    if rates {
+        let legend = format!(
+            "reach: how much of the limit is in use while there is always work and answers\n\
+             take {}; where normal and low requests reach less, below it. The second line\n\
+             of a guard is what it lets pass of those.",
+            text::span(round_trip)
+        );
+        writeln!(out, "{FAINT}{legend}{FAINT:#}\n")?;
+    }
+    Ok(())
+}
+
+fn title(vendor: &Vendor) -> String {
+    match &*vendor.environment {
+        "live" => vendor.name.to_string(),
+        environment => format!("{} ({environment})", vendor.name),
+    }
+}
+
+/// Whether there are rates among them.
+fn limits(vendor: &Vendor, round_trip: Duration, screen: Screen, out: &mut dyn Write) -> io::Result<bool> {
+    let rows: Vec<Vec<String>> =
+        text::limits(vendor).map(|(endpoint, limit)| row(vendor, endpoint, limit, round_trip)).collect();
+    if rows.is_empty() {
+        writeln!(out, "no limit: requests are slowed down only by what the vendor answers\n")?;
+        return Ok(false);
+    }
+    writeln!(out, "{}", table(screen, &HEADER, rows, &[]))?;
+    Ok(text::limits(vendor).any(|(_, limit)| matches!(limit.kind, LimitKind::Rate(_))))
+}
+
+/// Cells of two lines: the second one is what goes with the first.
+fn row(vendor: &Vendor, endpoint: Option<&Endpoint>, limit: &Limit, round_trip: Duration) -> Vec<String> {
+    let name = format!("{}\n  per {}", text::name(endpoint, limit), limit.scope.name());
+    let LimitKind::Rate(rate) = &limit.kind else {
+        return vec![name, text::allows(limit), "-".into(), "-".into(), "-".into()];
+    };
+    let allows = format!("{}\n{}", text::allows(limit), text::algorithm(limit));
+    let shape = rate.shape();
+    let bucket = format!("{}\n{}", thousands(shape.capacity), refill(rate, &shape));
+    let lower = shape.guard_limit - shape.guard_reserve;
+    let guard = format!(
+        "{} in {}{}",
+        thousands(shape.guard_limit),
+        if shape.guard_is_bucket { "its bucket".into() } else { text::window(rate.window) },
+        if lower < shape.guard_limit { format!("\n{} for lower", thousands(lower)) } else { String::new() }
+    );
+    let reach = |high| format!("{:.0} %", 100.0 * rate.reach(vendor.max_transit, round_trip, high));
+    let (high, low) = (reach(true), reach(false));
+    let reach = if high == low { high } else { format!("{high}\n{low}") };
+    vec![name, allows, bucket, guard, reach]
+}
+
+/// How fast the bucket fills: in the unit of time that makes a readable number of it.
+fn refill(rate: &Rate, shape: &integration_client::config::Shape) -> String {
+    if let Some(interval) = shape.release_interval {
+        return format!("+{} each {}", thousands(shape.capacity), text::window(interval));
+    }
+    let a_second = shape.refill / rate.window.as_secs_f64().max(1e-9);
+    let units = [(1.0, "s"), (60.0, "min"), (3600.0, "h"), (86_400.0, "day")];
+    let (seconds, unit) = units.into_iter().find(|(seconds, _)| a_second * seconds >= 1.0).unwrap_or((86_400.0, "day"));
+    let number = format!("{:.1}", a_second * seconds);
+    format!("+{}/{unit}", number.strip_suffix(".0").unwrap_or(&number))
+}

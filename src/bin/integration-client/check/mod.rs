@@ -1,0 +1,115 @@
+//! `check`: whether a configuration is good, and what is enforced by it.
+
+mod effective;
+mod findings;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use integration_client::config::{Config, Sources};
+
+use crate::output::{ERROR, Failure, GOOD, Outcome, Screen, WARNING};
+use crate::text::count;
+
+const EXAMPLES: &str = "\
+Examples:
+  integration-client check vendors.toml
+  integration-client check vendors.toml --tenants tenants.toml
+  integration-client check config.toml --resolver vault   # \"vault:acme-key\"
+
+Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong,
+2 a file could not be read.";
+
+/// Checks a file of vendors and tenants, and shows what is enforced for each limit.
+///
+/// The shipped catalogue is beneath it: an entry with `extends = "catalogue"` changes one of its vendors, and tenants
+/// may use any of them. What is wrong is shown with its place and what to do; nothing is sent anywhere, and no
+/// credential is read.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Vendors, tenants, or both.
+    file: PathBuf,
+
+    /// A file with tenants, where they are in one of their own.
+    #[arg(long, value_name = "FILE")]
+    tenants: Option<PathBuf>,
+
+    /// How long a vendor takes to answer: the longer, the less of a short window is in use.
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = duration)]
+    round_trip: Duration,
+
+    /// The name of a credential resolver that your program registers; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    resolver: Vec<String>,
+}
+
+/// A file as it was read.
+struct Text {
+    name: String,
+    text: String,
+}
+
+pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let paths = std::iter::once(&args.file).chain(&args.tenants);
+    let files: Vec<Text> = paths.map(|path| read(path)).collect::<Result<_, _>>()?;
+    if let Some(empty) = files.iter().find(|file| file.text.trim_ascii().is_empty()) {
+        // As a client says it that reads such a file: it is what a program leaves that is about to write.
+        let message = "the file is empty; put a comment into it if nothing is what it means";
+        writeln!(out, "{ERROR}error:{ERROR:#} {}: {message}\n\n{ERROR}1 problem{ERROR:#}", empty.name)?;
+        return Ok(Outcome::Found);
+    }
+    let mut sources = Sources::new();
+    for file in &files {
+        sources = sources.file(&file.name, &file.text);
+    }
+    for name in &args.resolver {
+        sources = sources.resolver(name);
+    }
+    let config = match Config::check(&sources) {
+        Ok(config) => config,
+        Err(found) => {
+            findings::show(&found, &files, out)?;
+            return Ok(Outcome::Found);
+        }
+    };
+    // What the files are about: the vendors that they state and those of their tenants, not all of the catalogue.
+    let mut vendors: BTreeSet<String> = files.iter().flat_map(stated).collect();
+    vendors.extend(config.tenants().map(|tenant| tenant.vendor.name.to_string()));
+    effective::show(&config, &vendors, args.round_trip, screen, out)?;
+    for warning in config.warnings() {
+        writeln!(out, "{WARNING}warning:{WARNING:#} {warning}")?;
+    }
+    if !config.warnings().is_empty() {
+        writeln!(out)?;
+    }
+    let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+    writeln!(
+        out,
+        "{}: {GOOD}nothing is wrong{GOOD:#} ({}, {}, {})",
+        names.join(", "),
+        count(vendors.len(), "vendor"),
+        count(config.tenants().len(), "tenant"),
+        count(config.warnings().len(), "warning"),
+    )?;
+    Ok(Outcome::Fine)
+}
+
+fn read(path: &Path) -> Result<Text, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
+    Ok(Text { name: path.display().to_string(), text })
+}
+
+/// The names under `[vendors]`. The file has been checked already.
+fn stated(file: &Text) -> Vec<String> {
+    let table: toml::Table = file.text.parse().unwrap_or_default();
+    let vendors = table.get("vendors").and_then(toml::Value::as_table);
+    vendors.map(|vendors| vendors.keys().cloned().collect()).unwrap_or_default()
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let span: Option<jiff::SignedDuration> = text.parse().ok();
+    span.and_then(|span| Duration::try_from(span).ok()).ok_or_else(|| "write for example 100ms or 2s".to_owned())
+}

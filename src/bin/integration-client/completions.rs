@@ -1,0 +1,32 @@
+//! `completions`: what a shell completes.
+
+use std::io::Write;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::output::{Failure, Outcome};
+
+const EXAMPLES: &str = "\
+Examples:
+  source <(integration-client completions bash)      # for this session alone
+  integration-client completions fish > \\
+      ~/.config/fish/completions/integration-client.fish";
+
+/// Prints what a shell needs to complete commands and options.
+///
+/// It goes where the shell looks for it; bash, zsh, fish, elvish and PowerShell are known.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The shell.
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    // Into memory first: clap_complete panics where it cannot write.
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::Cli::command(), "integration-client", &mut text);
+    out.write_all(&text)?;
+    Ok(Outcome::Fine)
+}

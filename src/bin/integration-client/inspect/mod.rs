@@ -1,0 +1,149 @@
+//! `inspect`: what a client reads in a response.
+
+mod lines;
+mod pasted;
+mod reading;
+mod show;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use integration_client::clock::Clock;
+use integration_client::config::{Config, Sources, Vendor};
+
+use crate::output::{Failure, Outcome};
+
+/// A response that is pasted: far more than any whose headers a person wants to read.
+const MOST_BYTES: u64 = 16 * 1024 * 1024;
+
+const EXAMPLES: &str = "\
+Examples:
+  curl -si https://api.github.com | integration-client inspect --vendor github
+  pbpaste | integration-client inspect --status 429
+  integration-client inspect --now 2026-01-15T10:00:00Z response.txt
+  integration-client inspect --json < responses.jsonl
+
+With --json, each line of the input is a response:
+  {\"id\": 1, \"vendor\": \"github\", \"status\": 429, \"now\": \"2026-01-15T10:00:00Z\",
+   \"headers\": [[\"retry-after\", \"60\"]], \"body\": \"\"}
+and each line of the output what is read in it, in seconds; null is unknown:
+  {\"id\":1,\"throttled\":true,\"retry_after_s\":60,\"windows\":[],\"cost\":null}
+In header values, characters up to U+00FF stand for single bytes, and others
+for their UTF-8. A line that is no such object gives
+  {\"id\":null,\"error\":\"line 3: …\"}
+and the others go on.
+
+Exit codes: 0 all was read, 1 some lines were not, 2 the input is unreadable.";
+
+/// Shows what a client reads in a response: whether it refused, how long to wait, what is left.
+///
+/// The input is headers, or a response as `curl -i` or `curl -v` prints it. Of several responses the last one counts.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// A file instead of standard input.
+    file: Option<PathBuf>,
+
+    /// The vendor that answered, as the catalogue names it; without it, headers are read by their shape.
+    #[arg(long, value_name = "NAME")]
+    vendor: Option<String>,
+
+    /// The status, where the input does not say it [default: 200].
+    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..=999))]
+    status: Option<u16>,
+
+    /// When the response came in, as 2026-01-15T10:00:00Z or in seconds since 1970 [default: now].
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    now: Option<SystemTime>,
+
+    /// Read and write JSON, one object in each line.
+    #[arg(long)]
+    json: bool,
+
+    /// A file with vendors of your own, beside the catalogue.
+    #[arg(long, value_name = "FILE")]
+    vendors_file: Option<PathBuf>,
+}
+
+/// What holds for every response of one run.
+struct Context {
+    config: Config,
+    vendor: Option<String>,
+    status: Option<u16>,
+    now: Option<SystemTime>,
+    clock: Clock,
+}
+
+impl Context {
+    /// The moment that was stated, or the present one.
+    fn now(&self) -> SystemTime {
+        self.now.unwrap_or_else(|| self.clock.wall())
+    }
+
+    /// The vendor's entry; none for one that nobody knows, which is then read by shape.
+    fn vendor(&self, name: Option<&str>) -> Option<Arc<Vendor>> {
+        self.config.vendor(name?, "live").ok()
+    }
+}
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let context = Context {
+        config: config(args)?,
+        vendor: args.vendor.clone(),
+        status: args.status,
+        now: args.now,
+        clock: Clock::system(),
+    };
+    let mut input: Box<dyn BufRead> = match &args.file {
+        Some(path) => Box::new(BufReader::new(File::open(path).map_err(|error| Failure::reading(path, &error))?)),
+        None => {
+            if io::stdin().is_terminal() {
+                let end = if cfg!(windows) { "Ctrl-Z and Enter" } else { "Ctrl-D" };
+                let what = if args.json { "Responses, one in each line" } else { "Headers, or what `curl -i` printed" };
+                let _ = writeln!(anstream::stderr(), "{what}; {end} ends it.");
+            }
+            Box::new(io::stdin().lock())
+        }
+    };
+    if args.json {
+        return lines::run(&mut *input, &context, out);
+    }
+    let mut bytes = Vec::new();
+    let read = input.by_ref().take(MOST_BYTES).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::Input(format!("reading the response: {error}")))?;
+    let response = pasted::parse(&bytes);
+    if response.headers.is_empty() && response.status.is_none() {
+        let message = "there are no headers in it: give headers, or a response as `curl -i` prints it \
+                       (for JSON lines, add --json)";
+        return Err(Failure::Input(message.into()));
+    }
+    if let Some(name) = context.vendor.as_deref()
+        && let Err(error) = context.config.vendor(name, "live")
+    {
+        let style = crate::output::WARNING;
+        let _ = writeln!(anstream::stderr(), "{style}note:{style:#} {error} (headers are read by their shape)");
+    }
+    show::show(&response, &context, out)?;
+    Ok(Outcome::Fine)
+}
+
+fn config(args: &Args) -> Result<Config, Failure> {
+    let mut sources = Sources::new();
+    if let Some(path) = &args.vendors_file {
+        let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
+        sources = sources.file(path.display().to_string(), text);
+    }
+    Config::load(&sources, 1).map_err(|error| Failure::Input(error.to_string()))
+}
+
+/// A moment as people and programs write it.
+fn moment(text: &str) -> Result<SystemTime, String> {
+    let timestamp: Result<jiff::Timestamp, _> = match text.parse::<i64>() {
+        Ok(seconds) => jiff::Timestamp::from_second(seconds),
+        Err(_) => text.parse(),
+    };
+    timestamp.map(SystemTime::from).map_err(|_| "write 2026-01-15T10:00:00Z, or seconds since 1970".to_owned())
+}

@@ -1,0 +1,76 @@
+//! The one place where this program meets the library's reader of responses.
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, StatusCode};
+use integration_client::config::Vendor;
+use integration_client::signals::{self, Dialect, Rule, WaitFrom};
+
+pub(super) use integration_client::signals::MAX_BODY as BODY_PREFIX;
+
+/// What a response says. What it does not say is `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Reading {
+    /// The request was refused for its limits.
+    pub(super) throttled: bool,
+    pub(super) retry_after: Option<Duration>,
+    /// Where the wait was found, in words.
+    pub(super) wait_from: Option<&'static str>,
+    /// What the vendor's documents say to wait where its answers do not.
+    pub(super) default_wait: Option<Duration>,
+    pub(super) windows: Vec<Window>,
+    /// What the request cost.
+    pub(super) cost: Option<f64>,
+    /// Whose limit it is.
+    pub(super) scope: Option<&'static str>,
+    /// What decided whether it was a refusal, in words; none where nothing spoke for it.
+    pub(super) rule: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Window {
+    pub(super) name: Option<String>,
+    pub(super) limit: Option<u64>,
+    pub(super) remaining: Option<u64>,
+    pub(super) used: Option<u64>,
+    pub(super) reset_in: Option<Duration>,
+    pub(super) window: Option<Duration>,
+}
+
+/// Reads a response of `vendor` that came in at `now`. Without a vendor, by shape alone.
+pub(super) fn read(
+    vendor: Option<&Vendor>,
+    status: StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+    now: SystemTime,
+) -> Reading {
+    let by_shape = Dialect::default();
+    let dialect = vendor.map_or(&by_shape, |vendor| &vendor.dialect);
+    let signals = signals::read(dialect, status, headers, body, now);
+    let windows = signals.windows.iter().map(|window| Window {
+        name: window.name.as_ref().map(ToString::to_string),
+        limit: window.limit,
+        remaining: window.remaining,
+        used: window.used,
+        reset_in: window.reset_in,
+        window: window.window,
+    });
+    let wait_from = signals.wait_from.map(|from| match from {
+        WaitFrom::Header => "a header that asks for it",
+        WaitFrom::Body => "the body",
+        WaitFrom::Reset => "the reset of a window with nothing left",
+        WaitFrom::Default => "the vendor's documents, for nothing says it here",
+        _ => "-",
+    });
+    Reading {
+        throttled: signals.throttled,
+        retry_after: signals.retry_after,
+        wait_from,
+        default_wait: signals.default_wait,
+        windows: windows.collect(),
+        cost: signals.cost,
+        scope: signals.scope.map(signals::Scope::as_str),
+        rule: (signals.rule != Rule::Nothing).then(|| signals.rule.to_string()),
+    }
+}

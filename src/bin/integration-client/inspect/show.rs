@@ -1,0 +1,79 @@
+//! One response for people.
+
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use http::StatusCode;
+
+use super::reading::{self, Window};
+use super::{Context, pasted};
+use crate::output::{ERROR, GOOD, Screen, TITLE, table};
+use crate::text;
+
+pub(super) fn show(response: &pasted::Response, context: &Context, out: &mut dyn Write) -> io::Result<()> {
+    let stated = context.status.or(response.status).and_then(|status| StatusCode::from_u16(status).ok());
+    let now = context.now();
+    let vendor = context.vendor(context.vendor.as_deref());
+    let prefix = response.body.get(..reading::BODY_PREFIX).unwrap_or(&response.body);
+    let status = stated.unwrap_or(StatusCode::OK);
+    let reading = reading::read(vendor.as_deref(), status, &response.headers, prefix, now);
+
+    let by = vendor.as_ref().map_or_else(|| "read by shape".to_owned(), |vendor| format!("read as {}", vendor.name));
+    let code = stated.map_or_else(|| "status not stated, taken for 200".to_owned(), |status| format!("HTTP {status}"));
+    let headers = text::count(response.headers.len(), "header");
+    writeln!(out, "{TITLE}{code}{TITLE:#}, {headers}, {by}\n")?;
+
+    let rule = reading.rule.map_or_else(String::new, |rule| format!(" ({rule})"));
+    let (style, refused) = if reading.throttled { (ERROR, "yes") } else { (GOOD, "no") };
+    writeln!(out, "refused for its limits   {style}{refused}{style:#}{rule}")?;
+    let wait = match (reading.retry_after.or(reading.default_wait), reading.wait_from) {
+        (Some(wait), from) => {
+            let from = from.map_or_else(String::new, |from| format!("\n{:25}from {from}", ""));
+            format!("{}{}{from}", text::span(wait), until(now, wait))
+        }
+        (None, _) if reading.throttled => "not said: the client backs off by its own rule".to_owned(),
+        (None, _) => "none".to_owned(),
+    };
+    writeln!(out, "wait                     {wait}")?;
+    if let Some(scope) = reading.scope {
+        writeln!(out, "whose limit              {scope}")?;
+    }
+    if let Some(cost) = reading.cost {
+        writeln!(out, "cost of the request      {cost}")?;
+    }
+
+    if reading.windows.is_empty() {
+        writeln!(out, "\nNothing is said about what is left.")?;
+        return Ok(());
+    }
+    let header = ["window", "limit", "used", "left", "", "resets in", "length"];
+    let rows = reading.windows.iter().map(row).collect();
+    // Narrow by nature: as wide as it needs to be.
+    write!(out, "\n{}", table(Screen { width: 100 }, &header, rows, &[1, 2, 3, 4]))?;
+    Ok(())
+}
+
+/// `, until 2026-01-15T10:15:00Z`, where that can be said.
+fn until(now: SystemTime, wait: Duration) -> String {
+    let at = || jiff::Timestamp::try_from(now).ok()?.checked_add(jiff::SignedDuration::try_from(wait).ok()?).ok();
+    at().map_or_else(String::new, |at| format!(", until {at:.0}"))
+}
+
+fn row(window: &Window) -> Vec<String> {
+    let figure = |figure: Option<u64>| figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string());
+    let percent = match (window.remaining, window.limit) {
+        (Some(remaining), Some(limit)) if limit > 0 => {
+            format!("{} %", u128::from(remaining.min(limit)) * 100 / u128::from(limit))
+        }
+        _ => String::new(),
+    };
+    vec![
+        window.name.clone().unwrap_or_else(|| "-".to_owned()),
+        figure(window.limit),
+        figure(window.used),
+        figure(window.remaining),
+        percent,
+        window.reset_in.map_or_else(|| "-".to_owned(), text::span),
+        window.window.map_or_else(|| "-".to_owned(), text::window),
+    ]
+}

@@ -1,0 +1,113 @@
+//! How commands end, and what their output looks like.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// Exit code: something was found.
+pub(crate) const FOUND: u8 = 1;
+/// Exit code: the command could not be carried out.
+pub(crate) const CANNOT: u8 = 2;
+
+pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const TITLE: Style = Style::new().bold();
+pub(crate) const FAINT: Style = Style::new().dimmed();
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Fine,
+    /// What it looks at has something wrong with it.
+    Found,
+}
+
+/// Why a command could not be carried out.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Output(io::Error),
+    Input(String),
+}
+
+impl Failure {
+    /// A file that cannot be read.
+    pub(crate) fn reading(path: &Path, error: &io::Error) -> Failure {
+        Failure::Input(format!("{}: {error}", path.display()))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Output(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Output(error) => write!(f, "writing: {error}"),
+            Failure::Input(message) => f.write_str(message),
+        }
+    }
+}
+
+/// The room that there is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Screen {
+    pub(crate) width: u16,
+}
+
+impl Screen {
+    /// The terminal's width, within what can be read well; 80 columns where there is none.
+    pub(crate) fn of_terminal() -> Screen {
+        let width = terminal_size::terminal_size().map_or(80, |(width, _)| width.0);
+        Screen { width: width.clamp(60, 120) }
+    }
+}
+
+/// A table without lines, as wide as `screen` at most. Columns whose number is in `right` stand at the right.
+pub(crate) fn table(screen: Screen, header: &[&str], rows: Vec<Vec<String>>, right: &[usize]) -> String {
+    let mut table = plain(screen);
+    if !header.is_empty() {
+        table.set_header(header);
+    }
+    table.add_rows(rows);
+    pad(&mut table);
+    for number in right {
+        if let Some(column) = table.column_mut(*number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.trim_fmt();
+    match text.split_once('\n') {
+        Some((first, rest)) if !header.is_empty() => format!("{TITLE}{first}{TITLE:#}\n{rest}\n"),
+        _ => text + "\n",
+    }
+}
+
+/// Texts below each other, each after a hyphen, wrapped to the screen.
+pub(crate) fn list(screen: Screen, texts: impl IntoIterator<Item = String>) -> String {
+    let mut table = plain(screen);
+    table.add_rows(texts.into_iter().map(|text| vec!["-".to_owned(), text]));
+    pad(&mut table);
+    if let Some(column) = table.column_mut(0) {
+        column.set_padding((0, 1));
+    }
+    table.trim_fmt() + "\n"
+}
+
+fn plain(screen: Screen) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(screen.width);
+    table
+}
+
+fn pad(table: &mut Table) {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+}

@@ -1,0 +1,99 @@
+//! One vendor in full, for people.
+
+use std::io::{self, Write};
+
+use integration_client::config::{Limit, Vendor};
+use integration_client::signals::Dialect;
+
+use super::Entry;
+use crate::output::{FAINT, Screen, TITLE, list, table};
+use crate::text;
+
+pub(super) fn show(entry: &Entry, screen: Screen, out: &mut dyn Write) -> io::Result<()> {
+    let live = &entry.live;
+    writeln!(out, "{TITLE}{}{TITLE:#}\n", live.name)?;
+    let mut facts = vec![fact("base URL", live.base_url.clone()), fact("credential", text::auth(&live.auth))];
+    for (name, value) in &live.headers {
+        facts.push(fact("header", format!("{name}: {value}")));
+    }
+    if *live.dialect != Dialect::default() {
+        facts.push(fact("answers", "read by shape, and by a dialect of its own".to_owned()));
+    }
+    write!(out, "{}", table(screen, &[], facts, &[]))?;
+
+    let mut sources: Vec<String> = Vec::new();
+    limits("Limits", Vec::new(), named(live), &mut sources, screen, out)?;
+    for other in &entry.others {
+        let differing: Vec<(String, &Limit)> = entry.differing(other).collect();
+        let title = format!("Environment {}", other.environment);
+        let mut facts = Vec::new();
+        if other.base_url != live.base_url {
+            facts.push(fact("base URL", other.base_url.clone()));
+        }
+        if other.auth != live.auth {
+            facts.push(fact("credential", text::auth(&other.auth)));
+        }
+        limits(&title, facts, differing, &mut sources, screen, out)?;
+    }
+    if live.endpoints.iter().any(|endpoint| !endpoint.limits.is_empty()) {
+        let rows = live.endpoints.iter().map(|endpoint| {
+            let paths =
+                if endpoint.paths.is_empty() { "(by its name alone)".to_owned() } else { endpoint.paths.join("  ") };
+            let cost = if endpoint.cost == 1 { String::new() } else { format!("cost {}", endpoint.cost) };
+            vec![endpoint.name.to_string(), endpoint.methods.join(" "), paths, cost]
+        });
+        write!(out, "\n{TITLE}Endpoints{TITLE:#}\n{}", table(screen, &[], rows.collect(), &[]))?;
+    }
+    if !live.quirks.is_empty() {
+        write!(out, "\n{TITLE}What to know{TITLE:#}\n{}", list(screen, live.quirks.iter().cloned()))?;
+    }
+    if !sources.is_empty() {
+        writeln!(out, "\n{TITLE}Sources{TITLE:#}")?;
+        for (number, source) in sources.iter().enumerate() {
+            writeln!(out, "{FAINT}[{}] {source}{FAINT:#}", number + 1)?;
+        }
+    }
+    Ok(())
+}
+
+fn fact(name: &str, value: String) -> Vec<String> {
+    vec![name.to_owned(), value]
+}
+
+fn named(vendor: &Vendor) -> Vec<(String, &Limit)> {
+    text::limits(vendor).map(|(endpoint, limit)| (text::name(endpoint, limit), limit)).collect()
+}
+
+fn limits(
+    title: &str,
+    facts: Vec<Vec<String>>,
+    limits: Vec<(String, &Limit)>,
+    sources: &mut Vec<String>,
+    screen: Screen,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    writeln!(out, "\n{TITLE}{title}{TITLE:#}")?;
+    if !facts.is_empty() {
+        write!(out, "{}", table(screen, &[], facts, &[]))?;
+    }
+    if limits.is_empty() {
+        let none = if title == "Limits" { "No figure is known." } else { "The same limits." };
+        return writeln!(out, "{none}");
+    }
+    let rows = limits.into_iter().map(|(name, limit)| {
+        let sure = limit.source.as_ref().map_or_else(String::new, |source| {
+            let text = match &*source.as_of {
+                "" => source.reference.clone(),
+                as_of => format!("{}, {as_of}", source.reference),
+            };
+            let known = sources.iter().position(|known| *known == text);
+            let number = known.unwrap_or_else(|| {
+                sources.push(text);
+                sources.len() - 1
+            });
+            format!("{} [{}]", source.confidence, number + 1)
+        });
+        vec![name, text::allows(limit), text::algorithm(limit).to_owned(), limit.scope.name().to_owned(), sure]
+    });
+    write!(out, "{}", table(screen, &["limit", "allows", "counted by", "per", "sure?"], rows.collect(), &[]))
+}

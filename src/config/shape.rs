@@ -1,0 +1,162 @@
+//! From what a vendor publishes to what is enforced: how large the bucket is, and how strict its guard.
+//!
+//! The budget is `safety x limit`: it sizes the bucket. The guard mirrors the vendor's own counting at the vendor's own
+//! limit (or at `ceiling x limit`):
+//!
+//! | the vendor counts by | guard |
+//! |---|---|
+//! | fixed window | a log: at most `limit` in any window, until an answer says when a window ends: what is in it is gone then |
+//! | sliding window | a log |
+//! | sliding counter | a counter at every phase that the vendor's windows may have |
+//! | token bucket, leaky bucket (`limit` is its size, `window` the time to fill it) | a mirror of the least that can be in the bucket, one lump smaller where it refills in lumps |
+//! | quota | a log, and the lane is not paced by it |
+//! | unknown | a counter (whose newest window is the log), under a bucket that holds a tenth of the limit |
+
+use std::time::Duration;
+
+use super::limit::{Algorithm, Rate};
+use crate::clock::nanos;
+
+/// Bucket and guard of a [`Rate`], as a client enforces them. Made by [`Rate::shape`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Shape {
+    /// Units that the bucket holds.
+    pub capacity: u32,
+    /// Units that come back in one `window` of the limit.
+    pub refill: f64,
+    /// Units come back in groups, one each interval, instead of steadily.
+    pub release_interval: Option<Duration>,
+    /// Units that the guard reckons with: in a window, or in the vendor's full bucket.
+    pub guard_limit: u32,
+    /// Of these, units for the high tier alone while it has not used as many.
+    pub guard_reserve: u32,
+    /// The vendor counts in a bucket, of which the guard mirrors the least that can be in it, and not in windows.
+    pub guard_is_bucket: bool,
+}
+
+/// From this limit on a unit of a sliding counter is left alone, for vendors that round.
+const LEAVES_ONE: u32 = 10;
+/// A mirrored bucket refills at this share of the vendor's rate, because clocks drift.
+const SLOWER: f64 = 0.999;
+
+impl Rate {
+    /// What is enforced for this limit.
+    ///
+    /// ```
+    /// use integration_client::config::{Config, LimitKind, Sources};
+    ///
+    /// let config = Config::load(&Sources::new(), 1)?;
+    /// let xero = config.vendor("xero", "live")?;
+    /// let LimitKind::Rate(minute) = &xero.limits[0].kind else { panic!("a rate") };
+    /// let shape = minute.shape();
+    /// assert_eq!((shape.capacity, shape.guard_limit), (48, 60));
+    /// # Ok::<(), integration_client::Error>(())
+    /// ```
+    pub fn shape(&self) -> Shape {
+        let window = nanos(self.window);
+        let limit = f64::from(self.limit);
+        let budget = self.safety * limit;
+        let per_window = |interval: Duration| limit * nanos(interval) as f64 / window as f64;
+        // Float to integer casts saturate, and every figure has been validated.
+        let units = |units: f64| (units.floor() as u32).max(1);
+        let guard_is_bucket = matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+        // With lumps, and their phase unknown, the vendor's bucket may be one lump behind a steady one.
+        let lump = self.refill_interval.filter(|_| guard_is_bucket).map_or(0.0, per_window);
+        let most = units(self.ceiling * (limit - lump));
+        let guard_limit = match self.algorithm {
+            Algorithm::SlidingCounter | Algorithm::Unknown if most >= LEAVES_ONE => most - 1,
+            _ => most,
+        };
+        let burst = match self.algorithm {
+            Algorithm::Unknown => units(limit / 10.0).min(units(budget)),
+            _ => units(budget),
+        };
+        let mut capacity = self.burst.unwrap_or(burst);
+        if let Some(interval) = self.release_interval {
+            capacity = capacity.min(units(self.safety * per_window(interval)));
+        }
+        let low = units(self.safety * f64::from(most) / self.ceiling).min(guard_limit);
+        Shape {
+            capacity: capacity.min(guard_limit).max(1),
+            refill: budget,
+            release_interval: self.release_interval,
+            guard_limit,
+            guard_reserve: guard_limit - low,
+            guard_is_bucket,
+        }
+    }
+
+    /// The share of the vendor's limit that is used in the long run while there is always work, by requests that are
+    /// answered after `round_trip`: at most 1. `high` says whether they are of the high tier, which alone may use the
+    /// guard's reserve.
+    pub fn reach(&self, max_transit: Duration, round_trip: Duration, high: bool) -> f64 {
+        let shape = self.shape();
+        let per_second = |units: f64, span: Duration| units / span.as_secs_f64().max(1e-9);
+        let published = per_second(f64::from(self.limit), self.window);
+        let bucket = per_second(shape.refill, self.window);
+        // In groups the bucket gives no more than it holds, once each interval.
+        let released = shape.release_interval.map_or(bucket, |span| per_second(f64::from(shape.capacity), span));
+        // In windows a request counts from its grant until one window after its answer.
+        let counted = self.window.saturating_add(round_trip.min(max_transit));
+        let guard = match shape.guard_is_bucket {
+            true => per_second(self.ceiling * SLOWER * f64::from(self.limit), self.window),
+            false => per_second(f64::from(if high { shape.guard_limit } else { shape.lower_limit() }), counted),
+        };
+        (bucket.min(released).min(guard) / published).min(1.0)
+    }
+}
+
+impl Shape {
+    /// What the guard lets pass of the tiers below high.
+    fn lower_limit(&self) -> u32 {
+        self.guard_limit.saturating_sub(self.guard_reserve)
+    }
+
+    /// The most that one request may cost. Those of the tiers below high may not use the guard's reserve.
+    pub fn largest_cost(&self, high: bool) -> u32 {
+        self.capacity.min(if high { self.guard_limit } else { self.lower_limit() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{Config, LimitKind, Sources};
+    use std::time::Duration;
+
+    /// Share in use by the high tier and by the others, in percent, of a limit with these fields.
+    fn reach(fields: &str, round_trip_ms: u64) -> (u32, u32) {
+        let text =
+            format!("[vendors.v]\nbase_url = \"https://v.example\"\n[[vendors.v.limits]]\nname = \"l\"\n{fields}");
+        let config = Config::load(&Sources::new().without_catalogue().file("f.toml", text), 1).unwrap();
+        let vendor = config.vendor("v", "live").unwrap();
+        let LimitKind::Rate(rate) = &vendor.limits[0].kind else { panic!("{fields}") };
+        let percent = |high| {
+            let reach = rate.reach(vendor.max_transit, Duration::from_millis(round_trip_ms), high);
+            (reach * 100.0).round() as u32
+        };
+        (percent(true), percent(false))
+    }
+
+    #[test]
+    fn the_share_that_can_be_reached_goes_by_bucket_guard_and_round_trip() {
+        let second = "limit = 100\nwindow = \"1s\"\n";
+        assert_eq!(reach(&format!("{second}algorithm = \"fixed_window\"\n"), 0), (80, 80));
+        assert_eq!(
+            reach(&format!("{second}algorithm = \"fixed_window\"\n"), 600),
+            (63, 50),
+            "1 / 1.6 of 100 and of 80"
+        );
+        assert_eq!(reach(second, 0), (80, 80), "the counting is unknown");
+        let whole = format!("{second}safety = 1.0\n");
+        assert_eq!(reach(&whole, 0), (99, 99), "one unit is left alone");
+        assert_eq!(
+            reach(&format!("{whole}algorithm = \"token_bucket\"\n"), 600),
+            (100, 100),
+            "a bucket counts no window"
+        );
+        let released = format!("{second}algorithm = \"fixed_window\"\nrelease_interval = \"20ms\"\n");
+        assert_eq!(reach(&released, 0), (50, 50), "1.6 each interval is 1");
+        assert_eq!(reach("limit = 1\nwindow = \"1h\"\nsafety = 1.0\n", 100), (100, 100));
+    }
+}

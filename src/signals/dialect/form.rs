@@ -1,0 +1,119 @@
+//! The form of an item in a list of windows: `{used}/{limit}`, `{limit}:{length}`, `{reset}:{name}:{name}`.
+
+use std::time::Duration;
+
+use crate::signals::moment::{self, Now};
+use crate::signals::number::{Decimal, bare};
+use crate::signals::windows::{Name, Window};
+
+/// Places and the text between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// What stands before each place, and the place.
+    parts: Vec<(String, Place)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Name,
+    Limit,
+    Remaining,
+    Used,
+    Reset,
+    /// A reset that is an instruction to wait.
+    Wait,
+    Length,
+    Skip,
+}
+
+const PLACES: [(&str, Place); 8] = [
+    ("name", Place::Name),
+    ("limit", Place::Limit),
+    ("remaining", Place::Remaining),
+    ("used", Place::Used),
+    ("reset", Place::Reset),
+    ("wait", Place::Wait),
+    ("length", Place::Length),
+    ("skip", Place::Skip),
+];
+
+/// More windows in one header are not looked at.
+const MAX_ITEMS: usize = 32;
+
+impl Form {
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn parse(text: &str) -> Result<Form, String> {
+        const HELP: &str = "write for example \"{used}/{limit}\" or \"{limit}:{length}\"";
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            let (name, after) = after.split_once('}').ok_or_else(|| format!("a `{{` is not closed; {HELP}"))?;
+            let place = PLACES.iter().find(|(known, _)| *known == name).ok_or_else(|| {
+                let known: Vec<&str> = PLACES.iter().map(|(known, _)| *known).collect();
+                format!("{{{name}}} is unknown; known are {}", known.join(", "))
+            })?;
+            if before.is_empty() && !parts.is_empty() {
+                return Err(format!("two places need a character between them; {HELP}"));
+            }
+            parts.push((before.to_owned(), place.1));
+            rest = after;
+        }
+        if parts.is_empty() || parts.len() > 8 || !rest.is_empty() {
+            return Err(format!("a form is one to eight places and what stands between them; {HELP}"));
+        }
+        Ok(Form { parts })
+    }
+
+    /// The windows in `text`, and the longest wait that they ask for. What does not have the form is no information.
+    pub(super) fn read(&self, text: &[u8], unit: u128, now: &Now, mut window: impl FnMut(Window)) -> Option<Duration> {
+        let mut longest = None;
+        for item in text.split(|b| *b == b',').take(MAX_ITEMS) {
+            if let Some((read, wait)) = self.item(item.trim_ascii(), unit, now) {
+                window(read);
+                longest = longest.max(wait);
+            }
+        }
+        longest
+    }
+
+    fn item(&self, text: &[u8], unit: u128, now: &Now) -> Option<(Window, Option<Duration>)> {
+        let mut window = Window::default();
+        let mut wait = None;
+        let mut name: Option<String> = None;
+        let mut rest = std::str::from_utf8(text).ok()?;
+        for (at, (before, place)) in self.parts.iter().enumerate() {
+            rest = rest.strip_prefix(before.as_str())?;
+            let next = self.parts.get(at + 1).map(|(before, _)| before.as_str());
+            // The last place ends where another field would begin: more fields may be added one day.
+            let last = before.as_str();
+            let end = match next {
+                Some(next) => rest.find(next)?,
+                None if last.is_empty() => rest.len(),
+                None => rest.find(last).unwrap_or(rest.len()),
+            };
+            let (value, after) = rest.split_at_checked(end)?;
+            let bytes = value.as_bytes();
+            let count = || Decimal::read(bare(bytes)).and_then(Decimal::count);
+            match place {
+                Place::Name => {
+                    let word = if value.is_empty() { "*" } else { value };
+                    name = Some(name.map_or_else(|| word.to_owned(), |name| format!("{name}/{word}")));
+                }
+                Place::Limit => window.limit = Some(count()?),
+                Place::Remaining => window.remaining = Some(count()?),
+                Place::Used => window.used = Some(count()?),
+                Place::Reset => window.reset_in = moment::reset(bytes, unit, now),
+                Place::Wait => {
+                    wait = Some(moment::hint(bytes, unit, now)?);
+                    window.reset_in = wait;
+                }
+                Place::Length => window.window = Some(moment::length(bytes, unit)?),
+                Place::Skip => {}
+            }
+            rest = after;
+        }
+        window.name = name.as_deref().and_then(Name::new);
+        Some((window, wait))
+    }
+}

@@ -1,0 +1,324 @@
+//! What a dialect makes of a response.
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use serde_json::Value;
+
+use super::source::Hit;
+use super::{AnswerRule, Dialect, Figure, Scope, Source, WaitRule, WindowRule};
+use crate::signals::moment::{self, MAX_WAIT, Now, SECOND};
+use crate::signals::number::{Decimal, bare, from_nanos};
+use crate::signals::shape::period;
+use crate::signals::windows::{Name, Window, Windows};
+use crate::signals::{json, message};
+
+/// A response, and when it came.
+pub(in crate::signals) struct Context<'r> {
+    pub(in crate::signals) status: StatusCode,
+    pub(in crate::signals) headers: &'r HeaderMap,
+    pub(in crate::signals) body: &'r [u8],
+    pub(in crate::signals) now: &'r Now<'r>,
+}
+
+/// The windows that the dialect finds, and the longest wait that they ask for.
+pub(in crate::signals) fn windows(dialect: &Dialect, response: &Context<'_>, found: &mut Windows) -> Option<Duration> {
+    let mut longest = None;
+    for rule in &dialect.windows {
+        let wait = match (&rule.each, &rule.items) {
+            (Some(each), _) => {
+                let objects = each.objects(response.headers, response.body).into_iter();
+                let waits = objects.map(|object| {
+                    let (window, wait) = rule.window(dialect, response, Some(&object.value), &object.keys, None);
+                    found.push(window);
+                    wait
+                });
+                waits.max().flatten()
+            }
+            (None, Some((header, form))) => {
+                let lines = response.headers.get_all(header).iter().take(16);
+                let unit = rule.unit.unwrap_or(SECOND);
+                let waits = lines.map(|line| {
+                    form.read(line.as_bytes(), unit, response.now, |mut window| {
+                        rule.complete(&mut window);
+                        found.join(window);
+                    })
+                });
+                waits.max().flatten()
+            }
+            (None, None) => rule.plain(dialect, response, found),
+        };
+        longest = longest.max(wait);
+    }
+    for window in found.iter_mut() {
+        window.derive();
+    }
+    longest
+}
+
+impl WindowRule {
+    /// What the rule knows of every window in a list.
+    fn complete(&self, window: &mut Window) {
+        let name = self.name.as_deref().and_then(Name::new);
+        window.name = window.name.take().or(name);
+        if window.window.is_none() {
+            window.window = self.length.or_else(|| length_of(window.name.as_deref()?));
+        }
+        let is = |figure: &Option<Figure>| match figure {
+            Some(Figure::Is(count)) => Some(*count),
+            _ => None,
+        };
+        window.limit = window.limit.or(is(&self.limit));
+        window.remaining = window.remaining.or(is(&self.remaining));
+    }
+
+    fn plain(&self, dialect: &Dialect, response: &Context<'_>, found: &mut Windows) -> Option<Duration> {
+        // A source with a `*` makes a window of each place where it fits.
+        let figures = [&self.limit, &self.remaining, &self.used].into_iter().flatten().filter_map(Figure::source);
+        let wild = figures.chain(&self.reset).find(|source| matches!(source, Source::Headers(_)));
+        let Some(wild) = wild else {
+            let (window, wait) = self.window(dialect, response, None, &[], None);
+            found.push(window);
+            return wait;
+        };
+        let hits = wild.hits(response.headers, response.body, None).into_iter();
+        let waits = hits.map(|hit| {
+            let (window, wait) = self.window(dialect, response, None, &hit.keys, Some((wild, &hit.text)));
+            found.push(window);
+            wait
+        });
+        waits.max().flatten()
+    }
+
+    fn window(
+        &self,
+        dialect: &Dialect,
+        response: &Context<'_>,
+        object: Option<&Value>,
+        keys: &[String],
+        at_hand: Option<(&Source, &[u8])>,
+    ) -> (Window, Option<Duration>) {
+        let values = |source: &Source| -> Vec<Hit> {
+            match at_hand {
+                Some((known, text)) if known == source => vec![Hit { keys: Vec::new(), text: text.to_vec() }],
+                _ => source.hits(response.headers, response.body, object),
+            }
+        };
+        let value = |source: &Source| -> Option<Vec<u8>> {
+            let hits = values(source).into_iter();
+            let mut texts = hits.filter_map(|hit| self.item(&hit.text).map(<[u8]>::to_vec));
+            texts.find(|text| !dialect.is_filler(text))
+        };
+        let unit = |source: &Source| self.unit.unwrap_or_else(|| unit_of(source));
+        let mut overdrawn = false;
+        let mut count = |figure: &Option<Figure>| match figure.as_ref()? {
+            Figure::Is(count) => Some(*count),
+            Figure::At(source) => {
+                let text = value(source)?;
+                overdrawn |= bare(&text).strip_prefix(b"-").is_some_and(|rest| Decimal::read(rest).is_some());
+                number(&text)
+            }
+        };
+        let (limit, used, remaining) = (count(&self.limit), count(&self.used), count(&self.remaining));
+        let reset = |source: &Source| moment::reset(&value(source)?, unit(source), response.now);
+        let length = |source: &Source| moment::length(&value(source)?, unit(source));
+        let name = self.name.as_deref().and_then(|name| Name::new(&named(name, keys, object)));
+        let stated = self.length_from.as_ref().and_then(length);
+        let mut window = Window {
+            limit,
+            remaining,
+            used,
+            reset_in: self.reset.as_ref().and_then(reset),
+            overdrawn,
+            ..Window::default()
+        };
+        if window == Window::default() && stated.is_none() && self.regain.is_none() {
+            return (window, None);
+        }
+        let is_constant = |figure: &Option<Figure>| matches!(figure, Some(Figure::Is(_)));
+        // A limit that the rule itself states is no window of this response.
+        if is_constant(&self.limit) && used.is_none() && remaining.is_none() && window.reset_in.is_none() {
+            return (Window::default(), None);
+        }
+        window.window = stated.or(self.length).or_else(|| length_of(name.as_deref()?));
+        window.name = name;
+        window.derive();
+        let mut wait = None;
+        if window.is_exhausted()
+            && let Some(source) = &self.regain
+        {
+            wait = reset(source);
+            window.reset_in = window.reset_in.max(wait);
+        }
+        (window, wait)
+    }
+
+    /// The value, or the one of its items that the rule is about.
+    fn item<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
+        match self.item {
+            Some(at) => text.split(|b| *b == b',').nth(at).map(<[u8]>::trim_ascii),
+            None => Some(text),
+        }
+    }
+}
+
+impl Dialect {
+    fn is_filler(&self, text: &[u8]) -> bool {
+        self.nothing.iter().any(|nothing| text.trim_ascii() == nothing.as_bytes())
+    }
+}
+
+/// A count, perhaps with commas between its thousands: where a rule says that a number stands, no list does.
+fn number(text: &[u8]) -> Option<u64> {
+    let text = bare(text);
+    if let Some(number) = Decimal::read(text) {
+        return number.count();
+    }
+    let (whole, rest) = match text.iter().position(|b| *b == b'.') {
+        Some(at) => text.split_at_checked(at)?,
+        None => (text, &b""[..]),
+    };
+    let mut parts = whole.split(|b| *b == b',');
+    let first = parts.next()?;
+    if !(1..=3).contains(&first.len()) || parts.any(|part| part.len() != 3) || text.len() > 32 {
+        return None;
+    }
+    let plain: Vec<u8> = whole.iter().filter(|b| **b != b',').chain(rest).copied().collect();
+    Decimal::read(&plain)?.count()
+}
+
+/// The window's name with its places filled in.
+fn named(name: &str, keys: &[String], object: Option<&Value>) -> String {
+    let mut out = String::new();
+    let mut rest = name;
+    while let Some((before, after)) = rest.split_once('{') {
+        out.push_str(before);
+        let (place, after) = after.split_once('}').unwrap_or((after, ""));
+        let key = place.parse::<usize>().ok().and_then(|at| keys.get(at.checked_sub(1)?)).cloned();
+        let member = || object.and_then(|object| object.get(place)).and_then(json::text);
+        out.push_str(&key.or_else(member).unwrap_or_default());
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The length that the last word of a name states.
+fn length_of(name: &str) -> Option<Duration> {
+    let word = name.rsplit(['-', '/', '_']).next()?.to_ascii_lowercase();
+    period(&word).flatten()
+}
+
+/// As the header's name says it.
+fn unit_of(source: &Source) -> u128 {
+    match source {
+        Source::Header(name) => crate::signals::shape::unit(name.as_str()),
+        _ => SECOND,
+    }
+}
+
+/// Whether the dialect says that the answer is, or is not, a refusal for limits; and the number of the rule.
+pub(in crate::signals) fn throttled(
+    dialect: &Dialect,
+    response: &Context<'_>,
+    windows: &Windows,
+) -> Option<(bool, usize)> {
+    let mut rules = dialect.answers.iter().enumerate().filter(|(_, rule)| rule.throttled.is_some());
+    let (at, rule) = rules.find(|(_, rule)| rule.fits(response, windows))?;
+    Some((rule.throttled?, at))
+}
+
+/// Whose limit it is, as the dialect knows it.
+pub(in crate::signals) fn scope(dialect: &Dialect, response: &Context<'_>, windows: &Windows) -> Option<Scope> {
+    let mut rules = dialect.answers.iter().filter(|rule| rule.scope.is_some());
+    rules.find(|rule| rule.fits(response, windows))?.scope
+}
+
+/// How long to wait after a refusal that says nothing.
+pub(in crate::signals) fn default_wait(
+    dialect: &Dialect,
+    response: &Context<'_>,
+    windows: &Windows,
+) -> Option<Duration> {
+    let mut rules = dialect.answers.iter().filter(|rule| rule.wait.is_some() || rule.wait_until_next.is_some());
+    let rule = rules.find(|rule| rule.fits(response, windows))?;
+    let next = rule.wait_until_next.and_then(|period| moment::until_next(period, response.now));
+    rule.wait.max(next).map(|wait| wait.min(MAX_WAIT))
+}
+
+impl AnswerRule {
+    fn fits(&self, response: &Context<'_>, windows: &Windows) -> bool {
+        if !self.may_fit(response.status.as_u16()) || (self.exhausted && !windows.any_exhausted()) {
+            return false;
+        }
+        let is_asked = self.from.is_some() || !self.is.is_empty() || !self.contains.is_empty();
+        if !is_asked {
+            return true;
+        }
+        let hits = self.from.as_ref().unwrap_or(&Source::Text).hits(response.headers, response.body, None);
+        hits.iter().any(|hit| {
+            let text = hit.text.trim_ascii();
+            let is = self.is.iter().any(|value| value.as_bytes() == text);
+            let contains = || self.contains.iter().any(|part| contains(&hit.text, part.as_bytes()));
+            is || contains() || (self.is.is_empty() && self.contains.is_empty())
+        })
+    }
+}
+
+/// Whether `part` stands in `text`, whatever the case of its letters. Time is linear in the text: parts are short.
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    !part.is_empty() && text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
+}
+
+/// The longest wait that stands where the dialect says: in headers, or else (`in_body`) in the body.
+pub(in crate::signals) fn waits(dialect: &Dialect, response: &Context<'_>, in_body: bool) -> Option<Duration> {
+    let rules = dialect.waits.iter().filter(|rule| rule.reads_body() == in_body);
+    rules.filter_map(|rule| rule.wait(response)).max()
+}
+
+impl WaitRule {
+    fn reads_body(&self) -> bool {
+        self.from.as_ref().is_none_or(Source::is_body)
+    }
+
+    fn wait(&self, response: &Context<'_>) -> Option<Duration> {
+        if let Some([needed, available, rate]) = &self.bucket {
+            let figure = |source: &Source| {
+                let hits = source.hits(response.headers, response.body, None);
+                hits.iter().find_map(|hit| Decimal::read(bare(&hit.text)))
+            };
+            return arithmetic(figure(needed)?, figure(available)?, figure(rate)?);
+        }
+        let source = self.from.as_ref()?;
+        let unit = self.unit.unwrap_or_else(|| unit_of(source));
+        let hits = source.hits(response.headers, response.body, None);
+        let waits = hits.iter().filter_map(|hit| match &self.after {
+            Some(after) => message::after(&hit.text, after, unit, response.now),
+            None => moment::hint(&hit.text, unit, response.now),
+        });
+        waits.max()
+    }
+}
+
+/// What is lacking, at so much a second.
+fn arithmetic(needed: Decimal, available: Decimal, rate: Decimal) -> Option<Duration> {
+    let rate = rate.nanos(SECOND);
+    let lacking = needed.nanos(SECOND).checked_sub(available.nanos(SECOND)).filter(|lacking| *lacking > 0)?;
+    let nanos = if rate > 0 { lacking.saturating_mul(SECOND).div_ceil(rate) } else { return None };
+    // Up to the next millisecond: nobody waits for less.
+    Some(from_nanos(nanos.div_ceil(1_000_000).saturating_mul(1_000_000)).min(MAX_WAIT))
+}
+
+/// What the request cost.
+pub(in crate::signals) fn cost(dialect: &Dialect, response: &Context<'_>) -> Option<f64> {
+    let hits = dialect.cost.as_ref()?.hits(response.headers, response.body, None);
+    hits.iter().find_map(|hit| Decimal::read(bare(&hit.text))).map(Decimal::approximately)
+}
+
+/// The time between two requests, where the vendor states a rate.
+pub(in crate::signals) fn interval(dialect: &Dialect, response: &Context<'_>) -> Option<Duration> {
+    let hits = dialect.rate.as_ref()?.hits(response.headers, response.body, None);
+    let rate = hits.iter().find_map(|hit| Decimal::read(bare(&hit.text)))?.nanos(SECOND);
+    let nanos = SECOND.saturating_mul(SECOND).checked_div(rate)?;
+    Some(from_nanos(nanos).min(MAX_WAIT))
+}

@@ -1,0 +1,149 @@
+//! Where a value stands: in a header, in JSON inside a header, in the body.
+
+use http::HeaderMap;
+use http::header::HeaderName;
+use serde_json::Value;
+
+use crate::signals::json::{self, Found, Pointer};
+
+/// More lines of one header are not looked at.
+const MAX_LINES: usize = 16;
+
+/// Where a value stands, written as `HEADER`, `HEADER-*`, `HEADER#/pointer`, `body`, `body#/pointer` or, below an `each`,
+/// `/pointer`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Header(HeaderName),
+    /// All headers whose names begin so.
+    Headers(String),
+    InHeader(HeaderName, Pointer),
+    Text,
+    Body(Pointer),
+    Member(Pointer),
+}
+
+/// A count, or where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Figure {
+    Is(u64),
+    At(Source),
+}
+
+/// A value, with what stood where its source has a `*`.
+pub(super) struct Hit {
+    pub(super) keys: Vec<String>,
+    pub(super) text: Vec<u8>,
+}
+
+impl Source {
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn parse(text: &str) -> Result<Source, String> {
+        const HELP: &str = "write a header's name, \"header#/json/pointer\", \"body#/json/pointer\" or \"body\"";
+        if text.len() > 200 {
+            return Err(format!("this is too long for a place in a response; {HELP}"));
+        }
+        let (place, pointer) = match text.split_once('#') {
+            Some((place, pointer)) => (place, Some(pointer)),
+            None if text.starts_with('/') => ("", Some(text)),
+            None => (text, None),
+        };
+        let pointer = match pointer {
+            Some(pointer) => Some(
+                Pointer::parse(pointer)
+                    .ok_or_else(|| format!("{pointer:?} is no JSON pointer such as \"/error/code\""))?,
+            ),
+            None => None,
+        };
+        if let Some(start) = place.strip_suffix('*')
+            && pointer.is_none()
+            && start.len() >= 4
+            && HeaderName::from_bytes(start.as_bytes()).is_ok()
+        {
+            return Ok(Source::Headers(start.to_ascii_lowercase()));
+        }
+        match (place, pointer) {
+            ("", Some(pointer)) => Ok(Source::Member(pointer)),
+            ("body", None) => Ok(Source::Text),
+            ("body", Some(pointer)) => Ok(Source::Body(pointer)),
+            (name, pointer) => {
+                let name = HeaderName::from_bytes(name.as_bytes())
+                    .map_err(|_| format!("{name:?} is no header's name; {HELP}"))?;
+                Ok(match pointer {
+                    None => Source::Header(name),
+                    Some(pointer) => Source::InHeader(name, pointer),
+                })
+            }
+        }
+    }
+
+    pub(crate) fn is_body(&self) -> bool {
+        matches!(self, Source::Text | Source::Body(_))
+    }
+
+    pub(crate) fn is_member(&self) -> bool {
+        matches!(self, Source::Member(_))
+    }
+
+    pub(super) fn names(&self, header: &HeaderName) -> bool {
+        match self {
+            Source::Header(name) | Source::InHeader(name, _) => name == header,
+            // The one without an end repeats one of the others.
+            Source::Headers(start) => {
+                header.as_str().starts_with(start.as_str()) || start.trim_end_matches('-') == header.as_str()
+            }
+            _ => false,
+        }
+    }
+
+    /// All values that stand there.
+    pub(super) fn hits(&self, headers: &HeaderMap, body: &[u8], object: Option<&Value>) -> Vec<Hit> {
+        match self {
+            Source::Header(name) => {
+                let lines = headers.get_all(name).iter().take(MAX_LINES);
+                lines.map(|value| Hit { keys: Vec::new(), text: value.as_bytes().to_vec() }).collect()
+            }
+            Source::Headers(start) => {
+                let found = headers.iter().filter_map(|(name, value)| {
+                    let end = name.as_str().strip_prefix(start.as_str()).filter(|end| !end.is_empty())?;
+                    Some(Hit { keys: vec![end.to_owned()], text: value.as_bytes().to_vec() })
+                });
+                found.take(MAX_LINES).collect()
+            }
+            Source::Text => vec![Hit { keys: Vec::new(), text: body.to_vec() }],
+            Source::Member(pointer) => {
+                let value = object.and_then(|object| pointer.get(object)).and_then(json::text);
+                value.map(|text| Hit { keys: Vec::new(), text: text.into_bytes() }).into_iter().collect()
+            }
+            Source::InHeader(..) | Source::Body(_) => {
+                let found = self.objects(headers, body).into_iter();
+                found.filter_map(|Found { keys, value }| Some(Hit { keys, text: json::text(&value)?.into() })).collect()
+            }
+        }
+    }
+
+    /// The JSON that stands there.
+    pub(super) fn objects(&self, headers: &HeaderMap, body: &[u8]) -> Vec<Found> {
+        match self {
+            Source::InHeader(name, pointer) => {
+                let lines = headers.get_all(name).iter().take(MAX_LINES);
+                lines.flat_map(|value| pointer.find(value.as_bytes())).collect()
+            }
+            Source::Body(pointer) => pointer.find(body),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Figure {
+    pub(super) fn source(&self) -> Option<&Source> {
+        match self {
+            Figure::At(source) => Some(source),
+            Figure::Is(_) => None,
+        }
+    }
+
+    pub(super) fn names(&self, header: &HeaderName) -> bool {
+        self.source().is_some_and(|source| source.names(header))
+    }
+}

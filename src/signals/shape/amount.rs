@@ -1,0 +1,143 @@
+//! A limit or a remaining count, with what some vendors write beside it.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::signals::json;
+use crate::signals::moment::{self, Now, SECOND};
+use crate::signals::number::{Decimal, bare};
+use crate::signals::structured::{self, Quota};
+use crate::signals::windows::{Name, Window};
+
+use super::word::Word;
+
+/// Commas that may stand between the items of a list or between thousands.
+pub(super) struct Undecidable;
+
+#[derive(Default)]
+pub(super) struct Amount {
+    pub(super) count: Option<u64>,
+    /// `12/40`: so much of the count was used.
+    pub(super) used: Option<u64>,
+    pub(super) window: Option<Duration>,
+    /// `-3`
+    pub(super) is_negative: bool,
+    /// Further quotas: `10, 100;w=60, 1000;w=3600`.
+    pub(super) others: Vec<Quota>,
+}
+
+impl Amount {
+    /// What cannot be read is nothing. Where a comma cannot be understood, nothing in the family can be trusted.
+    pub(super) fn read(line: Option<(&[u8], u128)>) -> Result<Amount, Undecidable> {
+        let Some((text, _)) = line else { return Ok(Amount::default()) };
+        let text = bare(text);
+        if let Some(number) = Decimal::read(text) {
+            return Ok(Amount { count: number.count(), ..Amount::default() });
+        }
+        if let Some((used, limit)) = halves(text) {
+            return Ok(Amount { count: Some(limit), used: Some(used), ..Amount::default() });
+        }
+        let listed = text.contains(&b',');
+        if !listed && !text.contains(&b';') {
+            let is_negative = text.strip_prefix(b"-").is_some_and(|rest| Decimal::read(rest).is_some());
+            return Ok(Amount { is_negative, ..Amount::default() });
+        }
+        match structured::list(text).as_deref() {
+            Some([first, rest @ ..]) => {
+                let others: Vec<Quota> = rest.iter().filter_map(structured::quota).collect();
+                if others.len() < rest.len() {
+                    return Err(Undecidable);
+                }
+                let count = structured::count(Some(&first.bare_item));
+                Ok(Amount { count, window: structured::window(&first.params), others, ..Amount::default() })
+            }
+            _ if listed => Err(Undecidable),
+            _ => Ok(Amount::default()),
+        }
+    }
+}
+
+/// Limits, remaining counts and resets of several windows in one header each, by position: `1, 15000`. That all three have
+/// as many items tells them from numbers with commas between their thousands.
+pub(super) fn parallel(lines: [Option<(&[u8], u128)>; 3]) -> Option<SmallVec<[[&[u8]; 3]; 4]>> {
+    let [limit, remaining, reset] = lines.map(|line| line.map_or(&b""[..], |(text, _)| text));
+    if !(limit.contains(&b',') && remaining.contains(&b',') && reset.contains(&b',')) {
+        return None;
+    }
+    let mut lists = [limit, remaining, reset].map(|text| text.split(|b| *b == b',').map(<[u8]>::trim_ascii));
+    let mut found = SmallVec::new();
+    loop {
+        match lists.each_mut().map(Iterator::next) {
+            [Some(limit), Some(remaining), Some(reset)] if found.len() < MAX_FIELDS => {
+                // A list with parameters is read otherwise.
+                Decimal::read(limit)?;
+                found.push([limit, remaining, reset]);
+            }
+            [None, None, None] => return Some(found),
+            _ => return None,
+        }
+    }
+}
+
+/// Two counts with a slash between.
+fn halves(text: &[u8]) -> Option<(u64, u64)> {
+    let at = text.iter().position(|b| *b == b'/')?;
+    let count = |part: &[u8]| Decimal::read(part.trim_ascii()).and_then(Decimal::count);
+    Some((count(text.get(..at)?)?, count(text.get(at + 1..)?)?))
+}
+
+/// `12/40`: used, and the limit.
+pub(super) fn is_use(text: &[u8]) -> bool {
+    halves(bare(text)).is_some()
+}
+
+/// `total=10; remaining=0; resets=35`, or the same as JSON: the words are those of header names.
+pub(super) fn is_pairs(text: &[u8]) -> bool {
+    text.first() == Some(&b'{') || (text.contains(&b'=') && fields(text).any(|(word, _)| word.is_role()))
+}
+
+pub(super) fn pairs(text: &[u8], now: &Now) -> Window {
+    let mut window = Window::default();
+    if text.first() == Some(&b'{') {
+        let members: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text).unwrap_or_default();
+        for (key, value) in members.iter().take(MAX_FIELDS) {
+            let value = json::text(value).unwrap_or_default();
+            match Word::of(&key.to_ascii_lowercase()) {
+                Word::Label(_) => window.name = window.name.or_else(|| Name::new(&value)),
+                word => figure(&mut window, word, value.as_bytes(), now),
+            }
+        }
+        return window;
+    }
+    for (word, value) in fields(text) {
+        figure(&mut window, word, value, now);
+    }
+    window
+}
+
+fn figure(window: &mut Window, word: Word, value: &[u8], now: &Now) {
+    let count = || Decimal::read(value).and_then(Decimal::count);
+    match word {
+        Word::Limit => window.limit = window.limit.or_else(count),
+        Word::Remaining => window.remaining = window.remaining.or_else(count),
+        Word::Used => window.used = window.used.or_else(count),
+        Word::Reset => window.reset_in = window.reset_in.or_else(|| moment::reset(value, SECOND, now)),
+        Word::Length => window.window = window.window.or_else(|| moment::length(value, SECOND)),
+        _ => {}
+    }
+}
+
+/// More are no description of a window.
+const MAX_FIELDS: usize = 16;
+
+fn fields(text: &[u8]) -> impl Iterator<Item = (Word, &[u8])> {
+    let parts = text.split(|b| matches!(b, b';' | b',' | b'&')).take(MAX_FIELDS);
+    parts.filter_map(|part| {
+        let at = part.iter().position(|b| *b == b'=')?;
+        let key = std::str::from_utf8(part.get(..at)?.trim_ascii()).ok()?;
+        // Plain parameters of structured fields (`w=60`) are not words.
+        let word = if key.len() > 2 { Word::of(key) } else { Word::Other };
+        Some((word, bare(part.get(at + 1..)?)))
+    })
+}

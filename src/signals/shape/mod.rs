@@ -1,0 +1,330 @@
+//! What headers say by their shape alone, whoever sent them.
+//!
+//! One walk over the headers sorts those that speak of limits into groups, one for each window; then each group is read.
+//! What a group cannot be certain of it does not say.
+
+mod amount;
+mod name;
+mod word;
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
+
+use super::dialect::Dialect;
+use super::moment::{self, MILLISECOND, Now, SECOND};
+use super::number::{Decimal, bare};
+use super::structured;
+use super::windows::{Name, Window, Windows};
+use amount::Amount;
+use name::{Certainty, Role};
+pub(super) use name::{may_speak, unit};
+pub(super) use word::{period, unit_seconds};
+
+/// More groups are not looked at: their number is a stranger's.
+const MAX_GROUPS: usize = 32;
+
+/// The figures of a window that a header can hold.
+const SLOTS: usize = 5;
+
+/// What the headers say.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    pub(super) windows: Windows,
+    /// The longest wait that a header in milliseconds asks for, and that one in seconds or with a date does.
+    pub(super) wait_ms: Option<Duration>,
+    pub(super) wait: Option<Duration>,
+    pub(super) cost: Option<f64>,
+}
+
+/// A header that holds one figure of a window.
+#[derive(Clone, Copy)]
+struct Slot<'h> {
+    name: &'h HeaderName,
+    first: &'h HeaderValue,
+    lines: usize,
+    unit: u128,
+}
+
+/// The headers that describe one window.
+struct Group<'h> {
+    family: &'h str,
+    name: Option<Name>,
+    length: Option<Duration>,
+    certainty: Certainty,
+    slots: [Option<Slot<'h>>; SLOTS],
+}
+
+/// The structured fields of a family.
+struct Fields<'h> {
+    family: &'h str,
+    field: Option<&'h HeaderName>,
+    policy: Option<&'h HeaderName>,
+}
+
+#[derive(Default)]
+struct Sorted<'h> {
+    groups: SmallVec<[Group<'h>; 4]>,
+    fields: SmallVec<[Fields<'h>; 1]>,
+    /// The names that other headers give to the windows of a family.
+    labels: SmallVec<[(&'h str, u8, &'h HeaderValue); 2]>,
+}
+
+/// Whether any header may say something.
+pub(super) fn may_be_in(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| may_speak(name.as_str()))
+}
+
+/// Reads all headers but those that the dialect speaks for.
+pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now) -> Said {
+    let mut said = Said::default();
+    let mut sorted = Sorted::default();
+    let mut last: Option<&HeaderName> = None;
+    for (name, value) in headers {
+        // The lines of one header follow each other.
+        let again = last == Some(name);
+        last = Some(name);
+        let text = name.as_str();
+        if !may_speak(text) || dialect.claims(name) {
+            continue;
+        }
+        if is_cost(text) {
+            let cost = Decimal::read(bare(value.as_bytes()));
+            said.cost = said.cost.or(cost.map(Decimal::approximately));
+            continue;
+        }
+        let Some(meaning) = name::meaning(text) else { continue };
+        match meaning.role {
+            Role::Wait => {
+                let wait = moment::hint(value.as_bytes(), meaning.unit, now).filter(|_| !dialect.is_nothing(value));
+                let longest = if meaning.unit == MILLISECOND { &mut said.wait_ms } else { &mut said.wait };
+                *longest = (*longest).max(wait);
+            }
+            _ if dialect.is_nothing(value) => {}
+            _ => sorted.add(meaning, name, value, again),
+        }
+    }
+    sorted.read(headers, now, &mut said.windows);
+    said
+}
+
+/// What this one request cost the vendor.
+fn is_cost(name: &str) -> bool {
+    const ENDS: [&str; 6] =
+        ["request-charge", "request-cost", "query-cost", "resource-unit", "resource-units", "x-complexity"];
+    ENDS.iter().any(|end| name.ends_with(end))
+}
+
+impl<'h> Sorted<'h> {
+    fn add(&mut self, meaning: name::Meaning<'h>, header: &'h HeaderName, value: &'h HeaderValue, again: bool) {
+        let is_number = || Decimal::read(bare(value.as_bytes())).is_some();
+        let role = match meaning.role {
+            // `X-RateLimit: 100`
+            Role::Field if is_number() || amount::is_use(value.as_bytes()) => Role::Limit,
+            Role::Field if value.as_bytes().starts_with(b"{") => Role::Unknown,
+            role => role,
+        };
+        let slot = match role {
+            Role::Limit => 0,
+            Role::Remaining => 1,
+            Role::Reset => 2,
+            Role::Used => 3,
+            Role::Length => 4,
+            Role::Field | Role::Policy => return self.field(meaning.family, role == Role::Policy, header),
+            Role::Label(rank) => return self.labels.push((meaning.family, rank, value)),
+            Role::Unknown => {
+                if !again && amount::is_pairs(value.as_bytes()) {
+                    self.group(
+                        meaning.family,
+                        meaning.name,
+                        meaning.length,
+                        meaning.certainty,
+                        0,
+                        header,
+                        value,
+                        SECOND,
+                    );
+                }
+                return;
+            }
+            Role::Wait => return,
+        };
+        self.group(meaning.family, meaning.name, meaning.length, meaning.certainty, slot, header, value, meaning.unit);
+    }
+
+    fn field(&mut self, family: &'h str, is_policy: bool, header: &'h HeaderName) {
+        let known = self.fields.iter().position(|fields| fields.family == family);
+        if known.is_none() && self.fields.len() < MAX_GROUPS {
+            self.fields.push(Fields { family, field: None, policy: None });
+        }
+        let known = known.or(self.fields.len().checked_sub(1));
+        if let Some(fields) = known.and_then(|at| self.fields.get_mut(at)) {
+            *(if is_policy { &mut fields.policy } else { &mut fields.field }) = Some(header);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one header, taken apart once")]
+    fn group(
+        &mut self,
+        family: &'h str,
+        name: Option<Name>,
+        length: Option<Duration>,
+        certainty: Certainty,
+        slot: usize,
+        header: &'h HeaderName,
+        value: &'h HeaderValue,
+        unit: u128,
+    ) {
+        let at = match self.groups.iter().position(|group| group.family == family && group.name == name) {
+            Some(at) => at,
+            None if self.groups.len() < MAX_GROUPS => {
+                self.groups.push(Group { family, name, length, certainty, slots: [None; SLOTS] });
+                self.groups.len() - 1
+            }
+            None => return,
+        };
+        let Some(group) = self.groups.get_mut(at) else { return };
+        group.length = group.length.or(length);
+        match group.slots.get_mut(slot) {
+            Some(Some(known)) if known.name == header => known.lines += 1,
+            // Of `reset` and `reset-after` the one that is a time from now, whatever the clocks say.
+            Some(slot @ Some(_)) if header.as_str().ends_with("after") => {
+                *slot = Some(Slot { name: header, first: value, lines: 1, unit });
+            }
+            Some(slot @ None) => *slot = Some(Slot { name: header, first: value, lines: 1, unit }),
+            _ => {}
+        }
+    }
+
+    fn read(mut self, headers: &HeaderMap, now: &Now, windows: &mut Windows) {
+        let mut quotas = Vec::new();
+        for fields in &self.fields {
+            let line =
+                |name: Option<&HeaderName>| name.map(|name| structured::joined(headers, name)).unwrap_or_default();
+            let mut found = Windows::default();
+            quotas.extend(structured::read(&line(fields.field), &line(fields.policy), now, &mut found));
+            windows.merge(found);
+        }
+        self.adopt();
+        while let Some(family) = self.groups.first().map(|group| group.family) {
+            let mut found = Windows::default();
+            for group in self.groups.iter().filter(|group| group.family == family && group.is_certain()) {
+                let label = self.label(group);
+                group.read(headers, label, now, &mut found);
+            }
+            windows.merge(found);
+            self.groups.retain(|group| group.family != family);
+        }
+        windows.bind(&quotas);
+    }
+
+    /// The name that another header gives to a window without one of its own.
+    fn label(&self, group: &Group<'_>) -> Option<Name> {
+        let labels = self.labels.iter().filter(|(family, ..)| group.name.is_none() && *family == group.family);
+        let (_, _, value) = labels.min_by_key(|(_, rank, _)| *rank)?;
+        Name::new(std::str::from_utf8(value.as_bytes()).ok().filter(|text| text.len() <= 128)?)
+    }
+
+    /// A reset or a length without a name belongs to the one window that has a name and lacks it: `-daily-limit`,
+    /// `-daily-remaining`, `-reset`. Of several windows nobody knows which.
+    fn adopt(&mut self) {
+        let Some(at) = self.groups.iter().position(|group| {
+            let [limit, remaining, reset, used, length] = &group.slots;
+            group.name.is_none()
+                && [limit, remaining, used].iter().all(|slot| slot.is_none())
+                && (reset.is_some() || length.is_some())
+        }) else {
+            return;
+        };
+        let Some(family) = self.groups.get(at).map(|group| group.family) else { return };
+        if self.groups.iter().filter(|group| group.family == family).count() != 2 {
+            return;
+        }
+        let [_, _, reset, _, length] = self.groups.remove(at).slots;
+        if let Some(group) = self.groups.iter_mut().find(|group| group.family == family) {
+            let [_, _, own_reset, _, own_length] = &mut group.slots;
+            *own_reset = own_reset.or(reset);
+            *own_length = own_length.or(length);
+        }
+    }
+}
+
+impl Group<'_> {
+    /// Enough is there to be sure that this is a limit on requests.
+    fn is_certain(&self) -> bool {
+        let [limit, remaining, reset, used, _] = self.slots.map(|slot| slot.is_some());
+        match self.certainty {
+            Certainty::Certain => true,
+            Certainty::Counted => remaining || (limit && used) || self.holds_use(),
+            Certainty::Parallel => limit || remaining,
+            Certainty::Triple => (limit && remaining && reset) || self.holds_use(),
+        }
+    }
+
+    /// A limit such as `12/40`.
+    fn holds_use(&self) -> bool {
+        let [limit, ..] = &self.slots;
+        limit.is_some_and(|slot| amount::is_use(slot.first.as_bytes()))
+    }
+
+    fn read(&self, headers: &HeaderMap, label: Option<Name>, now: &Now, windows: &mut Windows) {
+        let lines = self.slots.iter().flatten().map(|slot| slot.lines).max().unwrap_or(0);
+        // `acme-shop-api-call-limit: 12/40` names the vendor rather than a window.
+        let is_only = self.certainty != Certainty::Certain && self.length.is_none() && self.holds_use();
+        let name = self.name.clone().filter(|_| !is_only).or(label);
+        if lines == 1 {
+            let lines = self.slots.map(|slot| Some((slot?.first.as_bytes(), slot?.unit)));
+            return self.window(lines, name, now, windows);
+        }
+        let all = |slot: &Slot<'_>| headers.get_all(slot.name).iter();
+        let paired = self.slots.iter().flatten().all(|slot| slot.lines == lines);
+        // A gateway and the application behind it may each have added theirs. Where the counts differ, which belong
+        // together is anybody's guess: what stands alone is certain.
+        let most = if paired { lines.min(MAX_GROUPS) } else { 1 };
+        for at in 0..most {
+            let line = |slot: &Option<Slot<'_>>| {
+                let slot = slot.as_ref().filter(|slot| paired || slot.lines == 1)?;
+                all(slot).nth(at).map(|value| (value.as_bytes(), slot.unit))
+            };
+            let [a, b, c, d, e] = &self.slots;
+            let lines = [line(a), line(b), line(c), line(d), line(e)];
+            self.window(lines, name.clone(), now, windows);
+        }
+    }
+
+    fn window(&self, lines: [Option<(&[u8], u128)>; SLOTS], name: Option<Name>, now: &Now, windows: &mut Windows) {
+        let [limit, remaining, reset, used, length] = lines;
+        if let Some(text) = limit.map(|(text, _)| text).filter(|text| amount::is_pairs(text)) {
+            let described = amount::pairs(text, now);
+            let name = described.name.clone().or(name);
+            return windows.push(Window { name, ..described });
+        }
+        if let Some(parallel) = amount::parallel([limit, remaining, reset]) {
+            for [limit, remaining, reset] in parallel {
+                windows.push(Window {
+                    name: name.clone(),
+                    limit: Decimal::read(limit).and_then(Decimal::count),
+                    remaining: Decimal::read(remaining).and_then(Decimal::count),
+                    reset_in: moment::reset(reset, lines[2].map_or(SECOND, |(_, unit)| unit), now),
+                    ..Window::default()
+                });
+            }
+            return;
+        }
+        let amounts = (Amount::read(limit), Amount::read(remaining), Amount::read(used));
+        let (Ok(limit), Ok(remaining), Ok(used)) = amounts else { return };
+        let stated = length.and_then(|(text, unit)| moment::length(text, unit));
+        windows.push(Window {
+            name,
+            limit: limit.count,
+            remaining: remaining.count,
+            used: used.count.or(limit.used),
+            reset_in: reset.and_then(|(text, unit)| moment::reset(text, unit, now)),
+            window: stated.or(limit.window).or(remaining.window).or(self.length),
+            overdrawn: remaining.is_negative,
+        });
+        windows.bind(&limit.others);
+    }
+}

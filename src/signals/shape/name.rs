@@ -1,0 +1,390 @@
+//! From a header's name to what its value is: which figure, of which window, in which unit.
+//!
+//! Vendors put the same few words into every order: `X-RateLimit-Remaining-Tokens`, `X-RateLimit-Tokens-Remaining`,
+//! `X-Daily-Requests-Left`. So a name is read as a set of words beside a marker. Two headers belong to one window only
+//! if they have the marker, all before it and the window's name in common.
+
+use std::time::Duration;
+
+use super::word::{Word, is_counted, is_parallel, is_window};
+use crate::signals::moment::SECOND;
+use crate::signals::windows::Name;
+
+/// What a header's value is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Role {
+    Limit,
+    Remaining,
+    Used,
+    Reset,
+    Length,
+    /// The name of the window that the others of the family describe.
+    Label(u8),
+    /// How long to wait.
+    Wait,
+    /// `RateLimit` itself: a structured field, or a bare limit.
+    Field,
+    Policy,
+    /// Only its value can tell.
+    Unknown,
+}
+
+/// How sure it is that a header is about limits on requests at all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Certainty {
+    /// It says `ratelimit`.
+    Certain,
+    /// A limit, or a count of requests: certain once something is left of it, or used.
+    Counted,
+    /// At most so many at once.
+    Parallel,
+    /// Certain if there are a limit, a remaining count and a reset.
+    Triple,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) struct Meaning<'a> {
+    /// What must be the same in all names of one window.
+    pub(super) family: &'a str,
+    pub(super) role: Role,
+    pub(super) name: Option<Name>,
+    /// As the window's name states it.
+    pub(super) length: Option<Duration>,
+    /// Nanoseconds; of bare numbers that are a time.
+    pub(super) unit: u128,
+    pub(super) certainty: Certainty,
+}
+
+/// More words are no name of such a header.
+const MAX_WORDS: usize = 12;
+
+const MAX_LENGTH: usize = 96;
+
+/// What to look for in a name before reading it: most headers have nothing of it.
+const CUES: [&[u8]; 11] = [
+    b"limit",
+    b"left",
+    b"retry",
+    b"remain",
+    b"reset",
+    b"resource-unit",
+    b"quota",
+    b"charge",
+    b"cost",
+    b"complexity",
+    b"concurren",
+];
+
+/// Whether a header of this name may be one of those that are read. Right only in its "no".
+pub(in crate::signals) fn may_speak(name: &str) -> bool {
+    let name = name.as_bytes();
+    let cue = |at: usize, first: u8| {
+        let rest = name.get(at..).unwrap_or_default();
+        CUES.iter().any(|cue| cue.first() == Some(&first) && rest.starts_with(cue))
+    };
+    name.iter().enumerate().any(|(at, b)| matches!(b, b'l' | b'r' | b'q' | b'c') && cue(at, *b))
+}
+
+/// What the header `name`, in lower case, is about.
+pub(super) fn meaning(name: &str) -> Option<Meaning<'_>> {
+    if name.len() > MAX_LENGTH {
+        return None;
+    }
+    if let Some(known) = common(name) {
+        return Some(known);
+    }
+    match marker(name) {
+        Some((begin, end)) => certain(name, begin, end),
+        None => counted(name),
+    }
+}
+
+/// What most vendors send, which need not be taken apart.
+fn common(name: &str) -> Option<Meaning<'_>> {
+    const FAMILIES: [&str; 3] = ["x-ratelimit", "ratelimit", "x-rate-limit"];
+    let (family, rest) =
+        FAMILIES.iter().find_map(|family| Some((name.get(..family.len())?, name.strip_prefix(family)?)))?;
+    let role = match rest {
+        "-limit" => Role::Limit,
+        "-remaining" => Role::Remaining,
+        "-reset" => Role::Reset,
+        "-used" => Role::Used,
+        "-resource" => Role::Label(1),
+        _ => return None,
+    };
+    Some(Meaning { family, role, name: None, length: None, unit: SECOND, certainty: Certainty::Certain })
+}
+
+/// The unit that a header's name states, in nanoseconds; a second where it states none.
+pub(in crate::signals) fn unit(name: &str) -> u128 {
+    let mut units = words(name).filter_map(|word| match Word::of(word) {
+        Word::Unit(unit) => Some(unit),
+        _ => None,
+    });
+    units.next().unwrap_or(SECOND)
+}
+
+/// Where `ratelimit` stands, in one of its spellings.
+fn marker(name: &str) -> Option<(usize, usize)> {
+    let (begin, mut end) = ["ratelimit", "rate-limit", "rate_limit"]
+        .iter()
+        .filter_map(|word| name.find(word).map(|at| (at, at + word.len())))
+        .min()?;
+    let rest = name.get(end..).unwrap_or_default();
+    if rest == "s" || rest.starts_with("s-") {
+        end += 1;
+    }
+    let rest = name.get(end..).unwrap_or_default();
+    // `x-ratelimited` is another word.
+    (rest.is_empty() || rest.starts_with(['-', '_'])).then_some((begin, end))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    // An underscore is part of a window's name, unless there is nothing else between the words.
+    let between = if text.contains('-') || !text.starts_with('_') { '-' } else { '_' };
+    text.split(between).filter(|word| !word.is_empty())
+}
+
+fn certain(name: &str, begin: usize, end: usize) -> Option<Meaning<'_>> {
+    let (before, rest) = (name.get(..begin)?, name.get(end..)?);
+    let mut read = Words::default();
+    for word in words(rest) {
+        match Word::compound(word).filter(|_| Word::of(word) == Word::Other) {
+            Some((stem, role)) => {
+                let named = super::word::period(stem).map_or(Word::Other, Word::Period);
+                read.add_as(stem, named)?;
+                read.add_as("", role)?;
+            }
+            None => read.add(word)?,
+        }
+    }
+    let (role, unit) = match read.role() {
+        None if read.count == 0 => (Role::Field, SECOND),
+        None if rest == "-policy" => (Role::Policy, SECOND),
+        None if read.are_periods() => (Role::Limit, SECOND),
+        None => (Role::Unknown, SECOND),
+        Some(found) => found,
+    };
+    let (mut name_of, mut length) = read.window(role);
+    if name_of.is_none()
+        && let Some(word) = before.split('-').find(|word| is_window(word))
+    {
+        (name_of, length) = (Name::new(word), super::word::period(word).flatten());
+    }
+    Some(Meaning { family: name.get(..end)?, role, name: name_of, length, unit, certainty: Certainty::Certain })
+}
+
+/// A name without the marker: the role is its last word, units and fillers aside.
+fn counted(name: &str) -> Option<Meaning<'_>> {
+    let mut read = Words::default();
+    for word in words(name) {
+        read.add(word)?;
+    }
+    let (_, unit) = read.role()?;
+    let at = read.last_role().filter(|at| read.is_last(*at))?;
+    let role = match read.word(at)? {
+        Word::Wait => {
+            let certainty = Certainty::Certain;
+            return Some(Meaning { family: name, role: Role::Wait, name: None, length: None, unit, certainty });
+        }
+        Word::Limit => Role::Limit,
+        Word::Remaining => Role::Remaining,
+        Word::Used => Role::Used,
+        _ => Role::Reset,
+    };
+    let family = name.get(..read.starts(at))?.trim_end_matches(['-', '_']);
+    if family.is_empty() || family == "x" {
+        return None;
+    }
+    let (certainty, name_of, length) = family_of(family);
+    Some(Meaning { family, role, name: name_of, length, unit, certainty })
+}
+
+/// How sure a family without the marker is, and the window that it names.
+fn family_of(family: &str) -> (Certainty, Option<Name>, Option<Duration>) {
+    let inner = family.strip_prefix("x-").unwrap_or(family);
+    let length =
+        words(inner).find_map(|word| super::word::period(word.strip_suffix("limit").unwrap_or(word))).flatten();
+    let has = |test: fn(&str) -> bool| words(inner).any(test);
+    let of_limit = |word: &str| word.ends_with("limit");
+    let base = match inner.strip_suffix("limit") {
+        Some(base) => base.trim_end_matches('-'),
+        None => inner,
+    };
+    if has(is_parallel) {
+        return (Certainty::Parallel, Name::new(base), length);
+    }
+    if has(is_counted) || has(of_limit) {
+        return (Certainty::Counted, Name::new(base), length);
+    }
+    (Certainty::Triple, length.and_then(|_| Name::new(inner)), length)
+}
+
+/// The words of a name, at most [`MAX_WORDS`].
+#[derive(Default)]
+struct Words<'a> {
+    words: [(&'a str, Option<Word>); MAX_WORDS],
+    count: usize,
+}
+
+impl<'a> Words<'a> {
+    fn add(&mut self, text: &'a str) -> Option<()> {
+        self.add_as(text, Word::of(text))
+    }
+
+    fn add_as(&mut self, text: &'a str, word: Word) -> Option<()> {
+        let slot = self.words.get_mut(self.count)?;
+        *slot = (text, Some(word));
+        self.count += 1;
+        Some(())
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, &'a str, Word)> + '_ {
+        self.words.iter().enumerate().filter_map(|(at, (text, word))| Some((at, *text, (*word)?)))
+    }
+
+    fn word(&self, at: usize) -> Option<Word> {
+        match self.words.get(at)?.1? {
+            Word::Retry => Some(match self.words.get(at + 1)?.0 {
+                "after" | "in" => Word::Wait,
+                _ => Word::Other,
+            }),
+            word => Some(word),
+        }
+    }
+
+    /// Where a word starts in the text of which all words are, one byte between each two.
+    fn starts(&self, at: usize) -> usize {
+        self.iter().take(at).map(|(_, text, _)| text.len() + 1).sum()
+    }
+
+    fn has(&self, word: Word) -> bool {
+        self.iter().any(|(at, _, _)| self.word(at) == Some(word))
+    }
+
+    /// What the value is, and its unit. A limit's `period` is the window's name.
+    fn role(&self) -> Option<(Role, u128)> {
+        let unit = self.iter().find_map(|(_, _, word)| match word {
+            Word::Unit(unit) => Some(unit),
+            _ => None,
+        });
+        let unit = unit.unwrap_or(SECOND);
+        const ROLES: [(Word, Role); 6] = [
+            (Word::Wait, Role::Wait),
+            (Word::Reset, Role::Reset),
+            (Word::Remaining, Role::Remaining),
+            (Word::Used, Role::Used),
+            (Word::Limit, Role::Limit),
+            (Word::Length, Role::Length),
+        ];
+        if let Some((_, role)) = ROLES.iter().find(|(word, _)| self.has(*word)) {
+            return Some((*role, unit));
+        }
+        match self.words {
+            [(_, Some(Word::Label(rank))), (_, None), ..] => Some((Role::Label(rank), unit)),
+            _ => None,
+        }
+    }
+
+    /// `daily`, or `requests-per-minute`: such a header holds the limit.
+    fn are_periods(&self) -> bool {
+        let is_period = |word: Word| matches!(word, Word::Period(_) | Word::Per);
+        self.iter().all(|(_, _, word)| is_period(word))
+            || (self.has(Word::Per) && self.iter().any(|(_, _, word)| matches!(word, Word::Period(_))))
+    }
+
+    fn last_role(&self) -> Option<usize> {
+        self.iter().rev().find(|(at, _, _)| self.word(*at).is_some_and(Word::is_role)).map(|(at, _, _)| at)
+    }
+
+    /// Nothing that means something follows.
+    fn is_last(&self, at: usize) -> bool {
+        self.iter().skip(at + 1).all(|(_, _, word)| matches!(word, Word::Unit(_) | Word::Filler))
+    }
+
+    /// The window's name, which is all words that say nothing else, and its length.
+    fn window(&self, role: Role) -> (Option<Name>, Option<Duration>) {
+        let is_time = matches!(role, Role::Reset | Role::Length | Role::Wait);
+        let mut name = Name::default();
+        let mut length = None;
+        for (at, text, _) in self.iter() {
+            let keep = match self.word(at) {
+                Some(Word::Other | Word::Label(_)) => true,
+                Some(Word::Length) => role != Role::Length,
+                Some(Word::Unit(unit)) if !is_time => {
+                    // `limit-sec`: so many a second.
+                    if unit == SECOND {
+                        length = Some(Duration::from_secs(1));
+                    }
+                    true
+                }
+                Some(Word::Period(period)) => {
+                    if role == Role::Length {
+                        false
+                    } else {
+                        length = length.or(period);
+                        true
+                    }
+                }
+                _ => false,
+            };
+            if keep {
+                name.add(text);
+            }
+        }
+        match role {
+            Role::Label(_) | Role::Policy | Role::Field => (None, None),
+            _ => ((!name.is_empty()).then_some(name), length),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(header: &str) -> Option<(String, Role, Option<String>, Option<u64>)> {
+        let meaning = meaning(header)?;
+        let name = meaning.name.map(|name| name.to_string());
+        Some((meaning.family.to_owned(), meaning.role, name, meaning.length.map(|length| length.as_secs())))
+    }
+
+    #[test]
+    fn the_words_stand_in_any_order() {
+        for (header, family, role, name, length) in [
+            ("x-ratelimit-remaining", "x-ratelimit", Role::Remaining, None, None),
+            ("x-ratelimit-remaining-tokens", "x-ratelimit", Role::Remaining, Some("tokens"), None),
+            ("acme-ratelimit-input-tokens-reset", "acme-ratelimit", Role::Reset, Some("input-tokens"), None),
+            ("x-rate-limit-limit-user-remaining", "x-rate-limit", Role::Remaining, Some("user"), None),
+            ("x-ratelimit-limit-user", "x-ratelimit", Role::Limit, Some("user"), None),
+            ("x-ratelimit-limit-second", "x-ratelimit", Role::Limit, Some("second"), Some(1)),
+            ("x-acme-ratelimit-daily", "x-acme-ratelimit", Role::Limit, Some("daily"), Some(86_400)),
+            ("x-ratelimit-limit-period", "x-ratelimit", Role::Limit, Some("period"), None),
+            ("x-ratelimit-period", "x-ratelimit", Role::Length, None, None),
+            ("x-ratelimit-interval-milliseconds", "x-ratelimit", Role::Length, None, None),
+            ("x-ratelimit-retry-after", "x-ratelimit", Role::Wait, None, None),
+            ("x-ratelimit-resource", "x-ratelimit", Role::Label(1), None, None),
+            ("x-ratelimit-userremaining", "x-ratelimit", Role::Remaining, Some("user"), None),
+            ("x-ratelimit-dailylimit", "x-ratelimit", Role::Limit, Some("daily"), Some(86_400)),
+            ("x-ratelimit-delay", "x-ratelimit", Role::Unknown, Some("delay"), None),
+            ("beta-ratelimit-policy", "beta-ratelimit", Role::Policy, None, None),
+            ("x-daily-requests-left", "x-daily-requests", Role::Remaining, Some("daily-requests"), Some(86_400)),
+            ("x-burstlimit-remaining", "x-burstlimit", Role::Remaining, Some("burst"), None),
+            ("x-app-rate-limit", "x-app-rate-limit", Role::Field, Some("app"), None),
+            ("x-acmeapi-remaining", "x-acmeapi", Role::Remaining, None, None),
+            ("x-pool-24hour-limit", "x-pool-24hour", Role::Limit, Some("pool-24hour"), Some(86_400)),
+            ("retry-after-ms", "retry-after-ms", Role::Wait, None, None),
+        ] {
+            let expected = (family.to_owned(), role, name.map(str::to_owned), length);
+            assert_eq!(check(header), Some(expected), "{header}");
+        }
+        for header in ["x-ratelimit-limit", "ratelimit-remaining", "x-rate-limit-reset", "x-ratelimit-used"] {
+            let (begin, end) = marker(header).unwrap();
+            assert_eq!(common(header), certain(header, begin, end), "{header}");
+        }
+        assert_eq!(common("x-ratelimit-resource").map(|known| known.role), Some(Role::Label(1)));
+        for header in ["content-type", "retry-policy", "x-ratelimited", "limit", "remaining", "content-length"] {
+            assert_eq!(check(header), None, "{header}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The program `integration-client`, from the outside.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why")]
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use integration_client::config::{Config, Sources};
+
+#[path = "cli/golden.rs"]
+mod golden;
+#[path = "cli/lines.rs"]
+mod lines;
+
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_integration-client"));
+    // What is said must not depend on who runs the tests.
+    command.args(args).current_dir(env!("CARGO_MANIFEST_DIR"));
+    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "TERM"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run_command(mut command: Command, input: &[u8]) -> Ran {
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let output = std::thread::scope(|scope| {
+        // It may end without having read everything.
+        scope.spawn(move || {
+            let _ = stdin.write_all(input);
+        });
+        child.wait_with_output().unwrap()
+    });
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn run(args: &[&str], input: &str) -> Ran {
+    run_command(command(args), input.as_bytes())
+}
+
+#[test]
+fn nothing_is_wider_than_eighty_columns() {
+    let config = Config::load(&Sources::new(), 1).unwrap();
+    let mut commands: Vec<Vec<&str>> = config.vendors().names().map(|name| vec!["vendors", name]).collect();
+    commands.extend([vec!["--help"], vec!["vendors"], vec!["check", "--help"], vec!["inspect", "--help"]]);
+    commands.extend([vec!["vendors", "--help"], vec!["completions", "--help"], vec!["check", "vendors.toml"]]);
+    for args in commands {
+        let ran = run(&args, "");
+        assert_eq!((ran.code, &*ran.err), (0, ""), "{args:?}");
+        for line in ran.out.lines() {
+            // Addresses of sources are not broken: they are there to be copied.
+            let whole = line.starts_with('[') || line.contains("https://");
+            assert!(whole || line.chars().count() <= 80, "{args:?}: {line}");
+            assert!(line.trim_end() == line || args.contains(&"--help"), "{args:?}: blanks at the end");
+        }
+    }
+}
+
+#[test]
+fn mistakes_in_the_command_end_with_two_and_say_what_to_do() {
+    for (args, said) in [
+        (&[][..], "Usage:"),
+        (&["inspct"], "inspect"),
+        (&["vendors", "gihtub"], "did you mean `github`?"),
+        (&["check"], "<FILE>"),
+        (&["check", "no/such/file.toml"], "no/such/file.toml: "),
+        (&["inspect", "--now", "yesterday"], "write 2026-01-15T10:00:00Z"),
+        (&["inspect", "--status", "1000"], "100..=999"),
+        (&["check", "vendors.toml", "--round-trip", "soon"], "write for example 100ms"),
+        (&["completions", "basic"], "bash"),
+    ] {
+        let ran = run(args, "");
+        assert_eq!(ran.code, 2, "{args:?} {}", ran.err);
+        assert!(ran.err.contains(said), "{args:?}: {}", ran.err);
+        assert_eq!(ran.out, "", "{args:?}");
+    }
+    let empty = run(&["inspect"], "");
+    assert!(empty.code == 2 && empty.err.contains("there are no headers in it"), "{}", empty.err);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for args in
+        [&["vendors", "--json"][..], &["vendors", "--markdown"], &["check", "vendors.toml"], &["completions", "zsh"]]
+    {
+        let mut child = command(args).spawn().unwrap();
+        drop(child.stdin.take());
+        let mut first = [0; 10];
+        child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        drop(child.stdout.take());
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!((child.wait().unwrap().code(), &*said), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn colours_are_for_terminals() {
+    let args = ["vendors", "stripe"];
+    assert!(!run(&args, "").out.contains('\u{1b}'));
+    let with = |pairs: &[(&str, &str)]| {
+        let mut command = command(&args);
+        command.envs(pairs.iter().copied());
+        run_command(command, b"").out
+    };
+    assert!(with(&[("CLICOLOR_FORCE", "1")]).contains('\u{1b}'));
+    assert!(!with(&[("NO_COLOR", "1")]).contains('\u{1b}'));
+    assert!(!with(&[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]).contains('\u{1b}'));
+}
+
+#[test]
+fn an_empty_file_is_no_good_configuration() {
+    let path = std::env::temp_dir().join(format!("integration-client-empty-{}.toml", std::process::id()));
+    for (text, code, said) in [(" \n", 1, "the file is empty; put a comment"), ("# nothing\n", 0, "nothing is wrong")] {
+        std::fs::write(&path, text).unwrap();
+        let ran = run(&["check", path.to_str().unwrap()], "");
+        assert!(ran.code == code && ran.out.contains(said), "{text:?}: {}", ran.out);
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn every_shell_is_completed() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let ran = run(&["completions", shell], "");
+        assert_eq!(ran.code, 0);
+        assert!(ran.out.contains("round-trip") && ran.out.contains("inspect"), "{shell}");
+    }
+}
+
+#[test]
+fn the_page_of_vendors_is_that_of_the_catalogue() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/VENDORS.md")).unwrap();
+    let made = run(&["vendors", "--markdown"], "").out;
+    let differs = page.lines().zip(made.lines()).position(|(page, made)| page != made);
+    assert!(
+        page == made,
+        "docs/VENDORS.md is not what vendors.toml says (line {:?}); make it anew:\n    \
+         cargo run --features cli -- vendors --markdown > docs/VENDORS.md",
+        differs.map(|line| line + 1)
+    );
+}
+
+#[test]
+fn the_catalogue_as_json_holds_every_vendor() {
+    let ran = run(&["vendors", "--json"], "");
+    let all: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let names: Vec<&str> = all.as_array().unwrap().iter().map(|vendor| vendor["name"].as_str().unwrap()).collect();
+    assert_eq!(names, Config::load(&Sources::new(), 1).unwrap().vendors().names().collect::<Vec<_>>());
+    let one: serde_json::Value = serde_json::from_str(&run(&["vendors", "xero", "--json"], "").out).unwrap();
+    assert_eq!(one["environments"]["live"]["limits"][0]["limit"], 60);
+    assert_eq!(one["environments"]["live"]["limits"][0]["confidence"], "documented");
+}

@@ -1,0 +1,69 @@
+//! What people see, kept as files in fixtures/cli: a command in the first line, the exit code in the last.
+//!
+//! `UPDATE_GOLDEN=1 cargo test --features cli --test cli` writes them anew; read the difference before you keep it.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::{Ran, run};
+
+#[track_caller]
+fn check(name: &str, args: &[&str], input: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/cli").join(name).with_extension("txt");
+    let Ran { code, out, err } = run(args, input);
+    let mut seen = format!("$ integration-client {}\n{out}", args.join(" "));
+    if !err.is_empty() {
+        write!(seen, "(standard error)\n{err}").unwrap();
+    }
+    writeln!(seen, "(exit code {code})").unwrap();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &seen).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == seen, "{} differs; now it is:\n{seen}", path.display());
+}
+
+const NOW: &str = "2026-01-15T10:00:00Z";
+
+#[test]
+fn help() {
+    check("help", &["--help"], "");
+}
+
+#[test]
+fn check_of_a_good_file() {
+    check("check_good", &["check", "fixtures/cli/parcels.toml", "--tenants", "fixtures/cli/tenants.toml"], "");
+}
+
+#[test]
+fn check_of_a_broken_file() {
+    check("check_broken", &["check", "fixtures/cli/broken.toml"], "");
+}
+
+#[test]
+fn vendors_one() {
+    check("vendors_shopify", &["vendors", "shopify"], "");
+}
+
+#[test]
+fn vendors_one_without_figures() {
+    check("vendors_dropbox", &["vendors", "dropbox"], "");
+}
+
+#[test]
+fn inspect_a_refusal() {
+    let input = "HTTP/2 429 \r\nx-ratelimit-limit: 5000\r\nx-ratelimit-remaining: 0\r\nx-ratelimit-used: 5000\r\n\
+                 x-ratelimit-reset: 1768473000\r\nx-ratelimit-resource: core\r\n\r\n{}";
+    check("inspect_github", &["inspect", "--vendor", "github", "--now", NOW], input);
+}
+
+#[test]
+fn inspect_pasted_headers_of_a_vendor_that_nobody_knows() {
+    let input = "ratelimit: \"minute\";r=40;t=5, \"daily\";r=120;t=7200\nratelimit-policy: \"minute\";q=60;w=60, \"daily\";q=1000;w=86400\n";
+    check("inspect_unknown", &["inspect", "--vendor", "githb", "--now", NOW], input);
+}
+
+#[test]
+fn inspect_what_says_nothing() {
+    check("inspect_nothing", &["inspect", "--now", NOW], "HTTP/1.1 503 Service Unavailable\nserver: x\n\n");
+}

@@ -1,0 +1,238 @@
+//! A client that is refused in its vendor's own way, on virtual time: no socket, nothing sleeps.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests: they measure and spawn")]
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_core::Stream;
+use integration_client::config::TenantEntry;
+use integration_client::events::{EventKind, Events};
+use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
+use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
+use tokio::time::Instant;
+
+const VENDOR: &str = r#"
+[vendors.v]
+base_url = "https://v.example/base"
+auth = { scheme = "none" }
+[[vendors.v.limits]]
+name = "requests"
+algorithm = "sliding_window"
+limit = 100
+window = "1m"
+[vendors.v.endpoints.orders]
+paths = ["/orders/**"]
+[vendors.v.endpoints.stock]
+paths = ["/stock/**"]
+[vendors.v.dialect]
+answers = [
+    { status = [200], from = "body#/error", is = ["ratelimited"], throttled = true, wait = "20s" },
+    { status = [429], from = "body#/error", is = ["quota"], throttled = false },
+    { status = [429], from = "x-scope", is = ["route"], scope = "endpoint" },
+]
+"#;
+
+async fn client(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> IntegrationClient {
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDOR);
+    builder.transport(FakeTransport::new(script)).tenant(TenantEntry::new("a", "v")).build().await.unwrap()
+}
+
+fn get(path: &str) -> Request {
+    Request::get("v", path).deadline(Duration::from_secs(600))
+}
+
+fn heard(events: &mut Events) -> Vec<EventKind> {
+    let mut kinds = Vec::new();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    while let std::task::Poll::Ready(Some(event)) = Pin::new(&mut *events).poll_next(&mut context) {
+        kinds.push(event.kind);
+    }
+    kinds
+}
+
+/// Counts calls: the first `n` are answered by the first script.
+fn first(
+    n: usize,
+    refuse: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync,
+    take: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync,
+) -> impl Fn(&FakeCall) -> FakeAnswer + Send + Sync {
+    let calls = Arc::new(AtomicUsize::new(0));
+    move |call| if calls.fetch_add(1, Ordering::Relaxed) < n { refuse(call) } else { take(call) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_in_the_body_of_a_200_is_sent_again_after_the_vendors_default_wait() {
+    let refuse = |_: &FakeCall| FakeAnswer::status(200).body("{\"ok\":false,\"error\":\"ratelimited\"}");
+    let client = client(first(1, refuse, |_| FakeAnswer::status(200).body("{\"ok\":true}"))).await;
+    let began = Instant::now();
+    // Not idempotent: it is sent again all the same, for the vendor did not act.
+    let post = Request::post("v", "/x").deadline(Duration::from_secs(600));
+    let response = client.send("a", Priority::High, post).await.unwrap();
+    assert_eq!(response.attempts(), 2);
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_secs(20) && waited < Duration::from_secs(30), "{waited:?}");
+    // What was read ahead is the caller's.
+    assert_eq!(response.text().await.unwrap(), "{\"ok\":true}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_429_that_is_no_limit_is_the_callers() {
+    let client = client(|_| FakeAnswer::status(429).body("{\"error\":\"quota\"}")).await;
+    let mut events = client.events();
+    let response = client.send("a", Priority::High, get("/x")).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.attempts()), (429, 1));
+    assert_eq!(response.text().await.unwrap(), "{\"error\":\"quota\"}");
+    assert!(!heard(&mut events).iter().any(|kind| matches!(kind, EventKind::Refused { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_in_a_body_is_waited_for() {
+    let refuse = |_: &FakeCall| FakeAnswer::status(429).body("{\"parameters\":{\"retry_after\":123}}");
+    let client = client(first(1, refuse, |_| FakeAnswer::status(204))).await;
+    let began = Instant::now();
+    assert_eq!(client.send("a", Priority::High, get("/x")).await.unwrap().attempts(), 2);
+    assert!(began.elapsed() >= Duration::from_secs(123), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn forbidden_with_nothing_left_is_a_refusal() {
+    let refuse = |_: &FakeCall| {
+        FakeAnswer::status(403).header("x-acme-ratelimit-remaining", "0").header("x-acme-ratelimit-reset", "40")
+    };
+    let client = client(first(1, refuse, |_| FakeAnswer::status(204))).await;
+    let began = Instant::now();
+    assert_eq!(client.send("a", Priority::High, get("/x")).await.unwrap().attempts(), 2);
+    assert!(began.elapsed() >= Duration::from_secs(40), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_of_an_endpoints_own_limit_holds_up_no_other() {
+    let script = |call: &FakeCall| match call.path().contains("orders") {
+        true => FakeAnswer::status(429).header("x-scope", "route").header("retry-after", "300"),
+        false => FakeAnswer::status(204),
+    };
+    let client = client(script).await;
+    let orders = tokio::spawn({
+        let client = client.clone();
+        async move { client.send("a", Priority::High, get("/orders/1").deadline(Duration::from_secs(60))).await }
+    });
+    let error = orders.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::RetryLater);
+    let began = Instant::now();
+    client.send("a", Priority::Low, get("/stock/1")).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    // And what goes to the endpoint itself waits, or is handed back.
+    let error = client.send("a", Priority::High, get("/orders/2").deadline(Duration::from_secs(60))).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::RetryLater | ErrorKind::Timeout), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lower_limit_that_the_vendor_states_is_kept_to_and_said_once() {
+    let script = |_: &FakeCall| FakeAnswer::status(204).header("ratelimit-policy", "\"requests\";q=30;w=60");
+    let client = client(script).await;
+    let mut events = client.events();
+    client.send("a", Priority::High, get("/x")).await.unwrap();
+    let began = Instant::now();
+    for _ in 0..24 {
+        client.send("a", Priority::High, get("/x")).await.unwrap();
+    }
+    // Four fifths of thirty a minute; of a hundred a minute, they would have gone at once.
+    assert!(began.elapsed() >= Duration::from_secs(45), "{:?}", began.elapsed());
+    let stated = |kind: &EventKind| matches!(kind, EventKind::LimitStated { configured: 100, stated: 30, .. });
+    assert_eq!(heard(&mut events).iter().filter(|kind| stated(kind)).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_higher_limit_that_the_vendor_states_changes_nothing_and_is_said() {
+    let script = |_: &FakeCall| {
+        let answer = FakeAnswer::status(204).header("x-ratelimit-limit", "200").header("x-ratelimit-window", "60");
+        answer.header("x-ratelimit-remaining", "190")
+    };
+    let client = client(script).await;
+    let mut events = client.events();
+    let began = Instant::now();
+    for _ in 0..101 {
+        client.send("a", Priority::High, get("/x")).await.unwrap();
+    }
+    assert!(began.elapsed() >= Duration::from_secs(10), "{:?}", began.elapsed());
+    let stated = |kind: &EventKind| matches!(kind, EventKind::LimitStated { configured: 100, stated: 200, .. });
+    // At once, and again after a minute.
+    let said = heard(&mut events).iter().filter(|kind| stated(kind)).count();
+    assert_eq!(said, 1 + usize::try_from(began.elapsed().as_secs() / 60).unwrap());
+}
+
+/// The forms in which a wait of so many seconds can be stated, as headers and a body, by a server whose clock shows
+/// 2026-01-15T10:00:00Z whatever the client's does.
+#[expect(clippy::type_complexity, reason = "a table: what it is called, headers, body")]
+fn stated(wait: u64) -> Vec<(&'static str, Vec<(&'static str, String)>, String)> {
+    const NOW: i64 = 1_768_471_200;
+    let moment = NOW + i64::try_from(wait).unwrap();
+    let iso = jiff::Timestamp::from_second(moment).unwrap();
+    let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
+    let date = printer.timestamp_to_rfc9110_string(&iso).unwrap();
+    let duration = format!("{}m{}s", wait / 60, wait % 60);
+    let spent = |reset: String| vec![("x-ratelimit-remaining", "0".to_owned()), ("x-ratelimit-reset", reset)];
+    let one = |name: &'static str, value: String| vec![(name, value)];
+    let none = String::new;
+    let field = format!("\"a\";r=4;t=1, \"b\";r=0;t={wait}");
+    vec![
+        ("seconds", one("retry-after", format!("{wait}")), none()),
+        ("a decimal", one("retry-after", format!("{wait}.000")), none()),
+        ("a date", one("retry-after", date.clone()), none()),
+        ("ISO 8601", one("retry-after", iso.to_string()), none()),
+        ("a duration", one("retry-after", duration.clone()), none()),
+        ("a moment", one("x-ratelimit-retryafter", format!("{moment}")), none()),
+        ("milliseconds", one("retry-after-ms", format!("{wait}000")), none()),
+        ("a reset", spent(format!("{wait}")), none()),
+        ("a reset as a moment", spent(format!("{moment}")), none()),
+        ("a reset in milliseconds", spent(format!("{moment}000")), none()),
+        ("a reset as a date", spent(date), none()),
+        ("a reset as a duration", spent(duration.clone()), none()),
+        ("a structured field", one("ratelimit", field), none()),
+        ("a member", vec![], format!("{{\"error\":{{\"retry_after\":{wait}}}}}")),
+        ("milliseconds in a member", vec![], format!("{{\"retry_after_ms\":{wait}000}}")),
+        ("a sentence", vec![], format!("{{\"message\":\"Please try again in {duration}.\"}}")),
+        ("two headers", vec![("retry-after", "1".into()), ("retry-after", format!("{wait}"))], none()),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_goes_before_the_stated_time_in_whatever_form_it_is_stated() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for round in 0..12 {
+        let wait = random.u64(2..=600);
+        for (form, lines, body) in stated(wait) {
+            let refuse = move |_: &FakeCall| {
+                let answer = FakeAnswer::status(429).header("date", "Thu, 15 Jan 2026 10:00:00 GMT");
+                lines.iter().fold(answer, |answer, (name, value)| answer.header(name, value)).body(body.clone())
+            };
+            // When the first was sent after the refusal.
+            let sent = Arc::new(OnceLock::new());
+            let take = {
+                let sent = sent.clone();
+                move |_: &FakeCall| {
+                    sent.get_or_init(Instant::now);
+                    FakeAnswer::status(204)
+                }
+            };
+            let client = client(first(1, refuse, take)).await;
+            let began = Instant::now();
+            // One that was refused, and one that comes meanwhile.
+            let other = tokio::spawn({
+                let client = client.clone();
+                async move {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    client.send("a", Priority::High, get("/y").deadline(Duration::from_secs(1200))).await
+                }
+            });
+            client.send("a", Priority::Low, get("/x").deadline(Duration::from_secs(1200))).await.unwrap();
+            other.await.unwrap().unwrap();
+            let waited = sent.get().unwrap().duration_since(began);
+            assert!(waited >= Duration::from_secs(wait), "{form}, round {round}: {wait} s, sent after {waited:?}");
+            assert!(waited <= Duration::from_secs(wait + wait / 5 + 10), "{form}: {wait} s, sent after {waited:?}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Readers of what strangers send, driven with bytes that nobody should send: random ones, and what vendors are known to
+//! send with some of it changed. `FUZZ=10000000 cargo test --release --test hostile` goes on for longer.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use integration_client::testing::fuzz;
+
+/// Rounds of each reader, unless `FUZZ` says otherwise.
+const ROUNDS: usize = 3_000;
+
+fn rounds() -> usize {
+    std::env::var("FUZZ").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS)
+}
+
+/// Calls `read` with random bytes, and with `seeds` of which bytes were changed, doubled, cut out or put together.
+fn drive(seed: u64, seeds: &[Vec<u8>], rounds: usize, read: fn(&[u8])) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..rounds {
+        let mut bytes: Vec<u8> = match random.choice(seeds).filter(|_| random.u8(0..8) > 0) {
+            Some(seed) => seed.clone(),
+            None => (0..random.usize(0..200)).map(|_| random.u8(..)).collect(),
+        };
+        for _ in 0..random.usize(0..6) {
+            let at = random.usize(0..=bytes.len());
+            match random.u8(0..6) {
+                0 if at < bytes.len() => bytes[at] = random.u8(..),
+                1 if at < bytes.len() => bytes[at] = b"0123456789-.,:;=/\"{}[]* \n"[random.usize(0..25)],
+                2 => bytes.truncate(at),
+                3 => bytes.insert(at, random.u8(32..127)),
+                4 => {
+                    let piece = bytes[at..].iter().take(random.usize(0..40)).copied().collect::<Vec<u8>>();
+                    bytes.splice(at..at, piece);
+                }
+                _ => {
+                    let other = random.choice(seeds).cloned().unwrap_or_default();
+                    bytes.splice(at..at, other.into_iter().take(200));
+                }
+            }
+        }
+        read(&bytes);
+    }
+}
+
+/// What vendors send: headers as lines, single values, bodies.
+fn seeds() -> [Vec<Vec<u8>>; 3] {
+    #[derive(serde::Deserialize)]
+    struct Case {
+        headers: Vec<(String, String)>,
+        body: Option<String>,
+    }
+    let mut cases: Vec<Case> = serde_json::from_str(include_str!("../fixtures/headers.json")).unwrap();
+    cases.extend(serde_json::from_str::<Vec<Case>>(include_str!("../fixtures/headers-own.json")).unwrap());
+    let line = |(name, value): &(String, String)| format!("{name}:{}", value.chars().take(300).collect::<String>());
+    let lines = cases.iter().map(|case| case.headers.iter().map(line).collect::<Vec<_>>().join("\n").into_bytes());
+    let values = cases.iter().flat_map(|case| &case.headers);
+    let values = values.map(|(_, value)| value.chars().take(300).collect::<String>().into_bytes());
+    let bodies = cases.iter().filter_map(|case| Some(case.body.as_ref()?.as_bytes().to_vec()));
+    [lines.collect(), values.collect(), bodies.collect()]
+}
+
+#[test]
+fn headers() {
+    drive(1, &seeds()[0], rounds(), fuzz::headers);
+}
+
+#[test]
+fn dates() {
+    drive(2, &seeds()[1], rounds(), fuzz::dates);
+}
+
+#[test]
+fn structured_fields() {
+    drive(3, &seeds()[1], rounds(), fuzz::structured);
+}
+
+#[test]
+fn bodies() {
+    drive(4, &seeds()[2], rounds(), fuzz::body);
+}
+
+#[test]
+fn configurations() {
+    let text = include_str!("../fixtures/dialects.toml");
+    let tables = text.split("\n\n").map(|table| table.as_bytes().to_vec()).collect::<Vec<_>>();
+    // Loading the catalogue beside it takes a while.
+    drive(5, &tables, rounds() / 100, fuzz::config);
+}
