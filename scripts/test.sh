@@ -8,7 +8,7 @@
 # Needs rustup (or a toolchain with rustfmt and clippy), git and a C compiler. Installs what else it needs: rustfmt and
 # clippy through rustup, cargo-deny with `cargo install` into the cargo home, where it stays.
 #
-# Two sets of build profiles are in use, for compile time: dev for everything, release for the quickstart alone. The
+# Two sets of build profiles are in use, for compile time: dev for everything, release for quickstart and simulator. The
 # benches are compiled with the dev profile: whether they compile and link does not depend on it.
 #
 # ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
@@ -17,7 +17,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly STEPS=(toolchain lockfile format clippy features test doctest doc examples quickstart benches deny)
+readonly STEPS=(toolchain lockfile format clippy features test doctest doc examples quickstart simulate benches deny)
 readonly DENY_VERSION=0.20.2
 readonly EXAMPLE_SECONDS=180
 
@@ -137,6 +137,10 @@ run_example() {
         fake_vendor)
             [[ $last =~ ^arrived\ 0\ admitted\ 0\  ]] || die "example $name ended with: $last"
             ;;
+        simulate)
+            [[ $last =~ ^simulate:\ requests=[1-9][0-9]*\ refused=0\ decisions_per_s=[1-9][0-9]*\ trace=[0-9a-f]{16}$ ]] ||
+                die "example $name ended with: $last"
+            ;;
         quickstart)
             [[ $last =~ ^quickstart:\ sent=[1-9][0-9]*\ refused=0\ .*\ dead_lettered=1$ ]] || die "example $name ended with: $last"
             ;;
@@ -162,6 +166,21 @@ step_examples() {
 step_quickstart() {
     cargo build --locked --release --example quickstart
     run_example quickstart cargo run --release --example quickstart
+}
+
+# Ten million requests against vendors of each algorithm; its exit code is 1 when one is refused.
+step_simulate() {
+    local lines
+    lines=$(mktemp)
+    cargo build --locked --release --example simulate
+    if ! limited 900 cargo run --quiet --locked --release --example simulate -- --requests 10000000 --seed 1 >"$lines"; then
+        grep -v 'refused=0' "$lines" || true
+        rm -f "$lines"
+        die "a vendor refused, or the simulator failed or took longer than 900 s"
+    fi
+    grep 'delay=each_way ' "$lines"
+    tail -n 1 "$lines"
+    rm -f "$lines"
 }
 
 step_benches() {
