@@ -30,6 +30,8 @@
 //! # Features
 //! | feature | what it adds |
 //! |---|---|
+//! | `sqlite` (default) | [`store`]: the outbox and dead letters in one SQLite file |
+//! | `postgres` | the same in PostgreSQL, for several processes |
 //! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom by the facade of the crate of that name |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
@@ -51,6 +53,7 @@ pub mod metrics;
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics/off.rs"]
 mod metrics;
+pub mod outbox;
 mod priority;
 mod refusal;
 mod request;
@@ -59,6 +62,7 @@ mod retry;
 mod send;
 pub mod signals;
 pub mod status;
+pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;

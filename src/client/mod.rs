@@ -145,10 +145,14 @@ impl IntegrationClient {
     /// In that order, because a request that is admitted while others drain would be refused a moment later.
     pub async fn shutdown(&self, grace: Duration) -> bool {
         let dispatch = &self.inner.dispatch;
+        let ends = self.inner.clock.now() + grace;
+        // First: what it has not begun goes back into the store, and need not be waited for.
+        if let Some(outbox) = &self.inner.outbox {
+            outbox.stop(grace).await;
+        }
         for shard in dispatch.shards() {
             shard.decide(|engine, _| engine.close());
         }
-        let ends = self.inner.clock.now() + grace;
         let mut drained = dispatch.load() == (0, 0);
         while !drained && self.inner.clock.now() < ends {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -95,7 +95,7 @@ impl Permit {
 impl Engine {
     /// Calls `f` with every limit that a permit has taken from.
     #[inline]
-    fn each_cell(
+    pub(super) fn each_cell(
         &mut self,
         lane: Key,
         endpoint: EndpointId,
