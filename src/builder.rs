@@ -339,7 +339,7 @@ impl Builder {
             && outbox.works
         {
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when its jobs have ended")]
-            tokio::spawn(work(Arc::downgrade(client.inner()), outbox));
+            tokio::spawn(work(Arc::downgrade(client.inner()), client.held(), outbox));
         }
         if watch_every > Duration::ZERO {
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, at its next look")]

@@ -8,7 +8,7 @@ mod reload;
 mod status;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::builder::Builder;
@@ -35,6 +35,8 @@ pub(crate) use watch::watch;
 #[derive(Clone)]
 pub struct IntegrationClient {
     inner: Arc<Inner>,
+    /// Jobs in hand hold `inner` too: this is how their worker knows that nobody else does.
+    held: Arc<()>,
 }
 
 impl IntegrationClient {
@@ -44,7 +46,12 @@ impl IntegrationClient {
     }
 
     pub(crate) fn from_inner(inner: Inner) -> IntegrationClient {
-        IntegrationClient { inner: Arc::new(inner) }
+        IntegrationClient { inner: Arc::new(inner), held: Arc::default() }
+    }
+
+    /// Ends when the last clone, lane handle and permit is gone.
+    pub(crate) fn held(&self) -> Weak<()> {
+        Arc::downgrade(&self.held)
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {

@@ -15,7 +15,7 @@ use super::Outbox;
 use super::job::{self, Waits};
 use super::lanes::Lanes;
 use crate::client::Inner;
-use crate::clock::Time;
+use crate::clock::{Time, nanos};
 use crate::dispatch::plan::pace;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::error::Error;
@@ -62,6 +62,8 @@ enum Done {
 
 struct Worker {
     inner: Weak<Inner>,
+    /// The client, which jobs in hand are no part of.
+    held: Weak<()>,
     outbox: Arc<Outbox>,
     lanes: Lanes,
     tasks: JoinSet<Done>,
@@ -80,9 +82,10 @@ struct Worker {
 }
 
 /// Works until the client is gone or stopped.
-pub(crate) async fn work(inner: Weak<Inner>, outbox: Arc<Outbox>) {
+pub(crate) async fn work(inner: Weak<Inner>, held: Weak<()>, outbox: Arc<Outbox>) {
     let mut worker = Worker {
         inner,
+        held,
         outbox: outbox.clone(),
         lanes: Lanes::default(),
         tasks: JoinSet::new(),
@@ -97,6 +100,7 @@ pub(crate) async fn work(inner: Weak<Inner>, outbox: Arc<Outbox>) {
     };
     worker.begin().await;
     worker.run().await;
+    outbox.store.stop_working();
     outbox.ended.send_replace(true);
 }
 
@@ -126,8 +130,7 @@ impl Worker {
                 self.lanes.due(lane);
             }
             let now = self.outbox.clock.now();
-            // Each job in hand holds the client, and so does this look.
-            let inner = self.inner.upgrade().filter(|inner| Arc::strong_count(inner) > self.running.len() + 1);
+            let inner = self.inner.upgrade().filter(|_| self.held.strong_count() > 0);
             let stopping = inner.is_none() || *stop.borrow_and_update();
             if stopping {
                 self.outbox.stop.send_replace(true);
@@ -387,7 +390,9 @@ impl Inner {
         let endpoint = endpoint.map_or(NO_ENDPOINT, |number| number as EndpointId);
         let requests = u32::try_from(spent.requests).unwrap_or(0).min(1_000_000);
         let points = u32::try_from(spent.points).unwrap_or(0);
-        let age_ns = u64::try_from(spent.age_ms).unwrap_or(0).saturating_mul(1_000_000);
+        // It was written before it left, and may have been on its way for as long as that takes.
+        let age = Duration::from_millis(u64::try_from(spent.age_ms).unwrap_or(0));
+        let age_ns = nanos(age.saturating_sub(tenant.vendor.max_transit));
         place.shard.decide(|engine, now| {
             // The points are spread evenly, and what is over goes with the first.
             let each = points.checked_div(requests).unwrap_or(0);

@@ -199,7 +199,7 @@ impl Store {
         let (writer, writing) = Actor::write(connect.clone()).await.map_err(failed)?;
         let (reader, reading) = Actor::read(connect).await.map_err(failed)?;
         let is_alone = matches!(self.place, Place::Sqlite(_));
-        let opened = Opened { writer, reader, limits: self.limits, is_alone, _lock: alone };
+        let opened = Opened { writer, reader, limits: self.limits, is_alone, lock: parking_lot::Mutex::new(alone) };
         Ok((opened, vec![writing, reading]))
     }
 }
@@ -222,10 +222,15 @@ pub(crate) struct Opened {
     pub(crate) limits: Limits,
     /// No other process can work on it.
     pub(crate) is_alone: bool,
-    _lock: Option<sqlite::WorkLock>,
+    lock: parking_lot::Mutex<Option<sqlite::WorkLock>>,
 }
 
 impl Opened {
+    /// Another may work on it from now on, whoever still holds a receipt here.
+    pub(crate) fn stop_working(&self) {
+        *self.lock.lock() = None;
+    }
+
     /// Something that is written: on the disk when this returns.
     pub(crate) async fn write<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
     where
