@@ -46,6 +46,7 @@ pub struct Builder {
     dead_letter_sink: Option<Arc<dyn DeadLetterSink>>,
     store: Option<Store>,
     works: bool,
+    config_in_store: bool,
     max_jobs: usize,
     response_handler: Option<Arc<dyn ResponseHandler>>,
     event_capacity: usize,
@@ -74,6 +75,7 @@ impl Builder {
             dead_letter_sink: None,
             store: None,
             works: false,
+            config_in_store: false,
             max_jobs: 1_000,
             response_handler: None,
             event_capacity: events::CAPACITY,
@@ -176,6 +178,15 @@ impl Builder {
         self
     }
 
+    /// Reads vendors and tenants from the store too: each row of its table `ic_config` is a text in the format of
+    /// `vendors.toml`, and is laid over what files and program say. A change is in use within 2 s, in every process that
+    /// shares the store; one that is wrong is refused as a whole, as with files.
+    /// [`IntegrationClient::set_stored_config`] writes rows, and so may any other program.
+    pub fn config_in_store(mut self) -> Builder {
+        self.config_in_store = true;
+        self
+    }
+
     /// Sends what is in the store. Without this the client only accepts, and another process sends. Of the processes that
     /// share a SQLite file one may work.
     pub fn work(mut self) -> Builder {
@@ -261,7 +272,7 @@ impl Builder {
                 "the client needs a tokio runtime: call `build` inside one, with time and I/O enabled",
             ));
         }
-        let of_files = self.source.is_none() && !self.files.is_empty();
+        let of_files = self.config_in_store || (self.source.is_none() && !self.files.is_empty());
         let watch_every = self.watch_every.unwrap_or(if of_files { WATCH_EVERY } else { Duration::ZERO });
         let source: Arc<dyn ConfigSource> = match self.source {
             Some(source) => source,
@@ -272,6 +283,11 @@ impl Builder {
                     Arc::new(files.onto(self.sources))
                 }
             },
+        };
+        let source: Arc<dyn ConfigSource> = match (&self.store, self.config_in_store) {
+            (_, false) => source,
+            (Some(store), true) => Arc::new(store.source(source)?),
+            (None, true) => return Err(Error::config("`config_in_store` needs a store: call `Builder::store`")),
         };
         let config = Config::load(&source.load().await?, 1)?;
         for warning in config.warnings() {

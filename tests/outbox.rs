@@ -470,3 +470,38 @@ async fn what_a_broker_delivers_twice_is_one_job() {
     paths.sort();
     assert_eq!(paths, ["/a", "/b"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_in_the_store_are_in_use_within_two_seconds_and_a_bad_row_changes_nothing() {
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, RETRY).config_in_store().build().await.unwrap();
+    let unknown = client.send("late", Priority::High, Request::get("v", "/a")).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::UnknownTenant);
+    let row = "[[tenants]]\nid = \"late\"\nvendor = \"v\"\ncredential = \"keys:late\"\n\
+               [vendors.v]\nattempt_timeout = \"7s\"\n";
+    client.set_stored_config("late", Some(row)).await.unwrap();
+    let written = tokio::time::Instant::now();
+    while client.send("late", Priority::High, Request::get("v", "/a")).await.is_err() {
+        assert!(written.elapsed() < Duration::from_secs(2), "{:?}", client.config_problem());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // What the row does not state is as the text says, and it counts more where it does.
+    let config = client.config();
+    let timeout = config.vendor("v", "live").unwrap().attempt_timeout;
+    assert_eq!(timeout, Duration::from_secs(7));
+    client.set_stored_config("bad", Some("[vendors.v]\nattempt_timeout = \"soon\"\n")).await.unwrap();
+    while client.config_problem().is_none() {
+        assert!(written.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let problem = client.config_problem().unwrap();
+    assert!(problem.contains("row `bad` of ic_config") && problem.contains(":2:"), "{problem}");
+    assert_eq!(client.config().version(), config.version());
+    assert_eq!(client.send("late", Priority::High, Request::get("v", "/a")).await.unwrap().status(), 200);
+    client.set_stored_config("bad", None).await.unwrap();
+    while client.config_problem().is_some() {
+        assert!(written.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

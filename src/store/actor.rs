@@ -70,9 +70,7 @@ impl Actor {
     /// Connects, brings the tables up to date, and returns the task that must be spawned.
     pub(crate) async fn write(connect: Arc<dyn Connect>) -> Result<(Actor, BoxFuture<'static, ()>), DbError> {
         let mut connection = connect.connect().await?;
-        begin(&mut *connection, true).await?;
-        schema::prepare(&mut *connection).await?;
-        connection.execute("COMMIT", Vec::new()).await?;
+        schema::open(&mut *connection).await?;
         Ok(Actor::on(connect, connection, true))
     }
 

@@ -29,6 +29,7 @@
 //! may enqueue and read; a file on a network drive is not for it.
 
 mod actor;
+pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod driver;
 pub(crate) mod jobs;
@@ -48,10 +49,13 @@ mod tests;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub(crate) use self::actor::{Actor, Step};
-use self::driver::{DbError, DbKind};
+use self::config::StoreSource;
+use self::driver::{Connect, DbError, DbKind};
+use crate::config::ConfigSource;
 use crate::error::{Error, ErrorKind};
 use crate::transport::BoxFuture;
 
@@ -178,22 +182,31 @@ impl Store {
         self
     }
 
-    /// Opens it, to `work` on its jobs or not. Returns the tasks that must be spawned.
-    pub(crate) async fn open(self, work: bool) -> Result<(Opened, Vec<BoxFuture<'static, ()>>), Error> {
-        let (connect, alone) = match &self.place {
-            Place::Sqlite(path) => {
-                let connect = sqlite::open(path)?;
-                // Before anything is touched.
-                (connect, if work { Some(sqlite::lock(path)?) } else { None })
-            }
-            Place::Postgres(url) => (postgres::open(url)?, None),
+    fn connect(&self) -> Result<Arc<dyn Connect>, Error> {
+        match &self.place {
+            Place::Sqlite(path) => sqlite::open(path),
+            Place::Postgres(url) => postgres::open(url),
             Place::Unknown(scheme) => {
                 let message = format!(
                     "store: the URL's scheme is {scheme:?}, and it is sqlite:PATH or \
                      postgres://USER:PASSWORD@HOST:PORT/DATABASE"
                 );
-                return Err(Error::config(message));
+                Err(Error::config(message))
             }
+        }
+    }
+
+    /// What `under` says, and the store's own texts over it.
+    pub(crate) fn source(&self, under: Arc<dyn ConfigSource>) -> Result<StoreSource, Error> {
+        Ok(StoreSource::new(self.connect()?, under))
+    }
+
+    /// Opens it, to `work` on its jobs or not. Returns the tasks that must be spawned.
+    pub(crate) async fn open(self, work: bool) -> Result<(Opened, Vec<BoxFuture<'static, ()>>), Error> {
+        let connect = self.connect()?;
+        let alone = match &self.place {
+            Place::Sqlite(path) if work => Some(sqlite::lock(path)?),
+            _ => None,
         };
         let failed = |error: DbError| Error::config(format!("store {self:?}: {error}")).with_source(error);
         let (writer, writing) = Actor::write(connect.clone()).await.map_err(failed)?;

@@ -9,8 +9,19 @@ use super::driver::{Db, DbError, DbKind, Dialect, args};
 /// What this version of the library reads and writes.
 pub(crate) const VERSION: i64 = 1;
 
+/// Opens a transaction, and makes or brings up to date what is there.
+pub(super) async fn open(db: Db<'_>) -> Result<(), DbError> {
+    let begin = match db.dialect() {
+        Dialect::Sqlite => "BEGIN IMMEDIATE",
+        Dialect::Postgres => "BEGIN",
+    };
+    db.execute(begin, Vec::new()).await?;
+    prepare(db).await?;
+    db.execute("COMMIT", Vec::new()).await.map(drop)
+}
+
 /// Makes or brings up to date what is there. Inside a transaction that nobody else's overlaps.
-pub(super) async fn prepare(db: Db<'_>) -> Result<(), DbError> {
+async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if db.dialect() == Dialect::Postgres {
         // Several processes may start at once. The number is ours.
         db.execute("SELECT pg_advisory_xact_lock(7134911035)", Vec::new()).await?;
@@ -32,7 +43,11 @@ pub(super) async fn prepare(db: Db<'_>) -> Result<(), DbError> {
         Dialect::Sqlite => SQLITE,
         Dialect::Postgres => POSTGRES,
     };
-    for statement in statements.iter().chain(INDEXES) {
+    let triggers = match db.dialect() {
+        Dialect::Sqlite => SQLITE_TRIGGERS,
+        Dialect::Postgres => POSTGRES_TRIGGERS,
+    };
+    for statement in statements.iter().chain(INDEXES).chain(triggers) {
         db.execute(statement, Vec::new()).await?;
     }
     db.execute("DELETE FROM ic_schema", Vec::new()).await?;
@@ -106,4 +121,17 @@ const INDEXES: &[&str] = &[
     "CREATE INDEX ic_dead_died ON ic_dead (died_at)",
     "CREATE INDEX ic_dead_whose ON ic_dead (tenant, vendor, seq)",
     "CREATE INDEX ic_spent_until ON ic_spent (until)",
+];
+
+/// Whoever changes a text, by whatever means, changes the number: processes look at that alone.
+const SQLITE_TRIGGERS: &[&str] = &[
+    "CREATE TRIGGER ic_config_insert AFTER INSERT ON ic_config BEGIN UPDATE ic_config_version SET version = version + 1; END",
+    "CREATE TRIGGER ic_config_update AFTER UPDATE ON ic_config BEGIN UPDATE ic_config_version SET version = version + 1; END",
+    "CREATE TRIGGER ic_config_delete AFTER DELETE ON ic_config BEGIN UPDATE ic_config_version SET version = version + 1; END",
+];
+const POSTGRES_TRIGGERS: &[&str] = &[
+    "CREATE FUNCTION ic_config_changed() RETURNS trigger LANGUAGE plpgsql AS \
+     $$ BEGIN UPDATE ic_config_version SET version = version + 1; RETURN NULL; END $$",
+    "CREATE TRIGGER ic_config_change AFTER INSERT OR UPDATE OR DELETE ON ic_config \
+     FOR EACH STATEMENT EXECUTE FUNCTION ic_config_changed()",
 ];
