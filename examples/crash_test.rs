@@ -8,6 +8,9 @@
 //!
 //! The last line: `crash-test: store=S kills=N accepted=N lost=N duplicates=N in_flight_at_kill=N double_effects=N refused=N`.
 
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report")]
+#![expect(clippy::disallowed_methods, reason = "a program of its own, which reads a pipe and waits")]
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitCode, Stdio};

@@ -15,6 +15,11 @@ use integration_client::testing::{FakeVendor, FakeVendorBuilder, Fault, HeaderSt
 use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
 use integration_client::{Builder, Error, ErrorKind, IntegrationClient, Priority, Request};
 
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 /// In no file, whatever happens.
 const CANARY: &str = "canary-3f9a1c77";
 
@@ -241,7 +246,7 @@ async fn a_shutdown_puts_back_what_has_not_begun() {
     }
     until_ended(&receipts[0]).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let began = tokio::time::Instant::now();
+    let began = now();
     working.shutdown(Duration::from_secs(10)).await;
     assert!(began.elapsed() < Duration::from_secs(3), "nothing is waited for that need not be");
     let reading = client(&vendor, &store, RETRY).build().await.unwrap();
@@ -481,7 +486,7 @@ async fn tenants_in_the_store_are_in_use_within_two_seconds_and_a_bad_row_change
     let row = "[[tenants]]\nid = \"late\"\nvendor = \"v\"\ncredential = \"keys:late\"\n\
                [vendors.v]\nattempt_timeout = \"7s\"\n";
     client.set_stored_config("late", Some(row)).await.unwrap();
-    let written = tokio::time::Instant::now();
+    let written = now();
     while client.send("late", Priority::High, Request::get("v", "/a")).await.is_err() {
         assert!(written.elapsed() < Duration::from_secs(2), "{:?}", client.config_problem());
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -166,18 +166,14 @@ pub(super) async fn run(
     let expires = job.expires_ms.map(|left| Duration::from_millis(u64::try_from(left).unwrap_or(0)));
     let ending = {
         let mut sending = std::pin::pin!(send_kept(&inner, send, expires));
-        loop {
-            tokio::select! {
-                biased;
-                ending = &mut sending => break ending,
-                true = async { stop.wait_for(|stop| *stop).await.is_ok() } => {
-                    if !begun.load(Acquire) {
-                        return finish(End::Back);
-                    }
-                    // What has begun goes to its end.
-                    break sending.await;
-                }
-            }
+        tokio::select! {
+            biased;
+            ending = &mut sending => ending,
+            true = async { stop.wait_for(|stop| *stop).await.is_ok() } => match begun.load(Acquire) {
+                false => return finish(End::Back),
+                // What has begun goes to its end.
+                true => sending.await,
+            },
         }
     };
     match ending {

@@ -93,6 +93,7 @@ impl History {
 }
 
 /// How a claim of a job ends.
+#[expect(clippy::large_enum_variant, reason = "it is read where it is made, and never kept")]
 pub(crate) enum Ending {
     /// The vendor took it.
     Delivered(Response),

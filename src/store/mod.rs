@@ -38,6 +38,9 @@ mod postgres;
 #[cfg(not(feature = "postgres"))]
 #[path = "postgres_off.rs"]
 mod postgres;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod probe;
 mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
