@@ -67,6 +67,13 @@ impl Lanes {
         wanted
     }
 
+    /// The lane is asked about, by other means than [`wanted`](Self::wanted).
+    pub(super) fn asked(&mut self, lane: &LaneTier) {
+        if let Some(known) = self.known.get_mut(lane) {
+            known.again = false;
+        }
+    }
+
     /// So many were asked for, and so many came.
     pub(super) fn claimed(&mut self, lane: &LaneTier, asked: u32, came: u32) {
         let Some(known) = self.known.get_mut(lane) else { return };

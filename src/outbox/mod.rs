@@ -46,7 +46,7 @@ use crate::Priority;
 use crate::clock::{Clock, Time};
 use crate::dead_letter::{BoxError, DeadLetter};
 use crate::error::{Error, ErrorKind};
-use crate::store::{Id, LaneTier, Opened, jobs};
+use crate::store::{Id, LaneTier, Opened, records};
 use crate::transport::BoxFuture;
 
 pub use self::dead_letters::{DeadLetters, KeptLetter};
@@ -208,7 +208,7 @@ impl Outbox {
         let most = i64::try_from(self.store.limits.max_backlog).unwrap_or(i64::MAX);
         if stale {
             // Up to the bound alone: a larger number would take longer to count, and say no more.
-            let found = self.store.read(most, jobs::count).await?;
+            let found = self.store.read(most, records::count).await?;
             self.backlog.store(found, Relaxed);
         }
         if self.backlog.load(Relaxed) < most {

@@ -11,7 +11,7 @@ use super::Outbox;
 use crate::dead_letter::{Content, Reason};
 use crate::error::Error;
 use crate::store::Id;
-use crate::store::jobs::{self, Place};
+use crate::store::records::{self, Place};
 
 /// A request was accepted. Its id outlives the process: see [`receipt`](crate::IntegrationClient::receipt).
 #[derive(Clone)]
@@ -100,7 +100,7 @@ impl Receipt {
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
     pub async fn status(&self) -> Result<Status, Error> {
-        Ok(match self.outbox.store.read(self.id, jobs::find).await? {
+        Ok(match self.outbox.store.read(self.id, records::find).await? {
             Place::Waiting { due_in_ms } => {
                 Status::Waiting { due_in: Duration::from_millis(u64::try_from(due_in_ms).unwrap_or(0)) }
             }
@@ -122,7 +122,7 @@ impl Receipt {
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
     pub async fn cancel(&self) -> Result<bool, Error> {
-        self.outbox.store.write(self.id, jobs::cancel).await
+        self.outbox.store.write(self.id, records::cancel).await
     }
 }
 

@@ -19,7 +19,8 @@ use crate::clock::{Time, nanos};
 use crate::dispatch::plan::pace;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::error::Error;
-use crate::store::jobs::{self, Claimed, End, Finish, Retention, Spent, Wanted};
+use crate::store::jobs::{self, Claimed, End, Finish, Wanted};
+use crate::store::records::{self, Retention, Spent};
 use crate::store::{Id, LaneTier, millis_of};
 
 /// Work that is claimed of one lane and tier and has no permit yet.
@@ -28,6 +29,8 @@ const WORK: Duration = Duration::from_millis(250);
 const UNLIMITED: u32 = 64;
 /// Jobs of that, however fast the lane is.
 const MOST: u32 = 256;
+/// Jobs of a lane that nobody has configured for long, in one claim.
+const GIVEN_UP: u32 = 16;
 /// Lanes and tiers in one claim.
 const LANES: usize = 256;
 /// A look at what has become due.
@@ -36,6 +39,9 @@ const LOOK: Duration = Duration::from_millis(250);
 const OVERLAP_MS: i64 = 2_000;
 /// A lane that no configuration knows is given up after this. Another process may know it, or a reload may bring it.
 const UNKNOWN: Duration = Duration::from_secs(600);
+
+/// How often an end is tried to be written by itself.
+const FLUSHES: u32 = 4;
 
 /// What is done from time to time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,10 +60,16 @@ enum Done {
     Job(Option<Finish>),
     Claimed(Vec<(LaneTier, u32)>, Result<Vec<Claimed>, Error>),
     Unclaimed(Result<u64, Error>),
-    Flushed(Vec<Finish>, Result<Vec<bool>, Error>),
+    Flushed(Vec<Ended>, Result<Vec<bool>, Error>),
     Looked(Chore, Time, Result<(Vec<LaneTier>, i64), Error>),
     Expired(Result<Vec<Claimed>, Error>),
     Chore(Chore, Result<u64, Error>),
+}
+
+/// An end that is to be written, and how often that has failed.
+struct Ended {
+    finish: Finish,
+    failed: u32,
 }
 
 struct Worker {
@@ -70,7 +82,9 @@ struct Worker {
     /// Jobs in hand, by the task that runs them.
     running: HashMap<TaskId, (Id, i64)>,
     /// Ends that are to be written.
-    ends: Vec<Finish>,
+    ends: Vec<Ended>,
+    /// Not before this: it failed a moment ago.
+    flush_at: Time,
     claiming: bool,
     flushing: bool,
     /// Claims whose word was lost may be ours without our knowing.
@@ -91,6 +105,7 @@ pub(crate) async fn work(inner: Weak<Inner>, held: Weak<()>, outbox: Arc<Outbox>
         tasks: JoinSet::new(),
         running: HashMap::new(),
         ends: Vec::new(),
+        flush_at: Time::ZERO,
         claiming: false,
         flushing: false,
         doubtful: false,
@@ -113,7 +128,7 @@ impl Worker {
             Ok(jobs) => tracing::info!(jobs, "jobs of a process that has ended are taken up"),
             Err(error) => tracing::error!(%error, "the store cannot be read"),
         }
-        match store.read((), jobs::spent).await {
+        match store.read((), records::spent).await {
             Ok(spent) => {
                 if let Some(inner) = self.inner.upgrade() {
                     spent.iter().for_each(|spent| inner.recall(spent));
@@ -142,7 +157,8 @@ impl Worker {
             }
             drop(inner);
             let next = self.begin_chores(now, stopping);
-            self.flush();
+            self.flush(now);
+            let next = if self.flush_at > now { next.min(self.flush_at) } else { next };
             let wake_up = self.outbox.clock.instant(next);
             tokio::select! {
                 biased;
@@ -166,7 +182,7 @@ impl Worker {
         if self.doubtful {
             self.claiming = true;
             let held: Vec<Id> =
-                self.running.values().map(|(id, _)| *id).chain(self.ends.iter().map(|end| end.id)).collect();
+                self.running.values().map(|(id, _)| *id).chain(self.ends.iter().map(|end| end.finish.id)).collect();
             self.tasks.spawn(async move { Done::Unclaimed(outbox.store.write((owner, held), jobs::unclaim).await) });
             return;
         }
@@ -182,14 +198,19 @@ impl Worker {
             },
             Err(_) => {
                 unknown.push(lane.clone());
-                UNLIMITED
+                0
             }
         });
-        wanted.retain(|(lane, _)| {
-            let is = !unknown.contains(lane);
-            let since = self.lanes.is_known(lane, is, now);
-            since.is_none_or(|since| now.since(since) >= UNKNOWN)
-        });
+        for (lane, _) in &wanted {
+            self.lanes.is_known(lane, true, now);
+        }
+        for lane in unknown {
+            let since = self.lanes.is_known(&lane, false, now);
+            if since.is_some_and(|since| now.since(since) >= UNKNOWN) && wanted.len() < LANES {
+                self.lanes.asked(&lane);
+                wanted.push((lane, GIVEN_UP));
+            }
+        }
         if wanted.is_empty() {
             return;
         }
@@ -205,7 +226,7 @@ impl Worker {
     fn start(&mut self, jobs: Vec<Claimed>) {
         let Some(inner) = self.inner.upgrade() else {
             // The client went meanwhile.
-            self.ends.extend(jobs.iter().map(|job| Finish { id: job.id, fence: job.fence, end: End::Back }));
+            jobs.iter().for_each(|job| self.end(Finish { id: job.id, fence: job.fence, end: End::Back }));
             return;
         };
         let now = self.outbox.clock.now();
@@ -221,24 +242,54 @@ impl Worker {
         }
     }
 
-    /// Writes the ends that have gathered while the ones before were written.
-    fn flush(&mut self) {
-        if self.flushing || self.ends.is_empty() {
+    fn end(&mut self, finish: Finish) {
+        self.ends.push(Ended { finish, failed: 0 });
+    }
+
+    /// Writes the ends that have gathered while the ones before were written; one that has failed by itself, lest it hold up
+    /// the others.
+    fn flush(&mut self, now: Time) {
+        if self.flushing || self.ends.is_empty() || now < self.flush_at {
             return;
         }
         self.flushing = true;
-        let (outbox, ends) = (self.outbox.clone(), std::mem::take(&mut self.ends));
+        let ends = match self.ends.iter().position(|end| end.failed > 0) {
+            Some(place) => vec![self.ends.swap_remove(place)],
+            None => std::mem::take(&mut self.ends),
+        };
+        let outbox = self.outbox.clone();
         self.tasks.spawn(async move {
-            let told = outbox.store.write(ends.clone(), jobs::finish).await;
+            let finishes = ends.iter().map(|end| end.finish.clone()).collect();
+            let told = outbox.store.write(finishes, jobs::finish).await;
             Done::Flushed(ends, told)
         });
+    }
+
+    /// Ends could not be written. They are tried again; then the jobs go back to the others, as if this process had ended.
+    fn not_flushed(&mut self, ends: Vec<Ended>, error: &Error) {
+        tracing::error!(%error, ends = ends.len(), "how jobs ended cannot be written");
+        self.flush_at = self.outbox.clock.now() + Duration::from_secs(1);
+        if *self.outbox.stop.borrow() {
+            // Nobody waits for us any longer than need be: the leases end by themselves.
+            return;
+        }
+        for Ended { finish, failed } in ends {
+            match (failed, &finish.end) {
+                (..FLUSHES, _) => self.ends.push(Ended { finish, failed: failed + 1 }),
+                // Not even that: its lease is not renewed by others' words, and `unclaim` finds it.
+                (_, End::Dropped) => self.doubtful = true,
+                _ => self.ends.push(Ended { finish: Finish { end: End::Dropped, ..finish }, failed: 1 }),
+            }
+        }
     }
 
     fn done(&mut self, task: TaskId, done: Done) {
         match done {
             Done::Job(finish) => {
                 self.running.remove(&task);
-                self.ends.extend(finish);
+                if let Some(finish) = finish {
+                    self.end(finish);
+                }
             }
             Done::Claimed(asked, Ok(jobs)) => {
                 self.claiming = false;
@@ -257,7 +308,7 @@ impl Worker {
             }
             Done::Flushed(ends, Ok(told)) => {
                 self.flushing = false;
-                for (finish, was_ours) in ends.iter().zip(told) {
+                for (Ended { finish, .. }, was_ours) in ends.iter().zip(told) {
                     if !was_ours {
                         tracing::warn!(id = %finish.id, "a job ended here after its lease: another process has it");
                     } else if matches!(finish.end, End::Delivered { .. } | End::Dead(_)) {
@@ -266,10 +317,8 @@ impl Worker {
                 }
             }
             Done::Flushed(ends, Err(error)) => {
-                // They are tried again until the leases end; then others take the jobs up.
-                tracing::error!(%error, ends = ends.len(), "how jobs ended cannot be written");
                 self.flushing = false;
-                self.ends.extend(ends);
+                self.not_flushed(ends, &error);
             }
             Done::Looked(chore, began, result) => {
                 let now = self.outbox.clock.now();
@@ -323,7 +372,7 @@ impl Worker {
         match self.running.remove(&task) {
             Some((id, fence)) => {
                 tracing::error!(%id, "the task of a job broke; that is a mistake in the library or in a handler");
-                self.ends.push(Finish { id, fence, end: End::Dropped });
+                self.end(Finish { id, fence, end: End::Dropped });
             }
             // A claim or a flush, which hold no code but ours.
             None => (self.claiming, self.flushing, self.doubtful) = (false, false, true),
@@ -371,7 +420,7 @@ impl Worker {
                             dead_ms: millis_of(limits.keep_dead),
                             most_dead: i64::try_from(limits.max_dead).unwrap_or(i64::MAX),
                         };
-                        Done::Chore(chore, store.write(keep, jobs::purge).await)
+                        Done::Chore(chore, store.write(keep, records::purge).await)
                     }
                 }
             });

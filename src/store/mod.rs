@@ -28,6 +28,11 @@
 //! `WAL` and `synchronous = FULL`: what is acknowledged is on the disk. One process works on a file at a time, and others
 //! may enqueue and read; a file on a network drive is not for it.
 
+#![cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres")),
+    allow(dead_code, reason = "a few words are for one database alone, and without any nothing is said")
+)]
+
 mod actor;
 pub(crate) mod config;
 pub(crate) mod dead;
@@ -41,6 +46,7 @@ mod postgres;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod probe;
+pub(crate) mod records;
 mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;

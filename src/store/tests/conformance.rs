@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use super::super::Step;
 use super::super::dead::{self, Filter, NewDead, Redriven};
-use super::super::jobs::{self, Accepted, End, Finish, NewJob, Place, Retention, Start, Wanted};
+use super::super::jobs::{self, Accepted, End, Finish, NewJob, Start, Wanted};
+use super::super::records::{self, Place, Retention};
 use super::*;
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -41,7 +42,7 @@ fn an_accepted_job_is_there_for_whoever_opens_the_store_next() {
         let accepted = accept(&opened, job("a")).await;
         drop(opened);
         let again = open(&store).await;
-        assert!(matches!(again.read(accepted, jobs::find).await.unwrap(), Place::Waiting { due_in_ms: 0 }));
+        assert!(matches!(again.read(accepted, records::find).await.unwrap(), Place::Waiting { due_in_ms: 0 }));
         assert_eq!(claim(&again, id(), "a", 10).await[0].id, accepted);
     });
 }
@@ -158,17 +159,17 @@ fn an_end_moves_a_job_to_one_place_and_counts_once() {
         ];
         assert_eq!(store.write(ends.clone(), jobs::finish).await.unwrap(), [true; 3]);
         assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [false; 3], "they have ended");
-        let done = store.read(claimed[0].id, jobs::find).await.unwrap();
+        let done = store.read(claimed[0].id, records::find).await.unwrap();
         assert_eq!(done, Place::Done { outcome: 0, status: 200, attempts: 1, result: None });
         let reason = "rejected".to_owned();
-        assert_eq!(store.read(claimed[2].id, jobs::find).await.unwrap(), Place::Dead { reason });
-        assert_eq!(store.read(100, jobs::count).await.unwrap(), 0);
+        assert_eq!(store.read(claimed[2].id, records::find).await.unwrap(), Place::Dead { reason });
+        assert_eq!(store.read(100, records::count).await.unwrap(), 0);
         let result = Some(b"body".to_vec());
         let with_result = accept(&store, job("a")).await;
         let claimed = claim(&store, id(), "a", 1).await;
         let end = End::Delivered { status: 201, attempts: 2, result: result.clone() };
         assert!(finish(&store, Finish { id: with_result, fence: claimed[0].fence, end }).await);
-        let found = store.read(with_result, jobs::find).await.unwrap();
+        let found = store.read(with_result, records::find).await.unwrap();
         assert_eq!(found, Place::Done { outcome: 0, status: 201, attempts: 2, result });
     });
 }
@@ -248,7 +249,7 @@ fn what_was_not_tried_counts_no_claim_and_what_was_begun_is_known() {
         let later = End::Later { after_ms: 60_000, history: b"history".to_vec() };
         assert!(finish(&store, Finish { id: third.id, fence: third.fence, end: later }).await);
         assert!(claim(&store, owner, "a", 1).await.is_empty());
-        let found = store.read(third.id, jobs::find).await.unwrap();
+        let found = store.read(third.id, records::find).await.unwrap();
         assert!(matches!(found, Place::Waiting { due_in_ms: 50_000..=60_000 }), "{found:?}");
     });
 }
@@ -262,7 +263,7 @@ fn what_was_sent_is_remembered_by_lane_and_endpoint() {
         for owner in [one, other, one] {
             assert!(store.write(start_of(&claimed, owner), jobs::start).await.unwrap());
         }
-        let spent = store.read((), jobs::spent).await.unwrap();
+        let spent = store.read((), records::spent).await.unwrap();
         let total = spent.iter().fold((0, 0), |sum, spent| (sum.0 + spent.requests, sum.1 + spent.points));
         assert_eq!(total, (3, 9), "{spent:?}");
         assert!(spent.iter().all(|spent| spent.age_ms < 5_000 && !spent.high), "{spent:?}");
@@ -290,16 +291,16 @@ fn lanes_with_due_jobs_are_found() {
 fn a_waiting_job_can_be_cancelled_and_one_under_way_cannot() {
     on_all(|_, store| async move {
         let waiting = accept(&store, job("a")).await;
-        assert!(store.write(waiting, jobs::cancel).await.unwrap());
-        assert!(!store.write(waiting, jobs::cancel).await.unwrap());
+        assert!(store.write(waiting, records::cancel).await.unwrap());
+        assert!(!store.write(waiting, records::cancel).await.unwrap());
         assert!(claim(&store, id(), "a", 1).await.is_empty());
-        let found = store.read(waiting, jobs::find).await.unwrap();
+        let found = store.read(waiting, records::find).await.unwrap();
         assert!(matches!(found, Place::Done { outcome: 1, .. }), "{found:?}");
         let claimed = accept(&store, job("a")).await;
         claim(&store, id(), "a", 1).await;
-        assert!(!store.write(claimed, jobs::cancel).await.unwrap());
-        assert_eq!(store.read(claimed, jobs::find).await.unwrap(), Place::UnderWay);
-        assert_eq!(store.read(id(), jobs::find).await.unwrap(), Place::Nowhere);
+        assert!(!store.write(claimed, records::cancel).await.unwrap());
+        assert_eq!(store.read(claimed, records::find).await.unwrap(), Place::UnderWay);
+        assert_eq!(store.read(id(), records::find).await.unwrap(), Place::Nowhere);
     });
 }
 
@@ -368,14 +369,14 @@ fn what_is_past_is_forgotten_and_the_oldest_letters_first() {
             store.write(letter.clone(), dead::keep).await.unwrap();
         }
         let keep = Retention { done_ms: 60_000, dead_ms: 60_000, most_dead: 3 };
-        assert_eq!(store.write(keep, jobs::purge).await.unwrap(), 2);
+        assert_eq!(store.write(keep, records::purge).await.unwrap(), 2);
         let left = store.read(Filter { most: 10, ..Filter::default() }, dead::list).await.unwrap();
         let expected: Vec<Id> = letters[2..].iter().map(|letter| letter.id).collect();
         assert_eq!(left.iter().map(|kept| kept.id).collect::<Vec<_>>(), expected);
-        assert!(matches!(store.read(claimed.id, jobs::find).await.unwrap(), Place::Done { .. }));
+        assert!(matches!(store.read(claimed.id, records::find).await.unwrap(), Place::Done { .. }));
         let nothing = Retention { done_ms: 0, dead_ms: 0, most_dead: 3 };
-        assert_eq!(store.write(nothing, jobs::purge).await.unwrap(), 3);
-        assert_eq!(store.read(claimed.id, jobs::find).await.unwrap(), Place::Nowhere);
+        assert_eq!(store.write(nothing, records::purge).await.unwrap(), 3);
+        assert_eq!(store.read(claimed.id, records::find).await.unwrap(), Place::Nowhere);
     });
 }
 
@@ -400,7 +401,7 @@ fn one_bad_write_in_a_group_fails_alone() {
             });
         }
         tasks.join_all().await;
-        assert_eq!(store.read(100, jobs::count).await.unwrap(), 45);
+        assert_eq!(store.read(100, records::count).await.unwrap(), 45);
     });
 }
 
@@ -418,7 +419,7 @@ fn dropping_whoever_waits_for_a_write_loses_no_word_of_others() {
             }
             drop(dropped);
             let kept = accept(&opened, job("b")).await;
-            let place = seen.read(kept, jobs::find).await.unwrap();
+            let place = seen.read(kept, records::find).await.unwrap();
             assert!(matches!(place, Place::Waiting { .. }), "{place:?}");
         }
     });

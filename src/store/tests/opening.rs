@@ -18,6 +18,7 @@ async fn a_url_of_another_kind() {
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
+    use super::super::super::records;
     use super::*;
 
     #[tokio::test]
@@ -60,7 +61,7 @@ mod sqlite {
                     #[expect(clippy::disallowed_methods, reason = "a test's own")]
                     tokio::spawn(task);
                 }
-                let error = store.read(1_000, jobs::count).await.unwrap_err();
+                let error = store.read(1_000, records::count).await.unwrap_err();
                 assert!(error.to_string().contains("damaged"), "{error}");
             }
         }

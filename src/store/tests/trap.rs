@@ -7,7 +7,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Executor, Row};
 use std::str::FromStr;
 
-use super::super::jobs::Place;
+use super::super::records::{self, Place};
 use super::*;
 
 /// Whether a row that a pool said was written is there for another connection, after `begin` was polled so often and
@@ -54,7 +54,7 @@ async fn the_stores_writer_does_not_fall_into_it() {
             let _ = tokio::time::timeout(Duration::from_micros(micros), &mut dropped).await;
         }
         let kept = accept(&opened, job("b")).await;
-        let place = outside.read(kept, jobs::find).await.unwrap();
+        let place = outside.read(kept, records::find).await.unwrap();
         assert!(matches!(place, Place::Waiting { .. }), "after {micros} us: {place:?}");
     }
 }
