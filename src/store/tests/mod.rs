@@ -3,6 +3,8 @@
 //! SQLite runs in a temporary folder. PostgreSQL runs against the server that `IC_TEST_POSTGRES` names, which
 //! `scripts/test.sh` starts; each test makes a database of its own there.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
 mod conformance;
 mod opening;
 #[cfg(feature = "postgres")]
