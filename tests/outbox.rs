@@ -495,16 +495,16 @@ async fn tenants_in_the_store_are_in_use_within_two_seconds_and_a_bad_row_change
     let config = client.config();
     let timeout = config.vendor("v", "live").unwrap().attempt_timeout;
     assert_eq!(timeout, Duration::from_secs(7));
-    client.set_stored_config("bad", Some("[vendors.v]\nattempt_timeout = \"soon\"\n")).await.unwrap();
+    client.set_stored_config("z-bad", Some("[vendors.v]\nattempt_timeout = \"soon\"\n")).await.unwrap();
     while client.config_problem().is_none() {
         assert!(written.elapsed() < Duration::from_secs(10));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let problem = client.config_problem().unwrap();
-    assert!(problem.contains("row `bad` of ic_config") && problem.contains(":2:"), "{problem}");
+    assert!(problem.contains("row `z-bad` of ic_config") && problem.contains(":2:"), "{problem}");
     assert_eq!(client.config().version(), config.version());
     assert_eq!(client.send("late", Priority::High, Request::get("v", "/a")).await.unwrap().status(), 200);
-    client.set_stored_config("bad", None).await.unwrap();
+    client.set_stored_config("z-bad", None).await.unwrap();
     while client.config_problem().is_some() {
         assert!(written.elapsed() < Duration::from_secs(20));
         tokio::time::sleep(Duration::from_millis(20)).await;
