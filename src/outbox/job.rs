@@ -177,7 +177,7 @@ pub(super) async fn run(
         }
     };
     match ending {
-        Ending::Delivered(response) => finish(delivered(&outbox, &job, stored, response).await),
+        Ending::Delivered(response) => finish(delivered(&outbox, &job, stored, *response).await),
         Ending::Dead(letter) => {
             tell(&outbox, &letter).await;
             finish(End::Dead(Box::new(kept(&job, &letter))))

@@ -93,10 +93,9 @@ impl History {
 }
 
 /// How a claim of a job ends.
-#[expect(clippy::large_enum_variant, reason = "it is read where it is made, and never kept")]
 pub(crate) enum Ending {
     /// The vendor took it.
-    Delivered(Response),
+    Delivered(Box<Response>),
     /// Given up.
     Dead(Box<DeadLetter>),
     /// Again after a while.
@@ -278,7 +277,7 @@ impl Job {
         let class = inner.classifier(&self.tenant);
         let class = class.and_then(|classifier| classifier.classify(status, response.headers()));
         if class == Some(Class::Success) || (class.is_none() && status.is_success()) {
-            return Ending::Delivered(response);
+            return Ending::Delivered(Box::new(response));
         }
         let noted = self
             .past
