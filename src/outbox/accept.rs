@@ -82,7 +82,11 @@ impl Inner {
     ) -> Result<Receipt, Error> {
         let (outbox, job) = self.job(tenant, priority, request, id)?;
         outbox.check_backlog().await?;
-        let accepted = outbox.store.write(job.clone(), jobs::insert).await?;
+        let accepted = match id {
+            None => outbox.store.insert(job.clone()).await?,
+            // A broker may have delivered it before.
+            Some(_) => outbox.store.write(job.clone(), jobs::insert).await?,
+        };
         outbox.receipt(job, accepted)
     }
 

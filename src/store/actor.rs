@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver};
+use super::jobs::{self, Accepted, NewJob, TOGETHER};
 use super::schema;
 use crate::transport::BoxFuture;
 
@@ -36,6 +37,41 @@ trait Work: Send {
     fn run<'a>(&'a mut self, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>>;
     /// Tells the caller, with what the last run brought.
     fn end(self: Box<Self>, result: Result<(), DbError>);
+    /// A new job, of which many go into one statement.
+    fn new_job(&self) -> Option<&NewJob> {
+        None
+    }
+    /// Its job is in.
+    fn is_in(&mut self) {}
+}
+
+/// A job that was never written before: its id was made a moment ago, and it has no key.
+struct Insert {
+    job: NewJob,
+    output: Option<Accepted>,
+    reply: oneshot::Sender<Result<Accepted, DbError>>,
+}
+
+impl Work for Insert {
+    fn run<'a>(&'a mut self, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
+        Box::pin(async move {
+            self.output = Some(jobs::insert(&self.job, db, now).await?);
+            Ok(())
+        })
+    }
+
+    fn end(self: Box<Self>, result: Result<(), DbError>) {
+        let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not get to it"));
+        let _ = self.reply.send(result.and(output));
+    }
+
+    fn new_job(&self) -> Option<&NewJob> {
+        Some(&self.job)
+    }
+
+    fn is_in(&mut self) {
+        self.output = Some(Accepted::New);
+    }
 }
 
 struct Call<I, T> {
@@ -84,6 +120,15 @@ impl Actor {
         let (queue, work) = mpsc::channel(QUEUE);
         let task = Task { connect, connection: Some(connection), work, writes };
         (Actor { queue }, Box::pin(task.run()))
+    }
+
+    /// Hands a new job over, whose id nobody has seen, and waits for its end.
+    pub(crate) async fn insert(&self, job: NewJob) -> Result<Accepted, DbError> {
+        let (reply, word) = oneshot::channel();
+        let ended = || DbError::new(DbKind::Unreachable, "the store has been closed");
+        let insert = Box::new(Insert { job, output: None, reply });
+        self.queue.send(insert).await.map_err(|_| ended())?;
+        word.await.map_err(|_| ended())?
     }
 
     /// Hands `step` over and waits for its end. Dropping this future drops nothing but the word about it.
@@ -151,7 +196,7 @@ impl Task {
     async fn commit(&mut self, group: &mut [Box<dyn Work>], tries: u32) -> Result<(), DbError> {
         let mut wait = FIRST_WAIT;
         for number in 1.. {
-            let Err(error) = self.transaction(group).await else { break };
+            let Err(error) = self.transaction(group, number == 1).await else { break };
             let may_help = matches!(error.kind, DbKind::Unreachable | DbKind::Again);
             match error.kind {
                 DbKind::Unreachable => self.connection = None,
@@ -167,15 +212,26 @@ impl Task {
         Ok(())
     }
 
-    async fn transaction(&mut self, group: &mut [Box<dyn Work>]) -> Result<(), DbError> {
+    /// `fresh`: none of it can have been written already.
+    async fn transaction(&mut self, group: &mut [Box<dyn Work>], fresh: bool) -> Result<(), DbError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(self.connect.connect().await?),
         };
         begin(&mut **connection, self.writes).await?;
         let now = connection.now().await?;
+        let new: Vec<&NewJob> = group.iter().filter_map(|work| work.new_job()).collect();
+        let mut together = if fresh { new.len() / TOGETHER * TOGETHER } else { 0 };
+        for jobs in new[..together].chunks_exact(TOGETHER) {
+            jobs::insert_many(jobs, &mut **connection, now).await?;
+        }
         for work in group {
-            work.run(&mut **connection, now).await?;
+            if together > 0 && work.new_job().is_some() {
+                together -= 1;
+                work.is_in();
+            } else {
+                work.run(&mut **connection, now).await?;
+            }
         }
         connection.execute("COMMIT", Vec::new()).await.map(drop)
     }

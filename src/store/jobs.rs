@@ -1,5 +1,7 @@
 //! Jobs in SQL: in, claimed, started, out. Each is a step for the [writer](super::actor), and can be run twice.
 
+use std::sync::LazyLock;
+
 use super::dead::{self, NewDead};
 use super::driver::{Arg, Db, DbError, Dialect, Row, args};
 use super::{Id, LaneTier};
@@ -69,6 +71,41 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
         db.execute(sql, args![id, tenant, vendor, *tier, run_at, expires, now, keep, &job.request]).await?;
         Ok(Accepted::New)
     })
+}
+
+/// Jobs in one statement: most of what a statement costs is the way to the database and back.
+pub(super) const TOGETHER: usize = 16;
+
+/// The statement for so many jobs.
+static INSERT_MANY: LazyLock<String> = LazyLock::new(|| {
+    let row = |row: usize| {
+        let parameters: Vec<String> = (1..=9).map(|column| format!("${}", row * 9 + column)).collect();
+        format!("({})", parameters.join(", "))
+    };
+    let rows: Vec<String> = (0..TOGETHER).map(row).collect();
+    format!(
+        "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) VALUES {} \
+         ON CONFLICT (id) DO NOTHING",
+        rows.join(", ")
+    )
+});
+
+/// Inserts as many jobs as go into one statement: without keys, and with ids that nobody has seen.
+pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbError> {
+    let mut args: Vec<Arg<'_>> = Vec::with_capacity(jobs.len() * 9);
+    for job in jobs {
+        let LaneTier { tenant, vendor, tier } = &job.lane;
+        args.push(job.id.as_bytes().as_slice().into());
+        args.push(tenant.into());
+        args.push(vendor.into());
+        args.push((*tier).into());
+        args.push(now.saturating_add(job.delay_ms).into());
+        args.push(job.expires_ms.map(|after| now.saturating_add(after)).into());
+        args.push(now.into());
+        args.push(i64::from(job.keep_result).into());
+        args.push((&job.request).into());
+    }
+    db.execute(INSERT_MANY.as_str(), args).await.map(drop)
 }
 
 /// So many jobs of each lane and tier.

@@ -64,6 +64,7 @@ use std::time::{Duration, SystemTime};
 pub(crate) use self::actor::{Actor, Step};
 use self::config::StoreSource;
 use self::driver::{Connect, DbError, DbKind};
+use self::jobs::{Accepted, NewJob};
 use crate::config::ConfigSource;
 use crate::error::{Error, ErrorKind};
 use crate::transport::BoxFuture;
@@ -251,6 +252,15 @@ impl Opened {
     /// Another may work on it from now on, whoever still holds a receipt here.
     pub(crate) fn stop_working(&self) {
         *self.lock.lock() = None;
+    }
+
+    /// Accepts a job whose id was made a moment ago: on the disk when this returns.
+    pub(crate) async fn insert(&self, job: NewJob) -> Result<Accepted, Error> {
+        let written = match job.key {
+            None => self.writer.insert(job).await,
+            Some(_) => self.writer.call(job, jobs::insert).await,
+        };
+        written.map_err(failed)
     }
 
     /// Something that is written: on the disk when this returns.

@@ -25,7 +25,10 @@ impl Probe {
 
     /// Puts `rows` due jobs in, spread over `tenants` (`t0`, `t1`, …) at the vendor `v` and the three priorities.
     pub async fn fill(&self, rows: i64, tenants: i64) -> Result<(), Error> {
-        self.store.write((rows, tenants), fill).await
+        for from in (0..rows).step_by(FILL as usize) {
+            self.store.write((from, rows.min(from + FILL), tenants), fill).await?;
+        }
+        Ok(())
     }
 
     /// Claims `count` jobs of each tenant and priority.
@@ -47,20 +50,23 @@ impl Probe {
     }
 }
 
-fn fill<'a>((rows, tenants): &'a (i64, i64), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
+/// Rows in one transaction: a server ends statements that take long.
+const FILL: i64 = 50_000;
+
+fn fill<'a>((from, until, tenants): &'a (i64, i64, i64), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
             Dialect::Sqlite => {
                 "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, request) \
-                 WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $1) \
-                 SELECT randomblob(16), 't' || (i % $2), 'v', (i / $2) % 3, $3 - 1000, $3, zeroblob(200) FROM n"
+                 WITH RECURSIVE n(i) AS (SELECT $1 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $2) \
+                 SELECT randomblob(16), 't' || (i % $3), 'v', (i / $3) % 3, $4 - 1000, $4, zeroblob(200) FROM n"
             }
             Dialect::Postgres => {
                 "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, request) \
-                 SELECT decode(md5(i::text), 'hex'), 't' || (i % $2), 'v', (i / $2) % 3, $3 - 1000, $3, \
-                 decode(repeat('00', 200), 'hex') FROM generate_series(0, $1 - 1) i"
+                 SELECT decode(md5(i::text), 'hex'), 't' || (i % $3), 'v', (i / $3) % 3, $4 - 1000, $4, \
+                 decode(repeat('00', 200), 'hex') FROM generate_series($1, $2 - 1) i"
             }
         };
-        db.execute(sql, args![*rows, *tenants, now]).await.map(drop)
+        db.execute(sql, args![*from, *until, *tenants, now]).await.map(drop)
     })
 }

@@ -424,3 +424,25 @@ fn dropping_whoever_waits_for_a_write_loses_no_word_of_others() {
         }
     });
 }
+
+#[test]
+fn many_jobs_at_once_are_all_there_once() {
+    on_all(|_, store| async move {
+        let store = std::sync::Arc::new(store);
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..300 {
+            let (store, job) = (store.clone(), NewJob { expires_ms: Some(60_000), keep_result: true, ..job("a") });
+            tasks.spawn(async move {
+                let id = job.id;
+                assert_eq!(store.insert(job).await.unwrap(), Accepted::New);
+                id
+            });
+        }
+        let accepted: HashSet<Id> = tasks.join_all().await.into_iter().collect();
+        let claimed = claim(&store, id(), "a", 1_000).await;
+        assert_eq!(claimed.len(), 300);
+        assert_eq!(claimed.iter().map(|job| job.id).collect::<HashSet<_>>(), accepted);
+        assert!(claimed.iter().all(|job| job.keep_result && job.expires_ms.is_some_and(|left| left > 50_000)));
+        assert!(claimed.iter().all(|job| job.request == b"request" && !job.started && job.claims == 1));
+    });
+}
