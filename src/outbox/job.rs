@@ -23,8 +23,10 @@ use crate::store::jobs::{self, Claimed, End, Finish, Start};
 use crate::store::{Id, LaneTier, millis_of};
 use crate::transport::BoxFuture;
 
-/// Claims without an outcome before a job is given up.
+/// Claims without an outcome before a job is given up of which an exchange has begun: it may be what ends the process.
 const MOST_CLAIMS: i64 = 5;
+/// The same where none has: most likely it only stood in line while others' processes were killed.
+const MOST_CLAIMS_UNBEGUN: i64 = 25;
 /// For one call of the handler.
 const HANDLER: Duration = Duration::from_secs(30);
 
@@ -118,9 +120,10 @@ pub(super) async fn run(
     };
     let tenant = inner.tenant(&job.lane.tenant, &job.lane.vendor).ok();
     let request = stored.request(&job.lane.vendor);
+    let most_claims = if job.started { MOST_CLAIMS } else { MOST_CLAIMS_UNBEGUN };
     let give_up = if job.expires_ms.is_some_and(|left| left <= 0) {
         Some(Reason::Expired)
-    } else if job.claims > MOST_CLAIMS || request.is_none() {
+    } else if job.claims > most_claims || request.is_none() {
         Some(Reason::Poison)
     } else if unknown && tenant.is_none() {
         Some(Reason::NotConfigured)

@@ -21,7 +21,8 @@
 //! - A process that was stopped for longer than that and goes on finds its jobs gone, and sends nothing: every exchange is
 //!   written down before it leaves, which is refused to it.
 //! - Every exchange is written down, so that a new process knows what the old one has sent and counts it against the limits.
-//! - A job that was claimed five times without an outcome becomes a dead letter with the reason `poison`.
+//! - A job that was claimed five times without an outcome becomes a dead letter with the reason `poison`: it may be what ends
+//!   the process. Where no exchange had begun it takes 25, for then it only stood in line.
 
 mod accept;
 mod dead_letters;
