@@ -11,6 +11,9 @@
 # Two sets of build profiles are in use, for compile time: dev for everything, release for quickstart and simulator. The
 # benches are compiled with the dev profile: whether they compile and link does not depend on it.
 #
+# The tests of the store run against a PostgreSQL of their own, in a temporary folder (scripts/postgres.sh), unless
+# IC_TEST_POSTGRES names one.
+#
 # ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
 # that is said at the end, and the other checks of dependencies still count.
 
@@ -104,13 +107,24 @@ step_features() {
     done
 }
 
+# A server for the tests of the store, for as long as the step runs.
+with_postgres() {
+    if [[ -z ${IC_TEST_POSTGRES:-} ]]; then
+        local settings
+        settings=$(scripts/postgres.sh start) || die "no PostgreSQL for the tests of the store; see above"
+        eval "$settings"
+        trap 'scripts/postgres.sh stop' EXIT
+    fi
+    "$@"
+}
+
 # The same targets by either runner. nextest adds a time limit for each test; doc tests are a step of their own.
 step_test() {
     if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run --locked --all-features --lib --bins --tests --profile ci
+        with_postgres cargo nextest run --locked --all-features --lib --bins --tests --profile ci
     else
         echo "cargo-nextest is not installed: the same tests by cargo test"
-        cargo test --locked --all-features --lib --bins --tests --no-fail-fast
+        with_postgres cargo test --locked --all-features --lib --bins --tests --no-fail-fast
     fi
 }
 
@@ -157,6 +171,10 @@ step_examples() {
     for name in $names; do
         if [[ $name != quickstart ]]; then
             echo "-- $name"
+            if [[ $name == crash_test ]]; then
+                # A worker that it kills needs credentials by the name of its tenants.
+                export CRASH_TEST_KEY_acme=acme CRASH_TEST_KEY_umbra=umbra CRASH_TEST_KEY_zenith=zenith
+            fi
             run_example "$name" cargo run --quiet --locked --all-features --example "$name"
         fi
     done

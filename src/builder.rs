@@ -17,7 +17,9 @@ use crate::dispatch::plan::Policy;
 use crate::error::Error;
 use crate::events::{self, Feed};
 use crate::metrics::Metrics;
+use crate::outbox::{Outbox, ResponseHandler, StoreSink, work};
 use crate::retry::Classifier;
+use crate::store::Store;
 use crate::transport::{CredentialResolver, Credentials, ReqwestTransport, Signer, TokenSource, Transport};
 
 /// How often files are looked at.
@@ -40,7 +42,13 @@ pub struct Builder {
     default_deadline: Duration,
     max_waiting: u32,
     classifiers: HashMap<String, Arc<dyn Classifier>>,
-    dead_letter_sink: Arc<dyn DeadLetterSink>,
+    /// None: the store, or the log.
+    dead_letter_sink: Option<Arc<dyn DeadLetterSink>>,
+    store: Option<Store>,
+    works: bool,
+    config_in_store: bool,
+    max_jobs: usize,
+    response_handler: Option<Arc<dyn ResponseHandler>>,
     event_capacity: usize,
     tenant_labels: usize,
     policy: Policy,
@@ -64,7 +72,12 @@ impl Builder {
             policy: Policy { tier_weights: [6, 3, 1], max_waiting: 10_000, guard: true },
             shards: None,
             classifiers: HashMap::new(),
-            dead_letter_sink: Arc::new(TracingSink),
+            dead_letter_sink: None,
+            store: None,
+            works: false,
+            config_in_store: false,
+            max_jobs: 1_000,
+            response_handler: None,
             event_capacity: events::CAPACITY,
             tenant_labels: 0,
         }
@@ -152,9 +165,45 @@ impl Builder {
         self
     }
 
-    /// Where requests go that were given up on; into the log by default.
+    /// Where requests go that were given up on; by default into the [store](Builder::store), and without one into the
+    /// log. Dead letters of accepted requests go into the store in any case.
     pub fn dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Builder {
-        self.dead_letter_sink = Arc::new(sink);
+        self.dead_letter_sink = Some(Arc::new(sink));
+        self
+    }
+
+    /// Where accepted requests are kept ([`IntegrationClient::enqueue`]).
+    pub fn store(mut self, store: Store) -> Builder {
+        self.store = Some(store);
+        self
+    }
+
+    /// Reads vendors and tenants from the store too: each row of its table `ic_config` is a text in the format of
+    /// `vendors.toml`, and is laid over what files and program say. A change is in use within 2 s, in every process that
+    /// shares the store; one that is wrong is refused as a whole, as with files.
+    /// [`IntegrationClient::set_stored_config`] writes rows, and so may any other program.
+    pub fn config_in_store(mut self) -> Builder {
+        self.config_in_store = true;
+        self
+    }
+
+    /// Sends what is in the store. Without this the client only accepts, and another process sends. Of the processes that
+    /// share a SQLite file one may work.
+    pub fn work(mut self) -> Builder {
+        self.works = true;
+        self
+    }
+
+    /// The most accepted requests that the client has in hand at once, waiting for the limits or under way; 1,000 by
+    /// default.
+    pub fn max_jobs(mut self, jobs: usize) -> Builder {
+        self.max_jobs = jobs.max(1);
+        self
+    }
+
+    /// Takes the answers to accepted requests.
+    pub fn response_handler(mut self, handler: impl ResponseHandler) -> Builder {
+        self.response_handler = Some(Arc::new(handler));
         self
     }
 
@@ -223,7 +272,7 @@ impl Builder {
                 "the client needs a tokio runtime: call `build` inside one, with time and I/O enabled",
             ));
         }
-        let of_files = self.source.is_none() && !self.files.is_empty();
+        let of_files = self.config_in_store || (self.source.is_none() && !self.files.is_empty());
         let watch_every = self.watch_every.unwrap_or(if of_files { WATCH_EVERY } else { Duration::ZERO });
         let source: Arc<dyn ConfigSource> = match self.source {
             Some(source) => source,
@@ -234,6 +283,11 @@ impl Builder {
                     Arc::new(files.onto(self.sources))
                 }
             },
+        };
+        let source: Arc<dyn ConfigSource> = match (&self.store, self.config_in_store) {
+            (_, false) => source,
+            (Some(store), true) => Arc::new(store.source(source)?),
+            (None, true) => return Err(Error::config("`config_in_store` needs a store: call `Builder::store`")),
         };
         let config = Config::load(&source.load().await?, 1)?;
         for warning in config.warnings() {
@@ -247,7 +301,27 @@ impl Builder {
             #[expect(clippy::disallowed_methods, reason = "the one place that spawns; the task ends with the client")]
             tokio::spawn(shard.clone().keep_time());
         }
-        let (dead_letters, writing) = Writer::new(self.dead_letter_sink, CAPACITY);
+        let outbox = match self.store {
+            None if self.works => return Err(Error::config("`work` needs a store: call `Builder::store`")),
+            None => None,
+            Some(store) => {
+                let (opened, tasks) = store.open(self.works).await?;
+                for task in tasks {
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "the task ends with the client, when all is written"
+                    )]
+                    tokio::spawn(task);
+                }
+                Some(Arc::new(Outbox::new(opened, self.response_handler, self.works, self.max_jobs, clock)))
+            }
+        };
+        let sink: Arc<dyn DeadLetterSink> = match (self.dead_letter_sink, &outbox) {
+            (Some(sink), _) => sink,
+            (None, Some(outbox)) => Arc::new(StoreSink(outbox.clone())),
+            (None, None) => Arc::new(TracingSink),
+        };
+        let (dead_letters, writing) = Writer::new(sink, CAPACITY);
         #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when all is written")]
         tokio::spawn(writing);
         let inner = Inner::new(
@@ -259,6 +333,7 @@ impl Builder {
             self.signers,
             self.classifiers,
             dead_letters,
+            outbox.clone(),
             Feed::new(self.event_capacity),
             Metrics::new(self.tenant_labels),
             self.default_deadline,
@@ -275,6 +350,12 @@ impl Builder {
         }
         for tenant in self.tenants {
             client.set_tenant(tenant)?;
+        }
+        if let Some(outbox) = outbox
+            && outbox.works
+        {
+            #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when its jobs have ended")]
+            tokio::spawn(work(Arc::downgrade(client.inner()), client.held(), outbox));
         }
         if watch_every > Duration::ZERO {
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, at its next look")]

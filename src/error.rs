@@ -84,6 +84,10 @@ pub enum ErrorKind {
     Retired,
     /// The client is shutting down.
     Shutdown,
+    /// The store cannot be reached, read or written, or the client has none.
+    Store,
+    /// Another request was accepted with this idempotency key before.
+    KeyReused,
 }
 
 impl ErrorKind {
@@ -115,6 +119,8 @@ impl ErrorKind {
             ErrorKind::Decode => "decode",
             ErrorKind::Retired => "retired",
             ErrorKind::Shutdown => "shutdown",
+            ErrorKind::Store => "store",
+            ErrorKind::KeyReused => "key_reused",
         }
     }
 }

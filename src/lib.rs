@@ -30,6 +30,8 @@
 //! # Features
 //! | feature | what it adds |
 //! |---|---|
+//! | `sqlite` (default) | [`store`]: the outbox and dead letters in one SQLite file |
+//! | `postgres` | the same in PostgreSQL, for several processes |
 //! | `cli` | the program `integration-client`: `inspect`, `check`, `vendors`; nothing of the library changes by it |
 //! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom by the facade of the crate of that name |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
@@ -47,11 +49,13 @@ mod engine;
 mod error;
 pub mod events;
 mod lane;
+pub mod limit;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics/off.rs"]
 mod metrics;
+pub mod outbox;
 mod priority;
 mod refusal;
 mod request;
@@ -60,6 +64,7 @@ mod retry;
 mod send;
 pub mod signals;
 pub mod status;
+pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;

@@ -70,6 +70,8 @@ pub struct Request {
 pub(crate) struct Notes {
     pub(crate) idempotency_key: Option<Box<str>>,
     pub(crate) metadata: BTreeMap<String, String>,
+    /// The answer is to be kept, where the request is accepted by `enqueue`.
+    pub(crate) keep_response: bool,
 }
 
 /// Where a request goes.
@@ -284,6 +286,14 @@ impl Request {
     #[must_use]
     pub fn metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Request {
         self.notes.get_or_insert_default().metadata.insert(name.into(), value.into());
+        self
+    }
+
+    /// Keeps the answer's body in the store until its receipt is forgotten. Of requests that are
+    /// [enqueued](crate::IntegrationClient::enqueue) alone; others have their answer at once.
+    #[must_use]
+    pub fn keep_response(mut self) -> Request {
+        self.notes.get_or_insert_default().keep_response = true;
         self
     }
 

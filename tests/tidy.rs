@@ -84,8 +84,10 @@ fn dependencies_point_one_way() {
     never_imports("src/transport", &["engine", "dispatch", "client", "builder", "lane"]);
     never_imports("src/events", &["engine", "dispatch", "client", "builder", "lane"]);
     never_imports("src/config", &["engine", "dispatch", "transport", "client", "builder", "lane"]);
+    never_imports("src/store", &["engine", "dispatch", "client", "builder", "lane", "send"]);
+    forbid("src/outbox", &["sqlx", "SELECT ", "UPDATE ", "DELETE FROM", "INSERT INTO"]);
     // The judges must not share a mistake with the judged.
-    for folder in ["src/testing/algorithm", "src/testing/checker", "src/testing/vendor"] {
+    for folder in ["src/limit", "src/testing/checker", "src/testing/vendor"] {
         never_imports(folder, &["engine", "dispatch", "client", "builder", "lane"]);
     }
 }

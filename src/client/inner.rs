@@ -19,6 +19,7 @@ use crate::engine::{Ask, Refusal};
 use crate::error::Error;
 use crate::events::Feed;
 use crate::metrics::{Metrics, Series, Totals};
+use crate::outbox::Outbox;
 use crate::refusal;
 use crate::retry::Classifier;
 use crate::send::{Budgets, Hosts};
@@ -38,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) budgets: Budgets,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) dead_letters: Writer,
+    /// Where the client has a store.
+    pub(crate) outbox: Option<Arc<Outbox>>,
     pub(super) on_remove: OnRemove,
     /// Held from the reading of a source to the end of the change, so that of two readings the later one wins.
     pub(super) reloading: Arc<tokio::sync::Mutex<()>>,
@@ -74,6 +77,7 @@ impl Inner {
         signers: HashMap<String, Arc<dyn Signer>>,
         classifiers: HashMap<String, Arc<dyn Classifier>>,
         dead_letters: Writer,
+        outbox: Option<Arc<Outbox>>,
         feed: Feed,
         metrics: Metrics,
         default_deadline: Duration,
@@ -98,6 +102,7 @@ impl Inner {
             budgets: Budgets::new(),
             hosts: Arc::new(Hosts::new(clock)),
             dead_letters,
+            outbox,
             on_remove,
             reloading: Arc::default(),
             problem: parking_lot::Mutex::new(None),

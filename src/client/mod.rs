@@ -8,7 +8,7 @@ mod reload;
 mod status;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::builder::Builder;
@@ -35,6 +35,8 @@ pub(crate) use watch::watch;
 #[derive(Clone)]
 pub struct IntegrationClient {
     inner: Arc<Inner>,
+    /// Jobs in hand hold `inner` too: this is how their worker knows that nobody else does.
+    held: Arc<()>,
 }
 
 impl IntegrationClient {
@@ -44,7 +46,12 @@ impl IntegrationClient {
     }
 
     pub(crate) fn from_inner(inner: Inner) -> IntegrationClient {
-        IntegrationClient { inner: Arc::new(inner) }
+        IntegrationClient { inner: Arc::new(inner), held: Arc::default() }
+    }
+
+    /// Ends when the last clone, lane handle and permit is gone.
+    pub(crate) fn held(&self) -> Weak<()> {
+        Arc::downgrade(&self.held)
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
@@ -145,10 +152,14 @@ impl IntegrationClient {
     /// In that order, because a request that is admitted while others drain would be refused a moment later.
     pub async fn shutdown(&self, grace: Duration) -> bool {
         let dispatch = &self.inner.dispatch;
+        let ends = self.inner.clock.now() + grace;
+        // First: what it has not begun goes back into the store, and need not be waited for.
+        if let Some(outbox) = &self.inner.outbox {
+            outbox.stop(grace).await;
+        }
         for shard in dispatch.shards() {
             shard.decide(|engine, _| engine.close());
         }
-        let ends = self.inner.clock.now() + grace;
         let mut drained = dispatch.load() == (0, 0);
         while !drained && self.inner.clock.now() < ends {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -33,6 +33,16 @@ impl IntegrationClient {
         gone_over.await?.inspect_err(rejected)
     }
 
+    /// Writes a row of the store's [configuration](crate::Builder::config_in_store), or removes it. Every process that reads
+    /// it goes over to it within 2 s, if the whole is valid then.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store): the client has no store, or it cannot be written.
+    pub async fn set_stored_config(&self, name: &str, text: Option<&str>) -> Result<(), Error> {
+        let row = (name.to_owned(), text.map(str::to_owned));
+        self.inner.outbox()?.store.write(row, crate::store::config::set).await
+    }
+
     /// The configuration in use. Its [`version`](Config::version) counts the changes in this process, and its
     /// [`hash`](Config::hash) is the same in every process that runs on the same configuration.
     pub fn config(&self) -> Arc<Config> {

@@ -58,7 +58,13 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
     if !messages.is_empty() {
         return None;
     }
-    let stacks = stacks(catalogue.as_ref(), &files, messages);
+    let over: Vec<(Text<'_>, File)> =
+        sources.over.iter().filter_map(|text| parse(text.name.as_str(), &text.text, messages)).collect();
+    if !messages.is_empty() {
+        return None;
+    }
+    let mut stacks = stacks(catalogue.as_ref(), &files, messages);
+    lay_over(&mut stacks, &over, messages);
     if !messages.is_empty() {
         return None;
     }
@@ -72,7 +78,7 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
         // Tenants are not checked against vendors that are wrong: that would bury the cause.
         return None;
     }
-    let tenants = tenants(&vendors, sources, &files, messages);
+    let tenants = tenants(&vendors, sources, &files, &over, messages);
     if !messages.is_empty() {
         return None;
     }
@@ -159,6 +165,35 @@ fn stacks<'f, 't>(
     out
 }
 
+/// What is laid over changes vendors that are there, and adds others.
+fn lay_over<'f, 't>(
+    stacks: &mut BTreeMap<&'f str, Stack<'t>>,
+    over: &'f [(Text<'t>, File)],
+    messages: &mut Messages<'t>,
+) {
+    for (text, file) in over {
+        for (name, entry) in &file.vendors {
+            let own = Layer { file: Some(*text), base: vec!["vendors".into(), name.as_str().into()] };
+            let mut report = Report::default();
+            check_lists(entry, &mut report);
+            if entry.extends.is_some() {
+                report
+                    .problem(at(&[], "extends"), "what is laid over always builds on what is there; remove `extends`");
+            }
+            report.problems.iter().for_each(|problem| messages.add(std::slice::from_ref(&own), problem));
+            match stacks.get_mut(name.as_str()) {
+                // Merging a list that is wrong would hide what is.
+                Some(stack) if report.problems.is_empty() => {
+                    stack.entry = overlay::vendor(&stack.entry, entry);
+                    stack.layers.push(own);
+                }
+                Some(_) => {}
+                None => drop(stacks.insert(name, Stack { entry: entry.clone(), layers: vec![own] })),
+            }
+        }
+    }
+}
+
 /// What merging would hide: repeated names, and fields that do not belong into an environment.
 fn check_lists(entry: &VendorEntry, report: &mut Report) {
     let lists = |entry: &VendorEntry, path: &[Step], report: &mut Report| {
@@ -233,12 +268,23 @@ fn tenants<'a>(
     vendors: &Vendors,
     sources: &Sources,
     files: &[(Text<'a>, File)],
+    over: &[(Text<'a>, File)],
     messages: &mut Messages<'a>,
 ) -> Vec<Arc<Tenant>> {
     let rows = sources.tenants.iter().map(|entry| (entry, None));
-    let tables = files.iter().flat_map(|(text, file)| {
+    let replaced: HashSet<(&str, &str)> = over
+        .iter()
+        .flat_map(|(_, file)| &file.tenants)
+        .map(|entry| (entry.id.as_str(), entry.vendor.as_str()))
+        .collect();
+    let in_files = files.iter().flat_map(|(text, file)| {
         file.tenants.iter().enumerate().map(move |(index, entry)| (entry, Some((*text, index))))
     });
+    let in_files = in_files.filter(|(entry, _)| !replaced.contains(&(entry.id.as_str(), entry.vendor.as_str())));
+    let laid_over = over.iter().flat_map(|(text, file)| {
+        file.tenants.iter().enumerate().map(move |(index, entry)| (entry, Some((*text, index))))
+    });
+    let tables = in_files.chain(laid_over);
     let mut out: Vec<Arc<Tenant>> = Vec::new();
     let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for (entry, place) in tables.chain(rows) {

@@ -17,6 +17,8 @@ pub(super) const MOST_BYTES: u64 = 64 * 1024 * 1024;
 pub struct Sources {
     pub(super) catalogue: bool,
     pub(super) files: Vec<Text>,
+    /// Laid over the files.
+    pub(super) over: Vec<Text>,
     pub(super) tenants: Vec<TenantEntry>,
     pub(super) resolvers: BTreeSet<String>,
 }
@@ -43,7 +45,13 @@ impl Default for Sources {
 impl Sources {
     /// The shipped catalogue alone.
     pub fn new() -> Sources {
-        Sources { catalogue: true, files: Vec::new(), tenants: Vec::new(), resolvers: BTreeSet::new() }
+        Sources {
+            catalogue: true,
+            files: Vec::new(),
+            over: Vec::new(),
+            tenants: Vec::new(),
+            resolvers: BTreeSet::new(),
+        }
     }
 
     /// Leaves the shipped catalogue out: only vendors that the files state exist.
@@ -55,6 +63,13 @@ impl Sources {
     /// Adds a file's text; errors name it `name`.
     pub fn file(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.files.push(Text { name: name.into(), text: text.into() });
+        self
+    }
+
+    /// Lays a text over the files: what its vendors state replaces what the files say, field by field, and its tenants
+    /// replace the files' as a whole. Rows of a database, for example; errors name it `name`.
+    pub fn over(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
+        self.over.push(Text { name: name.into(), text: text.into() });
         self
     }
 
@@ -94,6 +109,10 @@ impl Sources {
         for file in &self.files {
             hash.text("file");
             hash.text(&file.text);
+        }
+        for over in &self.over {
+            hash.text("over");
+            hash.text(&over.text);
         }
         for tenant in &self.tenants {
             hash.text("tenant");

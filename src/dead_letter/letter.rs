@@ -105,14 +105,34 @@ pub enum Reason {
     Exhausted,
     /// The vendor may have acted on it, and sending it again might make it act twice.
     Ambiguous,
+    /// The vendor answered that it will not act, or the request cannot be sent as it is. Of accepted requests alone: for
+    /// others the answer is the caller's.
+    Rejected,
+    /// Its deadline passed before it could be delivered. Of accepted requests alone, like those below.
+    Expired,
+    /// The process ended again and again while it had the request in hand.
+    Poison,
+    /// Its tenant, vendor or endpoint is in no configuration.
+    NotConfigured,
+}
+
+impl Reason {
+    /// Its name in snake case.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Reason::Exhausted => "exhausted",
+            Reason::Ambiguous => "ambiguous",
+            Reason::Rejected => "rejected",
+            Reason::Expired => "expired",
+            Reason::Poison => "poison",
+            Reason::NotConfigured => "not_configured",
+        }
+    }
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Reason::Exhausted => "exhausted",
-            Reason::Ambiguous => "ambiguous",
-        })
+        f.write_str(self.as_str())
     }
 }
 

@@ -13,14 +13,19 @@ pub struct TracingSink;
 
 impl DeadLetterSink for TracingSink {
     fn write<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
-        tracing::error!(
-            tenant = letter.tenant,
-            vendor = letter.vendor,
-            endpoint = letter.endpoint,
-            attempts = letter.attempts.len(),
-            reason = %letter.reason,
-            "dead-lettered"
-        );
+        told_to_the_log(letter);
         Box::pin(ready(Ok(())))
     }
+}
+
+/// Each letter is said once, wherever it is kept.
+pub(crate) fn told_to_the_log(letter: &DeadLetter) {
+    tracing::error!(
+        tenant = letter.tenant,
+        vendor = letter.vendor,
+        endpoint = letter.endpoint,
+        attempts = letter.attempts.len(),
+        reason = %letter.reason,
+        "dead-lettered"
+    );
 }

@@ -14,6 +14,7 @@
 //! | `throttle/` | what the vendor's own word makes slower: pauses, spacing, learned rates |
 //! | `pushback.rs` | what an answer changes |
 //! | `permits.rs` | what happens to a permit until it ends |
+//! | `recall.rs` | nothing: what was sent before this process was |
 //! | `change.rs` | lanes that come, change and go |
 //! | `sweep.rs` | lanes that rest, and room that nobody needs |
 //! | `view.rs` | nothing: what a lane looks like from outside |
@@ -30,6 +31,7 @@ pub(crate) mod limit;
 mod permits;
 pub(crate) mod plan;
 mod pushback;
+mod recall;
 mod scheduler;
 pub(crate) mod slab;
 mod sweep;

@@ -67,6 +67,18 @@ impl Feed {
         }
     }
 
+    /// Says what concerns a tenant at a vendor, and no send.
+    pub(crate) fn tell_of(&self, tenant: &str, vendor: &str, kind: impl FnOnce() -> EventKind) {
+        if self.is_heard() {
+            self.say(Event {
+                request_id: None,
+                tenant: Some(tenant.into()),
+                vendor: Some(vendor.into()),
+                kind: kind(),
+            });
+        }
+    }
+
     /// Ask [`is_heard`](Self::is_heard) first: the event need not be made otherwise.
     #[cold]
     pub(crate) fn say(&self, event: Event) {

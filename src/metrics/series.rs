@@ -21,7 +21,7 @@ use super::table::{
     ATTEMPTS, DEAD_LETTERS, DURATION, HEADROOM, HEADROOM_AVERAGE, IN_FLIGHT, MEAN, PAUSED, PAUSES, PERMITS, QUEUE,
     RATE, REFUSALS, REQUESTS, THROTTLE, WAIT,
 };
-use super::words::{CLASSES, KINDS, METHODS, TIERS};
+use super::words::{CLASSES, KINDS, METHODS, REASONS, TIERS};
 use crate::Priority;
 use crate::clock::{Time, nanos};
 use crate::contained::contained;
@@ -57,7 +57,7 @@ pub(super) struct Set {
     lowest: AtomicU32,
     lowest_of: Mutex<Option<Arc<str>>>,
     refusals: Count,
-    dead_letters: [Count; 2],
+    dead_letters: [Count; REASONS.len()],
     pauses: Count,
     lanes: Mutex<HashMap<Arc<str>, Slow>>,
     paused: Depth,
@@ -219,7 +219,7 @@ impl Series {
 
     pub(crate) fn dead_lettered(&self, reason: Reason) {
         if let Some(set) = &self.0 {
-            set.dead_letters[usize::from(reason == Reason::Ambiguous)].add(1);
+            set.dead_letters[reason as usize].add(1);
         }
     }
 
@@ -328,7 +328,7 @@ impl Set {
         for (count, outcome) in self.permits.iter().zip(["started", "finished", "not_sent", "abandoned"]) {
             counter(count, &PERMITS, &[("outcome", outcome)]);
         }
-        for (count, reason) in self.dead_letters.iter().zip(["exhausted", "ambiguous"]) {
+        for (count, reason) in self.dead_letters.iter().zip(REASONS.map(Reason::as_str)) {
             counter(count, &DEAD_LETTERS, &[("reason", reason)]);
         }
         counter(&self.refusals, &REFUSALS, &[]);

@@ -1,5 +1,6 @@
 //! What labels say.
 
+use crate::dead_letter::Reason;
 use crate::error::ErrorKind;
 
 pub(super) const TIERS: [&str; 3] = ["high", "normal", "low"];
@@ -10,8 +11,12 @@ pub(super) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "other
 pub(super) const METHODS: [&str; 10] =
     ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "CONNECT", "TRACE", "_OTHER"];
 
+/// Why requests are given up, at the place of its number.
+pub(super) const REASONS: [Reason; 6] =
+    [Reason::Exhausted, Reason::Ambiguous, Reason::Rejected, Reason::Expired, Reason::Poison, Reason::NotConfigured];
+
 /// Every kind of error, at the place of its number.
-pub(super) const KINDS: [ErrorKind; 21] = [
+pub(super) const KINDS: [ErrorKind; 23] = [
     ErrorKind::Config,
     ErrorKind::UnknownTenant,
     ErrorKind::UnknownVendor,
@@ -33,7 +38,17 @@ pub(super) const KINDS: [ErrorKind; 21] = [
     ErrorKind::Decode,
     ErrorKind::Retired,
     ErrorKind::Shutdown,
+    ErrorKind::Store,
+    ErrorKind::KeyReused,
 ];
+
+const _: () = {
+    let mut number = 0;
+    while number < REASONS.len() {
+        assert!(REASONS[number] as usize == number);
+        number += 1;
+    }
+};
 
 /// A kind that is added without a place here does not compile.
 const _: () = {
@@ -42,5 +57,5 @@ const _: () = {
         assert!(KINDS[number] as usize == number);
         number += 1;
     }
-    assert!(ErrorKind::Shutdown as usize + 1 == KINDS.len());
+    assert!(ErrorKind::KeyReused as usize + 1 == KINDS.len());
 };

@@ -101,7 +101,8 @@ impl Job {
                 Step::Again
             }
             Verdict::Refused | Verdict::Again => {
-                let within_budget = verdict == Verdict::Refused || self.spend_budget(inner, now);
+                // What is kept outside can wait for better times, and does not come back at once.
+                let within_budget = verdict == Verdict::Refused || self.spend_budget(inner, now) || self.kept.is_some();
                 if !within_budget {
                     return self.give_up(inner, Why::Budget, answered, Delivery::Ambiguous).await;
                 }
@@ -114,13 +115,16 @@ impl Job {
                 };
                 let delivery = if is_refusal { Delivery::Rejected } else { Delivery::Ambiguous };
                 let earliest = now + told.unwrap_or(wait);
+                if self.kept.is_some() {
+                    self.count_retry();
+                    let error = self.put_off(earliest.since(now), delivery);
+                    return Step::End(Err(error.with_response(last_response(answered).await)));
+                }
                 if earliest > self.deadline {
                     let error = self.too_late(earliest.since(now), delivery);
                     return Step::End(Err(error.with_response(last_response(answered).await)));
                 }
-                let past = self.past();
-                past.tried.retries += 1;
-                past.exchanges += 1;
+                self.count_retry();
                 // Read away, so that its connection can be used again.
                 last_response(answered).await;
                 tokio::time::sleep(wait).await;
@@ -195,8 +199,12 @@ impl Job {
         };
         match verdict {
             Verdict::Again | Verdict::AgainFree | Verdict::Refused => {
-                if counts && !self.spend_budget(inner, now) {
+                if counts && !self.spend_budget(inner, now) && self.kept.is_none() {
                     return self.give_up_on(inner, Why::Budget, error);
+                }
+                if self.kept.is_some() {
+                    self.past().tried.retries += u32::from(counts);
+                    return Step::End(Err(self.put_off(wait, error.sent().delivery())));
                 }
                 // No time is left for another: what failed is what the caller hears.
                 if now + wait > self.deadline {
@@ -217,6 +225,12 @@ impl Job {
 
     fn spend_budget(&self, inner: &Inner, now: Time) -> bool {
         inner.budgets.try_retry(inner.dispatch.hash(&self.tenant.id, &self.tenant.vendor.name), now)
+    }
+
+    fn count_retry(&mut self) {
+        let past = self.past();
+        past.tried.retries += 1;
+        past.exchanges += 1;
     }
 
     fn too_late(&self, wait: Duration, delivery: Delivery) -> Error {
@@ -245,8 +259,7 @@ impl Job {
     fn park(&mut self, inner: &Inner, error: Error) -> Error {
         let letter = self.letter(inner, Reason::Ambiguous);
         let error = error.with_letter(&letter.id);
-        self.dead_lettered(inner, &letter);
-        inner.dead_letters.offer(letter);
+        self.hand_over(inner, letter);
         error
     }
 
@@ -265,8 +278,7 @@ impl Job {
             self.tenant.id, self.tenant.vendor.name
         );
         let error = Error::new(ErrorKind::Exhausted, delivery, message).with_letter(&letter.id);
-        self.dead_lettered(inner, &letter);
-        inner.dead_letters.offer(letter);
+        self.hand_over(inner, letter);
         error
     }
 }

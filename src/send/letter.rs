@@ -55,6 +55,9 @@ impl Job {
         };
         let at = timestamp(inner.clock, Duration::ZERO);
         let mut letter = DeadLetter::new(at, &*tenant.id, &*tenant.vendor.name, self.priority, reason, request);
+        if let Some(kept) = &self.kept {
+            letter.id.clone_from(&kept.id);
+        }
         letter.endpoint = events::name(tenant, self.endpoint).map(str::to_owned);
         if let Some(notes) = &self.notes {
             letter.metadata = notes.metadata.clone();

@@ -6,6 +6,7 @@
 //! handed on is boxed, for the same reason.
 
 mod budgets;
+pub(crate) mod durable;
 pub(crate) mod events;
 mod follow;
 mod heard;
@@ -67,6 +68,8 @@ pub(crate) struct Job {
     notes: Option<Box<Notes>>,
     /// What was tried before, where anything was.
     past: Option<Box<Past>>,
+    /// Where it is a job of the outbox.
+    kept: Option<Box<durable::Kept>>,
 }
 
 /// What was tried before.
@@ -168,6 +171,7 @@ impl Job {
             attempt_timeout,
             notes,
             past: None,
+            kept: None,
         })
     }
 
@@ -197,6 +201,12 @@ impl Job {
                     return Err(error);
                 }
             };
+            if self.kept.is_some()
+                && let Err(error) = Box::pin(self.write_start()).await
+            {
+                held.not_sent();
+                return Err(error);
+            }
             self.dispatched(inner, waited);
             let result = self.in_span(inner.transport.execute(exchange), waited).await;
             let ended = inner.clock.now();

@@ -7,7 +7,6 @@
 //! - [`fuzz`]: what must hold for any bytes of a stranger.
 //! - [`FakeTransport`]: a script in place of a network, for [`VirtualClock`].
 
-pub mod algorithm;
 pub mod checker;
 pub mod fuzz;
 pub mod saturation;
@@ -17,6 +16,7 @@ mod vendor;
 mod virtual_clock;
 mod world;
 
+pub use crate::limit as algorithm;
 pub use scripted::{Call, ForeignCall, Notice, Outage, Refusal, ScriptedVendor, Stated, VendorLimit, Verdict};
 pub use transport::{FakeAnswer, FakeCall, FakeOutcome, FakeTransport};
 pub use vendor::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Reply, Summary, When};

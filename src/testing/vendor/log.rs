@@ -20,6 +20,8 @@ pub struct Arrival {
     pub account: Arc<str>,
     /// The path, without the query.
     pub path: Arc<str>,
+    /// The value of `idempotency-key`; empty without one.
+    pub idempotency_key: Arc<str>,
     /// The endpoint that the path belongs to; empty for none.
     pub endpoint: Arc<str>,
     /// Units: `x-cost`, or 1.
@@ -82,6 +84,7 @@ pub(super) struct Record {
     pub(super) key: u32,
     pub(super) account: u32,
     pub(super) path: u32,
+    pub(super) idempotency_key: u32,
     pub(super) endpoint: u32,
     pub(super) cost: u32,
     pub(super) status: u16,

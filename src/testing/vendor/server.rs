@@ -91,7 +91,8 @@ async fn answer(
     let (parts, mut body) = request.into_parts();
     let cost = text(&parts.headers, "x-cost").and_then(|cost| cost.trim().parse().ok()).unwrap_or(1);
     let path = parts.uri.path();
-    let decision = shared.decide(key(&parts.headers), path, cost);
+    let idempotency_key = text(&parts.headers, "idempotency-key").unwrap_or_default();
+    let decision = shared.decide(key(&parts.headers), path, idempotency_key, cost);
     // The limits decide on the headers, as gateways do; the body is read, and nobody looks at it.
     while let Some(frame) = body.frame().await {
         frame.map_err(io::Error::other)?;

@@ -14,7 +14,7 @@ use super::{Delay, FakeVendorBuilder, Fault, HeaderStyle, Reply, When};
 use crate::clock::{Clock, Time, nanos};
 use crate::testing::{Call, Outage, Refusal, ScriptedVendor, VendorLimit, Verdict};
 
-/// Distinct paths that the log tells apart: paths may hold ids, and must not grow the vendor for ever.
+/// Distinct paths, and as many idempotency keys, that the log tells apart: paths may hold ids, and must not grow the vendor for ever.
 const MOST_PATHS: usize = 65_536;
 
 /// Counts since the start, or since the log was reset.
@@ -67,6 +67,7 @@ struct State {
     keys: Names,
     accounts: Names,
     paths: Names,
+    idempotency_keys: Names,
     log: Log,
     faults: Vec<(When, Fault)>,
     summary: Summary,
@@ -108,7 +109,7 @@ impl State {
     /// Takes over what other traffic has done since the last time. Comes after every step of the vendor and before the
     /// log of what caused it, so that the log is in order.
     fn log_foreign(&mut self) {
-        let State { vendor, log, summary, paths, .. } = self;
+        let State { vendor, log, summary, paths, idempotency_keys, .. } = self;
         for foreign in vendor.drain_foreign() {
             let fate = Fate::from(&foreign.verdict);
             summary.foreign += 1;
@@ -119,6 +120,7 @@ impl State {
                 key: foreign.call.tenant,
                 account: foreign.call.account,
                 path: paths.number(""),
+                idempotency_key: idempotency_keys.number(""),
                 endpoint: foreign.call.endpoint,
                 cost: foreign.call.cost,
                 status: foreign.verdict.status(),
@@ -174,6 +176,7 @@ impl Shared {
                 keys,
                 accounts,
                 paths: Names::default(),
+                idempotency_keys: Names::default(),
                 log: Log::new(builder.log_cap),
                 faults: builder.faults,
                 summary: Summary::default(),
@@ -204,7 +207,7 @@ impl Shared {
     }
 
     /// A request has arrived: decides, and logs it.
-    pub(super) fn decide(self: &Arc<Self>, key: &str, path: &str, cost: u32) -> Decision {
+    pub(super) fn decide(self: &Arc<Self>, key: &str, path: &str, idempotency_key: &str, cost: u32) -> Decision {
         let account = self.accounts.get(key).map_or(key, |account| account);
         let endpoint = self.endpoints.iter().position(|(_, prefix)| is_below(path, prefix));
         let endpoint = endpoint.map_or(0, |place| place as u32 + 1);
@@ -238,6 +241,7 @@ impl Shared {
             key: call.tenant,
             account: call.account,
             path: state.paths.number_within(MOST_PATHS, path),
+            idempotency_key: state.idempotency_keys.number_within(MOST_PATHS, idempotency_key),
             endpoint,
             cost,
             status,
@@ -315,6 +319,7 @@ impl Shared {
             key: state.keys.text(record.key),
             account: state.accounts.text(record.account),
             path: state.paths.text(record.path),
+            idempotency_key: state.idempotency_keys.text(record.idempotency_key),
             endpoint: endpoints.get(record.endpoint as usize).cloned().unwrap_or_default(),
             cost: record.cost,
             admitted: record.fate == Fate::Admitted,

@@ -1,10 +1,36 @@
-//! The limit algorithms of vendors, as a vendor runs them: pure state, integer nanoseconds, no clock.
+//! A limiter without a client: the four textbook algorithms as pure state, for whoever only wants to know whether
+//! something may happen now, and if not, when.
 //!
-//! A [`Rule`] says how a vendor counts, a [`Limiter`] is its state for one caller. They are the vendor's side: exact,
-//! without safety margins, and without a line in common with the engine's guards or with the [`checker`](super::checker),
-//! so that agreement between the three means something.
+//! [`Limiter::check`] has one [`Outcome`] whatever the algorithm: allowed or not before a moment, and what the usual
+//! headers would say (`limit`, `remaining`, `reset`). No clock, no I/O, no thread: times are nanoseconds since any origin and
+//! come from the caller; one that is earlier than the last is taken as the last.
 //!
-//! Times are nanoseconds since any origin. A time earlier than the last one is taken as the last one.
+//! | rule | what it does | choose it when |
+//! |---|---|---|
+//! | [`FixedWindow`](Rule::FixedWindow) | counts, and starts again at each window's end | the cheapest will do, and twice the limit around the end of a window does no harm |
+//! | [`SlidingLog`](Rule::SlidingLog) | remembers when each request came | no stretch of time may ever hold more, and limits are small: memory grows with the limit |
+//! | [`SlidingCounter`](Rule::SlidingCounter) | two windows, the older one weighted by what still overlaps | limits are large and a few percent do not matter |
+//! | [`TokenBucket`](Rule::TokenBucket) | a level that refills steadily | bursts are welcome up to a size, and the long-run rate is what counts |
+//!
+//! A [`LeakyBucket`](Rule::LeakyBucket) is the same as a token bucket seen from the other side; [`Concurrency`](Rule::Concurrency)
+//! counts what is under way.
+//!
+//! This is the side of whoever *enforces* a limit, and knows when requests arrive. Whoever calls somebody else's API does not, and
+//! needs what a [client](crate::IntegrationClient) does: that a limiter of this kind allows a request says nothing about whether
+//! the vendor will, as `examples/simulate.rs` shows for each of them. The vendors of [`testing`](crate) judge by these rules,
+//! which share no line with the client's own guards, so that agreement between the two means something.
+//!
+//! ```
+//! use integration_client::limit::{Decision, Limiter, Rule};
+//!
+//! const SECOND: u64 = 1_000_000_000;
+//! let mut limiter = Limiter::new(Rule::SlidingLog { limit: 2, window_ns: SECOND, both_ends: false });
+//! assert_eq!(limiter.check(0, 1).decision, Decision::Allowed);
+//! assert_eq!(limiter.check(SECOND / 4, 1).remaining, 0);
+//! let third = limiter.check(SECOND / 2, 1);
+//! assert_eq!(third.decision, Decision::Until(SECOND), "the first is a window old then");
+//! assert_eq!(limiter.check(SECOND, 3).decision, Decision::Never, "more than the limit");
+//! ```
 
 mod bucket;
 mod window;
@@ -104,10 +130,41 @@ pub struct Reading {
     pub reset_at_ns: u64,
 }
 
+/// Whether something may happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Now; it has been counted.
+    Allowed,
+    /// Not before this moment, in nanoseconds; then, if nothing else is counted first. Nothing was counted.
+    Until(u64),
+    /// Not by waiting: it costs more than the limit ever holds, or something that is under way must end first.
+    Never,
+}
+
+/// What [`Limiter::check`] says, whatever the algorithm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// Whether it may happen.
+    pub decision: Decision,
+    /// Units per window, or what the full bucket holds.
+    pub limit: u32,
+    /// Whole units left after this.
+    pub remaining: u32,
+    /// When the window ends, the newest entry expires, or the bucket is as good as new, in nanoseconds.
+    pub reset: u64,
+}
+
+impl Outcome {
+    /// Whether it may happen now.
+    pub fn is_allowed(&self) -> bool {
+        self.decision == Decision::Allowed
+    }
+}
+
 /// The state of one limit for one caller.
 ///
 /// ```
-/// use integration_client::testing::algorithm::{Limiter, Phase, Rule};
+/// use integration_client::limit::{Limiter, Phase, Rule};
 ///
 /// let mut limiter = Limiter::new(Rule::FixedWindow { limit: 2, window_ns: 1_000, phase: Phase::At(0) });
 /// assert!(limiter.arrive(998, 1));
@@ -152,6 +209,16 @@ impl Limiter {
             Rule::Concurrency { limit } => State::Concurrency { limit, under_way: 0 },
         };
         Limiter { state, now: 0 }
+    }
+
+    /// Whether a request of `cost` units may go at `now_ns`, which counts it if so.
+    pub fn check(&mut self, now_ns: u64, cost: u32) -> Outcome {
+        let decision = match self.arrive(now_ns, cost) {
+            true => Decision::Allowed,
+            false => self.fits_at(now_ns, cost).map_or(Decision::Never, Decision::Until),
+        };
+        let Reading { limit, remaining, reset_at_ns } = self.reading(now_ns);
+        Outcome { decision, limit, remaining, reset: reset_at_ns }
     }
 
     /// A request of `cost` units arrives: true, and counted, when it fits.
@@ -230,5 +297,61 @@ impl Limiter {
     fn advance(&mut self, at_ns: u64) -> u64 {
         self.now = self.now.max(at_ns);
         self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn rules() -> [Rule; 5] {
+        let (limit, window_ns) = (10, SECOND);
+        [
+            Rule::FixedWindow { limit, window_ns, phase: Phase::At(0) },
+            Rule::SlidingLog { limit, window_ns, both_ends: false },
+            Rule::SlidingCounter { limit, window_ns, phase_ns: 0 },
+            Rule::TokenBucket { capacity: limit, rate: limit, per_ns: window_ns, refill: Refill::Steady },
+            Rule::LeakyBucket { capacity: limit, rate: limit, per_ns: window_ns },
+        ]
+    }
+
+    #[test]
+    fn every_rule_has_the_same_outcomes() {
+        for rule in rules() {
+            let mut limiter = Limiter::new(rule);
+            for left in (0..10).rev() {
+                let outcome = limiter.check(SECOND, 1);
+                assert_eq!(
+                    (outcome.decision, outcome.limit, outcome.remaining),
+                    (Decision::Allowed, 10, left),
+                    "{rule:?}"
+                );
+                assert!(outcome.is_allowed() && outcome.reset > SECOND);
+            }
+            let refused = limiter.check(SECOND, 1);
+            assert!(matches!(refused.decision, Decision::Until(at) if at > SECOND), "{rule:?} {refused:?}");
+            assert_eq!(limiter.check(SECOND, 11).decision, Decision::Never, "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn it_may_go_at_the_moment_that_was_said_and_no_earlier() {
+        let mut random = fastrand::Rng::with_seed(4);
+        for rule in rules() {
+            let (mut limiter, mut now, mut waits) = (Limiter::new(rule), SECOND, 0);
+            for _ in 0..2_000 {
+                let cost = random.u32(1..4);
+                if let Decision::Until(at) = limiter.check(now, cost).decision {
+                    waits += 1;
+                    assert!(!limiter.clone().check(at - 1, cost).is_allowed(), "{rule:?}");
+                    assert!(limiter.check(at, cost).is_allowed(), "{rule:?}");
+                    now = at;
+                }
+                now += random.u64(0..SECOND / 10);
+            }
+            assert!(waits > 100, "{rule:?} {waits}");
+        }
     }
 }

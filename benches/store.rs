@@ -1,0 +1,176 @@
+//! What the store costs: accepting with a sync to the disk, claiming from a full outbox, and saying what became of jobs.
+//!
+//! ```text
+//! cargo bench --all-features --bench store
+//! ```
+//!
+//! Accepting is measured beside a loop that commits the same rows in groups of the same size and does nothing else, in the same
+//! run: the disk decides about both. PostgreSQL is measured where `IC_TEST_POSTGRES` names an empty database
+//! (`eval "$(scripts/postgres.sh start)"`).
+
+#![expect(clippy::print_stdout, reason = "a report")]
+#![expect(clippy::disallowed_methods, reason = "a bench reads the time itself, and spawns")]
+#![expect(clippy::unwrap_used, reason = "whatever goes wrong ends the run")]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use integration_client::config::TenantEntry;
+use integration_client::store::Store;
+use integration_client::store::probe::Probe;
+use integration_client::{IntegrationClient, Priority, Request};
+use sqlx::{Connection, SqliteConnection};
+
+const VENDORS: &str = "[vendors.v]\nbase_url = \"https://vendor.example\"\n";
+/// Callers of `enqueue` at once, and rows in a group of the bare loop.
+const TOGETHER: usize = 256;
+const ROWS: i64 = 1_000_000;
+const TENANTS: i64 = 10_000;
+
+fn folder() -> PathBuf {
+    // Not /tmp, which may be memory: a sync must reach a disk.
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("target").join(format!("bench-store-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn rate(count: usize, took: Duration) -> f64 {
+    count as f64 / took.as_secs_f64()
+}
+
+async fn client(store: Store) -> IntegrationClient {
+    let tenant = |n: usize| TenantEntry::new(format!("t{n}"), "v").credential("env:PATH");
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDORS).store(store);
+    (0..8).fold(builder, |builder, n| builder.tenant(tenant(n))).build().await.unwrap()
+}
+
+/// Requests accepted in a second by as many callers as there are rows in a group.
+async fn enqueue(client: &IntegrationClient, each: usize) -> f64 {
+    let began = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for caller in 0..TOGETHER {
+        let client = client.clone();
+        tasks.spawn(async move {
+            for number in 0..each {
+                let request = Request::post("v", format!("/jobs/{caller}/{number}")).body(vec![b'x'; 150]);
+                client.enqueue(&format!("t{}", caller % 8), Priority::Normal, request).await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    rate(TOGETHER * each, began.elapsed())
+}
+
+/// The same rows by a loop that does nothing else.
+async fn bare(path: &Path, groups: usize) -> f64 {
+    use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
+    let options = SqliteConnectOptions::new().filename(path).synchronous(SqliteSynchronous::Full);
+    let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+    let began = Instant::now();
+    for group in 0..groups {
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut connection).await.unwrap();
+        for row in 0..TOGETHER {
+            let sql = "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, request) VALUES ($1, $2, 'v', 1, $3, $3, $4)";
+            let mut id = vec![0u8; 16];
+            id[..8].copy_from_slice(&(group as u64).to_be_bytes());
+            id[8..].copy_from_slice(&(row as u64).to_be_bytes());
+            let query =
+                sqlx::query(sql).bind(id).bind(format!("t{}", row % 8)).bind(group as i64).bind(vec![b'x'; 250]);
+            query.execute(&mut connection).await.unwrap();
+        }
+        sqlx::query("COMMIT").execute(&mut connection).await.unwrap();
+    }
+    rate(TOGETHER * groups, began.elapsed())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Milliseconds for a claim of 200 jobs of 20 lanes and tiers, the median and the worst of 50 claims.
+async fn claims(probe: &Probe) -> (f64, f64) {
+    let mut times = Vec::new();
+    for round in 0..50i64 {
+        let lanes: Vec<(String, i64)> = (0..20).map(|n| (format!("t{}", (round * 20 + n) % TENANTS), n % 3)).collect();
+        let began = Instant::now();
+        let held = probe.claim(&lanes, 10).await.unwrap();
+        times.push(began.elapsed().as_secs_f64() * 1e3);
+        assert_eq!(held.len(), 200);
+    }
+    let worst = times.iter().copied().fold(0.0, f64::max);
+    (median(times), worst)
+}
+
+/// Jobs claimed and said to be delivered in a second.
+async fn pairs(probe: &Probe) -> f64 {
+    let began = Instant::now();
+    let mut done = 0;
+    for round in 0..50i64 {
+        let lanes: Vec<(String, i64)> =
+            (0..20).map(|n| (format!("t{}", 5_000 + (round * 20 + n) % 5_000), 0)).collect();
+        let held = probe.claim(&lanes, 10).await.unwrap();
+        done += probe.finish(held).await.unwrap();
+    }
+    rate(done, began.elapsed())
+}
+
+async fn filled(store: Store) -> Probe {
+    let (probe, tasks) = Probe::open(store).await.unwrap();
+    tasks.into_iter().for_each(|task| drop(tokio::spawn(task)));
+    probe.fill(ROWS, TENANTS).await.unwrap();
+    probe
+}
+
+async fn run() -> bool {
+    let folder = folder();
+    let mut good = true;
+    let mut ratios = Vec::new();
+    for round in 0..3 {
+        let path = folder.join(format!("enqueue-{round}.db"));
+        let client = client(Store::sqlite(&path)).await;
+        let (ours, theirs) = (enqueue(&client, 40).await, bare(&path, 40).await);
+        println!(
+            "sqlite enqueue, full sync, {TOGETHER} callers: {ours:.0}/s; the bare loop: {theirs:.0}/s; {:.2}",
+            ours / theirs
+        );
+        ratios.push(ours / theirs);
+    }
+    let ratio = median(ratios);
+    good &= ratio >= 0.7;
+    println!("sqlite enqueue beside the bare loop, the median of three: {ratio:.2} (at least 0.70)");
+    {
+        let probe = filled(Store::sqlite(folder.join("claim.db"))).await;
+        let (claim, worst) = claims(&probe).await;
+        println!(
+            "sqlite claim of 200 from {ROWS} rows in {TENANTS} lanes: {claim:.1} ms, at worst {worst:.1} ms (at most 30)"
+        );
+        println!("sqlite claim and ack in batches of 200: {:.0}/s", pairs(&probe).await);
+        good &= claim <= 30.0;
+    }
+    match std::env::var("IC_TEST_POSTGRES") {
+        Ok(url) if cfg!(feature = "postgres") => {
+            let probe = filled(Store::postgres(url)).await;
+            let (claim, worst) = claims(&probe).await;
+            println!(
+                "postgres claim of 200 from {ROWS} rows in {TENANTS} lanes: {claim:.1} ms, at worst {worst:.1} ms (at most 30)"
+            );
+            let pairs = pairs(&probe).await;
+            println!("postgres claim and ack in batches of 200: {pairs:.0}/s (at least 5000)");
+            good &= claim <= 30.0 && pairs >= 5_000.0;
+        }
+        _ => println!("postgres: not measured; set IC_TEST_POSTGRES to the URL of an empty database"),
+    }
+    let _ = std::fs::remove_dir_all(&folder);
+    good
+}
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    match runtime.block_on(run()) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

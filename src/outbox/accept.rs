@@ -1,0 +1,150 @@
+//! From a request to a job in the store.
+
+use super::{Outbox, Receipt, new_id, stored::Stored};
+use crate::Priority;
+use crate::client::{Inner, IntegrationClient};
+use crate::error::{Error, ErrorKind};
+use crate::request::Request;
+use crate::send::durable::acceptable;
+use crate::store::jobs::{self, Accepted, NewJob};
+use crate::store::{CallersConnection, Id, LaneTier, failed, millis_of};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl IntegrationClient {
+    /// Accepts a request on behalf of a tenant, to be sent when the limits allow, whatever becomes of this process. Returns
+    /// when it is on the disk.
+    ///
+    /// Everything is checked now that can be. [`Request::deadline`] is how long the job is of use: after that it becomes
+    /// a dead letter with the reason `expired`; without one it is tried for as long as it takes. With
+    /// [`Request::idempotency_key`] the same request is accepted once: the second receipt is that of the first.
+    ///
+    /// Dropping the future does not undo what it has begun.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`]: the client has no store, or it cannot be written. [`ErrorKind::QueueFull`]: the outbox is full.
+    /// [`ErrorKind::KeyReused`]: another request was accepted with this key in the last day. [`ErrorKind::InvalidRequest`]: a
+    /// body that is a stream, is too large, or a credential in the request; and as [`send`](Self::send) before the exchange.
+    pub async fn enqueue(
+        &self,
+        tenant: &str,
+        priority: Priority,
+        request: impl Into<Request>,
+    ) -> Result<Receipt, Error> {
+        self.inner().accept(tenant, priority, request.into(), None).await
+    }
+
+    /// Accepts a request inside a transaction of the caller's own, in the store's database: it is accepted when, and only
+    /// if, that is committed. The connection is `&mut *tx` of a sqlx transaction.
+    ///
+    /// # Errors
+    /// As [`enqueue`](Self::enqueue); the transaction should be given up then.
+    pub async fn enqueue_in<C: CallersConnection>(
+        &self,
+        connection: &mut C,
+        tenant: &str,
+        priority: Priority,
+        request: impl Into<Request>,
+    ) -> Result<Receipt, Error> {
+        let (outbox, job) = self.inner().job(tenant, priority, request.into(), None)?;
+        outbox.check_backlog().await?;
+        let now = connection.now().await.map_err(failed)?;
+        let accepted = jobs::insert(&job, connection, now).await.map_err(failed)?;
+        outbox.receipt(job, accepted)
+    }
+
+    /// The receipt of a request that was accepted before, by its id.
+    ///
+    /// # Errors
+    /// The client has no store, or the text is no id.
+    pub fn receipt(&self, id: &str) -> Result<Receipt, Error> {
+        let outbox = self.inner().outbox()?;
+        let unreadable =
+            |_| Error::not_sent(ErrorKind::InvalidRequest, "a receipt's id is 32 digits, as `Receipt::id` states it");
+        let id = Id::try_parse(id).map_err(unreadable)?;
+        Ok(Receipt::new(id, outbox.clone(), false))
+    }
+}
+
+impl Inner {
+    pub(crate) fn outbox(&self) -> Result<&Arc<Outbox>, Error> {
+        let none = "the client has no store; give it one with `Builder::store`";
+        self.outbox.as_ref().ok_or_else(|| Error::not_sent(ErrorKind::Store, none))
+    }
+
+    /// `id`: of a request that may be accepted twice, and is one job.
+    pub(super) async fn accept(
+        &self,
+        tenant: &str,
+        priority: Priority,
+        request: Request,
+        id: Option<Id>,
+    ) -> Result<Receipt, Error> {
+        let (outbox, job) = self.job(tenant, priority, request, id)?;
+        outbox.check_backlog().await?;
+        let accepted = match id {
+            None => outbox.store.insert(job.clone()).await?,
+            // A broker may have delivered it before.
+            Some(_) => outbox.store.write(job.clone(), jobs::insert).await?,
+        };
+        outbox.receipt(job, accepted)
+    }
+
+    fn job(
+        &self,
+        tenant: &str,
+        priority: Priority,
+        request: Request,
+        id: Option<Id>,
+    ) -> Result<(&Arc<Outbox>, NewJob), Error> {
+        let outbox = self.outbox()?;
+        let acceptable = acceptable(self, tenant, request)?;
+        let (tenant, deadline) = (acceptable.tenant.clone(), acceptable.deadline);
+        let (keep_result, own_key) = (acceptable.notes.keep_response, acceptable.own_key);
+        let stored = Stored::of(acceptable);
+        let refuse = |why: String| {
+            let message = format!("tenant {}, vendor {}: {why}", tenant.id, tenant.vendor.name);
+            Error::not_sent(ErrorKind::InvalidRequest, message)
+        };
+        // All keys are strings, so it can always be written.
+        let request = serde_json::to_vec(&stored).map_err(|_| refuse("the request cannot be stored".to_owned()))?;
+        let (size, most) = (request.len(), outbox.store.limits.max_payload);
+        if size > most {
+            let why = format!(
+                "the request takes {size} bytes in the store, and at most {most} may be stored (`max_payload_bytes`)"
+            );
+            return Err(refuse(why));
+        }
+        let key = stored.key.clone().filter(|_| own_key).map(|key| (key, stored.fingerprint()));
+        let lane = LaneTier {
+            tenant: tenant.id.to_string(),
+            vendor: tenant.vendor.name.to_string(),
+            tier: i64::from(priority.tier()),
+        };
+        let id = id.unwrap_or_else(|| new_id(self.clock));
+        let expires_ms = deadline.map(millis_of);
+        Ok((outbox, NewJob { id, lane, delay_ms: 0, expires_ms, keep_result, request, key }))
+    }
+}
+
+impl Outbox {
+    fn receipt(self: &Arc<Self>, job: NewJob, accepted: Accepted) -> Result<Receipt, Error> {
+        match accepted {
+            Accepted::New => {
+                self.backlog.fetch_add(1, Relaxed);
+                let id = job.id;
+                self.told(job.lane);
+                Ok(Receipt::new(id, self.clone(), false))
+            }
+            Accepted::Before(id) => Ok(Receipt::new(id, self.clone(), true)),
+            Accepted::KeyOfAnother => {
+                let LaneTier { tenant, vendor, .. } = job.lane;
+                let message = format!(
+                    "tenant {tenant}, vendor {vendor}: another request was accepted with this idempotency key; \
+                     a new request needs a new key"
+                );
+                Err(Error::not_sent(ErrorKind::KeyReused, message))
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Dead letters in the store: to be looked at, sent again, or thrown away.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Outbox;
+use crate::client::IntegrationClient;
+use crate::dead_letter::{DeadLetter, Reason};
+use crate::error::{Error, ErrorKind};
+use crate::send::durable::History;
+use crate::store::dead::{self, Filter, Kept, Redriven};
+use crate::store::{Id, LaneTier};
+
+/// The dead letters of a store, or those that fit what is asked for.
+///
+/// ```no_run
+/// # async fn run(client: integration_client::IntegrationClient) -> Result<(), integration_client::Error> {
+/// use integration_client::dead_letter::Reason;
+///
+/// let letters = client.dead_letters_stored()?.tenant("acme").reason(Reason::Exhausted);
+/// for letter in letters.list(None, 100).await? {
+///     println!("{} {:?} after {} attempts", letter.letter.id, letter.letter.request, letter.letter.attempts.len());
+/// }
+/// let again = letters.redrive_all(1000).await?;
+/// println!("{again} are jobs again");
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct DeadLetters {
+    outbox: Arc<Outbox>,
+    filter: Filter,
+}
+
+/// A letter in the store.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KeptLetter {
+    /// What may be shown: the request as an outline, unless the vendor's entry says `dead_letters = "whole"`.
+    pub letter: DeadLetter,
+    /// Its whole request is kept, so that it can be sent again.
+    pub can_be_sent: bool,
+    /// Where it stands in the list, for [`DeadLetters::list`].
+    pub place: i64,
+}
+
+impl IntegrationClient {
+    /// The dead letters in the client's store.
+    ///
+    /// # Errors
+    /// The client has no store.
+    pub fn dead_letters_stored(&self) -> Result<DeadLetters, Error> {
+        Ok(DeadLetters { outbox: self.inner().outbox()?.clone(), filter: Filter::default() })
+    }
+}
+
+impl DeadLetters {
+    /// Those of one tenant alone.
+    #[must_use]
+    pub fn tenant(mut self, tenant: impl Into<String>) -> DeadLetters {
+        self.filter.tenant = Some(tenant.into());
+        self
+    }
+
+    /// Those for one vendor alone.
+    #[must_use]
+    pub fn vendor(mut self, vendor: impl Into<String>) -> DeadLetters {
+        self.filter.vendor = Some(vendor.into());
+        self
+    }
+
+    /// Those with one reason alone.
+    #[must_use]
+    pub fn reason(mut self, reason: Reason) -> DeadLetters {
+        self.filter.reason = Some(reason.as_str().to_owned());
+        self
+    }
+
+    /// Those of before a moment alone.
+    #[must_use]
+    pub fn before(mut self, at: jiff::Timestamp) -> DeadLetters {
+        self.filter.before = Some(at.as_millisecond());
+        self
+    }
+
+    fn page(&self, after: i64, most: usize) -> Filter {
+        Filter { after, most: i64::try_from(most.min(MOST)).unwrap_or(1), ..self.filter.clone() }
+    }
+
+    /// Letters, oldest first, from behind `after` (a [`KeptLetter::place`]) or from the beginning; at most 1,000.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn list(&self, after: Option<i64>, most: usize) -> Result<Vec<KeptLetter>, Error> {
+        let found = self.outbox.store.read(self.page(after.unwrap_or(0), most), dead::list).await?;
+        Ok(found.into_iter().filter_map(letter).collect())
+    }
+
+    /// One letter, by its id; none where there is none, or it does not fit what was asked for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn show(&self, id: &str) -> Result<Option<KeptLetter>, Error> {
+        let Ok(id) = Id::try_parse(id) else { return Ok(None) };
+        let found = self.outbox.store.read(id, dead::show).await?.and_then(letter);
+        Ok(found.filter(|kept| self.fits(&kept.letter)))
+    }
+
+    fn fits(&self, letter: &DeadLetter) -> bool {
+        let Filter { tenant, vendor, reason, before, .. } = &self.filter;
+        tenant.as_ref().is_none_or(|tenant| *tenant == letter.tenant)
+            && vendor.as_ref().is_none_or(|vendor| *vendor == letter.vendor)
+            && reason.as_ref().is_none_or(|reason| reason == letter.reason.as_str())
+            && before.is_none_or(|before| letter.at.as_millisecond() < before)
+    }
+
+    /// How many there are, whatever was asked for; counted up to a million.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn count(&self) -> Result<u64, Error> {
+        Ok(u64::try_from(self.outbox.store.read(1_000_000, dead::count).await?).unwrap_or(0))
+    }
+
+    /// Makes a letter a job again: with its id, its history and its idempotency key, a fresh set of attempts, and its
+    /// place in the limits like any other. False where it is not there, or is not any more: of two who try at once one does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidRequest`]: its request was not kept. [`ErrorKind::Store`].
+    pub async fn redrive(&self, id: &str) -> Result<bool, Error> {
+        let Some(kept) = self.show(id).await? else { return Ok(false) };
+        let Ok(id) = Id::try_parse(&kept.letter.id) else { return Ok(false) };
+        let history = History { attempts: kept.letter.attempts.clone(), ..History::default() };
+        let history = serde_json::to_vec(&history).ok();
+        match self.outbox.store.write((id, history), dead::redrive).await? {
+            Redriven::Yes => {
+                let DeadLetter { tenant, vendor, priority, .. } = kept.letter;
+                self.outbox.told(LaneTier { tenant, vendor, tier: i64::from(priority.tier()) });
+                Ok(true)
+            }
+            Redriven::Gone => Ok(false),
+            Redriven::NoRequest => {
+                let message = format!("dead letter {id}: it keeps no more than an outline, and cannot be sent again");
+                Err(Error::not_sent(ErrorKind::InvalidRequest, message))
+            }
+        }
+    }
+
+    /// Makes all of them jobs again that can be sent, oldest first and `most` at most; how many.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`]; those before stay jobs.
+    pub async fn redrive_all(&self, most: usize) -> Result<usize, Error> {
+        let (mut again, mut after) = (0, 0);
+        while again < most {
+            let page = self.list(Some(after), MOST).await?;
+            let Some(last) = page.last() else { break };
+            after = last.place;
+            for kept in page.iter().filter(|kept| kept.can_be_sent) {
+                if again < most && self.redrive(&kept.letter.id).await? {
+                    again += 1;
+                }
+            }
+        }
+        Ok(again)
+    }
+
+    /// Deletes letters, oldest first and `most` at most; how many.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn purge(&self, most: usize) -> Result<u64, Error> {
+        let filter = Filter { most: i64::try_from(most).unwrap_or(i64::MAX), ..self.filter.clone() };
+        self.outbox.store.write(filter, dead::purge).await
+    }
+}
+
+/// Letters in one answer.
+const MOST: usize = 1_000;
+
+/// A row that holds no letter is said, and left out.
+fn letter(kept: Kept) -> Option<KeptLetter> {
+    match serde_json::from_slice::<DeadLetter>(&kept.letter) {
+        // The row's own id counts: it is what the other statements go by.
+        Ok(letter) => {
+            let letter = DeadLetter { id: kept.id.simple().to_string(), ..letter };
+            Some(KeptLetter { letter, can_be_sent: kept.can_be_sent, place: kept.seq })
+        }
+        Err(error) => {
+            let (line, column) = (error.line(), error.column());
+            tracing::error!(id = %kept.id, line, column, "a row of dead letters holds none; was it edited by hand?");
+            None
+        }
+    }
+}
+
+impl fmt::Debug for DeadLetters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetters").field("filter", &self.filter).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,308 @@
+//! One claim of one job, from the row to the word about how it ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::receipt::KeptResponse;
+use super::stored::Stored;
+use super::{Delivered, Outbox, priority};
+use crate::client::Inner;
+use crate::config::{Keep, LimitKind, OnAmbiguous, Tenant};
+use crate::contained::contained;
+use crate::dead_letter::{AttemptRecord, BoxError, Content, DeadLetter, LetterRequest, Phase, Reason, told_to_the_log};
+use crate::error::Error;
+use crate::response::Response;
+use crate::retry::idempotent;
+use crate::send::durable::{Ending, History, Ledger, Sending, send_kept};
+use crate::store::dead::NewDead;
+use crate::store::jobs::{self, Claimed, End, Finish, Start};
+use crate::store::{Id, LaneTier, millis_of};
+use crate::transport::BoxFuture;
+
+/// Claims without an outcome before a job is given up of which an exchange has begun: it may be what ends the process.
+const MOST_CLAIMS: i64 = 5;
+/// The same where none has: most likely it only stood in line while others' processes were killed.
+const MOST_CLAIMS_UNBEGUN: i64 = 25;
+/// For one call of the handler.
+const HANDLER: Duration = Duration::from_secs(30);
+
+/// Counts a job as one that waits for its permit, until it has one or has ended.
+pub(super) struct Waits {
+    count: Arc<AtomicU32>,
+    over: AtomicBool,
+    outbox: Arc<Outbox>,
+}
+
+impl Waits {
+    pub(super) fn new(count: Arc<AtomicU32>, outbox: Arc<Outbox>) -> Waits {
+        count.fetch_add(1, Relaxed);
+        Waits { count, over: AtomicBool::new(false), outbox }
+    }
+
+    fn end(&self) {
+        if !self.over.swap(true, AcqRel) {
+            self.count.fetch_sub(1, Relaxed);
+            self.outbox.wake.notify_one();
+        }
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What is written before an exchange leaves.
+struct Entry {
+    outbox: Arc<Outbox>,
+    waits: Waits,
+    id: Id,
+    fence: i64,
+    lane: LaneTier,
+    slot_ms: i64,
+    counts_ms: i64,
+}
+
+impl Ledger for Entry {
+    fn start<'a>(&'a self, endpoint: &'a str, cost: u32) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            self.waits.end();
+            let start = Start {
+                id: self.id,
+                fence: self.fence,
+                owner: self.outbox.owner,
+                lane: self.lane.clone(),
+                endpoint: endpoint.to_owned(),
+                points: i64::from(cost),
+                slot_ms: self.slot_ms,
+                counts_ms: self.counts_ms,
+            };
+            self.outbox.store.write(start, jobs::start).await
+        })
+    }
+}
+
+/// The longest window of a tenant's limits, and how much later a request may reach the vendor, in milliseconds.
+pub(super) fn remembered(tenant: &Tenant) -> i64 {
+    let vendor = &tenant.vendor;
+    let windows = vendor.limits.iter().filter_map(|limit| match &limit.kind {
+        LimitKind::Rate(rate) => Some(millis_of(rate.window)),
+        _ => None,
+    });
+    let longest = windows.max().unwrap_or(0);
+    if longest == 0 { 0 } else { longest.saturating_add(millis_of(vendor.max_transit)) }
+}
+
+/// Runs a claim. None where the job is not this process's any more. With `unknown`, nobody has configured its lane for long.
+pub(super) async fn run(
+    inner: Arc<Inner>,
+    outbox: Arc<Outbox>,
+    job: Claimed,
+    waits: Waits,
+    unknown: bool,
+    mut stop: watch::Receiver<bool>,
+) -> Option<Finish> {
+    let (id, fence) = (job.id, job.fence);
+    let finish = |end| Some(Finish { id, fence, end });
+    let history = job.history.as_deref().and_then(|json| serde_json::from_slice(json).ok());
+    let mut history: History = history.unwrap_or_default();
+    let now = |inner: &Inner| jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
+    let Ok(stored) = serde_json::from_slice::<Stored>(&job.request) else {
+        let mut record = AttemptRecord::new(now(&inner), Phase::NotSent, 0);
+        record.error = Some("the row holds no request that this version can read; was it edited by hand?".to_owned());
+        history.note(record);
+        return finish(bury(&inner, &outbox, &job, None, Reason::Poison, history).await);
+    };
+    let tenant = inner.tenant(&job.lane.tenant, &job.lane.vendor).ok();
+    let request = stored.request(&job.lane.vendor);
+    let most_claims = if job.started { MOST_CLAIMS } else { MOST_CLAIMS_UNBEGUN };
+    let give_up = if job.expires_ms.is_some_and(|left| left <= 0) {
+        Some(Reason::Expired)
+    } else if job.claims > most_claims || request.is_none() {
+        Some(Reason::Poison)
+    } else if unknown && tenant.is_none() {
+        Some(Reason::NotConfigured)
+    } else {
+        None
+    };
+    if job.started {
+        // The process that began it did not get to say what came of it.
+        let mut record = AttemptRecord::new(now(&inner), Phase::MaybeSent, 0);
+        record.error =
+            Some("the process ended, or lost its lease, while the exchange may have been under way".to_owned());
+        history.note(record);
+        history.exchanges += 1;
+    }
+    if let Some(reason) = give_up {
+        return finish(bury(&inner, &outbox, &job, Some(&stored), reason, history).await);
+    }
+    if job.started && !may_go_again(&stored, tenant.as_deref()) {
+        return finish(bury(&inner, &outbox, &job, Some(&stored), Reason::Ambiguous, history).await);
+    }
+    let request = request?;
+    let counts_ms = tenant.as_deref().map_or(0, remembered);
+    let slot_ms = if counts_ms > 0 { (counts_ms / 64).max(1_000) } else { 0 };
+    let begun = Arc::new(AtomicBool::new(false));
+    let entry = Entry {
+        outbox: outbox.clone(),
+        waits,
+        id,
+        fence,
+        lane: job.lane.clone(),
+        slot_ms,
+        counts_ms: counts_ms.saturating_add(slot_ms),
+    };
+    let send = Sending {
+        id: id.simple().to_string(),
+        tenant: job.lane.tenant.clone(),
+        priority: priority(job.lane.tier),
+        request,
+        history,
+        ledger: Arc::new(entry),
+        begun: begun.clone(),
+    };
+    let expires = job.expires_ms.map(|left| Duration::from_millis(u64::try_from(left).unwrap_or(0)));
+    let ending = {
+        let mut sending = std::pin::pin!(send_kept(&inner, send, expires));
+        tokio::select! {
+            biased;
+            ending = &mut sending => ending,
+            true = async { stop.wait_for(|stop| *stop).await.is_ok() } => match begun.load(Acquire) {
+                false => return finish(End::Back),
+                // What has begun goes to its end.
+                true => sending.await,
+            },
+        }
+    };
+    match ending {
+        Ending::Delivered(response) => finish(delivered(&outbox, &job, stored, *response).await),
+        Ending::Dead(letter) => {
+            tell(&outbox, &letter).await;
+            finish(End::Dead(Box::new(kept(&job, &letter))))
+        }
+        Ending::Later { wait, history } => {
+            let left = job.expires_ms.unwrap_or(i64::MAX);
+            let after_ms = millis_of(wait).max(1).min(left.max(1));
+            // All keys are strings, so it can always be written.
+            finish(End::Later { after_ms, history: serde_json::to_vec(&history).unwrap_or_default() })
+        }
+        Ending::Back => finish(End::Back),
+        Ending::Gone => None,
+    }
+}
+
+/// Whether a request of which nobody knows what became may be sent again.
+fn may_go_again(stored: &Stored, tenant: Option<&Tenant>) -> bool {
+    let Some(tenant) = tenant else { return false };
+    let policy = &tenant.vendor.retry;
+    let has_key = stored.key.is_some() && policy.idempotency_header.is_some();
+    stored.method().is_some_and(|method| idempotent(&method, has_key))
+        || stored.resend.unwrap_or(policy.on_ambiguous == OnAmbiguous::Resend)
+}
+
+/// The letter of a job that did not get as far as being sent.
+async fn bury(
+    inner: &Inner,
+    outbox: &Outbox,
+    job: &Claimed,
+    stored: Option<&Stored>,
+    reason: Reason,
+    history: History,
+) -> End {
+    let LaneTier { tenant, vendor, tier } = &job.lane;
+    let nothing = LetterRequest::Redacted { method: String::new(), path: String::new(), body_bytes: None };
+    let keep = inner.tenant(tenant, vendor).map_or(Keep::Redacted, |tenant| tenant.vendor.dead_letters);
+    let request = match (stored, keep) {
+        (Some(stored), Keep::Whole) => stored.request.clone(),
+        (Some(stored), _) => stored.request.redacted(),
+        (None, _) => nothing,
+    };
+    let at = jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
+    let mut letter = DeadLetter::new(at, tenant, vendor, priority(*tier), reason, request);
+    letter.id = job.id.simple().to_string();
+    letter.attempts = history.attempts;
+    if let Some(stored) = stored {
+        letter.endpoint.clone_from(&stored.endpoint);
+        letter.idempotency_key.clone_from(&stored.key);
+        letter.metadata.clone_from(&stored.metadata);
+    }
+    inner.tell_dead(&letter);
+    tell(outbox, &letter).await;
+    End::Dead(Box::new(kept(job, &letter)))
+}
+
+fn kept(job: &Claimed, letter: &DeadLetter) -> NewDead {
+    told_to_the_log(letter);
+    NewDead {
+        id: job.id,
+        lane: job.lane.clone(),
+        reason: letter.reason.as_str().to_owned(),
+        // All keys are strings, so it can always be written.
+        letter: serde_json::to_vec(letter).unwrap_or_default(),
+        // Whatever is shown: a request that was accepted can be sent again.
+        request: Some(job.request.clone()),
+        keep_result: job.keep_result,
+    }
+}
+
+/// Reads the answer, hands it to the handler, and says what is to be kept.
+async fn delivered(outbox: &Outbox, job: &Claimed, stored: Stored, response: Response) -> End {
+    let (status, attempts, headers) = (response.status(), response.attempts(), response.headers().clone());
+    let body = response.bytes().await.unwrap_or_else(|error| {
+        // It was delivered all the same.
+        tracing::warn!(id = %job.id, %error, "the body of a job's answer could not be read");
+        bytes::Bytes::new()
+    });
+    let mut keep = job.keep_result;
+    if let Some(handler) = &outbox.handler {
+        let answer = Delivered {
+            id: job.id.simple().to_string(),
+            tenant: job.lane.tenant.clone(),
+            vendor: job.lane.vendor.clone(),
+            priority: priority(job.lane.tier),
+            metadata: stored.metadata,
+            status,
+            headers: headers.clone(),
+            body: body.clone(),
+            attempts,
+        };
+        keep |= !call(&answer.id, || handler.delivered(&answer)).await;
+    }
+    let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let result = keep.then(|| KeptResponse { content_type, body: Content::from(body) });
+    let result = result.and_then(|result| serde_json::to_vec(&result).ok());
+    End::Delivered { status: status.as_u16(), attempts, result }
+}
+
+async fn tell(outbox: &Outbox, letter: &DeadLetter) {
+    if let Some(handler) = &outbox.handler {
+        call(&letter.id, || handler.given_up(letter)).await;
+    }
+}
+
+/// Calls the handler, several times if need be. Whether it took what it was given.
+async fn call<'a>(id: &str, begin: impl Fn() -> BoxFuture<'a, Result<(), BoxError>>) -> bool {
+    for number in 1..=3 {
+        let why = match contained(&begin) {
+            None => "it panicked".to_owned(),
+            Some(mut future) => {
+                let contain = std::future::poll_fn(|context| {
+                    contained(|| future.as_mut().poll(context))
+                        .unwrap_or_else(|| std::task::Poll::Ready(Err("it panicked".into())))
+                });
+                match timeout(HANDLER, contain).await {
+                    Ok(Ok(())) => return true,
+                    Ok(Err(error)) => contained(|| error.to_string()).unwrap_or_default(),
+                    Err(_) => format!("it took longer than {} s", HANDLER.as_secs()),
+                }
+            }
+        };
+        tracing::error!(id, number, why, "the handler of responses failed");
+    }
+    false
+}

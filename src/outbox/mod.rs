@@ -1,0 +1,245 @@
+//! Requests that outlive the process: accepted into a [store](crate::store), sent as soon as the limits allow, and never
+//! lost.
+//!
+//! [`enqueue`](crate::IntegrationClient::enqueue) returns when the request is on the disk. From then on it is in exactly one
+//! place: in the outbox, among what is done (delivered or cancelled), or among the dead letters. A process that
+//! [works](crate::Builder::work) claims jobs for which the limits have room, at most 250 ms of work for each tenant, vendor
+//! and priority, and sends them as `send` does: the same turns, limits, retries and events. The rest waits in the store,
+//! whatever its size, and takes no memory.
+//!
+//! # Once or more than once
+//! A job is delivered at least once. When a process is killed while an exchange is under way, nobody knows whether the
+//! vendor acted. The job is sent again if that does no harm: a method that may be repeated, or a vendor whose entry names
+//! an `idempotency_header`. Its key is made when the request is accepted and is the same in all attempts, after restarts,
+//! and when a dead letter is sent again, so that a vendor that honours it acts once. Any other job becomes a
+//! [dead letter](DeadLetters) with the reason `ambiguous`, unless `on_ambiguous = "resend"` says otherwise.
+//!
+//! # When things go wrong
+//! - A refusal or a failure puts the job back, due when its wait is over. It waits in the store, not in memory.
+//! - A process that dies gives no sign of life; its jobs go to others after [the lease](crate::store::Store::lease), 20 s, and
+//!   five more. With SQLite they are taken up at once when the next process starts.
+//! - A process that was stopped for longer than that and goes on finds its jobs gone, and sends nothing: every exchange is
+//!   written down before it leaves, which is refused to it.
+//! - Every exchange is written down, so that a new process knows what the old one has sent and counts it against the limits.
+//! - A job that was claimed five times without an outcome becomes a dead letter with the reason `poison`: it may be what ends
+//!   the process. Where no exchange had begun it takes 25, for then it only stood in line.
+
+mod accept;
+mod dead_letters;
+mod intake;
+mod job;
+mod lanes;
+mod receipt;
+mod sink;
+mod stored;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use crate::Priority;
+use crate::clock::{Clock, Time};
+use crate::dead_letter::{BoxError, DeadLetter};
+use crate::error::{Error, ErrorKind};
+use crate::store::{Id, LaneTier, Opened, records};
+use crate::transport::BoxFuture;
+
+pub use self::dead_letters::{DeadLetters, KeptLetter};
+pub use self::intake::{Intake, IntakeSource};
+pub use self::receipt::{KeptResponse, Receipt, Status};
+pub(crate) use self::sink::StoreSink;
+pub(crate) use self::worker::work;
+
+/// Takes the answers to jobs.
+///
+/// It is called after the vendor's answer and before the job leaves the outbox, so at least once: a process that is
+/// killed in between sends the job again, with its key, and calls it again. A call that fails, panics or takes longer than
+/// 30 s is made three times in all; then an error event says so, and the answer is kept in the store
+/// ([`Status::Delivered`]).
+///
+/// ```
+/// use integration_client::dead_letter::BoxError;
+/// use integration_client::outbox::{Delivered, ResponseHandler};
+/// use integration_client::transport::BoxFuture;
+///
+/// struct Labels;
+///
+/// impl ResponseHandler for Labels {
+///     fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
+///         Box::pin(async move {
+///             println!("job {} of {}: {}", answer.id, answer.tenant, answer.status);
+///             Ok(())
+///         })
+///     }
+/// }
+/// ```
+pub trait ResponseHandler: Send + Sync + 'static {
+    /// The vendor took a job.
+    ///
+    /// # Errors
+    /// It is called again. The error's text goes into an event, so it must hold no secret.
+    fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>>;
+
+    /// A job was given up, and is a dead letter in a moment. By default there is nothing to do.
+    ///
+    /// # Errors
+    /// As for [`delivered`](Self::delivered).
+    fn given_up<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
+        let _ = letter;
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// The answer to a job.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Delivered {
+    /// The job's id, as its [receipt](Receipt::id) states it.
+    pub id: String,
+    /// Whose request it was.
+    pub tenant: String,
+    /// Who answered.
+    pub vendor: String,
+    /// The tier that it waited in.
+    pub priority: Priority,
+    /// The caller's own notes about the request.
+    pub metadata: std::collections::BTreeMap<String, String>,
+    /// The answer's status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body; what had come of one that broke off is not kept, and it is empty then.
+    pub body: Bytes,
+    /// Exchanges it took.
+    pub attempts: u32,
+}
+
+impl std::fmt::Debug for Delivered {
+    /// No header value and no body.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Delivered")
+            .field("id", &self.id)
+            .field("tenant", &self.tenant)
+            .field("vendor", &self.vendor)
+            .field("status", &self.status)
+            .field("body", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one client does with its store.
+pub(crate) struct Outbox {
+    pub(crate) store: Opened,
+    /// Of this client: no two have the same, whatever their processes' numbers are.
+    pub(crate) owner: Id,
+    pub(crate) handler: Option<Arc<dyn ResponseHandler>>,
+    pub(crate) works: bool,
+    /// Jobs in hand at most.
+    pub(crate) most_jobs: usize,
+    clock: Clock,
+    /// Lanes that got jobs which this process knows of.
+    fresh: Mutex<Vec<LaneTier>>,
+    wake: Notify,
+    /// About how many jobs there are, and when they were counted.
+    backlog: AtomicI64,
+    counted: Mutex<Option<Time>>,
+    stop: watch::Sender<bool>,
+    ended: watch::Sender<bool>,
+}
+
+/// How old a count of the backlog may be.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+/// Lanes that are remembered until the worker looks. Beyond that it finds them itself, a moment later.
+const MOST_FRESH: usize = 100_000;
+
+impl Outbox {
+    pub(crate) fn new(
+        store: Opened,
+        handler: Option<Arc<dyn ResponseHandler>>,
+        works: bool,
+        most_jobs: usize,
+        clock: Clock,
+    ) -> Outbox {
+        Outbox {
+            store,
+            owner: new_id(clock),
+            handler,
+            works,
+            most_jobs,
+            clock,
+            fresh: Mutex::default(),
+            wake: Notify::new(),
+            backlog: AtomicI64::new(0),
+            counted: Mutex::default(),
+            stop: watch::Sender::new(false),
+            ended: watch::Sender::new(!works),
+        }
+    }
+
+    /// A lane has got a job.
+    fn told(&self, lane: LaneTier) {
+        if !self.works {
+            return;
+        }
+        let mut fresh = self.fresh.lock();
+        if fresh.len() < MOST_FRESH && fresh.last() != Some(&lane) {
+            fresh.push(lane);
+        }
+        drop(fresh);
+        self.wake.notify_one();
+    }
+
+    /// Refuses where the backlog has reached its bound.
+    async fn check_backlog(&self) -> Result<(), Error> {
+        let now = self.clock.now();
+        let stale = {
+            let mut counted = self.counted.lock();
+            let stale = counted.is_none_or(|at| now.since(at) > COUNT_EVERY);
+            if stale {
+                *counted = Some(now);
+            }
+            stale
+        };
+        let most = i64::try_from(self.store.limits.max_backlog).unwrap_or(i64::MAX);
+        if stale {
+            // Up to the bound alone: a larger number would take longer to count, and say no more.
+            let found = self.store.read(most, records::count).await?;
+            self.backlog.store(found, Relaxed);
+        }
+        if self.backlog.load(Relaxed) < most {
+            return Ok(());
+        }
+        let message = format!(
+            "the outbox holds {most} requests, as many as it may (`max_backlog`); enqueue less, or work faster"
+        );
+        Err(Error::not_sent(ErrorKind::QueueFull, message).with_retry_after(COUNT_EVERY))
+    }
+
+    /// Claims nothing more, releases what has not begun, and waits for the rest.
+    pub(crate) async fn stop(&self, grace: Duration) -> bool {
+        self.stop.send_replace(true);
+        let mut ended = self.ended.subscribe();
+        tokio::time::timeout(grace, ended.wait_for(|ended| *ended)).await.is_ok()
+    }
+}
+
+/// An id of its own: later ones sort behind earlier ones, and 74 bits of it are random.
+pub(crate) fn new_id(clock: Clock) -> Id {
+    let since = clock.wall().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let at = uuid::Timestamp::from_unix(uuid::NoContext, since.as_secs(), since.subsec_nanos());
+    Id::new_v7(at)
+}
+
+fn priority(tier: i64) -> Priority {
+    match tier {
+        0 => Priority::High,
+        1 => Priority::Normal,
+        _ => Priority::Low,
+    }
+}

@@ -1,0 +1,137 @@
+//! What the caller of `enqueue` holds.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::Outbox;
+use crate::dead_letter::{Content, Reason};
+use crate::error::Error;
+use crate::store::Id;
+use crate::store::records::{self, Place};
+
+/// A request was accepted. Its id outlives the process: see [`receipt`](crate::IntegrationClient::receipt).
+#[derive(Clone)]
+pub struct Receipt {
+    id: Id,
+    outbox: Arc<Outbox>,
+    before: bool,
+}
+
+/// What became of a request that was accepted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Status {
+    /// It waits in the store.
+    #[non_exhaustive]
+    Waiting {
+        /// Until it may go at the earliest; zero when it waits for the limits alone.
+        due_in: Duration,
+    },
+    /// A process has it in hand.
+    UnderWay,
+    /// The vendor took it.
+    #[non_exhaustive]
+    Delivered {
+        /// The status of its answer.
+        status: u16,
+        /// Exchanges it took.
+        attempts: u32,
+        /// The answer, where the request said [`keep_response`](crate::Request::keep_response) or the handler failed.
+        response: Option<KeptResponse>,
+    },
+    /// It was cancelled.
+    Cancelled,
+    /// It was given up, and is a dead letter.
+    #[non_exhaustive]
+    Dead {
+        /// Why; none where the row holds a reason that this version does not know.
+        reason: Option<Reason>,
+    },
+    /// The store has never heard of it, or has forgotten it by now.
+    Unknown,
+}
+
+/// An answer that was kept.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptResponse {
+    pub(super) content_type: Option<String>,
+    pub(super) body: Content,
+}
+
+impl KeptResponse {
+    /// Its media type, where the vendor stated one.
+    pub fn content_type(&self) -> Option<&str> {
+        self.content_type.as_deref()
+    }
+
+    /// Its body.
+    pub fn body(&self) -> &Bytes {
+        self.body.as_bytes()
+    }
+}
+
+impl fmt::Debug for KeptResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptResponse").field("body", &self.body).finish_non_exhaustive()
+    }
+}
+
+impl Receipt {
+    pub(super) fn new(id: Id, outbox: Arc<Outbox>, before: bool) -> Receipt {
+        Receipt { id, outbox, before }
+    }
+
+    /// 128 bits in lower-case hex.
+    pub fn id(&self) -> String {
+        self.id.simple().to_string()
+    }
+
+    /// The same request had been accepted with the same key before.
+    pub fn was_accepted_before(&self) -> bool {
+        self.before
+    }
+
+    /// What has become of the request.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store).
+    pub async fn status(&self) -> Result<Status, Error> {
+        Ok(match self.outbox.store.read(self.id, records::find).await? {
+            Place::Waiting { due_in_ms } => {
+                Status::Waiting { due_in: Duration::from_millis(u64::try_from(due_in_ms).unwrap_or(0)) }
+            }
+            Place::UnderWay => Status::UnderWay,
+            Place::Done { outcome: 0, status, attempts, result } => Status::Delivered {
+                status: u16::try_from(status).unwrap_or(0),
+                attempts: u32::try_from(attempts).unwrap_or(0),
+                response: result.and_then(|json| serde_json::from_slice(&json).ok()),
+            },
+            Place::Done { .. } => Status::Cancelled,
+            Place::Dead { reason } => Status::Dead { reason: reason_of(&reason) },
+            Place::Nowhere => Status::Unknown,
+        })
+    }
+
+    /// Takes the request out of the outbox, unless it is under way or has ended. Whether it was taken out: it will not be
+    /// sent then, or not again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store).
+    pub async fn cancel(&self) -> Result<bool, Error> {
+        self.outbox.store.write(self.id, records::cancel).await
+    }
+}
+
+pub(super) fn reason_of(name: &str) -> Option<Reason> {
+    serde_json::from_value(serde_json::Value::String(name.to_owned())).ok()
+}
+
+impl fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receipt").field("id", &self.id()).finish_non_exhaustive()
+    }
+}

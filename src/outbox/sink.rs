@@ -1,0 +1,40 @@
+//! The letters of plain sends, in the same table.
+
+use std::sync::Arc;
+
+use super::{Outbox, stored::Stored};
+use crate::dead_letter::{BoxError, DeadLetter, DeadLetterSink, LetterRequest, told_to_the_log};
+use crate::store::dead::{self, NewDead};
+use crate::store::{Id, LaneTier};
+use crate::transport::BoxFuture;
+
+/// Keeps letters in the client's store.
+pub(crate) struct StoreSink(pub(crate) Arc<Outbox>);
+
+impl DeadLetterSink for StoreSink {
+    fn write<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            let id = Id::try_parse(&letter.id)?;
+            let stored = matches!(letter.request, LetterRequest::Whole { .. }).then(|| Stored {
+                request: letter.request.clone(),
+                endpoint: letter.endpoint.clone(),
+                cost: None,
+                attempt_timeout_ms: None,
+                resend: None,
+                key: letter.idempotency_key.clone(),
+                metadata: letter.metadata.clone(),
+            });
+            let lane = LaneTier {
+                tenant: letter.tenant.clone(),
+                vendor: letter.vendor.clone(),
+                tier: i64::from(letter.priority.tier()),
+            };
+            let request = stored.map(|stored| serde_json::to_vec(&stored)).transpose()?;
+            let reason = letter.reason.as_str().to_owned();
+            let text = serde_json::to_vec(letter)?;
+            told_to_the_log(letter);
+            let dead = NewDead { id, lane, reason, letter: text, request, keep_result: false };
+            Ok(self.0.store.write(dead, dead::keep).await?)
+        })
+    }
+}

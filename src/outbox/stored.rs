@@ -1,0 +1,105 @@
+//! A request as the store keeps it, and the way back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::config::OnAmbiguous;
+use crate::dead_letter::LetterRequest;
+use crate::request::{Method, Request};
+use crate::send::durable::Acceptable;
+
+/// JSON in the store. Readers skip what they do not know.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Stored {
+    pub(crate) request: LetterRequest,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) endpoint: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cost: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) attempt_timeout_ms: Option<u64>,
+    /// The request's own choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) resend: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) metadata: BTreeMap<String, String>,
+}
+
+/// Not part of what a request is: they differ each time.
+const TRACE: [&str; 2] = ["traceparent", "tracestate"];
+
+impl Stored {
+    pub(crate) fn of(request: Acceptable) -> Stored {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Stored {
+            request: request.request,
+            endpoint: request.endpoint,
+            cost: request.cost,
+            attempt_timeout_ms: request.attempt_timeout.map(millis),
+            resend: request.on_ambiguous.map(|what| what == OnAmbiguous::Resend),
+            key: request.notes.idempotency_key.map(String::from),
+            metadata: request.notes.metadata,
+        }
+    }
+
+    /// By what the same request is known again: 122 bits over all that is sent and how.
+    pub(crate) fn fingerprint(&self) -> String {
+        let mut text = Vec::new();
+        if let LetterRequest::Whole { method, path, headers, body } = &self.request {
+            for part in [method.as_bytes(), path.as_bytes()] {
+                text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+                text.extend_from_slice(part);
+            }
+            for (name, value) in headers.iter().filter(|(name, _)| !TRACE.contains(&name.as_str())) {
+                for part in [name.as_bytes(), value.as_bytes()] {
+                    text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+                    text.extend_from_slice(part);
+                }
+            }
+            text.push(b'\n');
+            text.extend_from_slice(body.as_bytes());
+        }
+        text.extend_from_slice(format!("{:?} {:?}", self.endpoint, self.cost).as_bytes());
+        Uuid::new_v5(&Uuid::NAMESPACE_OID, &text).simple().to_string()
+    }
+
+    pub(crate) fn method(&self) -> Option<Method> {
+        match &self.request {
+            LetterRequest::Whole { method, .. } => Method::from_bytes(method.as_bytes()).ok(),
+            _ => None,
+        }
+    }
+
+    /// The request again; none where the row does not hold one.
+    pub(crate) fn request(&self, vendor: &str) -> Option<Request> {
+        let LetterRequest::Whole { path, headers, body, .. } = &self.request else { return None };
+        let mut request = Request::new(self.method()?, vendor, path.as_str()).body(body.as_bytes().clone());
+        for (name, value) in headers {
+            request = request.header(name.as_str(), value.as_bytes().as_ref());
+        }
+        if let Some(endpoint) = &self.endpoint {
+            request = request.endpoint(endpoint);
+        }
+        if let Some(cost) = self.cost {
+            request = request.cost(cost);
+        }
+        if let Some(millis) = self.attempt_timeout_ms {
+            request = request.attempt_timeout(Duration::from_millis(millis));
+        }
+        if let Some(resend) = self.resend {
+            request = request.on_ambiguous(if resend { OnAmbiguous::Resend } else { OnAmbiguous::Park });
+        }
+        if let Some(key) = &self.key {
+            request = request.idempotency_key(key);
+        }
+        for (name, value) in &self.metadata {
+            request = request.metadata(name, value);
+        }
+        Some(request)
+    }
+}

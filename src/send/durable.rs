@@ -1,0 +1,360 @@
+//! The send of a job that is kept in a store: nothing leaves before the store knows of it, it does not sleep between
+//! attempts but goes back, and what it ends in is for the store to write down.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Job, Past, letter};
+use crate::Priority;
+use crate::client::Inner;
+use crate::config::{OnAmbiguous, Tenant};
+use crate::dead_letter::{AttemptRecord, DeadLetter, LetterRequest, Phase, Reason};
+use crate::error::{Delivery, Error, ErrorKind};
+use crate::events::EventKind;
+use crate::request::{Notes, Request, Target};
+use crate::response::Response;
+use crate::retry::{Class, Tried};
+use crate::transport::BoxFuture;
+use crate::transport::exchange::Prepared;
+
+/// Writes down that an exchange is about to leave.
+pub(crate) trait Ledger: Send + Sync {
+    /// Returns when it is on the disk. False where the job is another process's by now.
+    fn start<'a>(&'a self, endpoint: &'a str, cost: u32) -> BoxFuture<'a, Result<bool, Error>>;
+}
+
+/// What a send knows of being kept.
+pub(crate) struct Kept {
+    /// The job's id, and that of the letter it may become.
+    pub(crate) id: String,
+    ledger: Arc<dyn Ledger>,
+    /// A permit is in hand: from now on it goes to its end.
+    begun: Arc<AtomicBool>,
+    gone: bool,
+    letter: Option<Box<DeadLetter>>,
+}
+
+/// What was tried in earlier claims: kept with the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct History {
+    pub(crate) retries: u32,
+    pub(crate) connects: u32,
+    pub(crate) exchanges: u32,
+    /// Since when nothing could be sent, by the wall clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) failing_since: Option<Timestamp>,
+    pub(crate) attempts: Vec<AttemptRecord>,
+}
+
+/// Attempts that are remembered: the first and the latest. Each retry is one, and tries to connect go on for minutes.
+const REMEMBERED: usize = 100;
+
+impl History {
+    pub(crate) fn note(&mut self, record: AttemptRecord) {
+        if self.attempts.len() >= REMEMBERED {
+            self.attempts.remove(REMEMBERED / 2);
+        }
+        self.attempts.push(record);
+    }
+
+    fn into_past(self, inner: &Inner) -> Option<Box<Past>> {
+        if self == History::default() {
+            return None;
+        }
+        let now = inner.clock.now();
+        let failing_since = self.failing_since.map(|since| {
+            let ago = letter::timestamp(inner.clock, Duration::ZERO).duration_since(since);
+            now.minus_nanos(u64::try_from(ago.as_nanos()).unwrap_or(0))
+        });
+        let tried = Tried { retries: self.retries, refreshed: false, failing_since };
+        Some(Box::new(Past { tried, connects: self.connects, exchanges: self.exchanges, records: self.attempts }))
+    }
+
+    fn of(past: Option<Box<Past>>, inner: &Inner) -> History {
+        let Some(past) = past else { return History::default() };
+        let since = |at| letter::timestamp(inner.clock, inner.clock.now().since(at));
+        let mut history = History {
+            retries: past.tried.retries,
+            connects: past.connects,
+            exchanges: past.exchanges,
+            failing_since: past.tried.failing_since.map(since),
+            attempts: Vec::new(),
+        };
+        for record in past.records {
+            history.note(record);
+        }
+        history
+    }
+}
+
+/// How a claim of a job ends.
+pub(crate) enum Ending {
+    /// The vendor took it.
+    Delivered(Box<Response>),
+    /// Given up.
+    Dead(Box<DeadLetter>),
+    /// Again after a while.
+    Later { wait: Duration, history: History },
+    /// At once, by whoever has room: nothing was tried.
+    Back,
+    /// It is another process's by now.
+    Gone,
+}
+
+/// What one claim of a job is sent with.
+pub(crate) struct Sending {
+    pub(crate) id: String,
+    pub(crate) tenant: String,
+    pub(crate) priority: Priority,
+    pub(crate) request: Request,
+    pub(crate) history: History,
+    pub(crate) ledger: Arc<dyn Ledger>,
+    /// Set when it has a permit.
+    pub(crate) begun: Arc<AtomicBool>,
+}
+
+/// How long a job waits in memory for its permit, before it waits in the store.
+const HOLD: Duration = Duration::from_secs(60);
+
+/// Sends a job once, as `send` would.
+pub(crate) async fn send_kept(inner: &Inner, send: Sending, expires: Option<Duration>) -> Ending {
+    let Sending { id, tenant, priority, mut request, history, ledger, begun } = send;
+    let vendor = request.vendor().map(str::to_owned).unwrap_or_default();
+    let attempt = request.attempt_timeout.or_else(|| {
+        let known = inner.tenant(&tenant, &vendor).ok()?;
+        Some(known.vendor.attempt_timeout)
+    });
+    let most = HOLD.saturating_add(attempt.unwrap_or(HOLD));
+    request.deadline = Some(expires.map_or(most, |left| left.min(most)));
+    request.max_wait = Some(HOLD);
+    let mut job = match Job::new(inner, &tenant, priority, request, false) {
+        Ok(job) => job,
+        Err(error) => return never_began(inner, error, history),
+    };
+    // Nobody stands by to decide: what is not sent again is kept.
+    let policy = job.on_ambiguous.unwrap_or(job.tenant.vendor.retry.on_ambiguous);
+    job.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
+    job.past = history.into_past(inner);
+    job.kept = Some(Box::new(Kept { id, ledger, begun, gone: false, letter: None }));
+    job.open_span();
+    let result = match job.span.is_some() {
+        false => Box::pin(job.run(inner)).await,
+        true => job.run_in_span(inner).await,
+    };
+    job.ended(inner, &result);
+    job.ending(inner, result)
+}
+
+/// An error before there was a job to speak of.
+fn never_began(inner: &Inner, error: Error, mut history: History) -> Ending {
+    let wait = match error.kind() {
+        ErrorKind::Shutdown => return Ending::Back,
+        _ => Duration::from_secs(30),
+    };
+    let now = letter::timestamp(inner.clock, Duration::ZERO);
+    history.failing_since.get_or_insert(now);
+    let mut record = AttemptRecord::new(now, Phase::NotSent, 0);
+    record.error = Some(error.to_string());
+    // Once, and not at each look.
+    if history.attempts.last().and_then(|last| last.error.as_ref()) != record.error.as_ref() {
+        history.note(record);
+    }
+    Ending::Later { wait, history }
+}
+
+impl Job {
+    /// The store hears of an exchange before the vendor can.
+    pub(super) async fn write_start(&mut self) -> Result<(), Error> {
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        kept.begun.store(true, Ordering::Release);
+        let endpoint = super::events::name(&self.tenant, self.endpoint).unwrap_or_default();
+        let started = kept.ledger.start(endpoint, self.cost).await;
+        let problem = match started {
+            Ok(true) => return Ok(()),
+            Ok(false) => "the job is another process's by now",
+            Err(error) => return Err(error),
+        };
+        kept.gone = true;
+        let message = format!("tenant {}, vendor {}: {problem}", self.tenant.id, self.tenant.vendor.name);
+        Err(Error::not_sent(ErrorKind::Store, message))
+    }
+
+    /// The letter goes to the sink, or with the job into the store.
+    pub(super) fn hand_over(&mut self, inner: &Inner, letter: DeadLetter) {
+        self.dead_lettered(inner, &letter);
+        match &mut self.kept {
+            Some(kept) => kept.letter = Some(Box::new(letter)),
+            None => inner.dead_letters.offer(letter),
+        }
+    }
+
+    /// It goes again, but from the store.
+    pub(super) fn put_off(&self, wait: Duration, delivery: Delivery) -> Error {
+        let message = format!(
+            "tenant {}, vendor {}: the next try is {} ms away, and the job waits in the store",
+            self.tenant.id,
+            self.tenant.vendor.name,
+            wait.as_millis()
+        );
+        Error::new(ErrorKind::RetryLater, delivery, message).with_retry_after(wait)
+    }
+
+    fn bury(&mut self, inner: &Inner, reason: Reason) -> Ending {
+        let letter = self.letter(inner, reason);
+        self.hand_over(inner, letter);
+        let letter = self.kept.as_mut().and_then(|kept| kept.letter.take());
+        letter.map_or(Ending::Gone, Ending::Dead)
+    }
+
+    fn note(&mut self, inner: &Inner, phase: Phase, status: Option<u16>, error: Option<String>) {
+        let mut record = AttemptRecord::new(letter::timestamp(inner.clock, Duration::ZERO), phase, 0);
+        (record.status, record.error) = (status, error);
+        self.past.get_or_insert_default().records.push(record);
+    }
+
+    fn ending(mut self, inner: &Inner, result: Result<Response, Error>) -> Ending {
+        if self.kept.as_ref().is_some_and(|kept| kept.gone) {
+            return Ending::Gone;
+        }
+        if let Some(letter) = self.kept.as_mut().and_then(|kept| kept.letter.take()) {
+            return Ending::Dead(letter);
+        }
+        let error = match result {
+            Ok(response) => return self.answered(inner, response),
+            Err(error) => error,
+        };
+        let wait = error.retry_after();
+        match (error.kind(), error.delivery()) {
+            (ErrorKind::Shutdown, _) => Ending::Back,
+            (ErrorKind::Store, _) => self.later(inner, Duration::from_secs(1)),
+            (ErrorKind::RetryLater | ErrorKind::Deadline | ErrorKind::QueueFull | ErrorKind::NotNow, _) => {
+                // Of what was refused a moment ago nobody knows better.
+                self.later(inner, wait.unwrap_or(Duration::from_secs(1)))
+            }
+            (ErrorKind::Retired | ErrorKind::UnknownTenant | ErrorKind::UnknownVendor, _) => {
+                self.later(inner, Duration::from_secs(10))
+            }
+            (ErrorKind::InvalidRequest | ErrorKind::CostAboveCapacity | ErrorKind::UnknownEndpoint, _) => {
+                self.note(inner, Phase::NotSent, None, Some(error.to_string()));
+                self.bury(inner, Reason::Rejected)
+            }
+            (_, Delivery::NotSent) => self.not_sent(inner, error, wait),
+            (_, Delivery::Rejected) => self.bury(inner, Reason::Rejected),
+            (_, Delivery::Ambiguous) if self.idempotent => self.bury(inner, Reason::Exhausted),
+            _ => self.bury(inner, Reason::Ambiguous),
+        }
+    }
+
+    /// A credential, a certificate or a host that fails may be mended; for as long as connections are tried again.
+    fn not_sent(mut self, inner: &Inner, error: Error, wait: Option<Duration>) -> Ending {
+        let (now, max_age) = (inner.clock.now(), self.tenant.vendor.retry.max_age);
+        let past = self.past.get_or_insert_default();
+        let since = *past.tried.failing_since.get_or_insert(now);
+        past.connects += 1;
+        let backoff = crate::retry::reconnect(past.connects, &mut fastrand::Rng::new());
+        if past.records.last().is_none_or(|last| last.error.is_none()) {
+            self.note(inner, Phase::NotSent, None, Some(error.to_string()));
+        }
+        if now.since(since) >= max_age {
+            return self.bury(inner, Reason::Exhausted);
+        }
+        let wait = wait.unwrap_or(backoff).max(Duration::from_secs(1));
+        self.later(inner, wait)
+    }
+
+    fn later(mut self, inner: &Inner, wait: Duration) -> Ending {
+        Ending::Later { wait, history: History::of(self.past.take(), inner) }
+    }
+
+    /// An answer that was not retried: taken, or refused for good.
+    fn answered(mut self, inner: &Inner, response: Response) -> Ending {
+        let status = response.status();
+        let class = inner.classifier(&self.tenant);
+        let class = class.and_then(|classifier| classifier.classify(status, response.headers()));
+        if class == Some(Class::Success) || (class.is_none() && status.is_success()) {
+            return Ending::Delivered(Box::new(response));
+        }
+        let noted = self
+            .past
+            .as_ref()
+            .map_or(0, |past| past.records.iter().filter(|record| record.phase != Phase::NotSent).count());
+        if noted < response.attempts() as usize {
+            self.note(inner, Phase::Answered, Some(status.as_u16()), None);
+        }
+        self.bury(inner, Reason::Rejected)
+    }
+}
+
+/// A request that was found good, in the form in which it is kept.
+pub(crate) struct Acceptable {
+    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) request: LetterRequest,
+    pub(crate) endpoint: Option<String>,
+    pub(crate) cost: Option<u32>,
+    pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) on_ambiguous: Option<OnAmbiguous>,
+    pub(crate) notes: Notes,
+    /// The caller gave the key itself.
+    pub(crate) own_key: bool,
+}
+
+/// Checks everything that can be checked before a request is sent, and makes its idempotency key.
+pub(crate) fn acceptable(inner: &Inner, tenant: &str, mut request: Request) -> Result<Acceptable, Error> {
+    let tenant = match &request.target {
+        Target::Path { vendor, .. } => inner.tenant(tenant, vendor),
+        Target::Url(url) => inner.tenant_for_url(tenant, url),
+    }?;
+    let vendor = &tenant.vendor;
+    let base = tenant.base()?;
+    if let Some(name) = &request.endpoint {
+        vendor.endpoint(name)?;
+    }
+    let (endpoint, cost) = (request.endpoint.take().map(String::from), request.cost);
+    let (attempt_timeout, deadline) = (request.attempt_timeout, request.deadline);
+    let on_ambiguous = request.on_ambiguous;
+    let mut notes = request.notes.take();
+    let own_key = notes.as_ref().is_some_and(|notes| notes.idempotency_key.is_some());
+    letter::add_key(&mut request, &mut notes, vendor);
+    let prepared = Prepared::new(request, &tenant, &base)?;
+    drop(base);
+    let refuse = |why: &str| {
+        let message = format!("tenant {}, vendor {}: {why}", tenant.id, vendor.name);
+        Err(Error::not_sent(ErrorKind::InvalidRequest, message))
+    };
+    for name in [http::header::AUTHORIZATION, http::header::COOKIE] {
+        if prepared.headers.contains_key(&name) {
+            return refuse("a request with a credential of its own is not stored; state the vendor's `auth` instead");
+        }
+    }
+    let path = prepared.path_below_base();
+    if let crate::config::AuthScheme::Query { name } = &vendor.auth {
+        let query = path.split_once('?').map_or("", |(_, query)| query);
+        if query.split('&').any(|pair| pair.split('=').next() == Some(name)) {
+            return refuse("a request with a credential in its query is not stored; it is added to each attempt");
+        }
+    }
+    let Some(body) = prepared.body() else {
+        return refuse("a streaming body cannot be stored; give it as bytes");
+    };
+    let request = LetterRequest::whole(&prepared.method, path, &prepared.headers, body.clone());
+    let notes = notes.map(|notes| *notes).unwrap_or_default();
+    Ok(Acceptable { request, endpoint, cost, attempt_timeout, deadline, on_ambiguous, notes, own_key, tenant })
+}
+
+impl Inner {
+    /// A job was given up that was not sent this time.
+    pub(crate) fn tell_dead(&self, letter: &DeadLetter) {
+        self.metrics.series(&letter.tenant, &letter.vendor).dead_lettered(letter.reason);
+        self.feed.tell_of(&letter.tenant, &letter.vendor, || EventKind::DeadLettered {
+            id: (*letter.id).into(),
+            attempts: u32::try_from(letter.attempts.len()).unwrap_or(u32::MAX),
+            reason: letter.reason,
+        });
+    }
+}

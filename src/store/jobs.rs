@@ -1,0 +1,458 @@
+//! Jobs in SQL: in, claimed, started, out. Each is a step for the [writer](super::actor), and can be run twice.
+
+use std::sync::LazyLock;
+
+use super::dead::{self, NewDead};
+use super::driver::{Arg, Db, DbError, Dialect, Row, args};
+use super::{Id, LaneTier};
+use crate::transport::BoxFuture;
+
+/// A job that is to be accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct NewJob {
+    pub(crate) id: Id,
+    pub(crate) lane: LaneTier,
+    /// After how many milliseconds it may go at the earliest.
+    pub(crate) delay_ms: i64,
+    /// After how many milliseconds it is useless.
+    pub(crate) expires_ms: Option<i64>,
+    pub(crate) keep_result: bool,
+    /// What it takes to send it: JSON.
+    pub(crate) request: Vec<u8>,
+    /// A key that the caller gave, and what the request is known by.
+    pub(crate) key: Option<(String, String)>,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Accepted {
+    New,
+    /// The same request was accepted with the same key before.
+    Before(Id),
+    /// Another request was.
+    KeyOfAnother,
+}
+
+/// For how long a key is remembered after its request was accepted, or has ended.
+const KEY_MS: i64 = 24 * 3600 * 1000;
+
+pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Accepted, DbError>> {
+    Box::pin(async move {
+        let id = job.id.as_bytes().as_slice();
+        let LaneTier { tenant, vendor, tier } = &job.lane;
+        if let Some((key, fingerprint)) = &job.key {
+            let take = "INSERT INTO ic_key (tenant, vendor, key, job, fingerprint, expires_at) \
+                        VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, vendor, key) DO NOTHING";
+            let expires = now.saturating_add(job.expires_ms.unwrap_or(0)).saturating_add(KEY_MS);
+            let taken = db.execute(take, args![tenant, vendor, key, id, fingerprint, expires]).await?;
+            if taken == 0 {
+                let look = "SELECT job, fingerprint FROM ic_key WHERE tenant = $1 AND vendor = $2 AND key = $3";
+                let mut rows = db.fetch(look, args![tenant, vendor, key]).await?;
+                if let Some(row) = rows.first_mut() {
+                    let (before, known) = (row.id()?, row.text()?);
+                    if known != *fingerprint {
+                        return Ok(Accepted::KeyOfAnother);
+                    }
+                    // With our own id it was this very call, whose word got lost.
+                    if before != job.id {
+                        return Ok(Accepted::Before(before));
+                    }
+                }
+            }
+        }
+        // It may be in already, and even be done, where a commit's word got lost.
+        let sql = "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) \
+                   SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9 \
+                   WHERE NOT EXISTS (SELECT 1 FROM ic_done WHERE id = $1) AND NOT EXISTS (SELECT 1 FROM ic_dead WHERE id = $1) \
+                   ON CONFLICT (id) DO NOTHING";
+        let expires = job.expires_ms.map(|after| now.saturating_add(after));
+        let run_at = now.saturating_add(job.delay_ms);
+        let keep = i64::from(job.keep_result);
+        db.execute(sql, args![id, tenant, vendor, *tier, run_at, expires, now, keep, &job.request]).await?;
+        Ok(Accepted::New)
+    })
+}
+
+/// Jobs in one statement: most of what a statement costs is the way to the database and back.
+pub(super) const TOGETHER: usize = 16;
+
+/// The statement for so many jobs.
+static INSERT_MANY: LazyLock<String> = LazyLock::new(|| {
+    let row = |row: usize| {
+        let parameters: Vec<String> = (1..=9).map(|column| format!("${}", row * 9 + column)).collect();
+        format!("({})", parameters.join(", "))
+    };
+    let rows: Vec<String> = (0..TOGETHER).map(row).collect();
+    format!(
+        "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) VALUES {} \
+         ON CONFLICT (id) DO NOTHING",
+        rows.join(", ")
+    )
+});
+
+/// Inserts as many jobs as go into one statement: without keys, and with ids that nobody has seen.
+pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbError> {
+    let mut args: Vec<Arg<'_>> = Vec::with_capacity(jobs.len() * 9);
+    for job in jobs {
+        let LaneTier { tenant, vendor, tier } = &job.lane;
+        args.push(job.id.as_bytes().as_slice().into());
+        args.push(tenant.into());
+        args.push(vendor.into());
+        args.push((*tier).into());
+        args.push(now.saturating_add(job.delay_ms).into());
+        args.push(job.expires_ms.map(|after| now.saturating_add(after)).into());
+        args.push(now.into());
+        args.push(i64::from(job.keep_result).into());
+        args.push((&job.request).into());
+    }
+    db.execute(INSERT_MANY.as_str(), args).await.map(drop)
+}
+
+/// So many jobs of each lane and tier.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) owner: Id,
+    pub(crate) lease_ms: i64,
+    pub(crate) lanes: Vec<(LaneTier, u32)>,
+}
+
+/// A job in this process's hands, until the lease ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) id: Id,
+    pub(crate) lane: LaneTier,
+    /// Which claim it is: every word about the job states it.
+    pub(crate) fence: i64,
+    /// Claims without an outcome, this one included.
+    pub(crate) claims: i64,
+    /// An exchange of an earlier claim may have left, and nobody knows what came of it.
+    pub(crate) started: bool,
+    /// Milliseconds that are left until it is useless.
+    pub(crate) expires_ms: Option<i64>,
+    pub(crate) keep_result: bool,
+    pub(crate) request: Vec<u8>,
+    pub(crate) history: Option<Vec<u8>>,
+}
+
+fn claimed(mut row: Row, now: i64) -> Result<(i64, i64, Claimed), DbError> {
+    let (run_at, seq) = (row.int()?, row.int()?);
+    let id = row.id()?;
+    let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
+    let (fence, claims, started) = (row.int()?, row.int()?, row.int()? != 0);
+    let expires_ms = row.maybe_int()?.map(|at| at.saturating_sub(now));
+    let keep_result = row.int()? != 0;
+    let (request, history) = (row.bytes()?, row.maybe_bytes()?);
+    let job = Claimed { id, lane, fence, claims, started, expires_ms, keep_result, request, history };
+    Ok((run_at, seq, job))
+}
+
+/// Claims jobs, in the order in which they are due. A row that cannot be read stays claimed, and is told about when its
+/// lease has ended five times.
+pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
+    Box::pin(async move {
+        let (owner, until) = (wanted.owner.as_bytes().as_slice(), now.saturating_add(wanted.lease_ms));
+        let mut rows = Vec::new();
+        match db.dialect() {
+            Dialect::Sqlite => {
+                let sql = "UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 \
+                           WHERE seq IN (SELECT seq FROM ic_job WHERE state = 0 AND vendor = $3 AND tenant = $4 AND tier = $5 \
+                           AND run_at <= $6 ORDER BY run_at, seq LIMIT $7) \
+                           RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history";
+                for (lane, count) in &wanted.lanes {
+                    let LaneTier { tenant, vendor, tier } = lane;
+                    let args = args![owner, until, vendor, tenant, *tier, now, i64::from(*count)];
+                    rows.append(&mut db.fetch(sql, args).await?);
+                }
+            }
+            Dialect::Postgres => {
+                // Locked rows are another process's: skipped, not waited for.
+                let sql = "WITH w AS (SELECT * FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[]) \
+                           AS t(vendor, tenant, tier, k)), \
+                           c AS MATERIALIZED (SELECT j.seq FROM w CROSS JOIN LATERAL (SELECT q.seq FROM ic_job q \
+                           WHERE q.state = 0 AND q.vendor = w.vendor AND q.tenant = w.tenant AND q.tier = w.tier \
+                           AND q.run_at <= $7 ORDER BY q.run_at, q.seq LIMIT w.k FOR UPDATE SKIP LOCKED) j) \
+                           UPDATE ic_job u SET state = 1, claims = u.claims + 1, fence = u.fence + 1, owner = $1, lease_until = $2 \
+                           FROM c WHERE u.seq = c.seq \
+                           RETURNING u.run_at, u.seq, u.id, u.tenant, u.vendor, u.tier, u.fence, u.claims, u.started, \
+                           u.expires_at, u.keep_result, u.request, u.history";
+                let lanes = &wanted.lanes;
+                let args = vec![
+                    Arg::from(owner),
+                    Arg::from(until),
+                    Arg::Texts(lanes.iter().map(|(lane, _)| &*lane.vendor).collect()),
+                    Arg::Texts(lanes.iter().map(|(lane, _)| &*lane.tenant).collect()),
+                    Arg::Ints(lanes.iter().map(|(lane, _)| lane.tier).collect()),
+                    Arg::Ints(lanes.iter().map(|(_, count)| i64::from(*count)).collect()),
+                    Arg::from(now),
+                ];
+                rows = db.fetch(sql, args).await?;
+            }
+        }
+        let mut jobs = Vec::with_capacity(rows.len());
+        for row in rows {
+            match claimed(row, now) {
+                Ok(job) => jobs.push(job),
+                Err(error) => tracing::error!(%error, "a job's row cannot be read, and is left alone"),
+            }
+        }
+        // What an UPDATE returns has no order.
+        jobs.sort_by_key(|(run_at, seq, _)| (*run_at, *seq));
+        Ok(jobs.into_iter().map(|(_, _, job)| job).collect())
+    })
+}
+
+/// An exchange that is about to leave.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) id: Id,
+    pub(crate) fence: i64,
+    pub(crate) owner: Id,
+    pub(crate) lane: LaneTier,
+    pub(crate) endpoint: String,
+    pub(crate) points: i64,
+    /// How wide a slot of what was spent is, and how long it counts; 0 where the vendor limits nothing by time.
+    pub(crate) slot_ms: i64,
+    pub(crate) counts_ms: i64,
+}
+
+/// Writes that an exchange is about to leave, and what it takes of the limits. False where the job is another's by now:
+/// nothing may leave then.
+pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
+    Box::pin(async move {
+        let id = start.id.as_bytes().as_slice();
+        let sql = "UPDATE ic_job SET started = 1 WHERE id = $1 AND fence = $2 AND state = 1 AND lease_until > $3";
+        if db.execute(sql, args![id, start.fence, now]).await? == 0 {
+            return Ok(false);
+        }
+        if start.slot_ms > 0 {
+            // By owner, so that no two processes ever wait for the same row.
+            let sql = "INSERT INTO ic_spent (tenant, vendor, endpoint, slot, owner, high, requests, points, last_at, until) \
+                       VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9) \
+                       ON CONFLICT (tenant, vendor, endpoint, slot, owner, high) DO UPDATE SET requests = ic_spent.requests + 1, \
+                       points = ic_spent.points + excluded.points, last_at = excluded.last_at, until = excluded.until";
+            let LaneTier { tenant, vendor, tier } = &start.lane;
+            let (slot, high) = (now / start.slot_ms, i64::from(*tier == 0));
+            let until = now.saturating_add(start.counts_ms);
+            let owner = start.owner.as_bytes().as_slice();
+            let endpoint = &start.endpoint;
+            db.execute(sql, args![tenant, vendor, endpoint, slot, owner, high, start.points, now, until]).await?;
+        }
+        Ok(true)
+    })
+}
+
+/// How a claim ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Finish {
+    pub(crate) id: Id,
+    pub(crate) fence: i64,
+    pub(crate) end: End,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    Delivered {
+        status: u16,
+        attempts: u32,
+        result: Option<Vec<u8>>,
+    },
+    Dead(Box<NewDead>),
+    /// Again after so many milliseconds, with what has been tried.
+    Later {
+        after_ms: i64,
+        history: Vec<u8>,
+    },
+    /// Nothing was tried: as if it had not been claimed.
+    Back,
+    /// Nobody knows what was tried: as if the process had ended.
+    Dropped,
+}
+
+/// Ends claims: for each, whether it was still this process's to end.
+pub(crate) fn finish<'a>(ends: &'a Vec<Finish>, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<bool>, DbError>> {
+    Box::pin(async move {
+        let mut told = vec![false; ends.len()];
+        let plain = |finish: &Finish| matches!(&finish.end, End::Delivered { result: None, .. });
+        if db.dialect() == Dialect::Postgres && ends.iter().filter(|finish| plain(finish)).count() > 1 {
+            let known = delivered_together(ends.iter().filter(|finish| plain(finish)), db, now).await?;
+            for (told, finish) in told.iter_mut().zip(ends) {
+                *told = plain(finish) && known.contains(&finish.id);
+            }
+        }
+        for (told, finish) in told.iter_mut().zip(ends) {
+            if !*told {
+                *told = finish_one(finish, db, now).await?;
+            }
+        }
+        Ok(told)
+    })
+}
+
+/// Most jobs end like this: one statement for all of them.
+async fn delivered_together<'a>(
+    ends: impl Iterator<Item = &'a Finish>,
+    db: Db<'_>,
+    now: i64,
+) -> Result<Vec<Id>, DbError> {
+    let sql = "WITH gone AS (DELETE FROM ic_job j USING unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[]) \
+               AS o(id, fence, status, attempts) WHERE j.id = o.id AND j.fence = o.fence AND j.state = 1 \
+               RETURNING j.id, j.tenant, j.vendor, o.status, o.attempts) \
+               INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at) \
+               SELECT id, tenant, vendor, 0, status, attempts, $5 FROM gone ON CONFLICT (id) DO NOTHING RETURNING id";
+    let (mut ids, mut fences, mut statuses, mut counts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for finish in ends {
+        if let End::Delivered { status, attempts, .. } = &finish.end {
+            ids.push(finish.id.as_bytes().as_slice());
+            fences.push(finish.fence);
+            statuses.push(i64::from(*status));
+            counts.push(i64::from(*attempts));
+        }
+    }
+    let args = vec![Arg::Blobs(ids), Arg::Ints(fences), Arg::Ints(statuses), Arg::Ints(counts), Arg::from(now)];
+    db.fetch(sql, args).await?.iter_mut().map(Row::id).collect()
+}
+
+async fn finish_one(finish: &Finish, db: Db<'_>, now: i64) -> Result<bool, DbError> {
+    let (id, fence) = (finish.id.as_bytes().as_slice(), finish.fence);
+    match &finish.end {
+        End::Delivered { status, attempts, result } => {
+            done(db, id, fence, 1, (0, i64::from(*status), i64::from(*attempts)), result.as_deref(), now).await
+        }
+        End::Dead(dead) => dead::bury(dead, fence, 1, db, now).await,
+        End::Later { after_ms, history } => {
+            let sql = "UPDATE ic_job SET state = 0, run_at = $3, history = $4, claims = 0, started = 0, owner = NULL, \
+                       lease_until = NULL WHERE id = $1 AND fence = $2 AND state = 1";
+            let run_at = now.saturating_add(*after_ms);
+            Ok(db.execute(sql, args![id, fence, run_at, history]).await? > 0)
+        }
+        End::Back | End::Dropped => {
+            // Where it stood in its queue.
+            let sql = "UPDATE ic_job SET state = 0, claims = claims - $3, owner = NULL, lease_until = NULL \
+                       WHERE id = $1 AND fence = $2 AND state = 1";
+            let untried = i64::from(matches!(finish.end, End::Back));
+            Ok(db.execute(sql, args![id, fence, untried]).await? > 0)
+        }
+    }
+}
+
+/// Takes a job out of the outbox into the table of what is done.
+pub(super) async fn done(
+    db: Db<'_>,
+    id: &[u8],
+    fence: i64,
+    state: i64,
+    (outcome, status, attempts): (i64, i64, i64),
+    result: Option<&[u8]>,
+    now: i64,
+) -> Result<bool, DbError> {
+    let sql = "INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at, result) \
+               SELECT id, tenant, vendor, $4, $5, $6, $7, $8 FROM ic_job WHERE id = $1 AND fence = $2 AND state = $3 \
+               ON CONFLICT (id) DO NOTHING";
+    let args = args![id, fence, state, outcome, status, attempts, now, result];
+    if db.execute(sql, args).await? == 0 {
+        return Ok(false);
+    }
+    let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state = $3";
+    Ok(db.execute(sql, args![id, fence, state]).await? > 0)
+}
+
+/// Renews the leases of the jobs in hand; their owner holds no others.
+pub(crate) fn renew<'a>((owner, lease_ms): &'a (Id, i64), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<u64, DbError>> {
+    Box::pin(async move {
+        let sql = "UPDATE ic_job SET lease_until = $2 WHERE state = 1 AND owner = $1 AND lease_until > $3";
+        db.execute(sql, args![owner.as_bytes().as_slice(), now.saturating_add(*lease_ms), now]).await
+    })
+}
+
+/// Jobs whose lease has ended become ready again; with `all` every job that is claimed, for a store on which nobody else
+/// works.
+pub(crate) fn recover<'a>(all: &'a bool, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<u64, DbError>> {
+    Box::pin(async move {
+        let before = if *all { i64::MAX } else { now };
+        let sql = match db.dialect() {
+            Dialect::Sqlite => {
+                "UPDATE ic_job SET state = 0, owner = NULL, lease_until = NULL WHERE state = 1 AND \
+                 (lease_until IS NULL OR lease_until <= $1)"
+            }
+            Dialect::Postgres => {
+                "UPDATE ic_job SET state = 0, owner = NULL, lease_until = NULL WHERE seq IN (SELECT seq FROM ic_job \
+                 WHERE state = 1 AND (lease_until IS NULL OR lease_until <= $1) LIMIT 1000 FOR UPDATE SKIP LOCKED)"
+            }
+        };
+        db.execute(sql, args![before]).await
+    })
+}
+
+/// Claims of `owner` that it does not know of, because the word about them was lost, are undone.
+pub(crate) fn unclaim<'a>((owner, held): &'a (Id, Vec<Id>), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
+    Box::pin(async move {
+        let owner = owner.as_bytes().as_slice();
+        match db.dialect() {
+            // A commit on this machine does not lose its word.
+            Dialect::Sqlite => Ok(0),
+            Dialect::Postgres => {
+                let sql = "UPDATE ic_job SET state = 0, owner = NULL, lease_until = NULL, claims = claims - 1 \
+                           WHERE state = 1 AND owner = $1 AND NOT (id = ANY($2))";
+                let held = held.iter().map(|id| id.as_bytes().as_slice()).collect();
+                db.execute(sql, vec![Arg::from(owner), Arg::Blobs(held)]).await
+            }
+        }
+    })
+}
+
+/// Lanes and tiers with jobs that have become due after `after`, and the store's clock. At most 10,000.
+pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(Vec<LaneTier>, i64), DbError>> {
+    Box::pin(async move {
+        let sql = "SELECT DISTINCT tenant, vendor, tier FROM ic_job WHERE state = 0 AND run_at > $1 AND run_at <= $2 LIMIT 10000";
+        let rows = db.fetch(sql, args![*after, now]).await?;
+        Ok((rows.into_iter().map(lane).collect::<Result<_, _>>()?, now))
+    })
+}
+
+/// All lanes and tiers with jobs that are due.
+pub(crate) fn all_due<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(Vec<LaneTier>, i64), DbError>> {
+    Box::pin(async move {
+        let sql = match db.dialect() {
+            Dialect::Sqlite => {
+                "SELECT tenant, vendor, tier FROM (SELECT DISTINCT vendor, tenant, tier FROM ic_job WHERE state = 0) l \
+                 WHERE EXISTS (SELECT 1 FROM ic_job j WHERE j.state = 0 AND j.vendor = l.vendor AND j.tenant = l.tenant \
+                 AND j.tier = l.tier AND j.run_at <= $1)"
+            }
+            // From one lane to the next by the index, whatever lies between them.
+            Dialect::Postgres => {
+                "WITH RECURSIVE l AS ((SELECT vendor, tenant, tier, run_at FROM ic_job WHERE state = 0 \
+                 ORDER BY vendor, tenant, tier, run_at LIMIT 1) UNION ALL \
+                 SELECT n.vendor, n.tenant, n.tier, n.run_at FROM l CROSS JOIN LATERAL (SELECT vendor, tenant, tier, run_at \
+                 FROM ic_job WHERE state = 0 AND (vendor, tenant, tier) > (l.vendor, l.tenant, l.tier) \
+                 ORDER BY vendor, tenant, tier, run_at LIMIT 1) n) SELECT tenant, vendor, tier FROM l WHERE run_at <= $1"
+            }
+        };
+        let rows = db.fetch(sql, args![now]).await?;
+        Ok((rows.into_iter().map(lane).collect::<Result<_, _>>()?, now))
+    })
+}
+
+fn lane(mut row: Row) -> Result<LaneTier, DbError> {
+    Ok(LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? })
+}
+
+/// Jobs whose time is over, as if they were claimed: whoever asked ends them, with the same fence.
+pub(crate) fn expired<'a>(owner: &'a (Id, i64), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
+    Box::pin(async move {
+        let sql = match db.dialect() {
+            Dialect::Sqlite => {
+                "UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 WHERE seq IN \
+                 (SELECT seq FROM ic_job WHERE state = 0 AND expires_at IS NOT NULL AND expires_at <= $3 LIMIT 500) \
+                 RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history"
+            }
+            Dialect::Postgres => {
+                "UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 WHERE seq IN \
+                 (SELECT seq FROM ic_job WHERE state = 0 AND expires_at IS NOT NULL AND expires_at <= $3 LIMIT 500 FOR UPDATE SKIP LOCKED) \
+                 RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history"
+            }
+        };
+        let until = now.saturating_add(owner.1);
+        let rows = db.fetch(sql, args![owner.0.as_bytes().as_slice(), until, now]).await?;
+        Ok(rows.into_iter().filter_map(|row| claimed(row, now).ok()).map(|(_, _, job)| job).collect())
+    })
+}

@@ -1,0 +1,312 @@
+//! Where what must outlive the process is kept: accepted requests (the [outbox](crate::outbox)), their outcomes, and dead
+//! letters. One SQLite file for one working process, or PostgreSQL for several.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use integration_client::store::Store;
+//! use integration_client::{IntegrationClient, Priority, Request};
+//!
+//! # async fn run() -> Result<(), integration_client::Error> {
+//! let client = IntegrationClient::builder()
+//!     .vendors_file("vendors.toml")
+//!     .store(Store::sqlite("outbox.db").keep_done(Duration::from_secs(3600)))
+//!     .work()
+//!     .build()
+//!     .await?;
+//! let receipt = client.enqueue("acme", Priority::Normal, Request::post("parcels", "/labels").json(&["…"])).await?;
+//! println!("{:?}", receipt.status().await?);
+//! # Ok(()) }
+//! ```
+//!
+//! # What is written
+//! Requests as they were given: method, path and query, headers, body. No credential: those are added to each attempt,
+//! and a request that brings one of its own is not accepted. SQLite's file is made for its owner alone. Encrypt the disk
+//! where bodies are worth it.
+//!
+//! # What is promised of SQLite
+//! `WAL` and `synchronous = FULL`: what is acknowledged is on the disk. One process works on a file at a time, and others
+//! may enqueue and read; a file on a network drive is not for it.
+
+#![cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres")),
+    allow(dead_code, reason = "a few words are for one database alone, and without any nothing is said")
+)]
+
+mod actor;
+pub(crate) mod config;
+pub(crate) mod dead;
+pub(crate) mod driver;
+pub(crate) mod jobs;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(not(feature = "postgres"))]
+#[path = "postgres_off.rs"]
+mod postgres;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod probe;
+pub(crate) mod records;
+mod schema;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(not(feature = "sqlite"))]
+#[path = "sqlite_off.rs"]
+mod sqlite;
+#[cfg(all(test, any(feature = "sqlite", feature = "postgres")))]
+mod tests;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+pub(crate) use self::actor::{Actor, Step};
+use self::config::StoreSource;
+use self::driver::{Connect, DbError, DbKind};
+use self::jobs::{Accepted, NewJob};
+use crate::config::ConfigSource;
+use crate::error::{Error, ErrorKind};
+use crate::transport::BoxFuture;
+
+pub use self::driver_public::CallersConnection;
+
+/// Of a job, and of the letter that it becomes.
+pub(crate) type Id = uuid::Uuid;
+
+/// A tenant at a vendor, and a priority: 0 is high.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct LaneTier {
+    pub(crate) tenant: String,
+    pub(crate) vendor: String,
+    pub(crate) tier: i64,
+}
+
+/// Which store, and what it may hold. Opened by [`Builder::build`](crate::Builder::build).
+#[derive(Clone)]
+#[must_use = "nothing happens before a client is built with it"]
+pub struct Store {
+    place: Place,
+    pub(crate) limits: Limits,
+}
+
+#[derive(Clone)]
+enum Place {
+    Sqlite(PathBuf),
+    Postgres(String),
+    /// A URL of neither.
+    Unknown(String),
+}
+
+/// What a store may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_payload: usize,
+    pub(crate) max_backlog: u64,
+    pub(crate) keep_done: Duration,
+    pub(crate) keep_dead: Duration,
+    pub(crate) max_dead: u64,
+    pub(crate) lease: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        const DAY: u64 = 86_400;
+        Limits {
+            max_payload: 1024 * 1024,
+            max_backlog: 1_000_000,
+            keep_done: Duration::from_secs(DAY),
+            keep_dead: Duration::from_secs(30 * DAY),
+            max_dead: 100_000,
+            lease: Duration::from_secs(20),
+        }
+    }
+}
+
+/// No payload is larger, whatever is configured: PostgreSQL's protocol counts in 32 bits.
+const HARD_PAYLOAD: usize = 64 * 1024 * 1024;
+
+impl Store {
+    fn at(place: Place) -> Store {
+        Store { place, limits: Limits::default() }
+    }
+
+    /// A SQLite file, which is made if it is not there; its folder must be.
+    pub fn sqlite(path: impl Into<PathBuf>) -> Store {
+        Store::at(Place::Sqlite(path.into()))
+    }
+
+    /// A PostgreSQL database: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. The tables are made in the first schema of
+    /// its search path. To a host that is not this machine TLS is required, unless the URL has an `sslmode`.
+    pub fn postgres(url: impl Into<String>) -> Store {
+        Store::at(Place::Postgres(url.into()))
+    }
+
+    /// `sqlite:PATH`, or a URL of PostgreSQL: for whoever reads it from a setting. Anything else is an error of
+    /// [`build`](crate::Builder::build).
+    pub fn url(url: &str) -> Store {
+        Store::at(match url.split_once(':') {
+            Some(("sqlite", path)) => Place::Sqlite(path.strip_prefix("//").unwrap_or(path).into()),
+            Some(("postgres" | "postgresql", _)) => Place::Postgres(url.to_owned()),
+            Some((scheme, _)) => Place::Unknown(scheme.chars().take(32).collect()),
+            None => Place::Unknown(String::new()),
+        })
+    }
+
+    /// The largest request that is accepted, as it is stored: headers, path and body, with 4/3 of its size for a body
+    /// that is no text. 1 MiB by default, 64 MiB at most.
+    pub fn max_payload_bytes(mut self, bytes: usize) -> Store {
+        self.limits.max_payload = bytes.min(HARD_PAYLOAD);
+        self
+    }
+
+    /// The most requests that wait in the outbox; a million by default. With more, `enqueue` refuses. Processes that
+    /// share a store count every few seconds, so that they may go a little beyond it together.
+    pub fn max_backlog(mut self, requests: u64) -> Store {
+        self.limits.max_backlog = requests;
+        self
+    }
+
+    /// How long it is remembered what became of a request; a day by default. Until then a receipt knows.
+    pub fn keep_done(mut self, time: Duration) -> Store {
+        self.limits.keep_done = time;
+        self
+    }
+
+    /// How long dead letters are kept; thirty days by default.
+    pub fn keep_dead(mut self, time: Duration) -> Store {
+        self.limits.keep_dead = time;
+        self
+    }
+
+    /// The most dead letters; 100,000 by default. With more, the oldest are deleted, and a warning says so.
+    pub fn max_dead(mut self, letters: u64) -> Store {
+        self.limits.max_dead = letters;
+        self
+    }
+
+    /// After how long without a sign of life a process's requests go to others; 20 s by default, at least 2 s. A sign is
+    /// given four times as often.
+    pub fn lease(mut self, time: Duration) -> Store {
+        self.limits.lease = time.max(Duration::from_secs(2));
+        self
+    }
+
+    fn connect(&self) -> Result<Arc<dyn Connect>, Error> {
+        match &self.place {
+            Place::Sqlite(path) => sqlite::open(path),
+            Place::Postgres(url) => postgres::open(url),
+            Place::Unknown(scheme) => {
+                let message = format!(
+                    "store: the URL's scheme is {scheme:?}, and it is sqlite:PATH or \
+                     postgres://USER:PASSWORD@HOST:PORT/DATABASE"
+                );
+                Err(Error::config(message))
+            }
+        }
+    }
+
+    /// What `under` says, and the store's own texts over it.
+    pub(crate) fn source(&self, under: Arc<dyn ConfigSource>) -> Result<StoreSource, Error> {
+        Ok(StoreSource::new(self.connect()?, under))
+    }
+
+    /// Opens it, to `work` on its jobs or not. Returns the tasks that must be spawned.
+    pub(crate) async fn open(self, work: bool) -> Result<(Opened, Vec<BoxFuture<'static, ()>>), Error> {
+        let connect = self.connect()?;
+        let alone = match &self.place {
+            Place::Sqlite(path) if work => Some(sqlite::lock(path)?),
+            _ => None,
+        };
+        let failed = |error: DbError| Error::config(format!("store {self:?}: {error}")).with_source(error);
+        let (writer, writing) = Actor::write(connect.clone()).await.map_err(failed)?;
+        let (reader, reading) = Actor::read(connect).await.map_err(failed)?;
+        let is_alone = matches!(self.place, Place::Sqlite(_));
+        let opened = Opened { writer, reader, limits: self.limits, is_alone, lock: parking_lot::Mutex::new(alone) };
+        Ok((opened, vec![writing, reading]))
+    }
+}
+
+impl fmt::Debug for Store {
+    /// The file, or no more than that it is PostgreSQL: its URL may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Sqlite(path) => write!(f, "{}", path.display()),
+            Place::Postgres(_) => f.write_str("PostgreSQL"),
+            Place::Unknown(scheme) => write!(f, "{scheme}"),
+        }
+    }
+}
+
+/// A store that is open.
+pub(crate) struct Opened {
+    writer: Actor,
+    reader: Actor,
+    pub(crate) limits: Limits,
+    /// No other process can work on it.
+    pub(crate) is_alone: bool,
+    lock: parking_lot::Mutex<Option<sqlite::WorkLock>>,
+}
+
+impl Opened {
+    /// Another may work on it from now on, whoever still holds a receipt here.
+    pub(crate) fn stop_working(&self) {
+        *self.lock.lock() = None;
+    }
+
+    /// Accepts a job whose id was made a moment ago: on the disk when this returns.
+    pub(crate) async fn insert(&self, job: NewJob) -> Result<Accepted, Error> {
+        let written = match job.key {
+            None => self.writer.insert(job).await,
+            Some(_) => self.writer.call(job, jobs::insert).await,
+        };
+        written.map_err(failed)
+    }
+
+    /// Something that is written: on the disk when this returns.
+    pub(crate) async fn write<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
+    where
+        I: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.writer.call(input, step).await.map_err(failed)
+    }
+
+    /// Something that is only read.
+    pub(crate) async fn read<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
+    where
+        I: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.reader.call(input, step).await.map_err(failed)
+    }
+}
+
+pub(crate) fn failed(error: DbError) -> Error {
+    let hint = match error.kind {
+        DbKind::Unreachable => "; what was to be written may or may not have been: try again with the same key",
+        _ => "",
+    };
+    Error::not_sent(ErrorKind::Store, format!("store: {error}{hint}")).with_source(error)
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    millis_of(since)
+}
+
+pub(crate) fn millis_of(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+mod driver_public {
+    use super::driver::Driver;
+
+    /// A connection of the application's own, inside its transaction: `sqlx::SqliteConnection` with the feature `sqlite`,
+    /// `sqlx::PgConnection` with the feature `postgres`.
+    #[expect(private_bounds, reason = "sealed: it is for the connections that the store knows")]
+    pub trait CallersConnection: Driver {}
+
+    impl<T: Driver> CallersConnection for T {}
+}

@@ -1,0 +1,72 @@
+//! The store's own statements, for the bench that times them. Not part of the API.
+
+use super::driver::{Db, DbError, Dialect, args};
+use super::jobs::{self, End, Finish, Wanted};
+use super::{Id, LaneTier, Opened, Store};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::transport::BoxFuture;
+
+/// A store, and its statements by themselves.
+pub struct Probe {
+    store: Opened,
+    owner: Id,
+}
+
+/// A job that was claimed.
+pub struct Held(Id, i64);
+
+impl Probe {
+    /// Opens a store; the tasks must be spawned.
+    pub async fn open(store: Store) -> Result<(Probe, Vec<BoxFuture<'static, ()>>), Error> {
+        let (store, tasks) = store.open(false).await?;
+        Ok((Probe { store, owner: crate::outbox::new_id(Clock::system()) }, tasks))
+    }
+
+    /// Puts `rows` due jobs in, spread over `tenants` (`t0`, `t1`, …) at the vendor `v` and the three priorities.
+    pub async fn fill(&self, rows: i64, tenants: i64) -> Result<(), Error> {
+        for from in (0..rows).step_by(FILL as usize) {
+            self.store.write((from, rows.min(from + FILL), tenants), fill).await?;
+        }
+        Ok(())
+    }
+
+    /// Claims `count` jobs of each tenant and priority.
+    pub async fn claim(&self, lanes: &[(String, i64)], count: u32) -> Result<Vec<Held>, Error> {
+        let lane = |(tenant, tier): &(String, i64)| {
+            (LaneTier { tenant: tenant.clone(), vendor: "v".to_owned(), tier: *tier }, count)
+        };
+        let wanted = Wanted { owner: self.owner, lease_ms: 60_000, lanes: lanes.iter().map(lane).collect() };
+        let claimed = self.store.write(wanted, jobs::claim).await?;
+        Ok(claimed.into_iter().map(|job| Held(job.id, job.fence)).collect())
+    }
+
+    /// Says that they were delivered; how many were.
+    pub async fn finish(&self, held: Vec<Held>) -> Result<usize, Error> {
+        let end = || End::Delivered { status: 200, attempts: 1, result: None };
+        let ends = held.into_iter().map(|Held(id, fence)| Finish { id, fence, end: end() }).collect();
+        let told = self.store.write(ends, jobs::finish).await?;
+        Ok(told.into_iter().filter(|told| *told).count())
+    }
+}
+
+/// Rows in one transaction: a server ends statements that take long.
+const FILL: i64 = 50_000;
+
+fn fill<'a>((from, until, tenants): &'a (i64, i64, i64), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
+    Box::pin(async move {
+        let sql = match db.dialect() {
+            Dialect::Sqlite => {
+                "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, request) \
+                 WITH RECURSIVE n(i) AS (SELECT $1 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $2) \
+                 SELECT randomblob(16), 't' || (i % $3), 'v', (i / $3) % 3, $4 - 1000, $4, zeroblob(200) FROM n"
+            }
+            Dialect::Postgres => {
+                "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, request) \
+                 SELECT decode(md5(i::text), 'hex'), 't' || (i % $3), 'v', (i / $3) % 3, $4 - 1000, $4, \
+                 decode(repeat('00', 200), 'hex') FROM generate_series($1, $2 - 1) i"
+            }
+        };
+        db.execute(sql, args![*from, *until, *tenants, now]).await.map(drop)
+    })
+}

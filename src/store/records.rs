@@ -1,0 +1,118 @@
+//! Where a job is, what was sent, and how long either is kept.
+
+use super::Id;
+use super::driver::{Db, DbError, Row, args};
+use super::jobs::done;
+use crate::transport::BoxFuture;
+
+/// Jobs in the outbox; counted up to a bound.
+pub(crate) fn count<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<i64, DbError>> {
+    Box::pin(async move {
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM ic_job LIMIT $1) few";
+        let mut rows = db.fetch(sql, args![*most]).await?;
+        Ok(rows.first_mut().map(Row::int).transpose()?.unwrap_or(0))
+    })
+}
+
+/// Where a job is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Waiting { due_in_ms: i64 },
+    UnderWay,
+    Done { outcome: i64, status: i64, attempts: i64, result: Option<Vec<u8>> },
+    Dead { reason: String },
+    Nowhere,
+}
+
+pub(crate) fn find<'a>(id: &'a Id, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Place, DbError>> {
+    Box::pin(async move {
+        let id = id.as_bytes().as_slice();
+        // In this order: a job only moves from the first to the others, and one that is sent again back to the first.
+        for _ in 0..2 {
+            if let Some(row) = db.fetch("SELECT state, run_at FROM ic_job WHERE id = $1", args![id]).await?.first_mut()
+            {
+                return Ok(match (row.int()?, row.int()?) {
+                    (0, run_at) => Place::Waiting { due_in_ms: run_at.saturating_sub(now).max(0) },
+                    _ => Place::UnderWay,
+                });
+            }
+            let sql = "SELECT outcome, status, attempts, result FROM ic_done WHERE id = $1";
+            if let Some(row) = db.fetch(sql, args![id]).await?.first_mut() {
+                let (outcome, status, attempts) = (row.int()?, row.int()?, row.int()?);
+                return Ok(Place::Done { outcome, status, attempts, result: row.maybe_bytes()? });
+            }
+            if let Some(row) = db.fetch("SELECT reason FROM ic_dead WHERE id = $1", args![id]).await?.first_mut() {
+                return Ok(Place::Dead { reason: row.text()? });
+            }
+        }
+        Ok(Place::Nowhere)
+    })
+}
+
+/// Takes a job out that is in nobody's hands. Whether it was.
+pub(crate) fn cancel<'a>(id: &'a Id, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
+    Box::pin(async move {
+        let id = id.as_bytes().as_slice();
+        let look = "SELECT fence FROM ic_job WHERE id = $1 AND state = 0";
+        let mut rows = db.fetch(look, args![id]).await?;
+        let Some(fence) = rows.first_mut().map(Row::int).transpose()? else { return Ok(false) };
+        done(db, id, fence, 0, (1, 0, 0), None, now).await
+    })
+}
+
+/// What a lane has sent that may still count.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Spent {
+    pub(crate) tenant: String,
+    pub(crate) vendor: String,
+    pub(crate) endpoint: String,
+    pub(crate) high: bool,
+    pub(crate) requests: i64,
+    pub(crate) points: i64,
+    /// How long ago the last of them was.
+    pub(crate) age_ms: i64,
+}
+
+pub(crate) fn spent<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Spent>, DbError>> {
+    Box::pin(async move {
+        let sql = "SELECT tenant, vendor, endpoint, high, requests, points, last_at FROM ic_spent WHERE until > $1 \
+                   ORDER BY last_at LIMIT 1000000";
+        let rows = db.fetch(sql, args![now]).await?;
+        let read = |mut row: Row| {
+            Ok(Spent {
+                tenant: row.text()?,
+                vendor: row.text()?,
+                endpoint: row.text()?,
+                high: row.int()? != 0,
+                requests: row.int()?,
+                points: row.int()?,
+                age_ms: now.saturating_sub(row.int()?).max(0),
+            })
+        };
+        rows.into_iter().map(read).collect()
+    })
+}
+
+/// How long what has ended is kept, in milliseconds, and how many dead letters there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retention {
+    pub(crate) done_ms: i64,
+    pub(crate) dead_ms: i64,
+    pub(crate) most_dead: i64,
+}
+
+/// Forgets what is past. Returns the dead letters that had to go.
+pub(crate) fn purge<'a>(keep: &'a Retention, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<u64, DbError>> {
+    Box::pin(async move {
+        let old = "DELETE FROM ic_done WHERE id IN (SELECT id FROM ic_done WHERE finished_at <= $1 LIMIT 5000)";
+        db.execute(old, args![now.saturating_sub(keep.done_ms)]).await?;
+        let keys = "DELETE FROM ic_key WHERE expires_at <= $1 AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)";
+        db.execute(keys, args![now]).await?;
+        db.execute("DELETE FROM ic_spent WHERE until <= $1", args![now]).await?;
+        let dead = "DELETE FROM ic_dead WHERE seq IN (SELECT seq FROM ic_dead WHERE died_at <= $1 LIMIT 5000)";
+        let mut gone = db.execute(dead, args![now.saturating_sub(keep.dead_ms)]).await?;
+        let many = "DELETE FROM ic_dead WHERE seq <= (SELECT seq FROM ic_dead ORDER BY seq DESC LIMIT 1 OFFSET $1)";
+        gone += db.execute(many, args![keep.most_dead]).await?;
+        Ok(gone)
+    })
+}

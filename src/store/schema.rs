@@ -1,0 +1,137 @@
+//! The store's tables, and how they come to be.
+//!
+//! All names begin with `ic_`, so that the store can live in a database that has other tables, and its version stands in a
+//! table of its own: sqlx's `_sqlx_migrations` may be the application's. Steps are only ever added. Everything is an integer
+//! of 64 bits, a text or bytes, in both databases; times are milliseconds since 1970.
+
+use super::driver::{Db, DbError, DbKind, Dialect, args};
+
+/// What this version of the library reads and writes.
+pub(crate) const VERSION: i64 = 1;
+
+/// Opens a transaction, and makes or brings up to date what is there.
+pub(super) async fn open(db: Db<'_>) -> Result<(), DbError> {
+    let begin = match db.dialect() {
+        Dialect::Sqlite => "BEGIN IMMEDIATE",
+        Dialect::Postgres => "BEGIN",
+    };
+    db.execute(begin, Vec::new()).await?;
+    prepare(db).await?;
+    db.execute("COMMIT", Vec::new()).await.map(drop)
+}
+
+/// Makes or brings up to date what is there. Inside a transaction that nobody else's overlaps.
+async fn prepare(db: Db<'_>) -> Result<(), DbError> {
+    if db.dialect() == Dialect::Postgres {
+        // Several processes may start at once. The number is ours.
+        db.execute("SELECT pg_advisory_xact_lock(7134911035)", Vec::new()).await?;
+    }
+    db.execute("CREATE TABLE IF NOT EXISTS ic_schema (version BIGINT NOT NULL)", Vec::new()).await?;
+    let mut rows = db.fetch("SELECT version FROM ic_schema ORDER BY version DESC LIMIT 1", Vec::new()).await?;
+    let found = rows.first_mut().map(|row| row.int()).transpose()?.unwrap_or(0);
+    if found > VERSION {
+        let message = format!(
+            "the store was written by a later version of integration-client (its tables are version {found}, and this \
+             one knows {VERSION}); use that version"
+        );
+        return Err(DbError::new(DbKind::Other, message));
+    }
+    if found == VERSION {
+        return Ok(());
+    }
+    let statements = match db.dialect() {
+        Dialect::Sqlite => SQLITE,
+        Dialect::Postgres => POSTGRES,
+    };
+    let triggers = match db.dialect() {
+        Dialect::Sqlite => SQLITE_TRIGGERS,
+        Dialect::Postgres => POSTGRES_TRIGGERS,
+    };
+    for statement in statements.iter().chain(INDEXES).chain(triggers) {
+        db.execute(statement, Vec::new()).await?;
+    }
+    db.execute("DELETE FROM ic_schema", Vec::new()).await?;
+    db.execute("INSERT INTO ic_schema (version) VALUES ($1)", args![VERSION]).await?;
+    Ok(())
+}
+
+/// `$seq` numbers rows, `$bytes` is the type of bytes.
+macro_rules! tables {
+    ($seq:literal, $bytes:literal, $job_options:literal) => {
+        &[
+            // state: 0 ready, 1 claimed. claims: those without an outcome. started: an exchange of the last claim may
+            // have left. fence: goes up with each claim, and is asked for by every word about the job.
+            concat!(
+                "CREATE TABLE ic_job (seq ", $seq, ", id ", $bytes, " NOT NULL UNIQUE, tenant TEXT NOT NULL, ",
+                "vendor TEXT NOT NULL, tier BIGINT NOT NULL, state BIGINT NOT NULL DEFAULT 0, run_at BIGINT NOT NULL, ",
+                "expires_at BIGINT, enqueued_at BIGINT NOT NULL, claims BIGINT NOT NULL DEFAULT 0, ",
+                "started BIGINT NOT NULL DEFAULT 0, fence BIGINT NOT NULL DEFAULT 0, owner ", $bytes, ", ",
+                "lease_until BIGINT, keep_result BIGINT NOT NULL DEFAULT 0, request ", $bytes, " NOT NULL, history ",
+                $bytes, ")", $job_options
+            ),
+            // Keys that callers gave, so that the same request is accepted once. They outlive the job.
+            concat!(
+                "CREATE TABLE ic_key (tenant TEXT NOT NULL, vendor TEXT NOT NULL, key TEXT NOT NULL, job ", $bytes,
+                " NOT NULL, fingerprint TEXT NOT NULL, expires_at BIGINT NOT NULL, PRIMARY KEY (tenant, vendor, key))"
+            ),
+            // outcome: 0 delivered, 1 cancelled.
+            concat!(
+                "CREATE TABLE ic_done (id ", $bytes, " NOT NULL PRIMARY KEY, tenant TEXT NOT NULL, vendor TEXT NOT NULL, ",
+                "outcome BIGINT NOT NULL, status BIGINT NOT NULL, attempts BIGINT NOT NULL, finished_at BIGINT NOT NULL, ",
+                "result ", $bytes, ")"
+            ),
+            // letter: what may be shown. request: what it takes to send it again; none where the vendor's entry keeps
+            // an outline alone.
+            concat!(
+                "CREATE TABLE ic_dead (seq ", $seq, ", id ", $bytes, " NOT NULL UNIQUE, tenant TEXT NOT NULL, ",
+                "vendor TEXT NOT NULL, tier BIGINT NOT NULL, reason TEXT NOT NULL, died_at BIGINT NOT NULL, ",
+                "letter ", $bytes, " NOT NULL, request ", $bytes, ", keep_result BIGINT NOT NULL DEFAULT 0)"
+            ),
+            // What was sent, in slots of a 64th of the vendor's longest window, so that a new process knows.
+            concat!(
+                "CREATE TABLE ic_spent (tenant TEXT NOT NULL, vendor TEXT NOT NULL, endpoint TEXT NOT NULL, slot BIGINT NOT NULL, ",
+                "owner ", $bytes, " NOT NULL, high BIGINT NOT NULL, requests BIGINT NOT NULL, points BIGINT NOT NULL, ",
+                "last_at BIGINT NOT NULL, until BIGINT NOT NULL, PRIMARY KEY (tenant, vendor, endpoint, slot, owner, high))"
+            ),
+            // Texts in the format of vendors.toml, and one number for all of them.
+            "CREATE TABLE ic_config (name TEXT NOT NULL PRIMARY KEY, text TEXT NOT NULL)",
+            "CREATE TABLE ic_config_version (version BIGINT NOT NULL)",
+            "INSERT INTO ic_config_version (version) VALUES (0)",
+        ]
+    };
+}
+
+const SQLITE: &[&str] = tables!("INTEGER PRIMARY KEY", "BLOB", "");
+// Half-full pages and eager vacuuming: every job is changed a few times and then deleted.
+const POSTGRES: &[&str] = tables!(
+    "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+    "BYTEA",
+    " WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.01)"
+);
+
+const INDEXES: &[&str] = &[
+    // What a claim reads: the ready jobs of one lane and tier, in order.
+    "CREATE INDEX ic_job_ready ON ic_job (vendor, tenant, tier, run_at, seq) WHERE state = 0",
+    // What has become due since a moment, in whatever lane.
+    "CREATE INDEX ic_job_due ON ic_job (run_at) WHERE state = 0",
+    "CREATE INDEX ic_job_leased ON ic_job (lease_until) WHERE state = 1",
+    "CREATE INDEX ic_job_expires ON ic_job (expires_at) WHERE state = 0 AND expires_at IS NOT NULL",
+    "CREATE INDEX ic_key_expires ON ic_key (expires_at)",
+    "CREATE INDEX ic_done_finished ON ic_done (finished_at)",
+    "CREATE INDEX ic_dead_died ON ic_dead (died_at)",
+    "CREATE INDEX ic_dead_whose ON ic_dead (tenant, vendor, seq)",
+    "CREATE INDEX ic_spent_until ON ic_spent (until)",
+];
+
+/// Whoever changes a text, by whatever means, changes the number: processes look at that alone.
+const SQLITE_TRIGGERS: &[&str] = &[
+    "CREATE TRIGGER ic_config_insert AFTER INSERT ON ic_config BEGIN UPDATE ic_config_version SET version = version + 1; END",
+    "CREATE TRIGGER ic_config_update AFTER UPDATE ON ic_config BEGIN UPDATE ic_config_version SET version = version + 1; END",
+    "CREATE TRIGGER ic_config_delete AFTER DELETE ON ic_config BEGIN UPDATE ic_config_version SET version = version + 1; END",
+];
+const POSTGRES_TRIGGERS: &[&str] = &[
+    "CREATE FUNCTION ic_config_changed() RETURNS trigger LANGUAGE plpgsql AS \
+     $$ BEGIN UPDATE ic_config_version SET version = version + 1; RETURN NULL; END $$",
+    "CREATE TRIGGER ic_config_change AFTER INSERT OR UPDATE OR DELETE ON ic_config \
+     FOR EACH STATEMENT EXECUTE FUNCTION ic_config_changed()",
+];

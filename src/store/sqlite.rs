@@ -1,0 +1,177 @@
+//! One SQLite file: WAL, and a sync to the disk at every commit.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{ConnectOptions, Row as _, Sqlite, TypeInfo, ValueRef};
+
+use super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::transport::BoxFuture;
+
+/// How long one process waits for another that is writing. A commit takes milliseconds.
+const BUSY: Duration = Duration::from_secs(5);
+
+struct SqliteFile {
+    path: PathBuf,
+}
+
+/// Connections to the file at `path`, which is made if it is not there.
+pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
+    let shown = path.display();
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            let folder = folder.display();
+            return Err(Error::config(format!("store {shown}: the folder {folder} does not exist; make it first")));
+        }
+        _ => {}
+    }
+    if path.is_dir() {
+        return Err(Error::config(format!("store {shown}: it is a folder; name a file in it")));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    if let Err(error) = options.open(path) {
+        let why = match error.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                "the file must be readable and writable by this process, and so must its folder"
+            }
+            _ => "it cannot be opened or made",
+        };
+        return Err(Error::config(format!("store {shown}: {why}: {error}")).with_source(error));
+    }
+    Ok(Arc::new(SqliteFile { path: path.to_owned() }))
+}
+
+/// The right to work on the jobs of a file. The system takes it back when the process ends, however it ends.
+pub(super) struct WorkLock {
+    _file: File,
+}
+
+/// Takes the right to work on the file at `path`, or says that another process has it.
+pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".work");
+    let lock = PathBuf::from(name);
+    let shown = path.display();
+    let failed = |error: std::io::Error| {
+        let message = format!("store {shown}: the lock {} cannot be made: {error}", lock.display());
+        Error::config(message).with_source(error)
+    };
+    let mut options = OpenOptions::new();
+    options.write(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(&lock).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(WorkLock { _file: file }),
+        Err(TryLockError::WouldBlock) => Err(Error::config(format!(
+            "store {shown}: another process works on this file; one may work, any number may enqueue and read. \
+             Leave `work` out here, or use PostgreSQL for several working processes"
+        ))),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+impl Connect for SqliteFile {
+    fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Driver>, DbError>> {
+        Box::pin(async move {
+            let options = SqliteConnectOptions::new()
+                .filename(&self.path)
+                .journal_mode(SqliteJournalMode::Wal)
+                .synchronous(SqliteSynchronous::Full)
+                .busy_timeout(BUSY)
+                .disable_statement_logging();
+            let connection = options.connect().await.map_err(error)?;
+            Ok(Box::new(connection) as Box<dyn Driver>)
+        })
+    }
+}
+
+fn bound<'q>(sql: &'static str, args: Vec<Arg<'q>>) -> sqlx::query::Query<'q, Sqlite, sqlx::sqlite::SqliteArguments> {
+    let mut query = sqlx::query::<Sqlite>(sql);
+    for arg in args {
+        query = match arg {
+            Arg::Int(value) => query.bind(value),
+            Arg::Text(value) => query.bind(value.map(str::to_owned)),
+            Arg::Bytes(value) => query.bind(value.map(<[u8]>::to_vec)),
+            // No statement for SQLite has one.
+            Arg::Ints(_) | Arg::Texts(_) | Arg::Blobs(_) => query.bind(None::<i64>),
+        };
+    }
+    query
+}
+
+impl Driver for SqliteConnection {
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    fn execute<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<u64, DbError>> {
+        Box::pin(async move {
+            let done = bound(sql, args).execute(self).await.map_err(error)?;
+            Ok(done.rows_affected())
+        })
+    }
+
+    fn fetch<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<Vec<Row>, DbError>> {
+        Box::pin(async move {
+            let rows = bound(sql, args).fetch_all(self).await.map_err(error)?;
+            rows.iter().map(read).collect()
+        })
+    }
+
+    fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>> {
+        // All processes of one file are on one machine.
+        Box::pin(std::future::ready(Ok(super::millis(Clock::system().wall()))))
+    }
+}
+
+fn read(row: &sqlx::sqlite::SqliteRow) -> Result<Row, DbError> {
+    let mut values = Vec::with_capacity(row.len());
+    for column in 0..row.len() {
+        let raw = row.try_get_raw(column).map_err(error)?;
+        let kind = raw.type_info().name().to_owned();
+        values.push(match kind.as_str() {
+            _ if raw.is_null() => Value::Null,
+            "INTEGER" | "BOOLEAN" | "INT8" => Value::Int(row.try_get_unchecked(column).map_err(error)?),
+            "TEXT" => Value::Text(row.try_get_unchecked(column).map_err(error)?),
+            "BLOB" => Value::Bytes(row.try_get_unchecked(column).map_err(error)?),
+            _ => Value::Other,
+        });
+    }
+    Ok(Row::new(values))
+}
+
+fn error(error: sqlx::Error) -> DbError {
+    let sqlx::Error::Database(database) = &error else {
+        let kind = match &error {
+            sqlx::Error::Decode(_) | sqlx::Error::ColumnDecode { .. } => DbKind::Nonsense,
+            sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => DbKind::Unreachable,
+            _ => DbKind::Other,
+        };
+        return DbError::new(kind, format!("SQLite: {error}"));
+    };
+    // The primary code is the low byte of the extended one.
+    let code = database.code().and_then(|code| code.parse::<u32>().ok()).unwrap_or_default() & 0xff;
+    let (kind, hint) = match code {
+        5 | 6 => (DbKind::Again, "; another process holds it for long"),
+        8 => (DbKind::Storage, "; make the file and its folder writable for this process"),
+        10 => (DbKind::Storage, "; the disk fails"),
+        11 => (
+            DbKind::Storage,
+            "; the file is damaged: restore it from a copy, or save what `sqlite3 FILE .recover` finds",
+        ),
+        13 => (DbKind::Storage, "; the disk is full"),
+        14 => (DbKind::Storage, "; does its folder exist, and may this process write there?"),
+        26 => (DbKind::Storage, "; name another file, or move this one away"),
+        _ => (DbKind::Other, ""),
+    };
+    DbError::new(kind, format!("SQLite: {}{hint}", database.message()))
+}

@@ -1,0 +1,23 @@
+//! In place of SQLite, without the feature `sqlite`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::driver::Connect;
+use crate::error::Error;
+
+/// Never made.
+pub(super) enum WorkLock {}
+
+fn off(path: &Path) -> Error {
+    let path = path.display();
+    Error::config(format!("store {path}: SQLite is not compiled in; switch the feature `sqlite` on"))
+}
+
+pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
+    Err(off(path))
+}
+
+pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
+    Err(off(path))
+}

@@ -1,0 +1,448 @@
+//! What every store does.
+
+use std::collections::HashSet;
+
+use super::super::Step;
+use super::super::dead::{self, Filter, NewDead, Redriven};
+use super::super::jobs::{self, Accepted, End, Finish, NewJob, Start, Wanted};
+use super::super::records::{self, Place, Retention};
+use super::*;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Runs `test` on every store.
+fn on_all<F: Future<Output = ()>>(test: impl Fn(Store, Opened) -> F) {
+    runtime().block_on(async {
+        for store in stores().await {
+            let opened = open(&store).await;
+            test(store, opened).await;
+        }
+    });
+}
+
+fn delivered(claimed: &Claimed) -> Finish {
+    let end = End::Delivered { status: 200, attempts: 1, result: None };
+    Finish { id: claimed.id, fence: claimed.fence, end }
+}
+
+fn dead(id: Id, reason: &str) -> NewDead {
+    let request = Some(b"request".to_vec());
+    NewDead { id, lane: lane("a"), reason: reason.to_owned(), letter: b"{}".to_vec(), request, keep_result: false }
+}
+
+async fn finish(store: &Opened, finish: Finish) -> bool {
+    store.write(vec![finish], jobs::finish).await.unwrap()[0]
+}
+
+#[test]
+fn an_accepted_job_is_there_for_whoever_opens_the_store_next() {
+    on_all(|store, opened| async move {
+        let accepted = accept(&opened, job("a")).await;
+        drop(opened);
+        let again = open(&store).await;
+        assert!(matches!(again.read(accepted, records::find).await.unwrap(), Place::Waiting { due_in_ms: 0 }));
+        assert_eq!(claim(&again, id(), "a", 10).await[0].id, accepted);
+    });
+}
+
+#[test]
+fn accepting_the_same_job_twice_makes_one_whatever_has_become_of_the_first() {
+    on_all(|_, store| async move {
+        let first = job("a");
+        for _ in 0..2 {
+            accept(&store, first.clone()).await;
+        }
+        let claimed = claim(&store, id(), "a", 10).await;
+        assert_eq!(claimed.len(), 1);
+        assert!(finish(&store, delivered(&claimed[0])).await);
+        accept(&store, first).await;
+        assert!(claim(&store, id(), "a", 10).await.is_empty(), "it is done");
+    });
+}
+
+#[test]
+fn a_key_is_of_one_request() {
+    on_all(|_, store| async move {
+        let with_key = |tenant: &str, fingerprint: &str| NewJob {
+            key: Some(("key".to_owned(), fingerprint.to_owned())),
+            ..job(tenant)
+        };
+        let first = accept(&store, with_key("a", "one")).await;
+        let same = store.write(with_key("a", "one"), jobs::insert).await.unwrap();
+        assert_eq!(same, Accepted::Before(first));
+        let other = store.write(with_key("a", "two"), jobs::insert).await.unwrap();
+        assert_eq!(other, Accepted::KeyOfAnother);
+        accept(&store, with_key("b", "two")).await;
+        // Also after it is done.
+        let claimed = claim(&store, id(), "a", 10).await;
+        assert_eq!(claimed.len(), 1);
+        assert!(finish(&store, delivered(&claimed[0])).await);
+        assert_eq!(store.write(with_key("a", "one"), jobs::insert).await.unwrap(), Accepted::Before(first));
+        // And for all who try at once.
+        let store = std::sync::Arc::new(store);
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..32 {
+            let (store, job) = (store.clone(), with_key("c", "one"));
+            tasks.spawn(async move { store.write(job, jobs::insert).await.unwrap() });
+        }
+        let told = tasks.join_all().await;
+        assert_eq!(told.iter().filter(|told| **told == Accepted::New).count(), 1, "{told:?}");
+    });
+}
+
+#[test]
+fn jobs_are_claimed_by_lane_in_order_and_once() {
+    on_all(|_, store| async move {
+        let mut expected = Vec::new();
+        for _ in 0..5 {
+            expected.push(accept(&store, job("a")).await);
+            accept(&store, job("b")).await;
+        }
+        accept(&store, NewJob { delay_ms: 60_000, ..job("a") }).await;
+        let lanes = vec![(lane("a"), 3), (lane("b"), 1), (lane("nobody"), 9)];
+        let wanted = Wanted { owner: id(), lease_ms: 20_000, lanes };
+        let claimed = store.write(wanted, jobs::claim).await.unwrap();
+        let of = |tenant: &str| -> Vec<Id> {
+            claimed.iter().filter(|job| job.lane == lane(tenant)).map(|job| job.id).collect()
+        };
+        assert_eq!(of("a"), expected[..3]);
+        assert_eq!(of("b").len(), 1);
+        let rest = claim(&store, id(), "a", 10).await;
+        assert_eq!(rest.iter().map(|job| job.id).collect::<Vec<_>>(), expected[3..], "and not what is not due");
+    });
+}
+
+#[test]
+fn of_many_who_claim_at_once_one_gets_each_job() {
+    on_all(|store, opened| async move {
+        for _ in 0..200 {
+            accept(&opened, job("a")).await;
+        }
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let store = open(&store).await;
+            tasks.spawn(async move {
+                let mut mine = Vec::new();
+                loop {
+                    let claimed = claim(&store, id(), "a", 7).await;
+                    if claimed.is_empty() {
+                        return mine;
+                    }
+                    mine.extend(claimed.into_iter().map(|job| job.id));
+                }
+            });
+        }
+        let all: Vec<Id> = tasks.join_all().await.into_iter().flatten().collect();
+        assert_eq!(all.len(), 200);
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), 200);
+    });
+}
+
+#[test]
+fn an_end_moves_a_job_to_one_place_and_counts_once() {
+    on_all(|_, store| async move {
+        for _ in 0..3 {
+            accept(&store, job("a")).await;
+        }
+        let claimed = claim(&store, id(), "a", 3).await;
+        // Several in one batch, of which one is a letter.
+        let ends = vec![
+            delivered(&claimed[0]),
+            delivered(&claimed[1]),
+            Finish {
+                id: claimed[2].id,
+                fence: claimed[2].fence,
+                end: End::Dead(Box::new(dead(claimed[2].id, "rejected"))),
+            },
+        ];
+        assert_eq!(store.write(ends.clone(), jobs::finish).await.unwrap(), [true; 3]);
+        assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [false; 3], "they have ended");
+        let done = store.read(claimed[0].id, records::find).await.unwrap();
+        assert_eq!(done, Place::Done { outcome: 0, status: 200, attempts: 1, result: None });
+        let reason = "rejected".to_owned();
+        assert_eq!(store.read(claimed[2].id, records::find).await.unwrap(), Place::Dead { reason });
+        assert_eq!(store.read(100, records::count).await.unwrap(), 0);
+        let result = Some(b"body".to_vec());
+        let with_result = accept(&store, job("a")).await;
+        let claimed = claim(&store, id(), "a", 1).await;
+        let end = End::Delivered { status: 201, attempts: 2, result: result.clone() };
+        assert!(finish(&store, Finish { id: with_result, fence: claimed[0].fence, end }).await);
+        let found = store.read(with_result, records::find).await.unwrap();
+        assert_eq!(found, Place::Done { outcome: 0, status: 201, attempts: 2, result });
+    });
+}
+
+#[test]
+fn a_zombie_changes_nothing() {
+    on_all(|_, store| async move {
+        accept(&store, job("a")).await;
+        let old = claim(&store, id(), "a", 1).await.remove(0);
+        // The store takes it back, and another claims it.
+        assert_eq!(store.write(true, jobs::recover).await.unwrap(), 1);
+        let owner = id();
+        let new = claim(&store, owner, "a", 1).await.remove(0);
+        assert_eq!((new.id, new.fence, new.claims), (old.id, old.fence + 1, 2));
+        for end in [
+            End::Delivered { status: 200, attempts: 1, result: None },
+            End::Dead(Box::new(dead(old.id, "rejected"))),
+            End::Later { after_ms: 0, history: Vec::new() },
+            End::Back,
+        ] {
+            assert!(!finish(&store, Finish { id: old.id, fence: old.fence, end: end.clone() }).await, "{end:?}");
+        }
+        assert!(!store.write(start_of(&old, id()), jobs::start).await.unwrap(), "and sends nothing");
+        assert!(store.write(start_of(&new, owner), jobs::start).await.unwrap());
+        assert!(finish(&store, delivered(&new)).await);
+    });
+}
+
+fn start_of(claimed: &Claimed, owner: Id) -> Start {
+    Start {
+        id: claimed.id,
+        fence: claimed.fence,
+        owner,
+        lane: claimed.lane.clone(),
+        endpoint: String::new(),
+        points: 3,
+        slot_ms: 1_000,
+        counts_ms: 60_000,
+    }
+}
+
+#[test]
+fn a_lease_that_has_ended_gives_the_job_away_and_a_renewed_one_does_not() {
+    on_all(|_, store| async move {
+        for _ in 0..2 {
+            accept(&store, job("a")).await;
+        }
+        let short = |owner| Wanted { owner, lease_ms: 300, lanes: vec![(lane("a"), 1)] };
+        let (stale, alive) = (id(), id());
+        let gone = store.write(short(stale), jobs::claim).await.unwrap().remove(0);
+        let kept = store.write(short(alive), jobs::claim).await.unwrap().remove(0);
+        assert_eq!(store.write((alive, 60_000), jobs::renew).await.unwrap(), 1);
+        // Real time, for the store's clock is not ours to move.
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        assert!(!store.write(start_of(&gone, stale), jobs::start).await.unwrap(), "its time is over");
+        assert_eq!(store.write((stale, 60_000), jobs::renew).await.unwrap(), 0, "what has ended is not renewed");
+        assert_eq!(store.write(false, jobs::recover).await.unwrap(), 1);
+        let again = claim(&store, id(), "a", 9).await;
+        assert_eq!(again.iter().map(|job| (job.id, job.claims)).collect::<Vec<_>>(), [(gone.id, 2)]);
+        assert!(finish(&store, delivered(&kept)).await);
+    });
+}
+
+#[test]
+fn what_was_not_tried_counts_no_claim_and_what_was_begun_is_known() {
+    on_all(|_, store| async move {
+        accept(&store, job("a")).await;
+        let owner = id();
+        let first = claim(&store, owner, "a", 1).await.remove(0);
+        assert!(finish(&store, Finish { id: first.id, fence: first.fence, end: End::Back }).await);
+        let second = claim(&store, owner, "a", 1).await.remove(0);
+        assert_eq!((second.claims, second.started), (1, false));
+        assert!(store.write(start_of(&second, owner), jobs::start).await.unwrap());
+        store.write(true, jobs::recover).await.unwrap();
+        let third = claim(&store, owner, "a", 1).await.remove(0);
+        assert_eq!((third.claims, third.started), (2, true), "the process ended in the middle of it");
+        let later = End::Later { after_ms: 60_000, history: b"history".to_vec() };
+        assert!(finish(&store, Finish { id: third.id, fence: third.fence, end: later }).await);
+        assert!(claim(&store, owner, "a", 1).await.is_empty());
+        let found = store.read(third.id, records::find).await.unwrap();
+        assert!(matches!(found, Place::Waiting { due_in_ms: 50_000..=60_000 }), "{found:?}");
+    });
+}
+
+#[test]
+fn what_was_sent_is_remembered_by_lane_and_endpoint() {
+    on_all(|_, store| async move {
+        accept(&store, job("a")).await;
+        let (one, other) = (id(), id());
+        let claimed = claim(&store, one, "a", 1).await.remove(0);
+        for owner in [one, other, one] {
+            assert!(store.write(start_of(&claimed, owner), jobs::start).await.unwrap());
+        }
+        let spent = store.read((), records::spent).await.unwrap();
+        let total = spent.iter().fold((0, 0), |sum, spent| (sum.0 + spent.requests, sum.1 + spent.points));
+        assert_eq!(total, (3, 9), "{spent:?}");
+        assert!(spent.iter().all(|spent| spent.age_ms < 5_000 && !spent.high), "{spent:?}");
+    });
+}
+
+#[test]
+fn lanes_with_due_jobs_are_found() {
+    on_all(|_, store| async move {
+        for tenant in ["a", "b", "a"] {
+            accept(&store, job(tenant)).await;
+        }
+        accept(&store, NewJob { delay_ms: 60_000, ..job("later") }).await;
+        let (mut all, now) = store.read((), jobs::all_due).await.unwrap();
+        all.sort();
+        assert_eq!(all, [lane("a"), lane("b")]);
+        let (mut lately, _) = store.read(now - 10_000, jobs::due).await.unwrap();
+        lately.sort();
+        assert_eq!(lately, [lane("a"), lane("b")]);
+        assert!(store.read(now + 1_000, jobs::due).await.unwrap().0.is_empty());
+    });
+}
+
+#[test]
+fn a_waiting_job_can_be_cancelled_and_one_under_way_cannot() {
+    on_all(|_, store| async move {
+        let waiting = accept(&store, job("a")).await;
+        assert!(store.write(waiting, records::cancel).await.unwrap());
+        assert!(!store.write(waiting, records::cancel).await.unwrap());
+        assert!(claim(&store, id(), "a", 1).await.is_empty());
+        let found = store.read(waiting, records::find).await.unwrap();
+        assert!(matches!(found, Place::Done { outcome: 1, .. }), "{found:?}");
+        let claimed = accept(&store, job("a")).await;
+        claim(&store, id(), "a", 1).await;
+        assert!(!store.write(claimed, records::cancel).await.unwrap());
+        assert_eq!(store.read(claimed, records::find).await.unwrap(), Place::UnderWay);
+        assert_eq!(store.read(id(), records::find).await.unwrap(), Place::Nowhere);
+    });
+}
+
+#[test]
+fn jobs_whose_time_is_over_are_found() {
+    on_all(|_, store| async move {
+        let short = accept(&store, NewJob { expires_ms: Some(0), ..job("a") }).await;
+        accept(&store, NewJob { expires_ms: Some(60_000), ..job("a") }).await;
+        let over = store.write((id(), 20_000), jobs::expired).await.unwrap();
+        assert_eq!(over.iter().map(|job| job.id).collect::<Vec<_>>(), [short]);
+        assert!(over[0].expires_ms.unwrap() <= 0);
+        assert!(store.write((id(), 20_000), jobs::expired).await.unwrap().is_empty(), "they are claimed");
+    });
+}
+
+#[test]
+fn a_letter_becomes_a_job_again_once() {
+    on_all(|store, opened| async move {
+        let accepted = accept(&opened, job("a")).await;
+        let claimed = claim(&opened, id(), "a", 1).await.remove(0);
+        let end = End::Dead(Box::new(dead(accepted, "exhausted")));
+        assert!(finish(&opened, Finish { id: accepted, fence: claimed.fence, end }).await);
+        let filter = |reason: &str| Filter { reason: Some(reason.to_owned()), most: 10, ..Filter::default() };
+        assert_eq!(opened.read(filter("exhausted"), dead::list).await.unwrap().len(), 1);
+        assert!(opened.read(filter("rejected"), dead::list).await.unwrap().is_empty());
+        assert!(opened.read(accepted, dead::show).await.unwrap().unwrap().can_be_sent);
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let store = open(&store).await;
+            tasks.spawn(async move { store.write((accepted, Some(b"past".to_vec())), dead::redrive).await.unwrap() });
+        }
+        let told = tasks.join_all().await;
+        assert_eq!(told.iter().filter(|told| **told == Redriven::Yes).count(), 1, "{told:?}");
+        assert_eq!(opened.read(10, dead::count).await.unwrap(), 0);
+        let again = claim(&opened, id(), "a", 10).await;
+        assert_eq!(again.len(), 1);
+        assert_eq!((again[0].id, again[0].claims, again[0].started), (accepted, 1, false));
+        assert_eq!((again[0].request.as_slice(), again[0].history.as_deref()), (&b"request"[..], Some(&b"past"[..])));
+    });
+}
+
+#[test]
+fn a_letter_without_its_request_stays_a_letter() {
+    on_all(|_, store| async move {
+        let letter = NewDead { request: None, ..dead(id(), "exhausted") };
+        let id = letter.id;
+        for _ in 0..2 {
+            // A sink may be given a letter twice.
+            store.write(letter.clone(), dead::keep).await.unwrap();
+        }
+        assert_eq!(store.write((id, None), dead::redrive).await.unwrap(), Redriven::NoRequest);
+        assert_eq!(store.read(10, dead::count).await.unwrap(), 1);
+        assert_eq!(store.write(Filter { most: 10, ..Filter::default() }, dead::purge).await.unwrap(), 1);
+        assert_eq!(store.write((id, None), dead::redrive).await.unwrap(), Redriven::Gone);
+    });
+}
+
+#[test]
+fn what_is_past_is_forgotten_and_the_oldest_letters_first() {
+    on_all(|_, store| async move {
+        accept(&store, job("a")).await;
+        let claimed = claim(&store, id(), "a", 1).await.remove(0);
+        assert!(finish(&store, delivered(&claimed)).await);
+        let letters: Vec<NewDead> = (0..5).map(|_| dead(id(), "exhausted")).collect();
+        for letter in &letters {
+            store.write(letter.clone(), dead::keep).await.unwrap();
+        }
+        let keep = Retention { done_ms: 60_000, dead_ms: 60_000, most_dead: 3 };
+        assert_eq!(store.write(keep, records::purge).await.unwrap(), 2);
+        let left = store.read(Filter { most: 10, ..Filter::default() }, dead::list).await.unwrap();
+        let expected: Vec<Id> = letters[2..].iter().map(|letter| letter.id).collect();
+        assert_eq!(left.iter().map(|kept| kept.id).collect::<Vec<_>>(), expected);
+        assert!(matches!(store.read(claimed.id, records::find).await.unwrap(), Place::Done { .. }));
+        let nothing = Retention { done_ms: 0, dead_ms: 0, most_dead: 3 };
+        assert_eq!(store.write(nothing, records::purge).await.unwrap(), 3);
+        assert_eq!(store.read(claimed.id, records::find).await.unwrap(), Place::Nowhere);
+    });
+}
+
+#[test]
+fn one_bad_write_in_a_group_fails_alone() {
+    on_all(|_, store| async move {
+        let store = std::sync::Arc::new(store);
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..50 {
+            let store = store.clone();
+            tasks.spawn(async move {
+                if number % 10 == 0 {
+                    let broken: Step<(), ()> = |(), db, _| {
+                        Box::pin(
+                            async move { db.execute("INSERT INTO nowhere VALUES (1)", Vec::new()).await.map(drop) },
+                        )
+                    };
+                    assert!(store.write((), broken).await.is_err());
+                } else {
+                    accept(&store, job("a")).await;
+                }
+            });
+        }
+        tasks.join_all().await;
+        assert_eq!(store.read(100, records::count).await.unwrap(), 45);
+    });
+}
+
+#[test]
+fn dropping_whoever_waits_for_a_write_loses_no_word_of_others() {
+    on_all(|store, opened| async move {
+        let seen = open(&store).await;
+        for polls in 0..6 {
+            // Polled a few times and dropped, at whatever point that is.
+            let mut dropped = Box::pin(opened.write(job("a"), jobs::insert));
+            for _ in 0..polls {
+                if tokio::time::timeout(Duration::from_micros(300), &mut dropped).await.is_ok() {
+                    break;
+                }
+            }
+            drop(dropped);
+            let kept = accept(&opened, job("b")).await;
+            let place = seen.read(kept, records::find).await.unwrap();
+            assert!(matches!(place, Place::Waiting { .. }), "{place:?}");
+        }
+    });
+}
+
+#[test]
+fn many_jobs_at_once_are_all_there_once() {
+    on_all(|_, store| async move {
+        let store = std::sync::Arc::new(store);
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..300 {
+            let (store, job) = (store.clone(), NewJob { expires_ms: Some(60_000), keep_result: true, ..job("a") });
+            tasks.spawn(async move {
+                let id = job.id;
+                assert_eq!(store.insert(job).await.unwrap(), Accepted::New);
+                id
+            });
+        }
+        let accepted: HashSet<Id> = tasks.join_all().await.into_iter().collect();
+        let claimed = claim(&store, id(), "a", 1_000).await;
+        assert_eq!(claimed.len(), 300);
+        assert_eq!(claimed.iter().map(|job| job.id).collect::<HashSet<_>>(), accepted);
+        assert!(claimed.iter().all(|job| job.keep_result && job.expires_ms.is_some_and(|left| left > 50_000)));
+        assert!(claimed.iter().all(|job| job.request == b"request" && !job.started && job.claims == 1));
+    });
+}

@@ -1,0 +1,88 @@
+//! One suite for every store: what a step does must not depend on the database.
+//!
+//! SQLite runs in a temporary folder. PostgreSQL runs against the server that `IC_TEST_POSTGRES` names, which
+//! `scripts/test.sh` starts; each test makes a database of its own there.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
+mod conformance;
+mod opening;
+#[cfg(feature = "postgres")]
+mod trap;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::jobs::{self, Claimed, NewJob, Wanted};
+use super::{Id, LaneTier, Opened, Store};
+use crate::clock::Clock;
+
+/// A folder of the test's own.
+pub(super) fn folder() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("ic-store-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let folder = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Stores to run a test on, each empty.
+pub(super) async fn stores() -> Vec<Store> {
+    let mut stores = Vec::new();
+    #[cfg(feature = "sqlite")]
+    stores.push(Store::sqlite(folder().join("store.db")));
+    #[cfg(feature = "postgres")]
+    stores.push(Store::postgres(database().await));
+    stores
+}
+
+/// The URL of an empty database.
+#[cfg(feature = "postgres")]
+pub(super) async fn database() -> String {
+    use sqlx::{Connection, Executor};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let url = std::env::var("IC_TEST_POSTGRES").expect(
+        "IC_TEST_POSTGRES names no server: run `scripts/test.sh test`, or `eval $(scripts/postgres.sh start)` before",
+    );
+    let name = format!("t{}_{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let mut server = sqlx::PgConnection::connect(&url).await.unwrap();
+    server.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+    let (server, _) = url.rsplit_once('/').unwrap();
+    format!("{server}/{name}")
+}
+
+pub(super) async fn open(store: &Store) -> Opened {
+    let (opened, tasks) = store.clone().open(false).await.unwrap();
+    for task in tasks {
+        #[expect(clippy::disallowed_methods, reason = "a test's own")]
+        tokio::spawn(task);
+    }
+    opened
+}
+
+pub(super) fn lane(tenant: &str) -> LaneTier {
+    LaneTier { tenant: tenant.to_owned(), vendor: "v".to_owned(), tier: 1 }
+}
+
+pub(super) fn id() -> Id {
+    crate::outbox::new_id(Clock::system())
+}
+
+pub(super) fn job(tenant: &str) -> NewJob {
+    let request = b"request".to_vec();
+    NewJob { id: id(), lane: lane(tenant), delay_ms: 0, expires_ms: None, keep_result: false, request, key: None }
+}
+
+pub(super) async fn accept(store: &Opened, job: NewJob) -> Id {
+    let id = job.id;
+    assert_eq!(store.write(job, jobs::insert).await.unwrap(), jobs::Accepted::New);
+    id
+}
+
+pub(super) async fn claim(store: &Opened, owner: Id, tenant: &str, count: u32) -> Vec<Claimed> {
+    let lease_ms = i64::try_from(Duration::from_secs(20).as_millis()).unwrap();
+    let wanted = Wanted { owner, lease_ms, lanes: vec![(lane(tenant), count)] };
+    store.write(wanted, jobs::claim).await.unwrap()
+}

@@ -1,0 +1,131 @@
+//! What goes wrong at opening says what to do about it.
+
+use super::*;
+
+#[track_caller]
+fn refused(result: Result<(Opened, Vec<crate::transport::BoxFuture<'static, ()>>), crate::Error>) -> String {
+    let error = result.err().expect("it must be refused");
+    assert_eq!(error.kind(), crate::ErrorKind::Config);
+    error.to_string()
+}
+
+#[tokio::test]
+async fn a_url_of_another_kind() {
+    let message = refused(Store::url("mysql://user:secret@host/db").open(false).await);
+    assert!(message.contains("mysql") && message.contains("sqlite:PATH") && !message.contains("secret"), "{message}");
+    assert!(refused(Store::url("store.db").open(false).await).contains("sqlite:PATH"));
+}
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use super::super::super::records;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_folder_that_is_not_there_and_a_folder_in_place_of_a_file() {
+        let folder = folder();
+        let message = refused(Store::sqlite(folder.join("none/store.db")).open(false).await);
+        assert!(message.contains("does not exist"), "{message}");
+        assert!(refused(Store::sqlite(&folder).open(false).await).contains("it is a folder"));
+    }
+
+    #[tokio::test]
+    async fn a_file_of_something_else() {
+        let path = folder().join("store.db");
+        std::fs::write(&path, "a letter to my aunt. ".repeat(100)).unwrap();
+        let message = refused(Store::sqlite(&path).open(false).await);
+        assert!(message.contains("not a database") && message.contains("name another file"), "{message}");
+        assert!(std::fs::read_to_string(&path).unwrap().contains("my aunt"), "it is left alone");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_cut_off() {
+        let path = folder().join("store.db");
+        {
+            let store = open(&Store::sqlite(&path)).await;
+            for _ in 0..200 {
+                accept(&store, job("a")).await;
+            }
+            let checkpoint: crate::store::Step<(), ()> = |(), _, _| Box::pin(std::future::ready(Ok(())));
+            store.write((), checkpoint).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let _ = std::fs::remove_file(path.with_extension("db-wal"));
+        let length = std::fs::metadata(&path).unwrap().len();
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(length / 2).unwrap();
+        // Either at opening or at the first use, and in words.
+        match Store::sqlite(&path).open(false).await {
+            Err(error) => assert!(error.to_string().contains("SQLite"), "{error}"),
+            Ok((store, tasks)) => {
+                for task in tasks {
+                    #[expect(clippy::disallowed_methods, reason = "a test's own")]
+                    tokio::spawn(task);
+                }
+                let error = store.read(1_000, records::count).await.unwrap_err();
+                assert!(error.to_string().contains("damaged"), "{error}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_second_worker_on_one_file_is_refused_and_readers_are_not() {
+        let store = Store::sqlite(folder().join("store.db"));
+        let first = store.clone().open(true).await.unwrap();
+        let message = refused(store.clone().open(true).await);
+        assert!(message.contains("another process works on this file"), "{message}");
+        store.clone().open(false).await.unwrap();
+        drop(first);
+        store.open(true).await.unwrap();
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn the_file_is_its_owners_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = folder().join("store.db");
+        let _store = open(&Store::sqlite(&path)).await;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+#[tokio::test]
+async fn a_store_of_a_later_version_is_refused() {
+    for store in stores().await {
+        let opened = open(&store).await;
+        let later: crate::store::Step<(), u64> =
+            |(), db, _| db.execute("UPDATE ic_schema SET version = 1000", Vec::new());
+        opened.write((), later).await.unwrap();
+        let message = refused(store.open(false).await);
+        assert!(message.contains("later version") && message.contains("1000"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_was_edited_into_nonsense_is_left_alone_and_holds_up_no_other() {
+    for store in stores().await {
+        let opened = open(&store).await;
+        let broken = accept(&opened, job("a")).await;
+        let good = accept(&opened, job("a")).await;
+        let edit: crate::store::Step<Id, u64> = |id, db, _| {
+            let sql = match db.dialect() {
+                crate::store::driver::Dialect::Sqlite => "UPDATE ic_job SET claims = 'many', fence = 'x' WHERE id = $1",
+                // PostgreSQL lets nobody do that to a number.
+                _ => "UPDATE ic_job SET tier = 77, claims = -9, history = '\\x00' WHERE id = $1",
+            };
+            let id = id.as_bytes().as_slice();
+            db.execute(sql, crate::store::driver::args![id])
+        };
+        opened.write(broken, edit).await.unwrap();
+        let claimed = claim(&opened, id(), "a", 10).await;
+        assert!(claimed.iter().any(|job| job.id == good), "{claimed:?}");
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn servers_that_are_not_there_and_passwords_are_told_apart_and_not_shown() {
+    let message = refused(Store::postgres("postgres://user:secret@127.0.0.1:1/db").open(false).await);
+    assert!(message.contains("PostgreSQL") && !message.contains("secret"), "{message}");
+    let message = refused(Store::postgres("postgres://[bad").open(false).await);
+    assert!(message.contains("postgres://USER"), "{message}");
+}

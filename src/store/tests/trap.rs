@@ -1,0 +1,60 @@
+//! A transaction that is dropped in the middle of a round trip.
+//!
+//! sqlx 0.9.0 gives such a connection back to its pool with the transaction open. The next statement on it, somebody else's,
+//! says that it worked, and is undone with the transaction. Hence the store's writer: a task that nobody drops.
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Executor, Row};
+use std::str::FromStr;
+
+use super::super::records::{self, Place};
+use super::*;
+
+/// Whether a row that a pool said was written is there for another connection, after `begin` was polled so often and
+/// dropped.
+async fn is_lost(url: &str, wait: Duration) -> bool {
+    let options = PgConnectOptions::from_str(url).unwrap();
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    // The connection is at hand, so that what is dropped is the round trip of BEGIN.
+    pool.execute("SELECT 1").await.unwrap();
+    {
+        let mut begin = Box::pin(pool.begin());
+        let _ = tokio::time::timeout(wait, &mut begin).await;
+    }
+    let written = pool.execute("INSERT INTO trap (n) VALUES (1)").await.unwrap().rows_affected();
+    assert_eq!(written, 1);
+    let other = PgPoolOptions::new().connect(url).await.unwrap();
+    let seen: i64 = other.fetch_one("SELECT count(*) FROM trap").await.unwrap().get(0);
+    pool.close().await;
+    other.execute("DELETE FROM trap").await.unwrap();
+    other.close().await;
+    seen == 0
+}
+
+/// If this fails, sqlx has mended it, and the reason for the store's writer is group commit alone.
+#[tokio::test]
+async fn the_trap_is_there_without_a_guard() {
+    let url = database().await;
+    let pool = PgPoolOptions::new().connect(&url).await.unwrap();
+    pool.execute("CREATE TABLE trap (n BIGINT)").await.unwrap();
+    let mut lost = 0;
+    for micros in (0..400).step_by(10) {
+        lost += u32::from(is_lost(&url, Duration::from_micros(micros)).await);
+    }
+    assert!(lost > 0, "no acknowledged write was lost in 40 tries");
+}
+
+#[tokio::test]
+async fn the_stores_writer_does_not_fall_into_it() {
+    let store = Store::postgres(database().await);
+    let (opened, outside) = (open(&store).await, open(&store).await);
+    for micros in (0..2_000).step_by(25) {
+        {
+            let mut dropped = Box::pin(opened.write(job("a"), jobs::insert));
+            let _ = tokio::time::timeout(Duration::from_micros(micros), &mut dropped).await;
+        }
+        let kept = accept(&opened, job("b")).await;
+        let place = outside.read(kept, records::find).await.unwrap();
+        assert!(matches!(place, Place::Waiting { .. }), "after {micros} us: {place:?}");
+    }
+}

@@ -1,0 +1,512 @@
+//! The outbox against a vendor with a socket, in real time: what is accepted is delivered or kept, whatever happens in
+//! between.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::dead_letter::{BoxError, DeadLetter, LetterRequest, Reason};
+use integration_client::outbox::{Delivered, Intake, IntakeSource, Receipt, ResponseHandler, Status};
+use integration_client::store::Store;
+use integration_client::testing::{FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Outage, VendorLimit, When};
+use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::{Builder, Error, ErrorKind, IntegrationClient, Priority, Request};
+
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
+/// In no file, whatever happens.
+const CANARY: &str = "canary-3f9a1c77";
+
+struct Keys;
+
+impl CredentialResolver for Keys {
+    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>> {
+        Box::pin(async move { Ok(format!("{CANARY}-{key}").into()) })
+    }
+}
+
+fn folder() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("ic-outbox-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let folder = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+async fn vendor(builder: FakeVendorBuilder) -> FakeVendor {
+    builder.headers(HeaderStyle::Silent).start().await.unwrap()
+}
+
+/// A vendor that takes keys, with quick retries.
+const RETRY: &str = "\n[vendors.v.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"100ms\"\n\
+                     longest_wait = \"200ms\"\nmax_retries = 3\n";
+
+fn client(vendor: &FakeVendor, store: &Store, retry: &str) -> Builder {
+    // On this machine nothing is under way for longer.
+    let text = vendor.vendors_toml("v").replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1);
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(text + retry)
+        .credential_resolver("keys", Keys)
+        .tenant(TenantEntry::new("acme", "v").credential("keys:acme"))
+        .tenant(TenantEntry::new("umbra", "v").credential("keys:umbra"))
+        .store(store.clone())
+}
+
+async fn until(receipt: &Receipt, what: impl Fn(&Status) -> bool) -> Status {
+    let mut status = receipt.status().await.unwrap();
+    for _ in 0..1_000 {
+        if what(&status) {
+            return status;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        status = receipt.status().await.unwrap();
+    }
+    panic!("it stays {status:?}");
+}
+
+async fn until_ended(receipt: &Receipt) -> Status {
+    until(receipt, |status| !matches!(status, Status::Waiting { .. } | Status::UnderWay)).await
+}
+
+fn post(path: &str) -> Request {
+    Request::post("v", path).json(&["work"])
+}
+
+#[derive(Clone, Default)]
+struct Collected {
+    delivered: Arc<Mutex<Vec<Delivered>>>,
+    letters: Arc<Mutex<Vec<DeadLetter>>>,
+}
+
+impl ResponseHandler for Collected {
+    fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.delivered.lock().unwrap().push(answer.clone());
+        Box::pin(async { Ok(()) })
+    }
+
+    fn given_up<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.letters.lock().unwrap().push(letter.clone());
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_accepted_is_delivered_and_its_receipt_says_so() {
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let collected = Collected::default();
+    let client = client(&vendor, &store, RETRY).work().response_handler(collected.clone()).build().await.unwrap();
+    let request = post("/labels").metadata("order", "17").keep_response();
+    let receipt = client.enqueue("acme", Priority::High, request).await.unwrap();
+    let status = until_ended(&receipt).await;
+    let Status::Delivered { status: 200, attempts: 1, response: Some(kept), .. } = status else { panic!("{status:?}") };
+    assert_eq!((&kept.body()[..], kept.content_type()), (&b"{}"[..], Some("application/json")));
+    let told = collected.delivered.lock().unwrap().clone();
+    assert_eq!(told.len(), 1);
+    assert_eq!((&told[0].id, told[0].metadata["order"].as_str()), (&receipt.id(), "17"));
+    assert_eq!(client.receipt(&receipt.id()).unwrap().status().await.unwrap(), receipt.status().await.unwrap());
+    assert_eq!(vendor.arrivals().len(), 1);
+    assert_eq!(vendor.arrivals()[0].idempotency_key.len(), 32, "made when it was accepted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_only_accepts_leaves_the_sending_to_the_next() {
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let accepting = client(&vendor, &store, RETRY).build().await.unwrap();
+    let mut receipts = Vec::new();
+    for number in 0..20 {
+        receipts.push(accepting.enqueue("acme", Priority::Low, post(&format!("/jobs/{number}"))).await.unwrap());
+    }
+    assert!(vendor.arrivals().is_empty());
+    let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    for receipt in &receipts {
+        assert!(matches!(until_ended(receipt).await, Status::Delivered { .. }));
+    }
+    // And while one works, the other goes on accepting.
+    let late = accepting.enqueue("acme", Priority::Low, post("/jobs/late")).await.unwrap();
+    assert!(matches!(until_ended(&late).await, Status::Delivered { .. }));
+    assert_eq!(vendor.arrivals().len(), 21, "each once");
+    assert!(working.shutdown(Duration::from_secs(5)).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_request_with_the_same_key_is_accepted_once() {
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    let first = client.enqueue("acme", Priority::Normal, post("/a").idempotency_key("k-1")).await.unwrap();
+    let again = client.enqueue("acme", Priority::Normal, post("/a").idempotency_key("k-1")).await.unwrap();
+    assert_eq!(first.id(), again.id());
+    assert!(again.was_accepted_before() && !first.was_accepted_before());
+    let error = client.enqueue("acme", Priority::Normal, post("/b").idempotency_key("k-1")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::KeyReused, "{error}");
+    client.enqueue("umbra", Priority::Normal, post("/b").idempotency_key("k-1")).await.unwrap();
+    until_ended(&first).await;
+    let of_acme = vendor.arrivals().iter().filter(|arrival| arrival.key.ends_with("acme")).count();
+    assert_eq!(of_acme, 1);
+    assert!(vendor.arrivals().iter().all(|arrival| &*arrival.idempotency_key == "k-1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_are_tried_again_from_the_store_with_one_key() {
+    let vendor = vendor(FakeVendor::builder().fault(When::any().first(3), Fault::Status(503))).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    let receipt = client.enqueue("acme", Priority::Normal, post("/a")).await.unwrap();
+    let status = until_ended(&receipt).await;
+    assert!(matches!(status, Status::Delivered { status: 200, attempts: 4, .. }), "{status:?}");
+    let keys: std::collections::BTreeSet<_> =
+        vendor.arrivals().iter().map(|arrival| arrival.idempotency_key.clone()).collect();
+    assert_eq!((vendor.arrivals().len(), keys.len()), (4, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_up_is_a_letter_with_its_history_and_can_be_sent_again() {
+    let vendor = vendor(FakeVendor::builder()).await;
+    vendor.set_outage(Outage::Unavailable);
+    let store = Store::sqlite(folder().join("s.db"));
+    let collected = Collected::default();
+    let client = client(&vendor, &store, RETRY).work().response_handler(collected.clone()).build().await.unwrap();
+    let receipt = client.enqueue("acme", Priority::Normal, post("/a?token=s3cret")).await.unwrap();
+    let status = until_ended(&receipt).await;
+    assert_eq!(status, until(&receipt, |_| true).await);
+    assert!(matches!(status, Status::Dead { reason: Some(Reason::Exhausted), .. }), "{status:?}");
+    assert_eq!(collected.letters.lock().unwrap().len(), 1);
+    let letters = client.dead_letters_stored().unwrap();
+    let kept = letters.show(&receipt.id()).await.unwrap().unwrap();
+    assert_eq!(kept.letter.attempts.len(), 4);
+    assert!(kept.letter.attempts.iter().all(|attempt| attempt.status == Some(503)), "{:?}", kept.letter.attempts);
+    assert!(matches!(&kept.letter.request, LetterRequest::Redacted { path, .. } if path == "/a"), "{kept:?}");
+    assert_eq!(letters.clone().tenant("umbra").list(None, 10).await.unwrap().len(), 0);
+    assert_eq!(letters.clone().tenant("acme").list(None, 10).await.unwrap().len(), 1);
+    assert!(letters.clone().tenant("umbra").show(&receipt.id()).await.unwrap().is_none());
+
+    vendor.set_outage(None);
+    assert!(letters.redrive(&receipt.id()).await.unwrap());
+    assert!(!letters.redrive(&receipt.id()).await.unwrap(), "it is a job again");
+    let status = until_ended(&receipt).await;
+    assert!(matches!(status, Status::Delivered { status: 200, .. }), "{status:?}");
+    assert_eq!(letters.count().await.unwrap(), 0);
+    let keys: std::collections::BTreeSet<_> =
+        vendor.arrivals().iter().map(|arrival| arrival.idempotency_key.clone()).collect();
+    assert_eq!((vendor.arrivals().len(), keys.len()), (5, 1), "with the same key");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_refuses_for_good_makes_a_letter_at_once() {
+    let vendor = vendor(FakeVendor::builder().poisoned("/gone", 410)).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    let receipt = client.enqueue("acme", Priority::Normal, post("/gone")).await.unwrap();
+    let status = until_ended(&receipt).await;
+    assert!(matches!(status, Status::Dead { reason: Some(Reason::Rejected), .. }), "{status:?}");
+    let kept = client.dead_letters_stored().unwrap().show(&receipt.id()).await.unwrap().unwrap();
+    assert_eq!(kept.letter.attempts.iter().map(|attempt| attempt.status).collect::<Vec<_>>(), [Some(410)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_of_no_use_any_more_expires() {
+    let vendor = vendor(FakeVendor::builder().limit(VendorLimit::fixed_window(2, Duration::from_secs(3600)))).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    let mut receipts = Vec::new();
+    for number in 0..5 {
+        let request = post(&format!("/{number}")).deadline(Duration::from_millis(1500));
+        receipts.push(client.enqueue("acme", Priority::Normal, request).await.unwrap());
+    }
+    let mut expired = 0;
+    for receipt in &receipts {
+        match until_ended(receipt).await {
+            Status::Dead { reason: Some(Reason::Expired), .. } => expired += 1,
+            Status::Delivered { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(expired >= 3, "{expired}");
+    assert_eq!(vendor.refused(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_puts_back_what_has_not_begun() {
+    let vendor = vendor(FakeVendor::builder().limit(VendorLimit::sliding_log(2, Duration::from_secs(60)))).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    let mut receipts = Vec::new();
+    for number in 0..10 {
+        receipts.push(working.enqueue("acme", Priority::High, post(&format!("/{number}"))).await.unwrap());
+    }
+    until_ended(&receipts[0]).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let began = now();
+    working.shutdown(Duration::from_secs(10)).await;
+    assert!(began.elapsed() < Duration::from_secs(3), "nothing is waited for that need not be");
+    let reading = client(&vendor, &store, RETRY).build().await.unwrap();
+    let mut waiting = 0;
+    for receipt in &receipts {
+        match reading.receipt(&receipt.id()).unwrap().status().await.unwrap() {
+            Status::Waiting { .. } => waiting += 1,
+            Status::Delivered { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(waiting + vendor.arrivals().len(), 10);
+    assert!(waiting >= 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_process_knows_what_the_old_one_sent() {
+    let limit = VendorLimit::sliding_log(20, Duration::from_secs(4));
+    let vendor = vendor(FakeVendor::builder().limit(limit)).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let mut receipts = Vec::new();
+    // Three processes in a row, each with enough to use the whole limit.
+    for process in 0..3 {
+        let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
+        for number in 0..15 {
+            let path = format!("/{process}/{number}");
+            receipts.push(working.enqueue("acme", Priority::High, post(&path)).await.unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        working.shutdown(Duration::from_secs(2)).await;
+    }
+    let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    for receipt in &receipts {
+        let receipt = working.receipt(&receipt.id()).unwrap();
+        let status = until(&receipt, |status| matches!(status, Status::Delivered { .. } | Status::Dead { .. })).await;
+        assert!(matches!(status, Status::Delivered { .. }), "{status:?}");
+    }
+    assert_eq!(vendor.refused(), 0);
+    assert_eq!(vendor.arrivals().len(), 45);
+}
+
+/// Runs `job` in a process that dies in the middle of the exchange, and returns its id.
+fn dies_in_the_middle(vendor: &FakeVendor, store: &Store, retry: &str, request: Request) -> String {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let id = runtime.block_on(async {
+        let client = client(vendor, store, retry).work().build().await.unwrap();
+        let receipt = client.enqueue("acme", Priority::Normal, request).await.unwrap();
+        while vendor.arrivals().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        receipt.id()
+    });
+    // Every task ends where it stands, as in a process that is killed.
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    id
+}
+
+#[test]
+fn a_process_that_dies_in_an_exchange_leaves_a_letter_or_the_same_key() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for (retry, delivered) in [(RETRY, true), ("", false)] {
+        let stalls = FakeVendor::builder().fault(When::any().first(1), Fault::Stall);
+        let vendor = runtime.block_on(vendor(stalls));
+        let store = Store::sqlite(folder().join("s.db"));
+        let id = dies_in_the_middle(&vendor, &store, retry, post("/a"));
+        runtime.block_on(async {
+            let next = client(&vendor, &store, retry).work().build().await.unwrap();
+            let status = until_ended(&next.receipt(&id).unwrap()).await;
+            if delivered {
+                assert!(matches!(status, Status::Delivered { attempts: 2, .. }), "{status:?}");
+                let arrivals = vendor.arrivals();
+                assert_eq!(arrivals.len(), 2);
+                assert_eq!(arrivals[0].idempotency_key, arrivals[1].idempotency_key);
+            } else {
+                assert!(matches!(status, Status::Dead { reason: Some(Reason::Ambiguous), .. }), "{status:?}");
+                assert_eq!(vendor.arrivals().len(), 1, "nobody knows whether it acted: not sent again");
+            }
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_in_any_file() {
+    let vendor = vendor(FakeVendor::builder().poisoned("/gone", 404)).await;
+    let folder = folder();
+    let store = Store::sqlite(folder.join("s.db"));
+    let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    for path in ["/a", "/gone"] {
+        until_ended(&client.enqueue("acme", Priority::Normal, post(path)).await.unwrap()).await;
+    }
+    for header in ["authorization", "cookie"] {
+        let request = post("/a").header(header, CANARY);
+        let error = client.enqueue("acme", Priority::Normal, request).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+    }
+    assert!(vendor.arrivals().iter().all(|arrival| arrival.key.contains(CANARY)), "it was sent with it");
+    let mut looked = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        looked += bytes.len();
+        assert!(!bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes()));
+    }
+    assert!(looked > 10_000, "{looked}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_much_is_refused_with_a_word_about_what_to_do() {
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db")).max_backlog(3).max_payload_bytes(10_000);
+    let client = client(&vendor, &store, RETRY).build().await.unwrap();
+    let large = Request::post("v", "/a").body(vec![b'x'; 20_000]);
+    let error = client.enqueue("acme", Priority::Normal, large).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.to_string().contains("max_payload_bytes"), "{error}");
+    for _ in 0..3 {
+        client.enqueue("acme", Priority::Normal, post("/a")).await.unwrap();
+    }
+    let error = client.enqueue("acme", Priority::Normal, post("/a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::QueueFull);
+    assert!(error.to_string().contains("max_backlog"), "{error}");
+    let none = IntegrationClient::builder().build().await.unwrap();
+    assert_eq!(none.receipt(&"0".repeat(32)).unwrap_err().kind(), ErrorKind::Store);
+    let unknown = client.enqueue("nobody", Priority::Normal, post("/a")).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::UnknownTenant);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_accepted_with_the_callers_own_transaction() {
+    use sqlx::{Connection, Row};
+    let vendor = vendor(FakeVendor::builder()).await;
+    let path = folder().join("s.db");
+    let store = Store::sqlite(&path);
+    let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+    let mut own = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::query("CREATE TABLE orders (n INTEGER)").execute(&mut own).await.unwrap();
+    let mut ids = Vec::new();
+    for keep in [false, true] {
+        let mut tx = own.begin_with("BEGIN IMMEDIATE").await.unwrap();
+        sqlx::query("INSERT INTO orders VALUES (1)").execute(&mut *tx).await.unwrap();
+        let receipt = client.enqueue_in(&mut *tx, "acme", Priority::High, post("/order")).await.unwrap();
+        assert_eq!(receipt.status().await.unwrap(), Status::Unknown, "not before it is committed");
+        match keep {
+            true => tx.commit().await.unwrap(),
+            false => tx.rollback().await.unwrap(),
+        }
+        ids.push(receipt);
+    }
+    assert!(matches!(until(&ids[1], |status| *status != Status::Unknown).await, _));
+    assert!(matches!(until_ended(&ids[1]).await, Status::Delivered { .. }));
+    assert_eq!(ids[0].status().await.unwrap(), Status::Unknown);
+    let orders: i64 = sqlx::query("SELECT count(*) FROM orders").fetch_one(&mut own).await.unwrap().get(0);
+    assert_eq!((orders, vendor.arrivals().len()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_of_plain_sends_are_in_the_store_too() {
+    let vendor = vendor(FakeVendor::builder()).await;
+    vendor.set_outage(Outage::Unavailable);
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    let error = client.send("acme", Priority::High, Request::get("v", "/a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exhausted);
+    let letters = client.dead_letters_stored().unwrap();
+    let id = error.letter_id().unwrap();
+    let mut found = None;
+    for _ in 0..200 {
+        found = letters.show(id).await.unwrap();
+        if found.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let kept = found.expect("the letter is in the store");
+    assert!(!kept.can_be_sent, "of a plain send no more is kept than its vendor's entry says");
+    let error = letters.redrive(id).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+    assert_eq!(letters.purge(10).await.unwrap(), 1);
+}
+
+struct Broker {
+    messages: Mutex<Vec<&'static str>>,
+    taken: Mutex<Vec<String>>,
+}
+
+impl IntakeSource for Broker {
+    fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
+        let mut messages = self.messages.lock().unwrap();
+        let most = most.min(messages.len());
+        let messages = messages.drain(..most).map(|id| Intake {
+            id: id.to_owned(),
+            tenant: "acme".to_owned(),
+            priority: Priority::Normal,
+            request: post(&format!("/{id}")),
+        });
+        let messages: Vec<Intake> = messages.collect();
+        Box::pin(async { Ok(messages) })
+    }
+
+    fn taken<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.taken.lock().unwrap().push(id.to_owned());
+        Box::pin(async { Ok(()) })
+    }
+
+    fn refused<'a>(&'a self, id: &'a str, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
+        panic!("{id}: {why}")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_broker_delivers_twice_is_one_job() {
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    let broker = Broker { messages: Mutex::new(vec!["a", "b", "a"]), taken: Mutex::default() };
+    assert_eq!(client.feed_from(&broker).await.unwrap(), 3);
+    assert_eq!(*broker.taken.lock().unwrap(), ["a", "b", "a"]);
+    for _ in 0..500 {
+        if vendor.arrivals().len() == 2 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut paths: Vec<String> = vendor.arrivals().iter().map(|arrival| arrival.path.to_string()).collect();
+    paths.sort();
+    assert_eq!(paths, ["/a", "/b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_in_the_store_are_in_use_within_two_seconds_and_a_bad_row_changes_nothing() {
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, RETRY).config_in_store().build().await.unwrap();
+    let unknown = client.send("late", Priority::High, Request::get("v", "/a")).await.unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::UnknownTenant);
+    let row = "[[tenants]]\nid = \"late\"\nvendor = \"v\"\ncredential = \"keys:late\"\n\
+               [vendors.v]\nattempt_timeout = \"7s\"\n";
+    client.set_stored_config("late", Some(row)).await.unwrap();
+    let written = now();
+    while client.send("late", Priority::High, Request::get("v", "/a")).await.is_err() {
+        assert!(written.elapsed() < Duration::from_secs(2), "{:?}", client.config_problem());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // What the row does not state is as the text says, and it counts more where it does.
+    let config = client.config();
+    let timeout = config.vendor("v", "live").unwrap().attempt_timeout;
+    assert_eq!(timeout, Duration::from_secs(7));
+    client.set_stored_config("z-bad", Some("[vendors.v]\nattempt_timeout = \"soon\"\n")).await.unwrap();
+    while client.config_problem().is_none() {
+        assert!(written.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let problem = client.config_problem().unwrap();
+    assert!(problem.contains("row `z-bad` of ic_config") && problem.contains(":2:"), "{problem}");
+    assert_eq!(client.config().version(), config.version());
+    assert_eq!(client.send("late", Priority::High, Request::get("v", "/a")).await.unwrap().status(), 200);
+    client.set_stored_config("z-bad", None).await.unwrap();
+    while client.config_problem().is_some() {
+        assert!(written.elapsed() < Duration::from_secs(20));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
