@@ -151,13 +151,20 @@ impl Reports {
             Mode::Bands => band(percent, before),
             _ => 100,
         };
-        let spacing =
-            (pace.mode == Mode::Pace && remaining > 0 && report.reset_ns.is_some()).then(|| reset / remaining);
+        let next = self.next_window(now, pace);
+        let paced = pace.mode == Mode::Pace && remaining > 0 && report.reset_ns.is_some();
+        let spacing = paced.then(|| {
+            // A reset in whole seconds is up to a second late: a window that was seen to begin is known better.
+            let reset = next.map_or(reset, |next| reset.min(next.since(now).as_nanos() as u64)).max(1) as f64;
+            // Units that come back one by one come back meanwhile.
+            let regrown = if pace.regrows { report.limit as f64 / window as f64 } else { 0.0 };
+            (1.0 / (remaining as f64 / reset + regrown)) as u64
+        });
         let mut until = now.plus_nanos(reset);
         if remaining == 0 {
             until = until.plus_nanos(AFTER_RESET.min(window / 20)).max(now.plus_nanos(LEAST_PAUSE.min(window / 10)));
         }
-        if let Some(next) = self.next_window(now, pace) {
+        if let Some(next) = next {
             until = until.min(next);
         }
         let credit = i64::try_from(remaining.saturating_sub(in_flight as u64)).unwrap_or(i64::MAX);
