@@ -24,7 +24,7 @@ use tower::Service;
 use tower::limit::RateLimit;
 use tower::limit::rate::Rate;
 
-use crate::vendor::{KEY, Spec, Told, WINDOW};
+use crate::vendor::{KEY, Says, Spec, Told, WINDOW};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -62,6 +62,16 @@ impl Kind {
 
     pub(crate) fn is_ours(self) -> bool {
         matches!(self, Kind::OursPace | Kind::OursBands)
+    }
+
+    /// What the vendor says in the runs of this client. Who reads `retry-after` alone needs no others; where there is
+    /// nothing else to read, our two settings are one.
+    pub(crate) fn said(self) -> &'static [Says] {
+        match self {
+            Kind::OursPace => &[Says::Everything, Says::RetryAfter],
+            Kind::OursBands | Kind::ThrottleNetSynced => &[Says::Everything],
+            _ => &[Says::RetryAfter],
+        }
     }
 
     /// How it is set up, in words.

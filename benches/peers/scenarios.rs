@@ -65,6 +65,15 @@ async fn all(runs: impl IntoIterator<Item = (Kind, Spec)>) -> Vec<Report> {
     reports
 }
 
+/// Clients, and what their vendor says.
+fn rows(wanted: &Wanted) -> impl Iterator<Item = (Kind, Says)> {
+    wanted.clients.iter().flat_map(|&kind| kind.said().iter().map(move |&says| (kind, says)))
+}
+
+fn label(kind: Kind, says: Says, counting: Counting) -> String {
+    format!("{}, {}, {}", kind.name(), says.name(), counting.name())
+}
+
 fn heading(columns: &[&str]) {
     println!("| {} |", columns.join(" | "));
     println!("|{}", "---|".repeat(columns.len()));
@@ -81,18 +90,29 @@ fn print_seconds(wanted: &Wanted, what: &str, report: &Report) {
 pub(crate) async fn job(wanted: &Wanted, totals: &mut Totals) {
     let (records, limit) = if wanted.quick { (4_000, 1_000) } else { (10_000, 2_000) };
     println!("\n## a. {records} records at {limit} a second, {WORKERS} at once, one job at a time\n");
-    let columns = ["client", "vendor", "sent", "refused", "seconds", "ideal", "times the ideal", "by the vendor's log"];
+    let columns = [
+        "client",
+        "headers",
+        "vendor",
+        "sent",
+        "refused",
+        "seconds",
+        "ideal",
+        "times the ideal",
+        "by the vendor's log",
+    ];
     heading(&columns);
     let mut seconds = Vec::new();
-    for &kind in &wanted.clients {
+    for (kind, says) in rows(wanted) {
         for counting in [Counting::FixedFromFirst, Counting::TokenBucket] {
-            let spec = Spec { records, ..Spec::new(counting, limit) };
+            let spec = Spec { records, says, ..Spec::new(counting, limit) };
             let (took, report) = run_job(kind, spec).await;
             let ideal = report.ideal.as_secs_f64();
             let ratio = took.as_secs_f64() / ideal;
             println!(
-                "| {} | {} | {} | {} | {:.2} | {ideal:.2} | {}{ratio:.3} | {:.3} |",
+                "| {} | {} | {} | {} | {} | {:.2} | {ideal:.2} | {}{ratio:.3} | {:.3} |",
                 kind.name(),
+                says.name(),
                 counting.name(),
                 report.sent,
                 report.refused,
@@ -103,11 +123,11 @@ pub(crate) async fn job(wanted: &Wanted, totals: &mut Totals) {
             if kind.is_ours() {
                 totals.refused += report.refused;
             }
-            if kind == Kind::OursPace {
+            if (kind, says) == (Kind::OursPace, Says::RetryAfter) {
                 let job = if counting.is_bucket() { &mut totals.job_bucket } else { &mut totals.job_fixed };
                 *job = Some(ratio);
             }
-            seconds.push((format!("{}, {}", kind.name(), counting.name()), report));
+            seconds.push((label(kind, says, counting), report));
         }
     }
     seconds.iter().for_each(|(what, report)| print_seconds(wanted, what, report));
@@ -140,14 +160,14 @@ pub(crate) async fn saturation(wanted: &Wanted, totals: &mut Totals) {
     let run = secs(if wanted.quick { 5 } else { 10 });
     let base = |counting| Spec { run, ..Spec::new(counting, 100) };
     let jitters = [Duration::ZERO, JITTER];
-    let mut rows = Vec::new();
-    for &kind in &wanted.clients {
-        let runs = jitters.map(|jitter| Counting::FIVE.map(|counting| (kind, Spec { jitter, ..base(counting) })));
+    let mut measured = Vec::new();
+    for (kind, says) in rows(wanted) {
+        let runs = jitters.map(|jitter| Counting::FIVE.map(|counting| (kind, Spec { jitter, says, ..base(counting) })));
         let reports = all(runs.into_iter().flatten()).await;
         if kind.is_ours() {
             totals.refused += reports.iter().map(|report| report.refused).sum::<u64>();
         }
-        rows.push((kind, reports));
+        measured.push((kind, says, reports));
     }
     println!("\n## b. saturation: 100 a second, {CALLERS} callers, {run:?}\n");
     println!(
@@ -159,15 +179,23 @@ pub(crate) async fn saturation(wanted: &Wanted, totals: &mut Totals) {
             "\n{}\n",
             if jitter.is_zero() { "Without jitter:".into() } else { format!("0 to {jitter:?} on the way:") }
         );
-        heading(&["client", "fixed window", "sliding log", "sliding counter", "token bucket", "leaky bucket"]);
-        for (kind, reports) in &rows {
+        heading(&[
+            "client",
+            "headers",
+            "fixed window",
+            "sliding log",
+            "sliding counter",
+            "token bucket",
+            "leaky bucket",
+        ]);
+        for (kind, says, reports) in &measured {
             let reports = &reports[number * Counting::FIVE.len()..][..Counting::FIVE.len()];
             let cells: Vec<String> = reports.iter().map(|report| share(run, report)).collect();
-            println!("| {} | {} |", kind.name(), cells.join(" | "));
+            println!("| {} | {} | {} |", kind.name(), says.name(), cells.join(" | "));
         }
-        for (kind, reports) in &rows {
+        for (kind, says, reports) in &measured {
             for (counting, report) in Counting::FIVE.iter().zip(&reports[number * Counting::FIVE.len()..]) {
-                print_seconds(wanted, &format!("{}, {}", kind.name(), counting.name()), report);
+                print_seconds(wanted, &label(*kind, *says, *counting), report);
             }
         }
     }
@@ -205,7 +233,7 @@ pub(crate) async fn penalty(wanted: &Wanted, totals: &mut Totals) {
             totals.refused += reports.iter().map(|report| report.refused).sum::<u64>();
         }
         for (counting, report) in countings.iter().zip(reports) {
-            print_seconds(wanted, &format!("{}, {}", kind.name(), counting.name()), report);
+            print_seconds(wanted, &label(kind, Says::RetryAfter, *counting), report);
         }
     }
 }

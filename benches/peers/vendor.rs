@@ -81,6 +81,16 @@ pub(crate) enum Says {
     Nothing,
 }
 
+impl Says {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Says::Everything => "all",
+            Says::RetryAfter => "retry-after",
+            Says::Nothing => "none",
+        }
+    }
+}
+
 /// Somebody else who calls with the same key.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Others {
