@@ -30,6 +30,7 @@ use crate::vendor::{KEY, Says, Spec, Told, WINDOW};
 pub(crate) enum Kind {
     OursPace,
     OursBands,
+    OursOff,
     Governor,
     ThrottleNet,
     ThrottleNetSynced,
@@ -38,9 +39,10 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 7] = [
+    pub(crate) const ALL: [Kind; 8] = [
         Kind::OursPace,
         Kind::OursBands,
+        Kind::OursOff,
         Kind::Governor,
         Kind::ThrottleNet,
         Kind::ThrottleNetSynced,
@@ -52,6 +54,7 @@ impl Kind {
         match self {
             Kind::OursPace => "ours-pace",
             Kind::OursBands => "ours-bands",
+            Kind::OursOff => "ours-off",
             Kind::Governor => "governor",
             Kind::ThrottleNet => "throttle-net",
             Kind::ThrottleNetSynced => "throttle-net-synced",
@@ -61,15 +64,15 @@ impl Kind {
     }
 
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Kind::OursPace | Kind::OursBands)
+        matches!(self, Kind::OursPace | Kind::OursBands | Kind::OursOff)
     }
 
     /// What the vendor says in the runs of this client. Who reads `retry-after` alone needs no others; where there is
-    /// nothing else to read, our two settings are one.
+    /// nothing else to read, our three settings are one.
     pub(crate) fn said(self) -> &'static [Says] {
         match self {
             Kind::OursPace => &[Says::Everything, Says::RetryAfter],
-            Kind::OursBands | Kind::ThrottleNetSynced => &[Says::Everything],
+            Kind::OursBands | Kind::OursOff | Kind::ThrottleNetSynced => &[Says::Everything],
             _ => &[Says::RetryAfter],
         }
     }
@@ -79,6 +82,7 @@ impl Kind {
         match self {
             Kind::OursPace => "the vendor's own entry, safety = 1.0, throttle = \"pace\"",
             Kind::OursBands => "the same with the default throttle, \"bands\"",
+            Kind::OursOff => "the same with throttle = \"off\"",
             Kind::Governor => {
                 "windows: Quota::per_second(limit).allow_burst(1); buckets: Quota::per_second(limit); until_ready()"
             }
@@ -117,6 +121,7 @@ impl Client {
         match kind {
             Kind::OursPace => Client::Ours(ours(&told.toml, "pace").await),
             Kind::OursBands => Client::Ours(ours(&told.toml, "bands").await),
+            Kind::OursOff => Client::Ours(ours(&told.toml, "off").await),
             _ => Client::Peer(Arc::new(Peer {
                 limiter: Limiter::new(kind, spec),
                 http: http(),
@@ -242,7 +247,7 @@ impl Limiter {
                 Limiter::Leaky(builder.build())
             }
             Kind::Tower => Limiter::Tower(Mutex::new(RateLimit::new(Permits, Rate::new(limit.into(), WINDOW)))),
-            Kind::OursPace | Kind::OursBands => unreachable!("ours limits and sends"),
+            Kind::OursPace | Kind::OursBands | Kind::OursOff => unreachable!("ours limits and sends"),
         }
     }
 

@@ -23,12 +23,13 @@ use std::time::Instant;
 use clients::Kind;
 use scenarios::Totals;
 
-const USAGE: &str = "usage: peers [--only a|b|c|d] [--client NAME] [--quick] [--seconds]
+const USAGE: &str = "usage: peers [--only a|b|c|d] [--client NAME] [--quick] [--seconds] [--workers N]
 
   --only S       this scenario alone: a the job, b saturation, c the penalty, d somebody else takes half
-  --client NAME  this client alone: ours-pace, ours-bands, governor, throttle-net, throttle-net-synced, leaky-bucket, tower
+  --client NAME  this client alone: ours-pace, ours-bands, ours-off, governor, throttle-net, throttle-net-synced, leaky-bucket, tower
   --quick        shorter runs, whose figures say little
-  --seconds      what was admitted and refused in each second";
+  --seconds      what was admitted and refused in each second
+  --workers N    how many records of the job are under way at once (256)";
 
 /// What is to be run.
 pub(crate) struct Wanted {
@@ -36,10 +37,11 @@ pub(crate) struct Wanted {
     pub(crate) clients: Vec<Kind>,
     pub(crate) quick: bool,
     pub(crate) seconds: bool,
+    pub(crate) workers: usize,
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
-    let mut wanted = Wanted { only: None, clients: Kind::ALL.to_vec(), quick: false, seconds: false };
+    let mut wanted = Wanted { only: None, clients: Kind::ALL.to_vec(), quick: false, seconds: false, workers: 256 };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         match &*word {
@@ -47,6 +49,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
             "--bench" => {}
             "--quick" => wanted.quick = true,
             "--seconds" => wanted.seconds = true,
+            "--workers" => {
+                wanted.workers = value()?.parse().map_err(|_| "--workers needs a number".to_owned())?;
+            }
             "--only" => {
                 let scenario = value()?;
                 if !["a", "b", "c", "d"].contains(&&*scenario) {

@@ -8,8 +8,6 @@ use crate::Wanted;
 use crate::clients::{Client, Kind};
 use crate::vendor::{Counting, Others, Report, SETTLED, Says, Spec, Vendor};
 
-/// Of the job: about as many as there are connections.
-const WORKERS: usize = 256;
 /// More than a limit's worth, so that a burst of a whole window never lacks callers.
 const CALLERS: usize = 200;
 /// A job that takes longer is given up.
@@ -89,7 +87,7 @@ fn print_seconds(wanted: &Wanted, what: &str, report: &Report) {
 /// So many records, as fast as the limit allows.
 pub(crate) async fn job(wanted: &Wanted, totals: &mut Totals) {
     let (records, limit) = if wanted.quick { (4_000, 1_000) } else { (10_000, 2_000) };
-    println!("\n## a. {records} records at {limit} a second, {WORKERS} at once, one job at a time\n");
+    println!("\n## a. {records} records at {limit} a second, {} at once, one job at a time\n", wanted.workers);
     let columns = [
         "client",
         "headers",
@@ -106,7 +104,7 @@ pub(crate) async fn job(wanted: &Wanted, totals: &mut Totals) {
     for (kind, says) in rows(wanted) {
         for counting in [Counting::FixedFromFirst, Counting::TokenBucket] {
             let spec = Spec { records, says, ..Spec::new(counting, limit) };
-            let (took, report) = run_job(kind, spec).await;
+            let (took, report) = run_job(kind, spec, wanted.workers).await;
             let ideal = report.ideal.as_secs_f64();
             let ratio = took.as_secs_f64() / ideal;
             println!(
@@ -130,16 +128,24 @@ pub(crate) async fn job(wanted: &Wanted, totals: &mut Totals) {
             seconds.push((label(kind, says, counting), report));
         }
     }
-    seconds.iter().for_each(|(what, report)| print_seconds(wanted, what, report));
+    for (what, report) in seconds {
+        print_seconds(wanted, &what, &report);
+        if wanted.seconds {
+            let share =
+                |(from, to): &(Duration, Duration)| format!("{:.3}-{:.3}", from.as_secs_f64(), to.as_secs_f64());
+            let shares: Vec<String> = report.shares.iter().map(share).collect();
+            println!("    {what}: when each {limit} arrived that were admitted: {}", shares.join(" "));
+        }
+    }
 }
 
-async fn run_job(kind: Kind, spec: Spec) -> (Duration, Report) {
+async fn run_job(kind: Kind, spec: Spec, workers_at_once: usize) -> (Duration, Report) {
     let vendor = Vendor::start(&spec).await;
     let client = Client::start(kind, &spec, &vendor.told).await;
     let taken = Arc::new(AtomicU64::new(0));
     let start = Instant::now();
     let mut workers = tokio::task::JoinSet::new();
-    for _ in 0..WORKERS {
+    for _ in 0..workers_at_once {
         let (client, taken) = (client.clone(), taken.clone());
         workers.spawn(async move {
             while taken.fetch_add(1, Ordering::Relaxed) < spec.records {
@@ -212,7 +218,8 @@ fn share(run: Duration, report: &Report) -> String {
     )
 }
 
-/// A vendor that blocks a key that it refuses, told what it allows.
+/// A vendor that blocks a key that it refuses, told what it allows. One client after the other: whoever is refused once because
+/// the processor was busy has lost.
 pub(crate) async fn penalty(wanted: &Wanted, totals: &mut Totals) {
     let run = secs(if wanted.quick { 5 } else { 10 });
     let countings = [Counting::FixedWindow, Counting::SlidingLog, Counting::TokenBucket];
@@ -224,16 +231,19 @@ pub(crate) async fn penalty(wanted: &Wanted, totals: &mut Totals) {
         "\n## c. a refused key is blocked for 2 s, and each hit makes the block 2 s longer; 0 to {JITTER:?} on the way\n"
     );
     heading(&["client", "fixed window", "sliding log", "token bucket"]);
-    let runs = wanted.clients.iter().flat_map(|&kind| countings.map(|counting| (kind, spec(counting))));
-    let reports = all(runs).await;
-    for (&kind, reports) in wanted.clients.iter().zip(reports.chunks(countings.len())) {
+    let mut measured = Vec::new();
+    for (kind, _) in rows(wanted).filter(|(_, says)| *says == Says::RetryAfter) {
+        let reports = all(countings.map(|counting| (kind, spec(counting)))).await;
         let cells: Vec<String> = reports.iter().map(|report| share(run, report)).collect();
         println!("| {} | {} |", kind.name(), cells.join(" | "));
         if kind.is_ours() {
             totals.refused += reports.iter().map(|report| report.refused).sum::<u64>();
         }
+        measured.push((kind, reports));
+    }
+    for (kind, reports) in &measured {
         for (counting, report) in countings.iter().zip(reports) {
-            print_seconds(wanted, &label(kind, Says::RetryAfter, *counting), report);
+            print_seconds(wanted, &label(*kind, Says::RetryAfter, *counting), report);
         }
     }
 }

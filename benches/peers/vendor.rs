@@ -164,6 +164,8 @@ pub(crate) struct Report {
     pub(crate) ideal: Duration,
     /// Admitted and refused in each second since the vendor's start.
     pub(crate) seconds: Vec<(u32, u32)>,
+    /// First and last arrival of each limit's worth that was admitted, since the first arrival.
+    pub(crate) shares: Vec<(Duration, Duration)>,
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -217,6 +219,8 @@ fn report(spec: &Spec, rule: Rule, log: &[Arrival]) -> Report {
         let (admitted, refused) = &mut report.seconds[second];
         *(if arrival.admitted { admitted } else { refused }) += 1;
     }
+    let admitted: Vec<Duration> = own().filter(|arrival| arrival.admitted).map(|arrival| at(arrival) - first).collect();
+    report.shares = admitted.chunks(spec.limit as usize).map(|share| (share[0], share[share.len() - 1])).collect();
     report.bound = greedy(rule, first).take_while(|at| *at < first + spec.run).count() as u64;
     report.ideal = greedy(rule, first).take(spec.records as usize).last().map_or(Duration::ZERO, |at| at - first);
     report
