@@ -204,7 +204,7 @@ fn report(spec: &Spec, rule: Rule, log: &[Arrival]) -> Report {
     let at = |arrival: &Arrival| Duration::from_nanos(arrival.at.as_nanos());
     let own = || log.iter().filter(|arrival| !arrival.foreign);
     report.others_refused = log.iter().filter(|arrival| arrival.foreign && !arrival.admitted).count() as u64;
-    let (Some(first), Some(last)) = (own().next().map(at), own().last().map(at)) else { return report };
+    let (Some(first), Some(last)) = (own().next().map(at), own().next_back().map(at)) else { return report };
     (report.first, report.last) = (first, last);
     for arrival in own() {
         let after = at(arrival) - first;
