@@ -1,0 +1,293 @@
+//! The clients: ours, and peers as their documentation says they are to be used, each in front of reqwest.
+//!
+//! A peer limits and does not send. What their users write around them stands here, and is the same for all: take a permit,
+//! send, and after a refusal wait as long as `retry-after` says and go through the limiter again.
+
+use std::convert::Infallible;
+use std::future::{Ready, poll_fn, ready};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use governor::{DefaultDirectRateLimiter, Quota};
+use integration_client::config::TenantEntry;
+use integration_client::dead_letter::MemorySink;
+use integration_client::transport::{BoxFuture, CredentialResolver};
+use integration_client::{IntegrationClient, Priority, Request};
+use leaky_bucket::RateLimiter;
+use secrecy::SecretString;
+use throttle_net::provider::HeaderProfile;
+use throttle_net::{SlidingWindowLog, Throttle};
+use tokio::sync::Mutex;
+use tower::Service;
+use tower::limit::RateLimit;
+use tower::limit::rate::Rate;
+
+use crate::vendor::{KEY, Says, Spec, Told, WINDOW};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    OursPace,
+    OursBands,
+    OursOff,
+    Governor,
+    ThrottleNet,
+    ThrottleNetSynced,
+    LeakyBucket,
+    Tower,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 8] = [
+        Kind::OursPace,
+        Kind::OursBands,
+        Kind::OursOff,
+        Kind::Governor,
+        Kind::ThrottleNet,
+        Kind::ThrottleNetSynced,
+        Kind::LeakyBucket,
+        Kind::Tower,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::OursPace => "ours-pace",
+            Kind::OursBands => "ours-bands",
+            Kind::OursOff => "ours-off",
+            Kind::Governor => "governor",
+            Kind::ThrottleNet => "throttle-net",
+            Kind::ThrottleNetSynced => "throttle-net-synced",
+            Kind::LeakyBucket => "leaky-bucket",
+            Kind::Tower => "tower",
+        }
+    }
+
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Kind::OursPace | Kind::OursBands | Kind::OursOff)
+    }
+
+    /// What the vendor says in the runs of this client. Who reads `retry-after` alone needs no others; where there is
+    /// nothing else to read, our three settings are one.
+    pub(crate) fn said(self) -> &'static [Says] {
+        match self {
+            Kind::OursPace => &[Says::Everything, Says::RetryAfter],
+            Kind::OursBands | Kind::OursOff | Kind::ThrottleNetSynced => &[Says::Everything],
+            _ => &[Says::RetryAfter],
+        }
+    }
+
+    /// How it is set up, in words.
+    pub(crate) fn setting(self) -> &'static str {
+        match self {
+            Kind::OursPace => "the vendor's own entry, safety = 1.0, throttle = \"pace\"",
+            Kind::OursBands => "the same with the default throttle, \"bands\"",
+            Kind::OursOff => "the same with throttle = \"off\"",
+            Kind::Governor => {
+                "windows: Quota::per_second(limit).allow_burst(1); buckets: Quota::per_second(limit); until_ready()"
+            }
+            Kind::ThrottleNet => {
+                "windows: SlidingWindowLog::new(limit, 1 s); buckets: Throttle::per_second(limit); pause_for(retry-after) \
+                 at a refusal"
+            }
+            Kind::ThrottleNetSynced => "the same, and HeaderProfile::RFC with sync_requests() at every answer",
+            Kind::LeakyBucket => {
+                "windows: max and initial = limit, refill(limit) each 1 s; buckets: refill(limit / 100) each 10 ms"
+            }
+            Kind::Tower => "RateLimit, Rate::new(limit, 1 s), behind a fair mutex",
+        }
+    }
+}
+
+struct Keys;
+
+impl CredentialResolver for Keys {
+    fn resolve<'a>(
+        &'a self,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
+        Box::pin(async { Ok(SecretString::from(KEY)) })
+    }
+}
+
+#[derive(Clone)]
+pub(crate) enum Client {
+    Ours(IntegrationClient),
+    Peer(Arc<Peer>),
+}
+
+impl Client {
+    pub(crate) async fn start(kind: Kind, spec: &Spec, told: &Told) -> Client {
+        match kind {
+            Kind::OursPace => Client::Ours(ours(&told.toml, "pace").await),
+            Kind::OursBands => Client::Ours(ours(&told.toml, "bands").await),
+            Kind::OursOff => Client::Ours(ours(&told.toml, "off").await),
+            _ => Client::Peer(Arc::new(Peer {
+                limiter: Limiter::new(kind, spec),
+                http: http(),
+                url: format!("{}/records", told.url),
+                synced: kind == Kind::ThrottleNetSynced,
+            })),
+        }
+    }
+
+    /// One record, sent until it is through.
+    pub(crate) async fn record(&self) {
+        match self {
+            Client::Ours(client) => {
+                // Retries are the client's own business. What it hands back after all of them is the caller's, who tries
+                // again; the vendor's log has every exchange.
+                loop {
+                    let request = Request::get("vendor", "/records").deadline(Duration::from_secs(120));
+                    match client.send("acme", Priority::Normal, request).await {
+                        Ok(response) if response.status() == 200 => {
+                            response.bytes().await.unwrap();
+                            return;
+                        }
+                        _ => tokio::time::sleep(Duration::from_millis(1)).await,
+                    }
+                }
+            }
+            Client::Peer(peer) => while !peer.once().await {},
+        }
+    }
+}
+
+async fn ours(entry: &str, throttle: &str) -> IntegrationClient {
+    // The first line is the vendor's table; limits are tables below it.
+    let (table, rest) = entry.split_once('\n').unwrap();
+    let toml = format!("{table}\nsafety = 1.0\nthrottle = \"{throttle}\"\n{rest}");
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(toml)
+        .credential_resolver("bench", Keys)
+        .tenant(TenantEntry::new("acme", "vendor").credential("bench:acme"))
+        .dead_letter_sink(MemorySink::new(1))
+        .build()
+        .await
+        .unwrap()
+}
+
+/// As our own transport builds it, and with the time limit that the client puts on an attempt and its body.
+fn http() -> reqwest::Client {
+    reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .retry(reqwest::retry::never())
+        .no_proxy()
+        .gzip(true)
+        .tcp_nodelay(true)
+        .tcp_keepalive(Duration::from_secs(30))
+        .connect_timeout(Duration::from_secs(10))
+        .timeout(Duration::from_secs(30))
+        .user_agent("peer")
+        .build()
+        .unwrap()
+}
+
+pub(crate) struct Peer {
+    limiter: Limiter,
+    http: reqwest::Client,
+    url: String,
+    /// Tells the limiter what every answer says about limits.
+    synced: bool,
+}
+
+impl Peer {
+    /// Whether it went through.
+    async fn once(&self) -> bool {
+        self.limiter.permit().await;
+        let response = self.http.get(&self.url).bearer_auth(KEY).send().await.unwrap();
+        let status = response.status();
+        if self.synced {
+            let headers: Vec<(&str, &str)> =
+                response.headers().iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+            let said = HeaderProfile::RFC.parse(&headers);
+            match &self.limiter {
+                Limiter::Log(limiter) => said.sync_requests(limiter),
+                Limiter::Tokens(limiter) => said.sync_requests(limiter),
+                _ => 0,
+            };
+        }
+        let seconds = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+        response.bytes().await.unwrap();
+        if status == 200 {
+            return true;
+        }
+        assert_eq!(status, 429);
+        self.limiter.refused(Duration::from_secs(seconds.unwrap_or(1))).await;
+        false
+    }
+}
+
+enum Limiter {
+    Governor(DefaultDirectRateLimiter),
+    Log(SlidingWindowLog),
+    Tokens(Throttle),
+    Leaky(RateLimiter),
+    Tower(Mutex<RateLimit<Permits>>),
+}
+
+impl Limiter {
+    fn new(kind: Kind, spec: &Spec) -> Limiter {
+        let (limit, is_bucket) = (spec.limit, spec.counting.is_bucket());
+        match kind {
+            Kind::Governor => {
+                let quota = Quota::per_second(NonZeroU32::new(limit).unwrap());
+                let even = quota.allow_burst(NonZeroU32::MIN);
+                Limiter::Governor(governor::RateLimiter::direct(if is_bucket { quota } else { even }))
+            }
+            Kind::ThrottleNet | Kind::ThrottleNetSynced if is_bucket => Limiter::Tokens(Throttle::per_second(limit)),
+            Kind::ThrottleNet | Kind::ThrottleNetSynced => Limiter::Log(SlidingWindowLog::new(limit, WINDOW)),
+            Kind::LeakyBucket => {
+                let (refill, interval) = if is_bucket { (limit / 100, WINDOW / 100) } else { (limit, WINDOW) };
+                let limit = limit as usize;
+                let mut builder = RateLimiter::builder();
+                builder.max(limit).initial(limit).refill(refill as usize).interval(interval);
+                Limiter::Leaky(builder.build())
+            }
+            Kind::Tower => Limiter::Tower(Mutex::new(RateLimit::new(Permits, Rate::new(limit.into(), WINDOW)))),
+            Kind::OursPace | Kind::OursBands | Kind::OursOff => unreachable!("ours limits and sends"),
+        }
+    }
+
+    async fn permit(&self) {
+        match self {
+            Limiter::Governor(limiter) => limiter.until_ready().await,
+            Limiter::Log(limiter) => limiter.acquire().await.unwrap(),
+            Limiter::Tokens(limiter) => limiter.acquire().await.unwrap(),
+            Limiter::Leaky(limiter) => limiter.acquire_one().await,
+            Limiter::Tower(limiter) => {
+                let mut limiter = limiter.lock().await;
+                let Ok(()) = poll_fn(|cx| limiter.poll_ready(cx)).await;
+                let Ok(()) = limiter.call(()).await;
+            }
+        }
+    }
+
+    /// Who can pause for all does; with the others, whoever was refused waits alone.
+    async fn refused(&self, wait: Duration) {
+        match self {
+            Limiter::Log(limiter) => limiter.pause_for(wait),
+            Limiter::Tokens(limiter) => limiter.pause_for(wait),
+            _ => tokio::time::sleep(wait).await,
+        }
+    }
+}
+
+/// The service that tower limits: it only lets through.
+struct Permits;
+
+impl Service<()> for Permits {
+    type Response = ();
+    type Error = Infallible;
+    type Future = Ready<Result<(), Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, (): ()) -> Self::Future {
+        ready(Ok(()))
+    }
+}
