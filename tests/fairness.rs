@@ -63,8 +63,9 @@ fn a_tenant_a_thousand_times_louder_gets_no_more_than_each_of_the_others() {
     let network =
         Network { to_vendor: Duration::ZERO..=delay, from_vendor: Duration::ZERO..=delay, ..Network::default() };
     let mut world = World::new(sources, vendor, 11).unwrap().network(network);
-    // Each of the others asks for half as much again as its share of 160 a second; tenant 0 for a thousand times that.
-    let polite = 5 * SECONDS;
+    // Each of the others asks for more than its share of every tier, 3 a second in each where 1.9, 1 and 0.3 are to be had;
+    // tenant 0 for a thousand times that.
+    let polite = 9 * SECONDS;
     let mut submit = |tenant: usize, number: u32, of: u32| {
         let at = SECOND * SECONDS * number / of;
         let priority = [Priority::High, Priority::Normal, Priority::Low][number as usize % 3];
