@@ -201,12 +201,6 @@ impl Job {
                     return Err(error);
                 }
             };
-            if self.kept.is_some()
-                && let Err(error) = Box::pin(self.write_start()).await
-            {
-                held.not_sent();
-                return Err(error);
-            }
             self.dispatched(inner, waited);
             let result = self.in_span(inner.transport.execute(exchange), waited).await;
             let ended = inner.clock.now();
@@ -308,14 +302,22 @@ impl Job {
         inner.tenant(&self.tenant.id, &self.tenant.vendor.name).unwrap_or_else(|_| self.tenant.clone())
     }
 
-    async fn permit(&self, inner: &Inner, now: Time) -> Result<Grant, Error> {
+    async fn permit(&mut self, inner: &Inner, now: Time) -> Result<Grant, Error> {
         let refused = |why| refusal::error(&self.tenant, self.priority, inner.clock.now(), why);
         let retry = self.past.is_some();
         // The longest wait that a caller allows is that for the first exchange.
         let give_up = if retry { self.deadline } else { self.give_up };
         let ask = inner.ask(self.priority, self.endpoint, self.cost, give_up, self.attempt_timeout);
         let ask = Ask { immediate: self.immediate && !retry, retry, ..ask };
-        inner.acquire(&self.tenant, None, ask, now, self.running.series()).await.map_err(refused)
+        let grant = inner.acquire(&self.tenant, None, ask, now, self.running.series()).await.map_err(refused)?;
+        // Here and not in `run`, in whose future all that is there meanwhile would then have a place of its own.
+        if self.kept.is_some()
+            && let Err(error) = Box::pin(self.write_start()).await
+        {
+            grant.held.not_sent();
+            return Err(error);
+        }
+        Ok(grant)
     }
 
     fn exchange(&mut self, inner: &Inner, secret: Option<&Secret>, began: Time) -> Result<Exchange, Error> {

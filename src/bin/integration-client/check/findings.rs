@@ -99,7 +99,11 @@ mod tests {
     #[test]
     fn the_caret_stands_below_the_value() {
         assert_eq!(first("[vendors.v]\nbase_url = \"https://v.example\"\nsafety = 7.0\n"), ("safety = 7.0".into(), 9));
-        let wide = format!("[vendors.v]\nquirks = [\"{}\"]\n\tsafety = 7.0 # é {}\n", "é".repeat(99), "x".repeat(99));
+        let wide = format!(
+            "[vendors.v]\nbase_url = \"https://v.example\"\nquirks = [\"{}\"]\n\tsafety = 7.0 # é {}\n",
+            "é".repeat(99),
+            "x".repeat(99)
+        );
         let (shown, caret) = first(&wide);
         assert_eq!((shown.chars().nth(caret), shown.chars().count()), (Some('7'), SHOWN + 1), "{shown}");
     }

@@ -16,7 +16,13 @@
 //! window after it. Only those moments, and `t` itself, can be the maximum. Where the vendor's windows are known to begin, only
 //! those beginnings count.
 
+mod beginning;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
+
+use beginning::{Beginning, INEXACT, Line, Phase, latest};
 
 use super::transit::Transit;
 use super::window_log::Free;
@@ -24,8 +30,6 @@ use crate::clock::Time;
 
 /// Ends are rounded up to this part of the window.
 const SLOTS: u64 = 256;
-/// Of a figure of floating point, what it may be off.
-const INEXACT: f64 = 1e-8;
 /// A vendor's clock drifts so much against ours.
 const DRIFT: u64 = 5_000;
 /// So many windows after they were seen, the beginnings of windows are not known any more.
@@ -64,13 +68,6 @@ struct Ended {
     before: u64,
 }
 
-/// When the vendor's windows begin: between `from` and `to`, and whole windows after that.
-#[derive(Clone, Copy, Debug)]
-struct Phase {
-    from: u64,
-    to: u64,
-}
-
 /// One guard's state.
 #[derive(Clone, Debug)]
 pub(crate) struct WindowCounter {
@@ -107,52 +104,6 @@ impl Wait {
     fn free(&self) -> Free {
         if self.settles { Free::OnSettle(self.until) } else { Free::At(self.until) }
     }
-}
-
-/// A moment at which the vendor's window may have begun, what ended since, and what ended in the window before.
-#[derive(Clone, Copy, Debug)]
-struct Beginning {
-    at: u64,
-    since: u64,
-    before: u64,
-}
-
-impl Beginning {
-    /// What the vendor holds at `t`, if its window began here.
-    fn held(&self, spec: &CounterSpec, t: u64) -> f64 {
-        let left = spec.window.saturating_sub(t.saturating_sub(self.at)) as f64 / spec.window as f64;
-        self.since as f64 + self.before as f64 * (left * (1.0 + INEXACT)).min(1.0)
-    }
-
-    /// From when on that is at most `most`.
-    fn falls_to(&self, spec: &CounterSpec, most: f64) -> u64 {
-        self.falls_to_of(spec, most, self.before as f64)
-    }
-
-    fn falls_to_of(&self, spec: &CounterSpec, most: f64, before: f64) -> u64 {
-        let since = self.since as f64;
-        if since + before <= most {
-            return 0;
-        }
-        let gone = self.at.saturating_add(spec.window);
-        if since > most || before <= 0.0 {
-            return gone;
-        }
-        let share = 1.0 - (most - since) / (before * (1.0 + INEXACT));
-        let after = (spec.window as f64 * share).ceil() as u64;
-        self.at.saturating_add(after).saturating_add(1 + (spec.window >> 44)).min(gone)
-    }
-}
-
-/// What the vendor may hold if its window began at `at`, as a function of time: what ended since, and a share of `before`
-/// that falls to nothing with the window's end. `earlier` and `before` never change, so that working out the most that
-/// the vendor may hold is one pass over a row of numbers.
-#[derive(Clone, Copy, Debug)]
-struct Line {
-    at: f64,
-    /// Units of all that ever ended before `at`.
-    earlier: f64,
-    before: f64,
 }
 
 impl WindowCounter {
@@ -274,11 +225,15 @@ impl WindowCounter {
         match self.phase(spec, now) {
             Some(phase) => {
                 let past = self.known_beginnings(spec, &phase, now).filter(|beginning| beginning.at <= now);
-                let held = past.map(|beginning| beginning.held(spec, now)).fold(0.0, f64::max);
+                let held = past.map(|beginning| beginning.held(spec.window, now)).fold(0.0, f64::max);
                 // A window may be about to begin.
-                if self.may_begin(spec, now, now) { held.max(self.beginning(spec, now).held(spec, now)) } else { held }
+                if self.may_begin(spec, now, now) {
+                    held.max(self.beginning(spec, now).held(spec.window, now))
+                } else {
+                    held
+                }
             }
-            None => self.highest(spec, now as f64).0.max(self.beginning(spec, now).held(spec, now)),
+            None => self.highest(spec, now as f64).0.max(self.beginning(spec, now).held(spec.window, now)),
         }
     }
 
@@ -413,7 +368,7 @@ impl WindowCounter {
             for beginning in self.known_beginnings(spec, &phase, now) {
                 let from = beginning.at.saturating_sub(phase.to - phase.from);
                 if from <= at && beginning.at.saturating_add(spec.window) > now {
-                    at = at.max(beginning.falls_to(spec, most));
+                    at = at.max(beginning.falls_to(spec.window, most));
                 }
             }
             return at;
@@ -424,7 +379,7 @@ impl WindowCounter {
         {
             let since = self.total.saturating_sub(line.earlier as u64);
             let beginning = Beginning { at: line.at as u64, since, before: 0 };
-            at = beginning.falls_to_of(spec, most, line.before).max(at.saturating_add(1));
+            at = beginning.falls_to_of(spec.window, most, line.before).max(at.saturating_add(1));
         }
         // What is less than a window old counts in full until then, and less and less in the window after that.
         for ended in self.ended.range(self.young.min(self.ended.len())..) {
@@ -432,7 +387,7 @@ impl WindowCounter {
             if count as f64 <= most {
                 break;
             }
-            at = at.max(self.beginning(spec, ended.at.saturating_add(spec.window)).falls_to(spec, most));
+            at = at.max(self.beginning(spec, ended.at.saturating_add(spec.window)).falls_to(spec.window, most));
         }
         at
     }
@@ -506,158 +461,5 @@ impl WindowCounter {
     pub(crate) fn forget_known(&mut self) {
         self.forget_wait();
         self.known = 0;
-    }
-}
-
-/// The last moment not after `now` at which a window has begun at the latest.
-fn latest(phase: &Phase, window: u64, now: u64) -> u64 {
-    let to = phase.to;
-    match now.checked_sub(to) {
-        Some(since) => to + since / window * window,
-        None => to.saturating_sub((to - now).div_ceil(window).saturating_mul(window)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::algorithm::{Limiter, Rule};
-
-    const SECOND: u64 = 1_000_000_000;
-    const START: u64 = 3_600 * SECOND;
-
-    fn ms(n: u64) -> Time {
-        Time::from_nanos(START + n * 1_000_000)
-    }
-
-    fn spec() -> CounterSpec {
-        CounterSpec::new(99, 100, 0, SECOND, SECOND / 10)
-    }
-
-    /// Whatever is taken now ends now.
-    fn use_up(guard: &mut WindowCounter, spec: &CounterSpec, now: Time) -> u32 {
-        let mut used = 0;
-        while guard.has_room(spec, now, 1, true) {
-            guard.take(spec, now, 1, true);
-            guard.end(spec, now, now, 1, true);
-            used += 1;
-        }
-        used
-    }
-
-    #[test]
-    fn a_burst_weighs_for_up_to_two_windows() {
-        let spec = spec();
-        let mut guard = WindowCounter::new(&spec);
-        assert_eq!(use_up(&mut guard, &spec, ms(0)), 99);
-        assert_eq!(use_up(&mut guard, &spec, ms(1_000)), 0);
-        // Half a window after the end of the window that held it, half of it is left.
-        let half = use_up(&mut guard, &spec, ms(1_505));
-        assert!((47..=50).contains(&half), "{half}");
-        assert!(use_up(&mut guard, &spec, ms(2_100)) >= 45);
-    }
-
-    #[test]
-    fn the_promised_moment_is_the_first_that_fits() {
-        let spec = CounterSpec::new(49, 50, 10, SECOND, SECOND / 10);
-        let mut random = fastrand::Rng::with_seed(5);
-        let mut guard = WindowCounter::new(&spec);
-        let mut now = ms(0);
-        let mut promises = 0;
-        for _ in 0..3_000 {
-            let (units, high) = (random.u32(1..4), random.bool());
-            match guard.free(&spec, now, units, high) {
-                Free::Now => {
-                    guard.take(&spec, now, units, high);
-                    guard.end(&spec, now, now, units, high);
-                }
-                Free::At(at) => {
-                    promises += 1;
-                    // Without what was worked out before.
-                    let fits = |at: Time| {
-                        let mut fresh = guard.clone();
-                        fresh.forget_known();
-                        fresh.has_room(&spec, at, units, high)
-                    };
-                    assert!(at > now && fits(at), "{at:?}");
-                    assert!(!fits(at.minus_nanos(20_000)), "{at:?} could be earlier");
-                    now = at;
-                }
-                other => panic!("{other:?}"),
-            }
-            now = now.plus_nanos(random.u64(0..30_000_000) * random.u64(0..2));
-        }
-        assert!(promises > 500, "{promises}");
-    }
-
-    #[test]
-    fn a_vendor_of_any_phase_takes_what_it_grants_at_nearly_the_whole_rate() {
-        for phase in 0..20 {
-            let spec = spec();
-            let rule = Rule::SlidingCounter { limit: 100, window_ns: SECOND, phase_ns: phase * 50_000_000 };
-            let mut vendor = Limiter::new(rule);
-            let mut guard = WindowCounter::new(&spec);
-            let (mut now, mut sent) = (ms(0), 0);
-            while now < ms(20_000) {
-                match guard.free(&spec, now, 1, true) {
-                    Free::Now => {
-                        guard.take(&spec, now, 1, true);
-                        assert!(vendor.arrive(now.as_nanos(), 1), "phase {phase}, {now:?}");
-                        guard.end(&spec, now, now, 1, true);
-                        sent += 1;
-                    }
-                    Free::At(at) | Free::OnSettle(at) => now = at,
-                }
-            }
-            // One window is lost to the burst at the start.
-            assert!(sent >= 1_850, "{sent}");
-        }
-    }
-
-    #[test]
-    fn a_known_phase_frees_what_is_in_the_window_before_sooner() {
-        let spec = spec();
-        let freed = |known: bool| {
-            let mut guard = WindowCounter::new(&spec);
-            if known {
-                guard.begins(&spec, ms(100), ms(101));
-            }
-            use_up(&mut guard, &spec, ms(0));
-            use_up(&mut guard, &spec, ms(600))
-        };
-        assert_eq!(freed(false), 0);
-        let with = freed(true);
-        assert!((45..=50).contains(&with), "{with}");
-    }
-
-    #[test]
-    fn what_contradicts_the_known_phase_replaces_it() {
-        let spec = spec();
-        let mut guard = WindowCounter::new(&spec);
-        guard.begins(&spec, ms(100), ms(101));
-        assert!(guard.may_begin(&spec, ms(1_100).as_nanos(), ms(1_100).as_nanos()));
-        assert!(!guard.may_begin(&spec, ms(1_500).as_nanos(), ms(1_100).as_nanos()));
-        guard.begins(&spec, ms(1_500), ms(1_501));
-        assert!(guard.may_begin(&spec, ms(2_500).as_nanos(), ms(2_000).as_nanos()));
-        guard.begins(&spec, ms(0), ms(900));
-        assert!(guard.may_begin(&spec, ms(2_500).as_nanos(), ms(2_000).as_nanos()), "too wide to mean anything");
-        assert!(guard.phase(&spec, ms(1_000_000).as_nanos()).is_none(), "forgotten");
-    }
-
-    #[test]
-    fn what_is_lost_or_never_left_or_cost_more() {
-        let spec = spec();
-        let mut guard = WindowCounter::new(&spec);
-        guard.take(&spec, ms(0), 90, false);
-        guard.give_back(&spec, ms(10), ms(0), 40, false);
-        assert!(guard.has_room(&spec, ms(10), 49, false) && !guard.has_room(&spec, ms(10), 50, false));
-        guard.owe(&spec, ms(10), 9);
-        assert!(guard.has_room(&spec, ms(10), 40, false) && !guard.has_room(&spec, ms(10), 41, false));
-        assert!(matches!(guard.free(&spec, ms(10), 60, false), Free::OnSettle(_)), "more than is not under way");
-        // Lost after 100 ms, it counts like an end of then.
-        guard.advance(&spec, ms(200));
-        assert_eq!((guard.transit.units, guard.units(&spec, ms(200))), (0, 59));
-        guard.advance(&spec, ms(2_300));
-        assert!(guard.is_empty());
     }
 }
