@@ -174,4 +174,4 @@ async fn the_future_of_a_send_stays_small() {
     drop(future);
 }
 
-const MOST_BYTES: usize = 1_280;
+const MOST_BYTES: usize = 1_024;

@@ -24,7 +24,7 @@ use crate::config::{OnAmbiguous, Tenant};
 use crate::dead_letter::AttemptRecord;
 use crate::dispatch::{Grant, Heard, Held};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::engine::{Ask, Word};
+use crate::engine::{Ask, Refusal, Word};
 use crate::error::Error;
 use crate::events::Event;
 use crate::metrics::{Running, Series};
@@ -193,7 +193,10 @@ impl Job {
                     secret
                 }
             };
-            let Grant { held, began, waited, reason } = self.permit(inner, now).await?;
+            let Grant { held, began, waited, reason } = match self.kept.is_some() {
+                false => self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why))?,
+                true => Box::pin(self.permit_of_job(inner, now)).await?,
+            };
             let exchange = match self.exchange(inner, secret.as_ref(), began) {
                 Ok(exchange) => exchange,
                 Err(error) => {
@@ -302,18 +305,23 @@ impl Job {
         inner.tenant(&self.tenant.id, &self.tenant.vendor.name).unwrap_or_else(|_| self.tenant.clone())
     }
 
-    async fn permit(&mut self, inner: &Inner, now: Time) -> Result<Grant, Error> {
-        let refused = |why| refusal::error(&self.tenant, self.priority, inner.clock.now(), why);
+    fn permit<'a>(&'a self, inner: &'a Inner, now: Time) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {
         let retry = self.past.is_some();
         // The longest wait that a caller allows is that for the first exchange.
         let give_up = if retry { self.deadline } else { self.give_up };
         let ask = inner.ask(self.priority, self.endpoint, self.cost, give_up, self.attempt_timeout);
         let ask = Ask { immediate: self.immediate && !retry, retry, ..ask };
-        let grant = inner.acquire(&self.tenant, None, ask, now, self.running.series()).await.map_err(refused)?;
-        // Here and not in `run`, in whose future all that is there meanwhile would then have a place of its own.
-        if self.kept.is_some()
-            && let Err(error) = Box::pin(self.write_start()).await
-        {
+        inner.acquire(&self.tenant, None, ask, now, self.running.series())
+    }
+
+    fn no_permit(&self, inner: &Inner, why: Refusal) -> Error {
+        refusal::error(&self.tenant, self.priority, inner.clock.now(), why)
+    }
+
+    /// The same for a job of the outbox, whose start is written before it leaves.
+    async fn permit_of_job(&mut self, inner: &Inner, now: Time) -> Result<Grant, Error> {
+        let grant = self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why))?;
+        if let Err(error) = self.write_start().await {
             grant.held.not_sent();
             return Err(error);
         }

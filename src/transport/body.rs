@@ -174,8 +174,15 @@ pub struct AnswerBody {
     sleep: Option<Pin<Box<Sleep>>>,
     max_bytes: u64,
     left: u64,
-    /// Read already, and still to be handed on.
-    ahead: BytesMut,
+    /// Boxed: few bodies are read ahead, and every send would carry it.
+    ahead: Option<Box<Ahead>>,
+}
+
+/// What was read before anybody asked for it.
+#[derive(Default)]
+struct Ahead {
+    /// Still to be handed on.
+    data: BytesMut,
     /// What came after it: trailers, or an error.
     after: Option<Result<Frame<Bytes>, TransportError>>,
 }
@@ -205,35 +212,26 @@ impl AnswerBody {
     }
 
     fn limited(inner: Inner, max_bytes: u64, deadline: Instant) -> AnswerBody {
-        AnswerBody {
-            inner: Some(inner),
-            deadline,
-            sleep: None,
-            max_bytes,
-            left: max_bytes,
-            ahead: BytesMut::new(),
-            after: None,
-        }
+        AnswerBody { inner: Some(inner), deadline, sleep: None, max_bytes, left: max_bytes, ahead: None }
     }
 
     /// Reads ahead until `most` bytes are there, or the end; nothing of it is lost to whoever reads the body. May be given
     /// up at any time.
     pub(crate) async fn peek(&mut self, most: usize) {
-        while self.ahead.len() < most && self.after.is_none() {
-            match std::future::poll_fn(|cx| self.poll_arriving(cx)).await {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => self.ahead.extend_from_slice(&data),
-                    Err(frame) => self.after = Some(Ok(frame)),
-                },
-                Some(Err(error)) => self.after = Some(Err(error)),
-                None => return,
+        while self.ahead.as_ref().is_none_or(|ahead| ahead.data.len() < most && ahead.after.is_none()) {
+            let Some(frame) = std::future::poll_fn(|cx| self.poll_arriving(cx)).await else { return };
+            let ahead = self.ahead.get_or_insert_default();
+            match frame.map(Frame::into_data) {
+                Ok(Ok(data)) => ahead.data.extend_from_slice(&data),
+                Ok(Err(frame)) => ahead.after = Some(Ok(frame)),
+                Err(error) => ahead.after = Some(Err(error)),
             }
         }
     }
 
     /// What was read ahead.
     pub(crate) fn ahead(&self) -> &[u8] {
-        &self.ahead
+        self.ahead.as_ref().map_or(&[], |ahead| &ahead.data)
     }
 
     /// Reads to the end. A body that arrived in one piece is not copied.
@@ -355,18 +353,19 @@ impl HttpBody for AnswerBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
-        if !self.ahead.is_empty() {
-            let ahead = std::mem::take(&mut self.ahead).freeze();
-            return Poll::Ready(Some(Ok(Frame::data(ahead))));
-        }
-        if let Some(after) = self.after.take() {
-            return Poll::Ready(Some(after));
+        if let Some(ahead) = &mut self.ahead {
+            if !ahead.data.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut ahead.data).freeze()))));
+            }
+            if let Some(after) = self.ahead.take().and_then(|ahead| ahead.after) {
+                return Poll::Ready(Some(after));
+            }
         }
         self.poll_arriving(cx)
     }
 
     fn is_end_stream(&self) -> bool {
-        if !self.ahead.is_empty() || self.after.is_some() {
+        if self.ahead.as_ref().is_some_and(|ahead| !ahead.data.is_empty() || ahead.after.is_some()) {
             return false;
         }
         match &self.inner {
@@ -379,7 +378,7 @@ impl HttpBody for AnswerBody {
 
     fn size_hint(&self) -> SizeHint {
         let arriving = self.arriving();
-        let ahead = self.ahead.len() as u64;
+        let ahead = self.ahead().len() as u64;
         let mut whole = SizeHint::new();
         whole.set_lower(arriving.lower().saturating_add(ahead));
         if let Some(upper) = arriving.upper().and_then(|upper| upper.checked_add(ahead)) {

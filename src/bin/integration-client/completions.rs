@@ -9,7 +9,7 @@ use crate::output::{Failure, Outcome};
 
 const EXAMPLES: &str = "\
 Examples:
-  source <(integration-client completions bash)      # for this session alone
+  source <(integration-client completions bash)      # for this shell alone
   integration-client completions fish > \\
       ~/.config/fish/completions/integration-client.fish";
 
