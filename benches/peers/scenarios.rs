@@ -64,8 +64,13 @@ async fn all(runs: impl IntoIterator<Item = (Kind, Spec)>) -> Vec<Report> {
 }
 
 /// Clients, and what their vendor says.
-fn rows(wanted: &Wanted) -> impl Iterator<Item = (Kind, Says)> {
-    wanted.clients.iter().flat_map(|&kind| kind.said().iter().map(move |&says| (kind, says)))
+fn rows(clients: impl Iterator<Item = Kind>) -> impl Iterator<Item = (Kind, Says)> {
+    clients.flat_map(|kind| kind.said().iter().map(move |&says| (kind, says)))
+}
+
+/// Those that know no more than the limit.
+fn limiters(wanted: &Wanted) -> impl Iterator<Item = Kind> {
+    wanted.clients.iter().copied().filter(|kind| *kind != Kind::Oracle)
 }
 
 fn label(kind: Kind, says: Says, counting: Counting) -> String {
@@ -101,7 +106,7 @@ pub(crate) async fn job(wanted: &Wanted, totals: &mut Totals) {
     ];
     heading(&columns);
     let mut seconds = Vec::new();
-    for (kind, says) in rows(wanted) {
+    for (kind, says) in rows(wanted.clients.iter().copied()) {
         for counting in [Counting::FixedFromFirst, Counting::TokenBucket] {
             let spec = Spec { records, says, ..Spec::new(counting, limit) };
             let (took, report) = run_job(kind, spec, wanted.workers).await;
@@ -167,7 +172,7 @@ pub(crate) async fn saturation(wanted: &Wanted, totals: &mut Totals) {
     let base = |counting| Spec { run, ..Spec::new(counting, 100) };
     let jitters = [Duration::ZERO, JITTER];
     let mut measured = Vec::new();
-    for (kind, says) in rows(wanted) {
+    for (kind, says) in rows(limiters(wanted)) {
         let runs = jitters.map(|jitter| Counting::FIVE.map(|counting| (kind, Spec { jitter, says, ..base(counting) })));
         let reports = all(runs.into_iter().flatten()).await;
         if kind.is_ours() {
@@ -232,7 +237,7 @@ pub(crate) async fn penalty(wanted: &Wanted, totals: &mut Totals) {
     );
     heading(&["client", "fixed window", "sliding log", "token bucket"]);
     let mut measured = Vec::new();
-    for (kind, _) in rows(wanted).filter(|(_, says)| *says == Says::RetryAfter) {
+    for (kind, _) in rows(limiters(wanted)).filter(|(_, says)| *says == Says::RetryAfter) {
         let reports = all(countings.map(|counting| (kind, spec(counting)))).await;
         let cells: Vec<String> = reports.iter().map(|report| share(run, report)).collect();
         println!("| {} | {} |", kind.name(), cells.join(" | "));
@@ -263,8 +268,8 @@ pub(crate) async fn others(wanted: &Wanted) {
     );
     println!("Percent of the other half used meanwhile; of ours refused, of the other's refused.\n");
     heading(&["client", "headers on every answer", "retry-after on refusals", "no headers"]);
-    let reports = all(wanted.clients.iter().flat_map(|&kind| said.map(|says| (kind, spec(says))))).await;
-    for (kind, reports) in wanted.clients.iter().zip(reports.chunks(said.len())) {
+    let reports = all(limiters(wanted).flat_map(|kind| said.map(|says| (kind, spec(says))))).await;
+    for (kind, reports) in limiters(wanted).zip(reports.chunks(said.len())) {
         let cells: Vec<String> = reports
             .iter()
             .map(|report| {
