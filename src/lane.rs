@@ -123,7 +123,7 @@ impl Lane {
         let ask = Ask {
             tier: priority.tier(),
             endpoint: self.endpoint_now().map_err(|why| self.refused(priority, why))?,
-            cost: cost.max(1),
+            cost: cost.max(1).into(),
             retry: false,
             immediate: true,
             give_up: crate::clock::Time::MAX,

@@ -70,6 +70,8 @@ pub struct Request {
 pub(crate) struct Notes {
     pub(crate) idempotency_key: Option<Box<str>>,
     pub(crate) metadata: BTreeMap<String, String>,
+    /// Bytes of the request's body and of the answer's.
+    pub(crate) bytes: Option<(u32, u32)>,
     /// The answer is to be kept, where the request is accepted by `enqueue`.
     pub(crate) keep_response: bool,
 }
@@ -232,6 +234,15 @@ impl Request {
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Request {
         self.cost = Some(cost);
+        self
+    }
+
+    /// How many bytes the bodies of the request and of its answer are believed to have, for vendors whose limits count
+    /// bytes. Needed for a streamed body; one in memory is counted as it is. Without a word about the answer it is
+    /// believed to be as long as answers of that vendor were of late.
+    #[must_use]
+    pub fn expect_bytes(mut self, request: u32, response: u32) -> Request {
+        self.notes.get_or_insert_default().bytes = Some((request, response));
         self
     }
 

@@ -179,10 +179,27 @@ impl ResponseBody {
         error.into_error(&self.tenant).of_request(self.request_id)
     }
 
+    /// Nothing more of it will be read.
+    fn ended(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        let vendor = &self.tenant.vendor;
+        if vendor.counts_bytes {
+            let bytes = self.body.bytes_read();
+            vendor.answers.learn(bytes);
+            held.received(bytes);
+        }
+    }
+
     async fn read(&mut self) -> Result<Bytes, Error> {
         let result = self.body.read().await;
-        self.held = None;
+        self.ended();
         result.map_err(|error| self.error(error))
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        self.ended();
     }
 }
 
@@ -196,7 +213,7 @@ impl HttpBody for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
         if !matches!(frame, Some(Ok(_))) {
-            self.held = None;
+            self.ended();
         }
         Poll::Ready(frame)
     }

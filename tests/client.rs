@@ -8,6 +8,8 @@
     reason = "tests: helpers unwrap too, and figures are printed"
 )]
 
+#[path = "client/bytes.rs"]
+mod bytes;
 #[path = "client/changes.rs"]
 mod changes;
 #[path = "client/cleanup.rs"]

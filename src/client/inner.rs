@@ -14,6 +14,7 @@ use crate::clock::{Clock, Time, nanos};
 use crate::config::{Config, ConfigSource, Tenant, TenantTable};
 use crate::dead_letter::writer::Writer;
 use crate::dispatch::{Acquire, Dispatch, Grant, Place, Whose};
+use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
 use crate::error::Error;
@@ -195,7 +196,7 @@ impl Inner {
         &self,
         priority: Priority,
         endpoint: EndpointId,
-        cost: u32,
+        cost: Cost,
         give_up: Time,
         attempt: Duration,
     ) -> Ask {
@@ -250,7 +251,7 @@ impl Inner {
         max_wait: Option<Duration>,
     ) -> Ask {
         let give_up = self.clock.now() + max_wait.unwrap_or(self.default_deadline);
-        self.ask(priority, NO_ENDPOINT, cost.max(1), give_up, tenant.vendor.attempt_timeout)
+        self.ask(priority, NO_ENDPOINT, cost.max(1).into(), give_up, tenant.vendor.attempt_timeout)
     }
 }
 

@@ -124,7 +124,8 @@ impl IntegrationClient {
     pub fn try_acquire(&self, tenant: &str, vendor: &str, priority: Priority, cost: u32) -> Result<Permit, Error> {
         let inner = &*self.inner;
         let wait = inner.default_deadline;
-        let ask = |now: Time, attempt: Duration| inner.ask(priority, NO_ENDPOINT, cost.max(1), now + wait, attempt);
+        let ask =
+            |now: Time, attempt: Duration| inner.ask(priority, NO_ENDPOINT, cost.max(1).into(), now + wait, attempt);
         // One hash, one lock: a lane that was used before and shares nothing.
         if let Some(Ok(held)) = inner.dispatch.try_acquire(tenant, vendor, ask) {
             let series = inner.metrics.series(tenant, vendor);

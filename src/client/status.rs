@@ -86,7 +86,7 @@ impl IntegrationClient {
                 break copied;
             }
         };
-        let service_ns = tenant.vendor.took.nanos();
+        let service_ns = tenant.vendor.took.figure();
         let batch = Batch { tier: priority.tier(), requests, service_ns };
         let hash = inner.dispatch.hash(&tenant.id, &tenant.vendor.name);
         let again = inner.budgets.share_of_retries(hash, now);

@@ -63,7 +63,7 @@ pub struct Rate {
     pub release_interval: Option<Duration>,
     /// The guard's limit as a share of the vendor's: above 0, at most 1; 1 by default.
     pub ceiling: f64,
-    /// Whether a request counts as one unit or as its cost.
+    /// What of a request is counted.
     pub unit: Unit,
     /// Start empty rather than full when nothing is known about the past.
     pub cold_start_spent: bool,
@@ -97,6 +97,13 @@ pub enum Unit {
     Requests,
     /// Each request is as many units as it costs.
     Points,
+    /// Each byte of a request's body is a unit; heads are not counted.
+    RequestBytes,
+    /// Each byte of an answer's body is a unit, decoded. How many there will be is not known when the request goes: it
+    /// is believed to be as many as of late, and put right when the body was read or dropped.
+    ResponseBytes,
+    /// Both.
+    Bytes,
 }
 
 /// Where a figure comes from.
@@ -133,7 +140,13 @@ macro_rules! names {
 pub(super) use names;
 
 names!(Scope { Endpoint = "endpoint", Tenant = "tenant", Account = "account", Vendor = "vendor" });
-names!(Unit { Requests = "requests", Points = "points" });
+names!(Unit {
+    Requests = "requests",
+    Points = "points",
+    RequestBytes = "request_bytes",
+    ResponseBytes = "response_bytes",
+    Bytes = "bytes",
+});
 names!(Algorithm {
     FixedWindow = "fixed_window",
     SlidingWindow = "sliding_window",

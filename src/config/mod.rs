@@ -104,6 +104,11 @@
 //! A bucket is stated by its size and the time it takes to fill: 40 requests at once, 2 more each second, is
 //! `limit = 40`, `window = "20s"`.
 //!
+//! What a limit counts is its `unit`: `requests` (the default), `points` (a request's or its endpoint's `cost`),
+//! `request_bytes`, `response_bytes` or `bytes` (both). Bytes are those of bodies, decoded, without heads. How long an
+//! answer will be is not known when its request goes: it is believed to be as long as answers of that vendor were of
+//! late, or as [`Request::expect_bytes`](crate::Request::expect_bytes) says, and put right when it was read.
+//!
 //! An endpoint without `paths` is used by requests that name it. An environment is also the way to state what another
 //! plan of the vendor's allows: a tenant on it says `environment = "PLAN"`.
 //!

@@ -11,7 +11,7 @@ use reqwest::Url;
 
 use super::credential::AtHand;
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
-use super::limit::Limit;
+use super::limit::{Limit, LimitKind, Unit};
 use super::retry::{Keep, RetryPolicy, Throttle};
 use super::{base_url, pattern, suggest};
 use crate::clock::Time;
@@ -63,7 +63,11 @@ pub struct Vendor {
     /// The base URL parsed, where it is the same for every tenant.
     pub(crate) parsed: Parsed,
     /// How long it takes to answer.
-    pub(crate) took: Took,
+    pub(crate) took: Smoothed,
+    /// A limit counts bytes.
+    pub(crate) counts_bytes: bool,
+    /// How long the bodies of its answers are, where bytes are counted.
+    pub(crate) answers: Smoothed,
     /// When something was last said about its limits being others than stated.
     pub(crate) doubted: Doubted,
 }
@@ -94,33 +98,33 @@ impl PartialEq for Doubted {
     }
 }
 
-/// How long answers take, smoothed over the last eight or so. Learned while running: no part of the configuration.
+/// A figure of answers, smoothed over the last eight or so. Learned while running: no part of the configuration.
 #[derive(Debug, Default)]
-pub(crate) struct Took(AtomicU64);
+pub(crate) struct Smoothed(AtomicU64);
 
-impl Took {
-    /// An answer took so long. Two at once may count as one, which changes next to nothing.
-    pub(crate) fn learn(&self, took: Duration) {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX / 8).max(1);
-        let known = self.0.load(atomic::Ordering::Relaxed);
-        let known = if known == 0 { took } else { known - known / 8 + took / 8 };
+impl Smoothed {
+    /// One more. Two at once may count as one, which changes next to nothing.
+    pub(crate) fn learn(&self, figure: u64) {
+        let figure = figure.clamp(1, u64::MAX / 8);
+        let known = self.figure();
+        let known = if known == 0 { figure } else { known - known / 8 + figure / 8 };
         self.0.store(known, atomic::Ordering::Relaxed);
     }
 
-    /// In nanoseconds; 0 while nothing is known.
-    pub(crate) fn nanos(&self) -> u64 {
+    /// 0 while nothing is known.
+    pub(crate) fn figure(&self) -> u64 {
         self.0.load(atomic::Ordering::Relaxed)
     }
 }
 
-impl Clone for Took {
-    fn clone(&self) -> Took {
-        Took(AtomicU64::new(self.nanos()))
+impl Clone for Smoothed {
+    fn clone(&self) -> Smoothed {
+        Smoothed(AtomicU64::new(self.figure()))
     }
 }
 
-impl PartialEq for Took {
-    fn eq(&self, _: &Took) -> bool {
+impl PartialEq for Smoothed {
+    fn eq(&self, _: &Smoothed) -> bool {
         true
     }
 }
@@ -233,6 +237,21 @@ impl Vendor {
         let name: String = name.chars().take(128).collect();
         let message = format!("vendor `{}` has no endpoint {name:?}; {hint}", self.name);
         Err(Error::not_sent(ErrorKind::UnknownEndpoint, message))
+    }
+
+    /// How many bytes the answer to a request with a body of `sent` bytes is believed to have: as many as was said, or as
+    /// answers had of late. Never more than a limit has room for: a belief must not stop a request for ever.
+    pub(crate) fn believed_answer(&self, sent: u32, said: Option<u32>) -> u32 {
+        let believed = said.unwrap_or_else(|| u32::try_from(self.answers.figure()).unwrap_or(u32::MAX));
+        let limits = self.limits.iter().chain(self.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
+        let room = limits.filter_map(|limit| match &limit.kind {
+            LimitKind::Rate(rate) if rate.unit == Unit::ResponseBytes => Some(rate.shape().largest_cost(false)),
+            LimitKind::Rate(rate) if rate.unit == Unit::Bytes => {
+                Some(rate.shape().largest_cost(false).saturating_sub(sent))
+            }
+            _ => None,
+        });
+        believed.min(room.min().unwrap_or(u32::MAX))
     }
 
     /// The endpoint that a request belongs to, and its number. `path` is below the base URL; a query is ignored.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::clock::nanos;
 use crate::config::{Algorithm, Limit, LimitKind as Kind, Rate, Scope, Tenant, Throttle, Unit, Vendor};
+use crate::engine::cost::Measure;
 use crate::engine::limit::guard::GuardSpec;
 use crate::engine::limit::token_bucket::BucketSpec;
 use crate::engine::limit::vendor_bucket::VendorBucketSpec;
@@ -135,11 +136,21 @@ pub(crate) fn pace(vendor: &Vendor) -> Pace {
 }
 
 fn limit_spec(limit: &Limit, max_transit: Duration, guarded: bool) -> LimitSpec {
-    let (kind, counts_cost, starts_spent) = match &limit.kind {
-        Kind::Rate(rate) => (rate_kind(rate, max_transit, guarded), rate.unit == Unit::Points, rate.cold_start_spent),
-        Kind::Concurrency { limit } => (LimitKind::Slots { limit: *limit }, false, false),
+    let (kind, measure, starts_spent) = match &limit.kind {
+        Kind::Rate(rate) => (rate_kind(rate, max_transit, guarded), measure(rate.unit), rate.cold_start_spent),
+        Kind::Concurrency { limit } => (LimitKind::Slots { limit: *limit }, Measure::Requests, false),
     };
-    LimitSpec { name: limit.name.clone(), kind, counts_cost, starts_spent }
+    LimitSpec { name: limit.name.clone(), kind, measure, starts_spent }
+}
+
+fn measure(unit: Unit) -> Measure {
+    match unit {
+        Unit::Requests => Measure::Requests,
+        Unit::Points => Measure::Points,
+        Unit::RequestBytes => Measure::Sent,
+        Unit::ResponseBytes => Measure::Received,
+        Unit::Bytes => Measure::Bytes,
+    }
 }
 
 fn rate_kind(rate: &Rate, max_transit: Duration, guarded: bool) -> LimitKind {

@@ -275,6 +275,12 @@ impl Held {
         }
     }
 
+    /// The body of the answer had so many bytes.
+    pub(crate) fn received(&self, bytes: u64) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.shard.decide(|engine, now| engine.received(now, self.key, bytes));
+    }
+
     #[inline]
     pub(crate) fn finish(mut self) {
         self.end(End::Finished);

@@ -22,7 +22,7 @@ impl Engine {
             return Answer::Refused(Refusal::Deadline);
         }
         let need = Need { lane, endpoint: ask.endpoint, tier: ask.tier, cost: ask.cost };
-        if ask.cost > 1
+        if ask.cost.is_more_than_one()
             && let Some(refusal) = self.too_expensive(&need)
         {
             return Answer::Refused(refusal);
@@ -56,7 +56,7 @@ impl Engine {
             .chain(shared.map(|shared| &shared.spec))
             .find(|spec| spec.units(need.cost) > spec.largest(need.high()))?;
         let (limit, largest) = (spec.name.clone(), spec.largest(need.high()));
-        Some(Refusal::TooExpensive { limit, cost: need.cost, largest })
+        Some(Refusal::TooExpensive { limit, cost: spec.units(need.cost), largest })
     }
 
     /// Limits have become smaller: whoever can never be granted is told, instead of waiting for ever.
@@ -332,7 +332,7 @@ impl Engine {
             // The next in line, or somebody else, may fit where this one did not.
             self.release(queue);
             let inside = &self.queues[queue];
-            let need = Need { lane, endpoint: inside.endpoint, tier: inside.tier, cost: 1 };
+            let need = Need { lane, endpoint: inside.endpoint, tier: inside.tier, cost: 1.into() };
             self.wake_all(&need, true);
         }
         self.tidy(lane);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cost::Cost;
 use super::lane::{Lane, OwnCells, SharedKey, hash_ids};
 use super::limit::Cell;
 use super::plan::{EndpointId, NO_ENDPOINT, Plan, SharedSpec};
@@ -16,7 +17,7 @@ pub(crate) struct Moved {
     plan: Arc<Plan>,
     cells: Vec<Cell>,
     /// Endpoint, tier, cost, grant and deadline of what is under way.
-    under_way: Vec<(EndpointId, u8, u32, Time, Time)>,
+    under_way: Vec<(EndpointId, u8, Cost, Time, Time)>,
     throttle: Option<Box<Throttle>>,
 }
 

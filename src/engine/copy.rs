@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
+use super::cost::Cost;
 use super::lane::OwnCells;
 use super::limit::Cell;
 use super::permits::Permit;
@@ -54,7 +55,7 @@ pub(crate) struct Line {
     pub(crate) endpoint: EndpointId,
     pub(crate) tier: u8,
     /// What each of the first costs.
-    pub(crate) costs: Vec<u32>,
+    pub(crate) costs: Vec<Cost>,
     /// So many more, of a cost of one.
     pub(crate) more: usize,
     /// Its lane's place among the lanes of its tier.
@@ -160,7 +161,7 @@ impl Copy {
             }
             lane.in_flight = copy.under_way.len() as u32;
             for line in copy.waiting.iter().filter(|line| !line.costs.is_empty()) {
-                let need = Need { lane: key, endpoint: line.endpoint, tier: line.tier, cost: 1 };
+                let need = Need { lane: key, endpoint: line.endpoint, tier: line.tier, cost: 1.into() };
                 engine.queue_for(&need);
                 if let Some(waiting) = &mut engine.lanes.slab[key].waiting {
                     waiting.site.turns = copy.turns;

@@ -1,6 +1,7 @@
 //! What answers correct in the limits' own state: what a request cost, and when the vendor's windows end.
 
 use super::Engine;
+use super::cost::Cost;
 use super::slab::Key;
 use crate::clock::Time;
 
@@ -8,14 +9,31 @@ impl Engine {
     /// The answer tells what the request really cost. Comes before [`answered`](Self::answered).
     pub(crate) fn corrected(&mut self, now: Time, key: Key, cost: u32) {
         let now = self.tick(now);
-        let Some(permit) = self.permits.get_mut(key) else { return };
-        if !permit.is_started() || permit.need().cost == cost {
+        let Some(permit) = self.permits.get(key) else { return };
+        if !permit.is_started() {
             return;
         }
+        let actual = Cost { points: cost, ..permit.need().cost };
+        self.correct(now, key, actual);
+    }
+
+    /// The answer was read, and so long it was. Comes before [`finished`](Self::finished).
+    pub(crate) fn received(&mut self, now: Time, key: Key, bytes: u32) {
+        let now = self.tick(now);
+        let Some(permit) = self.permits.get(key) else { return };
+        let actual = Cost { received: bytes, ..permit.need().cost };
+        self.correct(now, key, actual);
+    }
+
+    fn correct(&mut self, now: Time, key: Key, actual: Cost) {
+        let Some(permit) = self.permits.get_mut(key) else { return };
         let (take, need, versions) = (permit.take(), permit.need(), permit.versions());
+        if need.cost == actual {
+            return;
+        }
         // What it took more is counted from now on, and ends by itself.
-        permit.set_cost(need.cost.min(cost));
-        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.correct(spec, take, cost, now));
+        permit.set_cost(need.cost.min(actual));
+        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.correct(spec, take, actual, now));
         self.wake_if_waiting(&need, true);
     }
 

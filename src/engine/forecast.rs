@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::time::Duration;
 
 use super::copy::{Ahead, Copy, Line};
+use super::cost::Cost;
 use super::plan::NO_ENDPOINT;
 use super::pushback::Word;
 use super::slab::Key;
@@ -117,7 +118,7 @@ impl Run {
         let mut lines: Vec<(Key, Line)> = lanes.iter().enumerate().flat_map(of_lane).collect();
         lines.sort_by_key(|(_, line)| line.since);
         for (lane, line) in lines {
-            for cost in line.costs.into_iter().chain(std::iter::repeat_n(1, line.more.min(MOST_GRANTS))) {
+            for cost in line.costs.into_iter().chain(std::iter::repeat_n(Cost::from(1), line.more.min(MOST_GRANTS))) {
                 run.submit(lane, ask(line.endpoint, line.tier, cost), false);
             }
         }
@@ -210,8 +211,8 @@ impl Run {
     }
 }
 
-fn ask(endpoint: u16, tier: u8, cost: u32) -> Ask {
+fn ask(endpoint: u16, tier: u8, cost: impl Into<Cost>) -> Ask {
     // Whatever is under way ends when it is answered, not by its time.
     let attempt_ns = NEVER.as_nanos() as u64;
-    Ask { tier, endpoint, cost, retry: false, immediate: false, give_up: Time::MAX, attempt_ns }
+    Ask { tier, endpoint, cost: cost.into(), retry: false, immediate: false, give_up: Time::MAX, attempt_ns }
 }

@@ -24,6 +24,7 @@ mod admission;
 mod change;
 mod copy;
 mod correction;
+pub(crate) mod cost;
 mod forecast;
 mod index;
 mod lane;
@@ -50,6 +51,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hashbrown::DefaultHashBuilder;
 
 use crate::clock::Time;
+use cost::Cost;
 pub(crate) use forecast::{Batch, forecast};
 use lane::Lanes;
 pub(crate) use lane::hash_ids;
@@ -76,7 +78,7 @@ pub(crate) struct Ask {
     /// 0 high, 1 normal, 2 low.
     pub(crate) tier: u8,
     pub(crate) endpoint: EndpointId,
-    pub(crate) cost: u32,
+    pub(crate) cost: Cost,
     pub(crate) retry: bool,
     /// Now or not at all.
     pub(crate) immediate: bool,

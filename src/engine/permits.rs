@@ -1,5 +1,6 @@
 //! The life of a permit: granted, started, answered, finished. Whatever happens to its holder, it ends.
 
+use super::cost::Cost;
 use super::lane::Lane;
 use super::limit::Take;
 use super::plan::EndpointId;
@@ -16,7 +17,7 @@ pub(crate) struct Permit {
     endpoint: EndpointId,
     tier: u8,
     state: State,
-    cost: u32,
+    cost: Cost,
     /// When it took its units, or started, whichever was later.
     granted: Time,
     /// The exchange ends by then. Not counted before the start.
@@ -59,7 +60,7 @@ impl Permit {
     }
 
     /// It stands for so many units from now on.
-    pub(super) fn set_cost(&mut self, cost: u32) {
+    pub(super) fn set_cost(&mut self, cost: Cost) {
         self.cost = cost;
     }
 
@@ -96,7 +97,7 @@ impl Permit {
         }
     }
 
-    pub(super) fn under_way(&self) -> (EndpointId, u8, u32, Time, Time) {
+    pub(super) fn under_way(&self) -> (EndpointId, u8, Cost, Time, Time) {
         (self.endpoint, self.tier, self.cost, self.granted, self.deadline)
     }
 }
@@ -241,7 +242,11 @@ impl Engine {
         }
         permit.state = State::Answered;
         let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
-        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.answer(spec, take, now));
+        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| {
+            if !spec.measure.lasts_to_the_end() {
+                cell.answer(spec, take, now);
+            }
+        });
         self.learn_service(need.lane, now, take.granted);
         self.wake_if_waiting(&need, false);
     }
@@ -260,7 +265,7 @@ impl Engine {
         let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
         let answers = permit.state == State::Started;
         self.each_cell(need.lane, need.endpoint, versions, |cell, spec| {
-            if answers {
+            if answers || spec.measure.lasts_to_the_end() {
                 cell.answer(spec, take, now);
             }
             cell.finish();
@@ -316,8 +321,13 @@ impl Engine {
     #[inline]
     fn end(&mut self, key: Key) {
         let Some(permit) = self.permits.remove(key) else { return };
-        let (need, versions) = (permit.need(), permit.versions);
-        self.each_cell(need.lane, need.endpoint, versions, |cell, _| cell.finish());
+        let (take, need, versions, now) = (permit.take(), permit.need(), permit.versions, self.now);
+        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| {
+            if spec.measure.lasts_to_the_end() {
+                cell.answer(spec, take, now);
+            }
+            cell.finish();
+        });
         self.left(need.lane, key);
         self.wake_if_waiting(&need, false);
     }
@@ -441,7 +451,7 @@ impl Engine {
         lane: Key,
         endpoint: EndpointId,
         tier: u8,
-        cost: u32,
+        cost: Cost,
         granted: Time,
         deadline: Time,
     ) {

@@ -100,7 +100,7 @@ impl Engine {
                     }
                     // Nothing was said, or it is not true.
                     _ if of_the_rate => {
-                        let unsure = others.saturating_add(need.cost);
+                        let unsure = others.saturating_add(need.cost.points);
                         let passed = used.map(|(all, late)| (all.saturating_sub(unsure), late.saturating_sub(unsure)));
                         throttle.cut(now, passed, wait, &pace)
                     }
@@ -160,7 +160,7 @@ impl Engine {
         let Some(waiting) = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref()) else { return };
         for queue in waiting.queues.clone() {
             if let Some(queue) = self.queues.get(queue) {
-                let need = Need { lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1 };
+                let need = Need { lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
                 self.wake_all(&need, true);
             }
         }
@@ -181,7 +181,7 @@ impl Engine {
         let lane = &self.lanes.slab[need.lane];
         match &lane.throttle {
             None => Gate::Open,
-            Some(throttle) => throttle.gate(self.now, need.tier, need.cost, &lane.plan.pace),
+            Some(throttle) => throttle.gate(self.now, need.tier, need.cost.points, &lane.plan.pace),
         }
     }
 

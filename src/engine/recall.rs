@@ -11,7 +11,7 @@ impl Engine {
     /// Whether there is room does not matter: it happened. To be called in the order in which requests were made.
     pub(crate) fn recall(&mut self, now: Time, lane: Key, endpoint: EndpointId, take: (u32, bool), age_ns: u64) {
         let at = self.tick(now).minus_nanos(age_ns);
-        let take = Take { cost: take.0, high: take.1, granted: at };
+        let take = Take { cost: take.0.into(), high: take.1, granted: at };
         self.each_cell(lane, endpoint, [u32::MAX; 3], |cell, spec| {
             cell.take(spec, take, at);
             cell.answer(spec, take, at);

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use super::cost::Cost;
 use super::lane::{Lane, Shared};
 use super::limit::window_log::Free;
 use super::limit::{Cell, Lack, LimitSpec, Room};
@@ -54,7 +55,7 @@ pub(super) struct Need {
     pub(super) lane: Key,
     pub(super) endpoint: EndpointId,
     pub(super) tier: u8,
-    pub(super) cost: u32,
+    pub(super) cost: Cost,
 }
 
 impl Need {
@@ -146,7 +147,7 @@ impl Engine {
                 && self.has_site(need, place)
                 && let Some(site) = self.site(need, place)
             {
-                site.turns.charge(need.tier, need.cost, weight);
+                site.turns.charge(need.tier, need.cost.points, weight);
             }
         }
     }
@@ -312,7 +313,7 @@ impl Engine {
                 self.charge_sites(&need);
                 self.dequeue(head);
                 self.waiters[head].state = WaiterState::Granted(permit);
-                self.tree.charge(path, need.cost);
+                self.tree.charge(path, need.cost.points);
                 // After the charge: those who wake compete with this path as it now stands.
                 self.release(key);
                 self.woken.push(head);
@@ -385,7 +386,7 @@ impl Engine {
     pub(super) fn release(&mut self, key: Key) {
         let Some(queue) = self.queues.get_mut(key) else { return };
         let Some(place) = queue.reserving.take() else { return };
-        let need = Need { lane: queue.lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1 };
+        let need = Need { lane: queue.lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
         if let Some(site) = self.site(&need, place) {
             if site.reserved == key {
                 site.reserved = Key::NONE;

@@ -1,5 +1,6 @@
 //! Who waits: requests in queues, and the places in the tree where limits stop them.
 
+use super::cost::Cost;
 use super::plan::EndpointId;
 use super::scheduler::SCALE;
 use super::slab::{Key, Slab};
@@ -14,7 +15,7 @@ pub(crate) struct Waiter {
     pub(crate) queue: Key,
     pub(crate) tier: u8,
     pub(crate) endpoint: EndpointId,
-    pub(crate) cost: u32,
+    pub(crate) cost: Cost,
     /// A retry: goes before first attempts.
     pub(crate) retry: bool,
     /// When the caller stops waiting.

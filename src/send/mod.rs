@@ -19,13 +19,14 @@ use std::time::Duration;
 
 use crate::Priority;
 use crate::client::Inner;
-use crate::clock::Time;
+use crate::clock::{Time, nanos};
 use crate::config::{OnAmbiguous, Tenant};
 use crate::dead_letter::AttemptRecord;
 use crate::dispatch::{Grant, Heard, Held};
+use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal, Word};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::events::Event;
 use crate::metrics::{Running, Series};
 use crate::refusal;
@@ -146,6 +147,16 @@ impl Job {
         let cost = request.cost.or(endpoint.map(|(_, endpoint)| endpoint.cost)).unwrap_or(1).max(1);
         let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);
         let mut notes = request.notes.take();
+        if vendor.counts_bytes
+            && request.body.bytes().is_none()
+            && notes.as_ref().is_none_or(|notes| notes.bytes.is_none())
+        {
+            let message = format!(
+                "vendor {} counts bytes, and how many a streamed body has is not known: say so by `Request::expect_bytes`",
+                vendor.name
+            );
+            return Err(Error::not_sent(ErrorKind::InvalidRequest, message));
+        }
         let has_key = letter::add_key(&mut request, &mut notes, vendor);
         let (idempotent, on_ambiguous) = (idempotent(&request.method, has_key), request.on_ambiguous);
         let prepared = Prepared::new(request, &tenant, &base)?;
@@ -262,7 +273,7 @@ impl Job {
     /// Tells the lane what an answer said, and the log what came of it. Returns what is left.
     fn hear(&self, inner: &Inner, held: &Held, now: Time, word: Word) -> Option<Headroom> {
         let Heard { headroom, notice, took } = held.hear(now, self.endpoint, word);
-        self.tenant.vendor.took.learn(took);
+        self.tenant.vendor.took.learn(nanos(took));
         if let Some(notice) = notice {
             self.noticed(inner, notice);
         }
@@ -309,9 +320,21 @@ impl Job {
         let retry = self.past.is_some();
         // The longest wait that a caller allows is that for the first exchange.
         let give_up = if retry { self.deadline } else { self.give_up };
-        let ask = inner.ask(self.priority, self.endpoint, self.cost, give_up, self.attempt_timeout);
+        let ask = inner.ask(self.priority, self.endpoint, self.whole_cost(), give_up, self.attempt_timeout);
         let ask = Ask { immediate: self.immediate && !retry, retry, ..ask };
         inner.acquire(&self.tenant, None, ask, now, self.running.series())
+    }
+
+    fn whole_cost(&self) -> Cost {
+        let vendor = &self.tenant.vendor;
+        if !vendor.counts_bytes {
+            return self.cost.into();
+        }
+        let said = self.notes.as_ref().and_then(|notes| notes.bytes);
+        let sent = self.prepared.body_bytes().map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        let sent = sent.or(said.map(|(request, _)| request)).unwrap_or(0);
+        let received = vendor.believed_answer(sent, said.map(|(_, response)| response));
+        Cost { points: self.cost, sent, received }
     }
 
     fn no_permit(&self, inner: &Inner, why: Refusal) -> Error {

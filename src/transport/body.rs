@@ -229,6 +229,11 @@ impl AnswerBody {
         }
     }
 
+    /// What has arrived, decoded.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.max_bytes - self.left
+    }
+
     /// What was read ahead.
     pub(crate) fn ahead(&self) -> &[u8] {
         self.ahead.as_ref().map_or(&[], |ahead| &ahead.data)

@@ -53,8 +53,14 @@ pub(crate) fn decimal(duration: Duration) -> String {
 pub(crate) fn allows(limit: &Limit) -> String {
     match &limit.kind {
         LimitKind::Rate(rate) => {
-            let points = if rate.unit == Unit::Points { " points" } else { "" };
-            format!("{}{points} in {}", thousands(rate.limit), window(rate.window))
+            let units = match rate.unit {
+                Unit::Points => " points",
+                Unit::RequestBytes => " bytes sent",
+                Unit::ResponseBytes => " bytes received",
+                Unit::Bytes => " bytes",
+                _ => "",
+            };
+            format!("{}{units} in {}", thousands(rate.limit), window(rate.window))
         }
         LimitKind::Concurrency { limit } => format!("{} at once", thousands(*limit)),
         _ => "-".to_owned(),

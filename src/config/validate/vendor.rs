@@ -100,6 +100,13 @@ pub(in crate::config) fn vendor(
     if report.problems.len() > before {
         return None;
     }
+    let all = limits.iter().chain(endpoints.iter().flat_map(|endpoint| &endpoint.limits));
+    let counts_bytes = all.filter_map(|limit| match &limit.kind {
+        LimitKind::Rate(rate) => Some(rate.unit),
+        _ => None,
+    });
+    let counts_bytes =
+        { counts_bytes }.any(|unit| matches!(unit, Unit::RequestBytes | Unit::ResponseBytes | Unit::Bytes));
     Some(Vendor {
         name: name.into(),
         environment: environment.into(),
@@ -122,6 +129,8 @@ pub(in crate::config) fn vendor(
         dialect: dialect.into(),
         parsed: Default::default(),
         took: Default::default(),
+        counts_bytes,
+        answers: Default::default(),
         doubted: Default::default(),
     })
 }

@@ -13,6 +13,7 @@ pub(crate) mod window_log;
 
 use std::sync::Arc;
 
+use super::cost::{Cost, Measure};
 use crate::clock::Time;
 use guard::{Guard, GuardSpec, Taken};
 use token_bucket::{Bucket, BucketSpec};
@@ -23,8 +24,7 @@ use window_log::Free;
 pub(crate) struct LimitSpec {
     pub(crate) name: Arc<str>,
     pub(crate) kind: LimitKind,
-    /// Whether a request takes its cost or one unit.
-    pub(crate) counts_cost: bool,
+    pub(crate) measure: Measure,
     /// Start empty when nothing is known about the past.
     pub(crate) starts_spent: bool,
 }
@@ -36,8 +36,9 @@ pub(crate) enum LimitKind {
 }
 
 impl LimitSpec {
-    pub(crate) fn units(&self, cost: u32) -> u32 {
-        if self.counts_cost { cost } else { 1 }
+    #[inline]
+    pub(crate) fn units(&self, cost: Cost) -> u32 {
+        self.measure.units(cost)
     }
 
     /// The vendor counts in windows that begin at moments of their own, and this many units in each.
@@ -114,7 +115,7 @@ enum State {
 /// What one request takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Take {
-    pub(crate) cost: u32,
+    pub(crate) cost: Cost,
     pub(crate) high: bool,
     pub(crate) granted: Time,
 }
@@ -139,7 +140,7 @@ impl Cell {
 
     /// Whether a request fits: [`room`](Self::room) without the reasons.
     #[inline]
-    pub(crate) fn has_room(&mut self, spec: &LimitSpec, now: Time, cost: u32, high: bool) -> bool {
+    pub(crate) fn has_room(&mut self, spec: &LimitSpec, now: Time, cost: Cost, high: bool) -> bool {
         let units = spec.units(cost);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
@@ -153,7 +154,7 @@ impl Cell {
 
     /// Whether a request fits, and if not, until when. Of bucket and guard the later decides.
     #[inline]
-    pub(crate) fn room(&mut self, spec: &LimitSpec, now: Time, cost: u32, high: bool) -> Room {
+    pub(crate) fn room(&mut self, spec: &LimitSpec, now: Time, cost: Cost, high: bool) -> Room {
         let units = spec.units(cost);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
@@ -262,10 +263,11 @@ impl Cell {
 
     /// The request took another number of units than was believed when it was granted: what it took too little is taken
     /// now, what it took too much is given back.
-    pub(crate) fn correct(&mut self, spec: &LimitSpec, take: Take, actual: u32, now: Time) {
+    pub(crate) fn correct(&mut self, spec: &LimitSpec, take: Take, actual: Cost, now: Time) {
+        let taken = spec.units(take.cost);
         // More than this is no cost, but a mistake of whoever said so: the lane would stand for ever.
-        let actual = actual.min(spec.largest(true));
-        if !spec.counts_cost || actual == take.cost {
+        let actual = spec.units(actual).min(spec.largest(true).max(taken));
+        if actual == taken {
             return;
         }
         let (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) =
@@ -273,8 +275,8 @@ impl Cell {
         else {
             return;
         };
-        if actual > take.cost {
-            let more = actual - take.cost;
+        if actual > taken {
+            let more = actual - taken;
             bucket.take(shape, now, more);
             if guard.is_none() {
                 *guard = Guard::new(mirrored);
@@ -283,7 +285,7 @@ impl Cell {
                 guard.owe(mirrored, now, more);
             }
         } else {
-            let less = take.cost - actual;
+            let less = taken - actual;
             bucket.give_back(shape, less);
             if let Some(guard) = guard {
                 guard.give_back(mirrored, now, take.taken(less));

@@ -11,6 +11,7 @@ mod waits;
 
 use std::sync::Arc;
 
+use super::cost::Measure;
 use super::limit::guard::GuardSpec;
 use super::limit::token_bucket::BucketSpec;
 use super::limit::window_log::LogSpec;
@@ -35,7 +36,7 @@ pub(super) fn per_second(name: &str, limit: u32) -> LimitSpec {
             bucket: BucketSpec::new(budget as u32, limit as f64 * 0.8, SECOND, 0),
             guard: GuardSpec::Log(LogSpec::new(limit, limit - budget as u32, SECOND, TRANSIT)),
         },
-        counts_cost: true,
+        measure: Measure::Points,
         starts_spent: false,
     }
 }
@@ -46,11 +47,11 @@ pub(super) fn bucket(name: &str, capacity: u32, rate: f64) -> LimitSpec {
         bucket: BucketSpec::new(capacity, rate, SECOND, 0),
         guard: GuardSpec::Log(LogSpec::new(1_000_000, 0, SECOND, TRANSIT)),
     };
-    LimitSpec { name: name.into(), kind, counts_cost: true, starts_spent: false }
+    LimitSpec { name: name.into(), kind, measure: Measure::Points, starts_spent: false }
 }
 
 pub(super) fn slots(name: &str, limit: u32) -> LimitSpec {
-    LimitSpec { name: name.into(), kind: LimitKind::Slots { limit }, counts_cost: false, starts_spent: false }
+    LimitSpec { name: name.into(), kind: LimitKind::Slots { limit }, measure: Measure::Requests, starts_spent: false }
 }
 
 pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {
@@ -92,7 +93,7 @@ pub(super) fn ask(tier: u8) -> Ask {
     Ask {
         tier,
         endpoint: NO_ENDPOINT,
-        cost: 1,
+        cost: 1.into(),
         retry: false,
         immediate: false,
         give_up: Time::MAX,

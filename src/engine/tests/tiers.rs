@@ -162,10 +162,10 @@ fn a_blocked_endpoint_blocks_no_other() {
 #[test]
 fn an_expensive_head_is_not_starved_by_cheap_ones() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("points", 50, 10.0)]));
-    bench.granted(lane, Ask { cost: 50, ..ask(1) });
+    bench.granted(lane, Ask { cost: 50.into(), ..ask(1) });
     let mut cheap = Vec::new();
     (0..300).for_each(|_| cheap.push(bench.waits(lane, ask(0)).0));
-    let (expensive, _) = bench.waits(lane, Ask { cost: 40, ..ask(2) });
+    let (expensive, _) = bench.waits(lane, Ask { cost: 40.into(), ..ask(2) });
     let until = bench.now + std::time::Duration::from_secs(60);
     let grants = bench.serve(until, 0);
     let at = grants.iter().position(|(_, waiter)| *waiter == expensive).expect("it is granted");
@@ -179,8 +179,8 @@ fn what_waits_for_its_own_limit_reserves_nothing_of_a_shared_one() {
     let poor = Arc::new(with_shared(plan(vec![bucket("own", 10, 1.0)]), vec![], shared()));
     let rich = Arc::new(with_shared(plan(vec![bucket("own", 10, 100.0)]), vec![], shared()));
     let (a, b) = (bench.lane("a", "a", &poor), bench.lane("b", "b", &rich));
-    bench.granted(a, Ask { cost: 10, ..ask(0) });
-    bench.waits(a, Ask { cost: 10, ..ask(0) });
+    bench.granted(a, Ask { cost: 10.into(), ..ask(0) });
+    bench.waits(a, Ask { cost: 10.into(), ..ask(0) });
     for _ in 0..30 {
         let _ = bench.waits(b, ask(2));
     }

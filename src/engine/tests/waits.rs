@@ -44,9 +44,9 @@ fn a_caller_whose_time_is_up_is_told_then() {
 #[test]
 fn a_cost_above_the_capacity_is_refused() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("points", 100)]));
-    let answer = bench.submit(lane, Ask { cost: 81, ..ask(0) });
+    let answer = bench.submit(lane, Ask { cost: 81.into(), ..ask(0) });
     assert!(matches!(answer, Answer::Refused(Refusal::TooExpensive { largest: 80, cost: 81, .. })), "{answer:?}");
-    bench.granted(lane, Ask { cost: 80, ..ask(0) });
+    bench.granted(lane, Ask { cost: 80.into(), ..ask(0) });
 }
 
 #[test]
@@ -117,11 +117,11 @@ fn shutting_down_tells_everybody() {
 fn what_a_request_really_cost_is_what_counts() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("points", 100)]));
     let left = |bench: &mut Bench| bench.engine.headroom(bench.now, lane, NO_ENDPOINT).unwrap().0;
-    let cheap = bench.granted(lane, Ask { cost: 10, ..ask(0) });
+    let cheap = bench.granted(lane, Ask { cost: 10.into(), ..ask(0) });
     bench.engine.corrected(bench.now, cheap, 4);
     assert_eq!(left(&mut bench), 96);
     bench.engine.finished(bench.now, cheap);
-    let dear = bench.granted(lane, Ask { cost: 10, ..ask(0) });
+    let dear = bench.granted(lane, Ask { cost: 10.into(), ..ask(0) });
     bench.engine.corrected(bench.now, dear, 60);
     assert_eq!(left(&mut bench), 36);
     // Its answer ends what was believed; the rest has ended already. Both are gone a window later.
@@ -129,7 +129,32 @@ fn what_a_request_really_cost_is_what_counts() {
     assert_eq!(left(&mut bench), 36);
     bench.at(bench.now + Duration::from_millis(1_002));
     assert_eq!(left(&mut bench), 100);
-    let absurd = bench.granted(lane, Ask { cost: 1, ..ask(0) });
+    let absurd = bench.granted(lane, Ask { cost: 1.into(), ..ask(0) });
     bench.engine.corrected(bench.now, absurd, u32::MAX);
     assert_eq!(left(&mut bench), 20, "no more than one request may ever take");
+}
+
+#[test]
+fn bytes_of_answers_count_until_they_were_read() {
+    let spec = LimitSpec { measure: Measure::Bytes, ..per_second("bytes", 100) };
+    let (mut bench, lane) = Bench::with(plan(vec![spec, per_second("requests", 1_000)]));
+    let left = |bench: &mut Bench| bench.engine.view(bench.now, lane).unwrap().limits[0].left;
+    let believed = |received| Ask { cost: Cost { points: 1, sent: 10, received }, ..ask(0) };
+    let long = bench.granted(lane, believed(20));
+    bench.engine.answered(bench.now, long);
+    assert_eq!(left(&mut bench), 70);
+    // A second after the answer's head it still counts: its body has not been read.
+    bench.at(bench.now + Duration::from_secs(2));
+    assert_eq!(left(&mut bench), 70);
+    bench.engine.received(bench.now, long, 50);
+    bench.engine.finished(bench.now, long);
+    assert_eq!(left(&mut bench), 40, "10 sent and 50 received");
+    let short = bench.granted(lane, believed(20));
+    bench.engine.received(bench.now, short, 0);
+    bench.engine.finished(bench.now, short);
+    assert_eq!(left(&mut bench), 30);
+    bench.at(bench.now + Duration::from_millis(1_002));
+    assert_eq!(left(&mut bench), 100);
+    let answer = bench.submit(lane, believed(71));
+    assert!(matches!(answer, Answer::Refused(Refusal::TooExpensive { largest: 80, cost: 81, .. })), "{answer:?}");
 }

@@ -185,6 +185,7 @@ impl Throttle {
     /// A request goes, which was due at `due`.
     pub(in crate::engine) fn take(&mut self, due: Time, now: Time, need: &Need, permit: Key, pace: &Pace) {
         let Need { tier, endpoint, cost, .. } = *need;
+        let cost = cost.points;
         self.reports.granted(cost);
         if tier > 0 {
             self.last[tier as usize - 1] = now;

@@ -203,7 +203,7 @@ impl Run {
             let ask = Ask {
                 tier: (self.granted % 3) as u8,
                 endpoint: NO_ENDPOINT,
-                cost: 1,
+                cost: 1.into(),
                 retry: false,
                 immediate: false,
                 give_up: Time::MAX,

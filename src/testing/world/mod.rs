@@ -324,7 +324,7 @@ impl World {
         let ask = Ask {
             tier: job.priority.tier(),
             endpoint: endpoint.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId),
-            cost: job.cost,
+            cost: job.cost.into(),
             retry: false,
             immediate: false,
             give_up: self.now + job.patience,

@@ -41,6 +41,8 @@ fn vendor(auth: AuthScheme) -> Vendor {
         dead_letters: Default::default(),
         parsed: Default::default(),
         took: Default::default(),
+        counts_bytes: false,
+        answers: Default::default(),
         doubted: Default::default(),
     }
 }

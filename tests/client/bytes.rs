@@ -1,0 +1,95 @@
+//! Limits that count bytes.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::*;
+
+const BYTES: &str = "algorithm = \"sliding_window\"\nlimit = 1_000\nwindow = \"1s\"\nsafety = 1.0";
+
+fn counts(unit: &str) -> String {
+    format!("{BYTES}\nunit = \"{unit}\"")
+}
+
+fn answers_of(bytes: usize) -> FakeTransport {
+    FakeTransport::new(move |_| FakeAnswer::status(200).body(vec![b'x'; bytes]))
+}
+
+fn left(client: &IntegrationClient) -> u32 {
+    client.status("a", "v").unwrap().limits[0].remaining
+}
+
+fn put(bytes: usize) -> Request {
+    Request::new(http::Method::PUT, "v", "/").body(vec![b'y'; bytes])
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_unit_counts_what_it_says() {
+    for (unit, used) in
+        [("requests", 1), ("points", 1), ("request_bytes", 300), ("response_bytes", 100), ("bytes", 400)]
+    {
+        let client = client(&[("volume", &counts(unit))], &answers_of(100)).await;
+        client.send("a", Priority::High, put(300)).await.unwrap().bytes().await.unwrap();
+        assert_eq!(left(&client), 1_000 - used, "{unit}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_used_up_the_bytes_waits_for_them() {
+    let client = client(&[("volume", &counts("request_bytes"))], &answers_of(1)).await;
+    let start = Instant::now();
+    for _ in 0..3 {
+        client.send("a", Priority::High, put(500)).await.unwrap().bytes().await.unwrap();
+    }
+    let took = start.elapsed();
+    assert!((ms(1_000)..=ms(1_020)).contains(&took), "{took:?}");
+    let error = client.send("a", Priority::High, put(1_001)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CostAboveCapacity, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_answers_had_of_late_is_what_the_next_is_believed_to_have() {
+    let client = client(&[("volume", &counts("response_bytes"))], &answers_of(300)).await;
+    let sends = |n: usize| {
+        let client = client.clone();
+        async move {
+            for _ in 0..n {
+                client.send("a", Priority::High, get("/")).await.unwrap().bytes().await.unwrap();
+            }
+        }
+    };
+    sends(1).await;
+    let start = Instant::now();
+    // 300 are used; two more of 300 fit, and the next waits, though nobody knows its size before it is here.
+    sends(2).await;
+    assert!(start.elapsed() < ms(20), "{:?}", start.elapsed());
+    assert_eq!(left(&client), 100);
+    sends(1).await;
+    assert!(start.elapsed() >= ms(900), "{:?}", start.elapsed());
+    // A body that is dropped counts as far as it was read. One believed to be huge goes when everything is free.
+    drop(client.send("a", Priority::High, get("/").expect_bytes(0, u32::MAX)).await.unwrap());
+}
+
+/// A stream of one piece.
+struct Once(Option<Vec<u8>>);
+
+impl futures_core::Stream for Once {
+    type Item = Result<Vec<u8>, std::io::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(self.0.take().map(Ok))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_says_how_long_it_is() {
+    let client = client(&[("volume", &counts("bytes"))], &answers_of(0)).await;
+    let stream = || {
+        Request::new(http::Method::PUT, "v", "/").body(integration_client::Body::stream(Once(Some(vec![b'z'; 200]))))
+    };
+    let error = client.send("a", Priority::High, stream()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    assert!(error.to_string().contains("expect_bytes"), "{error}");
+    client.send("a", Priority::High, stream().expect_bytes(200, 0)).await.unwrap().bytes().await.unwrap();
+    assert_eq!(left(&client), 800);
+}
