@@ -79,6 +79,12 @@ const SLIPS: &[(&str, &str, &str, &str)] = &[
     ("limit = 12000\n", "limit = 12000\nburst = 12001\n", "12001", "no more than the limit can go at once; lower it"),
     ("limit = 12000\n", "limit = 12000\nsafety = 1.5\n", "1.5", "must be above 0 and at most 1"),
     ("limit = 12000\n", "limit = 12000\nrelease_interval = \"7s\"\n", "\"7s\"", "does not divide the window"),
+    (
+        "algorithm = \"token_bucket\"",
+        "algorithm = \"token_bucket\"\nrefill_interval = \"20m\"",
+        "\"20m\"",
+        "that is how a `fixed_window` counts",
+    ),
     // A bucket of 500 points (a tenth, since nobody knows how it is counted) and a request that costs more.
     ("cost = 3\n", "cost = 501\n", "501", "but the bucket of `hourly` holds"),
     ("cost = 3\n", "cost = 0\n", "0\n", "a cost is 1 to"),

@@ -128,6 +128,10 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, report: &mut Report
         if interval > window {
             let message = format!("the interval {interval:?} is longer than the window {window:?}; shorten it");
             report.problem(at(path, field), message);
+        } else if interval == window && field == "refill_interval" {
+            let message = "the whole bucket is refilled at once, each window: that is how a `fixed_window` counts; say so, \
+                           or shorten the interval";
+            report.problem(at(path, field), message);
         } else if window.as_nanos() % interval.as_nanos() != 0 {
             let message =
                 format!("the interval {interval:?} does not divide the window {window:?}; choose one that does");
