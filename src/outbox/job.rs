@@ -23,10 +23,10 @@ use crate::store::jobs::{self, Claimed, End, Finish, Start};
 use crate::store::{Id, LaneTier, millis_of};
 use crate::transport::BoxFuture;
 
-/// Claims without an outcome before a job is given up of which an exchange has begun: it may be what ends the process.
-const MOST_CLAIMS: i64 = 5;
-/// The same where none has: most likely it only stood in line while others' processes were killed.
-const MOST_CLAIMS_UNBEGUN: i64 = 25;
+/// Exchanges that began and had no outcome, before a job is given up: it may be what ends the process.
+const MOST_BEGUN: i64 = 5;
+/// Claims without an outcome: most likely it only stood in line while others' processes were killed.
+const MOST_CLAIMS: i64 = 25;
 /// For one call of the handler.
 const HANDLER: Duration = Duration::from_secs(30);
 
@@ -120,17 +120,16 @@ pub(super) async fn run(
     };
     let tenant = inner.tenant(&job.lane.tenant, &job.lane.vendor).ok();
     let request = stored.request(&job.lane.vendor);
-    let most_claims = if job.started { MOST_CLAIMS } else { MOST_CLAIMS_UNBEGUN };
     let give_up = if job.expires_ms.is_some_and(|left| left <= 0) {
         Some(Reason::Expired)
-    } else if job.claims > most_claims || request.is_none() {
+    } else if job.claims > MOST_CLAIMS || job.started >= MOST_BEGUN || request.is_none() {
         Some(Reason::Poison)
     } else if unknown && tenant.is_none() {
         Some(Reason::NotConfigured)
     } else {
         None
     };
-    if job.started {
+    for _ in 0..job.started.clamp(0, MOST_BEGUN) {
         // The process that began it did not get to say what came of it.
         let mut record = AttemptRecord::new(now(&inner), Phase::MaybeSent, 0);
         record.error =
@@ -141,7 +140,7 @@ pub(super) async fn run(
     if let Some(reason) = give_up {
         return finish(bury(&inner, &outbox, &job, Some(&stored), reason, history).await);
     }
-    if job.started && !may_go_again(&stored, tenant.as_deref()) {
+    if job.started > 0 && !may_go_again(&stored, tenant.as_deref()) {
         return finish(bury(&inner, &outbox, &job, Some(&stored), Reason::Ambiguous, history).await);
     }
     let request = request?;

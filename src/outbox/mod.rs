@@ -21,8 +21,10 @@
 //! - A process that was stopped for longer than that and goes on finds its jobs gone, and sends nothing: every exchange is
 //!   written down before it leaves, which is refused to it.
 //! - Every exchange is written down, so that a new process knows what the old one has sent and counts it against the limits.
-//! - A job that was claimed five times without an outcome becomes a dead letter with the reason `poison`: it may be what ends
-//!   the process. Where no exchange had begun it takes 25, for then it only stood in line.
+//! - A job of which five exchanges began and had no outcome becomes a dead letter with the reason `poison`: it may be what ends
+//!   the process. So does one that was claimed 25 times without an outcome; most likely it only stood in line.
+//! - A store that cannot be written (a full disk, a server that is away) refuses what is enqueued, in words. How jobs ended is
+//!   kept until it can be written again, and nothing more is claimed than fits beside it.
 
 mod accept;
 mod dead_letters;

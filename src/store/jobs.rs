@@ -125,8 +125,8 @@ pub(crate) struct Claimed {
     pub(crate) fence: i64,
     /// Claims without an outcome, this one included.
     pub(crate) claims: i64,
-    /// An exchange of an earlier claim may have left, and nobody knows what came of it.
-    pub(crate) started: bool,
+    /// Exchanges of earlier claims that may have left, and nobody knows what came of them.
+    pub(crate) started: i64,
     /// Milliseconds that are left until it is useless.
     pub(crate) expires_ms: Option<i64>,
     pub(crate) keep_result: bool,
@@ -138,7 +138,7 @@ fn claimed(mut row: Row, now: i64) -> Result<(i64, i64, Claimed), DbError> {
     let (run_at, seq) = (row.int()?, row.int()?);
     let id = row.id()?;
     let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
-    let (fence, claims, started) = (row.int()?, row.int()?, row.int()? != 0);
+    let (fence, claims, started) = (row.int()?, row.int()?, row.int()?);
     let expires_ms = row.maybe_int()?.map(|at| at.saturating_sub(now));
     let keep_result = row.int()? != 0;
     let (request, history) = (row.bytes()?, row.maybe_bytes()?);
@@ -220,7 +220,8 @@ pub(crate) struct Start {
 pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
     Box::pin(async move {
         let id = start.id.as_bytes().as_slice();
-        let sql = "UPDATE ic_job SET started = 1 WHERE id = $1 AND fence = $2 AND state = 1 AND lease_until > $3";
+        let sql =
+            "UPDATE ic_job SET started = started + 1 WHERE id = $1 AND fence = $2 AND state = 1 AND lease_until > $3";
         if db.execute(sql, args![id, start.fence, now]).await? == 0 {
             return Ok(false);
         }
@@ -388,8 +389,19 @@ pub(crate) fn unclaim<'a>((owner, held): &'a (Id, Vec<Id>), db: Db<'a>, _: i64) 
     Box::pin(async move {
         let owner = owner.as_bytes().as_slice();
         match db.dialect() {
-            // A commit on this machine does not lose its word.
-            Dialect::Sqlite => Ok(0),
+            Dialect::Sqlite => {
+                let look = "SELECT id FROM ic_job WHERE state = 1 AND owner = $1";
+                let mut undone = 0;
+                for mut row in db.fetch(look, args![owner]).await? {
+                    let id = row.id()?;
+                    if !held.contains(&id) {
+                        let sql = "UPDATE ic_job SET state = 0, owner = NULL, lease_until = NULL, claims = claims - 1 \
+                                   WHERE id = $1 AND state = 1 AND owner = $2";
+                        undone += db.execute(sql, args![id.as_bytes().as_slice(), owner]).await?;
+                    }
+                }
+                Ok(undone)
+            }
             Dialect::Postgres => {
                 let sql = "UPDATE ic_job SET state = 0, owner = NULL, lease_until = NULL, claims = claims - 1 \
                            WHERE state = 1 AND owner = $1 AND NOT (id = ANY($2))";

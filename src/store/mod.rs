@@ -37,6 +37,9 @@ mod actor;
 pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod driver;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod faults;
 pub(crate) mod jobs;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -88,7 +91,11 @@ pub(crate) struct LaneTier {
 pub struct Store {
     place: Place,
     pub(crate) limits: Limits,
+    /// Put around every connection, by tests.
+    wrap: Option<Wrap>,
 }
+
+type Wrap = Arc<dyn Fn(Arc<dyn Connect>) -> Arc<dyn Connect> + Send + Sync>;
 
 #[derive(Clone)]
 enum Place {
@@ -128,7 +135,7 @@ const HARD_PAYLOAD: usize = 64 * 1024 * 1024;
 
 impl Store {
     fn at(place: Place) -> Store {
-        Store { place, limits: Limits::default() }
+        Store { place, limits: Limits::default(), wrap: None }
     }
 
     /// A SQLite file, which is made if it is not there; its folder must be.
@@ -193,7 +200,7 @@ impl Store {
     }
 
     fn connect(&self) -> Result<Arc<dyn Connect>, Error> {
-        match &self.place {
+        let connect = match &self.place {
             Place::Sqlite(path) => sqlite::open(path),
             Place::Postgres(url) => postgres::open(url),
             Place::Unknown(scheme) => {
@@ -203,7 +210,11 @@ impl Store {
                 );
                 Err(Error::config(message))
             }
-        }
+        }?;
+        Ok(match &self.wrap {
+            Some(wrap) => wrap(connect),
+            None => connect,
+        })
     }
 
     /// What `under` says, and the store's own texts over it.
@@ -258,7 +269,7 @@ impl Opened {
     pub(crate) async fn insert(&self, job: NewJob) -> Result<Accepted, Error> {
         let written = match job.key {
             None => self.writer.insert(job).await,
-            Some(_) => self.writer.call(job, jobs::insert).await,
+            Some(_) => self.writer.call(job, jobs::insert, false).await,
         };
         written.map_err(failed)
     }
@@ -269,7 +280,17 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.writer.call(input, step).await.map_err(failed)
+        self.writer.call(input, step, false).await.map_err(failed)
+    }
+
+    /// The same for what cannot be found to have happened: after an error of the connection nobody knows, and it is not
+    /// tried again.
+    pub(crate) async fn write_once<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
+    where
+        I: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.writer.call(input, step, true).await.map_err(failed)
     }
 
     /// Something that is only read.
@@ -278,7 +299,7 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.reader.call(input, step).await.map_err(failed)
+        self.reader.call(input, step, false).await.map_err(failed)
     }
 }
 
@@ -288,6 +309,12 @@ pub(crate) fn failed(error: DbError) -> Error {
         _ => "",
     };
     Error::not_sent(ErrorKind::Store, format!("store: {error}{hint}")).with_source(error)
+}
+
+/// It is the store that fails, or the way to it, and not what was to be written.
+pub(crate) fn is_down(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
+    source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again | DbKind::Storage))
 }
 
 /// Milliseconds since 1970.
