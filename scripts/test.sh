@@ -172,7 +172,6 @@ step_examples() {
         if [[ $name != quickstart ]]; then
             echo "-- $name"
             if [[ $name == crash_test ]]; then
-                # A worker that it kills needs credentials by the name of its tenants.
                 export CRASH_TEST_KEY_acme=acme CRASH_TEST_KEY_umbra=umbra CRASH_TEST_KEY_zenith=zenith
             fi
             run_example "$name" cargo run --quiet --locked --all-features --example "$name"
