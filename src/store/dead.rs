@@ -2,6 +2,7 @@
 //! which its letter goes: its id is in one place at any moment.
 
 use super::driver::{Db, DbError, Row, args};
+use super::records::readable;
 use super::{Id, LaneTier};
 use crate::transport::BoxFuture;
 
@@ -72,7 +73,7 @@ pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, 
                    AND ($5 IS NULL OR died_at < $5) ORDER BY seq LIMIT $6";
         let (tenant, vendor, reason) = (filter.tenant.as_deref(), filter.vendor.as_deref(), filter.reason.as_deref());
         let args = args![filter.after, tenant, vendor, reason, filter.before, filter.most];
-        db.fetch(sql, args).await?.into_iter().map(kept).collect()
+        Ok(readable(db.fetch(sql, args).await?, kept))
     })
 }
 

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use super::dead::{self, NewDead};
 use super::driver::{Arg, Db, DbError, Dialect, Row, args};
+use super::records::readable;
 use super::{Id, LaneTier};
 use crate::transport::BoxFuture;
 
@@ -188,13 +189,7 @@ pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'
                 rows = db.fetch(sql, args).await?;
             }
         }
-        let mut jobs = Vec::with_capacity(rows.len());
-        for row in rows {
-            match claimed(row, now) {
-                Ok(job) => jobs.push(job),
-                Err(error) => tracing::error!(%error, "a job's row cannot be read, and is left alone"),
-            }
-        }
+        let mut jobs = readable(rows, |row| claimed(row, now));
         // What an UPDATE returns has no order.
         jobs.sort_by_key(|(run_at, seq, _)| (*run_at, *seq));
         Ok(jobs.into_iter().map(|(_, _, job)| job).collect())
@@ -417,7 +412,7 @@ pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Res
     Box::pin(async move {
         let sql = "SELECT DISTINCT tenant, vendor, tier FROM ic_job WHERE state = 0 AND run_at > $1 AND run_at <= $2 LIMIT 10000";
         let rows = db.fetch(sql, args![*after, now]).await?;
-        Ok((rows.into_iter().map(lane).collect::<Result<_, _>>()?, now))
+        Ok((readable(rows, lane), now))
     })
 }
 
@@ -440,7 +435,7 @@ pub(crate) fn all_due<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Res
             }
         };
         let rows = db.fetch(sql, args![now]).await?;
-        Ok((rows.into_iter().map(lane).collect::<Result<_, _>>()?, now))
+        Ok((readable(rows, lane), now))
     })
 }
 
@@ -465,6 +460,6 @@ pub(crate) fn expired<'a>(owner: &'a (Id, i64), db: Db<'a>, now: i64) -> BoxFutu
         };
         let until = now.saturating_add(owner.1);
         let rows = db.fetch(sql, args![owner.0.as_bytes().as_slice(), until, now]).await?;
-        Ok(rows.into_iter().filter_map(|row| claimed(row, now).ok()).map(|(_, _, job)| job).collect())
+        Ok(readable(rows, |row| claimed(row, now)).into_iter().map(|(_, _, job)| job).collect())
     })
 }

@@ -33,6 +33,13 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
     if path.is_dir() {
         return Err(Error::config(format!("store {shown}: it is a folder; name a file in it")));
     }
+    if let Some(kind) = super::mounts::network(path) {
+        let message = format!(
+            "store {shown}: it is on a network file system ({kind}), where SQLite's locks do not hold and a crash may damage \
+             the file; use a disk of this machine, or PostgreSQL"
+        );
+        return Err(Error::config(message));
+    }
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true);
     #[cfg(unix)]
