@@ -73,6 +73,113 @@ fn acted(vendor: &FakeVendor) -> BTreeMap<String, usize> {
     acted
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_has_reached_its_bound_refuses_its_own_requests_alone() {
+    let (vendor, store) = (vendor().await, Store::sqlite(folder().join("s.db")).max_lane_backlog(3));
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.vendors_toml("v"));
+    let tenant = |id: &str| TenantEntry::new(id, "v").credential("env:PATH");
+    let builder = builder.tenant(tenant("acme")).tenant(tenant("umbra")).store(store.clone());
+    let client = builder.build().await.unwrap();
+    let enqueue =
+        |tenant: &'static str, priority| client.enqueue(tenant, priority, Request::post("v", "/a").json(&[1]));
+    let first = enqueue("acme", Priority::High).await.unwrap();
+    enqueue("acme", Priority::Normal).await.unwrap();
+    enqueue("acme", Priority::Low).await.unwrap();
+    let error = enqueue("acme", Priority::High).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::QueueFull);
+    assert!(error.to_string().contains("max_lane_backlog") && error.to_string().contains("acme"), "{error}");
+    enqueue("umbra", Priority::High).await.unwrap();
+    assert!(first.cancel().await.unwrap());
+    let began = tokio::time::timeout(Duration::from_secs(5), async {
+        while enqueue("acme", Priority::High).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    began.await.expect("there is room again");
+    assert!(enqueue("acme", Priority::High).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_cannot_be_written_is_refused_in_words() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder().join("s.db");
+    std::fs::write(&path, "").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+    // The superuser writes everywhere but there.
+    let is_superuser = std::fs::File::options().append(true).open(&path).is_ok();
+    let path = if is_superuser { PathBuf::from("/sys/kernel/vmcoreinfo") } else { path };
+    if !path.exists() {
+        return;
+    }
+    let error = client(&vendor().await, &Store::sqlite(&path)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("writable") || error.to_string().contains("cannot be opened"), "{error}");
+}
+
+/// Whatever stands in the rows, the process lives and other jobs are sent; and a row that is nonsense stays, or is a letter.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_were_edited_into_nonsense_hold_up_nobody() {
+    use sqlx::{Connection, Row};
+    let nonsense = ["'word'", "-9223372036854775808", "9223372036854775807", "x'00ff'", "''", "1.5"];
+    let columns = [
+        "tenant",
+        "vendor",
+        "tier",
+        "run_at",
+        "expires_at",
+        "enqueued_at",
+        "state",
+        "claims",
+        "started",
+        "fence",
+        "owner",
+        "lease_until",
+        "keep_result",
+        "request",
+        "history",
+        "id",
+    ];
+    let (vendor, path) = (vendor().await, folder().join("s.db"));
+    let store = Store::sqlite(&path);
+    let accepting = {
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.vendors_toml("v"));
+        builder.tenant(TenantEntry::new("acme", "v").credential("env:PATH")).store(store.clone()).build().await.unwrap()
+    };
+    let mut receipts = Vec::new();
+    for number in 0..columns.len() * nonsense.len() + 3 {
+        receipts.push(accept(&accepting, &format!("/{number}")).await.0);
+    }
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+    let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+    let mut edited = 0;
+    for (number, (column, value)) in columns.iter().flat_map(|c| nonsense.iter().map(move |v| (c, v))).enumerate() {
+        let sql = format!("UPDATE ic_job SET {column} = {value} WHERE lower(hex(id)) = '{}'", receipts[number].id());
+        let done = sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+        edited += done.rows_affected();
+    }
+    assert_eq!(edited as usize, columns.len() * nonsense.len());
+    for sql in [
+        "INSERT INTO ic_spent VALUES ('acme', 'v', '', 'word', x'00', 0, 'many', -5, x'ff', 9223372036854775807)",
+        "INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at, result) VALUES (x'01', 'a', 'v', 7, -1, 'x', 'y', 'z')",
+        "INSERT INTO ic_dead (id, tenant, vendor, tier, reason, died_at, letter) VALUES (x'02', 'a', 'v', 1, 'none', 'soon', 'no letter')",
+    ] {
+        sqlx::query(sql).execute(&mut connection).await.unwrap();
+    }
+    let client = client(&vendor, &store).await.unwrap();
+    for receipt in receipts.iter().rev().take(3) {
+        assert!(matches!(until_ended(receipt).await, Status::Delivered { status: 200, .. }));
+    }
+    let late = accept(&client, "/late/r").await.0;
+    assert!(matches!(until_ended(&late).await, Status::Delivered { status: 200, .. }));
+    let letters = client.dead_letters_stored().unwrap().list(None, 1_000).await.unwrap();
+    assert!(!letters.is_empty(), "what holds no request is a letter");
+    let places =
+        "SELECT (SELECT count(*) FROM ic_job) + (SELECT count(*) FROM ic_done) + (SELECT count(*) FROM ic_dead)";
+    let kept: i64 = sqlx::query(places).fetch_one(&mut connection).await.unwrap().get(0);
+    assert_eq!(kept as usize, receipts.len() + 1 + 2, "nothing went away");
+    assert!(acted(&vendor).values().all(|times| *times == 1), "{:?}", acted(&vendor));
+}
+
 /// Ids that stand in two places of a SQLite store, or in none of the three.
 async fn misplaced(path: &Path, receipts: &[Receipt]) -> Vec<String> {
     use sqlx::{Connection, Row};
