@@ -30,7 +30,7 @@ async fn insert(dead: &NewDead, db: Db<'_>, now: i64) -> Result<u64, DbError> {
 
 /// Moves a job to the dead letters. False where it was not in the state, or with the fence, that was thought.
 pub(super) async fn bury(dead: &NewDead, fence: i64, state: i64, db: Db<'_>, now: i64) -> Result<bool, DbError> {
-    let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state = $3";
+    let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state + 0 = $3";
     if db.execute(sql, args![dead.id.as_bytes().as_slice(), fence, state]).await? == 0 {
         return Ok(false);
     }
