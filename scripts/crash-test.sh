@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Kills a working process again and again and counts what became of every request that it accepted.
 #
-#   scripts/crash-test.sh --kills N --store sqlite|postgres [--seed N]
+#   scripts/crash-test.sh --kills N --store sqlite|postgres    SIGKILL at random moments, and ends at named points
+#   scripts/crash-test.sh --zombies N --store ...              stopped for longer than the lease, and continued
+#   scripts/crash-test.sh --store-restarts N --store postgres  the server is killed and started again
 #
-# Ends with a line of figures, and with success where nothing was lost, doubled or refused. For PostgreSQL it starts a
+# With --seed N the same again, as far as clocks allow. Ends with a line of figures, and with success where nothing was lost,
+# doubled, refused or late. For PostgreSQL it starts a
 # server of its own, unless IC_TEST_POSTGRES names one with an empty database.
 
 set -euo pipefail

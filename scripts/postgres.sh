@@ -2,7 +2,8 @@
 # A private PostgreSQL for tests, in a temporary folder, on a free port of this machine.
 #
 #   eval "$(scripts/postgres.sh start)"   starts it, and sets IC_TEST_POSTGRES (its URL) and IC_TEST_POSTGRES_DIR
-#   scripts/postgres.sh restart           kills it and starts it again, as after a crash
+#   scripts/postgres.sh kill              ends all its processes with SIGKILL
+#   scripts/postgres.sh serve             starts it again
 #   scripts/postgres.sh stop              stops it and removes its folder
 #
 # Needs the programs of the package `postgresql` (initdb, pg_ctl); it is installed where apt-get may. The server syncs to
@@ -72,10 +73,20 @@ start() {
     echo "export IC_TEST_POSTGRES_DIR=$dir IC_TEST_POSTGRES=postgres://test@127.0.0.1:$port/postgres"
 }
 
-restart() {
-    local dir=${IC_TEST_POSTGRES_DIR:?} port
-    port=${IC_TEST_POSTGRES##*:}
-    as_owner "$(binaries)/pg_ctl" -s -D "$dir/data" -m immediate stop >&2
+# Its children first: what is left of them would keep the shared memory, and with it the next server from starting.
+kill() {
+    local dir=${IC_TEST_POSTGRES_DIR:?} parent
+    parent=$(head -n 1 "$dir/data/postmaster.pid")
+    builtin kill -STOP "$parent"
+    # shellcheck disable=SC2046 # a list of numbers
+    builtin kill -KILL $(pgrep -P "$parent") "$parent"
+    while builtin kill -0 "$parent" 2>/dev/null; do
+        sleep 0.01
+    done
+}
+
+serve_again() {
+    local dir=${IC_TEST_POSTGRES_DIR:?} port=${IC_TEST_POSTGRES##*:}
     serve "$(binaries)" "$dir" "${port%%/*}"
 }
 
@@ -88,6 +99,7 @@ stop() {
 }
 
 case ${1:-} in
-    start | restart | stop) "$1" ;;
-    *) die "start, restart or stop" ;;
+    start | kill | stop) "$1" ;;
+    serve) serve_again ;;
+    *) die "start, kill, serve or stop" ;;
 esac

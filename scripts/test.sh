@@ -11,8 +11,8 @@
 # Two sets of build profiles are in use, for compile time: dev for everything, release for quickstart and simulator. The
 # benches are compiled with the dev profile: whether they compile and link does not depend on it.
 #
-# The tests of the store run against a PostgreSQL of their own, in a temporary folder (scripts/postgres.sh), unless
-# IC_TEST_POSTGRES names one.
+# The tests of the store, and the runs that kill processes, go against a PostgreSQL of their own, in a temporary folder
+# (scripts/postgres.sh), unless IC_TEST_POSTGRES names one.
 #
 # ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
 # that is said at the end, and the other checks of dependencies still count.
@@ -20,7 +20,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly STEPS=(toolchain lockfile format clippy features test doctest doc examples quickstart simulate benches deny)
+readonly STEPS=(toolchain lockfile format clippy features test doctest doc examples crash quickstart simulate benches deny)
 readonly DENY_VERSION=0.20.2
 readonly EXAMPLE_SECONDS=180
 
@@ -169,15 +169,28 @@ step_examples() {
     names=$(example_names)
     cargo build --locked --all-features --examples
     for name in $names; do
-        if [[ $name != quickstart ]]; then
+        # Steps of their own.
+        if [[ $name != quickstart && $name != crash_test ]]; then
             echo "-- $name"
-            if [[ $name == crash_test ]]; then
-                # A worker that it kills needs credentials by the name of its tenants.
-                export CRASH_TEST_KEY_acme=acme CRASH_TEST_KEY_umbra=umbra CRASH_TEST_KEY_zenith=zenith
-            fi
             run_example "$name" cargo run --quiet --locked --all-features --example "$name"
         fi
     done
+}
+
+# Nothing that was accepted is lost, whatever is killed; the last line of each run is judged by its exit code.
+step_crash() {
+    with_postgres crash_runs
+}
+
+crash_runs() {
+    limited 600 scripts/crash-test.sh --kills 200 --store sqlite
+    limited 300 scripts/crash-test.sh --kills 50 --store postgres
+    limited 200 scripts/crash-test.sh --zombies 9 --store postgres
+    if [[ -n ${IC_TEST_POSTGRES_DIR:-} ]]; then
+        limited 300 scripts/crash-test.sh --store-restarts 3 --store postgres
+    else
+        note "the store was NOT killed and restarted: IC_TEST_POSTGRES names a server that is not ours to kill"
+    fi
 }
 
 # The command of the README, as it stands there; built before, so that its time limit is not spent on compiling.

@@ -236,6 +236,23 @@ async fn what_is_of_no_use_any_more_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_long_retry_after_is_waited_for_in_the_store() {
+    use integration_client::testing::{FakeAnswer, FakeTransport};
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let refuses = FakeTransport::new(|_| FakeAnswer::status(429).header("retry-after", "7200"));
+    let client = client(&vendor, &store, RETRY).transport(refuses).work().build().await.unwrap();
+    let receipt = client.enqueue("acme", Priority::High, post("/a")).await.unwrap();
+    let is_parked = |status: &Status| matches!(status, Status::Waiting { due_in, .. } if due_in.as_secs() > 7_000);
+    until(&receipt, is_parked).await;
+    assert!(client.shutdown(Duration::from_secs(5)).await, "nothing is held in memory for it");
+    drop(client);
+    let next = self::client(&vendor, &store, RETRY).build().await.unwrap();
+    let status = next.receipt(&receipt.id()).unwrap().status().await.unwrap();
+    assert!(is_parked(&status), "another process knows: {status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_puts_back_what_has_not_begun() {
     let vendor = vendor(FakeVendor::builder().limit(VendorLimit::sliding_log(2, Duration::from_secs(60)))).await;
     let store = Store::sqlite(folder().join("s.db"));

@@ -37,6 +37,7 @@ pub(super) struct VendorEntry {
     pub(super) retry: Option<RetryEntry>,
     pub(super) throttle: Option<String>,
     pub(super) dead_letters: Option<String>,
+    pub(super) at_rest: Option<String>,
     pub(super) dialect: Option<DialectEntry>,
     #[serde(default)]
     pub(super) limits: Vec<LimitEntry>,

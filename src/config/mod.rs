@@ -18,6 +18,8 @@
 //! unpublished = true          # no figures are published, or known: no warning that no limit is stated
 //! quirks = ["…"]              # what a developer must know about it
 //! dead_letters = "redacted"   # what is kept of a request given up on: redacted | whole
+//! at_rest = "plain"           # accepted requests in the store: plain | sealed (with the store's key) | redacted (not kept
+//!                             # beyond their end, and neither is an answer)
 //!
 //! [vendors.example.connection] # proxy, extra_ca, client_certificate, allow_http
 //! proxy = "http://proxy.internal:3128"
@@ -177,7 +179,7 @@ pub(crate) use file::off_the_worker;
 pub use limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
 pub use report::Finding;
 pub use resolve::{Vendors, resolve_tenant};
-pub use retry::{Keep, OnAmbiguous, RetryPolicy, Throttle};
+pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
 pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource};
 pub use table::{Changes, TenantTable};

@@ -29,6 +29,7 @@ pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
     set(&mut out.unpublished, &upper.unpublished);
     set(&mut out.throttle, &upper.throttle);
     set(&mut out.dead_letters, &upper.dead_letters);
+    set(&mut out.at_rest, &upper.at_rest);
     for (name, value) in &upper.headers {
         out.headers.retain(|existing, _| !existing.eq_ignore_ascii_case(name));
         out.headers.insert(name.clone(), value.clone());

@@ -84,6 +84,21 @@ pub enum Keep {
     Whole,
 }
 
+/// In which form the accepted requests of a vendor stand in the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AtRest {
+    /// As they were given.
+    #[default]
+    Plain,
+    /// Encrypted with the [store's key](crate::store::Store::seal_key), and so are the answers that are kept.
+    Sealed,
+    /// As they were given until they have ended; then no request and no answer is kept, and a dead letter cannot be sent again.
+    /// A database overwrites what it has deleted when it needs the room: seal what must not be found on a disk.
+    Redacted,
+}
+
 names!(OnAmbiguous { Fail = "fail", Park = "park", Resend = "resend" });
 names!(Throttle { Bands = "bands", Pace = "pace", Off = "off" });
+names!(AtRest { Plain = "plain", Sealed = "sealed", Redacted = "redacted" });
 names!(Keep { Redacted = "redacted", Whole = "whole" });

@@ -12,7 +12,7 @@ use reqwest::Url;
 use super::credential::AtHand;
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::{Limit, LimitKind, Unit};
-use super::retry::{Keep, RetryPolicy, Throttle};
+use super::retry::{AtRest, Keep, RetryPolicy, Throttle};
 use super::{base_url, pattern, suggest};
 use crate::clock::Time;
 use crate::signals::Dialect;
@@ -58,6 +58,8 @@ pub struct Vendor {
     pub throttle: Throttle,
     /// How much of a request is kept once it is given up on.
     pub dead_letters: Keep,
+    /// In which form its accepted requests stand in the store.
+    pub at_rest: AtRest,
     /// How this vendor speaks about its limits, beyond what headers say by their shape.
     pub dialect: Arc<Dialect>,
     /// The base URL parsed, where it is the same for every tenant.

@@ -3,13 +3,13 @@
 use super::{Outbox, Receipt, new_id, stored::Stored};
 use crate::Priority;
 use crate::client::{Inner, IntegrationClient};
+use crate::config::AtRest;
 use crate::error::{Error, ErrorKind};
 use crate::request::Request;
 use crate::send::durable::acceptable;
 use crate::store::jobs::{self, Accepted, NewJob};
 use crate::store::{CallersConnection, Id, LaneTier, failed, millis_of};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 impl IntegrationClient {
     /// Accepts a request on behalf of a tenant, to be sent when the limits allow, whatever becomes of this process. Returns
@@ -47,7 +47,7 @@ impl IntegrationClient {
         request: impl Into<Request>,
     ) -> Result<Receipt, Error> {
         let (outbox, job) = self.inner().job(tenant, priority, request.into(), None)?;
-        outbox.check_backlog().await?;
+        outbox.check_backlog(&job.lane).await?;
         let now = connection.now().await.map_err(failed)?;
         let accepted = jobs::insert(&job, connection, now).await.map_err(failed)?;
         outbox.receipt(job, accepted)
@@ -81,7 +81,7 @@ impl Inner {
         id: Option<Id>,
     ) -> Result<Receipt, Error> {
         let (outbox, job) = self.job(tenant, priority, request, id)?;
-        outbox.check_backlog().await?;
+        outbox.check_backlog(&job.lane).await?;
         let accepted = match id {
             None => outbox.store.insert(job.clone()).await?,
             // A broker may have delivered it before.
@@ -108,6 +108,13 @@ impl Inner {
         };
         // All keys are strings, so it can always be written.
         let request = serde_json::to_vec(&stored).map_err(|_| refuse("the request cannot be stored".to_owned()))?;
+        let id = id.unwrap_or_else(|| new_id(self.clock));
+        let request = match tenant.vendor.at_rest {
+            AtRest::Sealed => outbox.store.seal(&id, request).ok_or_else(|| {
+                refuse("it is to be sealed (`at_rest`), and the store has no key: `Store::seal_key`".to_owned())
+            })?,
+            _ => request,
+        };
         let (size, most) = (request.len(), outbox.store.limits.max_payload);
         if size > most {
             let why = format!(
@@ -121,7 +128,6 @@ impl Inner {
             vendor: tenant.vendor.name.to_string(),
             tier: i64::from(priority.tier()),
         };
-        let id = id.unwrap_or_else(|| new_id(self.clock));
         let expires_ms = deadline.map(millis_of);
         Ok((outbox, NewJob { id, lane, delay_ms: 0, expires_ms, keep_result, request, key }))
     }
@@ -131,7 +137,7 @@ impl Outbox {
     fn receipt(self: &Arc<Self>, job: NewJob, accepted: Accepted) -> Result<Receipt, Error> {
         match accepted {
             Accepted::New => {
-                self.backlog.fetch_add(1, Relaxed);
+                self.count_in(&job.lane);
                 let id = job.id;
                 self.told(job.lane);
                 Ok(Receipt::new(id, self.clone(), false))

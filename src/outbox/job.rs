@@ -11,7 +11,7 @@ use super::receipt::KeptResponse;
 use super::stored::Stored;
 use super::{Delivered, Outbox, priority};
 use crate::client::Inner;
-use crate::config::{Keep, LimitKind, OnAmbiguous, Tenant};
+use crate::config::{AtRest, Keep, LimitKind, OnAmbiguous, Tenant};
 use crate::contained::contained;
 use crate::dead_letter::{AttemptRecord, BoxError, Content, DeadLetter, LetterRequest, Phase, Reason, told_to_the_log};
 use crate::error::Error;
@@ -23,10 +23,12 @@ use crate::store::jobs::{self, Claimed, End, Finish, Start};
 use crate::store::{Id, LaneTier, millis_of};
 use crate::transport::BoxFuture;
 
-/// Claims without an outcome before a job is given up of which an exchange has begun: it may be what ends the process.
-const MOST_CLAIMS: i64 = 5;
-/// The same where none has: most likely it only stood in line while others' processes were killed.
-const MOST_CLAIMS_UNBEGUN: i64 = 25;
+/// Exchanges that began and had no outcome, before a job is given up: it may be what ends the process.
+const MOST_BEGUN: i64 = 5;
+/// Claims without an outcome: most likely it only stood in line while others' processes were killed.
+const MOST_CLAIMS: i64 = 25;
+/// Until a job is looked at again that no key opens.
+const NO_KEY: Duration = Duration::from_secs(30);
 /// For one call of the handler.
 const HANDLER: Duration = Duration::from_secs(30);
 
@@ -112,7 +114,10 @@ pub(super) async fn run(
     let history = job.history.as_deref().and_then(|json| serde_json::from_slice(json).ok());
     let mut history: History = history.unwrap_or_default();
     let now = |inner: &Inner| jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
-    let Ok(stored) = serde_json::from_slice::<Stored>(&job.request) else {
+    let Some(text) = outbox.store.unseal(&id, &job.request) else {
+        return finish(sealed(&inner, &outbox, &job, history).await);
+    };
+    let Ok(stored) = serde_json::from_slice::<Stored>(&text) else {
         let mut record = AttemptRecord::new(now(&inner), Phase::NotSent, 0);
         record.error = Some("the row holds no request that this version can read; was it edited by hand?".to_owned());
         history.note(record);
@@ -120,28 +125,24 @@ pub(super) async fn run(
     };
     let tenant = inner.tenant(&job.lane.tenant, &job.lane.vendor).ok();
     let request = stored.request(&job.lane.vendor);
-    let most_claims = if job.started { MOST_CLAIMS } else { MOST_CLAIMS_UNBEGUN };
     let give_up = if job.expires_ms.is_some_and(|left| left <= 0) {
         Some(Reason::Expired)
-    } else if job.claims > most_claims || request.is_none() {
+    } else if job.claims > MOST_CLAIMS || job.started >= MOST_BEGUN || request.is_none() {
         Some(Reason::Poison)
     } else if unknown && tenant.is_none() {
         Some(Reason::NotConfigured)
     } else {
         None
     };
-    if job.started {
+    for _ in 0..job.started.clamp(0, MOST_BEGUN) {
         // The process that began it did not get to say what came of it.
-        let mut record = AttemptRecord::new(now(&inner), Phase::MaybeSent, 0);
-        record.error =
-            Some("the process ended, or lost its lease, while the exchange may have been under way".to_owned());
-        history.note(record);
+        history.note(interrupted(now(&inner)));
         history.exchanges += 1;
     }
     if let Some(reason) = give_up {
         return finish(bury(&inner, &outbox, &job, Some(&stored), reason, history).await);
     }
-    if job.started && !may_go_again(&stored, tenant.as_deref()) {
+    if job.started > 0 && !may_go_again(&stored, tenant.as_deref()) {
         return finish(bury(&inner, &outbox, &job, Some(&stored), Reason::Ambiguous, history).await);
     }
     let request = request?;
@@ -180,10 +181,13 @@ pub(super) async fn run(
         }
     };
     match ending {
-        Ending::Delivered(response) => finish(delivered(&outbox, &job, stored, *response).await),
+        Ending::Delivered(response) => {
+            let at_rest = tenant.as_deref().map_or(AtRest::Plain, |tenant| tenant.vendor.at_rest);
+            finish(delivered(&outbox, &job, stored, *response, at_rest).await)
+        }
         Ending::Dead(letter) => {
             tell(&outbox, &letter).await;
-            finish(End::Dead(Box::new(kept(&job, &letter))))
+            finish(End::Dead(Box::new(kept(&inner, &job, &letter))))
         }
         Ending::Later { wait, history } => {
             let left = job.expires_ms.unwrap_or(i64::MAX);
@@ -194,6 +198,28 @@ pub(super) async fn run(
         Ending::Back => finish(End::Back),
         Ending::Gone => None,
     }
+}
+
+fn interrupted(at: jiff::Timestamp) -> AttemptRecord {
+    let mut record = AttemptRecord::new(at, Phase::MaybeSent, 0);
+    record.error = Some("the process ended, or lost its lease, while the exchange may have been under way".to_owned());
+    record
+}
+
+/// No key opens it: it waits for one, unless that would forget that it may have been sent.
+async fn sealed(inner: &Inner, outbox: &Outbox, job: &Claimed, mut history: History) -> End {
+    tracing::error!(id = %job.id, "a job is sealed with a key that this store was not given, and waits: `Store::seal_key`");
+    let now = jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
+    let left = job.expires_ms.unwrap_or(i64::MAX);
+    if job.started > 0 {
+        history.note(interrupted(now));
+        return bury(inner, outbox, job, None, Reason::Ambiguous, history).await;
+    }
+    if left <= 0 {
+        return bury(inner, outbox, job, None, Reason::Expired, history).await;
+    }
+    let history = serde_json::to_vec(&history).unwrap_or_default();
+    End::Later { after_ms: millis_of(NO_KEY).min(left), history }
 }
 
 /// Whether a request of which nobody knows what became may be sent again.
@@ -233,25 +259,27 @@ async fn bury(
     }
     inner.tell_dead(&letter);
     tell(outbox, &letter).await;
-    End::Dead(Box::new(kept(job, &letter)))
+    End::Dead(Box::new(kept(inner, job, &letter)))
 }
 
-fn kept(job: &Claimed, letter: &DeadLetter) -> NewDead {
+fn kept(inner: &Inner, job: &Claimed, letter: &DeadLetter) -> NewDead {
     told_to_the_log(letter);
+    let known = inner.tenant(&job.lane.tenant, &job.lane.vendor);
+    let is_redacted = known.is_ok_and(|tenant| tenant.vendor.at_rest == AtRest::Redacted);
     NewDead {
         id: job.id,
         lane: job.lane.clone(),
         reason: letter.reason.as_str().to_owned(),
         // All keys are strings, so it can always be written.
         letter: serde_json::to_vec(letter).unwrap_or_default(),
-        // Whatever is shown: a request that was accepted can be sent again.
-        request: Some(job.request.clone()),
+        // Whatever is shown: a request that was accepted can be sent again, unless its vendor's entry says otherwise.
+        request: (!is_redacted).then(|| job.request.clone()),
         keep_result: job.keep_result,
     }
 }
 
 /// Reads the answer, hands it to the handler, and says what is to be kept.
-async fn delivered(outbox: &Outbox, job: &Claimed, stored: Stored, response: Response) -> End {
+async fn delivered(outbox: &Outbox, job: &Claimed, stored: Stored, response: Response, at_rest: AtRest) -> End {
     let (status, attempts, headers) = (response.status(), response.attempts(), response.headers().clone());
     let body = response.bytes().await.unwrap_or_else(|error| {
         // It was delivered all the same.
@@ -276,6 +304,11 @@ async fn delivered(outbox: &Outbox, job: &Claimed, stored: Stored, response: Res
     let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let result = keep.then(|| KeptResponse { content_type, body: Content::from(body) });
     let result = result.and_then(|result| serde_json::to_vec(&result).ok());
+    let result = result.and_then(|result| match at_rest {
+        AtRest::Plain => Some(result),
+        AtRest::Sealed => outbox.store.seal(&job.id, result),
+        AtRest::Redacted => None,
+    });
     End::Delivered { status: status.as_u16(), attempts, result }
 }
 

@@ -21,8 +21,10 @@
 //! - A process that was stopped for longer than that and goes on finds its jobs gone, and sends nothing: every exchange is
 //!   written down before it leaves, which is refused to it.
 //! - Every exchange is written down, so that a new process knows what the old one has sent and counts it against the limits.
-//! - A job that was claimed five times without an outcome becomes a dead letter with the reason `poison`: it may be what ends
-//!   the process. Where no exchange had begun it takes 25, for then it only stood in line.
+//! - A job of which five exchanges began and had no outcome becomes a dead letter with the reason `poison`: it may be what ends
+//!   the process. So does one that was claimed 25 times without an outcome; most likely it only stood in line.
+//! - A store that cannot be written (a full disk, a server that is away) refuses what is enqueued, in words. How jobs ended is
+//!   kept until it can be written again, and nothing more is claimed than fits beside it.
 
 mod accept;
 mod dead_letters;
@@ -34,6 +36,7 @@ mod sink;
 mod stored;
 mod worker;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
@@ -149,12 +152,16 @@ pub(crate) struct Outbox {
     /// About how many jobs there are, and when they were counted.
     backlog: AtomicI64,
     counted: Mutex<Option<Time>>,
+    /// The same by tenant and vendor, where a bound asks for it.
+    lanes: Mutex<HashMap<(String, String), (i64, Time)>>,
     stop: watch::Sender<bool>,
     ended: watch::Sender<bool>,
 }
 
 /// How old a count of the backlog may be.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
+/// The same for a lane that has reached its bound.
+const COUNT_FULL_EVERY: Duration = Duration::from_millis(500);
 /// Lanes that are remembered until the worker looks. Beyond that it finds them itself, a moment later.
 const MOST_FRESH: usize = 100_000;
 
@@ -177,6 +184,7 @@ impl Outbox {
             wake: Notify::new(),
             backlog: AtomicI64::new(0),
             counted: Mutex::default(),
+            lanes: Mutex::default(),
             stop: watch::Sender::new(false),
             ended: watch::Sender::new(!works),
         }
@@ -196,7 +204,10 @@ impl Outbox {
     }
 
     /// Refuses where the backlog has reached its bound.
-    async fn check_backlog(&self) -> Result<(), Error> {
+    async fn check_backlog(&self, lane: &LaneTier) -> Result<(), Error> {
+        if let Some(most) = self.store.limits.max_lane_backlog {
+            self.check_lane(lane, i64::try_from(most).unwrap_or(i64::MAX)).await?;
+        }
         let now = self.clock.now();
         let stale = {
             let mut counted = self.counted.lock();
@@ -219,6 +230,48 @@ impl Outbox {
             "the outbox holds {most} requests, as many as it may (`max_backlog`); enqueue less, or work faster"
         );
         Err(Error::not_sent(ErrorKind::QueueFull, message).with_retry_after(COUNT_EVERY))
+    }
+
+    /// The same for one tenant at one vendor. What goes out is not subtracted, but counted anew soon.
+    async fn check_lane(&self, lane: &LaneTier, most: i64) -> Result<(), Error> {
+        let now = self.clock.now();
+        let key = (lane.tenant.clone(), lane.vendor.clone());
+        let known = self.lanes.lock().get(&key).copied();
+        let fresh = known.filter(|(count, at)| {
+            let every = if *count < most { COUNT_EVERY } else { COUNT_FULL_EVERY };
+            now.since(*at) < every
+        });
+        let count = match fresh {
+            Some((count, _)) => count,
+            None => {
+                let count = self.store.read((lane.clone(), most), records::count_lane).await?;
+                let mut lanes = self.lanes.lock();
+                if lanes.len() >= MOST_FRESH {
+                    lanes.clear();
+                }
+                lanes.insert(key, (count, now));
+                count
+            }
+        };
+        if count < most {
+            return Ok(());
+        }
+        let message = format!(
+            "tenant {}, vendor {}: the outbox holds {most} requests of this tenant, as many as it may (`max_lane_backlog`)",
+            lane.tenant, lane.vendor
+        );
+        Err(Error::not_sent(ErrorKind::QueueFull, message).with_retry_after(COUNT_FULL_EVERY))
+    }
+
+    /// One more of it was accepted.
+    fn count_in(&self, lane: &LaneTier) {
+        self.backlog.fetch_add(1, Relaxed);
+        if self.store.limits.max_lane_backlog.is_some() {
+            let key = (lane.tenant.clone(), lane.vendor.clone());
+            if let Some((count, _)) = self.lanes.lock().get_mut(&key) {
+                *count += 1;
+            }
+        }
     }
 
     /// Claims nothing more, releases what has not begun, and waits for the rest.

@@ -108,12 +108,17 @@ impl Receipt {
             Place::Done { outcome: 0, status, attempts, result } => Status::Delivered {
                 status: u16::try_from(status).unwrap_or(0),
                 attempts: u32::try_from(attempts).unwrap_or(0),
-                response: result.and_then(|json| serde_json::from_slice(&json).ok()),
+                response: result.and_then(|result| self.response(&result)),
             },
             Place::Done { .. } => Status::Cancelled,
             Place::Dead { reason } => Status::Dead { reason: reason_of(&reason) },
             Place::Nowhere => Status::Unknown,
         })
+    }
+
+    /// None where it was sealed with a key that this client does not have.
+    fn response(&self, result: &[u8]) -> Option<KeptResponse> {
+        serde_json::from_slice(&self.outbox.store.unseal(&self.id, result)?).ok()
     }
 
     /// Takes the request out of the outbox, unless it is under way or has ended. Whether it was taken out: it will not be

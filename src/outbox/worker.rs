@@ -21,7 +21,7 @@ use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::error::Error;
 use crate::store::jobs::{self, Claimed, End, Finish, Wanted};
 use crate::store::records::{self, Retention, Spent};
-use crate::store::{Id, LaneTier, millis_of};
+use crate::store::{Id, LaneTier, is_down, millis_of};
 
 /// Work that is claimed of one lane and tier and has no permit yet.
 const WORK: Duration = Duration::from_millis(250);
@@ -40,7 +40,7 @@ const OVERLAP_MS: i64 = 2_000;
 /// A lane that no configuration knows is given up after this. Another process may know it, or a reload may bring it.
 const UNKNOWN: Duration = Duration::from_secs(600);
 
-/// How often an end is tried to be written by itself.
+/// How often an end is tried to be written that is itself what cannot be written.
 const FLUSHES: u32 = 4;
 
 /// What is done from time to time.
@@ -180,13 +180,17 @@ impl Worker {
         }
         let (outbox, owner) = (self.outbox.clone(), self.outbox.owner);
         if self.doubtful {
+            if self.flushing {
+                // What is being written is in nobody's list.
+                return;
+            }
             self.claiming = true;
             let held: Vec<Id> =
                 self.running.values().map(|(id, _)| *id).chain(self.ends.iter().map(|end| end.finish.id)).collect();
             self.tasks.spawn(async move { Done::Unclaimed(outbox.store.write((owner, held), jobs::unclaim).await) });
             return;
         }
-        let free = outbox.most_jobs.saturating_sub(self.running.len());
+        let free = outbox.most_jobs.saturating_sub(self.running.len() + self.ends.len());
         if free == 0 || self.lanes.len() == 0 {
             return;
         }
@@ -218,7 +222,7 @@ impl Worker {
         self.tasks.spawn(async move {
             let lease_ms = millis_of(outbox.store.limits.lease);
             let claim = Wanted { owner, lease_ms, lanes: wanted.clone() };
-            let claimed = outbox.store.write(claim, jobs::claim).await;
+            let claimed = outbox.store.write_once(claim, jobs::claim).await;
             Done::Claimed(wanted, claimed)
         });
     }
@@ -265,7 +269,8 @@ impl Worker {
         });
     }
 
-    /// Ends could not be written. They are tried again; then the jobs go back to the others, as if this process had ended.
+    /// Ends could not be written. They are kept for as long as it is the store that fails: nothing else knows of them. One
+    /// that fails for itself goes back to the others after a few times, as if this process had ended.
     fn not_flushed(&mut self, ends: Vec<Ended>, error: &Error) {
         tracing::error!(%error, ends = ends.len(), "how jobs ended cannot be written");
         self.flush_at = self.outbox.clock.now() + Duration::from_secs(1);
@@ -275,6 +280,7 @@ impl Worker {
         }
         for Ended { finish, failed } in ends {
             match (failed, &finish.end) {
+                _ if is_down(error) => self.ends.push(Ended { finish, failed }),
                 (..FLUSHES, _) => self.ends.push(Ended { finish, failed: failed + 1 }),
                 // Not even that: its lease is not renewed by others' words, and `unclaim` finds it.
                 (_, End::Dropped) => self.doubtful = true,
@@ -342,13 +348,17 @@ impl Worker {
                 self.over(Chore::Expire, Duration::from_secs(1));
                 match result {
                     Ok(jobs) => self.start(jobs),
-                    Err(error) => tracing::error!(%error, "jobs whose time is over cannot be found"),
+                    Err(error) => {
+                        tracing::error!(%error, "jobs whose time is over cannot be found");
+                        self.doubtful = true;
+                    }
                 }
             }
             Done::Chore(chore, result) => {
                 let every = match chore {
-                    Chore::Renew => self.outbox.store.limits.lease / 4,
-                    Chore::Recover => self.outbox.store.limits.lease / 4,
+                    // Before the lease ends.
+                    Chore::Renew if result.is_err() => LOOK,
+                    Chore::Renew | Chore::Recover => self.outbox.store.limits.lease / 4,
                     _ => Duration::from_secs(60),
                 };
                 self.over(chore, every);
@@ -412,7 +422,7 @@ impl Worker {
                     Chore::LookAtAll => Done::Looked(chore, now, store.read((), jobs::all_due).await),
                     Chore::Renew => Done::Chore(chore, store.write((owner, lease_ms), jobs::renew).await),
                     Chore::Recover => Done::Chore(chore, store.write(false, jobs::recover).await),
-                    Chore::Expire => Done::Expired(store.write((owner, lease_ms), jobs::expired).await),
+                    Chore::Expire => Done::Expired(store.write_once((owner, lease_ms), jobs::expired).await),
                     Chore::Purge => {
                         let limits = &store.limits;
                         let keep = Retention {

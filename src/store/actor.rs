@@ -8,7 +8,8 @@
 //! **Group commit.** A sync to the disk costs milliseconds, however much is written. While one is under way others
 //! line up, and go into the next transaction together. When one of them fails, the transaction is undone and each is run
 //! by itself, so that nobody fails for another's sake. Hence everything that is handed over can be run twice: what may
-//! have happened already (a commit whose word was lost) is found to have happened, by ids and fences.
+//! have happened already (a commit whose word was lost) is found to have happened, by ids and fences. Claims alone cannot be
+//! found by anything, and are run once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +20,18 @@ use tokio::time::sleep;
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver};
 use super::jobs::{self, Accepted, NewJob, TOGETHER};
 use super::schema;
+use crate::clock::Clock;
 use crate::transport::BoxFuture;
 
 /// In one transaction at most.
 const GROUP: usize = 256;
 /// Handed over and not begun. Callers wait beyond that.
 const QUEUE: usize = 4096;
-/// How often work is tried when the database cannot be reached or others are in its way.
-const TRIES: u32 = 8;
-/// Before the second try; doubled each time: 6 s in all.
+/// For how long work is tried when the database cannot be reached or others are in its way.
+const PATIENCE: Duration = Duration::from_secs(6);
+/// Before the second try; doubled each time, up to the longest. A server that is back is noticed by then.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_millis(400);
 
 /// A piece of work: a function of its input, the connection and the store's clock. May be run more than once.
 pub(crate) type Step<I, T> = for<'a> fn(&'a I, Db<'a>, i64) -> BoxFuture<'a, Result<T, DbError>>;
@@ -37,6 +40,10 @@ trait Work: Send {
     fn run<'a>(&'a mut self, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>>;
     /// Tells the caller, with what the last run brought.
     fn end(self: Box<Self>, result: Result<(), DbError>);
+    /// It must not be run again where it may have happened: only its caller can tell what it did.
+    fn is_run_once(&self) -> bool {
+        false
+    }
     /// A new job, of which many go into one statement.
     fn new_job(&self) -> Option<&NewJob> {
         None
@@ -77,6 +84,7 @@ impl Work for Insert {
 struct Call<I, T> {
     input: I,
     step: Step<I, T>,
+    once: bool,
     output: Option<T>,
     reply: oneshot::Sender<Result<T, DbError>>,
 }
@@ -93,6 +101,10 @@ impl<I: Send + Sync, T: Send> Work for Call<I, T> {
         let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not get to it"));
         // Whoever has gone away has left the work to us all the same.
         let _ = self.reply.send(result.and(output));
+    }
+
+    fn is_run_once(&self) -> bool {
+        self.once
     }
 }
 
@@ -131,15 +143,16 @@ impl Actor {
         word.await.map_err(|_| ended())?
     }
 
-    /// Hands `step` over and waits for its end. Dropping this future drops nothing but the word about it.
-    pub(crate) async fn call<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, DbError>
+    /// Hands `step` over and waits for its end. Dropping this future drops nothing but the word about it. With `once` an
+    /// [unreachable](DbKind::Unreachable) store may have done it, and it is not run again.
+    pub(crate) async fn call<I, T>(&self, input: I, step: Step<I, T>, once: bool) -> Result<T, DbError>
     where
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
         let (reply, word) = oneshot::channel();
         let ended = || DbError::new(DbKind::Unreachable, "the store has been closed");
-        let call = Box::new(Call { input, step, output: None, reply });
+        let call = Box::new(Call { input, step, once, output: None, reply });
         self.queue.send(call).await.map_err(|_| ended())?;
         word.await.map_err(|_| ended())?
     }
@@ -171,19 +184,23 @@ impl Task {
             {
                 group.push(more);
             }
-            let tries = if group.len() > 1 { 1 } else { TRIES };
-            match self.commit(&mut group, tries).await {
+            let patience = if group.len() > 1 { Duration::ZERO } else { PATIENCE };
+            match self.commit(&mut group, patience).await {
                 Ok(()) => group.into_iter().for_each(|work| work.end(Ok(()))),
                 Err(error) if group.len() == 1 => group.into_iter().for_each(|work| work.end(Err(error.clone()))),
                 Err(error) => {
                     tracing::debug!(%error, together = group.len(), "a group of writes failed; each is tried by itself");
-                    let mut tries = TRIES;
+                    let mut patience = PATIENCE;
                     for work in group {
+                        if error.kind == DbKind::Unreachable && work.is_run_once() {
+                            work.end(Err(error.clone()));
+                            continue;
+                        }
                         let mut alone = vec![work];
-                        let result = self.commit(&mut alone, tries).await;
+                        let result = self.commit(&mut alone, patience).await;
                         if matches!(&result, Err(error) if error.kind == DbKind::Unreachable) {
                             // The others need not wait as long once more.
-                            tries = 1;
+                            patience = Duration::ZERO;
                         }
                         alone.into_iter().for_each(|work| work.end(result.clone()));
                     }
@@ -192,22 +209,26 @@ impl Task {
         }
     }
 
-    /// Runs `group` in one transaction, `tries` times where that may help.
-    async fn commit(&mut self, group: &mut [Box<dyn Work>], tries: u32) -> Result<(), DbError> {
-        let mut wait = FIRST_WAIT;
-        for number in 1.. {
+    /// Runs `group` in one transaction, again for as long as `patience` says where that may help.
+    async fn commit(&mut self, group: &mut [Box<dyn Work>], patience: Duration) -> Result<(), DbError> {
+        let clock = Clock::system();
+        let (began, mut wait) = (clock.now(), FIRST_WAIT);
+        for number in 1u32.. {
             let Err(error) = self.transaction(group, number == 1).await else { break };
-            let may_help = matches!(error.kind, DbKind::Unreachable | DbKind::Again);
+            let may_help = match error.kind {
+                DbKind::Unreachable => !group.iter().any(|work| work.is_run_once()),
+                kind => kind == DbKind::Again,
+            };
             match error.kind {
                 DbKind::Unreachable => self.connection = None,
                 _ => self.undo().await,
             }
-            if !may_help || number >= tries {
+            if !may_help || clock.now().since(began) + wait > patience {
                 return Err(error);
             }
-            tracing::warn!(%error, number, "the store could not be written, and is tried again");
+            tracing::warn!(%error, number, "the store could not be reached, and is tried again");
             sleep(wait).await;
-            wait *= 2;
+            wait = (wait * 2).min(LONGEST_WAIT);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! which its letter goes: its id is in one place at any moment.
 
 use super::driver::{Db, DbError, Row, args};
+use super::records::readable;
 use super::{Id, LaneTier};
 use crate::transport::BoxFuture;
 
@@ -29,7 +30,7 @@ async fn insert(dead: &NewDead, db: Db<'_>, now: i64) -> Result<u64, DbError> {
 
 /// Moves a job to the dead letters. False where it was not in the state, or with the fence, that was thought.
 pub(super) async fn bury(dead: &NewDead, fence: i64, state: i64, db: Db<'_>, now: i64) -> Result<bool, DbError> {
-    let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state = $3";
+    let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state + 0 = $3";
     if db.execute(sql, args![dead.id.as_bytes().as_slice(), fence, state]).await? == 0 {
         return Ok(false);
     }
@@ -72,7 +73,7 @@ pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, 
                    AND ($5 IS NULL OR died_at < $5) ORDER BY seq LIMIT $6";
         let (tenant, vendor, reason) = (filter.tenant.as_deref(), filter.vendor.as_deref(), filter.reason.as_deref());
         let args = args![filter.after, tenant, vendor, reason, filter.before, filter.most];
-        db.fetch(sql, args).await?.into_iter().map(kept).collect()
+        Ok(readable(db.fetch(sql, args).await?, kept))
     })
 }
 

@@ -22,11 +22,11 @@
 //! # What is written
 //! Requests as they were given: method, path and query, headers, body. No credential: those are added to each attempt,
 //! and a request that brings one of its own is not accepted. SQLite's file is made for its owner alone. Encrypt the disk
-//! where bodies are worth it.
+//! where bodies are worth it, or seal them: `at_rest` of a vendor's entry, and [`Store::seal_key`].
 //!
 //! # What is promised of SQLite
 //! `WAL` and `synchronous = FULL`: what is acknowledged is on the disk. One process works on a file at a time, and others
-//! may enqueue and read; a file on a network drive is not for it.
+//! may enqueue and read; a file on a network drive is not for it, and is refused where it is known to be one (on Linux).
 
 #![cfg_attr(
     not(all(feature = "sqlite", feature = "postgres")),
@@ -37,7 +37,12 @@ mod actor;
 pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod driver;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod faults;
 pub(crate) mod jobs;
+#[cfg(feature = "sqlite")]
+mod mounts;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(not(feature = "postgres"))]
@@ -48,6 +53,7 @@ mod postgres;
 pub mod probe;
 pub(crate) mod records;
 mod schema;
+mod seal;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(not(feature = "sqlite"))]
@@ -65,9 +71,10 @@ pub(crate) use self::actor::{Actor, Step};
 use self::config::StoreSource;
 use self::driver::{Connect, DbError, DbKind};
 use self::jobs::{Accepted, NewJob};
+use self::seal::Sealer;
 use crate::config::ConfigSource;
 use crate::error::{Error, ErrorKind};
-use crate::transport::BoxFuture;
+use crate::transport::{BoxFuture, SecretString};
 
 pub use self::driver_public::CallersConnection;
 
@@ -88,7 +95,12 @@ pub(crate) struct LaneTier {
 pub struct Store {
     place: Place,
     pub(crate) limits: Limits,
+    seal_keys: Vec<SecretString>,
+    /// Put around every connection, by tests.
+    wrap: Option<Wrap>,
 }
+
+type Wrap = Arc<dyn Fn(Arc<dyn Connect>) -> Arc<dyn Connect> + Send + Sync>;
 
 #[derive(Clone)]
 enum Place {
@@ -103,6 +115,7 @@ enum Place {
 pub(crate) struct Limits {
     pub(crate) max_payload: usize,
     pub(crate) max_backlog: u64,
+    pub(crate) max_lane_backlog: Option<u64>,
     pub(crate) keep_done: Duration,
     pub(crate) keep_dead: Duration,
     pub(crate) max_dead: u64,
@@ -115,6 +128,7 @@ impl Default for Limits {
         Limits {
             max_payload: 1024 * 1024,
             max_backlog: 1_000_000,
+            max_lane_backlog: None,
             keep_done: Duration::from_secs(DAY),
             keep_dead: Duration::from_secs(30 * DAY),
             max_dead: 100_000,
@@ -128,7 +142,7 @@ const HARD_PAYLOAD: usize = 64 * 1024 * 1024;
 
 impl Store {
     fn at(place: Place) -> Store {
-        Store { place, limits: Limits::default() }
+        Store { place, limits: Limits::default(), seal_keys: Vec::new(), wrap: None }
     }
 
     /// A SQLite file, which is made if it is not there; its folder must be.
@@ -167,6 +181,24 @@ impl Store {
         self
     }
 
+    /// The most requests of one tenant at one vendor in the outbox; no bound of its own by default. Beyond it `enqueue` says
+    /// [`ErrorKind::QueueFull`], and other tenants are not concerned. Counted every few seconds, as above.
+    pub fn max_lane_backlog(mut self, requests: u64) -> Store {
+        self.limits.max_lane_backlog = Some(requests);
+        self
+    }
+
+    /// Seals the requests of vendors whose entry says `at_rest = "sealed"`, and the answers that are kept of them: AES-256-GCM.
+    /// The key is 32 bytes in base64 (`openssl rand -base64 32`); keep it elsewhere than the store. Called again, it adds an
+    /// older key, which opens what was sealed with it and seals nothing.
+    ///
+    /// Tenant, vendor, priority, times, statuses, and a hash of a request that brought a key of its own stay readable. A job
+    /// that no key opens waits until one does.
+    pub fn seal_key(mut self, key: impl Into<SecretString>) -> Store {
+        self.seal_keys.push(key.into());
+        self
+    }
+
     /// How long it is remembered what became of a request; a day by default. Until then a receipt knows.
     pub fn keep_done(mut self, time: Duration) -> Store {
         self.limits.keep_done = time;
@@ -193,7 +225,7 @@ impl Store {
     }
 
     fn connect(&self) -> Result<Arc<dyn Connect>, Error> {
-        match &self.place {
+        let connect = match &self.place {
             Place::Sqlite(path) => sqlite::open(path),
             Place::Postgres(url) => postgres::open(url),
             Place::Unknown(scheme) => {
@@ -203,7 +235,11 @@ impl Store {
                 );
                 Err(Error::config(message))
             }
-        }
+        }?;
+        Ok(match &self.wrap {
+            Some(wrap) => wrap(connect),
+            None => connect,
+        })
     }
 
     /// What `under` says, and the store's own texts over it.
@@ -213,6 +249,7 @@ impl Store {
 
     /// Opens it, to `work` on its jobs or not. Returns the tasks that must be spawned.
     pub(crate) async fn open(self, work: bool) -> Result<(Opened, Vec<BoxFuture<'static, ()>>), Error> {
+        let sealer = Sealer::new(&self.seal_keys)?;
         let connect = self.connect()?;
         let alone = match &self.place {
             Place::Sqlite(path) if work => Some(sqlite::lock(path)?),
@@ -222,7 +259,8 @@ impl Store {
         let (writer, writing) = Actor::write(connect.clone()).await.map_err(failed)?;
         let (reader, reading) = Actor::read(connect).await.map_err(failed)?;
         let is_alone = matches!(self.place, Place::Sqlite(_));
-        let opened = Opened { writer, reader, limits: self.limits, is_alone, lock: parking_lot::Mutex::new(alone) };
+        let lock = parking_lot::Mutex::new(alone);
+        let opened = Opened { writer, reader, limits: self.limits, is_alone, sealer, lock };
         Ok((opened, vec![writing, reading]))
     }
 }
@@ -245,6 +283,7 @@ pub(crate) struct Opened {
     pub(crate) limits: Limits,
     /// No other process can work on it.
     pub(crate) is_alone: bool,
+    sealer: Sealer,
     lock: parking_lot::Mutex<Option<sqlite::WorkLock>>,
 }
 
@@ -254,11 +293,21 @@ impl Opened {
         *self.lock.lock() = None;
     }
 
+    /// A text that only who has the key can read. None where the store has none.
+    pub(crate) fn seal(&self, id: &Id, text: Vec<u8>) -> Option<Vec<u8>> {
+        self.sealer.seal(id, text)
+    }
+
+    /// A text as it was before it was sealed, if it was. None where no key opens it.
+    pub(crate) fn unseal(&self, id: &Id, stored: &[u8]) -> Option<Vec<u8>> {
+        self.sealer.open(id, stored)
+    }
+
     /// Accepts a job whose id was made a moment ago: on the disk when this returns.
     pub(crate) async fn insert(&self, job: NewJob) -> Result<Accepted, Error> {
         let written = match job.key {
             None => self.writer.insert(job).await,
-            Some(_) => self.writer.call(job, jobs::insert).await,
+            Some(_) => self.writer.call(job, jobs::insert, false).await,
         };
         written.map_err(failed)
     }
@@ -269,7 +318,17 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.writer.call(input, step).await.map_err(failed)
+        self.writer.call(input, step, false).await.map_err(failed)
+    }
+
+    /// The same for what cannot be found to have happened: after an error of the connection nobody knows, and it is not
+    /// tried again.
+    pub(crate) async fn write_once<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
+    where
+        I: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.writer.call(input, step, true).await.map_err(failed)
     }
 
     /// Something that is only read.
@@ -278,7 +337,7 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.reader.call(input, step).await.map_err(failed)
+        self.reader.call(input, step, false).await.map_err(failed)
     }
 }
 
@@ -288,6 +347,12 @@ pub(crate) fn failed(error: DbError) -> Error {
         _ => "",
     };
     Error::not_sent(ErrorKind::Store, format!("store: {error}{hint}")).with_source(error)
+}
+
+/// It is the store that fails, or the way to it, and not what was to be written.
+pub(crate) fn is_down(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
+    source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again | DbKind::Storage))
 }
 
 /// Milliseconds since 1970.

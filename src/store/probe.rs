@@ -23,7 +23,8 @@ impl Probe {
         Ok((Probe { store, owner: crate::outbox::new_id(Clock::system()) }, tasks))
     }
 
-    /// Puts `rows` due jobs in, spread over `tenants` (`t0`, `t1`, …) at the vendor `v` and the three priorities.
+    /// Puts `rows` due jobs in, spread over `tenants` (`t0`, `t1`, …) at the vendor `v` and the three priorities. Their ids
+    /// grow, as those of accepted jobs do.
     pub async fn fill(&self, rows: i64, tenants: i64) -> Result<(), Error> {
         for from in (0..rows).step_by(FILL as usize) {
             self.store.write((from, rows.min(from + FILL), tenants), fill).await?;
@@ -52,6 +53,8 @@ impl Probe {
 
 /// Rows in one transaction: a server ends statements that take long.
 const FILL: i64 = 50_000;
+/// Like that of a small POST.
+const REQUEST: &str = r#"{"request":{"whole":{"method":"POST","path":"/orders","headers":[["content-type","application/json"]],"body":"[\"0123456789012345678901234567890123456789012345678901234567890123456789\"]"}}}"#;
 
 fn fill<'a>((from, until, tenants): &'a (i64, i64, i64), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
     Box::pin(async move {
@@ -59,14 +62,14 @@ fn fill<'a>((from, until, tenants): &'a (i64, i64, i64), db: Db<'a>, now: i64) -
             Dialect::Sqlite => {
                 "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, request) \
                  WITH RECURSIVE n(i) AS (SELECT $1 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $2) \
-                 SELECT randomblob(16), 't' || (i % $3), 'v', (i / $3) % 3, $4 - 1000, $4, zeroblob(200) FROM n"
+                 SELECT CAST(printf('%016d', i) AS BLOB), 't' || (i % $3), 'v', (i / $3) % 3, $4 - 1000, $4, $5 FROM n"
             }
             Dialect::Postgres => {
                 "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, request) \
-                 SELECT decode(md5(i::text), 'hex'), 't' || (i % $3), 'v', (i / $3) % 3, $4 - 1000, $4, \
-                 decode(repeat('00', 200), 'hex') FROM generate_series($1, $2 - 1) i"
+                 SELECT convert_to(lpad(i::text, 16, '0'), 'UTF8'), 't' || (i % $3), 'v', (i / $3) % 3, $4 - 1000, $4, \
+                 $5 FROM generate_series($1, $2 - 1) i"
             }
         };
-        db.execute(sql, args![*from, *until, *tenants, now]).await.map(drop)
+        db.execute(sql, args![*from, *until, *tenants, now, REQUEST.as_bytes()]).await.map(drop)
     })
 }

@@ -1,8 +1,8 @@
 //! Where a job is, what was sent, and how long either is kept.
 
-use super::Id;
 use super::driver::{Db, DbError, Row, args};
 use super::jobs::done;
+use super::{Id, LaneTier};
 use crate::transport::BoxFuture;
 
 /// Jobs in the outbox; counted up to a bound.
@@ -10,6 +10,21 @@ pub(crate) fn count<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Resu
     Box::pin(async move {
         let sql = "SELECT count(*) FROM (SELECT 1 FROM ic_job LIMIT $1) few";
         let mut rows = db.fetch(sql, args![*most]).await?;
+        Ok(rows.first_mut().map(Row::int).transpose()?.unwrap_or(0))
+    })
+}
+
+/// Jobs of one tenant at one vendor; counted up to a bound.
+pub(crate) fn count_lane<'a>(
+    (lane, most): &'a (LaneTier, i64),
+    db: Db<'a>,
+    _: i64,
+) -> BoxFuture<'a, Result<i64, DbError>> {
+    Box::pin(async move {
+        // What is under way is not worth an index.
+        let sql =
+            "SELECT count(*) FROM (SELECT 1 FROM ic_job WHERE state = 0 AND vendor = $1 AND tenant = $2 LIMIT $3) few";
+        let mut rows = db.fetch(sql, args![&lane.vendor, &lane.tenant, *most]).await?;
         Ok(rows.first_mut().map(Row::int).transpose()?.unwrap_or(0))
     })
 }
@@ -89,8 +104,14 @@ pub(crate) fn spent<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Resul
                 age_ms: now.saturating_sub(row.int()?).max(0),
             })
         };
-        rows.into_iter().map(read).collect()
+        Ok(readable(rows, read))
     })
+}
+
+/// Rows that can be read. One that was edited into nonsense must not hide the others.
+pub(super) fn readable<T>(rows: Vec<Row>, read: impl Fn(Row) -> Result<T, DbError>) -> Vec<T> {
+    let told = |error: DbError| tracing::error!(%error, "a row of the store cannot be read, and is left out");
+    rows.into_iter().filter_map(|row| read(row).map_err(told).ok()).collect()
 }
 
 /// How long what has ended is kept, in milliseconds, and how many dead letters there may be.

@@ -59,8 +59,8 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
 macro_rules! tables {
     ($seq:literal, $bytes:literal, $job_options:literal) => {
         &[
-            // state: 0 ready, 1 claimed. claims: those without an outcome. started: an exchange of the last claim may
-            // have left. fence: goes up with each claim, and is asked for by every word about the job.
+            // state: 0 ready, 1 claimed. claims: those without an outcome. started: exchanges that may have left, and have
+            // no outcome. fence: goes up with each claim, and is asked for by every word about the job.
             concat!(
                 "CREATE TABLE ic_job (seq ", $seq, ", id ", $bytes, " NOT NULL UNIQUE, tenant TEXT NOT NULL, ",
                 "vendor TEXT NOT NULL, tier BIGINT NOT NULL, state BIGINT NOT NULL DEFAULT 0, run_at BIGINT NOT NULL, ",

@@ -16,6 +16,9 @@ use crate::transport::BoxFuture;
 /// How long one process waits for another that is writing. A commit takes milliseconds.
 const BUSY: Duration = Duration::from_secs(5);
 
+/// In KiB, below zero. What a claim of 200 jobs from a full outbox changes does not fit into the 2 MiB that are usual.
+const CACHE: &str = "-8192";
+
 struct SqliteFile {
     path: PathBuf,
 }
@@ -32,6 +35,13 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
     }
     if path.is_dir() {
         return Err(Error::config(format!("store {shown}: it is a folder; name a file in it")));
+    }
+    if let Some(kind) = super::mounts::network(path) {
+        let message = format!(
+            "store {shown}: it is on a network file system ({kind}), where SQLite's locks do not hold and a crash may damage \
+             the file; use a disk of this machine, or PostgreSQL"
+        );
+        return Err(Error::config(message));
     }
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true);
@@ -87,6 +97,7 @@ impl Connect for SqliteFile {
                 .journal_mode(SqliteJournalMode::Wal)
                 .synchronous(SqliteSynchronous::Full)
                 .busy_timeout(BUSY)
+                .pragma("cache_size", CACHE)
                 .disable_statement_logging();
             let connection = options.connect().await.map_err(error)?;
             Ok(Box::new(connection) as Box<dyn Driver>)

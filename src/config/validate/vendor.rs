@@ -9,7 +9,7 @@ use super::{limit, retry};
 use crate::config::format::{AuthEntry, ConnectionEntry, EndpointEntry, VendorEntry};
 use crate::config::limit::{Limit, LimitKind, Unit};
 use crate::config::report::{Report, Step, at};
-use crate::config::retry::{Keep, Throttle};
+use crate::config::retry::{AtRest, Keep, Throttle};
 use crate::config::vendor::{AuthScheme, Connection, Endpoint, Vendor};
 use crate::config::{base_url, pattern, suggest};
 
@@ -77,6 +77,12 @@ pub(in crate::config) fn vendor(
     let throttle = choice(throttle, "throttle", Throttle::NAMES, Throttle::parse, Throttle::default(), &[], report);
     let keep = entry.dead_letters.as_deref();
     let dead_letters = choice(keep, "dead_letters", Keep::NAMES, Keep::parse, Keep::default(), &[], report);
+    let at_rest = entry.at_rest.as_deref();
+    let at_rest = choice(at_rest, "at_rest", AtRest::NAMES, AtRest::parse, AtRest::default(), &[], report);
+    if at_rest != AtRest::Plain && dead_letters == Keep::Whole {
+        let message = "dead_letters = \"whole\" would show what at_rest hides; leave one of them out";
+        report.problem(at(&[], "at_rest"), message);
+    }
 
     let dialect = dialect(entry.dialect.as_ref(), &at(&[], "dialect"), report);
 
@@ -126,6 +132,7 @@ pub(in crate::config) fn vendor(
         retry,
         throttle,
         dead_letters,
+        at_rest,
         dialect: dialect.into(),
         parsed: Default::default(),
         took: Default::default(),

@@ -241,11 +241,11 @@ fn what_was_not_tried_counts_no_claim_and_what_was_begun_is_known() {
         let first = claim(&store, owner, "a", 1).await.remove(0);
         assert!(finish(&store, Finish { id: first.id, fence: first.fence, end: End::Back }).await);
         let second = claim(&store, owner, "a", 1).await.remove(0);
-        assert_eq!((second.claims, second.started), (1, false));
+        assert_eq!((second.claims, second.started), (1, 0));
         assert!(store.write(start_of(&second, owner), jobs::start).await.unwrap());
         store.write(true, jobs::recover).await.unwrap();
         let third = claim(&store, owner, "a", 1).await.remove(0);
-        assert_eq!((third.claims, third.started), (2, true), "the process ended in the middle of it");
+        assert_eq!((third.claims, third.started), (2, 1), "the process ended in the middle of it");
         let later = End::Later { after_ms: 60_000, history: b"history".to_vec() };
         assert!(finish(&store, Finish { id: third.id, fence: third.fence, end: later }).await);
         assert!(claim(&store, owner, "a", 1).await.is_empty());
@@ -337,7 +337,7 @@ fn a_letter_becomes_a_job_again_once() {
         assert_eq!(opened.read(10, dead::count).await.unwrap(), 0);
         let again = claim(&opened, id(), "a", 10).await;
         assert_eq!(again.len(), 1);
-        assert_eq!((again[0].id, again[0].claims, again[0].started), (accepted, 1, false));
+        assert_eq!((again[0].id, again[0].claims, again[0].started), (accepted, 1, 0));
         assert_eq!((again[0].request.as_slice(), again[0].history.as_deref()), (&b"request"[..], Some(&b"past"[..])));
     });
 }
@@ -443,6 +443,6 @@ fn many_jobs_at_once_are_all_there_once() {
         assert_eq!(claimed.len(), 300);
         assert_eq!(claimed.iter().map(|job| job.id).collect::<HashSet<_>>(), accepted);
         assert!(claimed.iter().all(|job| job.keep_result && job.expires_ms.is_some_and(|left| left > 50_000)));
-        assert!(claimed.iter().all(|job| job.request == b"request" && !job.started && job.claims == 1));
+        assert!(claimed.iter().all(|job| job.request == b"request" && job.started == 0 && job.claims == 1));
     });
 }

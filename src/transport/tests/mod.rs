@@ -39,6 +39,7 @@ fn vendor(auth: AuthScheme) -> Vendor {
         throttle: Default::default(),
         dialect: Default::default(),
         dead_letters: Default::default(),
+        at_rest: Default::default(),
         parsed: Default::default(),
         took: Default::default(),
         counts_bytes: false,

@@ -1,0 +1,72 @@
+//! What is asked of the database itself, past the library.
+
+use crate::Fallible;
+
+/// Exchanges that were written down as begun and have no outcome.
+pub(crate) async fn begun(store: &str) -> Fallible<Vec<String>> {
+    let sql = match store.starts_with("sqlite:") {
+        true => "SELECT hex(id) || ' ' || started FROM ic_job WHERE started > 0",
+        false => "SELECT encode(id, 'hex') || ' ' || started FROM ic_job WHERE started > 0",
+    };
+    ask(store, sql).await
+}
+
+pub(crate) async fn count(store: &str, sql: &'static str) -> Fallible<i64> {
+    let counts: Vec<i64> = ask(store, sql).await?;
+    Ok(counts.first().copied().unwrap_or_default())
+}
+
+/// Statements that return nothing.
+#[cfg(feature = "postgres")]
+pub(crate) async fn run(store: &str, sql: &'static str) -> Fallible<()> {
+    use sqlx::Connection;
+    let mut connection = sqlx::PgConnection::connect(store).await?;
+    sqlx::raw_sql(sql).execute(&mut connection).await?;
+    connection.close().await?;
+    Ok(())
+}
+
+#[cfg(not(feature = "postgres"))]
+pub(crate) async fn run(_: &str, _: &'static str) -> Fallible<()> {
+    Err(MISSING.into())
+}
+
+/// The first column of what a statement returns.
+#[cfg(feature = "postgres")]
+pub(crate) async fn ask<T>(store: &str, sql: &'static str) -> Fallible<Vec<T>>
+where
+    T: for<'r> sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
+    T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
+{
+    use sqlx::{Connection, Row};
+    if store.starts_with("sqlite:") {
+        return ask_sqlite(store, sql).await;
+    }
+    let mut connection = sqlx::PgConnection::connect(store).await?;
+    let rows = sqlx::query(sql).fetch_all(&mut connection).await?;
+    connection.close().await?;
+    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+}
+
+#[cfg(not(feature = "postgres"))]
+pub(crate) async fn ask<T>(store: &str, sql: &'static str) -> Fallible<Vec<T>>
+where
+    T: for<'r> sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite> + Send + Unpin,
+{
+    ask_sqlite(store, sql).await
+}
+
+const MISSING: &str = "PostgreSQL is not compiled in: --features testing,postgres";
+
+async fn ask_sqlite<T>(store: &str, sql: &'static str) -> Fallible<Vec<T>>
+where
+    T: for<'r> sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite> + Send + Unpin,
+{
+    use sqlx::{Connection, Row};
+    let path = store.strip_prefix("sqlite:").ok_or(MISSING)?;
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+    let mut connection = sqlx::SqliteConnection::connect_with(&options).await?;
+    let rows = sqlx::query(sql).fetch_all(&mut connection).await?;
+    connection.close().await?;
+    Ok(rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,217 @@
+//! The vendor's record and the workers' acknowledgements: whether they agree.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use integration_client::outbox::Status;
+use integration_client::testing::{Delay, FakeVendor, HeaderStyle, VendorLimit};
+
+use crate::process::{Ended, Worker};
+use crate::worker::{Orders, client};
+use crate::{Fallible, Options, database, runtime};
+
+const WINDOW: Duration = Duration::from_secs(2);
+
+/// The world of a run.
+pub(crate) struct World {
+    /// Of each tenant.
+    pub(crate) limit: u32,
+    pub(crate) service: Delay,
+    pub(crate) lease: Duration,
+    /// That work at a time; each has its part of the limit.
+    pub(crate) workers: u32,
+}
+
+pub(crate) struct Judge {
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) vendor: FakeVendor,
+    pub(crate) orders: Orders,
+    /// Exchanges under way when something happened to those who made them.
+    pub(crate) in_flight: HashSet<String>,
+    /// Acknowledgements: ids and paths.
+    accepted: BTreeMap<String, String>,
+    /// Requests that were refused with an error.
+    pub(crate) failed: u64,
+    /// Words about jobs that were refused, for they were another's by then.
+    pub(crate) outdated: u64,
+    kind: String,
+    folder: PathBuf,
+}
+
+impl Judge {
+    pub(crate) fn new(options: &Options, world: &World) -> Fallible<Judge> {
+        let folder = std::env::temp_dir().join(format!("ic-crash-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let runtime = runtime()?;
+        let store = match options.store.as_str() {
+            "sqlite" => format!("sqlite:{}", folder.join("outbox.db").display()),
+            "postgres" => runtime.block_on(empty_database())?,
+            other => return Err(format!("--store {other}: sqlite or postgres").into()),
+        };
+        println!("crash-test: seed {}, in {}", options.seed, folder.display());
+        let vendor = FakeVendor::builder()
+            .limit(VendorLimit::sliding_log(world.limit, WINDOW))
+            .headers(HeaderStyle::Silent)
+            .poisoned("/gone", 410)
+            .poisoned("/busy", 503)
+            .service_time(world.service);
+        let vendor = runtime.block_on(vendor.start())?;
+        // The worker's retries are quick, and its vendor honours keys. On this machine nothing is under way for a second.
+        let transit = "\nconnect_timeout = \"1s\"\nmax_transit = \"1s\"\nauth";
+        let vendors = vendor.vendors_toml("v").replacen("\nauth", transit, 1)
+            + "\n[vendors.v.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"200ms\"\n\
+               longest_wait = \"2s\"\nmax_retries = 1\n";
+        let share = 1.0 / f64::from(world.workers);
+        let orders = Orders { store, vendors, run: None, point: None, lease: world.lease, share };
+        Ok(Judge {
+            runtime,
+            vendor,
+            orders,
+            in_flight: HashSet::new(),
+            accepted: BTreeMap::new(),
+            failed: 0,
+            outdated: 0,
+            kind: options.store.clone(),
+            folder,
+        })
+    }
+
+    pub(crate) fn start(&self, run: &str) -> Fallible<Worker> {
+        Worker::start(&Orders { run: Some(run.to_owned()), ..self.orders.clone() })
+    }
+
+    pub(crate) fn hear(&mut self, lines: impl IntoIterator<Item = String>) {
+        for line in lines {
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["accepted", id, path] => drop(self.accepted.insert(id.to_owned(), path.to_owned())),
+                _ => {
+                    self.failed += 1;
+                    println!("crash-test: the worker said {line:?}");
+                }
+            }
+        }
+    }
+
+    /// The last of a worker.
+    pub(crate) fn bury(&mut self, ended: Ended) {
+        self.hear(ended.said);
+        let of_another = |line: &&String| line.contains("another process has it");
+        self.outdated += ended.warned.iter().filter(of_another).count() as u64;
+        if let Ok(path) = std::env::var("CRASH_TEST_LOG") {
+            // For whoever looks for the reason of something.
+            let _ = std::fs::write(format!("{path}.{}", fastrand::u32(..)), ended.warned.join("\n"));
+        }
+        for line in ended.warned.iter().filter(|line| line.contains("panicked")) {
+            self.failed += 1;
+            println!("crash-test: the worker warned {line:?}");
+        }
+    }
+
+    /// Looks what is under way. What was begun before and has no outcome yet is counted once.
+    pub(crate) fn count_begun(&mut self) -> Fallible<()> {
+        let begun = self.runtime.block_on(database::begun(&self.orders.store))?;
+        self.in_flight.extend(begun);
+        Ok(())
+    }
+
+    pub(crate) fn count(&self, sql: &'static str) -> Fallible<i64> {
+        self.runtime.block_on(database::count(&self.orders.store, sql))
+    }
+
+    /// One more worker goes on to the end. Returns what is left.
+    pub(crate) fn drain(&mut self) -> Fallible<i64> {
+        let worker = Worker::start(&Orders { share: 1.0, ..self.orders.clone() })?;
+        let until = Instant::now() + Duration::from_secs(300);
+        let mut left = i64::MAX;
+        while left > 0 && Instant::now() < until {
+            left = self.count("SELECT count(*) FROM ic_job")?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let ended = worker.finish()?;
+        self.bury(ended);
+        Ok(left)
+    }
+
+    /// Drains, compares, and prints the last line. `what` begins it, and `more` ends it.
+    pub(crate) fn verdict(mut self, what: &str, more: &str, failures_are_fine: bool) -> Fallible<bool> {
+        let left = self.drain()?;
+        let arrivals = self.vendor.arrivals();
+        let mut admitted: HashMap<&str, u64> = HashMap::new();
+        let mut keys: HashMap<&str, HashSet<&str>> = HashMap::new();
+        for arrival in arrivals.iter().filter(|arrival| arrival.admitted && arrival.judged) {
+            *admitted.entry(&arrival.path).or_default() += 1;
+            keys.entry(&arrival.path).or_default().insert(&arrival.idempotency_key);
+        }
+        let lost = self.runtime.block_on(lost(&self.orders, &self.accepted, &admitted))?;
+        let duplicates: u64 = admitted.values().map(|count| count - 1).sum();
+        let double_effects = keys.values().filter(|keys| keys.len() > 1).count();
+        let twice = "SELECT count(*) FROM (SELECT id FROM (SELECT id FROM ic_job UNION ALL SELECT id FROM ic_done \
+                     UNION ALL SELECT id FROM ic_dead) places GROUP BY id HAVING count(*) > 1) twice";
+        let twice = self.count(twice)?;
+        let dead = self.count("SELECT count(*) FROM ic_dead")?;
+        let (refused, in_flight) = (self.vendor.refused(), self.in_flight.len());
+        println!(
+            "crash-test: {} arrivals, {dead} dead letters, {left} left, {twice} in two places, {} refused to be accepted",
+            arrivals.len(),
+            self.failed
+        );
+        println!(
+            "crash-test: store={} {what} accepted={} lost={lost} duplicates={duplicates} \
+             in_flight_at_kill={in_flight} double_effects={double_effects} refused={refused}{more}",
+            self.kind,
+            self.accepted.len()
+        );
+        let _ = std::fs::remove_dir_all(&self.folder);
+        let within = usize::try_from(duplicates).is_ok_and(|duplicates| duplicates <= in_flight);
+        let accepts = !self.accepted.is_empty() && (self.failed == 0 || failures_are_fine);
+        Ok(lost == 0 && within && double_effects == 0 && refused == 0 && twice == 0 && left == 0 && accepts)
+    }
+}
+
+/// Of what was acknowledged, what is neither delivered, as the vendor says too, nor a dead letter.
+async fn lost(orders: &Orders, accepted: &BTreeMap<String, String>, admitted: &HashMap<&str, u64>) -> Fallible<u64> {
+    let client = client(orders, false).await?;
+    let mut lost = 0;
+    for (id, path) in accepted {
+        let status = client.receipt(id)?.status().await?;
+        let is_safe = match status {
+            Status::Delivered { .. } => admitted.contains_key(path.as_str()),
+            Status::Dead { .. } => true,
+            _ => false,
+        };
+        if !is_safe {
+            lost += 1;
+            println!("crash-test: LOST {id} {path}: {status:?}");
+        }
+    }
+    let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
+    let mut after = None::<i64>;
+    loop {
+        let letters = client.dead_letters_stored()?.list(after, 500).await?;
+        let Some(last) = letters.last() else { break };
+        after = Some(last.place);
+        for kept in letters {
+            *reasons.entry(kept.letter.reason.to_string()).or_default() += 1;
+        }
+    }
+    println!("crash-test: dead letters by reason: {reasons:?}");
+    Ok(lost)
+}
+
+/// Of this run's own, at the server that IC_TEST_POSTGRES names.
+#[cfg(feature = "postgres")]
+async fn empty_database() -> Fallible<String> {
+    use sqlx::{Connection, Executor};
+    let url = std::env::var("IC_TEST_POSTGRES").map_err(|_| "IC_TEST_POSTGRES names no server")?;
+    let name = format!("crash_{}", std::process::id());
+    let mut server = sqlx::PgConnection::connect(&url).await?;
+    server.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await?;
+    let (server, _) = url.rsplit_once('/').ok_or("IC_TEST_POSTGRES names no database")?;
+    Ok(format!("{server}/{name}"))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn empty_database() -> Fallible<String> {
+    Err("PostgreSQL is not compiled in: --features testing,postgres".into())
+}

@@ -1,0 +1,110 @@
+//! A worker from outside: started, stopped, continued and killed.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::Fallible;
+use crate::worker::Orders;
+
+pub(crate) struct Worker {
+    process: Child,
+    /// What it said, and when it was heard.
+    lines: mpsc::Receiver<(Instant, String)>,
+    /// What it warned of.
+    warnings: mpsc::Receiver<(Instant, String)>,
+}
+
+/// How it ended.
+pub(crate) struct Ended {
+    pub(crate) said: Vec<String>,
+    pub(crate) warned: Vec<String>,
+    /// At the point where it was to end itself.
+    pub(crate) at_point: bool,
+}
+
+/// Lines of a pipe, read as they come.
+fn lines(pipe: impl Read + Send + 'static) -> mpsc::Receiver<(Instant, String)> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            if sender.send((Instant::now(), line)).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
+
+impl Worker {
+    /// Starts it, and waits until it works; or has ended at its point.
+    pub(crate) fn start(orders: &Orders) -> Fallible<Worker> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.env("CRASH_TEST_STORE", &orders.store).env("CRASH_TEST_VENDORS", &orders.vendors);
+        command.env("CRASH_TEST_LEASE", orders.lease.as_millis().to_string());
+        command.env("CRASH_TEST_SHARE", orders.share.to_string());
+        command.envs(orders.run.as_ref().map(|run| ("CRASH_TEST_RUN", run)));
+        command.envs(orders.point.as_ref().map(|point| ("CRASH_TEST_POINT", point)));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn()?;
+        let output = lines(process.stdout.take().ok_or("the worker has no output")?);
+        let warnings = lines(process.stderr.take().ok_or("the worker has no second output")?);
+        let worker = Worker { process, lines: output, warnings };
+        match worker.lines.recv_timeout(Duration::from_secs(60)) {
+            Ok((_, line)) if line == "ready" => Ok(worker),
+            Ok((_, line)) => Err(format!("the worker said {line:?}").into()),
+            Err(mpsc::RecvTimeoutError::Disconnected) if orders.point.is_some() => Ok(worker),
+            Err(_) => {
+                let why: Vec<String> = worker.warnings.try_iter().map(|(_, line)| line).collect();
+                Err(format!("the worker did not start: {why:?}").into())
+            }
+        }
+    }
+
+    /// Whether it has ended by itself, after waiting for at most so long.
+    pub(crate) fn ends_within(&mut self, time: Duration) -> Fallible<bool> {
+        let until = Instant::now() + time;
+        while self.process.try_wait()?.is_none() {
+            if Instant::now() > until {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn signal(&self, signal: &str) -> Fallible<()> {
+        let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status()?;
+        if done.success() { Ok(()) } else { Err(format!("kill {signal} failed").into()) }
+    }
+
+    /// What it has said since this was last asked.
+    pub(crate) fn heard(&self) -> Vec<(Instant, String)> {
+        self.lines.try_iter().collect()
+    }
+
+    /// Ends its input, upon which it ends what it has begun and goes; and returns what [`kill`](Self::kill) does.
+    pub(crate) fn finish(mut self) -> Fallible<Ended> {
+        drop(self.process.stdin.take());
+        if !self.ends_within(Duration::from_secs(30))? {
+            println!("crash-test: a worker did not end by itself");
+        }
+        self.kill()
+    }
+
+    /// Kills it, and returns everything that it said and that nobody has asked for.
+    pub(crate) fn kill(mut self) -> Fallible<Ended> {
+        let at_point = self.process.try_wait()?.is_some();
+        if !at_point {
+            self.process.kill()?;
+        }
+        let status = self.process.wait()?;
+        let said = self.lines.iter().map(|(_, line)| line).collect();
+        let warned: Vec<String> = self.warnings.iter().map(|(_, line)| line).collect();
+        if at_point && status.code().is_some_and(|code| code != 0) {
+            return Err(format!("the worker ended by itself ({status}): {warned:?}").into());
+        }
+        Ok(Ended { said, warned, at_point })
+    }
+}

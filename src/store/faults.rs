@@ -1,0 +1,163 @@
+//! Statements that fail when a test says so, and moments at which it ends the process. Not part of the API.
+//!
+//! Whoever watches is asked before each statement and after it, by what the statement does and not by its text, so that
+//! a test can fail every write in turn, or end the process between a commit and the word about it.
+
+use std::sync::Arc;
+
+use super::Store;
+use super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row};
+use crate::transport::BoxFuture;
+
+/// Where a statement is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moment {
+    /// It was not run.
+    Before,
+    /// It was run, and nobody has been told; its transaction is open.
+    After,
+    /// Its transaction was committed, and nobody has been told.
+    Committed,
+}
+
+/// What happens to a statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It is run.
+    None,
+    /// As on a full disk.
+    Full,
+    /// The connection breaks: before it, or with the word about it.
+    Broken,
+    /// This is run first, on the same connection.
+    First(&'static str),
+}
+
+/// Decides over statements.
+pub trait Watch: Send + Sync + 'static {
+    /// `what` is one of [`WHAT`], or `connect`, `begin`, `commit`, `rollback`, `read` or `other`.
+    fn at(&self, what: &'static str, moment: Moment) -> Fault;
+}
+
+/// What statements write, by a piece of their text. The first that fits counts.
+pub const WHAT: [&str; 10] =
+    ["accept", "claim", "start", "spent", "done", "dead", "later", "renew", "recover", "forget"];
+const PIECES: [(&str, usize); 12] = [
+    ("INSERT INTO ic_job", 0),
+    ("SET state = 1", 1),
+    ("SET started", 2),
+    ("INTO ic_spent", 3),
+    ("INTO ic_done", 4),
+    ("INTO ic_dead", 5),
+    ("SET state = 0, run_at", 6),
+    ("SET lease_until", 7),
+    ("SET state = 0, claims", 8),
+    ("SET state = 0, owner", 8),
+    ("DELETE FROM", 9),
+    ("INTO ic_key", 0),
+];
+
+fn what(sql: &str) -> &'static str {
+    let begins = |word: &str| sql.starts_with(word);
+    match PIECES.iter().find(|(piece, _)| sql.contains(piece)) {
+        Some((_, number)) => WHAT[*number],
+        None if begins("BEGIN") => "begin",
+        None if begins("COMMIT") => "commit",
+        None if begins("ROLLBACK") => "rollback",
+        None if begins("SELECT") || begins("WITH") => "read",
+        None => "other",
+    }
+}
+
+impl Store {
+    /// Every statement of the client's own connections is shown to `watch`.
+    pub fn watched_by(mut self, watch: Arc<dyn Watch>) -> Store {
+        self.wrap = Some(Arc::new(move |connect| Arc::new(Watched { connect, watch: watch.clone() })));
+        self
+    }
+}
+
+struct Watched {
+    connect: Arc<dyn Connect>,
+    watch: Arc<dyn Watch>,
+}
+
+impl Connect for Watched {
+    fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Driver>, DbError>> {
+        Box::pin(async move {
+            fault(self.watch.at("connect", Moment::Before))?;
+            let driver = self.connect.connect().await?;
+            Ok(Box::new(Line { driver, watch: self.watch.clone(), written: Vec::new() }) as Box<dyn Driver>)
+        })
+    }
+}
+
+fn fault(fault: Fault) -> Result<(), DbError> {
+    match fault {
+        Fault::None | Fault::First(_) => Ok(()),
+        Fault::Full => Err(DbError::new(DbKind::Storage, "a test: the disk is full")),
+        Fault::Broken => Err(DbError::new(DbKind::Unreachable, "a test: the connection broke")),
+    }
+}
+
+/// A connection.
+struct Line {
+    driver: Box<dyn Driver>,
+    watch: Arc<dyn Watch>,
+    /// In the open transaction.
+    written: Vec<&'static str>,
+}
+
+impl Line {
+    async fn before(&mut self, what: &'static str) -> Result<(), DbError> {
+        let decided = self.watch.at(what, Moment::Before);
+        if let Fault::First(sql) = decided {
+            self.driver.fetch(sql, Vec::new()).await?;
+        }
+        fault(decided)
+    }
+
+    fn after(&mut self, what: &'static str) -> Result<(), DbError> {
+        match what {
+            "begin" | "rollback" => self.written.clear(),
+            "commit" => {
+                for what in std::mem::take(&mut self.written) {
+                    fault(self.watch.at(what, Moment::Committed))?;
+                }
+            }
+            _ if self.written.contains(&what) || what == "read" => {}
+            _ => self.written.push(what),
+        }
+        fault(self.watch.at(what, Moment::After))
+    }
+}
+
+impl Driver for Line {
+    fn dialect(&self) -> Dialect {
+        self.driver.dialect()
+    }
+
+    fn execute<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<u64, DbError>> {
+        Box::pin(async move {
+            let what = what(sql);
+            self.before(what).await?;
+            let done = self.driver.execute(sql, args).await?;
+            self.after(what)?;
+            Ok(done)
+        })
+    }
+
+    fn fetch<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<Vec<Row>, DbError>> {
+        Box::pin(async move {
+            let what = what(sql);
+            self.before(what).await?;
+            let rows = self.driver.fetch(sql, args).await?;
+            self.after(what)?;
+            Ok(rows)
+        })
+    }
+
+    fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>> {
+        self.driver.now()
+    }
+}

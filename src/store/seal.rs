@@ -1,0 +1,111 @@
+//! What is encrypted in the store: AES-256-GCM by the crate aws-lc-rs, with a nonce of its own for each text.
+//!
+//! A sealed text is a mark, four bytes that name the key, the nonce, and the text with its tag. It belongs to one job: the id
+//! is authenticated with it, so that a text in another's row is found out.
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::Id;
+use crate::error::Error;
+
+/// No JSON begins like this, and everything else that is stored is JSON.
+const MARK: u8 = 1;
+/// Of a key's hash: enough to find it among a few, and nothing to guess it by.
+const NAME: usize = 4;
+const KEY: usize = 32;
+
+/// Keys: the first seals, all open.
+pub(crate) struct Sealer {
+    keys: Vec<([u8; NAME], RandomizedNonceKey)>,
+}
+
+impl Sealer {
+    pub(super) fn new(keys: &[SecretString]) -> Result<Sealer, Error> {
+        let wrong = |number: usize| {
+            Error::config(format!(
+                "store: seal key {}: it is not 32 bytes in base64 (openssl rand -base64 32)",
+                number + 1
+            ))
+        };
+        let key = |(number, text): (usize, &SecretString)| {
+            let bytes = BASE64.decode(text.expose_secret().trim()).map_err(|_| wrong(number))?;
+            if bytes.len() != KEY {
+                return Err(wrong(number));
+            }
+            let mut name = [0; NAME];
+            name.copy_from_slice(&digest(&SHA256, &bytes).as_ref()[..NAME]);
+            let key = RandomizedNonceKey::new(&AES_256_GCM, &bytes).map_err(|_| wrong(number))?;
+            Ok((name, key))
+        };
+        Ok(Sealer { keys: keys.iter().enumerate().map(key).collect::<Result<_, _>>()? })
+    }
+
+    /// None where there is no key.
+    pub(super) fn seal(&self, id: &Id, mut text: Vec<u8>) -> Option<Vec<u8>> {
+        let (name, key) = self.keys.first()?;
+        let nonce = key.seal_in_place_append_tag(Aad::from(id.as_bytes()), &mut text).ok()?;
+        let mut sealed = Vec::with_capacity(1 + NAME + NONCE_LEN + text.len());
+        sealed.push(MARK);
+        sealed.extend_from_slice(name);
+        sealed.extend_from_slice(nonce.as_ref());
+        sealed.append(&mut text);
+        Some(sealed)
+    }
+
+    /// What was stored, sealed or not. None where no key fits, or it was changed.
+    pub(super) fn open(&self, id: &Id, stored: &[u8]) -> Option<Vec<u8>> {
+        let Some((&MARK, rest)) = stored.split_first() else { return Some(stored.to_vec()) };
+        let (name, rest) = rest.split_at_checked(NAME)?;
+        let (nonce, text) = rest.split_at_checked(NONCE_LEN)?;
+        self.keys.iter().filter(|(known, _)| known == name).find_map(|(_, key)| {
+            let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+            let mut text = text.to_vec();
+            key.open_in_place(nonce, Aad::from(id.as_bytes()), &mut text).ok().map(|plain| plain.to_vec())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn sealer(keys: &[u8]) -> Sealer {
+        let keys: Vec<SecretString> = keys.iter().map(|key| BASE64.encode([*key; KEY]).into()).collect();
+        Sealer::new(&keys).unwrap()
+    }
+
+    #[test]
+    fn a_sealed_text_opens_for_its_job_and_key_alone() {
+        let (id, other) = (Id::from_u128(1), Id::from_u128(2));
+        let text = b"{\"body\":\"word\"}".to_vec();
+        let sealed = sealer(&[1]).seal(&id, text.clone()).unwrap();
+        assert!(!sealed.windows(4).any(|window| window == b"word"));
+        assert_eq!(sealer(&[1]).open(&id, &sealed), Some(text.clone()));
+        assert_eq!(sealer(&[2, 1]).open(&id, &sealed), Some(text.clone()), "an old key still opens");
+        assert_eq!(sealer(&[1]).open(&other, &sealed), None);
+        assert_eq!(sealer(&[2]).open(&id, &sealed), None);
+        for place in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[place] ^= 4;
+            assert_ne!(sealer(&[1]).open(&id, &changed), Some(text.clone()), "{place}");
+            assert_ne!(sealer(&[1]).open(&id, &sealed[..place]), Some(text.clone()), "{place}");
+        }
+        assert_ne!(sealer(&[1]).seal(&id, text.clone()), Some(sealed), "each has a nonce of its own");
+        assert_eq!(sealer(&[]).open(&id, &text), Some(text.clone()), "what is not sealed is as it was");
+        assert_eq!(sealer(&[]).seal(&id, text), None);
+    }
+
+    #[test]
+    fn a_key_that_is_none_is_refused_and_not_repeated() {
+        for text in ["", "secret", "c2VjcmV0"] {
+            let error = Sealer::new(&[text.into()]).err().unwrap().to_string();
+            assert!(error.contains("32 bytes") && !error.contains("c2VjcmV0"), "{error}");
+        }
+    }
+}

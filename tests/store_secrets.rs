@@ -1,0 +1,293 @@
+//! Known secrets go through every path of the outbox, and are looked for wherever anything is written or said.
+//!
+//! One test in a process of its own: it listens to all that is logged and measured.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::dead_letter::BoxError;
+use integration_client::outbox::{Delivered, Receipt, ResponseHandler, Status};
+use integration_client::store::Store;
+use integration_client::store::faults::{Fault, Moment, Watch};
+use integration_client::testing::{FakeVendor, Fault as VendorFault, HeaderStyle, Outage, Reply, When};
+use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::{IntegrationClient, Priority, Request};
+use metrics_util::debugging::DebuggingRecorder;
+
+/// In no file, log line, error, metric or event.
+const CREDENTIAL: &str = "canary-credential-3f9a1c77";
+/// The same; and it is sealed in the store.
+const BODY: &str = "canary-body-81c0de55";
+const QUERY: &str = "canary-query-0b7e44aa";
+const HEADER: &str = "canary-header-5d21f00d";
+const ANSWER: &str = "canary-answer-c4fe77b1";
+const CANARIES: [&str; 5] = [CREDENTIAL, BODY, QUERY, HEADER, ANSWER];
+
+/// Of 32 bytes, in base64; in no file either.
+const KEY: &str = "Y2FuYXJ5LXNlYWwta2V5LTMyLWJ5dGVzLWxvbmctISE=";
+
+fn find(text: &[u8]) -> Option<&'static str> {
+    let contains = |canary: &&&str| text.windows(canary.len()).any(|window| window == canary.as_bytes());
+    CANARIES.iter().chain(&[KEY, "canary-seal-key"]).find(contains).copied()
+}
+
+#[track_caller]
+fn clean(what: &str, text: &str) {
+    assert_eq!(find(text.as_bytes()), None, "{what}: {text}");
+}
+
+/// All that is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Keys;
+
+impl CredentialResolver for Keys {
+    fn resolve<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>> {
+        Box::pin(async move { Ok(CREDENTIAL.into()) })
+    }
+}
+
+/// Fails at its first call, and panics at its second.
+#[derive(Default)]
+struct Handler(Mutex<u32>);
+
+impl ResponseHandler for Handler {
+    fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
+        clean("an answer's Debug", &format!("{answer:?}"));
+        let call = {
+            let mut calls = self.0.lock().unwrap();
+            *calls += 1;
+            *calls
+        };
+        Box::pin(async move {
+            match call {
+                1 => Err("no".into()),
+                2 => panic!("a test's own"),
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+#[derive(Default)]
+struct Broken(AtomicBool);
+
+impl Watch for Broken {
+    fn at(&self, what: &'static str, moment: Moment) -> Fault {
+        let is_hit = what == "accept" && moment == Moment::Before && self.0.load(Relaxed);
+        if is_hit { Fault::Full } else { Fault::None }
+    }
+}
+
+fn post(path: &str) -> Request {
+    let path = format!("{path}?token={QUERY}");
+    Request::post("v", path).header("x-personal", HEADER).json(&[BODY])
+}
+
+async fn client(vendor: &FakeVendor, store: &Store, key: bool, at_rest: &str) -> IntegrationClient {
+    let text = vendor.vendors_toml("v").replacen("\nauth", &format!("\nat_rest = \"{at_rest}\"\nauth"), 1);
+    let text = text.replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1);
+    let retry = "\n[vendors.v.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"50ms\"\n\
+                 longest_wait = \"100ms\"\nmax_retries = 2\n";
+    let store = if key { store.clone().seal_key(KEY) } else { store.clone() };
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text + retry).store(store);
+    let builder = builder.credential_resolver("keys", Keys).response_handler(Handler::default());
+    builder.tenant(TenantEntry::new("acme", "v").credential("keys:acme")).work().build().await.unwrap()
+}
+
+async fn until_ended(receipt: &Receipt) -> Status {
+    for _ in 0..1_000 {
+        let status = receipt.status().await.unwrap();
+        clean("a status", &format!("{status:?}"));
+        if !matches!(status, Status::Waiting { .. } | Status::UnderWay) {
+            return status;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it does not end");
+}
+
+/// Files of a folder that hold a canary, and how many bytes were looked at.
+fn files(folder: &Path) -> (Vec<String>, usize) {
+    let (mut found, mut looked) = (Vec::new(), 0);
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        looked += bytes.len();
+        found.extend(find(&bytes).map(|canary| format!("{} holds {canary}", path.display())));
+    }
+    (found, looked)
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("ic-secrets-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+#[test]
+fn no_secret_is_written_or_said_on_any_path() {
+    let log = Log::default();
+    let writer = log.clone();
+    // All of ours and of the database's; the transport's own crates log bytes at trace, which is theirs to say.
+    let is_meant = |metadata: &tracing::Metadata<'_>| {
+        metadata.target().starts_with("integration_client") || metadata.target().starts_with("sqlx")
+    };
+    use tracing_subscriber::layer::{Layer, SubscriberExt};
+    let lines = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
+    let lines = lines.with_filter(tracing_subscriber::filter::filter_fn(is_meant));
+    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines)).unwrap();
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::set_global_recorder(recorder).unwrap();
+
+    let folder = folder("sealed");
+    let store = Store::sqlite(folder.join("s.db"));
+    let events = Arc::new(Mutex::new(String::new()));
+    let (serving, dying) = (runtime(), runtime());
+    let vendor = FakeVendor::builder()
+        .headers(HeaderStyle::Silent)
+        .reply(Reply::json(200, format!("[\"{ANSWER}\"]")))
+        .poisoned("/gone", 410)
+        .poisoned("/busy", 503)
+        .poisoned("/forbidden", 401)
+        .fault(When::path("/stalls").first(1), VendorFault::Stall)
+        .fault(When::path("/reset").first(1), VendorFault::Status(500));
+    let vendor = serving.block_on(vendor.start()).unwrap();
+
+    // A process that ends in the middle of an exchange.
+    let stalled = dying.block_on(async {
+        let client = client(&vendor, &store, true, "sealed").await;
+        let receipt = client.enqueue("acme", Priority::High, post("/stalls")).await.unwrap();
+        while vendor.arrivals().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        receipt.id()
+    });
+    dying.shutdown_timeout(Duration::from_secs(5));
+    assert_eq!(files(&folder).0, [""; 0], "after a process was ended");
+
+    serving.block_on(async {
+        let broken = Arc::new(Broken::default());
+        let watched = store.clone().max_payload_bytes(10_000).watched_by(broken.clone());
+        let client = client(&vendor, &watched, true, "sealed").await;
+        let (told, mut heard) = (events.clone(), client.events());
+        let listener = tokio::spawn(async move {
+            while let Some(event) = heard.next().await {
+                told.lock().unwrap().push_str(&format!("{event:?}\n"));
+            }
+        });
+        clean("a client", &format!("{client:?} {store:?}"));
+        assert!(matches!(until_ended(&client.receipt(&stalled).unwrap()).await, Status::Delivered { .. }));
+        let mut dead = Vec::new();
+        for path in ["/a", "/reset", "/gone", "/busy", "/forbidden"] {
+            let receipt = client.enqueue("acme", Priority::Normal, post(path).keep_response()).await.unwrap();
+            clean("a receipt", &format!("{receipt:?}"));
+            match until_ended(&receipt).await {
+                Status::Delivered { response, .. } => {
+                    let body = response.expect("it was asked for").body().clone();
+                    assert!(body.windows(ANSWER.len()).any(|window| window == ANSWER.as_bytes()), "it opens");
+                }
+                Status::Dead { .. } => dead.push(receipt),
+                other => panic!("{path}: {other:?}"),
+            }
+        }
+        assert_eq!(dead.len(), 3);
+        let letters = client.dead_letters_stored().unwrap();
+        for kept in letters.list(None, 10).await.unwrap() {
+            clean("a letter", &format!("{kept:?} {}", serde_json::to_string(&kept.letter).unwrap()));
+            assert!(kept.can_be_sent);
+        }
+        for receipt in &dead {
+            assert!(letters.redrive(&receipt.id()).await.unwrap());
+            until_ended(receipt).await;
+        }
+        // Whatever is refused says why, and not what.
+        let mut errors = Vec::new();
+        let large = post("/a").body(format!("{BODY}{}", "x".repeat(20_000)));
+        errors.push(client.enqueue("acme", Priority::Low, large).await.unwrap_err());
+        errors.push(client.enqueue("nobody", Priority::Low, post("/a")).await.unwrap_err());
+        let own = post("/a").header("authorization", CREDENTIAL);
+        errors.push(client.enqueue("acme", Priority::Low, own).await.unwrap_err());
+        client.enqueue("acme", Priority::Low, post("/k").idempotency_key("k")).await.unwrap();
+        errors.push(client.enqueue("acme", Priority::Low, post("/l").idempotency_key("k")).await.unwrap_err());
+        broken.0.store(true, Relaxed);
+        errors.push(client.enqueue("acme", Priority::Low, post("/a")).await.unwrap_err());
+        broken.0.store(false, Relaxed);
+        // A plain send that is given up leaves a letter too.
+        vendor.set_outage(Outage::Unavailable);
+        errors.push(client.send("acme", Priority::High, post("/a")).await.unwrap_err());
+        let expiring = post("/a").deadline(Duration::from_millis(300));
+        until_ended(&client.enqueue("acme", Priority::High, expiring).await.unwrap()).await;
+        vendor.set_outage(None);
+        for error in &errors {
+            let source = std::error::Error::source(error).map(|source| format!("{source} {source:?}"));
+            clean("an error", &format!("{error} {error:?} {source:?}"));
+        }
+        let waiting = client.enqueue("acme", Priority::Low, post("/busy/again")).await.unwrap();
+        assert_eq!(files(&folder).0, [""; 0], "while it works");
+        client.shutdown(Duration::from_secs(5)).await;
+        drop(client);
+
+        // Without the key nothing is opened, and nothing is given up for it.
+        let keyless = self::client(&vendor, &store, false, "sealed").await;
+        let error = keyless.enqueue("acme", Priority::High, post("/a")).await.unwrap_err();
+        assert!(error.to_string().contains("seal_key"), "{error}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let status = keyless.receipt(&waiting.id()).unwrap().status().await.unwrap();
+        assert!(matches!(status, Status::Waiting { .. } | Status::Dead { .. }), "{status:?}");
+        keyless.shutdown(Duration::from_secs(5)).await;
+        drop(keyless);
+        listener.abort();
+    });
+    let (found, looked) = files(&folder);
+    assert_eq!(found, [""; 0]);
+    assert!(looked > 50_000, "{looked}");
+    clean("an event", &events.lock().unwrap());
+    assert!(events.lock().unwrap().lines().count() > 20);
+    clean("a metric", &format!("{:?}", snapshotter.snapshot().into_vec()));
+    let log = log.0.lock().unwrap().clone();
+    assert_eq!(find(&log), None, "{}", String::from_utf8_lossy(&log));
+    assert!(log.len() > 2_000, "{}", String::from_utf8_lossy(&log));
+}
+
+#[test]
+fn what_is_redacted_is_gone_when_it_has_ended() {
+    let folder = folder("redacted");
+    runtime().block_on(async {
+        let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).poisoned("/gone", 410).start().await.unwrap();
+        let store = Store::sqlite(folder.join("s.db"));
+        let client = client(&vendor, &store, false, "redacted").await;
+        let receipt = client.enqueue("acme", Priority::High, post("/gone").keep_response()).await.unwrap();
+        assert!(matches!(until_ended(&receipt).await, Status::Dead { .. }));
+        let letters = client.dead_letters_stored().unwrap();
+        let kept = letters.show(&receipt.id()).await.unwrap().unwrap();
+        assert!(!kept.can_be_sent);
+        let error = letters.redrive(&receipt.id()).await.unwrap_err();
+        assert!(error.to_string().contains("outline"), "{error}");
+        let receipt = client.enqueue("acme", Priority::High, post("/a").keep_response()).await.unwrap();
+        let status = until_ended(&receipt).await;
+        assert!(matches!(status, Status::Delivered { response: None, .. }), "{status:?}");
+    });
+}
