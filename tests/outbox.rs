@@ -243,7 +243,7 @@ async fn a_long_retry_after_is_waited_for_in_the_store() {
     let refuses = FakeTransport::new(|_| FakeAnswer::status(429).header("retry-after", "7200"));
     let client = client(&vendor, &store, RETRY).transport(refuses).work().build().await.unwrap();
     let receipt = client.enqueue("acme", Priority::High, post("/a")).await.unwrap();
-    let is_parked = |status: &Status| matches!(status, Status::Waiting { due_in } if due_in.as_secs() > 7_000);
+    let is_parked = |status: &Status| matches!(status, Status::Waiting { due_in, .. } if due_in.as_secs() > 7_000);
     until(&receipt, is_parked).await;
     assert!(client.shutdown(Duration::from_secs(5)).await, "nothing is held in memory for it");
     drop(client);

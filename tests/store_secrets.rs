@@ -128,7 +128,8 @@ fn files(folder: &Path) -> (Vec<String>, usize) {
     let (mut found, mut looked) = (Vec::new(), 0);
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let bytes = std::fs::read(&path).unwrap();
+        // Whoever closes the database last takes its log away.
+        let Ok(bytes) = std::fs::read(&path) else { continue };
         looked += bytes.len();
         found.extend(find(&bytes).map(|canary| format!("{} holds {canary}", path.display())));
     }
