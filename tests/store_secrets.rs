@@ -194,6 +194,7 @@ fn no_secret_is_written_or_said_on_any_path() {
         let watched = store.clone().max_payload_bytes(10_000).watched_by(broken.clone());
         let client = client(&vendor, &watched, true, "sealed").await;
         let (told, mut heard) = (events.clone(), client.events());
+        #[expect(clippy::disallowed_methods, reason = "a test's own")]
         let listener = tokio::spawn(async move {
             while let Some(event) = heard.next().await {
                 told.lock().unwrap().push_str(&format!("{event:?}\n"));
