@@ -128,7 +128,8 @@ fn files(folder: &Path) -> (Vec<String>, usize) {
     let (mut found, mut looked) = (Vec::new(), 0);
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let bytes = std::fs::read(&path).unwrap();
+        // Whoever closes the database last takes its log away.
+        let Ok(bytes) = std::fs::read(&path) else { continue };
         looked += bytes.len();
         found.extend(find(&bytes).map(|canary| format!("{} holds {canary}", path.display())));
     }
@@ -193,6 +194,7 @@ fn no_secret_is_written_or_said_on_any_path() {
         let watched = store.clone().max_payload_bytes(10_000).watched_by(broken.clone());
         let client = client(&vendor, &watched, true, "sealed").await;
         let (told, mut heard) = (events.clone(), client.events());
+        #[expect(clippy::disallowed_methods, reason = "a test's own")]
         let listener = tokio::spawn(async move {
             while let Some(event) = heard.next().await {
                 told.lock().unwrap().push_str(&format!("{event:?}\n"));
