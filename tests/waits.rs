@@ -78,7 +78,8 @@ async fn nothing_is_sent_before_a_stated_wait_is_over_whatever_its_form() {
     let (mut seen, mut early) = (0, Vec::new());
     for case in cases.iter().filter(|case| is_for_the_lane(case)) {
         let stated = case.expect.retry_after_s.or(case.expect.default_wait_s.filter(|_| case.expect.throttled));
-        let Some(wait) = stated.map(Duration::from_secs_f64) else { continue };
+        let wait = |seconds: f64| Duration::from_millis((seconds * 1000.0).ceil() as u64);
+        let Some(wait) = stated.map(wait) else { continue };
         // By a clock that nobody can read, moments are measured from this machine's.
         let Some(first) = answer(case).filter(|_| !case.id.contains("date-unparse")) else { continue };
         let transport = FakeTransport::new(move |call| match call.number {
