@@ -17,8 +17,9 @@ use parking_lot::Mutex;
 use crate::clock::{Clock, Time};
 use crate::config::{Scope, Tenant};
 use crate::engine::slab::Key;
-use crate::engine::{Ask, Bound, Engine, Refusal, hash_ids};
+use crate::engine::{Ask, Bound, Engine, Group, Refusal, hash_ids};
 use crate::metrics::Series;
+use crate::signals;
 pub(crate) use acquire::{Acquire, Grant, Whose, try_acquire};
 use plan::{Plans, Policy, widest_scope};
 pub(crate) use shard::{Heard, Held, Shard};
@@ -173,6 +174,19 @@ impl Dispatch {
                 engine.retire(now, lane, refuse);
             }
         });
+    }
+
+    /// Nothing of a tenant's account, or of its whole vendor, goes before `until`: in whatever shard its lanes are.
+    pub(crate) fn pause_group(&self, tenant: &Tenant, scope: signals::Scope, until: Time) {
+        let account = match scope {
+            signals::Scope::Account => Some(&*tenant.account),
+            signals::Scope::Vendor => None,
+            signals::Scope::Tenant | signals::Scope::Endpoint => return,
+        };
+        let group = Group { vendor: &tenant.vendor.name, environment: &tenant.vendor.environment, account };
+        for shard in &self.shards {
+            shard.decide(|engine, now| engine.pause_group(now, group, until));
+        }
     }
 
     /// Forgets what only lanes and tenants that are gone were made by.

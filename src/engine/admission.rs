@@ -27,6 +27,7 @@ impl Engine {
         {
             return Answer::Refused(refusal);
         }
+        self.heed_groups(lane);
         let inside = &self.lanes.slab[lane];
         let waited_for = inside.waiting.is_some()
             || inside.shared.iter().any(|holder| {
@@ -278,6 +279,7 @@ impl Engine {
         inside.state = WaiterState::Queued;
         let (give_up, lane) = (inside.give_up, inside.lane);
         self.unpin(lane);
+        self.heed_groups(lane);
         let Some(need) = self.need_of(waiter) else { return self.forget(waiter, Refusal::NoLane) };
         // Limits may have become smaller since the grant.
         if let Some(refusal) = self.too_expensive(&need) {

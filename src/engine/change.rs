@@ -9,7 +9,7 @@ use super::plan::{EndpointId, NO_ENDPOINT, Plan, SharedSpec};
 use super::slab::Key;
 use super::throttle::Throttle;
 use super::waiting::LaneWait;
-use super::{Engine, Refusal};
+use super::{Engine, Group, Refusal};
 use crate::clock::Time;
 
 /// A lane's history, on its way to another engine because its vendor has come to share wider limits.
@@ -55,7 +55,10 @@ impl Engine {
         let now = self.tick(now);
         let holders = self.holders(account, plan, config);
         let hash = hash_ids(&self.lanes.hasher, tenant, &plan.vendor);
+        let group = Group { vendor: &plan.vendor, environment: &plan.environment, account: Some(account) };
+        let account = group.hash(&self.lanes.hasher);
         if let Some(key) = self.lanes.find(hash, tenant, &plan.vendor) {
+            self.lanes.slab[key].account = account;
             self.change(key, plan, holders);
             return key;
         }
@@ -70,6 +73,7 @@ impl Engine {
             own: OwnCells::new(plan, now, 1),
             shared: holders,
             waiting: None,
+            account,
             throttle: None,
             in_flight: 0,
             version: 1,

@@ -27,6 +27,8 @@ pub(crate) struct Lane {
     /// Account and vendor-wide limits, as indexes into the engine's `shared`.
     pub(crate) shared: [Key; 2],
     pub(crate) waiting: Option<Box<LaneWait>>,
+    /// The hash of its vendor and account: see [`Group`](super::Group).
+    pub(crate) account: u64,
     /// What the vendor's answers have changed; most lanes never need it.
     pub(crate) throttle: Option<Box<Throttle>>,
     /// Permits that exist, those of callers that went away included.

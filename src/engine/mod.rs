@@ -13,6 +13,7 @@
 //! | `limit/` | one limit: bucket, guard, slots |
 //! | `throttle/` | what the vendor's own word makes slower: pauses, spacing, learned rates |
 //! | `pushback.rs` | what an answer changes |
+//! | `standing.rs` | pauses of an account, or of all who call a vendor |
 //! | `permits.rs` | what happens to a permit until it ends |
 //! | `recall.rs` | nothing: what was sent before this process was |
 //! | `change.rs` | lanes that come, change and go |
@@ -35,6 +36,7 @@ mod pushback;
 mod recall;
 mod scheduler;
 pub(crate) mod slab;
+mod standing;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -48,7 +50,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hashbrown::DefaultHashBuilder;
+use hashbrown::{DefaultHashBuilder, HashMap};
 
 use crate::clock::Time;
 use cost::Cost;
@@ -61,6 +63,7 @@ use plan::EndpointId;
 pub(crate) use pushback::Word;
 use scheduler::Tree;
 use slab::{Key, Slab};
+pub(crate) use standing::Group;
 pub(crate) use sweep::{Sweep, excess};
 pub(crate) use view::{Holder, Sum, View};
 use waiting::{Crowd, Queue, Waiter};
@@ -222,6 +225,8 @@ pub(crate) struct Engine {
     waiting: u32,
     crowd: Crowd,
     permits: Slab<Permit>,
+    /// Groups of lanes that wait, by their hash, and until when.
+    standing: HashMap<u64, Time>,
     /// Granted and perhaps not started, in the order of granting.
     unstarted: VecDeque<(Time, Key)>,
     /// No permit needs settling by time before this moment.
@@ -245,6 +250,7 @@ impl Engine {
             waiting: 0,
             crowd: Crowd::default(),
             permits: Slab::new(),
+            standing: HashMap::default(),
             unstarted: VecDeque::new(),
             permit_due: Time::MAX,
             timers: BinaryHeap::new(),

@@ -12,6 +12,8 @@ use crate::clock::Time;
 pub(crate) enum Word {
     /// The vendor took the request.
     Passed(Option<Report>),
+    /// The vendor took the request, and asks to wait so long before the next, in nanoseconds.
+    PassedFor(u64, Option<Report>),
     /// It failed.
     Failed,
     /// It refused, for now.
@@ -36,7 +38,7 @@ impl Engine {
                     Mode::Pace => false,
                     Mode::Off => report.remaining > 0,
                 },
-                Word::Refused(..) | Word::RefusedHere(..) | Word::Failed => false,
+                Word::PassedFor(..) | Word::Refused(..) | Word::RefusedHere(..) | Word::Failed => false,
             };
             if says_nothing {
                 return None;
@@ -61,7 +63,10 @@ impl Engine {
         let (need, granted) = (permit.need(), permit.granted());
         let used = self.used(&need);
         let report = match word {
-            Word::Passed(report) | Word::Refused(_, report) | Word::RefusedHere(_, report) => report,
+            Word::Passed(report)
+            | Word::PassedFor(_, report)
+            | Word::Refused(_, report)
+            | Word::RefusedHere(_, report) => report,
             Word::Failed => None,
         };
         let of_the_lane = self.of_the_lane(&need, report);
@@ -87,6 +92,12 @@ impl Engine {
                 let told = tell(throttle);
                 (false, recovered.or(told))
             }
+            Word::PassedFor(wait, _) => {
+                throttle.passed(now, key, need.endpoint, &pace);
+                tell(throttle);
+                let until = now.plus_nanos(wait);
+                (throttle.wait_until(now, until, until), Some(Notice::Exhausted { until }))
+            }
             Word::Failed => {
                 let until = throttle.failed(now, key, need.endpoint);
                 (until.is_some(), until.map(|until| Notice::Exhausted { until }))
@@ -110,11 +121,18 @@ impl Engine {
             }
         };
         if paused {
-            self.revoke_in(need.lane);
-            self.send_away(need.lane);
+            self.paused(need.lane);
+        } else {
+            self.wake_lane(need.lane);
         }
-        self.wake_lane(need.lane);
         notice
+    }
+
+    /// A lane has come to stand: what has not left yet is taken back, and who cannot wait that long is told.
+    pub(super) fn paused(&mut self, lane: Key) {
+        self.revoke_in(lane);
+        self.send_away(lane);
+        self.wake_lane(lane);
     }
 
     /// Units that the lane's slowest limit has counted in its last window, those under way included, and how many of them
@@ -208,6 +226,7 @@ impl Engine {
     /// Ends every pause of a lane.
     pub(crate) fn resume(&mut self, now: Time, lane: Key) {
         self.tick(now);
+        self.forget_groups(lane);
         let Some(throttle) = self.lanes.slab.get_mut(lane).and_then(|lane| lane.throttle.as_mut()) else { return };
         throttle.resume();
         self.wake_lane(lane);
@@ -216,8 +235,12 @@ impl Engine {
 
     /// Until when a lane is paused; none where it is not.
     pub(crate) fn paused_until(&self, now: Time, lane: Key) -> Option<Time> {
-        let throttle = self.lanes.slab.get(lane)?.throttle.as_ref()?;
-        let until = if throttle.is_held() { Time::MAX } else { throttle.paused_until(NO_ENDPOINT) };
+        let inside = self.lanes.slab.get(lane)?;
+        let own = inside.throttle.as_ref().map_or(Time::ZERO, |throttle| match throttle.is_held() {
+            true => Time::MAX,
+            false => throttle.paused_until(NO_ENDPOINT),
+        });
+        let until = own.max(self.groups_wait_until(inside));
         (until > now).then_some(until)
     }
 }

@@ -79,6 +79,7 @@ impl Engine {
 
     /// Returns whether there may be more.
     fn give_room_back(&mut self) -> bool {
+        self.sweep_groups();
         let more = [
             self.lanes.shrink(CHUNKS),
             self.tree.shrink(CHUNKS),

@@ -81,12 +81,15 @@ impl Job {
                 Word::Refused(Wait::Told(nanos(told.unwrap_or(backoff))), self.report(inner, &signals))
             }
             (false, _) if status.is_server_error() && !is_final => Word::Failed,
-            (false, _) => Word::Passed(self.report(inner, &signals)),
+            (false, _) => self.passed(inner, status, &signals),
         };
         if is_refusal {
             self.refused(inner, stated);
         }
         let headroom = self.hear(inner, &answered.held, now, word);
+        if is_refusal {
+            self.spread(inner, &signals, now, told);
+        }
 
         match verdict {
             Verdict::Refresh => {

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
 use super::Job;
 use crate::client::Inner;
-use crate::clock::nanos;
+use crate::clock::{Time, nanos};
 use crate::config::{Limit, LimitKind, Rate, Unit};
 use crate::dispatch::plan::pace;
+use crate::engine::Word;
 use crate::engine::throttle::Report;
 use crate::events::EventKind;
-use crate::signals::{self, MAX_BODY, ResetMeans, Signals, WaitFrom, Window};
+use crate::signals::{self, MAX_BODY, ResetMeans, Scope, Signals, WaitFrom, Window};
 use crate::transport::Answer;
 
 /// A refusal's body comes with its headers, or is not waited for: the lane does not know of it yet.
@@ -36,6 +38,30 @@ impl Job {
             answer.body.ahead()
         };
         signals::read(dialect, status, &answer.headers, ahead, wall)
+    }
+
+    /// What the lane is to hear of an answer that is no refusal. One that did what was asked may ask to be left alone all
+    /// the same. Beside a 202 or a redirect a wait is about where to look next, and no time is a place that was filled.
+    pub(super) fn passed(&self, inner: &Inner, status: StatusCode, signals: &Signals) -> Word {
+        let report = self.report(inner, signals);
+        let is_done = status.is_success() && status != StatusCode::ACCEPTED;
+        match signals.retry_after.filter(|wait| is_done && !wait.is_zero()) {
+            Some(wait) => Word::PassedFor(nanos(wait), report),
+            None => Word::Passed(report),
+        }
+    }
+
+    /// A refusal for an account, or for all who call the vendor, holds for their other lanes in this process too.
+    /// `told`: as long as the lane that was refused waits, where the vendor said it.
+    pub(super) fn spread(&self, inner: &Inner, signals: &Signals, now: Time, told: Option<Duration>) {
+        let Some(scope @ (Scope::Account | Scope::Vendor)) = signals.scope else { return };
+        let guessed = || {
+            let place = inner.dispatch.find(&self.tenant)?;
+            place.shard.look(|engine, now| engine.paused_until(now, place.lane)).filter(|until| *until < Time::MAX)
+        };
+        if let Some(until) = told.map(|wait| now + wait).or_else(guessed) {
+            inner.dispatch.pause_group(&self.tenant, scope, until);
+        }
     }
 
     /// What the engine is to know: the window with the least left. What contradicts the vendor's entry is said.

@@ -267,7 +267,7 @@ impl Job {
             return None;
         }
         answered.held.cost(signals.cost);
-        Some(Word::Passed(self.report(inner, &signals)))
+        Some(self.passed(inner, answer.status, &signals))
     }
 
     /// Tells the lane what an answer said, and the log what came of it. Returns what is left.

@@ -3,8 +3,6 @@
 //! Parsers of dates are strict, vendors are not: the weekday is wrong, the case is folded, the zone is missing, the
 //! year is before or after the time. So the words are put into the order of RFC 2822 here, and jiff reads them.
 
-use std::time::UNIX_EPOCH;
-
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::fmt::rfc2822::DateTimeParser;
@@ -15,28 +13,53 @@ const MAX_LENGTH: usize = 96;
 
 const MAX_WORDS: usize = 8;
 
-/// The form that HTTP prefers has this length, and nearly all dates have this form.
-const FIXED_LENGTH: usize = 29;
+const MONTHS: [&[u8; 3]; 12] =
+    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
 const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 /// Nanoseconds since 1970 of a date in a header: the three forms of HTTP, ISO 8601, what JavaScript's `Date.toString()`
 /// and what `date` print. A date without a zone is UTC.
 ///
-/// `near` is the clock's year: a year of two digits is the one that is at most 50 years after it.
-pub(super) fn read(text: &[u8], near: i16) -> Option<i128> {
+/// `near` is the clock's year, for which few dates ask: a year of two digits is the one that is at most 50 years after it.
+pub(super) fn read(text: &[u8], near: impl FnOnce() -> i16) -> Option<i128> {
+    if let Some(date) = preferred(text) {
+        return Some(date);
+    }
     if text.len() > MAX_LENGTH || !text.is_ascii() {
         return None;
     }
     let text = std::str::from_utf8(text).ok()?;
-    if text.len() == FIXED_LENGTH
-        && let Ok(date) = httpdate::parse_http_date(text)
-    {
-        // Its range begins in 1970.
-        return i128::try_from(date.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok();
-    }
     let iso = text.as_bytes().get(4) == Some(&b'-') && text.starts_with(|c: char| c.is_ascii_digit());
     if iso { iso_8601(text) } else { words(text, near) }
+}
+
+/// `Thu, 15 Jan 2026 12:00:00 GMT`, the form that HTTP prefers and nearly all dates have.
+fn preferred(text: &[u8]) -> Option<i128> {
+    let (weekday, rest) = text.split_first_chunk::<3>()?;
+    let (day, rest) = two_digits(rest.strip_prefix(b", ")?)?;
+    let (month, rest) = rest.strip_prefix(b" ")?.split_first_chunk::<3>()?;
+    let (century, rest) = two_digits(rest.strip_prefix(b" ")?)?;
+    let (year, rest) = two_digits(rest)?;
+    let (hour, rest) = two_digits(rest.strip_prefix(b" ")?)?;
+    let (minute, rest) = two_digits(rest.strip_prefix(b":")?)?;
+    let (second, rest) = two_digits(rest.strip_prefix(b":")?)?;
+    if rest != b" GMT" || !is_weekday(std::str::from_utf8(weekday).ok()?) {
+        return None;
+    }
+    let month = (1..).zip(MONTHS).find(|(_, known)| *known == month)?.0;
+    let year = 100 * i16::from(century) + i16::from(year);
+    let date = DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
+    Offset::UTC.to_timestamp(date).ok().map(Timestamp::as_nanosecond)
+}
+
+fn two_digits(text: &[u8]) -> Option<(i8, &[u8])> {
+    match text {
+        [tens @ b'0'..=b'9', ones @ b'0'..=b'9', rest @ ..] => {
+            Some((10 * (*tens - b'0') as i8 + (*ones - b'0') as i8, rest))
+        }
+        _ => None,
+    }
 }
 
 fn iso_8601(text: &str) -> Option<i128> {
@@ -46,7 +69,7 @@ fn iso_8601(text: &str) -> Option<i128> {
     with_zone.or_else(utc).map(Timestamp::as_nanosecond)
 }
 
-fn words(text: &str, near: i16) -> Option<i128> {
+fn words(text: &str, near: impl FnOnce() -> i16) -> Option<i128> {
     // JavaScript appends the zone's name in parentheses.
     let text = match text.split_once(" (") {
         Some((date, name)) if name.ends_with(')') => date,
@@ -74,7 +97,7 @@ fn words(text: &str, near: i16) -> Option<i128> {
         [date, time, ref zone @ ..] => {
             let (day, rest) = date.split_once('-')?;
             let (month, year) = rest.split_once('-')?;
-            let year = if year.len() == 2 { nearest_year(year, near)? } else { full_year(year)? };
+            let year = if year.len() == 2 { nearest_year(year, near())? } else { full_year(year)? };
             rearranged(day, month, year, time, zone)
         }
         _ => None,
@@ -148,7 +171,7 @@ mod tests {
     const NOON: i128 = 1_768_478_400;
 
     fn seconds(text: &str) -> Option<i128> {
-        read(text.as_bytes(), 2026).map(|nanos| nanos / 1_000_000_000)
+        read(text.as_bytes(), || 2026).map(|nanos| nanos / 1_000_000_000)
     }
 
     #[test]

@@ -3,8 +3,11 @@
 //! The text is a stranger's and may be long: what is not asked for is passed over without being kept, and what comes
 //! before the place where the text is cut or breaks off is found all the same. Nesting is bounded by serde_json.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use memchr::{memchr, memmem};
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
@@ -44,11 +47,24 @@ impl Pointer {
     /// All that is found, in the order of the text.
     pub(super) fn find(&self, json: &[u8]) -> Vec<Found> {
         let mut found = Vec::new();
+        if self.cannot_be_in(json) {
+            return found;
+        }
         let mut keys = Vec::new();
         let walk = Walk { steps: &self.0, keys: &mut keys, found: &mut found };
         // An error says that the text is cut off, or no JSON: what was found before it counts.
         let _ = walk.deserialize(&mut serde_json::Deserializer::from_slice(json));
         found
+    }
+
+    /// A key is nowhere in the text, and cannot be there in disguise: then the text need not be parsed.
+    fn cannot_be_in(&self, json: &[u8]) -> bool {
+        let is_index = |key: &str| key.bytes().all(|b| b.is_ascii_digit());
+        let last = self.0.iter().rev().find_map(|step| match step {
+            Step::Key(key) if !is_index(key) => Some(key.as_bytes()),
+            _ => None,
+        });
+        last.is_some_and(|key| memmem::find(json, key).is_none() && memchr(b'\\', json).is_none())
     }
 
     /// The same in a value.
@@ -60,6 +76,10 @@ impl Pointer {
         })
     }
 }
+
+/// A member's key, as it stands in the text where nothing is escaped.
+#[derive(Deserialize)]
+struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
 
 struct Walk<'w> {
     steps: &'w [Step],
@@ -96,7 +116,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         if self.steps.is_empty() {
-            let value = <Value as serde::Deserialize>::deserialize(deserializer)?;
+            let value = Value::deserialize(deserializer)?;
             self.found.push(Found { keys: self.keys.clone(), value });
             return Ok(());
         }
@@ -112,7 +132,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<String>()? {
+        while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
             match self.enter(&key, |walk| map.next_value_seed(walk)) {
                 Some(result) => result?,
                 None => {

@@ -134,13 +134,13 @@ pub fn read(
 ) -> Signals {
     let by_status = dialect::REFUSALS.contains(&status.as_u16());
     let is_plain = dialect.is_plain();
-    if !by_status && is_plain && !shape::may_be_in(headers) {
+    let now = &Now::new(headers, now);
+    let said = shape::read(headers, dialect, now);
+    if said.is_nothing && !by_status && is_plain {
         return Signals::default();
     }
-    let now = &Now::new(headers, now);
     let body = body_prefix.get(..MAX_BODY).unwrap_or(body_prefix);
     let response = &Context { status, headers, body, now };
-    let said = shape::read(headers, dialect, now);
     let mut signals = Signals { windows: said.windows, cost: said.cost, ..Signals::default() };
     // Zero milliseconds beside a wait in seconds is a place that was filled.
     let (finer, coarser) = (said.wait_ms, said.wait);

@@ -43,12 +43,12 @@ impl<'a> Now<'a> {
     /// two differ. A cache's `Age` says how long ago `Date` was.
     fn nanos(&self) -> i128 {
         *self.nanos.get_or_init(|| {
-            let client = match self.received.duration_since(UNIX_EPOCH) {
+            let client = || match self.received.duration_since(UNIX_EPOCH) {
                 Ok(since) => nanos(since),
                 Err(before) => -nanos(before.duration()),
             };
-            let date = self.headers.get(DATE).and_then(|value| date::read(bare(value.as_bytes()), year(client)));
-            date.map_or(client, |date| date.saturating_add(self.age()))
+            let date = self.headers.get(DATE).and_then(|value| date::read(bare(value.as_bytes()), || year(client())));
+            date.map_or_else(client, |date| date.saturating_add(self.age()))
         })
     }
 
@@ -72,6 +72,11 @@ impl<'a> Now<'a> {
 
     /// The time until `number`, as seconds, milliseconds, microseconds or nanoseconds since 1970.
     fn until_epoch(&self, number: Decimal) -> Option<Duration> {
+        // Other units make it an earlier moment.
+        let seconds = i128::try_from(number.nanos(SECOND)).unwrap_or(i128::MAX);
+        if seconds < self.nanos().saturating_sub(nanos(MAX_WAIT)) {
+            return None;
+        }
         [SECOND, MILLISECOND, 1_000, 1].into_iter().find_map(|unit| {
             let moment = i128::try_from(number.nanos(unit)).ok()?;
             self.until_near(moment)
@@ -80,7 +85,7 @@ impl<'a> Now<'a> {
 
     fn date(&self, text: &[u8]) -> Option<i128> {
         // The year of the client will do: it decides over centuries.
-        date::read(text, year(self.nanos()))
+        date::read(text, || year(self.nanos()))
     }
 }
 

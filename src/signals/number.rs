@@ -26,6 +26,9 @@ pub(super) struct Decimal {
 impl Decimal {
     /// Reads all of `text`.
     pub(super) fn read(text: &[u8]) -> Option<Decimal> {
+        if let Some(whole) = plain(text) {
+            return Some(Decimal::from(whole));
+        }
         if text.len() > MAX_DIGITS {
             return None;
         }
@@ -65,7 +68,14 @@ impl Decimal {
 
     /// As nanoseconds, if it counts units of `unit` nanoseconds. Rounded up: a wait is never cut short. Saturates.
     pub(super) fn nanos(self, unit: u128) -> u128 {
+        // A division of 128 bits is slow, and seldom needed.
+        if self.nanos == 0 && !self.more {
+            return u128::from(self.whole).saturating_mul(unit);
+        }
         let billionths = u128::from(self.whole) * NANOS_PER_SECOND + u128::from(self.nanos) + u128::from(self.more);
+        if unit == NANOS_PER_SECOND {
+            return billionths;
+        }
         billionths.saturating_mul(unit).div_ceil(NANOS_PER_SECOND)
     }
 }
@@ -74,6 +84,22 @@ impl From<u64> for Decimal {
     fn from(whole: u64) -> Decimal {
         Decimal { whole, nanos: 0, more: false }
     }
+}
+
+/// Digits alone, too few to be more than a `u64`: what nearly all values are.
+fn plain(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 19 {
+        return None;
+    }
+    let mut whole = 0;
+    for b in text {
+        let digit = b.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        whole = whole * 10 + u64::from(digit);
+    }
+    Some(whole)
 }
 
 /// A duration as Go prints it: `1m30s`, `2m59.56s`, `9ms`, `850µs`. Read whole or not at all.
@@ -142,6 +168,9 @@ fn unit(text: &[u8]) -> Option<(u128, usize)> {
 
 /// Saturates.
 pub(super) fn from_nanos(nanos: u128) -> Duration {
+    if let Ok(nanos) = u64::try_from(nanos) {
+        return Duration::from_nanos(nanos);
+    }
     let seconds = u64::try_from(nanos / NANOS_PER_SECOND).unwrap_or(u64::MAX);
     let below = u32::try_from(nanos % NANOS_PER_SECOND).unwrap_or(0);
     Duration::new(seconds, below)

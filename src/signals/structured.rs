@@ -9,10 +9,15 @@
 //! A field that breaks the rules is no information, all of it. So is a member that lacks what it must have.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName};
-use sfv::{BareItem, Dictionary, FieldType, Item, List, ListEntry, Parameters, Parser};
+use sfv::visitor::{
+    DictionaryVisitor, EntryVisitor, Ignored, InnerListVisitor, ItemVisitor, ListVisitor, ParameterVisitor,
+};
+use sfv::{BareItemFromInput as BareItem, KeyRef, Parser};
+use smallvec::SmallVec;
 
 use super::moment::{Now, SECOND, reset_number};
 use super::number::Decimal;
@@ -31,22 +36,37 @@ pub(super) struct Quota {
     pub(super) window: Duration,
 }
 
+pub(super) type Quotas = SmallVec<[Quota; 2]>;
+
+/// A member of a list or a dictionary, with the parameters that somebody has given a meaning. An inner list has none of it.
+#[derive(Default)]
+pub(super) struct Member<'f> {
+    pub(super) bare: Option<BareItem<'f>>,
+    quota: Option<BareItem<'f>>,
+    window: Option<BareItem<'f>>,
+    window_in_full: Option<BareItem<'f>>,
+    remaining: Option<BareItem<'f>>,
+    time: Option<BareItem<'f>>,
+}
+
+type Members<'f> = SmallVec<[Member<'f>; 2]>;
+
 /// What the two fields say, each as all its lines together. Quotas without names are left to the caller: their window
 /// may be in another header.
-pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut Windows) -> Vec<Quota> {
-    let mut policies = Vec::new();
-    let mut quotas = Vec::new();
-    for item in policy_items(policy_field) {
-        match quota(&item) {
+pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut Windows) -> Quotas {
+    let mut policies: SmallVec<[(Window, bool); 2]> = SmallVec::new();
+    let mut quotas = Quotas::new();
+    for member in policy_members(policy_field) {
+        match quota(&member) {
             Some(quota) => quotas.push(quota),
-            None => policies.extend(policy(item)),
+            None => policies.extend(policy(&member)),
         }
     }
-    match parsed::<List>(field) {
+    match parsed(field) {
         Some(members) if members.len() <= MAX_MEMBERS => {
-            for item in members.into_iter().filter_map(item) {
-                let Some(mut window) = remaining(&item.params, now) else { continue };
-                let Some(name) = name(&item.bare_item) else { continue };
+            for member in &members {
+                let Some(mut window) = remaining(member, now) else { continue };
+                let Some(name) = member.bare.as_ref().and_then(name) else { continue };
                 window.name = Name::new(name);
                 if let Some((policy, used)) = policies.iter_mut().find(|(policy, _)| policy.name == window.name) {
                     (window.limit, window.window, *used) = (policy.limit, policy.window, true);
@@ -56,7 +76,8 @@ pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut W
         }
         Some(_) => {}
         None => {
-            if let Some(window) = parsed::<Dictionary>(field).and_then(|members| draft_07(&members, now)) {
+            let members = Parser::new(field).parse_dictionary_with_visitor(Draft07::default()).ok();
+            if let Some(window) = members.and_then(|members| members.window(now)) {
                 windows.push(window);
             }
         }
@@ -66,22 +87,26 @@ pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut W
 }
 
 /// The members of a list such as `10, 100;w=60`, which drafts up to 06 put into `RateLimit-Limit` too.
-pub(super) fn list(text: &[u8]) -> Option<Vec<Item>> {
-    let members = if text.len() <= MAX_BYTES { parsed::<List>(text)? } else { return None };
-    (members.len() <= MAX_MEMBERS).then(|| members.into_iter().filter_map(item).collect())
+pub(super) fn list(text: &[u8]) -> Option<Members<'_>> {
+    let mut members = if text.len() <= MAX_BYTES { parsed(text)? } else { return None };
+    if members.len() > MAX_MEMBERS {
+        return None;
+    }
+    members.retain(|member| member.bare.is_some());
+    Some(members)
 }
 
 /// `100;w=60`. Some call the parameter `window`.
-pub(super) fn quota(item: &Item) -> Option<Quota> {
-    Some(Quota { limit: count(Some(&item.bare_item))?, window: window(&item.params)? })
+pub(super) fn quota(member: &Member<'_>) -> Option<Quota> {
+    Some(Quota { limit: count(member.bare.as_ref())?, window: window(member)? })
 }
 
-pub(super) fn window(params: &Parameters) -> Option<Duration> {
-    let seconds = count(params.get("w").or_else(|| params.get("window")))?;
+pub(super) fn window(member: &Member<'_>) -> Option<Duration> {
+    let seconds = count(member.window.as_ref().or(member.window_in_full.as_ref()))?;
     (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
-pub(super) fn count(value: Option<&BareItem>) -> Option<u64> {
+pub(super) fn count(value: Option<&BareItem<'_>>) -> Option<u64> {
     match value? {
         BareItem::Integer(number) => u64::try_from(*number).ok(),
         BareItem::Decimal(number) => Some(u64::try_from(number.as_integer_scaled_1000()).ok()? / 1000),
@@ -89,7 +114,7 @@ pub(super) fn count(value: Option<&BareItem>) -> Option<u64> {
     }
 }
 
-fn policy_items(field: &[u8]) -> Vec<Item> {
+fn policy_members(field: &[u8]) -> Members<'_> {
     list(field).or_else(|| list(without_title(field)?)).unwrap_or_default()
 }
 
@@ -101,28 +126,32 @@ fn without_title(field: &[u8]) -> Option<&[u8]> {
 }
 
 /// A window, and whether a member of `RateLimit` has used it.
-fn policy(item: Item) -> Option<(Window, bool)> {
-    let limit = count(item.params.get("q"))?;
-    let name = Name::new(name(&item.bare_item)?);
-    Some((Window { name, limit: Some(limit), window: window(&item.params), ..Window::default() }, false))
+fn policy(member: &Member<'_>) -> Option<(Window, bool)> {
+    let limit = count(member.quota.as_ref())?;
+    let name = Name::new(name(member.bare.as_ref()?)?);
+    Some((Window { name, limit: Some(limit), window: window(member), ..Window::default() }, false))
 }
 
 /// The drafts demand a string; a token is harmless.
-fn name(item: &BareItem) -> Option<&str> {
-    item.as_string().map(|name| name.as_str()).or_else(|| item.as_token().map(|name| name.as_str()))
+fn name<'i>(item: &'i BareItem<'_>) -> Option<&'i str> {
+    match item {
+        BareItem::String(name) => Some(name.as_str()),
+        BareItem::Token(name) => Some(name.as_str()),
+        _ => None,
+    }
 }
 
 /// A member without a remaining count says nothing. One whose time is of another type is not understood at all.
-fn remaining(params: &Parameters, now: &Now) -> Option<Window> {
-    let BareItem::Integer(remaining) = params.get("r")? else { return None };
-    let reset_in = match params.get("t") {
+fn remaining(member: &Member<'_>, now: &Now) -> Option<Window> {
+    let BareItem::Integer(remaining) = member.remaining.as_ref()? else { return None };
+    let reset_in = match &member.time {
         Some(time) => reset_number(number(time)?, SECOND, now),
         None => None,
     };
     Some(Window { remaining: Some(u64::try_from(*remaining).ok()?), reset_in, ..Window::default() })
 }
 
-fn number(value: &BareItem) -> Option<Decimal> {
+fn number(value: &BareItem<'_>) -> Option<Decimal> {
     match value {
         BareItem::Integer(number) => u64::try_from(*number).ok().map(Decimal::from),
         BareItem::Decimal(number) => u64::try_from(number.as_integer_scaled_1000()).ok().map(Decimal::thousandths),
@@ -130,29 +159,106 @@ fn number(value: &BareItem) -> Option<Decimal> {
     }
 }
 
-/// Whole numbers, all of them: a dictionary with another is a mixture of drafts that nobody has described.
-fn draft_07(members: &Dictionary, now: &Now) -> Option<Window> {
-    let get = |key: &str| match members.get(key) {
-        Some(ListEntry::Item(Item { bare_item: BareItem::Integer(number), .. })) => {
-            u64::try_from(*number).ok().map(Some)
-        }
-        Some(_) => None,
-        None => Some(None),
-    };
-    let (limit, remaining, reset) = (get("limit")?, get("remaining")?, get("reset")?);
-    let reset_in = reset.and_then(|reset| reset_number(Decimal::from(reset), SECOND, now));
-    remaining.map(|remaining| Window { limit, remaining: Some(remaining), reset_in, ..Window::default() })
-}
+/// Limit, remaining and reset, each as the last member of that name has it.
+#[derive(Default)]
+struct Draft07<'f>([Option<Member<'f>>; 3]);
 
-fn item(member: ListEntry) -> Option<Item> {
-    match member {
-        ListEntry::Item(item) => Some(item),
-        ListEntry::InnerList(_) => None,
+impl Draft07<'_> {
+    /// Whole numbers, all of them: a dictionary with another is a mixture of drafts that nobody has described.
+    fn window(&self, now: &Now) -> Option<Window> {
+        let whole = |member: &Option<Member<'_>>| match member {
+            Some(Member { bare: Some(BareItem::Integer(number)), .. }) => u64::try_from(*number).ok().map(Some),
+            Some(_) => None,
+            None => Some(None),
+        };
+        let [limit, remaining, reset] = &self.0;
+        let (limit, remaining, reset) = (whole(limit)?, whole(remaining)?, whole(reset)?);
+        let reset_in = reset.and_then(|reset| reset_number(Decimal::from(reset), SECOND, now));
+        remaining.map(|remaining| Window { limit, remaining: Some(remaining), reset_in, ..Window::default() })
     }
 }
 
-fn parsed<T: FieldType>(text: &[u8]) -> Option<T> {
-    Parser::new(text).parse().ok()
+impl<'f> DictionaryVisitor<'f> for Draft07<'f> {
+    type Out = Self;
+    type Error = Infallible;
+
+    fn entry(&mut self, key: &'f KeyRef) -> Result<impl EntryVisitor<'f>, Infallible> {
+        let at = ["limit", "remaining", "reset"].iter().position(|known| *known == key.as_str());
+        Ok(at.and_then(|at| self.0.get_mut(at)).map(|slot| slot.insert(Member::default())))
+    }
+
+    fn finish(self) -> Result<Self, Infallible> {
+        Ok(self)
+    }
+}
+
+struct All<'f>(Members<'f>);
+
+impl<'f> ListVisitor<'f> for All<'f> {
+    type Out = Members<'f>;
+    type Error = Infallible;
+
+    /// One more than may be is kept, which says that there were too many.
+    fn entry(&mut self) -> Result<impl EntryVisitor<'f>, Infallible> {
+        if self.0.len() > MAX_MEMBERS {
+            return Ok(None);
+        }
+        self.0.push(Member::default());
+        Ok(self.0.last_mut())
+    }
+
+    fn finish(self) -> Result<Self::Out, Infallible> {
+        Ok(self.0)
+    }
+}
+
+impl<'f> EntryVisitor<'f> for &mut Member<'f> {
+    type Error = Infallible;
+
+    fn item(self) -> Result<impl ItemVisitor<'f>, Infallible> {
+        Ok(self)
+    }
+
+    fn inner_list(self) -> Result<impl InnerListVisitor<'f>, Infallible> {
+        Ok(Ignored)
+    }
+}
+
+impl<'f> ItemVisitor<'f> for &mut Member<'f> {
+    type Out = ();
+    type Error = Infallible;
+
+    fn bare_item(self, item: BareItem<'f>) -> Result<impl ParameterVisitor<'f, Out = ()>, Infallible> {
+        self.bare = Some(item);
+        Ok(self)
+    }
+}
+
+impl<'f> ParameterVisitor<'f> for &mut Member<'f> {
+    type Out = ();
+    type Error = Infallible;
+
+    /// The last of several with one name counts.
+    fn parameter(&mut self, key: &'f KeyRef, value: BareItem<'f>) -> Result<(), Infallible> {
+        let slot = match key.as_str() {
+            "q" => &mut self.quota,
+            "w" => &mut self.window,
+            "window" => &mut self.window_in_full,
+            "r" => &mut self.remaining,
+            "t" => &mut self.time,
+            _ => return Ok(()),
+        };
+        *slot = Some(value);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+fn parsed(text: &[u8]) -> Option<Members<'_>> {
+    Parser::new(text).parse_list_with_visitor(All(Members::new())).ok()
 }
 
 /// Several lines of a field are one, with commas between. Empty if there is none, or too much of it.

@@ -35,11 +35,15 @@ impl Name {
         if !self.0.is_empty() {
             self.0.push('-');
         }
+        // A name comes into logs.
+        let is_plain = word.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
+        if is_plain && self.0.len() + word.len() <= MAX_NAME {
+            return self.0.push_str(word);
+        }
         for c in word.chars() {
             if self.0.len() + c.len_utf8() > MAX_NAME {
                 return;
             }
-            // A name comes into logs.
             self.0.push(if c.is_control() { '\u{fffd}' } else { c });
         }
     }

@@ -1,6 +1,6 @@
 //! A pause, and the one request that finds out whether it is over.
 
-use super::Gate;
+use super::{Gate, Throttle};
 use crate::clock::Time;
 use crate::engine::limit::Lack;
 use crate::engine::limit::window_log::Free;
@@ -43,5 +43,20 @@ impl Pause {
             Pause::Until(until) => until,
             _ => Time::ZERO,
         }
+    }
+}
+
+impl Throttle {
+    /// The vendor asks to wait until `until`, and has refused nothing. The lane does so until `later`, unless it waits that
+    /// long already. Returns whether it did not.
+    pub(crate) fn wait_until(&mut self, now: Time, until: Time, later: Time) -> bool {
+        if self.lane.until() >= until || until <= now {
+            return false;
+        }
+        if self.lane.until() <= now {
+            (self.stands_since, self.paused_at) = (now, now);
+        }
+        self.lane = Pause::Until(later);
+        true
     }
 }

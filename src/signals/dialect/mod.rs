@@ -178,7 +178,15 @@ impl Dialect {
 
     /// Shape alone decides.
     pub fn is_plain(&self) -> bool {
-        *self == Dialect::default()
+        let Dialect { windows, answers, waits, cost, rate, reset_means, ignore, nothing } = self;
+        windows.is_empty()
+            && answers.is_empty()
+            && waits.is_empty()
+            && cost.is_none()
+            && rate.is_none()
+            && *reset_means == ResetMeans::End
+            && ignore.is_empty()
+            && nothing.is_empty()
     }
 
     /// The dialect says what this header is; its shape does not.

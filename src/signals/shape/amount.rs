@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::signals::json;
 use crate::signals::moment::{self, Now, SECOND};
 use crate::signals::number::{Decimal, bare};
-use crate::signals::structured::{self, Quota};
+use crate::signals::structured::{self, Quotas};
 use crate::signals::windows::{Name, Window};
 
 use super::word::Word;
@@ -24,7 +24,7 @@ pub(super) struct Amount {
     /// `-3`
     pub(super) is_negative: bool,
     /// Further quotas: `10, 100;w=60, 1000;w=3600`.
-    pub(super) others: Vec<Quota>,
+    pub(super) others: Quotas,
 }
 
 impl Amount {
@@ -45,12 +45,12 @@ impl Amount {
         }
         match structured::list(text).as_deref() {
             Some([first, rest @ ..]) => {
-                let others: Vec<Quota> = rest.iter().filter_map(structured::quota).collect();
+                let others: Quotas = rest.iter().filter_map(structured::quota).collect();
                 if others.len() < rest.len() {
                     return Err(Undecidable);
                 }
-                let count = structured::count(Some(&first.bare_item));
-                Ok(Amount { count, window: structured::window(&first.params), others, ..Amount::default() })
+                let count = structured::count(first.bare.as_ref());
+                Ok(Amount { count, window: structured::window(first), others, ..Amount::default() })
             }
             _ if listed => Err(Undecidable),
             _ => Ok(Amount::default()),

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::dialect::Dialect;
 use super::moment::{self, MILLISECOND, Now, SECOND};
 use super::number::{Decimal, bare};
-use super::structured;
+use super::structured::{self, Quotas};
 use super::windows::{Name, Window, Windows};
 use amount::Amount;
 use name::{Certainty, Role};
@@ -30,8 +30,10 @@ const MAX_GROUPS: usize = 32;
 const SLOTS: usize = 5;
 
 /// What the headers say.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Said {
+    /// None of them may speak of limits.
+    pub(super) is_nothing: bool,
     pub(super) windows: Windows,
     /// The longest wait that a header in milliseconds asks for, and that one in seconds or with a date does.
     pub(super) wait_ms: Option<Duration>,
@@ -79,17 +81,18 @@ pub(super) fn may_be_in(headers: &HeaderMap) -> bool {
 
 /// Reads all headers but those that the dialect speaks for.
 pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now) -> Said {
-    let mut said = Said::default();
+    let mut said = Said { is_nothing: true, windows: Windows::default(), wait_ms: None, wait: None, cost: None };
     let mut sorted = Sorted::default();
     let mut last: Option<&HeaderName> = None;
     for (name, value) in headers {
-        // The lines of one header follow each other.
-        let again = last == Some(name);
+        // The lines of one header follow each other, under one name.
+        let again = last.is_some_and(|last| std::ptr::eq(last, name));
         last = Some(name);
         let text = name.as_str();
         if !may_speak(text) || dialect.claims(name) {
             continue;
         }
+        said.is_nothing = false;
         if is_cost(text) {
             let cost = Decimal::read(bare(value.as_bytes()));
             said.cost = said.cost.or(cost.map(Decimal::approximately));
@@ -106,7 +109,9 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now) -> Said {
             _ => sorted.add(meaning, name, value, again),
         }
     }
-    sorted.read(headers, now, &mut said.windows);
+    if !said.is_nothing {
+        sorted.read(headers, now, &mut said.windows);
+    }
     said
 }
 
@@ -198,8 +203,8 @@ impl<'h> Sorted<'h> {
         }
     }
 
-    fn read(mut self, headers: &HeaderMap, now: &Now, windows: &mut Windows) {
-        let mut quotas = Vec::new();
+    fn read(&mut self, headers: &HeaderMap, now: &Now, windows: &mut Windows) {
+        let mut quotas = Quotas::new();
         for fields in &self.fields {
             let line =
                 |name: Option<&HeaderName>| name.map(|name| structured::joined(headers, name)).unwrap_or_default();
@@ -296,12 +301,13 @@ impl Group<'_> {
 
     fn window(&self, lines: [Option<(&[u8], u128)>; SLOTS], name: Option<Name>, now: &Now, windows: &mut Windows) {
         let [limit, remaining, reset, used, length] = lines;
-        if let Some(text) = limit.map(|(text, _)| text).filter(|text| amount::is_pairs(text)) {
+        let has_more = limit.is_some_and(|(text, _)| !text.iter().all(u8::is_ascii_digit));
+        if let Some((text, _)) = limit.filter(|(text, _)| has_more && amount::is_pairs(text)) {
             let described = amount::pairs(text, now);
             let name = described.name.clone().or(name);
             return windows.push(Window { name, ..described });
         }
-        if let Some(parallel) = amount::parallel([limit, remaining, reset]) {
+        if has_more && let Some(parallel) = amount::parallel([limit, remaining, reset]) {
             for [limit, remaining, reset] in parallel {
                 windows.push(Window {
                     name: name.clone(),

@@ -60,29 +60,46 @@ const MAX_WORDS: usize = 12;
 
 const MAX_LENGTH: usize = 96;
 
-/// What to look for in a name before reading it: most headers have nothing of it.
-const CUES: [&[u8]; 11] = [
-    b"limit",
-    b"left",
-    b"retry",
-    b"remain",
-    b"reset",
-    b"resource-unit",
-    b"quota",
-    b"charge",
-    b"cost",
-    b"complexity",
-    b"concurren",
-];
+/// How the words begin that are looked for in a name before reading it: most headers have none of them. Limit, left, retry,
+/// remaining, reset, resource unit, quota, charge, cost, complexity, concurrent.
+const CUES: [[u8; 4]; 11] =
+    [*b"limi", *b"left", *b"retr", *b"rema", *b"rese", *b"reso", *b"quot", *b"char", *b"cost", *b"comp", *b"conc"];
 
 /// Whether a header of this name may be one of those that are read. Right only in its "no".
+///
+/// Every second pair of letters is looked at: of a cue, whatever its place, either the first two letters are such a pair or
+/// those after the first.
+#[inline]
 pub(in crate::signals) fn may_speak(name: &str) -> bool {
     let name = name.as_bytes();
-    let cue = |at: usize, first: u8| {
-        let rest = name.get(at..).unwrap_or_default();
-        CUES.iter().any(|cue| cue.first() == Some(&first) && rest.starts_with(cue))
+    name.chunks_exact(2).enumerate().any(|(at, pair)| match pair {
+        [one, two] => PAIRS[usize::from(one & 31)] & (1 << (two & 31)) != 0 && begins_near(name, 2 * at),
+        _ => false,
+    })
+}
+
+/// Whether a cue begins at that place or at the one before it.
+fn begins_near(name: &[u8], at: usize) -> bool {
+    let begins = |at: usize| {
+        let four = name.get(at..).and_then(<[u8]>::first_chunk::<4>);
+        four.is_some_and(|four| CUES.contains(four))
     };
-    name.iter().enumerate().any(|(at, b)| matches!(b, b'l' | b'r' | b'q' | b'c') && cue(at, *b))
+    begins(at) || at.checked_sub(1).is_some_and(begins)
+}
+
+/// For the last five bits of a letter, those of the letters that follow it in the first three of a cue.
+static PAIRS: [u32; 32] = pairs();
+
+const fn pairs() -> [u32; 32] {
+    let mut pairs = [0; 32];
+    let mut at = 0;
+    while at < CUES.len() {
+        let cue = CUES[at];
+        pairs[(cue[0] & 31) as usize] |= 1 << (cue[1] & 31);
+        pairs[(cue[1] & 31) as usize] |= 1 << (cue[2] & 31);
+        at += 1;
+    }
+    pairs
 }
 
 /// What the header `name`, in lower case, is about.
@@ -99,26 +116,36 @@ pub(super) fn meaning(name: &str) -> Option<Meaning<'_>> {
     }
 }
 
-/// What most vendors send, which need not be taken apart.
+/// What most vendors send, which need not be taken apart: `x-ratelimit-limit`, `x-ratelimit-limit-tokens`.
 fn common(name: &str) -> Option<Meaning<'_>> {
-    const FAMILIES: [&str; 3] = ["x-ratelimit", "ratelimit", "x-rate-limit"];
-    let (family, rest) =
-        FAMILIES.iter().find_map(|family| Some((name.get(..family.len())?, name.strip_prefix(family)?)))?;
-    let role = match rest {
-        "-limit" => Role::Limit,
-        "-remaining" => Role::Remaining,
-        "-reset" => Role::Reset,
-        "-used" => Role::Used,
-        "-resource" => Role::Label(1),
+    let plain = name.strip_prefix("x-").unwrap_or(name);
+    let rest = plain.strip_prefix("ratelimit-").or_else(|| plain.strip_prefix("rate-limit-"))?;
+    let family = name.get(..name.len() - rest.len() - 1)?;
+    let (role, of) = match rest.bytes().position(|b| b == b'-') {
+        Some(at) => (rest.get(..at)?, rest.get(at + 1..)?),
+        None => (rest, ""),
+    };
+    let role = match role {
+        "limit" => Role::Limit,
+        "remaining" => Role::Remaining,
+        "reset" => Role::Reset,
+        "used" => Role::Used,
+        "resource" if of.is_empty() => Role::Label(1),
         _ => return None,
     };
-    Some(Meaning { family, role, name: None, length: None, unit: SECOND, certainty: Certainty::Certain })
+    // Anything else may say more.
+    let is_name = of.bytes().all(|b| b.is_ascii_lowercase()) && Word::of(of) == Word::Other;
+    if !is_name || Word::compound(of).is_some() {
+        return None;
+    }
+    let name = if of.is_empty() { None } else { Name::new(of) };
+    Some(Meaning { family, role, name, length: None, unit: SECOND, certainty: Certainty::Certain })
 }
 
 /// The unit that a header's name states, in nanoseconds; a second where it states none.
 pub(in crate::signals) fn unit(name: &str) -> u128 {
     let mut units = words(name).filter_map(|word| match Word::of(word) {
-        Word::Unit(unit) => Some(unit),
+        Word::Unit(unit) => Some(u128::from(unit)),
         _ => None,
     });
     units.next().unwrap_or(SECOND)
@@ -126,10 +153,13 @@ pub(in crate::signals) fn unit(name: &str) -> u128 {
 
 /// Where `ratelimit` stands, in one of its spellings.
 fn marker(name: &str) -> Option<(usize, usize)> {
-    let (begin, mut end) = ["ratelimit", "rate-limit", "rate_limit"]
-        .iter()
-        .filter_map(|word| name.find(word).map(|at| (at, at + word.len())))
-        .min()?;
+    let bytes = name.as_bytes();
+    let mut rates = bytes.windows(4).enumerate().filter(|(_, four)| *four == b"rate");
+    let (begin, mut end) = rates.find_map(|(at, _)| {
+        let rest = bytes.get(at + 4..)?;
+        let limit: &[u8] = [&b"limit"[..], b"-limit", b"_limit"].into_iter().find(|limit| rest.starts_with(limit))?;
+        Some((at, at + 4 + limit.len()))
+    })?;
     let rest = name.get(end..).unwrap_or_default();
     if rest == "s" || rest.starts_with("s-") {
         end += 1;
@@ -221,10 +251,17 @@ fn family_of(family: &str) -> (Certainty, Option<Name>, Option<Duration>) {
 }
 
 /// The words of a name, at most [`MAX_WORDS`].
-#[derive(Default)]
 struct Words<'a> {
-    words: [(&'a str, Option<Word>); MAX_WORDS],
+    words: [(&'a str, Word); MAX_WORDS],
     count: usize,
+    /// The last one is `retry`.
+    retry: bool,
+}
+
+impl Default for Words<'_> {
+    fn default() -> Self {
+        Words { words: [("", Word::Other); MAX_WORDS], count: 0, retry: false }
+    }
 }
 
 impl<'a> Words<'a> {
@@ -233,73 +270,80 @@ impl<'a> Words<'a> {
     }
 
     fn add_as(&mut self, text: &'a str, word: Word) -> Option<()> {
+        if self.retry
+            && matches!(text, "after" | "in")
+            && let Some((_, before)) = self.words.get_mut(self.count.checked_sub(1)?)
+        {
+            *before = Word::Wait;
+        }
+        self.retry = word == Word::Retry;
         let slot = self.words.get_mut(self.count)?;
-        *slot = (text, Some(word));
+        *slot = (text, if self.retry { Word::Other } else { word });
         self.count += 1;
         Some(())
     }
 
-    fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, &'a str, Word)> + '_ {
-        self.words.iter().enumerate().filter_map(|(at, (text, word))| Some((at, *text, (*word)?)))
+    fn all(&self) -> &[(&'a str, Word)] {
+        self.words.get(..self.count).unwrap_or_default()
     }
 
     fn word(&self, at: usize) -> Option<Word> {
-        match self.words.get(at)?.1? {
-            Word::Retry => Some(match self.words.get(at + 1)?.0 {
-                "after" | "in" => Word::Wait,
-                _ => Word::Other,
-            }),
-            word => Some(word),
-        }
+        self.all().get(at).map(|(_, word)| *word)
     }
 
     /// Where a word starts in the text of which all words are, one byte between each two.
     fn starts(&self, at: usize) -> usize {
-        self.iter().take(at).map(|(_, text, _)| text.len() + 1).sum()
+        self.all().iter().take(at).map(|(text, _)| text.len() + 1).sum()
     }
 
     fn has(&self, word: Word) -> bool {
-        self.iter().any(|(at, _, _)| self.word(at) == Some(word))
+        self.all().iter().any(|(_, own)| *own == word)
     }
 
     /// What the value is, and its unit. A limit's `period` is the window's name.
     fn role(&self) -> Option<(Role, u128)> {
-        let unit = self.iter().find_map(|(_, _, word)| match word {
-            Word::Unit(unit) => Some(unit),
-            _ => None,
-        });
-        let unit = unit.unwrap_or(SECOND);
-        const ROLES: [(Word, Role); 6] = [
-            (Word::Wait, Role::Wait),
-            (Word::Reset, Role::Reset),
-            (Word::Remaining, Role::Remaining),
-            (Word::Used, Role::Used),
-            (Word::Limit, Role::Limit),
-            (Word::Length, Role::Length),
-        ];
-        if let Some((_, role)) = ROLES.iter().find(|(word, _)| self.has(*word)) {
-            return Some((*role, unit));
+        let mut unit = None;
+        let mut found: Option<(u8, Role)> = None;
+        for (_, word) in self.all() {
+            let (rank, role) = match word {
+                Word::Wait => (0, Role::Wait),
+                Word::Reset => (1, Role::Reset),
+                Word::Remaining => (2, Role::Remaining),
+                Word::Used => (3, Role::Used),
+                Word::Limit => (4, Role::Limit),
+                Word::Length => (5, Role::Length),
+                Word::Unit(nanos) => {
+                    unit = unit.or(Some(*nanos));
+                    continue;
+                }
+                _ => continue,
+            };
+            if found.is_none_or(|(known, _)| rank < known) {
+                found = Some((rank, role));
+            }
         }
-        match self.words {
-            [(_, Some(Word::Label(rank))), (_, None), ..] => Some((Role::Label(rank), unit)),
+        let unit = unit.map_or(SECOND, u128::from);
+        match (found, self.all()) {
+            (Some((_, role)), _) => Some((role, unit)),
+            (None, [(_, Word::Label(rank))]) => Some((Role::Label(*rank), unit)),
             _ => None,
         }
     }
 
     /// `daily`, or `requests-per-minute`: such a header holds the limit.
     fn are_periods(&self) -> bool {
-        let is_period = |word: Word| matches!(word, Word::Period(_) | Word::Per);
-        self.iter().all(|(_, _, word)| is_period(word))
-            || (self.has(Word::Per) && self.iter().any(|(_, _, word)| matches!(word, Word::Period(_))))
+        let has_period = || self.all().iter().any(|(_, word)| matches!(word, Word::Period(_)));
+        self.all().iter().all(|(_, word)| matches!(word, Word::Period(_) | Word::Per))
+            || (self.has(Word::Per) && has_period())
     }
 
     fn last_role(&self) -> Option<usize> {
-        self.iter().rev().find(|(at, _, _)| self.word(*at).is_some_and(Word::is_role)).map(|(at, _, _)| at)
+        self.all().iter().rposition(|(_, word)| word.is_role())
     }
 
     /// Nothing that means something follows.
     fn is_last(&self, at: usize) -> bool {
-        self.iter().skip(at + 1).all(|(_, _, word)| matches!(word, Word::Unit(_) | Word::Filler))
+        self.all().iter().skip(at + 1).all(|(_, word)| matches!(word, Word::Unit(_) | Word::Filler))
     }
 
     /// The window's name, which is all words that say nothing else, and its length.
@@ -307,18 +351,18 @@ impl<'a> Words<'a> {
         let is_time = matches!(role, Role::Reset | Role::Length | Role::Wait);
         let mut name = Name::default();
         let mut length = None;
-        for (at, text, _) in self.iter() {
-            let keep = match self.word(at) {
-                Some(Word::Other | Word::Label(_)) => true,
-                Some(Word::Length) => role != Role::Length,
-                Some(Word::Unit(unit)) if !is_time => {
+        for (text, word) in self.all() {
+            let keep = match *word {
+                Word::Other | Word::Label(_) => true,
+                Word::Length => role != Role::Length,
+                Word::Unit(unit) if !is_time => {
                     // `limit-sec`: so many a second.
-                    if unit == SECOND {
+                    if u128::from(unit) == SECOND {
                         length = Some(Duration::from_secs(1));
                     }
                     true
                 }
-                Some(Word::Period(period)) => {
+                Word::Period(period) => {
                     if role == Role::Length {
                         false
                     } else {
@@ -378,9 +422,22 @@ mod tests {
             let expected = (family.to_owned(), role, name.map(str::to_owned), length);
             assert_eq!(check(header), Some(expected), "{header}");
         }
-        for header in ["x-ratelimit-limit", "ratelimit-remaining", "x-rate-limit-reset", "x-ratelimit-used"] {
+        for header in [
+            "x-ratelimit-limit",
+            "ratelimit-remaining",
+            "x-rate-limit-reset",
+            "rate-limit-used",
+            "x-ratelimit-limit-requests",
+            "ratelimit-remaining-tokens",
+        ] {
             let (begin, end) = marker(header).unwrap();
+            assert!(common(header).is_some(), "{header}");
             assert_eq!(common(header), certain(header, begin, end), "{header}");
+        }
+        for last in ["daily", "dailylimit", "user-remaining", "ms", "24hour", "after", "policy", "a_b", "", "retry"] {
+            let header = format!("x-ratelimit-limit-{last}");
+            let (begin, end) = marker(&header).unwrap();
+            assert!(common(&header).is_none_or(|known| Some(known) == certain(&header, begin, end)), "{header}");
         }
         assert_eq!(common("x-ratelimit-resource").map(|known| known.role), Some(Role::Label(1)));
         for header in ["content-type", "retry-policy", "x-ratelimited", "limit", "remaining", "content-length"] {

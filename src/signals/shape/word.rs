@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::signals::moment::{MILLISECOND, SECOND};
+/// Nanoseconds.
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 3_600;
@@ -22,7 +24,7 @@ pub(super) enum Word {
     /// The header holds the window's name. The smaller rank goes before the larger.
     Label(u8),
     /// A unit of time and nothing else.
-    Unit(u128),
+    Unit(u64),
     /// A period, which is a window's name and says its length if that is fixed: a month's is not.
     Period(Option<Duration>),
     Per,
@@ -33,33 +35,17 @@ pub(super) enum Word {
 
 impl Word {
     pub(super) fn of(text: &str) -> Word {
-        match text {
-            "limit" | "limits" | "max" | "maximum" | "quota" | "total" | "allowed" | "capacity" | "ceiling" => {
-                Word::Limit
-            }
-            "remaining" | "remain" | "remains" | "left" | "available" => Word::Remaining,
-            "used" | "usage" | "count" | "consumed" | "observed" | "current" | "running" => Word::Used,
-            "reset" | "resets" | "until" | "resetat" | "resetin" | "resetsin" | "resetsat" | "resettime"
-            | "resetafter" | "resetdate" => Word::Reset,
-            "retryafter" | "retryin" => Word::Wait,
-            "retry" => Word::Retry,
-            "window" | "interval" | "period" | "windowsize" | "timewindow" => Word::Length,
-            "name" => Word::Label(0),
-            "resource" => Word::Label(1),
-            "bucket" => Word::Label(2),
-            "group" => Word::Label(3),
-            "category" => Word::Label(4),
-            "type" => Word::Label(5),
-            "ms" | "msec" | "msecs" | "millis" | "millisecond" | "milliseconds" => Word::Unit(MILLISECOND),
-            "s" | "sec" | "secs" | "seconds" => Word::Unit(SECOND),
-            "per" | "this" => Word::Per,
-            "after" | "in" | "at" | "on" | "time" | "timestamp" | "epoch" | "unix" | "utc" | "date" | "size"
-            | "length" | "x" => Word::Filler,
-            _ => match period(text) {
-                Some(length) => Word::Period(length),
-                None => Word::Other,
-            },
+        match Word::listed(text) {
+            Some(word) => word,
+            None => counted(text).map_or(Word::Other, |length| Word::Period(Some(length))),
         }
+    }
+
+    fn listed(text: &str) -> Option<Word> {
+        let first = text.bytes().next().filter(u8::is_ascii_lowercase)?;
+        let letter = usize::from(first - b'a');
+        let (from, to) = (*FIRST.get(letter)?, *FIRST.get(letter + 1)?);
+        WORDS.get(from..to)?.iter().find(|(word, _)| *word == text).map(|(_, word)| *word)
     }
 
     /// Two words in one, behind the marker: `dailylimit`, `userremaining`. The first names the window.
@@ -114,24 +100,19 @@ pub(super) fn is_parallel(word: &str) -> bool {
 
 /// The length that a period's name states: `daily`, `24hour`, `1m`. `Some(None)` for a period without a fixed one.
 pub(in crate::signals) fn period(text: &str) -> Option<Option<Duration>> {
-    let seconds = match text {
-        "second" | "secondly" => 1,
-        "minute" | "minutely" | "min" => MINUTE,
-        "hour" | "hourly" => HOUR,
-        "day" | "daily" | "today" => DAY,
-        "week" | "weekly" => 7 * DAY,
-        "month" | "monthly" | "year" | "yearly" => return Some(None),
-        _ => return counted(text).map(Some),
-    };
-    Some(Some(Duration::from_secs(seconds)))
+    match Word::of(text) {
+        Word::Period(length) => Some(length),
+        _ => None,
+    }
 }
 
 /// `24hour`, `10s`, and the end of `HighCostGet30Min`.
 fn counted(text: &str) -> Option<Duration> {
-    let unit_at = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len();
-    let number_at = text.get(..unit_at)?.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    let number: u64 = text.get(number_at..unit_at)?.parse().ok()?;
-    let length = unit_seconds(text.get(unit_at..)?)?.checked_mul(number)?;
+    let bytes = text.as_bytes();
+    let number_ends = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
+    let number_at = bytes.iter().take(number_ends).rposition(|b| !b.is_ascii_digit()).map_or(0, |at| at + 1);
+    let number: u64 = text.get(number_at..number_ends)?.parse().ok()?;
+    let length = unit_seconds(text.get(number_ends..)?)?.checked_mul(number)?;
     (length > 0 && length <= 366 * DAY).then(|| Duration::from_secs(length))
 }
 
@@ -147,9 +128,131 @@ pub(in crate::signals) fn unit_seconds(unit: &str) -> Option<u64> {
     UNITS.iter().find(|(names, _)| known(names)).map(|(_, seconds)| *seconds)
 }
 
+/// Words that mean something, in the order of their letters.
+static WORDS: [(&str, Word); 86] = [
+    ("after", Word::Filler),
+    ("allowed", Word::Limit),
+    ("at", Word::Filler),
+    ("available", Word::Remaining),
+    ("bucket", Word::Label(2)),
+    ("capacity", Word::Limit),
+    ("category", Word::Label(4)),
+    ("ceiling", Word::Limit),
+    ("consumed", Word::Used),
+    ("count", Word::Used),
+    ("current", Word::Used),
+    ("daily", of(DAY)),
+    ("date", Word::Filler),
+    ("day", of(DAY)),
+    ("epoch", Word::Filler),
+    ("group", Word::Label(3)),
+    ("hour", of(HOUR)),
+    ("hourly", of(HOUR)),
+    ("in", Word::Filler),
+    ("interval", Word::Length),
+    ("left", Word::Remaining),
+    ("length", Word::Filler),
+    ("limit", Word::Limit),
+    ("limits", Word::Limit),
+    ("max", Word::Limit),
+    ("maximum", Word::Limit),
+    ("millis", Word::Unit(MILLISECOND)),
+    ("millisecond", Word::Unit(MILLISECOND)),
+    ("milliseconds", Word::Unit(MILLISECOND)),
+    ("min", of(MINUTE)),
+    ("minute", of(MINUTE)),
+    ("minutely", of(MINUTE)),
+    ("month", Word::Period(None)),
+    ("monthly", Word::Period(None)),
+    ("ms", Word::Unit(MILLISECOND)),
+    ("msec", Word::Unit(MILLISECOND)),
+    ("msecs", Word::Unit(MILLISECOND)),
+    ("name", Word::Label(0)),
+    ("observed", Word::Used),
+    ("on", Word::Filler),
+    ("per", Word::Per),
+    ("period", Word::Length),
+    ("quota", Word::Limit),
+    ("remain", Word::Remaining),
+    ("remaining", Word::Remaining),
+    ("remains", Word::Remaining),
+    ("reset", Word::Reset),
+    ("resetafter", Word::Reset),
+    ("resetat", Word::Reset),
+    ("resetdate", Word::Reset),
+    ("resetin", Word::Reset),
+    ("resets", Word::Reset),
+    ("resetsat", Word::Reset),
+    ("resetsin", Word::Reset),
+    ("resettime", Word::Reset),
+    ("resource", Word::Label(1)),
+    ("retry", Word::Retry),
+    ("retryafter", Word::Wait),
+    ("retryin", Word::Wait),
+    ("running", Word::Used),
+    ("s", Word::Unit(SECOND)),
+    ("sec", Word::Unit(SECOND)),
+    ("second", of(1)),
+    ("secondly", of(1)),
+    ("seconds", Word::Unit(SECOND)),
+    ("secs", Word::Unit(SECOND)),
+    ("size", Word::Filler),
+    ("this", Word::Per),
+    ("time", Word::Filler),
+    ("timestamp", Word::Filler),
+    ("timewindow", Word::Length),
+    ("today", of(DAY)),
+    ("total", Word::Limit),
+    ("type", Word::Label(5)),
+    ("unix", Word::Filler),
+    ("until", Word::Reset),
+    ("usage", Word::Used),
+    ("used", Word::Used),
+    ("utc", Word::Filler),
+    ("week", of(7 * DAY)),
+    ("weekly", of(7 * DAY)),
+    ("window", Word::Length),
+    ("windowsize", Word::Length),
+    ("x", Word::Filler),
+    ("year", Word::Period(None)),
+    ("yearly", Word::Period(None)),
+];
+
+/// Where the words with each letter begin, and where the last of them end.
+static FIRST: [usize; 27] = first_letters();
+
+const fn first_letters() -> [usize; 27] {
+    let mut first = [0; 27];
+    let mut letter = 0;
+    while letter < 26 {
+        let mut at = first[letter];
+        while at < WORDS.len() && WORDS[at].0.as_bytes()[0] == b'a' + letter as u8 {
+            at += 1;
+        }
+        letter += 1;
+        first[letter] = at;
+    }
+    first
+}
+
+const fn of(seconds: u64) -> Word {
+    Word::Period(Some(Duration::from_secs(seconds)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_word_is_found() {
+        assert!(WORDS.is_sorted_by_key(|(word, _)| *word));
+        for (text, word) in &WORDS {
+            assert_eq!(Word::of(text), *word, "{text}");
+        }
+        for text in ["", "-", "A", "limi", "limited", "zz", "µ", "{"] {
+            assert_eq!(Word::of(text), Word::Other, "{text}");
+        }
+    }
 
     #[test]
     fn lengths_that_names_state() {

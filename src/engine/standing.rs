@@ -1,0 +1,115 @@
+//! Waits that are not one lane's alone: the vendor refused for an account, or for all who call it from here.
+//!
+//! Every lane of that scope gets a pause of its own: those in which somebody waits at once, each other when it is next
+//! asked. So each sends one request first when it is over, and grows from there. They do not end in one moment: a lane
+//! waits up to a tenth longer than the vendor said, at most some seconds, by its tenant's id.
+
+use std::hash::BuildHasher;
+
+use super::Engine;
+use super::lane::{Lane, hash_ids};
+use super::slab::Key;
+use crate::clock::Time;
+
+/// The most by which lanes of one scope are spread, in nanoseconds.
+const MOST_SPREAD: u64 = 5_000_000_000;
+
+/// Whom the vendor asks to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group<'a> {
+    pub(crate) vendor: &'a str,
+    pub(crate) environment: &'a str,
+    /// None for all who call the vendor.
+    pub(crate) account: Option<&'a str>,
+}
+
+impl Group<'_> {
+    pub(super) fn hash(&self, hasher: &impl BuildHasher) -> u64 {
+        let vendor = hash_ids(hasher, self.environment, self.vendor);
+        match self.account {
+            // Another separator than between ids: no account is named like a vendor's whole.
+            Some(account) => hasher.hash_one((vendor, account)),
+            None => vendor,
+        }
+    }
+}
+
+impl Engine {
+    /// Nothing of a group goes before `until`.
+    pub(crate) fn pause_group(&mut self, now: Time, group: Group<'_>, until: Time) {
+        let now = self.tick(now);
+        let hash = group.hash(&self.lanes.hasher);
+        let known = self.standing.entry(hash).or_insert(Time::ZERO);
+        if until <= *known || until <= now {
+            return;
+        }
+        *known = until;
+        let waiting = self.crowd.keys();
+        let granted = self.unstarted.iter().filter_map(|(_, permit)| self.permits.get(*permit)).map(|p| p.lane());
+        let mut lanes: Vec<Key> = waiting.chain(granted).filter(|lane| self.is_in(*lane, hash)).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        for lane in lanes {
+            self.stand_still(lane);
+        }
+        self.run_turns();
+    }
+
+    fn is_in(&self, lane: Key, group: u64) -> bool {
+        self.lanes.slab.get(lane).is_some_and(|lane| self.groups_of(lane).contains(&group))
+    }
+
+    fn groups_of(&self, lane: &Lane) -> [u64; 2] {
+        let whole = Group { vendor: &lane.plan.vendor, environment: &lane.plan.environment, account: None };
+        [lane.account, whole.hash(&self.lanes.hasher)]
+    }
+
+    /// Until when the groups of a lane wait, which may be over.
+    pub(super) fn groups_wait_until(&self, lane: &Lane) -> Time {
+        if self.standing.is_empty() {
+            return Time::ZERO;
+        }
+        let known = self.groups_of(lane).into_iter().filter_map(|group| self.standing.get(&group));
+        known.max().copied().unwrap_or(Time::ZERO)
+    }
+
+    /// A lane that is asked waits as long as the groups that it is in.
+    #[inline]
+    pub(super) fn heed_groups(&mut self, lane: Key) {
+        if !self.standing.is_empty() {
+            self.stand_still(lane);
+        }
+    }
+
+    #[cold]
+    fn stand_still(&mut self, key: Key) {
+        let now = self.now;
+        let Some(lane) = self.lanes.slab.get(key) else { return };
+        let until = self.groups_wait_until(lane);
+        if until <= now {
+            return;
+        }
+        let left = u64::try_from(until.since(now).as_nanos()).unwrap_or(u64::MAX);
+        let spread = (left / 10).min(MOST_SPREAD);
+        let later = self.lanes.hasher.hash_one(&lane.tenant) % spread.max(1);
+        let Some(lane) = self.lanes.slab.get_mut(key) else { return };
+        if lane.throttle.get_or_insert_default().wait_until(now, until, until.plus_nanos(later)) {
+            self.paused(key);
+        }
+    }
+
+    /// An operator knows better: the lane's groups do not wait any longer.
+    pub(super) fn forget_groups(&mut self, lane: Key) {
+        if let Some(lane) = self.lanes.slab.get(lane) {
+            for group in self.groups_of(lane) {
+                self.standing.remove(&group);
+            }
+        }
+    }
+
+    /// Waits that are over.
+    pub(super) fn sweep_groups(&mut self) {
+        let now = self.now;
+        self.standing.retain(|_, until| *until > now);
+    }
+}
