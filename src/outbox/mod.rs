@@ -25,10 +25,12 @@
 //!   the process. Where no exchange had begun it takes 25, for then it only stood in line.
 
 mod accept;
+mod batch;
 mod dead_letters;
 mod intake;
 mod job;
 mod lanes;
+mod queues;
 mod receipt;
 mod sink;
 mod stored;
@@ -50,8 +52,10 @@ use crate::error::{Error, ErrorKind};
 use crate::store::{Id, LaneTier, Opened, records};
 use crate::transport::BoxFuture;
 
+pub use self::batch::{Batch, BatchCounts, Checked, Ended, Numbers};
 pub use self::dead_letters::{DeadLetters, KeptLetter};
 pub use self::intake::{Intake, IntakeSource};
+pub use self::queues::{Queue, WorkerStatus};
 pub use self::receipt::{KeptResponse, Receipt, Status};
 pub(crate) use self::sink::StoreSink;
 pub(crate) use self::worker::work;
@@ -142,6 +146,8 @@ pub(crate) struct Outbox {
     pub(crate) works: bool,
     /// Jobs in hand at most.
     pub(crate) most_jobs: usize,
+    /// How often the worker says in the store what it does.
+    tell_every: Option<Duration>,
     clock: Clock,
     /// Lanes that got jobs which this process knows of.
     fresh: Mutex<Vec<LaneTier>>,
@@ -164,6 +170,7 @@ impl Outbox {
         handler: Option<Arc<dyn ResponseHandler>>,
         works: bool,
         most_jobs: usize,
+        tell_every: Option<Duration>,
         clock: Clock,
     ) -> Outbox {
         Outbox {
@@ -172,6 +179,7 @@ impl Outbox {
             handler,
             works,
             most_jobs,
+            tell_every,
             clock,
             fresh: Mutex::default(),
             wake: Notify::new(),

@@ -100,20 +100,7 @@ impl Receipt {
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
     pub async fn status(&self) -> Result<Status, Error> {
-        Ok(match self.outbox.store.read(self.id, records::find).await? {
-            Place::Waiting { due_in_ms } => {
-                Status::Waiting { due_in: Duration::from_millis(u64::try_from(due_in_ms).unwrap_or(0)) }
-            }
-            Place::UnderWay => Status::UnderWay,
-            Place::Done { outcome: 0, status, attempts, result } => Status::Delivered {
-                status: u16::try_from(status).unwrap_or(0),
-                attempts: u32::try_from(attempts).unwrap_or(0),
-                response: result.and_then(|json| serde_json::from_slice(&json).ok()),
-            },
-            Place::Done { .. } => Status::Cancelled,
-            Place::Dead { reason } => Status::Dead { reason: reason_of(&reason) },
-            Place::Nowhere => Status::Unknown,
-        })
+        Ok(status_of(self.outbox.store.read(self.id, records::find).await?))
     }
 
     /// Takes the request out of the outbox, unless it is under way or has ended. Whether it was taken out: it will not be
@@ -123,6 +110,23 @@ impl Receipt {
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
     pub async fn cancel(&self) -> Result<bool, Error> {
         self.outbox.store.write(self.id, records::cancel).await
+    }
+}
+
+pub(super) fn status_of(place: Place) -> Status {
+    match place {
+        Place::Waiting { due_in_ms } => {
+            Status::Waiting { due_in: Duration::from_millis(u64::try_from(due_in_ms).unwrap_or(0)) }
+        }
+        Place::UnderWay => Status::UnderWay,
+        Place::Done { outcome: 0, status, attempts, result } => Status::Delivered {
+            status: u16::try_from(status).unwrap_or(0),
+            attempts: u32::try_from(attempts).unwrap_or(0),
+            response: result.and_then(|json| serde_json::from_slice(&json).ok()),
+        },
+        Place::Done { .. } => Status::Cancelled,
+        Place::Dead { reason } => Status::Dead { reason: reason_of(&reason) },
+        Place::Nowhere => Status::Unknown,
     }
 }
 

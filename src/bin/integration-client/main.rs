@@ -1,5 +1,5 @@
-//! The program `integration-client`: what a response says about limits, whether a configuration is good, and what the
-//! catalogue knows. It calls no vendor.
+//! The program `integration-client`: sends files of requests and single ones through the limits, keeps their dead letters and
+//! their tenants, and shows what a response says, whether a configuration is good and what the catalogue knows.
 //!
 //! A command is a file with its arguments (`Args`) and what it does (`run`). Commands write to what they are handed and
 //! return; what becomes of a broken pipe, of colours and of the exit code is decided here.
@@ -7,8 +7,12 @@
 
 mod check;
 mod completions;
+mod connect;
 mod inspect;
+mod interrupt;
+mod notes;
 mod output;
+mod run;
 mod text;
 mod vendors;
 
@@ -40,6 +44,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(run::Args),
     Inspect(inspect::Args),
     Check(check::Args),
     Vendors(vendors::Args),
@@ -58,6 +63,7 @@ fn main() -> ExitCode {
     let mut out = anstream::stdout().lock();
     let screen = Screen::of_terminal();
     let done = match cli.command {
+        Command::Run(args) => run::run(&args),
         Command::Inspect(args) => inspect::run(&args, &mut out),
         Command::Check(args) => check::run(&args, screen, &mut out),
         Command::Vendors(args) => vendors::run(&args, screen, &mut out),
@@ -67,8 +73,10 @@ fn main() -> ExitCode {
     match done {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,
         Ok(Outcome::Found) => ExitCode::from(output::FOUND),
+        Ok(Outcome::Interrupted) => ExitCode::from(output::INTERRUPTED),
         // Whoever read has what it wanted, as `head` does.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Failure::Said) => ExitCode::from(output::CANNOT),
         Err(failure) => {
             let _ = writeln!(anstream::stderr(), "{}error:{:#} {failure}", output::ERROR, output::ERROR);
             ExitCode::from(output::CANNOT)

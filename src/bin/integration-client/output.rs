@@ -11,6 +11,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 pub(crate) const FOUND: u8 = 1;
 /// Exit code: the command could not be carried out.
 pub(crate) const CANNOT: u8 = 2;
+/// Exit code: interrupted, and to be run again.
+pub(crate) const INTERRUPTED: u8 = 3;
 
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
@@ -24,6 +26,8 @@ pub(crate) enum Outcome {
     Fine,
     /// What it looks at has something wrong with it.
     Found,
+    /// It was told to end before it was done; the same command goes on.
+    Interrupted,
 }
 
 /// Why a command could not be carried out.
@@ -31,6 +35,8 @@ pub(crate) enum Outcome {
 pub(crate) enum Failure {
     Output(io::Error),
     Input(String),
+    /// Somebody has said it already.
+    Said,
 }
 
 impl Failure {
@@ -51,6 +57,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Output(error) => write!(f, "writing: {error}"),
             Failure::Input(message) => f.write_str(message),
+            Failure::Said => Ok(()),
         }
     }
 }

@@ -72,6 +72,11 @@ pub(crate) fn algorithm(limit: &Limit) -> &'static str {
 
 /// `1,234,567`.
 pub(crate) fn thousands(number: u32) -> String {
+    thousands64(number.into())
+}
+
+/// The same for a number of any size.
+pub(crate) fn thousands64(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {
