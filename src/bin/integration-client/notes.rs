@@ -9,8 +9,9 @@ use indicatif::ProgressBar;
 use integration_client::clock::{Clock, Time};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The same thing is not said more often.
+/// The same thing is not said more than a few times in so long.
 const AGAIN: Duration = Duration::from_secs(10);
+const OFTEN: u32 = 5;
 
 static CLOCK: OnceLock<Clock> = OnceLock::new();
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -44,7 +45,8 @@ pub(crate) fn now_and_then(text: &str) {
 
 struct Notes {
     clock: Clock,
-    said: Mutex<HashMap<String, Time>>,
+    /// Since when the same place in the code was heard, and how often.
+    said: Mutex<HashMap<String, (Time, u32)>>,
 }
 
 struct Note {
@@ -65,10 +67,12 @@ impl<'a> MakeWriter<'a> for Notes {
         // The name is the place in the code.
         let (now, place) = (self.clock.now(), about.name());
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        is_wanted &= said.get(place).is_none_or(|at| now.since(*at) >= AGAIN);
-        if is_wanted {
-            said.insert(place.to_owned(), now);
+        let (since, times) = said.entry(place.to_owned()).or_insert((now, 0));
+        if now.since(*since) >= AGAIN {
+            (*since, *times) = (now, 0);
         }
+        *times += 1;
+        is_wanted &= *times <= OFTEN;
         Note { is_wanted, text: Vec::new() }
     }
 }
@@ -92,12 +96,12 @@ impl Drop for Note {
     }
 }
 
-/// From now on warnings and errors are shown.
-pub(crate) fn listen() {
+/// From now on errors are shown, and unless it is to be quiet, warnings.
+pub(crate) fn listen(quiet: bool) {
     let notes = Notes { clock: Clock::system(), said: Mutex::default() };
     let shown = tracing_subscriber::fmt()
         .with_writer(notes)
-        .with_max_level(tracing::Level::WARN)
+        .with_max_level(if quiet { tracing::Level::ERROR } else { tracing::Level::WARN })
         .with_target(false)
         .with_ansi(false)
         .without_time();

@@ -117,6 +117,12 @@ pub(crate) fn name(endpoint: Option<&Endpoint>, limit: &Limit) -> String {
     }
 }
 
+/// A duration as somebody types it.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let span: Option<jiff::SignedDuration> = text.parse().ok();
+    span.and_then(|span| Duration::try_from(span).ok()).ok_or_else(|| "write for example 100ms or 2s".to_owned())
+}
+
 /// `1 vendor`, `3 vendors`.
 pub(crate) fn count(number: usize, what: &str) -> String {
     match number {

@@ -107,7 +107,6 @@ enum End {
 pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
     let clock = Clock::system();
     let runtime = connect::runtime()?;
-    notes::listen();
     let done = runtime.block_on(go(args, clock));
     // Somebody may still read from a pipe that says nothing.
     runtime.shutdown_background();
@@ -122,6 +121,8 @@ async fn go(args: &Args, clock: Clock) -> Result<Outcome, Failure> {
     }));
     let mut input = Input::open(&args.jobs)?;
     let (results, counts, mark) = prepare(args, &named, &mut input).await?;
+    // Not before: both clients read the same files, and would warn of the same things.
+    notes::listen(args.quiet);
     let client = open(args, &named, &results).await?;
     let (writer, batch) = (client.batch(&name(args)).await?, client.batch(&name(args)).await?);
     let queues = client.queues(10_000).await?;
