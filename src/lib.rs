@@ -81,3 +81,7 @@ pub use retry::{Class, Classifier};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/GUIDE.md")]
+struct Guide;

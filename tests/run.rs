@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -244,9 +244,4 @@ async fn what_is_read_from_a_pipe_goes_at_once_and_results_go_to_one() {
     let ran = wait(child).await;
     assert_eq!((ran.figures(), ran.code, ran.out.lines().count()), ([2, 0, 0], 0, 2), "{}", ran.err);
     assert!(place.path("run.sqlite").exists());
-}
-
-/// In bytes.
-fn size(path: &Path) -> u64 {
-    fs::metadata(path).unwrap().len()
 }

@@ -319,6 +319,12 @@ pub(crate) fn failed(error: DbError) -> Error {
     Error::not_sent(ErrorKind::Store, format!("store: {error}{hint}")).with_source(error)
 }
 
+/// Whether a write failed for want of room or of a connection, and not for what was to be written.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<DbError>());
+    cause.is_some_and(|cause| matches!(cause.kind, DbKind::Storage | DbKind::Unreachable | DbKind::Again))
+}
+
 /// Milliseconds since 1970.
 pub(crate) fn millis(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -60,9 +60,21 @@ async fn lines_that_are_no_jobs_may_be_left_out() {
 async fn results_of_something_else_are_left_alone() {
     let place = Place::new(FakeVendor::builder()).await;
     place.jobs("jobs.jsonl", 1..=3);
-    place.write("mine.txt", "my own words\n");
-    let ran = place.run(&["jobs.jsonl", "--out", "mine.txt"]).await;
-    assert_eq!((ran.code, place.vendor.summary().arrived), (2, 0));
-    assert!(ran.err.contains("mine.txt holds results of something else"), "{}", ran.err);
-    assert_eq!(size(&place.path("mine.txt")), 13);
+    for mine in ["my own words\n", "my own words", "{\"my\": \"own words\"}", "[\n17\n]"] {
+        place.write("mine.txt", mine);
+        let ran = place.run(&["jobs.jsonl", "--out", "mine.txt"]).await;
+        assert_eq!((ran.code, place.vendor.summary().arrived), (2, 0));
+        assert!(ran.err.contains("mine.txt holds something else than results of this run"), "{}", ran.err);
+        assert_eq!(fs::read_to_string(place.path("mine.txt")).unwrap(), mine);
+    }
+    // A line that was cut off is written again.
+    let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let whole = place.results("results.jsonl");
+    let text = fs::read_to_string(place.path("results.jsonl")).unwrap();
+    for cut in [1, 30] {
+        place.write("results.jsonl", &text[..text.len() - cut]);
+        assert_eq!(place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await.code, 0);
+        assert_eq!(lines_of(&place.results("results.jsonl"), "done"), lines_of(&whole, "done"));
+    }
 }

@@ -125,3 +125,45 @@ async fn a_full_disk_ends_the_run_and_what_was_answered_is_not_sent_again() {
     assert_eq!(lines_of(&results, "done"), (1..=900).collect::<Vec<_>>());
     assert!(results.iter().all(|result| result["body"] == serde_json::json!({})), "the answers were in the store");
 }
+
+/// The store's files cannot grow, as on a full disk, until somebody makes room.
+#[cfg(target_os = "linux")]
+#[expect(clippy::disallowed_methods, reason = "a test waits")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_full_is_waited_for_and_nothing_is_lost_or_sent_twice() {
+    let place = Place::new(vendor()).await;
+    place.jobs("jobs.jsonl", 1..=900);
+    let program = env!("CARGO_BIN_EXE_integration-client");
+    // A process that ignores the signal is told EFBIG instead.
+    let line = format!(
+        "trap '' XFSZ; ulimit -Sf 700; exec {program} run jobs.jsonl --vendors vendors.toml --out results.jsonl"
+    );
+    let mut command = Command::new("bash");
+    command.args(["-c", &line]).current_dir(&place.folder).env("IC_RUN_KEY", "acme").env("IC_RUN_KEY_2", "umbra");
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let (pid, mut err) = (child.id().to_string(), child.stderr.take().unwrap());
+    let reading = tokio::task::spawn_blocking(move || {
+        let (mut said, mut some, mut is_full) = (String::new(), [0; 4096], true);
+        loop {
+            let read = err.read(&mut some).unwrap();
+            if read == 0 {
+                return said;
+            }
+            said += &String::from_utf8_lossy(&some[..read]);
+            if is_full && said.contains("the store cannot be written") {
+                is_full = false;
+                std::thread::sleep(2 * SECOND);
+                let status =
+                    Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited:unlimited"]).status().unwrap();
+                assert!(status.success());
+            }
+        }
+    });
+    let code = wait(child).await.code;
+    let said = reading.await.unwrap();
+    let figures = Ran { code, out: String::new(), err: said.clone() }.figures();
+    assert!(said.contains("Nothing is sent until it can; make room"), "{said}");
+    assert_eq!((figures, code), ([900, 0, 0], 0), "{said}");
+    assert_eq!((place.effects(), place.vendor.summary().arrived), ((900, 900), 900), "{said}");
+    assert_eq!(lines_of(&place.results("results.jsonl"), "done"), (1..=900).collect::<Vec<_>>());
+}

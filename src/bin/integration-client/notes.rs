@@ -1,6 +1,6 @@
 //! What the library warns of while a command runs, on standard error: beside a progress bar, and each thing now and then alone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -34,11 +34,12 @@ pub(crate) fn say(text: &str) {
 
 /// The same, but not again within ten seconds.
 pub(crate) fn now_and_then(text: &str) {
-    static SAID: Mutex<Option<Time>> = Mutex::new(None);
+    static SAID: Mutex<BTreeMap<String, Time>> = Mutex::new(BTreeMap::new());
     let now = CLOCK.get_or_init(Clock::system).now();
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.is_none_or(|at| now.since(at) >= AGAIN) {
-        *said = Some(now);
+    said.retain(|_, at| now.since(*at) < AGAIN);
+    if !said.contains_key(text) {
+        said.insert(text.to_owned(), now);
         say(text);
     }
 }

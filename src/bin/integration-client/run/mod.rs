@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use integration_client::clock::{Clock, Time};
-use integration_client::events::{EventKind, Events};
+use integration_client::events::{Event, EventKind, Events};
 use integration_client::outbox::{Batch, BatchCounts};
 use integration_client::{ErrorKind, IntegrationClient};
 
@@ -142,6 +142,7 @@ async fn go(args: &Args, clock: Clock) -> Result<Outcome, Failure> {
         clock,
         rate: Rate::default(),
         refused: 0,
+        is_quiet: args.quiet,
         ends_in: None,
         estimated: None,
         counted: clock.now(),
@@ -243,6 +244,7 @@ struct Going {
     progress: Progress,
     rate: Rate,
     refused: u64,
+    is_quiet: bool,
     ends_in: Option<Duration>,
     estimated: Option<Time>,
     /// When the store was last asked whether anything is left.
@@ -268,12 +270,28 @@ impl Going {
                     Ok(()) => is_fed = true,
                     Err(why) => return End::Stopped(why),
                 },
-                event = self.events.next() => match event.map(|event| event.kind) {
-                    Some(EventKind::Refused { .. }) => self.refused += 1,
-                    Some(_) => {}
+                event = self.events.next() => match event {
+                    Some(event) => self.hear(&event),
                     None => return End::Interrupted,
                 },
             }
+        }
+    }
+
+    fn hear(&mut self, event: &Event) {
+        self.refused += u64::from(matches!(event.kind, EventKind::Refused { .. }));
+        let EventKind::Failed { kind, .. } = event.kind else { return };
+        let what = match kind {
+            ErrorKind::Connect => "no connection can be made; is its base URL right?",
+            ErrorKind::Tls => "its certificate is not good.",
+            ErrorKind::Credential => "a credential cannot be read; is its variable or file there?",
+            ErrorKind::Timeout => "it does not answer in time.",
+            ErrorKind::Protocol => "it breaks connections, or speaks no HTTP.",
+            _ => return,
+        };
+        if !self.is_quiet {
+            let [tenant, vendor] = [&event.tenant, &event.vendor].map(|name| name.as_deref().unwrap_or("?"));
+            notes::now_and_then(&format!("run: {tenant} at {vendor}: {what} Its jobs wait, and are tried again"));
         }
     }
 

@@ -16,6 +16,8 @@ use crate::text::{span, thousands64};
 const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Over how long the rate is taken.
 const RATE_OVER: Duration = Duration::from_secs(10);
+/// What the limits would have let through by now.
+const STANDS: Duration = Duration::from_secs(10);
 /// Lanes that are estimated: those with most left.
 const LANES: usize = 8;
 
@@ -91,6 +93,10 @@ pub(super) fn ends_in(
     }
     let left = (seen.all_left + unread) as f64;
     let at_this_rate = per_second.filter(|rate| *rate > 0.0).map(|rate| left / rate);
+    // Where nothing ends although it might, nobody knows.
+    if per_second == Some(0.0) && latest < STANDS {
+        return None;
+    }
     // Beyond years it is "never", and no duration holds it.
     let at_this_rate = at_this_rate.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     Some(latest.max(at_this_rate.unwrap_or_default()))

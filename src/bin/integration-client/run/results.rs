@@ -235,27 +235,31 @@ fn known(file: &File, path: &Path, numbers: Numbers, written: &mut [Bits; 2]) ->
         id: Option<String>,
         outcome: String,
     }
+    let of_this_run = |known: &Known| match &known.id {
+        Some(id) => numbers.of(id) == Some(known.line),
+        None => known.outcome == "invalid",
+    };
     let (mut reader, mut text, mut whole) = (BufReader::new(file), Vec::new(), 0);
     loop {
         text.clear();
         let read = reader.read_until(b'\n', &mut text).map_err(|error| Failure::reading(path, &error))?;
-        if read == 0 || text.last() != Some(&b'\n') {
-            return Ok(whole);
+        let known = serde_json::from_slice::<Known>(&text);
+        match known {
+            _ if read == 0 => return Ok(whole),
+            Ok(known) if of_this_run(&known) && text.ends_with(b"\n") => {
+                whole += read as u64;
+                written[if known.outcome == "done" { DONE } else { OTHER }].set(known.line);
+            }
+            // Cut off in the middle, or just before its end.
+            Ok(known) if of_this_run(&known) => return Ok(whole),
+            Err(error) if error.is_eof() && !text.ends_with(b"\n") => return Ok(whole),
+            _ => {
+                let shown = path.display();
+                return Err(Failure::Input(format!(
+                    "{shown} holds something else than results of this run; name another file with --out, or move it away"
+                )));
+            }
         }
-        whole += read as u64;
-        let of_this_run = |known: &Known| match &known.id {
-            Some(id) => numbers.of(id) == Some(known.line),
-            None => known.outcome == "invalid",
-        };
-        let known: Option<Known> = serde_json::from_slice(&text).ok().filter(of_this_run);
-        let Some(known) = known else {
-            let shown = path.display();
-            let why = format!(
-                "{shown} holds results of something else than this run; name another file with --out, or move it away"
-            );
-            return Err(Failure::Input(why));
-        };
-        written[if known.outcome == "done" { DONE } else { OTHER }].set(known.line);
     }
 }
 
