@@ -87,7 +87,6 @@ impl Configuration {
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
         let mut builder = IntegrationClient::builder();
         for path in self.vendors.iter().chain(&self.tenants) {
-            // The library says it too, but does not know by which option the file was named.
             if let Err(error) = std::fs::metadata(path) {
                 return Err(Failure::reading(path, &error));
             }
@@ -109,15 +108,32 @@ impl StoreOption {
 /// What to do about an error, where the command line has a word for it.
 pub(crate) fn hint(error: &Error) -> &'static str {
     match error.kind() {
-        ErrorKind::UnknownTenant => "; name the file of tenants with --tenants, or `tenants set` it in the store",
-        ErrorKind::UnknownVendor => "; `integration-client vendors` lists those that are known, --vendors adds a file",
+        ErrorKind::UnknownTenant => " (--tenants names a file of tenants, `tenants set` adds one to a store)",
+        ErrorKind::UnknownVendor => " (`integration-client vendors` lists those that are known, --vendors adds a file)",
+        ErrorKind::Credential => " (`tenants list` shows where each credential should be)",
+        ErrorKind::Connect => " (is the vendor up, and its base URL right?)",
         _ => "",
     }
 }
 
+/// An error with what is behind it, and what to do.
+pub(crate) fn in_words(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(behind) = cause {
+        let said = behind.to_string();
+        // Some say already what is behind them.
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = behind.source();
+    }
+    text + hint(error)
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure::Input(format!("{error}{}", hint(&error)))
+        Failure::Input(in_words(&error))
     }
 }
 

@@ -305,6 +305,12 @@ async fn purge(letters: &DeadLetters, yes: bool, json: bool, out: &mut dyn Write
             let Some(last) = page.last() else { break };
             (after, found) = (Some(last.place), found + page.len());
         }
+        if found == 0 {
+            return match json {
+                true => Ok(writeln!(out, "{}", json!({ "deleted": 0 })).map(|()| Outcome::Fine)?),
+                false => Ok(writeln!(out, "no dead letters fit: there is nothing to delete").map(|()| Outcome::Fine)?),
+            };
+        }
         let what = count(found, "dead letter");
         return Err(Failure::Input(format!("this would delete {what} for good, requests and all: add --yes to do it")));
     }

@@ -42,7 +42,14 @@ pub(crate) enum Failure {
 impl Failure {
     /// A file that cannot be read.
     pub(crate) fn reading(path: &Path, error: &io::Error) -> Failure {
-        Failure::Input(format!("{}: {error}", path.display()))
+        let shown = path.display();
+        Failure::Input(match error.kind() {
+            io::ErrorKind::NotFound => format!("{shown}: there is no such file; is the path right?"),
+            io::ErrorKind::PermissionDenied => {
+                format!("{shown}: you may not read or write it; look at its permissions")
+            }
+            _ => format!("{shown}: {error}"),
+        })
     }
 }
 

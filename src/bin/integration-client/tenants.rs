@@ -5,12 +5,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use integration_client::IntegrationClient;
 use integration_client::config::TenantEntry;
+use integration_client::{ErrorKind, IntegrationClient};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::connect::{self, Configuration, Named};
+use crate::connect::{self, Configuration, Named, StoreOption, in_words};
 use crate::output::{self, Failure, Outcome, Screen};
 use crate::text::count;
 
@@ -121,6 +121,8 @@ struct Row {
     tenants: Vec<TenantEntry>,
 }
 
+const WHICH: &str = "which store? Name it with --store; tenants in files are changed in their files";
+
 /// The row of a tenant at a vendor.
 fn row(id: &str, vendor: &str) -> String {
     format!("tenant {id} at {vendor}")
@@ -153,16 +155,27 @@ impl Global {
             }
             builder = builder.store(named.store()).config_in_store();
         }
-        Ok(builder.without_watching().build().await?)
+        builder.without_watching().build().await.map_err(|error| {
+            let about = in_words(&error);
+            match (error.kind(), &self.vendors) {
+                (ErrorKind::Config, None) => {
+                    Failure::Input(format!("{about} (--vendors names the file of your vendors)"))
+                }
+                _ => Failure::Input(about),
+            }
+        })
     }
 
-    fn must_have_store(&self) -> Result<(), Failure> {
-        let none = "which store? Name it with --store; tenants in files are changed in their files";
-        self.store.as_ref().map(drop).ok_or_else(|| Failure::Input(none.to_owned()))
+    /// A client that knows the store's rows and does not ask what they mean.
+    async fn rows_alone(&self) -> Result<IntegrationClient, Failure> {
+        let store = self.store.clone().ok_or_else(|| Failure::Input(WHICH.to_owned()))?;
+        StoreOption { store }.open().await
     }
 
     async fn set(&self, set: &Set, out: &mut dyn Write) -> Result<Outcome, Failure> {
-        self.must_have_store()?;
+        if self.store.is_none() {
+            return Err(Failure::Input(WHICH.to_owned()));
+        }
         let client = self.client(true).await?;
         let mut entry = TenantEntry::new(&set.id, &set.vendor);
         if let Some(credential) = &set.credential {
@@ -239,8 +252,7 @@ impl Global {
     }
 
     async fn retire(&self, id: &str, vendor: Option<&str>, out: &mut dyn Write) -> Result<Outcome, Failure> {
-        self.must_have_store()?;
-        let client = self.client(false).await?;
+        let client = self.rows_alone().await?;
         let fits = |entry: &TenantEntry| entry.id() == id && vendor.is_none_or(|vendor| entry.vendor() == vendor);
         let gone: Vec<_> = self.rows(&client).await?.into_iter().filter(|(_, entry)| fits(entry)).collect();
         if gone.is_empty() {
@@ -252,7 +264,6 @@ impl Global {
     }
 
     async fn cleanup(&self, active: &PathBuf, dry_run: bool, out: &mut dyn Write) -> Result<Outcome, Failure> {
-        self.must_have_store()?;
         let text = match active.as_os_str() == "-" {
             true => std::io::read_to_string(std::io::stdin()),
             false => std::fs::read_to_string(active),
@@ -264,7 +275,7 @@ impl Global {
             let why = format!("{shown}: no id is in it, and so everybody would be retired; was the list made?");
             return Err(Failure::Input(why));
         }
-        let client = self.client(false).await?;
+        let client = self.rows_alone().await?;
         let gone: Vec<_> =
             self.rows(&client).await?.into_iter().filter(|(_, entry)| !ids.contains(entry.id())).collect();
         let number = gone.len();

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::input::{Input, Mark, Page};
 use super::results::{LaneTier, Results};
-use crate::connect::hint;
+use crate::connect::in_words;
 use crate::notes;
 
 /// Jobs that are accepted and have not ended, at most. Enough that tenants that stand far apart in the file are sent side by
@@ -149,7 +149,7 @@ impl Feed {
         for line in page.lines {
             let checked = line.job.and_then(|job| {
                 let checked = self.batch.check(line.number, &job.tenant, job.priority, job.request);
-                let checked = checked.map_err(|error| format!("{error}{}", hint(&error)))?;
+                let checked = checked.map_err(|error| in_words(&error))?;
                 Ok((checked, (job.tenant, job.vendor, job.priority)))
             });
             match checked {
