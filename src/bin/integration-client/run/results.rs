@@ -86,7 +86,12 @@ impl Results {
             None => Out::Nowhere,
             Some(path) if path == Path::new("-") => Out::Stdout,
             Some(path) => {
-                let failed = |error| Failure::reading(path, &error);
+                let failed = |error: io::Error| match error.kind() {
+                    io::ErrorKind::NotFound => {
+                        Failure::Input(format!("{}: its folder is not there; make it first", path.display()))
+                    }
+                    _ => Failure::reading(path, &error),
+                };
                 let mut options = OpenOptions::new();
                 // Answers are the vendor's words about somebody's data: for the owner alone, as the store is.
                 #[cfg(unix)]
