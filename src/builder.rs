@@ -48,6 +48,7 @@ pub struct Builder {
     works: bool,
     config_in_store: bool,
     max_jobs: usize,
+    publish_status: Option<Duration>,
     response_handler: Option<Arc<dyn ResponseHandler>>,
     event_capacity: usize,
     tenant_labels: usize,
@@ -77,6 +78,7 @@ impl Builder {
             works: false,
             config_in_store: false,
             max_jobs: 1_000,
+            publish_status: None,
             response_handler: None,
             event_capacity: events::CAPACITY,
             tenant_labels: 0,
@@ -201,6 +203,14 @@ impl Builder {
         self
     }
 
+    /// Says in the store this often what the working client does: limits, queues and pauses of up to 200 lanes that have
+    /// jobs, one row. [`IntegrationClient::workers`] reads it, in whatever process, and so does the command line's
+    /// `status`. Off by default; at least 100 ms.
+    pub fn publish_status(mut self, every: Duration) -> Builder {
+        self.publish_status = Some(every.max(Duration::from_millis(100)));
+        self
+    }
+
     /// Takes the answers to accepted requests.
     pub fn response_handler(mut self, handler: impl ResponseHandler) -> Builder {
         self.response_handler = Some(Arc::new(handler));
@@ -313,7 +323,8 @@ impl Builder {
                     )]
                     tokio::spawn(task);
                 }
-                Some(Arc::new(Outbox::new(opened, self.response_handler, self.works, self.max_jobs, clock)))
+                let (handler, tell_every) = (self.response_handler, self.publish_status);
+                Some(Arc::new(Outbox::new(opened, handler, self.works, self.max_jobs, tell_every, clock)))
             }
         };
         let sink: Arc<dyn DeadLetterSink> = match (self.dead_letter_sink, &outbox) {

@@ -171,10 +171,10 @@ pub struct Estimate {
 }
 
 #[expect(clippy::ref_option, reason = "serde hands a reference to the field")]
-fn seconds<S: serde::Serializer>(after: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn seconds<S: serde::Serializer>(after: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     after.map(|after| after.as_secs_f64()).serialize(serializer)
 }
 
-fn some_seconds<S: serde::Serializer>(after: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn some_seconds<S: serde::Serializer>(after: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(after.as_secs_f64())
 }

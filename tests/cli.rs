@@ -12,6 +12,8 @@ use integration_client::config::{Config, Sources};
 mod golden;
 #[path = "cli/lines.rs"]
 mod lines;
+#[path = "cli/mistakes.rs"]
+mod mistakes;
 
 struct Ran {
     code: i32,
@@ -52,7 +54,17 @@ fn run(args: &[&str], input: &str) -> Ran {
 fn nothing_is_wider_than_eighty_columns() {
     let config = Config::load(&Sources::new(), 1).unwrap();
     let mut commands: Vec<Vec<&str>> = config.vendors().names().map(|name| vec!["vendors", name]).collect();
-    commands.extend([vec!["--help"], vec!["vendors"], vec!["check", "--help"], vec!["inspect", "--help"]]);
+    let more = [vec!["run", "--help"], vec!["send", "--help"], vec!["status", "--help"], vec!["tenants", "--help"]];
+    commands.extend(more);
+    commands.extend(["list", "show", "redrive", "purge"].map(|what| vec!["dead-letters", what, "--help"]));
+    commands.extend(["list", "set", "retire", "cleanup"].map(|what| vec!["tenants", what, "--help"]));
+    commands.extend([
+        vec!["dead-letters", "--help"],
+        vec!["--help"],
+        vec!["vendors"],
+        vec!["check", "--help"],
+        vec!["inspect", "--help"],
+    ]);
     commands.extend([vec!["vendors", "--help"], vec!["completions", "--help"], vec!["check", "vendors.toml"]]);
     for args in commands {
         let ran = run(&args, "");

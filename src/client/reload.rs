@@ -43,6 +43,14 @@ impl IntegrationClient {
         self.inner.outbox()?.store.write(row, crate::store::config::set).await
     }
 
+    /// The rows of the store's configuration, by name: what [`set_stored_config`](Self::set_stored_config) has written.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store): the client has no store, or it cannot be read.
+    pub async fn stored_config(&self) -> Result<Vec<(String, String)>, Error> {
+        self.inner.outbox()?.store.read((), crate::store::config::all).await
+    }
+
     /// The configuration in use. Its [`version`](Config::version) counts the changes in this process, and its
     /// [`hash`](Config::hash) is the same in every process that runs on the same configuration.
     pub fn config(&self) -> Arc<Config> {

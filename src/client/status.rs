@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::IntegrationClient;
+use super::{Inner, IntegrationClient};
 use crate::clock::Time;
 use crate::config::Tenant;
 use crate::engine::{Batch, Holder, Sum, Until, View, forecast};
@@ -35,10 +35,7 @@ impl IntegrationClient {
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn status(&self, tenant: &str, vendor: &str) -> Result<TenantStatus, Error> {
-        let tenant = self.inner.tenant(tenant, vendor)?;
-        let place = self.inner.dispatch.find(&tenant);
-        let view = place.and_then(|place| place.shard.look(|engine, now| Some((engine.view(now, place.lane)?, now))));
-        Ok(of_the_tenant(&tenant, view, self.inner.dispatch.policy.tier_weights))
+        self.inner.status(tenant, vendor)
     }
 
     /// What the whole client is doing, by vendor.
@@ -97,6 +94,15 @@ impl IntegrationClient {
             expected: ahead.expected.map(with_retries),
             guaranteed: ahead.guaranteed.map(with_retries),
         })
+    }
+}
+
+impl Inner {
+    pub(crate) fn status(&self, tenant: &str, vendor: &str) -> Result<TenantStatus, Error> {
+        let tenant = self.tenant(tenant, vendor)?;
+        let place = self.dispatch.find(&tenant);
+        let view = place.and_then(|place| place.shard.look(|engine, now| Some((engine.view(now, place.lane)?, now))));
+        Ok(of_the_tenant(&tenant, view, self.dispatch.policy.tier_weights))
     }
 }
 

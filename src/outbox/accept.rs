@@ -90,7 +90,7 @@ impl Inner {
         outbox.receipt(job, accepted)
     }
 
-    fn job(
+    pub(super) fn job(
         &self,
         tenant: &str,
         priority: Priority,

@@ -100,6 +100,11 @@ impl Lanes {
         self.known.retain(|_, known| known.in_line || Arc::strong_count(&known.waiting) > 1);
     }
 
+    /// All that are known.
+    pub(super) fn all(&self) -> impl Iterator<Item = LaneTier> {
+        self.known.keys().cloned()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.line.len()
     }

@@ -27,10 +27,12 @@
 //!   kept until it can be written again, and nothing more is claimed than fits beside it.
 
 mod accept;
+mod batch;
 mod dead_letters;
 mod intake;
 mod job;
 mod lanes;
+mod queues;
 mod receipt;
 mod sink;
 mod stored;
@@ -53,8 +55,10 @@ use crate::error::{Error, ErrorKind};
 use crate::store::{Id, LaneTier, Opened, records};
 use crate::transport::BoxFuture;
 
+pub use self::batch::{Batch, BatchCounts, Checked, Ended, Numbers};
 pub use self::dead_letters::{DeadLetters, KeptLetter};
 pub use self::intake::{Intake, IntakeSource};
+pub use self::queues::{Queue, WorkerStatus};
 pub use self::receipt::{KeptResponse, Receipt, Status};
 pub(crate) use self::sink::StoreSink;
 pub(crate) use self::worker::work;
@@ -145,6 +149,8 @@ pub(crate) struct Outbox {
     pub(crate) works: bool,
     /// Jobs in hand at most.
     pub(crate) most_jobs: usize,
+    /// How often the worker says in the store what it does.
+    tell_every: Option<Duration>,
     clock: Clock,
     /// Lanes that got jobs which this process knows of.
     fresh: Mutex<Vec<LaneTier>>,
@@ -171,6 +177,7 @@ impl Outbox {
         handler: Option<Arc<dyn ResponseHandler>>,
         works: bool,
         most_jobs: usize,
+        tell_every: Option<Duration>,
         clock: Clock,
     ) -> Outbox {
         Outbox {
@@ -179,6 +186,7 @@ impl Outbox {
             handler,
             works,
             most_jobs,
+            tell_every,
             clock,
             fresh: Mutex::default(),
             wake: Notify::new(),

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::Outbox;
 use crate::dead_letter::{Content, Reason};
 use crate::error::Error;
-use crate::store::Id;
 use crate::store::records::{self, Place};
+use crate::store::{Id, Opened};
 
 /// A request was accepted. Its id outlives the process: see [`receipt`](crate::IntegrationClient::receipt).
 #[derive(Clone)]
@@ -100,25 +100,7 @@ impl Receipt {
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
     pub async fn status(&self) -> Result<Status, Error> {
-        Ok(match self.outbox.store.read(self.id, records::find).await? {
-            Place::Waiting { due_in_ms } => {
-                Status::Waiting { due_in: Duration::from_millis(u64::try_from(due_in_ms).unwrap_or(0)) }
-            }
-            Place::UnderWay => Status::UnderWay,
-            Place::Done { outcome: 0, status, attempts, result } => Status::Delivered {
-                status: u16::try_from(status).unwrap_or(0),
-                attempts: u32::try_from(attempts).unwrap_or(0),
-                response: result.and_then(|result| self.response(&result)),
-            },
-            Place::Done { .. } => Status::Cancelled,
-            Place::Dead { reason } => Status::Dead { reason: reason_of(&reason) },
-            Place::Nowhere => Status::Unknown,
-        })
-    }
-
-    /// None where it was sealed with a key that this client does not have.
-    fn response(&self, result: &[u8]) -> Option<KeptResponse> {
-        serde_json::from_slice(&self.outbox.store.unseal(&self.id, result)?).ok()
+        Ok(status_of(&self.outbox.store, &self.id, self.outbox.store.read(self.id, records::find).await?))
     }
 
     /// Takes the request out of the outbox, unless it is under way or has ended. Whether it was taken out: it will not be
@@ -128,6 +110,24 @@ impl Receipt {
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
     pub async fn cancel(&self) -> Result<bool, Error> {
         self.outbox.store.write(self.id, records::cancel).await
+    }
+}
+
+pub(super) fn status_of(store: &Opened, id: &Id, place: Place) -> Status {
+    match place {
+        Place::Waiting { due_in_ms } => {
+            Status::Waiting { due_in: Duration::from_millis(u64::try_from(due_in_ms).unwrap_or(0)) }
+        }
+        Place::UnderWay => Status::UnderWay,
+        Place::Done { outcome: 0, status, attempts, result } => Status::Delivered {
+            status: u16::try_from(status).unwrap_or(0),
+            attempts: u32::try_from(attempts).unwrap_or(0),
+            // None where it was sealed with a key that this client does not have.
+            response: result.and_then(|result| serde_json::from_slice(&store.unseal(id, &result)?).ok()),
+        },
+        Place::Done { .. } => Status::Cancelled,
+        Place::Dead { reason } => Status::Dead { reason: reason_of(&reason) },
+        Place::Nowhere => Status::Unknown,
     }
 }
 

@@ -14,11 +14,13 @@ use tokio::task::{Id as TaskId, JoinSet};
 use super::Outbox;
 use super::job::{self, Waits};
 use super::lanes::Lanes;
+use super::queues;
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::dispatch::plan::pace;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::error::Error;
+use crate::store::batches;
 use crate::store::jobs::{self, Claimed, End, Finish, Wanted};
 use crate::store::records::{self, Retention, Spent};
 use crate::store::{Id, LaneTier, is_down, millis_of};
@@ -52,9 +54,11 @@ enum Chore {
     Recover,
     Expire,
     Purge,
+    Tell,
 }
 
-const CHORES: [Chore; 6] = [Chore::Look, Chore::LookAtAll, Chore::Renew, Chore::Recover, Chore::Expire, Chore::Purge];
+const CHORES: [Chore; 7] =
+    [Chore::Look, Chore::LookAtAll, Chore::Renew, Chore::Recover, Chore::Expire, Chore::Purge, Chore::Tell];
 
 enum Done {
     Job(Option<Finish>),
@@ -115,6 +119,9 @@ pub(crate) async fn work(inner: Weak<Inner>, held: Weak<()>, outbox: Arc<Outbox>
     };
     worker.begin().await;
     worker.run().await;
+    if outbox.tell_every.is_some() {
+        let _ = outbox.store.write((outbox.owner, None), batches::tell).await;
+    }
     outbox.store.stop_working();
     outbox.ended.send_replace(true);
 }
@@ -359,6 +366,7 @@ impl Worker {
                     // Before the lease ends.
                     Chore::Renew if result.is_err() => LOOK,
                     Chore::Renew | Chore::Recover => self.outbox.store.limits.lease / 4,
+                    Chore::Tell => self.outbox.tell_every.unwrap_or(Duration::from_secs(60)),
                     _ => Duration::from_secs(60),
                 };
                 self.over(chore, every);
@@ -402,7 +410,12 @@ impl Worker {
         let mut next = now + Duration::from_secs(1);
         for chore in CHORES {
             let (at, runs) = self.chores[chore as usize];
-            if runs || (stopping && chore != Chore::Renew) {
+            let wanted = match chore {
+                Chore::Renew => true,
+                Chore::Tell => !stopping && self.outbox.tell_every.is_some(),
+                _ => !stopping,
+            };
+            if runs || !wanted {
                 continue;
             }
             if at > now {
@@ -413,9 +426,14 @@ impl Worker {
             let (outbox, seen) = (self.outbox.clone(), self.seen.saturating_sub(OVERLAP_MS));
             let lease_ms = millis_of(outbox.store.limits.lease);
             let owner = outbox.owner;
+            let said = match chore {
+                Chore::Tell => self.inner.upgrade().map(|inner| queues::said(&inner, self.lanes.all())),
+                _ => None,
+            };
             self.tasks.spawn(async move {
                 let store = &outbox.store;
                 match chore {
+                    Chore::Tell => Done::Chore(chore, store.write((owner, said), batches::tell).await),
                     // Before the first look at all there is nothing to look for.
                     Chore::Look if seen <= 0 => Done::Looked(chore, now, Ok((Vec::new(), 0))),
                     Chore::Look => Done::Looked(chore, now, store.read(seen, jobs::due).await),

@@ -99,3 +99,11 @@ pub(crate) fn set<'a>(
         Ok(())
     })
 }
+
+/// All rows, by name. As many as a configuration has: they are read as a whole anyway.
+pub(crate) fn all<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<(String, String)>, DbError>> {
+    Box::pin(async move {
+        let rows = db.fetch("SELECT name, text FROM ic_config ORDER BY name", Vec::new()).await?;
+        rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
+    })
+}

@@ -34,6 +34,7 @@
 )]
 
 mod actor;
+pub(crate) mod batches;
 pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod driver;
@@ -65,6 +66,7 @@ mod tests;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 pub(crate) use self::actor::{Actor, Step};
@@ -259,8 +261,16 @@ impl Store {
         let (writer, writing) = Actor::write(connect.clone()).await.map_err(failed)?;
         let (reader, reading) = Actor::read(connect).await.map_err(failed)?;
         let is_alone = matches!(self.place, Place::Sqlite(_));
-        let lock = parking_lot::Mutex::new(alone);
-        let opened = Opened { writer, reader, limits: self.limits, is_alone, sealer, lock };
+        let opened = Opened {
+            writer,
+            reader,
+            limits: self.limits,
+            is_alone,
+            sealer,
+            lock: parking_lot::Mutex::new(alone),
+            fails: AtomicBool::new(false),
+            problem: parking_lot::Mutex::default(),
+        };
         Ok((opened, vec![writing, reading]))
     }
 }
@@ -285,6 +295,9 @@ pub(crate) struct Opened {
     pub(crate) is_alone: bool,
     sealer: Sealer,
     lock: parking_lot::Mutex<Option<sqlite::WorkLock>>,
+    /// The last write failed, and why.
+    fails: AtomicBool,
+    problem: parking_lot::Mutex<Option<String>>,
 }
 
 impl Opened {
@@ -309,6 +322,22 @@ impl Opened {
             None => self.writer.insert(job).await,
             Some(_) => self.writer.call(job, jobs::insert, false).await,
         };
+        self.noted(written)
+    }
+
+    /// Why nothing can be written, while that lasts.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.problem.lock().clone()
+    }
+
+    fn noted<T>(&self, written: Result<T, DbError>) -> Result<T, Error> {
+        let problem = match &written {
+            Err(error) => Some(error.to_string()),
+            Ok(_) if self.fails.load(Relaxed) => None,
+            Ok(_) => return written.map_err(failed),
+        };
+        self.fails.store(problem.is_some(), Relaxed);
+        *self.problem.lock() = problem;
         written.map_err(failed)
     }
 
@@ -318,7 +347,7 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.writer.call(input, step, false).await.map_err(failed)
+        self.noted(self.writer.call(input, step, false).await)
     }
 
     /// The same for what cannot be found to have happened: after an error of the connection nobody knows, and it is not
@@ -328,7 +357,7 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.writer.call(input, step, true).await.map_err(failed)
+        self.noted(self.writer.call(input, step, true).await)
     }
 
     /// Something that is only read.

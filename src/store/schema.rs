@@ -7,7 +7,7 @@
 use super::driver::{Db, DbError, DbKind, Dialect, args};
 
 /// What this version of the library reads and writes.
-pub(crate) const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 2;
 
 /// Opens a transaction, and makes or brings up to date what is there.
 pub(super) async fn open(db: Db<'_>) -> Result<(), DbError> {
@@ -39,15 +39,12 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if found == VERSION {
         return Ok(());
     }
-    let statements = match db.dialect() {
-        Dialect::Sqlite => SQLITE,
-        Dialect::Postgres => POSTGRES,
+    let (first, triggers, second) = match db.dialect() {
+        Dialect::Sqlite => (SQLITE, SQLITE_TRIGGERS, SQLITE_SECOND),
+        Dialect::Postgres => (POSTGRES, POSTGRES_TRIGGERS, POSTGRES_SECOND),
     };
-    let triggers = match db.dialect() {
-        Dialect::Sqlite => SQLITE_TRIGGERS,
-        Dialect::Postgres => POSTGRES_TRIGGERS,
-    };
-    for statement in statements.iter().chain(INDEXES).chain(triggers) {
+    let first = first.iter().chain(INDEXES).chain(triggers).filter(|_| found < 1);
+    for statement in first.chain(second) {
         db.execute(statement, Vec::new()).await?;
     }
     db.execute("DELETE FROM ic_schema", Vec::new()).await?;
@@ -108,6 +105,32 @@ const POSTGRES: &[&str] = tables!(
     "BYTEA",
     " WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.01)"
 );
+
+/// What version 2 added.
+macro_rules! second {
+    ($bytes:literal) => {
+        &[
+            // Numbered requests of one source, and up to where it was taken over. run: the first half of their ids.
+            // pages: goes up with each page, so that one whose word got lost is not taken over twice.
+            concat!(
+                "CREATE TABLE ic_batch (name TEXT NOT NULL PRIMARY KEY, run ",
+                $bytes,
+                " NOT NULL, mark TEXT NOT NULL, ",
+                "pages BIGINT NOT NULL, begun_at BIGINT NOT NULL)"
+            ),
+            // What working processes say about themselves, for whoever asks the store.
+            concat!(
+                "CREATE TABLE ic_worker (owner ",
+                $bytes,
+                " NOT NULL PRIMARY KEY, told_at BIGINT NOT NULL, ",
+                "status TEXT NOT NULL)"
+            ),
+        ]
+    };
+}
+
+const SQLITE_SECOND: &[&str] = second!("BLOB");
+const POSTGRES_SECOND: &[&str] = second!("BYTEA");
 
 const INDEXES: &[&str] = &[
     // What a claim reads: the ready jobs of one lane and tier, in order.

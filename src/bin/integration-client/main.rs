@@ -1,5 +1,5 @@
-//! The program `integration-client`: what a response says about limits, whether a configuration is good, and what the
-//! catalogue knows. It calls no vendor.
+//! The program `integration-client`: sends files of requests and single ones through the limits, keeps their dead letters and
+//! their tenants, and shows what a response says, whether a configuration is good and what the catalogue knows.
 //!
 //! A command is a file with its arguments (`Args`) and what it does (`run`). Commands write to what they are handed and
 //! return; what becomes of a broken pipe, of colours and of the exit code is decided here.
@@ -7,8 +7,16 @@
 
 mod check;
 mod completions;
+mod connect;
+mod dead_letters;
 mod inspect;
+mod interrupt;
+mod notes;
 mod output;
+mod run;
+mod send;
+mod status;
+mod tenants;
 mod text;
 mod vendors;
 
@@ -21,16 +29,19 @@ use output::{Failure, Outcome, Screen};
 
 const EXAMPLES: &str = "\
 Examples:
+  integration-client run jobs.jsonl --vendors vendors.toml --out results.jsonl
+  integration-client send acme github /user --vendors vendors.toml
+  integration-client dead-letters list --store jobs.jsonl.sqlite
   curl -si https://api.github.com | integration-client inspect --vendor github
   integration-client check vendors.toml --tenants tenants.toml
   integration-client vendors shopify
   source <(integration-client completions bash)
 
 Exit codes: 0 all is well, 1 something was found, 2 the command could not be
-carried out. Colours are for terminals alone, and never used with NO_COLOR.
+carried out, 3 it was interrupted and goes on when run again. Colours are for terminals alone, and never used with NO_COLOR.
 integration-client COMMAND --help explains a command, with examples.";
 
-/// Shows what a client of many vendors' APIs knows and reads: limits, waits, configurations.
+/// Sends requests to many vendors' APIs within their limits, and shows what it knows of them.
 #[derive(Parser)]
 #[command(name = "integration-client", version, after_help = EXAMPLES, max_term_width = 80)]
 struct Cli {
@@ -40,6 +51,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(run::Args),
+    Send(send::Args),
+    Status(status::Args),
+    DeadLetters(dead_letters::Args),
+    Tenants(tenants::Args),
     Inspect(inspect::Args),
     Check(check::Args),
     Vendors(vendors::Args),
@@ -55,9 +71,15 @@ fn main() -> ExitCode {
             return ExitCode::from(if told.use_stderr() { output::CANNOT } else { 0 });
         }
     };
-    let mut out = anstream::stdout().lock();
+    // Not locked: `run` writes its results from wherever they come.
+    let mut out = anstream::stdout();
     let screen = Screen::of_terminal();
     let done = match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Send(args) => send::run(&args, &mut out),
+        Command::Status(args) => status::run(&args, screen, &mut out),
+        Command::DeadLetters(args) => dead_letters::run(&args, &mut out),
+        Command::Tenants(args) => tenants::run(&args, screen, &mut out),
         Command::Inspect(args) => inspect::run(&args, &mut out),
         Command::Check(args) => check::run(&args, screen, &mut out),
         Command::Vendors(args) => vendors::run(&args, screen, &mut out),
@@ -67,8 +89,10 @@ fn main() -> ExitCode {
     match done {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,
         Ok(Outcome::Found) => ExitCode::from(output::FOUND),
+        Ok(Outcome::Interrupted) => ExitCode::from(output::INTERRUPTED),
         // Whoever read has what it wanted, as `head` does.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(Failure::Said) => ExitCode::from(output::CANNOT),
         Err(failure) => {
             let _ = writeln!(anstream::stderr(), "{}error:{:#} {failure}", output::ERROR, output::ERROR);
             ExitCode::from(output::CANNOT)

@@ -11,6 +11,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 pub(crate) const FOUND: u8 = 1;
 /// Exit code: the command could not be carried out.
 pub(crate) const CANNOT: u8 = 2;
+/// Exit code: interrupted, and to be run again.
+pub(crate) const INTERRUPTED: u8 = 3;
 
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();
@@ -24,6 +26,8 @@ pub(crate) enum Outcome {
     Fine,
     /// What it looks at has something wrong with it.
     Found,
+    /// It was told to end before it was done; the same command goes on.
+    Interrupted,
 }
 
 /// Why a command could not be carried out.
@@ -31,12 +35,21 @@ pub(crate) enum Outcome {
 pub(crate) enum Failure {
     Output(io::Error),
     Input(String),
+    /// Somebody has said it already.
+    Said,
 }
 
 impl Failure {
     /// A file that cannot be read.
     pub(crate) fn reading(path: &Path, error: &io::Error) -> Failure {
-        Failure::Input(format!("{}: {error}", path.display()))
+        let shown = path.display();
+        Failure::Input(match error.kind() {
+            io::ErrorKind::NotFound => format!("{shown}: there is no such file; is the path right?"),
+            io::ErrorKind::PermissionDenied => {
+                format!("{shown}: you may not read or write it; look at its permissions")
+            }
+            _ => format!("{shown}: {error}"),
+        })
     }
 }
 
@@ -51,6 +64,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Output(error) => write!(f, "writing: {error}"),
             Failure::Input(message) => f.write_str(message),
+            Failure::Said => Ok(()),
         }
     }
 }

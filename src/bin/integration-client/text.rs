@@ -78,6 +78,11 @@ pub(crate) fn algorithm(limit: &Limit) -> &'static str {
 
 /// `1,234,567`.
 pub(crate) fn thousands(number: u32) -> String {
+    thousands64(number.into())
+}
+
+/// The same for a number of any size.
+pub(crate) fn thousands64(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -116,6 +121,12 @@ pub(crate) fn name(endpoint: Option<&Endpoint>, limit: &Limit) -> String {
         Some(endpoint) if endpoint.name != limit.name => format!("{} / {}", endpoint.name, limit.name),
         _ => limit.name.to_string(),
     }
+}
+
+/// A duration as somebody types it.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let span: Option<jiff::SignedDuration> = text.parse().ok();
+    span.and_then(|span| Duration::try_from(span).ok()).ok_or_else(|| "write for example 100ms or 2s".to_owned())
 }
 
 /// `1 vendor`, `3 vendors`.

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
+mod batches;
 mod conformance;
 mod opening;
 #[cfg(feature = "postgres")]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use integration_client::config::{Config, Sources};
 
 use crate::output::{ERROR, Failure, GOOD, Outcome, Screen, WARNING};
-use crate::text::count;
+use crate::text::{count, duration};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -107,9 +107,4 @@ fn stated(file: &Text) -> Vec<String> {
     let table: toml::Table = file.text.parse().unwrap_or_default();
     let vendors = table.get("vendors").and_then(toml::Value::as_table);
     vendors.map(|vendors| vendors.keys().cloned().collect()).unwrap_or_default()
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let span: Option<jiff::SignedDuration> = text.parse().ok();
-    span.and_then(|span| Duration::try_from(span).ok()).ok_or_else(|| "write for example 100ms or 2s".to_owned())
 }

@@ -1,0 +1,146 @@
+//! The options by which commands find vendors, tenants and a store, and the client that is made of them.
+
+use std::path::{Path, PathBuf};
+
+use integration_client::store::Store;
+use integration_client::{Builder, Error, ErrorKind, IntegrationClient};
+
+use crate::output::Failure;
+
+/// Who may be called.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Configuration {
+    /// A file with vendors, tenants or both; without it there are the shipped catalogue and what is in the store.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) vendors: Option<PathBuf>,
+
+    /// A file with tenants, where they are in one of their own.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tenants: Option<PathBuf>,
+}
+
+/// Where accepted requests and dead letters are kept.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct StoreOption {
+    /// The store: a SQLite file (`jobs.jsonl.sqlite`, or `sqlite:PATH`), or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: String,
+}
+
+/// A store as somebody named it: a URL, or the path of a SQLite file.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    text: String,
+}
+
+impl Named {
+    pub(crate) fn new(text: &str) -> Named {
+        Named { text: text.to_owned() }
+    }
+
+    /// The path of its file; none where it is no file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self.text.split_once(':') {
+            Some(("sqlite", path)) => Some(Path::new(path.strip_prefix("//").unwrap_or(path))),
+            Some(_) if self.text.contains("://") => None,
+            _ => Some(Path::new(&self.text)),
+        }
+    }
+
+    pub(crate) fn store(&self) -> Store {
+        match self.path() {
+            Some(path) => Store::sqlite(path),
+            None => Store::url(&self.text),
+        }
+    }
+
+    /// Without what must not be shown.
+    pub(crate) fn shown(&self) -> String {
+        match self.path() {
+            Some(path) => path.display().to_string(),
+            None => "postgres://…".to_owned(),
+        }
+    }
+
+    /// Asking a store that is not there would make one.
+    pub(crate) fn must_be_there(&self) -> Result<(), Failure> {
+        match self.path() {
+            Some(path) if !path.exists() => {
+                let shown = path.display();
+                let hint = match path.extension() {
+                    Some(end) if end == "jsonl" => format!("; the store of `run {shown}` is {shown}.sqlite"),
+                    _ => "; `run JOBS.jsonl` makes JOBS.jsonl.sqlite".to_owned(),
+                };
+                Err(Failure::Input(format!("{shown}: there is no such store{hint}")))
+            }
+            Some(path) if path.extension().is_some_and(|end| end == "jsonl") => {
+                let shown = path.display();
+                Err(Failure::Input(format!("{shown} holds jobs; its store is {shown}.sqlite")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Configuration {
+    /// A builder that reads the files, and what they are laid under in the store.
+    pub(crate) fn builder(&self) -> Result<Builder, Failure> {
+        let mut builder = IntegrationClient::builder();
+        for path in self.vendors.iter().chain(&self.tenants) {
+            if let Err(error) = std::fs::metadata(path) {
+                return Err(Failure::reading(path, &error));
+            }
+            builder = builder.vendors_file(path);
+        }
+        Ok(builder)
+    }
+}
+
+impl StoreOption {
+    /// A client that asks the store and sends nothing.
+    pub(crate) async fn open(&self) -> Result<IntegrationClient, Failure> {
+        let named = Named::new(&self.store);
+        named.must_be_there()?;
+        Ok(IntegrationClient::builder().without_catalogue().store(named.store()).build().await?)
+    }
+}
+
+/// What to do about an error, where the command line has a word for it.
+pub(crate) fn hint(error: &Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::UnknownTenant => " (--tenants names a file of tenants, `tenants set` adds one to a store)",
+        ErrorKind::UnknownVendor => " (`integration-client vendors` lists those that are known, --vendors adds a file)",
+        ErrorKind::Credential => " (`tenants list` shows where each credential should be)",
+        ErrorKind::Connect => " (is the vendor up, and its base URL right?)",
+        _ => "",
+    }
+}
+
+/// An error with what is behind it, and what to do.
+pub(crate) fn in_words(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(behind) = cause {
+        let said = behind.to_string();
+        // Some say already what is behind them.
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = behind.source();
+    }
+    text + hint(error)
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Input(in_words(&error))
+    }
+}
+
+/// A runtime for a command.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Input(format!("no runtime can be started: {error}; are there threads left?")))
+}

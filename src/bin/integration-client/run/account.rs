@@ -1,0 +1,44 @@
+//! What could not be delivered, in a few lines.
+
+use std::collections::BTreeMap;
+
+use integration_client::IntegrationClient;
+use integration_client::outbox::Numbers;
+
+use crate::connect::Named;
+use crate::notes;
+
+/// Lines that are named for each reason.
+const NAMED: usize = 5;
+
+/// Says how many are dead, why, and what can be done.
+pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64, named: &Named) {
+    let Ok(letters) = client.dead_letters_stored() else { return };
+    let mut reasons: BTreeMap<String, (u64, Vec<u64>)> = BTreeMap::new();
+    // The first thousand: who has more than that wants to look at them anyway.
+    for kept in letters.list(None, 1_000).await.unwrap_or_default() {
+        let Some(line) = numbers.of(&kept.letter.id) else { continue };
+        let status = kept.letter.attempts.last().and_then(|last| last.status);
+        let reason = match status {
+            Some(status) => format!("{} ({status})", kept.letter.reason),
+            None => kept.letter.reason.to_string(),
+        };
+        let (count, lines) = reasons.entry(reason).or_default();
+        *count += 1;
+        if lines.len() < NAMED {
+            lines.push(line);
+        }
+    }
+    let store = named.shown();
+    notes::say(&format!("run: {dead} dead letters"));
+    for (reason, (count, lines)) in reasons {
+        let mut lines: Vec<String> = lines.iter().map(u64::to_string).collect();
+        if count > NAMED as u64 {
+            lines.push("…".to_owned());
+        }
+        notes::say(&format!("  {count} {reason}: line {}", lines.join(", ")));
+    }
+    notes::say(&format!("  see them:   integration-client dead-letters list --store {store}"));
+    notes::say(&format!("  once more:  integration-client dead-letters redrive --all --store {store}"));
+    notes::say("              and the same run again");
+}

@@ -1,0 +1,399 @@
+//! `run`: sends a file of jobs, as fast as the limits allow, and to the end whatever happens in between.
+//!
+//! Lines are accepted into the store page by page, each page together with the place up to which the file was read
+//! ([`Batch`]): a run that was interrupted goes on there. The library's outbox sends them. What is here reads, counts and shows.
+
+mod account;
+mod feed;
+mod input;
+mod job;
+mod progress;
+mod results;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use integration_client::clock::{Clock, Time};
+use integration_client::events::{Event, EventKind, Events};
+use integration_client::outbox::{Batch, BatchCounts};
+use integration_client::{ErrorKind, IntegrationClient};
+
+use self::feed::{Feed, HowFar};
+use self::input::{Input, Mark};
+use self::progress::{Moment, Progress, Rate};
+use self::results::Results;
+use crate::connect::{self, Configuration, Named};
+use crate::output::{Failure, Outcome};
+use crate::{interrupt, notes};
+
+const EXAMPLES: &str = "\
+A job is one line:
+  {\"tenant\":\"acme\",\"vendor\":\"parcels\",\"priority\":\"low\",\"method\":\"POST\",
+   \"path\":\"/labels\",\"body\":{\"order\":17}}
+and may have \"headers\" (an object), \"cost\", \"idempotency_key\" and
+\"deadline\" (\"2h\", or a moment). A body that is a text is sent as it is, any
+other as JSON.
+
+Examples:
+  integration-client run jobs.jsonl --vendors vendors.toml --out results.jsonl
+  make-jobs | integration-client run - --vendors vendors.toml --store may.sqlite
+  integration-client run jobs.jsonl --keep-going; \\
+      integration-client dead-letters list --store jobs.jsonl.sqlite
+
+Interrupted by Ctrl-C, a crash or a full disk? Run the same command again: it
+goes on, and sends nothing twice that has ended.
+
+The last line on standard error is `run: done=N refused=N dead=N seconds=S`:
+jobs that their vendor took, refusals heard by this process, dead letters, and
+how long this process took.
+
+Exit codes: 0 all jobs were taken, 1 some are dead letters or were no jobs, 2 it
+could not be carried out, 3 it was interrupted: run it again.";
+
+/// Sends a file of jobs, one JSON object a line, at the full speed that the limits allow.
+///
+/// Every job is kept in a store until its vendor has taken it or it is a dead letter. The store remembers how far the
+/// file was read, so that the same command goes on where an interrupted one came to. Whoever works on the same store in
+/// another process is told that it is in use.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The file of jobs; `-` is standard input.
+    #[arg(value_name = "JOBS.jsonl")]
+    jobs: String,
+
+    #[command(flatten)]
+    configuration: Configuration,
+
+    /// Where jobs are kept until they have ended; by default the SQLite file JOBS.jsonl.sqlite (`run.sqlite` for standard
+    /// input). A path, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+
+    /// A line of JSON for what became of each job, in the order in which they end; `-` is standard output.
+    #[arg(long, value_name = "RESULTS.jsonl")]
+    out: Option<PathBuf>,
+
+    /// Leaves out lines that are no jobs, and goes on; otherwise the first of them ends the run.
+    #[arg(long)]
+    keep_going: bool,
+
+    /// Shows no progress: mistakes and the last line alone.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Jobs in hand at once: what waits for its permit, and what is under way.
+const MOST_JOBS: usize = 4_096;
+/// How often the loop looks around.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often the store is asked whether all has ended, whatever was counted here.
+const COUNT: Duration = Duration::from_secs(2);
+/// How often the end is estimated.
+const ESTIMATE: Duration = Duration::from_millis(500);
+/// For exchanges that are under way when it is interrupted.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Why a run ends.
+enum End {
+    All,
+    Interrupted,
+    /// What is in the way, and what to do about it.
+    Stopped(String),
+    /// Nobody reads the results any more.
+    Unread,
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
+    let clock = Clock::system();
+    let runtime = connect::runtime()?;
+    let done = runtime.block_on(go(args, clock));
+    // Somebody may still read from a pipe that says nothing.
+    runtime.shutdown_background();
+    done
+}
+
+async fn go(args: &Args, clock: Clock) -> Result<Outcome, Failure> {
+    let began = clock.now();
+    let named = Named::new(&args.store.clone().unwrap_or_else(|| match input::path(&args.jobs) {
+        Some(path) => format!("sqlite:{}.sqlite", path.display()),
+        None => "sqlite:run.sqlite".to_owned(),
+    }));
+    let mut input = Input::open(&args.jobs)?;
+    let (results, counts, mark) = prepare(args, &named, &mut input).await?;
+    // Not before: both clients read the same files, and would warn of the same things.
+    notes::listen(args.quiet);
+    let client = open(args, &named, &results).await?;
+    let (writer, batch) = (client.batch(&name(args)).await?, client.batch(&name(args)).await?);
+    let queues = client.queues(10_000).await?;
+    results.begin(&counts, &queues);
+    if counts.waiting + counts.delivered + counts.dead > 0 && !args.quiet {
+        let BatchCounts { waiting, delivered, dead, .. } = counts;
+        notes::say(&format!("run: goes on; {delivered} done, {dead} dead and {waiting} accepted before"));
+    }
+    let feed = Feed::begin(input, writer, mark, results.clone(), args.keep_going, clock);
+    let mut going = Going {
+        events: client.events(),
+        progress: Progress::new(args.quiet),
+        client,
+        batch,
+        results,
+        far: feed.far(),
+        clock,
+        rate: Rate::default(),
+        refused: 0,
+        is_quiet: args.quiet,
+        ends_in: None,
+        estimated: None,
+        counted: clock.now(),
+    };
+    let end = going.to_the_end(feed).await;
+    going.progress.end();
+    going.finish(args, &named, end, began).await
+}
+
+fn name(args: &Args) -> String {
+    match input::path(&args.jobs) {
+        Some(path) => format!("run {}", path.file_name().unwrap_or(path.as_os_str()).display()),
+        None => "run -".to_owned(),
+    }
+}
+
+/// Finds out what an earlier run of the same input left, before anything is sent.
+async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Result<(Results, BatchCounts, Mark), Failure> {
+    let client =
+        args.configuration.builder()?.config_in_store().store(named.store()).without_watching().build().await?;
+    let mut batch = client.batch(&name(args)).await?;
+    let mut counts = batch.counts().await?;
+    let mut mark = Mark::default();
+    if !batch.mark().is_empty() {
+        mark = serde_json::from_str(batch.mark()).map_err(|_| {
+            Failure::Input(format!("the store {} was written by another version; use that one", named.shown()))
+        })?;
+        let shown = input.shown.clone();
+        let reading = |error| Failure::Input(format!("{shown}: {error}"));
+        let is_same = input.go_on_at(&mark).map_err(reading)?;
+        if !is_same && mark.complete && counts.waiting == 0 {
+            // That one has ended: this is another, of the same name.
+            batch.begin_anew().await?;
+            (counts, mark) = (BatchCounts::default(), Mark::default());
+            *input = reopened(args, &shown)?;
+        } else if !is_same {
+            return Err(Failure::Input(changed(&shown, named, &mark, counts)));
+        }
+    }
+    let results = Results::open(args.out.as_deref(), batch.numbers())?;
+    results.complete(&batch).await?;
+    client.shutdown(Duration::from_secs(1)).await;
+    Ok((results, counts, mark))
+}
+
+/// From its beginning again. A pipe has none any more.
+fn reopened(args: &Args, shown: &str) -> Result<Input, Failure> {
+    match input::path(&args.jobs) {
+        Some(_) => Input::open(&args.jobs),
+        None => Err(Failure::Input(format!(
+            "{shown} is not what the last run was given, which has ended; run it again: a pipe cannot be read twice. \
+             Nothing was sent"
+        ))),
+    }
+}
+
+fn changed(shown: &str, named: &Named, mark: &Mark, counts: BatchCounts) -> String {
+    format!(
+        "{shown} was changed since it was sent in part: its first {} lines are not those of before, of which {} wait. \
+         Nothing was sent. Put the old file back to go on (lines may be added at its end), or give the new one a store of its \
+         own with --store; the old jobs are in {}",
+        mark.lines,
+        counts.waiting,
+        named.shown()
+    )
+}
+
+/// The client that works.
+async fn open(args: &Args, named: &Named, results: &Results) -> Result<IntegrationClient, Failure> {
+    let store = named
+        .store()
+        .max_payload_bytes(2 * usize::try_from(input::LONGEST).unwrap_or(usize::MAX))
+        // A run forgets nothing of what became of its jobs.
+        .keep_done(Duration::MAX)
+        .keep_dead(Duration::MAX)
+        .max_dead(u64::MAX);
+    let builder = args.configuration.builder()?.config_in_store().store(store).work().max_jobs(MOST_JOBS);
+    let builder = builder.response_handler(results.clone()).event_capacity(1 << 16);
+    match builder.publish_status(Duration::from_secs(1)).build().await {
+        Ok(client) => Ok(client),
+        Err(error) if error.kind() == ErrorKind::Config && error.to_string().contains("another process works") => {
+            Err(Failure::Input(format!(
+                "the store {} is in use by another run: wait for its end (`integration-client status --store {0}`), or name \
+                 another with --store",
+                named.shown()
+            )))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+struct Going {
+    client: IntegrationClient,
+    events: Events,
+    batch: Batch,
+    results: Results,
+    far: HowFar,
+    clock: Clock,
+    progress: Progress,
+    rate: Rate,
+    refused: u64,
+    is_quiet: bool,
+    ends_in: Option<Duration>,
+    estimated: Option<Time>,
+    /// When the store was last asked whether anything is left.
+    counted: Time,
+}
+
+impl Going {
+    async fn to_the_end(&mut self, feed: Feed) -> End {
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let client = self.client.clone();
+        let (mut interrupted, mut feeding) = (std::pin::pin!(interrupt::first()), std::pin::pin!(feed.run(&client)));
+        let mut is_fed = false;
+        loop {
+            tokio::select! {
+                () = &mut interrupted => return End::Interrupted,
+                _ = look.tick() => {
+                    if let Some(end) = self.look().await {
+                        return end;
+                    }
+                }
+                fed = &mut feeding, if !is_fed => match fed {
+                    Ok(()) => is_fed = true,
+                    Err(why) => return End::Stopped(why),
+                },
+                event = self.events.next() => match event {
+                    Some(event) => self.hear(&event),
+                    None => return End::Interrupted,
+                },
+            }
+        }
+    }
+
+    fn hear(&mut self, event: &Event) {
+        self.refused += u64::from(matches!(event.kind, EventKind::Refused { .. }));
+        let EventKind::Failed { kind, .. } = event.kind else { return };
+        let what = match kind {
+            ErrorKind::Connect => "no connection can be made; is its base URL right?",
+            ErrorKind::Tls => "its certificate is not good.",
+            ErrorKind::Credential => "a credential cannot be read; is its variable or file there?",
+            ErrorKind::Timeout => "it does not answer in time.",
+            ErrorKind::Protocol => "it breaks connections, or speaks no HTTP.",
+            _ => return,
+        };
+        if !self.is_quiet {
+            let [tenant, vendor] = [&event.tenant, &event.vendor].map(|name| name.as_deref().unwrap_or("?"));
+            notes::now_and_then(&format!("run: {tenant} at {vendor}: {what} Its jobs wait, and are tried again"));
+        }
+    }
+
+    async fn look(&mut self) -> Option<End> {
+        if let Some(problem) = self.results.problem() {
+            return Some(match problem.kind() {
+                std::io::ErrorKind::BrokenPipe => End::Unread,
+                _ => End::Stopped(format!(
+                    "the results cannot be written: {problem}. Make room, and run the same command again: what was answered \
+                     meanwhile is in the store"
+                )),
+            });
+        }
+        if let Some(problem) = self.client.store_problem() {
+            notes::now_and_then(&format!(
+                "the store cannot be written: {problem}. Nothing is sent until it can; make room, or end with Ctrl-C"
+            ));
+        }
+        let now = self.clock.now();
+        let seen = self.results.seen();
+        // What was counted here may be a little off where another process had a hand in it: the store knows.
+        let may_be_all = seen.all_left == 0 || now.since(self.counted) >= COUNT;
+        if self.far.is_complete() && may_be_all {
+            self.counted = now;
+            if matches!(self.batch.goes_on().await, Ok(false)) {
+                return Some(End::All);
+            }
+        }
+        self.rate.note(now, seen.done + seen.dead);
+        let unread = self.far.unread();
+        if self.estimated.is_none_or(|at| now.since(at) >= ESTIMATE) {
+            self.estimated = Some(now);
+            let per_second = self.rate.per_second();
+            self.ends_in = unread.and_then(|unread| progress::ends_in(&self.client, &seen, unread, per_second));
+        }
+        let headrooms = self.client.overview().vendors.into_iter().filter_map(|vendor| vendor.headroom);
+        let moment = Moment {
+            done: seen.done,
+            dead: seen.dead,
+            refused: self.refused,
+            left: unread.map(|unread| seen.all_left + unread),
+            per_second: self.rate.per_second().unwrap_or_default(),
+            headroom: headrooms.min_by(f64::total_cmp),
+            ends_in: self.ends_in,
+        };
+        self.progress.show(now, &moment);
+        None
+    }
+
+    /// Lets go what is under way, counts, and says what became of all.
+    async fn finish(mut self, args: &Args, named: &Named, end: End, began: Time) -> Result<Outcome, Failure> {
+        if !matches!(end, End::All) && !args.quiet && self.client.in_flight() > 0 {
+            notes::say("run: ends what is under way; Ctrl-C once more leaves it at that");
+        }
+        tokio::select! {
+            _ = self.client.shutdown(GRACE) => {}
+            () = interrupt::first() => {}
+        }
+        while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, self.events.next()).await {
+            self.refused += u64::from(matches!(event.kind, EventKind::Refused { .. }));
+        }
+        let batch = &self.batch;
+        let counts = batch.counts().await;
+        if matches!(end, End::All) && self.results.problem().is_none() {
+            self.results.complete(batch).await?;
+        }
+        let seconds = self.clock.now().since(began).as_secs_f64();
+        let (done, dead) = match &counts {
+            Ok(counts) => (counts.delivered, counts.dead),
+            // The store cannot be asked any more.
+            Err(_) => (self.results.seen().done, self.results.seen().dead),
+        };
+        let invalid = self.far.invalid();
+        if dead > 0 && !args.quiet {
+            account::say(&self.client, batch.numbers(), dead, named).await;
+        }
+        if invalid > 0 && !args.quiet {
+            notes::say(&format!("run: {invalid} lines are no jobs, and were left out"));
+        }
+        let left = counts.map_or(0, |counts| counts.waiting);
+        let outcome = match end {
+            End::All if dead + invalid > 0 => Ok(Outcome::Found),
+            End::All => Ok(Outcome::Fine),
+            End::Interrupted => {
+                notes::say(&format!(
+                    "run: interrupted; {left} accepted jobs wait. Run the same command again to go on"
+                ));
+                Ok(Outcome::Interrupted)
+            }
+            End::Unread => {
+                notes::say("run: nobody reads the results any more. Run the same command again to go on");
+                Ok(Outcome::Interrupted)
+            }
+            End::Stopped(why) => Err(why),
+        };
+        let outcome = outcome.map_err(|why| {
+            notes::say(&format!("error: {why}"));
+            Failure::Said
+        });
+        let refused = self.refused;
+        let _ = writeln!(std::io::stderr(), "run: done={done} refused={refused} dead={dead} seconds={seconds:.2}");
+        outcome
+    }
+}

@@ -1,0 +1,237 @@
+//! How far a run is, and when it will be done: a bar on a terminal, a line every five seconds anywhere else.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use integration_client::clock::Time;
+use integration_client::{IntegrationClient, Priority};
+
+use super::results::{LaneTier, Seen};
+use crate::notes;
+use crate::text::{span, thousands64};
+
+/// Between two lines where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+/// Over how long the rate is taken.
+const RATE_OVER: Duration = Duration::from_secs(10);
+/// What the limits would have let through by now.
+const STANDS: Duration = Duration::from_secs(10);
+/// Lanes that are estimated: those with most left.
+const LANES: usize = 8;
+
+/// Where a run is at one moment.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Moment {
+    pub(super) done: u64,
+    pub(super) dead: u64,
+    pub(super) refused: u64,
+    /// Jobs that have not ended, those included that are not read yet; none where nobody knows.
+    pub(super) left: Option<u64>,
+    pub(super) per_second: f64,
+    pub(super) headroom: Option<f64>,
+    pub(super) ends_in: Option<Duration>,
+}
+
+/// How many ended when, for the rate of the last seconds.
+#[derive(Default)]
+pub(super) struct Rate {
+    seen: VecDeque<(Time, u64)>,
+}
+
+impl Rate {
+    pub(super) fn note(&mut self, now: Time, ended: u64) {
+        self.seen.push_back((now, ended));
+        while self.seen.len() > 2 && self.seen.get(1).is_some_and(|(at, _)| now.since(*at) >= RATE_OVER) {
+            self.seen.pop_front();
+        }
+    }
+
+    /// None before there is a second to speak of.
+    pub(super) fn per_second(&self) -> Option<f64> {
+        let ((from, before), (to, after)) = (self.seen.front()?, self.seen.back()?);
+        let seconds = to.since(*from).as_secs_f64();
+        (seconds >= 1.0).then(|| after.saturating_sub(*before) as f64 / seconds)
+    }
+}
+
+/// What is left of each tenant at each vendor, with the tier that is asked about; what is not read yet is spread as what is left.
+fn lanes(left: &[(LaneTier, u64)], unread: u64) -> Vec<(String, String, Priority, u64)> {
+    let mut lanes: HashMap<(&str, &str), (Priority, u64)> = HashMap::new();
+    for ((tenant, vendor, priority), jobs) in left {
+        let lane = lanes.entry((tenant, vendor)).or_insert((*priority, 0));
+        // All of it is done when the last of it is: the lowest waits for the others.
+        *lane = (lane.0.max(*priority), lane.1 + jobs);
+    }
+    let all: u64 = lanes.values().map(|(_, jobs)| jobs).sum();
+    let with_unread = |jobs: u64| jobs + (u128::from(unread) * u128::from(jobs) / u128::from(all.max(1))) as u64;
+    let lane = |((tenant, vendor), (priority, jobs)): ((&str, &str), (Priority, u64))| {
+        (tenant.to_owned(), vendor.to_owned(), priority, with_unread(jobs))
+    };
+    let mut lanes: Vec<_> = lanes.into_iter().map(lane).collect();
+    lanes.sort_by_key(|(.., jobs)| std::cmp::Reverse(*jobs));
+    lanes.truncate(LANES);
+    lanes
+}
+
+/// When what is left will be done: as the limits have it, or at the rate at which it goes, whichever is later. Limits alone
+/// would not know of a slow vendor or of several tenants at one limit, and the rate alone not of a lane that lags behind.
+pub(super) fn ends_in(
+    client: &IntegrationClient,
+    seen: &Seen,
+    unread: u64,
+    per_second: Option<f64>,
+) -> Option<Duration> {
+    let mut latest = Duration::ZERO;
+    for (tenant, vendor, priority, jobs) in lanes(&seen.left, unread) {
+        let status = client.status(&tenant, &vendor).ok()?;
+        // They are in the estimate anyway.
+        let in_hand = u64::from(status.waiting.high + status.waiting.normal + status.waiting.low + status.in_flight);
+        let more = jobs.saturating_sub(in_hand).max(1);
+        latest = latest.max(client.estimate(&tenant, &vendor, priority, more).ok()?.expected?);
+    }
+    let left = (seen.all_left + unread) as f64;
+    let at_this_rate = per_second.filter(|rate| *rate > 0.0).map(|rate| left / rate);
+    // Where nothing ends although it might, nobody knows.
+    if per_second == Some(0.0) && latest < STANDS {
+        return None;
+    }
+    // Beyond years it is "never", and no duration holds it.
+    let at_this_rate = at_this_rate.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    Some(latest.max(at_this_rate.unwrap_or_default()))
+}
+
+/// Shows moments.
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+    lines: bool,
+    said: Option<Time>,
+}
+
+impl Progress {
+    pub(super) fn new(quiet: bool) -> Progress {
+        let terminal = std::io::stderr().is_terminal();
+        let bar = (terminal && !quiet).then(|| {
+            let style = ProgressStyle::with_template("{bar:20} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+            bar.with_style(style.progress_chars("=> "))
+        });
+        notes::beside(bar.clone());
+        Progress { bar, lines: !terminal && !quiet, said: None }
+    }
+
+    pub(super) fn show(&mut self, now: Time, moment: &Moment) {
+        if let Some(bar) = &self.bar {
+            let ended = moment.done + moment.dead;
+            match moment.left {
+                Some(left) => bar.set_length(ended + left),
+                None => bar.unset_length(),
+            }
+            bar.set_position(ended);
+            bar.set_message(short(moment));
+        }
+        let due = self.said.is_none_or(|said| now.since(said) >= LINE_EVERY);
+        if self.lines && due {
+            // The first moment says nothing that is worth a line.
+            if self.said.is_some() {
+                let _ = writeln!(anstream::stderr(), "run: {}", long(moment));
+            }
+            self.said = Some(now);
+        }
+    }
+
+    pub(super) fn end(&self) {
+        notes::beside(None);
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Rough: nobody counts the seconds of hours.
+fn rough(duration: Duration) -> String {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_millis() >= 500);
+    span(Duration::from_secs(match seconds {
+        0..3600 => seconds,
+        _ => seconds / 60 * 60,
+    }))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// Beside a bar of 20, within 80 columns: `6,120/10,000  1,998/s  room 3 %  2s left  1 dead`.
+fn short(moment: &Moment) -> String {
+    let ended = moment.done + moment.dead;
+    let mut text = thousands64(ended);
+    if let Some(left) = moment.left {
+        text += &format!("/{}", thousands64(ended + left));
+    }
+    text += &format!("  {}/s", thousands64(moment.per_second.round() as u64));
+    if let Some(headroom) = moment.headroom {
+        text += &format!("  room {}", percent(headroom));
+    }
+    text += &moment.ends_in.map_or("  ? left".to_owned(), |after| format!("  {} left", rough(after)));
+    for (count, what) in [(moment.refused, "refused"), (moment.dead, "dead")] {
+        if count > 0 {
+            text += &format!("  {} {what}", thousands64(count));
+        }
+    }
+    text
+}
+
+/// A line by itself, for logs: names before all figures.
+fn long(moment: &Moment) -> String {
+    let left = moment.left.map_or("?".to_owned(), |left| left.to_string());
+    let room = moment.headroom.map_or("?".to_owned(), |room| format!("{:.0}%", room * 100.0));
+    let ends_in = moment.ends_in.map_or("?".to_owned(), |after| format!("{:.1}", after.as_secs_f64()));
+    let Moment { done, refused, dead, per_second, .. } = moment;
+    format!(
+        "at done={done} refused={refused} dead={dead} left={left} rate={per_second:.0}/s headroom={room} eta_s={ends_in}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bars_words_fit_beside_it_in_eighty_columns() {
+        let moment = Moment {
+            done: 998_000,
+            dead: 12,
+            refused: 3,
+            left: Some(2_000),
+            per_second: 1_998.3,
+            headroom: Some(0.034),
+            ends_in: Some(Duration::from_millis(3_661_400)),
+        };
+        assert_eq!(short(&moment), "998,012/1,000,012  1,998/s  room 3 %  1h 1m left  3 refused  12 dead");
+        let usual = Moment { dead: 0, refused: 0, ..moment };
+        assert!(20 + 1 + short(&usual).len() <= 80, "{}", short(&usual));
+        assert!(short(&Moment::default()).ends_with("? left"));
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_last_seconds() {
+        let at = |seconds: u64| Time::ZERO + Duration::from_secs(seconds);
+        let mut rate = Rate::default();
+        rate.note(at(0), 0);
+        assert_eq!(rate.per_second(), None);
+        for second in 1..=60 {
+            rate.note(at(second), if second <= 30 { second * 100 } else { 3_000 + (second - 30) * 10 });
+        }
+        assert_eq!(rate.per_second(), Some(10.0));
+    }
+
+    #[test]
+    fn what_is_not_read_is_spread_as_what_is_left() {
+        let left = |tenant: &str, priority, jobs| ((tenant.to_owned(), "v".to_owned(), priority), jobs);
+        let left = [left("a", Priority::High, 10), left("a", Priority::Low, 20), left("b", Priority::Normal, 10)];
+        let expected = [("a", Priority::Low, 90), ("b", Priority::Normal, 30)];
+        let found = lanes(&left, 80);
+        assert_eq!(found.iter().map(|lane| (&*lane.0, lane.2, lane.3)).collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,254 @@
+//! `send`: one request on behalf of a tenant, as curl would send it, but through the limits.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use integration_client::outbox::Status;
+use integration_client::{Builder, IntegrationClient, Method, Priority, Request};
+use serde_json::{Value, json};
+
+use crate::connect::{self, Configuration, Named};
+use crate::output::{Failure, Outcome};
+use crate::text::{duration, span};
+use crate::{interrupt, notes};
+
+const EXAMPLES: &str = "\
+Examples:
+  integration-client send acme github /user --vendors vendors.toml
+  integration-client send acme parcels /labels -d '{\"order\":17}' --priority high
+  integration-client send acme parcels /labels -d @label.json --store jobs.jsonl.sqlite
+
+Each call begins with limits of which nothing is used. With --store it is one of
+the store's jobs: what runs and other calls with that store have sent counts, and
+if a run is working on it, the run sends it.
+
+Exit codes: 0 the vendor took it, 1 it answered with an error (400 or above), or
+the job is a dead letter, 2 it could not be sent, 3 interrupted.";
+
+/// Sends one request on behalf of a tenant, when the limits allow, and prints the answer's body.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// On whose behalf.
+    tenant: String,
+
+    /// To whom.
+    vendor: String,
+
+    /// The path below the vendor's base URL, with its query.
+    path: String,
+
+    #[command(flatten)]
+    configuration: Configuration,
+
+    /// The method; GET, or POST where there is a body.
+    #[arg(long, short = 'X', value_name = "METHOD")]
+    method: Option<String>,
+
+    /// A header, as `name: value`; may be given several times. The credential is added without it.
+    #[arg(long, short = 'H', value_name = "HEADER", value_parser = header)]
+    header: Vec<(String, String)>,
+
+    /// The body; `@FILE` reads it from a file, `@-` from standard input. JSON is sent as such unless a header says otherwise.
+    #[arg(long, short, value_name = "BODY")]
+    data: Option<String>,
+
+    /// The tier that it waits in.
+    #[arg(long, value_name = "TIER", default_value = "normal", value_parser = priority)]
+    priority: Priority,
+
+    /// What it costs of the vendor's limits.
+    #[arg(long, value_name = "UNITS")]
+    cost: Option<u32>,
+
+    /// The key by which the vendor knows the request again.
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+
+    /// How long it may take in all, waiting for the limits included.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    deadline: Duration,
+
+    /// Sends it as a job of this store: a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+
+    /// Prints the status and the headers first.
+    #[arg(long, short)]
+    include: bool,
+
+    /// Prints one JSON object: status, headers, body, and how long it waited.
+    #[arg(long)]
+    json: bool,
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("write 'name: value'")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+fn priority(text: &str) -> Result<Priority, String> {
+    match text {
+        "high" => Ok(Priority::High),
+        "normal" => Ok(Priority::Normal),
+        "low" => Ok(Priority::Low),
+        _ => Err("write high, normal or low".to_owned()),
+    }
+}
+
+/// The answer as far as it is known: a job's headers are not kept.
+struct Answer {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+    attempts: u32,
+    waited: Option<Duration>,
+}
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let request = args.request()?;
+    let runtime = connect::runtime()?;
+    notes::listen(false);
+    runtime.block_on(async {
+        let answer = tokio::select! {
+            answer = args.answer(request) => answer?,
+            () = interrupt::first() => return Ok(Outcome::Interrupted),
+        };
+        let Some(answer) = answer else { return Ok(Outcome::Found) };
+        args.show(&answer, out)?;
+        Ok(if answer.status < 400 { Outcome::Fine } else { Outcome::Found })
+    })
+}
+
+impl Args {
+    fn request(&self) -> Result<Request, Failure> {
+        let body = self.data.as_deref().map(body).transpose()?;
+        let method = match (&self.method, &body) {
+            (Some(method), _) => Method::from_bytes(method.to_ascii_uppercase().as_bytes())
+                .map_err(|_| Failure::Input(format!("{method:?} is no method; write for example -X POST")))?,
+            (None, Some(_)) => Method::POST,
+            (None, None) => Method::GET,
+        };
+        let mut request = Request::new(method, &self.vendor, self.path.as_str()).deadline(self.deadline);
+        for (name, value) in &self.header {
+            request = request.header(name.as_str(), value.as_str());
+        }
+        if let Some(body) = body {
+            let states_type = self.header.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+            if !states_type && serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok() {
+                request = request.header("content-type", "application/json");
+            }
+            request = request.body(body);
+        }
+        if let Some(cost) = self.cost {
+            request = request.cost(cost);
+        }
+        if let Some(key) = &self.idempotency_key {
+            request = request.idempotency_key(key);
+        }
+        Ok(request)
+    }
+
+    /// None where the job has become a dead letter, which has been said.
+    async fn answer(&self, request: Request) -> Result<Option<Answer>, Failure> {
+        let Some(store) = &self.store else {
+            let client = self.configuration.builder()?.without_watching().build().await?;
+            return Ok(Some(self.at_once(&client, request).await?));
+        };
+        let named = Named::new(store);
+        let builder = || -> Result<Builder, Failure> {
+            Ok(self.configuration.builder()?.config_in_store().store(named.store()).without_watching())
+        };
+        // Where another process works on the store, that one sends it.
+        let client = match builder()?.work().build().await {
+            Err(error) if error.to_string().contains("another process works") => builder()?.build().await?,
+            built => built?,
+        };
+        self.as_job(&client, &named, request).await
+    }
+
+    async fn at_once(&self, client: &IntegrationClient, request: Request) -> Result<Answer, Failure> {
+        let response = client.send(&self.tenant, self.priority, request).await?;
+        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        let headers = response.headers().iter().map(|(name, value)| (name.to_string(), text(value.as_bytes())));
+        Ok(Answer {
+            status: response.status().as_u16(),
+            headers: headers.collect(),
+            attempts: response.attempts(),
+            waited: Some(response.waited()),
+            body: response.bytes().await?.to_vec(),
+        })
+    }
+
+    async fn as_job(
+        &self,
+        client: &IntegrationClient,
+        named: &Named,
+        request: Request,
+    ) -> Result<Option<Answer>, Failure> {
+        let receipt = client.enqueue(&self.tenant, self.priority, request.keep_response()).await?;
+        loop {
+            match receipt.status().await? {
+                Status::Waiting { .. } | Status::UnderWay => tokio::time::sleep(Duration::from_millis(20)).await,
+                Status::Delivered { status, attempts, response, .. } => {
+                    client.shutdown(Duration::from_secs(1)).await;
+                    let body = response.as_ref().map(|kept| kept.body().to_vec()).unwrap_or_default();
+                    let content_type = response.as_ref().and_then(|kept| kept.content_type());
+                    let headers = content_type.map(|value| ("content-type".to_owned(), value.to_owned()));
+                    let headers = headers.into_iter().collect();
+                    return Ok(Some(Answer { status, headers, body, attempts, waited: None }));
+                }
+                ended => {
+                    client.shutdown(Duration::from_secs(1)).await;
+                    let reason = match ended {
+                        Status::Dead { reason, .. } => reason.map_or("unknown", |reason| reason.as_str()),
+                        _ => "cancelled",
+                    };
+                    let (id, store) = (receipt.id(), named.shown());
+                    notes::say(&format!(
+                        "the request was given up ({reason}): integration-client dead-letters show {id} --store {store}"
+                    ));
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    fn show(&self, answer: &Answer, out: &mut dyn Write) -> Result<(), Failure> {
+        let Answer { status, headers, body, attempts, waited } = answer;
+        if self.json {
+            let text = || Value::String(String::from_utf8_lossy(body).into_owned());
+            let body = serde_json::from_slice(body).unwrap_or_else(|_| text());
+            let headers: serde_json::Map<String, Value> =
+                headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
+            let waited = waited.map(|waited| waited.as_secs_f64());
+            let shown =
+                json!({ "status": status, "headers": headers, "body": body, "attempts": attempts, "waited_s": waited });
+            writeln!(out, "{shown}")?;
+            return Ok(());
+        }
+        if self.include {
+            let waited =
+                waited.map(|waited| format!(", waited {}", span(Duration::from_millis(waited.as_millis() as u64))));
+            writeln!(out, "HTTP {status} (attempt {attempts}{})", waited.unwrap_or_default())?;
+            for (name, value) in headers {
+                writeln!(out, "{name}: {value}")?;
+            }
+            writeln!(out)?;
+        }
+        out.write_all(body)?;
+        Ok(())
+    }
+}
+
+/// As curl reads it.
+fn body(text: &str) -> Result<Vec<u8>, Failure> {
+    let Some(place) = text.strip_prefix('@') else { return Ok(text.as_bytes().to_vec()) };
+    let mut body = Vec::new();
+    match place {
+        "-" => std::io::stdin().read_to_end(&mut body),
+        path => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut body)),
+    }
+    .map_err(|error| Failure::Input(format!("-d {text}: {error}")))?;
+    Ok(body)
+}

@@ -1,0 +1,166 @@
+//! `status`: what a store holds, and what the processes that work on it are doing.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use integration_client::IntegrationClient;
+use integration_client::outbox::{Queue, WorkerStatus};
+use serde_json::{Value, json};
+
+use crate::connect::{self, Named, StoreOption};
+use crate::interrupt;
+use crate::output::{self, FAINT, Failure, Outcome, Screen, TITLE, WARNING};
+use crate::text::{count, span, thousands64};
+
+const EXAMPLES: &str = "\
+Examples:
+  integration-client status --store jobs.jsonl.sqlite
+  integration-client status --store jobs.jsonl.sqlite --watch
+  integration-client status --store postgres://… --json | jq .dead
+
+Queues are what the store holds. Limits, pauses and what is waited for are said by
+the processes that work on it: `run` does so every second, a program with
+`Builder::publish_status`.
+
+Exit codes: 0 it was shown, 2 the store cannot be read.";
+
+/// Shows what a store holds, and what the processes that work on it are doing.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    store: StoreOption,
+
+    /// Again every second, until Ctrl-C.
+    #[arg(long)]
+    watch: bool,
+
+    /// As JSON, one object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Rows of a table that are shown to people.
+const ROWS: usize = 20;
+/// After this a worker's word is old.
+const STALE: Duration = Duration::from_secs(5);
+
+struct Seen {
+    queues: Vec<Queue>,
+    workers: Vec<WorkerStatus>,
+    dead: u64,
+}
+
+pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let runtime = connect::runtime()?;
+    runtime.block_on(async {
+        let client = args.store.open().await?;
+        let name = Named::new(&args.store.store).shown();
+        let clears = args.watch && !args.json && std::io::stdout().is_terminal();
+        loop {
+            let seen = look(&client).await?;
+            let mut text = Vec::new();
+            match args.json {
+                true => {
+                    writeln!(text, "{}", json!({ "queues": seen.queues, "workers": seen.workers, "dead": seen.dead }))?
+                }
+                false => show(&name, &seen, screen, &mut text)?,
+            }
+            if clears {
+                // To the corner, and nothing below it.
+                write!(out, "\u{1b}[H\u{1b}[2J")?;
+            }
+            out.write_all(&text)?;
+            out.flush()?;
+            if !args.watch {
+                return Ok(Outcome::Fine);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                () = interrupt::first() => return Ok(Outcome::Fine),
+            }
+        }
+    })
+}
+
+async fn look(client: &IntegrationClient) -> Result<Seen, Failure> {
+    let (queues, workers) = (client.queues(10_000).await?, client.workers().await?);
+    let dead = client.dead_letters_stored()?.count().await?;
+    Ok(Seen { queues, workers, dead })
+}
+
+fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<(), Failure> {
+    let sum = |of: fn(&Queue) -> u64| seen.queues.iter().map(of).sum::<u64>();
+    let (waiting, under_way) = (sum(|queue| queue.waiting), sum(|queue| queue.under_way));
+    writeln!(out, "{TITLE}{name}{TITLE:#}")?;
+    let figures = [(waiting, "waiting"), (under_way, "in hand"), (seen.dead, "dead")];
+    let figures = figures.map(|(number, what)| format!("{} {what}", thousands64(number)));
+    writeln!(out, "{}", figures.join(", "))?;
+    let fresh: Vec<&WorkerStatus> = seen.workers.iter().filter(|worker| worker.age <= STALE).collect();
+    match (fresh.len(), seen.workers.first()) {
+        (0, None) => writeln!(out, "{FAINT}no process that works on it says what it does{FAINT:#}")?,
+        (0, Some(last)) => {
+            let age = span(Duration::from_secs(last.age.as_secs()));
+            writeln!(out, "{WARNING}nobody works on it{WARNING:#}; the last word is {age} old")?;
+        }
+        (workers, _) => writeln!(out, "{} at work", count(workers, "process").replace("processs", "processes"))?,
+    }
+    if !seen.queues.is_empty() {
+        writeln!(out)?;
+        let rows = seen.queues.iter().take(ROWS).map(|queue| {
+            let due = match queue.due_in {
+                Some(due) if due.is_zero() => "now".to_owned(),
+                Some(due) => format!("in {}", span(Duration::from_secs(due.as_secs().max(1)))),
+                None => "-".to_owned(),
+            };
+            let [tenant, vendor] = [&queue.tenant, &queue.vendor].map(Clone::clone);
+            let (waiting, in_hand) = (thousands64(queue.waiting), thousands64(queue.under_way));
+            vec![tenant, vendor, queue.priority.to_string(), waiting, in_hand, due]
+        });
+        let header = ["tenant", "vendor", "priority", "waiting", "in hand", "due"];
+        write!(out, "{}", output::table(screen, &header, rows.collect(), &[3, 4]))?;
+        more(seen.queues.len(), out)?;
+    }
+    let lanes: Vec<&Value> = fresh.iter().flat_map(|worker| &worker.lanes).collect();
+    if !lanes.is_empty() {
+        writeln!(out)?;
+        let rows = lanes.iter().take(ROWS).map(|lane| of_lane(lane)).collect();
+        write!(out, "{}", output::table(screen, &["tenant", "vendor", "room", "limits left", "waits"], rows, &[2]))?;
+        more(lanes.len(), out)?;
+    }
+    Ok(())
+}
+
+fn more(rows: usize, out: &mut dyn Write) -> Result<(), Failure> {
+    if rows > ROWS {
+        writeln!(out, "{FAINT}… and {} more; --json shows all{FAINT:#}", rows - ROWS)?;
+    }
+    Ok(())
+}
+
+/// What a worker says about a tenant at a vendor.
+fn of_lane(lane: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let room = lane["headroom"].as_f64().map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0));
+    let limits = lane["limits"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let limits =
+        limits.iter().map(|limit| format!("{} {}/{}", text(&limit["name"]), limit["remaining"], limit["limit"]));
+    let limits: Vec<String> = limits.collect();
+    let seconds = |value: &Value| {
+        let seconds = value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        seconds.map(|after| span(Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))))
+    };
+    let pause = &lane["pause"];
+    let waits = match () {
+        () if pause.is_object() => {
+            let ends =
+                seconds(&pause["ends_in_s"]).map_or("until it is resumed".to_owned(), |after| format!("for {after}"));
+            format!("paused {ends} ({})", text(&pause["by"]))
+        }
+        () => ["high", "normal", "low"]
+            .iter()
+            .find_map(|tier| lane["waits"][tier]["reason"].as_str().map(|why| format!("{tier}: {why}")))
+            .unwrap_or_else(|| "-".to_owned()),
+    };
+    vec![text(&lane["tenant"]), text(&lane["vendor"]), room, limits.join(", "), waits]
+}

@@ -1,0 +1,332 @@
+//! `tenants`: who may be served, in files and in a store.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use integration_client::config::TenantEntry;
+use integration_client::{ErrorKind, IntegrationClient};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::connect::{self, Configuration, Named, StoreOption, in_words};
+use crate::output::{self, Failure, Outcome, Screen};
+use crate::text::count;
+
+const EXAMPLES: &str = "\
+Examples:
+  integration-client tenants list --vendors vendors.toml
+  integration-client tenants set acme github --credential env:ACME_TOKEN --store …
+  integration-client tenants set acme parcels --credential file:/run/secrets/acme \\
+      --var region=eu --limit minute=1200 --store postgres://…
+  integration-client tenants retire acme --store …
+  integration-client tenants cleanup --active ids.txt --dry-run --store …
+
+A credential is a reference to where the secret is (env:NAME, file:PATH), never
+the secret. A tenant in the store is in use within 2 s in every process that
+reads it (`run` and `send` do; programs say `config_in_store`).
+
+Exit codes: 0 it was done, 1 a tenant is not there, 2 it could not be done.";
+
+/// Lists tenants, and sets or retires those in a store.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+
+    #[command(flatten)]
+    configuration: Global,
+}
+
+/// The same before and behind the subcommand.
+#[derive(clap::Args)]
+struct Global {
+    /// A file with vendors, tenants or both.
+    #[arg(long, value_name = "FILE", global = true)]
+    vendors: Option<PathBuf>,
+    /// A file with tenants, where they are in one of their own.
+    #[arg(long, value_name = "FILE", global = true)]
+    tenants: Option<PathBuf>,
+    /// The store: a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+    #[arg(long, value_name = "URL", global = true)]
+    store: Option<String>,
+    /// As JSON.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Lists the tenants of the files and of the store.
+    List,
+    /// Adds a tenant to the store, or changes it.
+    Set(Set),
+    /// Takes a tenant out of the store, at one vendor or at all.
+    Retire {
+        /// The tenant's id.
+        id: String,
+        /// The vendor; all of them without it.
+        vendor: Option<String>,
+    },
+    /// Takes every tenant out of the store whose id is not in a list.
+    Cleanup {
+        /// The ids that stay, one a line; `-` is standard input.
+        #[arg(long, value_name = "FILE")]
+        active: PathBuf,
+        /// Says who would go, and changes nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+#[derive(clap::Args)]
+struct Set {
+    /// The tenant's id.
+    id: String,
+    /// The vendor.
+    vendor: String,
+    /// Where the secret is: `env:NAME` or `file:PATH`.
+    #[arg(long, value_name = "REFERENCE")]
+    credential: Option<String>,
+    /// The vendor account, when several tenants use one credential.
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
+    /// The vendor's environment or plan.
+    #[arg(long, value_name = "NAME")]
+    environment: Option<String>,
+    /// A variable of the vendor's base URL; may be given several times.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    var: Vec<(String, String)>,
+    /// A limit of which the tenant has more or less than others; may be given several times.
+    #[arg(long, value_name = "NAME=UNITS", value_parser = pair)]
+    limit: Vec<(String, String)>,
+    /// The part of the vendor's limits that this process may use, above 0 and at most 1.
+    #[arg(long)]
+    share: Option<f64>,
+    /// Turns in limits that several tenants share: 1 to 1000.
+    #[arg(long)]
+    weight: Option<u32>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// A row of the store's configuration, as this command writes it.
+#[derive(Serialize, Deserialize)]
+struct Row {
+    tenants: Vec<TenantEntry>,
+}
+
+const WHICH: &str = "which store? Name it with --store; tenants in files are changed in their files";
+
+/// The row of a tenant at a vendor.
+fn row(id: &str, vendor: &str) -> String {
+    format!("tenant {id} at {vendor}")
+}
+
+pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let runtime = connect::runtime()?;
+    runtime.block_on(async {
+        match &args.what {
+            What::List => list(&args.configuration, screen, out).await,
+            What::Set(set) => args.configuration.set(set, out).await,
+            What::Retire { id, vendor } => args.configuration.retire(id, vendor.as_deref(), out).await,
+            What::Cleanup { active, dry_run } => args.configuration.cleanup(active, *dry_run, out).await,
+        }
+    })
+}
+
+impl Global {
+    fn configuration(&self) -> Configuration {
+        Configuration { vendors: self.vendors.clone(), tenants: self.tenants.clone() }
+    }
+
+    /// A client that knows files and store, and sends nothing. `make`: the store may be made.
+    async fn client(&self, make: bool) -> Result<IntegrationClient, Failure> {
+        let mut builder = self.configuration().builder()?;
+        if let Some(store) = &self.store {
+            let named = Named::new(store);
+            if !make {
+                named.must_be_there()?;
+            }
+            builder = builder.store(named.store()).config_in_store();
+        }
+        builder.without_watching().build().await.map_err(|error| {
+            let about = in_words(&error);
+            match (error.kind(), &self.vendors) {
+                (ErrorKind::Config, None) => {
+                    Failure::Input(format!("{about} (--vendors names the file of your vendors)"))
+                }
+                _ => Failure::Input(about),
+            }
+        })
+    }
+
+    /// A client that knows the store's rows and does not ask what they mean.
+    async fn rows_alone(&self) -> Result<IntegrationClient, Failure> {
+        let store = self.store.clone().ok_or_else(|| Failure::Input(WHICH.to_owned()))?;
+        StoreOption { store }.open().await
+    }
+
+    async fn set(&self, set: &Set, out: &mut dyn Write) -> Result<Outcome, Failure> {
+        if self.store.is_none() {
+            return Err(Failure::Input(WHICH.to_owned()));
+        }
+        let client = self.client(true).await?;
+        let mut entry = TenantEntry::new(&set.id, &set.vendor);
+        if let Some(credential) = &set.credential {
+            entry = entry.credential(credential);
+        }
+        if let Some(account) = &set.account {
+            entry = entry.account(account);
+        }
+        if let Some(environment) = &set.environment {
+            entry = entry.environment(environment);
+        }
+        for (name, value) in &set.var {
+            entry = entry.variable(name, value);
+        }
+        for (name, units) in &set.limit {
+            let number =
+                units.parse().map_err(|_| Failure::Input(format!("--limit {name}={units}: {units} is no number")))?;
+            entry = entry.limit(name, number);
+        }
+        if let Some(share) = set.share {
+            entry = entry.share(share);
+        }
+        if let Some(weight) = set.weight {
+            entry = entry.weight(weight);
+        }
+        // All that can be wrong with it is said before it is written.
+        client.set_tenant(entry.clone())?;
+        let text = toml::to_string(&Row { tenants: vec![entry] })
+            .map_err(|error| Failure::Input(format!("the tenant cannot be written as TOML: {error}")))?;
+        client.set_stored_config(&row(&set.id, &set.vendor), Some(&text)).await?;
+        match self.json {
+            true => writeln!(out, "{}", json!({ "set": { "id": set.id, "vendor": set.vendor } }))?,
+            false => {
+                writeln!(out, "{} at {} is set; processes that read the store use it within 2 s", set.id, set.vendor)?
+            }
+        }
+        Ok(Outcome::Fine)
+    }
+
+    /// The rows with tenants that this command wrote.
+    async fn rows(&self, client: &IntegrationClient) -> Result<Vec<(String, TenantEntry)>, Failure> {
+        let rows = client.stored_config().await?;
+        let ours = rows.into_iter().filter_map(|(name, text)| {
+            let mut row: Row = toml::from_str(&text).ok().filter(|_| name.starts_with("tenant "))?;
+            Some((name, row.tenants.pop()?))
+        });
+        Ok(ours.collect())
+    }
+
+    async fn remove(
+        &self,
+        client: &IntegrationClient,
+        gone: Vec<(String, TenantEntry)>,
+        really: bool,
+        out: &mut dyn Write,
+    ) -> Result<(), Failure> {
+        let mut ids = Vec::new();
+        for (name, entry) in gone {
+            if really {
+                client.set_stored_config(&name, None).await?;
+            }
+            match self.json {
+                true => ids.push(json!({ "id": entry.id(), "vendor": entry.vendor() })),
+                false => {
+                    let word = if really { "is retired" } else { "would be retired" };
+                    writeln!(out, "{} at {} {word}", entry.id(), entry.vendor())?;
+                }
+            }
+        }
+        if self.json {
+            writeln!(out, "{}", json!({ if really { "retired" } else { "would_retire" }: ids }))?;
+        }
+        Ok(())
+    }
+
+    async fn retire(&self, id: &str, vendor: Option<&str>, out: &mut dyn Write) -> Result<Outcome, Failure> {
+        let client = self.rows_alone().await?;
+        let fits = |entry: &TenantEntry| entry.id() == id && vendor.is_none_or(|vendor| entry.vendor() == vendor);
+        let gone: Vec<_> = self.rows(&client).await?.into_iter().filter(|(_, entry)| fits(entry)).collect();
+        if gone.is_empty() {
+            writeln!(out, "{id}: the store has no such tenant; `tenants list` shows where it is stated")?;
+            return Ok(Outcome::Found);
+        }
+        self.remove(&client, gone, true, out).await?;
+        Ok(Outcome::Fine)
+    }
+
+    async fn cleanup(&self, active: &PathBuf, dry_run: bool, out: &mut dyn Write) -> Result<Outcome, Failure> {
+        let text = match active.as_os_str() == "-" {
+            true => std::io::read_to_string(std::io::stdin()),
+            false => std::fs::read_to_string(active),
+        };
+        let text = text.map_err(|error| Failure::reading(active, &error))?;
+        let ids: BTreeSet<&str> = text.lines().map(str::trim).filter(|id| !id.is_empty()).collect();
+        if ids.is_empty() {
+            let shown = active.display();
+            let why = format!("{shown}: no id is in it, and so everybody would be retired; was the list made?");
+            return Err(Failure::Input(why));
+        }
+        let client = self.rows_alone().await?;
+        let gone: Vec<_> =
+            self.rows(&client).await?.into_iter().filter(|(_, entry)| !ids.contains(entry.id())).collect();
+        let number = gone.len();
+        self.remove(&client, gone, !dry_run, out).await?;
+        if !self.json {
+            writeln!(out, "{} {}", count(number, "tenant"), if dry_run { "would go" } else { "retired" })?;
+        }
+        Ok(Outcome::Fine)
+    }
+}
+
+async fn list(global: &Global, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let client = global.client(false).await?;
+    let stored: BTreeSet<(String, String)> = match global.store {
+        Some(_) => {
+            let rows = global.rows(&client).await?;
+            rows.into_iter().map(|(_, entry)| (entry.id().to_owned(), entry.vendor().to_owned())).collect()
+        }
+        None => BTreeSet::new(),
+    };
+    let config = client.config();
+    let mut tenants: Vec<_> = config.tenants().cloned().collect();
+    tenants.sort_by(|a, b| (&a.id, &a.vendor.name).cmp(&(&b.id, &b.vendor.name)));
+    let place = |id: &str, vendor: &str| {
+        if stored.contains(&(id.to_owned(), vendor.to_owned())) { "store" } else { "file" }
+    };
+    if global.json {
+        for tenant in &tenants {
+            let mut entry = serde_json::to_value(tenant.entry()).unwrap_or_default();
+            entry["stated_in"] = place(&tenant.id, &tenant.vendor.name).into();
+            writeln!(out, "{entry}")?;
+        }
+        return Ok(Outcome::Fine);
+    }
+    if tenants.is_empty() {
+        writeln!(out, "no tenants; name their file with --vendors or --tenants, or their store with --store")?;
+        return Ok(Outcome::Fine);
+    }
+    let rows = tenants.iter().map(|tenant| {
+        let credential = tenant.credential.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let account = if tenant.account == tenant.id { "-" } else { &*tenant.account };
+        vec![
+            tenant.id.to_string(),
+            tenant.vendor.name.to_string(),
+            tenant.vendor.environment.to_string(),
+            account.to_owned(),
+            credential,
+            place(&tenant.id, &tenant.vendor.name).to_owned(),
+        ]
+    });
+    let header = ["tenant", "vendor", "environment", "account", "credential", "stated in"];
+    write!(out, "{}", output::table(screen, &header, rows.collect(), &[]))?;
+    Ok(Outcome::Fine)
+}

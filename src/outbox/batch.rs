@@ -1,0 +1,263 @@
+//! Numbered requests of one source, as the lines of a file, of which the store remembers how far they were taken over.
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+use uuid::Builder;
+
+use super::{Status, new_id, receipt};
+use crate::Priority;
+use crate::client::IntegrationClient;
+use crate::error::{Error, ErrorKind};
+use crate::request::Request;
+use crate::store::Id;
+use crate::store::batches::{self, Page, Run};
+use crate::store::jobs::NewJob;
+
+/// The requests of one source, each with a number, and the mark up to which the source was taken over.
+///
+/// A page of requests and its mark are written together, so that a process that was killed goes on behind the last page: nothing
+/// of the source is accepted twice, and nothing is left out. What the mark says is the program's: an offset, a cursor, a date.
+///
+/// ```no_run
+/// # async fn run(client: integration_client::IntegrationClient, lines: Vec<String>) -> Result<(), integration_client::Error> {
+/// use integration_client::{Priority, Request};
+///
+/// let mut batch = client.batch("labels of May").await?;
+/// let done: usize = batch.mark().parse().unwrap_or(0);
+/// for (number, line) in lines.iter().enumerate().skip(done) {
+///     let request = Request::post("parcels", "/labels").body(line.clone());
+///     let checked = batch.check(number as u64, "acme", Priority::Low, request)?;
+///     batch.accept(vec![checked], &(number + 1).to_string()).await?;
+/// }
+/// println!("{:?}", batch.counts().await?);
+/// # Ok(()) }
+/// ```
+pub struct Batch {
+    client: IntegrationClient,
+    name: String,
+    run: Run,
+    mark: String,
+    pages: i64,
+}
+
+/// A request of a batch that was found good.
+#[derive(Clone)]
+pub struct Checked(NewJob);
+
+/// How many of a batch's requests are where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[non_exhaustive]
+pub struct BatchCounts {
+    /// In the outbox.
+    pub waiting: u64,
+    /// Taken by their vendor.
+    pub delivered: u64,
+    /// Cancelled.
+    pub cancelled: u64,
+    /// Dead letters.
+    pub dead: u64,
+}
+
+/// What became of one of a batch's requests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Ended {
+    /// Its number.
+    pub number: u64,
+    /// Its id, as its receipt or dead letter states it.
+    pub id: String,
+    /// What became of it.
+    pub status: Status,
+}
+
+/// Numbers take 62 bits of an id.
+const MOST: u64 = (1 << 62) - 1;
+
+impl IntegrationClient {
+    /// The batch of this name in the client's store, which is made if it is not there. Only one process may fill it.
+    ///
+    /// # Errors
+    /// The client has no store, or it cannot be read.
+    pub async fn batch(&self, name: &str) -> Result<Batch, Error> {
+        Batch::open(self, name, false).await
+    }
+
+    /// The names of the store's batches, at most 1,000.
+    ///
+    /// # Errors
+    /// As for [`batch`](Self::batch).
+    pub async fn batches(&self) -> Result<Vec<String>, Error> {
+        self.inner().outbox()?.store.read((), batches::names).await
+    }
+}
+
+impl Batch {
+    async fn open(client: &IntegrationClient, name: &str, anew: bool) -> Result<Batch, Error> {
+        // Of the moment and of chance, so that later runs' ids sort behind earlier ones'.
+        let mut run = [0; 8];
+        run.copy_from_slice(&id(new_id(client.inner().clock).as_bytes(), 0).as_bytes()[..8]);
+        let found = client.inner().outbox()?.store.write((name.to_owned(), run, anew), batches::open).await?;
+        let (run, mark, pages) = (found.run, found.mark, found.pages);
+        Ok(Batch { client: client.clone(), name: name.to_owned(), run, mark, pages })
+    }
+
+    /// Forgets the mark: from now on the batch's requests are other ones than before. Those of before stay what they are.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn begin_anew(&mut self) -> Result<(), Error> {
+        *self = Batch::open(&self.client, &self.name, true).await?;
+        Ok(())
+    }
+
+    /// What the last page's mark says; empty before the first.
+    pub fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// Checks a request as [`enqueue`](IntegrationClient::enqueue) does, without accepting it. Its idempotency key is the
+    /// vendor's to honour: two numbers with one key are two requests here.
+    ///
+    /// # Errors
+    /// As `enqueue`, but for those of the store; and for a number that takes more than 62 bits.
+    pub fn check(
+        &self,
+        number: u64,
+        tenant: &str,
+        priority: Priority,
+        request: impl Into<Request>,
+    ) -> Result<Checked, Error> {
+        if number > MOST {
+            return Err(Error::not_sent(ErrorKind::InvalidRequest, "a number in a batch takes 62 bits at most"));
+        }
+        let (_, job) = self.client.inner().job(tenant, priority, request.into(), Some(id(&self.run, number)))?;
+        Ok(Checked(NewJob { key: None, ..job }))
+    }
+
+    /// Accepts requests, and says up to where the source is taken over with them: on the disk when this returns, all of it or
+    /// nothing. How many wait at once is the caller's to bound: see [`counts`](Self::counts).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`]: it cannot be written, or another process has gone on with the batch meanwhile.
+    pub async fn accept(&mut self, requests: Vec<Checked>, mark: &str) -> Result<(), Error> {
+        let outbox = self.client.inner().outbox()?;
+        let mut lanes: Vec<_> = requests.iter().map(|checked| checked.0.lane.clone()).collect();
+        let accepted = i64::try_from(requests.len()).unwrap_or(0);
+        let page = Page {
+            name: self.name.clone(),
+            run: self.run,
+            before: self.pages,
+            mark: mark.to_owned(),
+            jobs: requests.into_iter().map(|checked| checked.0).collect(),
+        };
+        if !outbox.store.write(page, batches::accept).await? {
+            let message = format!("batch {}: another process has gone on with it; one may fill a batch", self.name);
+            return Err(Error::not_sent(ErrorKind::Store, message));
+        }
+        self.pages += 1;
+        mark.clone_into(&mut self.mark);
+        outbox.backlog.fetch_add(accepted, Relaxed);
+        lanes.sort_unstable();
+        lanes.dedup();
+        lanes.into_iter().for_each(|lane| outbox.told(lane));
+        Ok(())
+    }
+
+    /// How many of the batch's requests are where. Counts them: some tenths of a second for a million.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn counts(&self) -> Result<BatchCounts, Error> {
+        let found = self.client.inner().outbox()?.store.read(self.run, batches::count).await?;
+        let number = |count: i64| u64::try_from(count).unwrap_or(0);
+        Ok(BatchCounts {
+            waiting: number(found.waiting),
+            delivered: number(found.delivered),
+            cancelled: number(found.cancelled),
+            dead: number(found.dead),
+        })
+    }
+
+    /// Whether any of the batch's requests is still in the outbox.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn goes_on(&self) -> Result<bool, Error> {
+        self.client.inner().outbox()?.store.read(self.run, batches::goes_on).await
+    }
+
+    /// Requests that have ended, in the order of their numbers, from behind `after` or from the first; at most 1,000.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn ended(&self, after: Option<u64>) -> Result<Vec<Ended>, Error> {
+        let asked = (self.run, after.map(|number| id(&self.run, number)), 1_000);
+        let store = &self.client.inner().outbox()?.store;
+        let found = store.read(asked, batches::ended).await?;
+        let ended = |(id, place): (Id, _)| Ended {
+            number: number(&id),
+            id: id.simple().to_string(),
+            status: receipt::status_of(store, &id, place),
+        };
+        Ok(found.into_iter().map(ended).collect())
+    }
+
+    /// By which the batch's requests are known again, in a [`ResponseHandler`](super::ResponseHandler) for example.
+    pub fn numbers(&self) -> Numbers {
+        Numbers(self.run)
+    }
+}
+
+/// From ids to numbers: [`Batch::numbers`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Numbers(Run);
+
+impl Numbers {
+    /// The number of one of the batch's requests, by its id; none where the id is another's.
+    pub fn of(&self, id: &str) -> Option<u64> {
+        let id = Id::try_parse(id).ok()?;
+        (id.as_bytes()[..8] == self.0).then(|| number(&id))
+    }
+}
+
+/// 60 bits of the run, 62 of the number, in the form of a UUID of version 8: in the order of the numbers.
+fn id(run: &[u8], number: u64) -> Id {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&run[..8]);
+    bytes[8..].copy_from_slice(&number.to_be_bytes());
+    Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+fn number(id: &Id) -> u64 {
+    id.as_u64_pair().1 & MOST
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("name", &self.name).field("pages", &self.pages).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checked").field("lane", &self.0.lane).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_hold_their_numbers_and_sort_by_them() {
+        let run = *id(&[0xff; 8], 0).as_bytes();
+        let mut before = None;
+        for at in [0, 1, 255, 256, 1 << 40, MOST] {
+            let id = id(&run, at);
+            assert_eq!((number(&id), id.get_version_num(), &id.as_bytes()[..8]), (at, 8, &run[..8]));
+            assert!(before < Some(id), "{at}");
+            before = Some(id);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Batches in SQL: numbered requests of one source, accepted together with the mark up to which the source was read; what became
+//! of them; and what waits in which lane.
+
+use super::driver::{Db, DbError, Row, args};
+use super::jobs::{self, NewJob, TOGETHER};
+use super::records::Place;
+use super::{Id, LaneTier};
+use crate::transport::BoxFuture;
+
+/// The first half of the ids of a batch's requests.
+pub(crate) type Run = [u8; 8];
+
+/// A batch as the store has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    pub(crate) run: Run,
+    pub(crate) mark: String,
+    pub(crate) pages: i64,
+    pub(crate) begun_at: i64,
+}
+
+/// The batch of a name, made with `run` if there is none; with `anew` there is none afterwards but that.
+pub(crate) fn open<'a>(
+    (name, run, anew): &'a (String, Run, bool),
+    db: Db<'a>,
+    now: i64,
+) -> BoxFuture<'a, Result<Found, DbError>> {
+    Box::pin(async move {
+        if *anew {
+            db.execute("DELETE FROM ic_batch WHERE name = $1 AND run <> $2", args![name, run.as_slice()]).await?;
+        }
+        let sql = "INSERT INTO ic_batch (name, run, mark, pages, begun_at) VALUES ($1, $2, '', 0, $3) \
+                   ON CONFLICT (name) DO NOTHING";
+        db.execute(sql, args![name, run.as_slice(), now]).await?;
+        find(name, db).await?.ok_or_else(gone)
+    })
+}
+
+/// Names and marks, at most 1,000.
+pub(crate) fn names<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<String>, DbError>> {
+    Box::pin(async move {
+        let rows = db.fetch("SELECT name FROM ic_batch ORDER BY name LIMIT 1000", Vec::new()).await?;
+        rows.into_iter().map(|mut row| row.text()).collect()
+    })
+}
+
+async fn find(name: &str, db: Db<'_>) -> Result<Option<Found>, DbError> {
+    let sql = "SELECT run, mark, pages, begun_at FROM ic_batch WHERE name = $1";
+    let mut rows = db.fetch(sql, args![name]).await?;
+    let Some(row) = rows.first_mut() else { return Ok(None) };
+    let run = row.bytes()?.try_into().map_err(|_| gone())?;
+    Ok(Some(Found { run, mark: row.text()?, pages: row.int()?, begun_at: row.int()? }))
+}
+
+fn gone() -> DbError {
+    DbError::new(super::DbKind::Nonsense, "the batch's row is gone or damaged; was it edited by hand?")
+}
+
+/// Some of a batch's requests, and up to where its source is taken over with them.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    pub(crate) name: String,
+    pub(crate) run: Run,
+    /// Pages before this one.
+    pub(crate) before: i64,
+    pub(crate) mark: String,
+    pub(crate) jobs: Vec<NewJob>,
+}
+
+/// Accepts a page: all of it and its mark, or nothing. False where the batch is not any more what it was thought to be.
+pub(crate) fn accept<'a>(page: &'a Page, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
+    Box::pin(async move {
+        let Page { name, run, before, mark, jobs } = page;
+        let sql = "UPDATE ic_batch SET mark = $1, pages = pages + 1 WHERE name = $2 AND run = $3 AND pages = $4";
+        if db.execute(sql, args![mark, name, run.as_slice(), *before]).await? == 0 {
+            // It may have been this very call, whose word got lost.
+            let found = find(name, db).await?;
+            return Ok(found.is_some_and(|found| found.run == *run && found.pages == before + 1 && found.mark == *mark));
+        }
+        for some in jobs.chunks(TOGETHER) {
+            match some.len() {
+                TOGETHER => jobs::insert_many(&some.iter().collect::<Vec<_>>(), db, now).await?,
+                _ => {
+                    for job in some {
+                        jobs::insert(job, db, now).await?;
+                    }
+                }
+            }
+        }
+        Ok(true)
+    })
+}
+
+/// Between which ids the requests of a batch are.
+fn range(run: &Run) -> ([u8; 16], [u8; 16]) {
+    let (mut first, mut last) = ([0; 16], [0xff; 16]);
+    first[..8].copy_from_slice(run);
+    last[..8].copy_from_slice(run);
+    (first, last)
+}
+
+/// How many of a batch's requests are where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) waiting: i64,
+    pub(crate) delivered: i64,
+    pub(crate) cancelled: i64,
+    pub(crate) dead: i64,
+}
+
+pub(crate) fn count<'a>(run: &'a Run, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Counts, DbError>> {
+    Box::pin(async move {
+        let (first, last) = range(run);
+        // In the order in which a job moves, so that none is missed; one that moves meanwhile may be counted twice.
+        let waiting = one(db, "SELECT count(*) FROM ic_job WHERE id >= $1 AND id <= $2", &first, &last).await?;
+        let done = one(db, "SELECT count(*) FROM ic_done WHERE id >= $1 AND id <= $2", &first, &last).await?;
+        let sql = "SELECT count(*) FROM ic_done WHERE id >= $1 AND id <= $2 AND outcome = 1";
+        let cancelled = one(db, sql, &first, &last).await?;
+        let dead = one(db, "SELECT count(*) FROM ic_dead WHERE id >= $1 AND id <= $2", &first, &last).await?;
+        Ok(Counts { waiting, delivered: done - cancelled, cancelled, dead })
+    })
+}
+
+async fn one(db: Db<'_>, sql: &'static str, first: &[u8], last: &[u8]) -> Result<i64, DbError> {
+    let mut rows = db.fetch(sql, args![first, last]).await?;
+    Ok(rows.first_mut().map(Row::int).transpose()?.unwrap_or(0))
+}
+
+/// Whether any of a batch's requests is still in the outbox.
+pub(crate) fn goes_on<'a>(run: &'a Run, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<bool, DbError>> {
+    Box::pin(async move {
+        let (first, last) = range(run);
+        let sql = "SELECT 1 FROM ic_job WHERE id >= $1 AND id <= $2 LIMIT 1";
+        Ok(!db.fetch(sql, args![first.as_slice(), last.as_slice()]).await?.is_empty())
+    })
+}
+
+/// What has become of a batch's requests behind an id, in the order of their numbers; at most so many.
+pub(crate) fn ended<'a>(
+    (run, after, most): &'a (Run, Option<Id>, i64),
+    db: Db<'a>,
+    _: i64,
+) -> BoxFuture<'a, Result<Vec<(Id, Place)>, DbError>> {
+    Box::pin(async move {
+        let (first, last) = range(run);
+        let after = after.map_or(first, Id::into_bytes);
+        let sql =
+            "SELECT id, outcome, status, attempts, result FROM ic_done WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3";
+        let args = args![after.as_slice(), last.as_slice(), *most];
+        let mut found = Vec::new();
+        for mut row in db.fetch(sql, args).await? {
+            let (id, outcome, status, attempts) = (row.id()?, row.int()?, row.int()?, row.int()?);
+            found.push((id, Place::Done { outcome, status, attempts, result: row.maybe_bytes()? }));
+        }
+        let sql = "SELECT id, reason FROM ic_dead WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3";
+        for mut row in db.fetch(sql, args![after.as_slice(), last.as_slice(), *most]).await? {
+            found.push((row.id()?, Place::Dead { reason: row.text()? }));
+        }
+        // Of each as many as there may be in all: what is cut off here comes with the next page.
+        found.sort_by_key(|(id, _)| *id);
+        found.truncate(usize::try_from(*most).unwrap_or(usize::MAX));
+        Ok(found)
+    })
+}
+
+/// The jobs of one lane and tier.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Queue {
+    pub(crate) lane: LaneTier,
+    pub(crate) waiting: i64,
+    pub(crate) under_way: i64,
+    /// When the first of those that wait is due, and by the same clock, now.
+    pub(crate) due_in_ms: Option<i64>,
+}
+
+/// Lanes and tiers with jobs, by name; at most so many.
+pub(crate) fn queues<'a>(most: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Queue>, DbError>> {
+    Box::pin(async move {
+        // Each by the index that holds it, for a row may be large.
+        let sql = "SELECT tenant, vendor, tier, count(*), min(run_at) FROM ic_job WHERE state = 0 \
+                   GROUP BY vendor, tenant, tier ORDER BY vendor, tenant, tier LIMIT $1";
+        let mut queues = std::collections::BTreeMap::new();
+        for mut row in db.fetch(sql, args![*most]).await? {
+            let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
+            let (waiting, due) = (row.int()?, row.int()?.saturating_sub(now).max(0));
+            queues.insert(lane.clone(), Queue { lane, waiting, under_way: 0, due_in_ms: Some(due) });
+        }
+        let sql = "SELECT tenant, vendor, tier, count(*) FROM ic_job WHERE state = 1 AND lease_until IS NOT NULL \
+                   GROUP BY tenant, vendor, tier LIMIT $1";
+        for mut row in db.fetch(sql, args![*most]).await? {
+            let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
+            let under_way = row.int()?;
+            let none = Queue { lane: lane.clone(), waiting: 0, under_way: 0, due_in_ms: None };
+            queues.entry(lane).or_insert(none).under_way = under_way;
+        }
+        Ok(queues.into_values().collect())
+    })
+}
+
+/// What a working process says about itself.
+pub(crate) fn tell<'a>(
+    (owner, status): &'a (Id, Option<String>),
+    db: Db<'a>,
+    now: i64,
+) -> BoxFuture<'a, Result<u64, DbError>> {
+    Box::pin(async move {
+        let owner = owner.as_bytes().as_slice();
+        // A process that was killed leaves its row behind.
+        db.execute("DELETE FROM ic_worker WHERE told_at < $1", args![now.saturating_sub(STALE_MS)]).await?;
+        match status {
+            Some(status) => {
+                let sql = "INSERT INTO ic_worker (owner, told_at, status) VALUES ($1, $2, $3) \
+                           ON CONFLICT (owner) DO UPDATE SET told_at = excluded.told_at, status = excluded.status";
+                db.execute(sql, args![owner, now, status]).await
+            }
+            None => db.execute("DELETE FROM ic_worker WHERE owner = $1", args![owner]).await,
+        }
+    })
+}
+
+/// After this a process that says nothing is forgotten.
+const STALE_MS: i64 = 3_600_000;
+
+/// What each working process said last, and how many milliseconds ago.
+pub(crate) fn told<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<(Id, i64, String)>, DbError>> {
+    Box::pin(async move {
+        let sql = "SELECT owner, told_at, status FROM ic_worker ORDER BY told_at DESC LIMIT 100";
+        let rows = db.fetch(sql, Vec::new()).await?;
+        rows.into_iter().map(|mut row| Ok((row.id()?, now.saturating_sub(row.int()?).max(0), row.text()?))).collect()
+    })
+}

@@ -1,0 +1,104 @@
+//! Pages of a batch: each once, whatever is said twice.
+
+use super::super::batches::{self, Counts, Page};
+use super::super::jobs::{End, Finish};
+use super::super::records::Place;
+use super::*;
+
+fn numbered(run: &batches::Run, numbers: std::ops::Range<u8>) -> Vec<NewJob> {
+    let id = |number| {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(run);
+        bytes[15] = number;
+        Id::from_bytes(bytes)
+    };
+    numbers.map(|number| NewJob { id: id(number), ..job("acme") }).collect()
+}
+
+#[tokio::test]
+async fn a_page_is_accepted_once_and_with_its_mark() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let run = [7; 8];
+        let name = "labels".to_owned();
+        let found = store.write((name.clone(), run, false), batches::open).await.unwrap();
+        assert_eq!((found.run, &*found.mark, found.pages), (run, "", 0));
+        let page = |before, mark: &str, numbers| Page {
+            name: name.clone(),
+            run,
+            before,
+            mark: mark.to_owned(),
+            jobs: numbered(&run, numbers),
+        };
+        // More than go into one statement.
+        assert!(store.write(page(0, "40", 0..40), batches::accept).await.unwrap());
+        let count = || store.read(run, batches::count);
+        assert_eq!(count().await.unwrap(), Counts { waiting: 40, ..Counts::default() });
+        // Some end, and then the page comes once more: its word was lost.
+        let owner = id();
+        let claimed = claim(&store, owner, "acme", 3).await;
+        let end = |result| End::Delivered { status: 200, attempts: 1, result };
+        let ends = claimed.iter().map(|job| Finish { id: job.id, fence: job.fence, end: end(None) }).collect();
+        assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [true; 3]);
+        assert!(store.write(page(0, "40", 0..40), batches::accept).await.unwrap());
+        assert_eq!(count().await.unwrap(), Counts { waiting: 37, delivered: 3, ..Counts::default() });
+        // Whoever is behind is told so, and accepts nothing.
+        assert!(!store.write(page(0, "50", 40..50), batches::accept).await.unwrap());
+        assert!(store.write(page(1, "50", 40..50), batches::accept).await.unwrap());
+        assert_eq!(count().await.unwrap().waiting, 47);
+        let found = store.write((name.clone(), [8; 8], false), batches::open).await.unwrap();
+        assert_eq!((found.run, &*found.mark, found.pages), (run, "50", 2), "it is the same batch");
+        let ended = store.read((run, None, 2), batches::ended).await.unwrap();
+        assert_eq!(ended.len(), 2);
+        assert!(matches!(ended[0], (_, Place::Done { status: 200, .. })));
+        assert_eq!(store.read((run, Some(ended[1].0), 2), batches::ended).await.unwrap().len(), 1);
+        assert!(store.read(run, batches::goes_on).await.unwrap());
+        // Begun anew it has other requests, and the old ones are what they are.
+        let found = store.write((name.clone(), [9; 8], true), batches::open).await.unwrap();
+        assert_eq!((found.run, found.pages), ([9; 8], 0));
+        assert!(!store.read([9; 8], batches::goes_on).await.unwrap());
+        assert!(!store.write(page(2, "60", 50..60), batches::accept).await.unwrap(), "that batch is over");
+        assert_eq!(store.read((), batches::names).await.unwrap(), [name.clone()]);
+    }
+}
+
+#[tokio::test]
+async fn what_waits_and_who_works_is_said() {
+    for store in stores().await {
+        let store = open(&store).await;
+        for tenant in ["acme", "acme", "umbra"] {
+            accept(&store, job(tenant)).await;
+        }
+        let owner = id();
+        assert_eq!(claim(&store, owner, "acme", 1).await.len(), 1);
+        let queues = store.read(10, batches::queues).await.unwrap();
+        let seen: Vec<_> = queues.iter().map(|queue| (&*queue.lane.tenant, queue.waiting, queue.under_way)).collect();
+        assert_eq!(seen, [("acme", 1, 1), ("umbra", 1, 0)]);
+        store.write((owner, Some("[]".to_owned())), batches::tell).await.unwrap();
+        store.write((owner, Some("[1]".to_owned())), batches::tell).await.unwrap();
+        let told = store.read((), batches::told).await.unwrap();
+        assert_eq!(told.iter().map(|(who, _, said)| (*who, &**said)).collect::<Vec<_>>(), [(owner, "[1]")]);
+        store.write((owner, None), batches::tell).await.unwrap();
+        assert!(store.read((), batches::told).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_store_of_the_version_before_is_brought_up_to_date() {
+    for kind in stores().await {
+        {
+            let store = open(&kind).await;
+            accept(&store, job("acme")).await;
+            for back in [
+                (|(), db, _| db.execute("DROP TABLE ic_batch", Vec::new())) as crate::store::Step<(), u64>,
+                |(), db, _| db.execute("DROP TABLE ic_worker", Vec::new()),
+                |(), db, _| db.execute("UPDATE ic_schema SET version = 1", Vec::new()),
+            ] {
+                store.write((), back).await.unwrap();
+            }
+        }
+        let store = open(&kind).await;
+        store.write(("labels".to_owned(), [7; 8], false), batches::open).await.unwrap();
+        assert_eq!(store.read(10, batches::queues).await.unwrap().len(), 1, "what was there is there");
+    }
+}

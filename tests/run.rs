@@ -1,0 +1,247 @@
+//! The command `run`, from the outside: a process of its own against a vendor with a socket.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on says why")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use integration_client::testing::{FakeVendor, FakeVendorBuilder, HeaderStyle, VendorLimit};
+use serde_json::Value;
+
+#[path = "run/bad_input.rs"]
+mod bad_input;
+#[path = "run/going_on.rs"]
+mod going_on;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
+/// A folder with a vendor's entry, two tenants and files of jobs.
+struct Place {
+    folder: PathBuf,
+    vendor: FakeVendor,
+}
+
+/// How a process ended, and what it said.
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    /// `done`, `refused` and `dead` of the last line.
+    #[track_caller]
+    fn figures(&self) -> [u64; 3] {
+        let last = self.err.lines().last().unwrap_or_default();
+        let figures = last.strip_prefix("run: ").unwrap_or_else(|| panic!("{}", self.err));
+        let mut named: BTreeMap<&str, &str> = figures.split(' ').filter_map(|pair| pair.split_once('=')).collect();
+        named.remove("seconds").unwrap().parse::<f64>().unwrap();
+        assert_eq!(named.len(), 3, "{last}");
+        ["done", "refused", "dead"].map(|name| named[name].parse().unwrap())
+    }
+}
+
+impl Place {
+    async fn new(vendor: FakeVendorBuilder) -> Place {
+        Place::with(vendor.headers(HeaderStyle::Silent).start().await.unwrap())
+    }
+
+    fn with(vendor: FakeVendor) -> Place {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("ic-run-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        // On this machine nothing is under way for a second. Nobody else uses the vendor, so all of it is ours.
+        let vendors = vendor
+            .vendors_toml("v")
+            .replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1)
+            .replace("\nwindow", "\nsafety = 1.0\nwindow")
+            + "\n[vendors.v.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"100ms\"\n"
+            + "\n[[tenants]]\nid = \"acme\"\nvendor = \"v\"\ncredential = \"env:IC_RUN_KEY\"\n"
+            + "\n[[tenants]]\nid = \"umbra\"\nvendor = \"v\"\ncredential = \"env:IC_RUN_KEY_2\"\n";
+        fs::write(folder.join("vendors.toml"), vendors).unwrap();
+        Place { folder, vendor }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// A file of so many jobs of acme, `/jobs/1` and so on.
+    fn jobs(&self, name: &str, numbers: std::ops::RangeInclusive<u32>) {
+        self.write(name, &numbers.map(|number| job("acme", &format!("/jobs/{number}"))).collect::<String>());
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_integration-client"));
+        command.args(args).current_dir(&self.folder);
+        command.env("IC_RUN_KEY", "acme").env("IC_RUN_KEY_2", "umbra").env_remove("NO_COLOR");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn start(&self, args: &[&str]) -> Child {
+        self.command(&[&["run"], args, &["--vendors", "vendors.toml"]].concat()).spawn().unwrap()
+    }
+
+    async fn run(&self, args: &[&str]) -> Ran {
+        wait(self.start(args)).await
+    }
+
+    /// Which paths the vendor took, each as often as it took it under another key.
+    fn effects(&self) -> (usize, usize) {
+        let arrivals = self.vendor.arrivals();
+        let taken = arrivals.iter().filter(|arrival| arrival.admitted && arrival.status == 200);
+        let effects: BTreeSet<_> = taken.map(|arrival| (&*arrival.path, &*arrival.idempotency_key)).collect();
+        let paths: BTreeSet<_> = effects.iter().map(|(path, _)| path).collect();
+        (effects.len(), paths.len())
+    }
+
+    fn results(&self, name: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.path(name)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Waits until the vendor has had so many requests.
+    async fn until_sent(&self, requests: u64) {
+        for _ in 0..2_000 {
+            if self.vendor.summary().arrived >= requests {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("only {} of {requests} requests came", self.vendor.summary().arrived);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn job(tenant: &str, path: &str) -> String {
+    let mut line = String::new();
+    writeln!(
+        line,
+        "{{\"tenant\":\"{tenant}\",\"vendor\":\"v\",\"priority\":\"low\",\"method\":\"POST\",\"path\":\"{path}\",\"body\":{{\"a\":1}}}}"
+    )
+    .unwrap();
+    line
+}
+
+async fn wait(child: Child) -> Ran {
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+}
+
+#[cfg(unix)]
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(child.id().to_string()).status().unwrap();
+    assert!(status.success());
+}
+
+fn lines_of(results: &[Value], outcome: &str) -> Vec<u64> {
+    let of = results.iter().filter(|result| result["outcome"] == outcome);
+    let mut lines: Vec<u64> = of.map(|result| result["line"].as_u64().unwrap()).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_sent_and_every_line_has_its_result() {
+    let place = Place::new(FakeVendor::builder().poisoned("/bad", 422)).await;
+    let mut jobs: String = (1..=300).map(|number| job("acme", &format!("/jobs/{number}"))).collect();
+    jobs += &job("umbra", "/bad/1");
+    jobs += "\n{\"tenant\":\"umbra\",\"vendor\":\"v\",\"method\":\"get\",\"path\":\"/text?q=1\",\"headers\":{\"x-a\":\"b\"},\"body\":\"plain\"}";
+    place.write("jobs.jsonl", &jobs);
+    let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code, &*ran.out), ([301, 0, 1], 1, ""), "{}", ran.err);
+    assert!(ran.err.contains("1 rejected (422): line 301"), "{}", ran.err);
+    assert!(ran.err.contains("dead-letters list --store jobs.jsonl.sqlite"), "{}", ran.err);
+    let results = place.results("results.jsonl");
+    assert_eq!(lines_of(&results, "done"), (1..=300).chain([303]).collect::<Vec<_>>());
+    let dead = results.iter().find(|result| result["outcome"] == "dead").unwrap();
+    assert_eq!((&dead["line"], &dead["status"], &dead["tenant"]), (&301.into(), &422.into(), &"umbra".into()));
+    let first = results.iter().find(|result| result["line"] == 1).unwrap();
+    assert_eq!(
+        (&first["status"], &first["attempts"], &first["body"]),
+        (&200.into(), &1.into(), &serde_json::json!({}))
+    );
+    assert_eq!(place.effects(), (301, 301));
+    // Once more there is nothing to do, and it is known what became of all.
+    let again = place.run(&["jobs.jsonl", "--out", "again.jsonl", "--quiet"]).await;
+    assert_eq!((again.figures(), again.code, again.err.lines().count()), ([301, 0, 1], 1, 1), "{}", again.err);
+    assert_eq!(lines_of(&place.results("again.jsonl"), "done"), lines_of(&results, "done"));
+    assert_eq!(place.vendor.summary().arrived, 302);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_is_known_from_the_first_tenth_on() {
+    let place = Place::new(FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND))).await;
+    place.jobs("jobs.jsonl", 1..=1_600);
+    let began = now();
+    let mut child = place.start(&["jobs.jsonl"]);
+    // A line every five seconds, with the moment at which it was read.
+    let mut err = child.stderr.take().unwrap();
+    let reading = tokio::task::spawn_blocking(move || {
+        let (mut seen, mut line, mut byte) = (Vec::new(), String::new(), [0]);
+        while err.read(&mut byte).unwrap() > 0 {
+            match byte[0] {
+                b'\n' => seen.push((began.elapsed().as_secs_f64(), std::mem::take(&mut line))),
+                byte => line.push(byte.into()),
+            }
+        }
+        seen
+    });
+    assert_eq!(wait(child).await.code, 0);
+    let seen = reading.await.unwrap();
+    let end = seen.last().unwrap().0;
+    let figure = |line: &str, name: &str| -> Option<f64> {
+        line.split(' ').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+    };
+    let mut asked = 0;
+    for (at, line) in &seen {
+        let (Some(done), Some(eta)) = (figure(line, "done"), figure(line, "eta_s")) else { continue };
+        let error = (at + eta - end) / end;
+        println!("at {at:.1} s of {end:.1}: done={done}, said {eta:.1} s, off by {:.1} %", error * 100.0);
+        if done >= 160.0 {
+            asked += 1;
+            assert!(error.abs() <= 0.1, "{line}, and it ended after {end:.1} s");
+        }
+    }
+    assert!(asked >= 2, "{seen:?}");
+    assert_eq!(place.vendor.refused(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_read_from_a_pipe_goes_at_once_and_results_go_to_one() {
+    let place = Place::new(FakeVendor::builder()).await;
+    let mut command = place.command(&["run", "-", "--vendors", "vendors.toml", "--out", "-"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, job("acme", "/jobs/1").as_bytes()).unwrap();
+    // The pipe is open still.
+    place.until_sent(1).await;
+    std::io::Write::write_all(&mut input, job("acme", "/jobs/2").trim_end().as_bytes()).unwrap();
+    drop(input);
+    let ran = wait(child).await;
+    assert_eq!((ran.figures(), ran.code, ran.out.lines().count()), ([2, 0, 0], 0, 2), "{}", ran.err);
+    assert!(place.path("run.sqlite").exists());
+}

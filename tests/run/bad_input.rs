@@ -1,0 +1,80 @@
+//! Lines that are no jobs, in the middle of some that are.
+
+use super::*;
+
+fn three_lines(second: &str) -> String {
+    job("acme", "/jobs/1") + second + "\n" + &job("acme", "/jobs/3")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_line_that_is_no_job_ends_the_run_and_mended_it_goes_on() {
+    let place = Place::new(FakeVendor::builder()).await;
+    for (line, said) in [
+        ("{\"tenant\": \"acme\", ", "jobs.jsonl:2: not JSON: EOF while parsing"),
+        ("{\"tenant\":\"acme\",\"vendro\":\"v\"}", "unknown field `vendro`"),
+        ("{\"tenant\":\"nobody\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\"}", "nobody"),
+        (
+            "{\"tenant\":\"acme\",\"vendor\":\"w\",\"method\":\"GET\",\"path\":\"/\"}",
+            "`integration-client vendors` lists",
+        ),
+        (
+            "{\"tenant\":\"acme\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\",\"headers\":{\"a b\":\"c\"}}",
+            "header",
+        ),
+    ] {
+        place.write("jobs.jsonl", &three_lines(line));
+        let ran = place.run(&["jobs.jsonl"]).await;
+        assert_eq!(ran.code, 2, "{}", ran.err);
+        assert!(ran.err.contains("jobs.jsonl:2: ") && ran.err.contains(said), "{}", ran.err);
+        assert!(ran.err.contains("Mend the line and run the same command again"), "{}", ran.err);
+        ran.figures();
+    }
+    place.write("jobs.jsonl", &three_lines(job("umbra", "/jobs/2").trim_end()));
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code, place.effects()), ([3, 0, 0], 0, (3, 3)), "{}", ran.err);
+    assert_eq!(place.vendor.summary().arrived, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_that_are_no_jobs_may_be_left_out() {
+    let place = Place::new(FakeVendor::builder()).await;
+    let mut jobs = String::new();
+    for number in 1..=50 {
+        jobs += &if number % 2 == 0 { "no job\n".to_owned() } else { job("acme", &format!("/jobs/{number}")) };
+    }
+    place.write("jobs.jsonl", &jobs);
+    let args = ["jobs.jsonl", "--keep-going", "--out", "results.jsonl"];
+    let ran = place.run(&args).await;
+    assert_eq!((ran.figures(), ran.code), ([25, 0, 0], 1), "{}", ran.err);
+    assert!(ran.err.contains("jobs.jsonl:2: not JSON") && ran.err.contains("25 lines are no jobs"), "{}", ran.err);
+    assert!(ran.err.lines().count() < 20, "the first ten are named: {}", ran.err);
+    let results = place.results("results.jsonl");
+    assert_eq!(lines_of(&results, "invalid"), (1..=25).map(|half| half * 2).collect::<Vec<_>>());
+    assert_eq!(lines_of(&results, "done").len(), 25);
+    // It is still so when nothing is left to do.
+    assert_eq!(place.run(&args).await.code, 1);
+    assert_eq!(place.results("results.jsonl").len(), 50);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_of_something_else_are_left_alone() {
+    let place = Place::new(FakeVendor::builder()).await;
+    place.jobs("jobs.jsonl", 1..=3);
+    for mine in ["my own words\n", "my own words", "{\"my\": \"own words\"}", "[\n17\n]"] {
+        place.write("mine.txt", mine);
+        let ran = place.run(&["jobs.jsonl", "--out", "mine.txt"]).await;
+        assert_eq!((ran.code, place.vendor.summary().arrived), (2, 0));
+        assert!(ran.err.contains("mine.txt holds something else than results of this run"), "{}", ran.err);
+        assert_eq!(fs::read_to_string(place.path("mine.txt")).unwrap(), mine);
+    }
+    // A line that was cut off is written again.
+    let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let whole = place.results("results.jsonl");
+    let text = fs::read_to_string(place.path("results.jsonl")).unwrap();
+    for cut in [1, 30] {
+        place.write("results.jsonl", &text[..text.len() - cut]);
+        assert_eq!(place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await.code, 0);
+        assert_eq!(lines_of(&place.results("results.jsonl"), "done"), lines_of(&whole, "done"));
+    }
+}

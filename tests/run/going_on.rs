@@ -1,0 +1,169 @@
+//! What was interrupted goes on: nothing is lost, and nothing that has ended is sent twice.
+
+use super::*;
+
+/// 400 a second: a run of 2,000 takes five seconds.
+fn vendor() -> FakeVendorBuilder {
+    FakeVendor::builder().limit(VendorLimit::sliding_log(400, SECOND)).latency(Duration::from_millis(5))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_twice_every_job_has_its_effect_once() {
+    let place = Place::new(vendor()).await;
+    place.jobs("jobs.jsonl", 1..=2_000);
+    let args = ["jobs.jsonl", "--out", "results.jsonl"];
+    for at in [300, 1_200] {
+        let mut child = place.start(&args);
+        place.until_sent(at).await;
+        child.kill().unwrap();
+        wait(child).await;
+    }
+    let ran = place.run(&args).await;
+    assert_eq!((ran.figures(), ran.code), ([2_000, 0, 0], 0), "{}", ran.err);
+    assert!(ran.err.contains("run: goes on; "), "{}", ran.err);
+    assert_eq!((place.effects(), place.vendor.refused()), ((2_000, 2_000), 0));
+    let results = place.results("results.jsonl");
+    assert_eq!(lines_of(&results, "done"), (1..=2_000).collect::<Vec<_>>(), "each line once");
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_ends_what_is_under_way_and_nothing_goes_twice() {
+    let place = Place::new(vendor()).await;
+    place.jobs("jobs.jsonl", 1..=1_200);
+    let child = place.start(&["jobs.jsonl"]);
+    place.until_sent(500).await;
+    signal(&child, "INT");
+    let ran = wait(child).await;
+    let [done, 0, 0] = ran.figures() else { panic!("{}", ran.err) };
+    assert_eq!((ran.code, done), (3, place.vendor.summary().arrived), "all that was under way has ended: {}", ran.err);
+    assert!(ran.err.contains("Run the same command again to go on"), "{}", ran.err);
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([1_200, 0, 0], 0), "{}", ran.err);
+    assert_eq!((place.vendor.summary().arrived, place.vendor.refused()), (1_200, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_that_are_added_go_and_another_file_of_the_name_is_another_run() {
+    let place = Place::new(FakeVendor::builder()).await;
+    place.write("jobs.jsonl", job("acme", "/jobs/1").trim_end());
+    assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [1, 0, 0]);
+    place.jobs("jobs.jsonl", 1..=3);
+    assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [3, 0, 0]);
+    assert_eq!(place.effects(), (3, 3));
+    // The night after.
+    place.jobs("jobs.jsonl", 11..=12);
+    let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
+    assert_eq!((ran.figures(), place.effects()), ([2, 0, 0], (5, 5)), "{}", ran.err);
+    assert_eq!(lines_of(&place.results("results.jsonl"), "done"), [1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_was_changed_is_not_gone_on_with() {
+    let place = Place::new(vendor()).await;
+    place.jobs("jobs.jsonl", 1..=1_500);
+    let mut child = place.start(&["jobs.jsonl"]);
+    place.until_sent(100).await;
+    child.kill().unwrap();
+    wait(child).await;
+    let sent = place.vendor.summary().arrived;
+    let old = fs::read_to_string(place.path("jobs.jsonl")).unwrap();
+    place.write("jobs.jsonl", &old.replacen("/jobs/1\"", "/jobs/one\"", 1));
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.code, place.vendor.summary().arrived), (2, sent), "nothing is sent: {}", ran.err);
+    assert!(ran.err.contains("was changed since it was sent in part"), "{}", ran.err);
+    place.write("jobs.jsonl", &old);
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code, place.effects()), ([1_500, 0, 0], 0, (1_500, 1_500)), "{}", ran.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_in_use_is_left_alone() {
+    let place = Place::new(vendor()).await;
+    place.jobs("jobs.jsonl", 1..=800);
+    let child = place.start(&["jobs.jsonl"]);
+    place.until_sent(1).await;
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("is in use by another run: wait for its end"), "{}", ran.err);
+    let first = wait(child).await;
+    assert_eq!((first.figures(), first.code, place.effects()), ([800, 0, 0], 0, (800, 800)), "{}", first.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_of_results_that_goes_away_ends_the_run_and_another_gets_them_all() {
+    let place = Place::new(vendor()).await;
+    place.jobs("jobs.jsonl", 1..=1_000);
+    let mut child = place.start(&["jobs.jsonl", "--out", "-"]);
+    let mut some = [0; 2_000];
+    child.stdout.as_mut().unwrap().read_exact(&mut some).unwrap();
+    drop(child.stdout.take());
+    let ran = wait(child).await;
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(ran.err.contains("nobody reads the results any more"), "{}", ran.err);
+    let ran = place.run(&["jobs.jsonl", "--out", "-"]).await;
+    assert_eq!((ran.figures(), ran.code, ran.out.lines().count()), ([1_000, 0, 0], 0, 1_000), "{}", ran.err);
+    assert_eq!(place.vendor.summary().arrived, 1_000, "nothing that was answered is sent again");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_ends_the_run_and_what_was_answered_is_not_sent_again() {
+    let place = Place::new(vendor()).await;
+    place.jobs("jobs.jsonl", 1..=900);
+    let ran = place.run(&["jobs.jsonl", "--out", "/dev/full"]).await;
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(
+        ran.err.contains("No space left on device") && ran.err.contains("run the same command again"),
+        "{}",
+        ran.err
+    );
+    let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([900, 0, 0], 0), "{}", ran.err);
+    assert_eq!(place.vendor.summary().arrived, 900);
+    let results = place.results("results.jsonl");
+    assert_eq!(lines_of(&results, "done"), (1..=900).collect::<Vec<_>>());
+    assert!(results.iter().all(|result| result["body"] == serde_json::json!({})), "the answers were in the store");
+}
+
+/// The store's files cannot grow, as on a full disk, until somebody makes room.
+#[cfg(target_os = "linux")]
+#[expect(clippy::disallowed_methods, reason = "a test waits")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_full_is_waited_for_and_nothing_is_lost_or_sent_twice() {
+    let place = Place::new(vendor()).await;
+    place.jobs("jobs.jsonl", 1..=900);
+    let program = env!("CARGO_BIN_EXE_integration-client");
+    // A process that ignores the signal is told EFBIG instead.
+    let line = format!(
+        "trap '' XFSZ; ulimit -Sf 700; exec {program} run jobs.jsonl --vendors vendors.toml --out results.jsonl"
+    );
+    let mut command = Command::new("bash");
+    command.args(["-c", &line]).current_dir(&place.folder).env("IC_RUN_KEY", "acme").env("IC_RUN_KEY_2", "umbra");
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let (pid, mut err) = (child.id().to_string(), child.stderr.take().unwrap());
+    let reading = tokio::task::spawn_blocking(move || {
+        let (mut said, mut some, mut is_full) = (String::new(), [0; 4096], true);
+        loop {
+            let read = err.read(&mut some).unwrap();
+            if read == 0 {
+                return said;
+            }
+            said += &String::from_utf8_lossy(&some[..read]);
+            if is_full && said.contains("the store cannot be written") {
+                is_full = false;
+                std::thread::sleep(2 * SECOND);
+                let status =
+                    Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited:unlimited"]).status().unwrap();
+                assert!(status.success());
+            }
+        }
+    });
+    let code = wait(child).await.code;
+    let said = reading.await.unwrap();
+    let figures = Ran { code, out: String::new(), err: said.clone() }.figures();
+    assert!(said.contains("Nothing is sent until it can; make room"), "{said}");
+    assert_eq!((figures, code), ([900, 0, 0], 0), "{said}");
+    assert_eq!((place.effects(), place.vendor.summary().arrived), ((900, 900), 900), "{said}");
+    assert_eq!(lines_of(&place.results("results.jsonl"), "done"), (1..=900).collect::<Vec<_>>());
+}
