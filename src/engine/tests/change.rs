@@ -138,3 +138,16 @@ fn an_account_weighs_what_its_waiting_lanes_weigh() {
     bench.engine.finished(bench.now, permit);
     bench.assert_clean();
 }
+
+#[test]
+fn of_two_ideas_of_a_shared_limit_the_slower_is_the_stricter() {
+    // The larger bucket of the two refills more slowly.
+    let (fast, slow) = (bucket("requests", 10, 8.0), bucket("requests", 100, 0.5));
+    for (one, other) in [(&fast, &slow), (&slow, &fast), (&slow, &slow)] {
+        assert_eq!(one.stricter(other), slow);
+    }
+    let (few, many) = (slots("at once", 2), slots("at once", 3));
+    assert_eq!((few.stricter(&many), many.stricter(&few)), (few.clone(), few));
+    let rates = [BucketSpec::new(1, 8.0, SECOND, 0), BucketSpec::new(5, 30.0, 60 * SECOND, 0)];
+    assert!(rates.map(|rate| rate.per_second()).iter().zip([8.0, 0.5]).all(|(rate, all)| (rate - all).abs() < 1e-6));
+}
