@@ -221,8 +221,11 @@ pub(crate) fn tell<'a>(
 /// After this a process that says nothing is forgotten.
 const STALE_MS: i64 = 3_600_000;
 
-/// What each working process said last, and how many milliseconds ago.
-pub(crate) fn told<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<(Id, i64, String)>, DbError>> {
+/// Who said it, how many milliseconds ago, and what.
+pub(crate) type Told = (Id, i64, String);
+
+/// What each working process said last.
+pub(crate) fn told<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Told>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT owner, told_at, status FROM ic_worker ORDER BY told_at DESC LIMIT 100";
         let rows = db.fetch(sql, Vec::new()).await?;

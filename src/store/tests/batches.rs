@@ -9,7 +9,7 @@ fn numbered(run: &batches::Run, numbers: std::ops::Range<u8>) -> Vec<NewJob> {
     let id = |number| {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(run);
-        bytes[15] = number;
+        (bytes[8], bytes[15]) = (0x80, number);
         Id::from_bytes(bytes)
     };
     numbers.map(|number| NewJob { id: id(number), ..job("acme") }).collect()
