@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 lines=${1:-1000000}
 port=18431
-[[ -n ${NO_BUILD:-} ]] || cargo build --quiet --locked --release --all-features --bin integration-client --example fake_vendor
+cargo build --quiet --locked --release --all-features --bin integration-client --example fake_vendor
 target=${CARGO_TARGET_DIR:-target}/release
 program=$(realpath "$target/integration-client")
 vendor=$(realpath "$target/examples/fake_vendor")
@@ -60,7 +60,7 @@ start_vendor() {
 end_vendor() {
     exec 9>&-
     wait "$vendor_id"
-    grep arrived vendor.out
+    counts=$(grep arrived vendor.out)
 }
 
 jobs 10000 >jobs.jsonl
@@ -68,7 +68,8 @@ for round in 1 2 3; do
     rm -f jobs.jsonl.sqlite*
     start_vendor --limit 2000 --window-ms 1000 --algorithm fixed_window
     "$program" run jobs.jsonl --vendors vendors.toml --quiet 2>run.err
-    echo "10,000 jobs at 2,000/s, ideal 5.00 s, round $round: $(tail -1 run.err); $(end_vendor)"
+    end_vendor
+    echo "10,000 jobs at 2,000/s, ideal 5.00 s, round $round: $(tail -1 run.err); $counts"
 done
 
 rm -f jobs.jsonl.sqlite*
@@ -83,7 +84,8 @@ done
 "$program" run jobs.jsonl --vendors vendors.toml --quiet --out results.jsonl 2>run.err
 lines_once=$(grep -c . results.jsonl)
 distinct=$(grep -o '"line":[0-9]*' results.jsonl | sort -u | wc -l)
-echo "killed twice: $(tail -1 run.err); results $lines_once lines, $distinct distinct; $(end_vendor)"
+end_vendor
+echo "killed twice: $(tail -1 run.err); results $lines_once lines, $distinct distinct; $counts"
 
 jobs "$lines" >many.jsonl
 start_vendor --limit 2000 --window-ms 1000 --algorithm fixed_window
@@ -96,4 +98,5 @@ sleep "${SECONDS_OF_MANY:-60}"
 memory=$(awk '/VmHWM/ { print $2 / 1024 }' "/proc/$run_id/status")
 kill -INT "$run_id"
 wait "$run_id" || true
-echo "$lines lines, $(du -h many.jsonl | cut -f1): first answer after $first ms; most memory in ${SECONDS_OF_MANY:-60} s $memory MiB; store $(du -h many.jsonl.sqlite | cut -f1); $(tail -1 run.err); $(end_vendor)"
+end_vendor
+echo "$lines lines, $(du -h many.jsonl | cut -f1): first answer after $first ms; most memory in ${SECONDS_OF_MANY:-60} s $memory MiB; store $(du -h many.jsonl.sqlite | cut -f1); $(tail -1 run.err); $counts"

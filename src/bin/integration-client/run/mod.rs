@@ -148,7 +148,7 @@ async fn go(args: &Args, clock: Clock) -> Result<Outcome, Failure> {
         estimated: None,
         counted: clock.now(),
     };
-    let end = going.to_the_end(feed).await;
+    let end = going.until_it_ends(feed).await;
     going.progress.end();
     going.finish(args, &named, end, began).await
 }
@@ -253,7 +253,7 @@ struct Going {
 }
 
 impl Going {
-    async fn to_the_end(&mut self, feed: Feed) -> End {
+    async fn until_it_ends(&mut self, feed: Feed) -> End {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let client = self.client.clone();
