@@ -37,7 +37,7 @@ async fn each_unit_counts_what_it_says() {
 #[tokio::test(start_paused = true)]
 async fn who_has_used_up_the_bytes_waits_for_them() {
     let client = client(&[("volume", &counts("request_bytes"))], &answers_of(1)).await;
-    let start = Instant::now();
+    let start = now();
     for _ in 0..3 {
         client.send("a", Priority::High, put(500)).await.unwrap().bytes().await.unwrap();
     }
@@ -59,7 +59,7 @@ async fn what_answers_had_of_late_is_what_the_next_is_believed_to_have() {
         }
     };
     sends(1).await;
-    let start = Instant::now();
+    let start = now();
     // 300 are used; two more of 300 fit, and the next waits, though nobody knows its size before it is here.
     sends(2).await;
     assert!(start.elapsed() < ms(20), "{:?}", start.elapsed());
