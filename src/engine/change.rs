@@ -56,9 +56,9 @@ impl Engine {
         let holders = self.holders(account, plan, config);
         let hash = hash_ids(&self.lanes.hasher, tenant, &plan.vendor);
         let group = Group { vendor: &plan.vendor, environment: &plan.environment, account: Some(account) };
-        let account = group.hash(&self.lanes.hasher);
+        let account = (account != tenant).then(|| group.hash(&self.lanes.hasher));
         if let Some(key) = self.lanes.find(hash, tenant, &plan.vendor) {
-            self.lanes.slab[key].account = account;
+            self.lanes.set_account(key, account);
             self.change(key, plan, holders);
             return key;
         }
@@ -67,13 +67,12 @@ impl Engine {
                 shared.lanes += 1;
             }
         }
-        self.lanes.insert(Lane {
+        let key = self.lanes.insert(Lane {
             tenant: tenant.into(),
             plan: plan.clone(),
             own: OwnCells::new(plan, now, 1),
             shared: holders,
             waiting: None,
-            account,
             throttle: None,
             in_flight: 0,
             version: 1,
@@ -81,7 +80,9 @@ impl Engine {
             service_at: 0,
             pins: 0,
             retired: false,
-        })
+        });
+        self.lanes.set_account(key, account);
+        key
     }
 
     /// The holders of a lane's shared limits: its account, the vendor.

@@ -27,8 +27,6 @@ pub(crate) struct Lane {
     /// Account and vendor-wide limits, as indexes into the engine's `shared`.
     pub(crate) shared: [Key; 2],
     pub(crate) waiting: Option<Box<LaneWait>>,
-    /// The hash of its vendor and account: see [`Group`](super::Group).
-    pub(crate) account: u64,
     /// What the vendor's answers have changed; most lanes never need it.
     pub(crate) throttle: Option<Box<Throttle>>,
     /// Permits that exist, those of callers that went away included.
@@ -205,6 +203,9 @@ pub(crate) struct Lanes {
     pub(crate) hasher: DefaultHashBuilder,
     pub(crate) shared: Slab<Shared>,
     shared_keys: HashMap<SharedKey, Key>,
+    /// The accounts of lanes, as hashes (see [`Group`](super::Group)), where they are not named like their tenants: most
+    /// are, and a lane is kept small.
+    accounts: HashMap<Key, u64>,
 }
 
 /// One hash of both names.
@@ -225,6 +226,7 @@ impl Lanes {
             hasher,
             shared: Slab::new(),
             shared_keys: HashMap::with_hasher(DefaultHashBuilder::default()),
+            accounts: HashMap::with_hasher(DefaultHashBuilder::default()),
         }
     }
 
@@ -248,12 +250,25 @@ impl Lanes {
         let hash = hash_ids(&self.hasher, &lane.tenant, &lane.plan.vendor);
         self.index.remove(hash, key.index);
         let lane = self.slab.remove(key)?;
+        self.accounts.remove(&key);
         for holder in lane.shared {
             if let Some(shared) = self.shared.get_mut(holder) {
                 shared.lanes -= 1;
             }
         }
         Some(lane)
+    }
+
+    /// Notes the account of a lane, where it is not named like its tenant.
+    pub(crate) fn set_account(&mut self, key: Key, account: Option<u64>) {
+        match account {
+            Some(account) => drop(self.accounts.insert(key, account)),
+            None => drop(self.accounts.remove(&key)),
+        }
+    }
+
+    pub(crate) fn account(&self, key: Key) -> Option<u64> {
+        self.accounts.get(&key).copied()
     }
 
     /// The holder of shared limits under `key`, made if it does not exist.
@@ -271,6 +286,9 @@ impl Lanes {
         self.index.shrink();
         if let Some(room) = excess(self.shared_keys.capacity(), self.shared_keys.len()) {
             self.shared_keys.shrink_to(room);
+        }
+        if let Some(room) = excess(self.accounts.capacity(), self.accounts.len()) {
+            self.accounts.shrink_to(room);
         }
         let more = [self.slab.shrink(chunks), self.shared.shrink(chunks)];
         more.contains(&true)

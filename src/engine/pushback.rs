@@ -240,7 +240,7 @@ impl Engine {
             true => Time::MAX,
             false => throttle.paused_until(NO_ENDPOINT),
         });
-        let until = own.max(self.groups_wait_until(inside));
+        let until = own.max(self.groups_wait_until(lane, inside));
         (until > now).then_some(until)
     }
 }

@@ -56,20 +56,22 @@ impl Engine {
     }
 
     fn is_in(&self, lane: Key, group: u64) -> bool {
-        self.lanes.slab.get(lane).is_some_and(|lane| self.groups_of(lane).contains(&group))
+        self.lanes.slab.get(lane).is_some_and(|inside| self.groups_of(lane, inside).contains(&group))
     }
 
-    fn groups_of(&self, lane: &Lane) -> [u64; 2] {
+    fn groups_of(&self, key: Key, lane: &Lane) -> [u64; 2] {
         let whole = Group { vendor: &lane.plan.vendor, environment: &lane.plan.environment, account: None };
-        [lane.account, whole.hash(&self.lanes.hasher)]
+        let named_like_its_tenant = Group { account: Some(&lane.tenant), ..whole };
+        let hash = |group: Group| group.hash(&self.lanes.hasher);
+        [self.lanes.account(key).unwrap_or_else(|| hash(named_like_its_tenant)), hash(whole)]
     }
 
     /// Until when the groups of a lane wait, which may be over.
-    pub(super) fn groups_wait_until(&self, lane: &Lane) -> Time {
+    pub(super) fn groups_wait_until(&self, key: Key, lane: &Lane) -> Time {
         if self.standing.is_empty() {
             return Time::ZERO;
         }
-        let known = self.groups_of(lane).into_iter().filter_map(|group| self.standing.get(&group));
+        let known = self.groups_of(key, lane).into_iter().filter_map(|group| self.standing.get(&group));
         known.max().copied().unwrap_or(Time::ZERO)
     }
 
@@ -85,7 +87,7 @@ impl Engine {
     fn stand_still(&mut self, key: Key) {
         let now = self.now;
         let Some(lane) = self.lanes.slab.get(key) else { return };
-        let until = self.groups_wait_until(lane);
+        let until = self.groups_wait_until(key, lane);
         if until <= now {
             return;
         }
@@ -99,9 +101,9 @@ impl Engine {
     }
 
     /// An operator knows better: the lane's groups do not wait any longer.
-    pub(super) fn forget_groups(&mut self, lane: Key) {
-        if let Some(lane) = self.lanes.slab.get(lane) {
-            for group in self.groups_of(lane) {
+    pub(super) fn forget_groups(&mut self, key: Key) {
+        if let Some(lane) = self.lanes.slab.get(key) {
+            for group in self.groups_of(key, lane) {
                 self.standing.remove(&group);
             }
         }

@@ -151,3 +151,9 @@ fn of_two_ideas_of_a_shared_limit_the_slower_is_the_stricter() {
     let rates = [BucketSpec::new(1, 8.0, SECOND, 0), BucketSpec::new(5, 30.0, 60 * SECOND, 0)];
     assert!(rates.map(|rate| rate.per_second()).iter().zip([8.0, 0.5]).all(|(rate, all)| (rate - all).abs() < 1e-6));
 }
+
+#[test]
+fn a_lane_fits_two_lines_of_the_processors_cache() {
+    // With its slot's generation: a million of them rest.
+    assert!(size_of::<super::super::lane::Lane>() <= 120, "{}", size_of::<super::super::lane::Lane>());
+}
