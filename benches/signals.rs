@@ -83,7 +83,7 @@ const CASES: [Case; 8] = [
         body: "",
     },
     Case {
-        name: "used/limit, by a dialect",
+        name: "used/limit, under a name of its own",
         vendor: "gorgias",
         status: 200,
         weight: 2,

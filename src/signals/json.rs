@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// More places that a pointer with `*` fits are not looked at.
+/// More places that a pointer fits, by its `*` or by keys that are repeated, are not looked at.
 const MAX_FOUND: usize = 64;
 
 /// A JSON pointer (RFC 6901), of which a step may be `*`: any member, any item.
@@ -25,6 +25,7 @@ enum Step {
 }
 
 /// A value, and the keys that stood where the pointer has a `*`.
+#[derive(Debug)]
 pub(super) struct Found {
     pub(super) keys: Vec<String>,
     pub(super) value: Value,
@@ -44,19 +45,6 @@ impl Pointer {
         Some(Pointer(steps.map(step).collect()))
     }
 
-    /// All that is found, in the order of the text.
-    pub(super) fn find(&self, json: &[u8]) -> Vec<Found> {
-        let mut found = Vec::new();
-        if self.cannot_be_in(json) {
-            return found;
-        }
-        let mut keys = Vec::new();
-        let walk = Walk { steps: &self.0, keys: &mut keys, found: &mut found };
-        // An error says that the text is cut off, or no JSON: what was found before it counts.
-        let _ = walk.deserialize(&mut serde_json::Deserializer::from_slice(json));
-        found
-    }
-
     /// A key is nowhere in the text, and cannot be there in disguise: then the text need not be parsed.
     fn cannot_be_in(&self, json: &[u8]) -> bool {
         let is_index = |key: &str| key.bytes().all(|b| b.is_ascii_digit());
@@ -67,7 +55,7 @@ impl Pointer {
         last.is_some_and(|key| memmem::find(json, key).is_none() && memchr(b'\\', json).is_none())
     }
 
-    /// The same in a value.
+    /// What stands there in a value.
     pub(super) fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         self.0.iter().try_fold(value, |value, step| match (step, value) {
             (Step::Key(key), Value::Object(members)) => members.get(key),
@@ -81,33 +69,90 @@ impl Pointer {
 #[derive(Deserialize)]
 struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
 
+/// What is found at each of the pointers, in the order of the text; of more than 32 pointers the rest finds nothing.
+///
+/// One walk over a text of JSON finds it all. Where the text breaks off or breaks the rules, what one pointer asks for
+/// may be what another would have passed over: then each walks for itself.
+pub(super) fn find(pointers: &[&Pointer], json: &[u8]) -> Vec<(usize, Found)> {
+    let mut found = Vec::new();
+    if pointers.iter().all(|pointer| pointer.cannot_be_in(json)) {
+        return found;
+    }
+    let all = (0..32).zip(pointers).fold(0, |all, (at, _)| all | 1 << at);
+    if walk(pointers, all, json, &mut found).is_err() && pointers.len() > 1 {
+        found.clear();
+        for pointer in of(all) {
+            // An error says that the text is cut off, or no JSON: what was found before it counts.
+            let _ = walk(pointers, 1 << pointer, json, &mut found);
+        }
+    }
+    found
+}
+
+fn walk(pointers: &[&Pointer], on_way: u32, json: &[u8], found: &mut Vec<(usize, Found)>) -> serde_json::Result<()> {
+    let walk = Walk { pointers, on_way, depth: 0, keys: &mut Vec::new(), found };
+    match std::str::from_utf8(json) {
+        Ok(json) => walk.deserialize(&mut serde_json::Deserializer::from_str(json)),
+        Err(_) => walk.deserialize(&mut serde_json::Deserializer::from_slice(json)),
+    }
+}
+
+/// The numbers of the bits that are set.
+fn of(mut bits: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = bits.trailing_zeros();
+        bits &= bits.checked_sub(1)?;
+        usize::try_from(lowest).ok()
+    })
+}
+
+/// A place in the text.
 struct Walk<'w> {
-    steps: &'w [Step],
-    keys: &'w mut Vec<String>,
-    found: &'w mut Vec<Found>,
+    pointers: &'w [&'w Pointer],
+    /// A bit for each pointer whose first steps lead here.
+    on_way: u32,
+    /// So many steps.
+    depth: usize,
+    /// The keys on the way at which some pointer has a `*`, with their depths.
+    keys: &'w mut Vec<(usize, String)>,
+    found: &'w mut Vec<(usize, Found)>,
 }
 
 impl Walk<'_> {
-    /// What to do with the member `key`: the steps below it, if it is on the way.
-    fn enter<E>(&mut self, key: &str, go: impl FnOnce(Walk<'_>) -> Result<(), E>) -> Option<Result<(), E>> {
-        let steps = self.steps;
-        let (step, rest) = steps.split_first()?;
-        let is_any = *step == Step::Any;
-        let fits = match step {
-            Step::Any => true,
-            Step::Key(own) => own == key,
-        };
-        if !fits || self.found.len() >= MAX_FOUND {
+    fn step(&self, pointer: usize) -> Option<&Step> {
+        self.pointers.get(pointer)?.0.get(self.depth)
+    }
+
+    fn has_enough(&self, pointer: usize) -> bool {
+        self.found.len() >= MAX_FOUND && self.found.iter().filter(|(of, _)| *of == pointer).count() >= MAX_FOUND
+    }
+
+    /// The place of a member or an item below, where some pointer leads there: `is` says whether a key is its own, `text`
+    /// what it is called.
+    fn below(&mut self, is: impl Fn(&str) -> bool, text: impl FnOnce() -> String) -> Option<Walk<'_>> {
+        let mut on_way = 0;
+        let mut is_any = false;
+        for pointer in of(self.on_way) {
+            let fits = match self.step(pointer) {
+                Some(Step::Any) => true,
+                Some(Step::Key(own)) => is(own),
+                None => false,
+            };
+            if fits && !self.has_enough(pointer) {
+                on_way |= 1 << pointer;
+                is_any |= self.step(pointer) == Some(&Step::Any);
+            }
+        }
+        if on_way == 0 {
             return None;
         }
+        // Those of the members before are forgotten.
+        let depth = self.depth;
+        self.keys.truncate(self.keys.partition_point(|(at, _)| *at < depth));
         if is_any {
-            self.keys.push(key.to_owned());
+            self.keys.push((depth, text()));
         }
-        let result = go(Walk { steps: rest, keys: self.keys, found: self.found });
-        if is_any {
-            self.keys.pop();
-        }
-        Some(result)
+        Some(Walk { pointers: self.pointers, on_way, depth: depth + 1, keys: self.keys, found: self.found })
     }
 }
 
@@ -115,12 +160,24 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        if self.steps.is_empty() {
-            let value = Value::deserialize(deserializer)?;
-            self.found.push(Found { keys: self.keys.clone(), value });
-            return Ok(());
+        let ended = of(self.on_way).filter(|pointer| self.step(*pointer).is_none());
+        let ended = ended.fold(0, |ended, pointer| ended | 1 << pointer);
+        if ended == 0 {
+            return deserializer.deserialize_any(self);
         }
-        deserializer.deserialize_any(self)
+        let value = Value::deserialize(deserializer)?;
+        for at in of(ended) {
+            let Some(Pointer(steps)) = self.pointers.get(at) else { continue };
+            let own = self.keys.iter().filter(|(depth, _)| steps.get(*depth) == Some(&Step::Any));
+            let keys = own.map(|(_, key)| key.clone()).collect();
+            self.found.push((at, Found { keys, value: value.clone() }));
+        }
+        let on_way = self.on_way & !ended;
+        if on_way != 0 {
+            // Nothing can be wrong with a value that has been read.
+            let _ = Walk { on_way, ..self }.deserialize(&value);
+        }
+        Ok(())
     }
 }
 
@@ -133,11 +190,9 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
-            match self.enter(&key, |walk| map.next_value_seed(walk)) {
-                Some(result) => result?,
-                None => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+            match self.below(|own| own == key, || key.clone().into_owned()) {
+                Some(below) => map.next_value_seed(below)?,
+                None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         Ok(())
@@ -145,17 +200,11 @@ impl<'de> Visitor<'de> for Walk<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
         for at in 0_usize.. {
-            let mut ended = false;
-            let key = at.to_string();
-            let entered = self.enter(&key, |walk| {
-                ended = items.next_element_seed(walk)?.is_none();
-                Ok(())
-            });
-            match entered {
-                Some(result) => result?,
-                None => ended = items.next_element::<IgnoredAny>()?.is_none(),
-            }
-            if ended {
+            let is_item = match self.below(|own| own.parse() == Ok(at), || at.to_string()) {
+                Some(below) => items.next_element_seed(below)?.is_some(),
+                None => items.next_element::<IgnoredAny>()?.is_some(),
+            };
+            if !is_item {
                 break;
             }
         }
@@ -202,8 +251,8 @@ mod tests {
     use super::*;
 
     fn find(pointer: &str, json: &str) -> Vec<(String, String)> {
-        let found = Pointer::parse(pointer).unwrap().find(json.as_bytes());
-        found.into_iter().map(|found| (found.keys.join(" "), found.value.to_string())).collect()
+        let found = super::find(&[&Pointer::parse(pointer).unwrap()], json.as_bytes());
+        found.into_iter().map(|(_, found)| (found.keys.join(" "), found.value.to_string())).collect()
     }
 
     #[test]
@@ -218,6 +267,26 @@ mod tests {
             assert!(at(none).is_empty(), "{none}");
         }
         assert_eq!(Pointer::parse("a"), None);
+    }
+
+    #[test]
+    fn several_pointers_in_one_walk_find_what_each_finds_alone() {
+        let json = r#"{"a":{"b":[{"c":1},{"c":"two"},3]},"d":{"a":4},"a/b":5,"x":"\ud800","e":6}"#;
+        let pointers = ["", "/a", "/a/b", "/a/b/*/c", "/a/b/1/c", "/*/a", "/e", "/none", "/a~1b", "/a/b/*", "/d/a"];
+        for json in [json, r#"{"a":{"b":[{"c":1},{"c":"#, "{}", "7", ""] {
+            let pointers: Vec<Pointer> = pointers.iter().map(|text| Pointer::parse(text).unwrap()).collect();
+            let found = super::find(&pointers.iter().collect::<Vec<_>>(), json.as_bytes());
+            for (at, pointer) in pointers.iter().enumerate() {
+                let own = found.iter().filter(|(of, _)| *of == at).map(|(_, found)| (&found.keys, &found.value));
+                let alone = super::find(&[pointer], json.as_bytes());
+                let alone = alone.iter().map(|(_, found)| (&found.keys, &found.value));
+                assert_eq!(own.collect::<Vec<_>>(), alone.collect::<Vec<_>>(), "{pointer:?} in {json}");
+            }
+        }
+        let repeated = format!("{{{}\"b\":1}}", "\"a\":1,".repeat(2 * MAX_FOUND));
+        assert_eq!(find("/a", &repeated).len(), MAX_FOUND);
+        let everywhere = format!("{{\"a\":[{}]}}", vec!["1"; 2 * MAX_FOUND].join(","));
+        assert_eq!(find("/a/*", &everywhere).len(), MAX_FOUND);
     }
 
     #[test]

@@ -135,27 +135,27 @@ pub fn read(
     let by_status = dialect::REFUSALS.contains(&status.as_u16());
     let is_plain = dialect.is_plain();
     let now = &Now::new(headers, now);
-    let said = shape::read(headers, dialect, now);
+    let mut signals = Signals::default();
+    let said = shape::read(headers, dialect, now, &mut signals);
     if said.is_nothing && !by_status && is_plain {
-        return Signals::default();
+        return signals;
     }
     let body = body_prefix.get(..MAX_BODY).unwrap_or(body_prefix);
-    let response = &Context { status, headers, body, now };
-    let mut signals = Signals { windows: said.windows, cost: said.cost, ..Signals::default() };
+    let response = &Context::new(dialect, status, headers, body, now);
     // Zero milliseconds beside a wait in seconds is a place that was filled.
     let (finer, coarser) = (said.wait_ms, said.wait);
     let mut asked = finer.filter(|wait| !wait.is_zero()).or(coarser).or(finer);
     if !is_plain {
-        asked = asked.max(dialect::windows(dialect, response, &mut signals.windows));
-        asked = asked.max(dialect::waits(dialect, response, false));
-        signals.cost = dialect::cost(dialect, response).or(signals.cost);
-        signals.interval = dialect::interval(dialect, response);
+        asked = asked.max(dialect::windows(response, &mut signals.windows));
+        asked = asked.max(dialect::waits(response, false));
+        signals.cost = dialect::cost(response).or(signals.cost);
+        signals.interval = dialect::interval(response);
     }
     for window in signals.windows.iter_mut() {
         window.derive();
     }
     let forbidden = status == StatusCode::FORBIDDEN;
-    (signals.throttled, signals.rule) = match dialect::throttled(dialect, response, &signals.windows) {
+    (signals.throttled, signals.rule) = match dialect::throttled(response, &signals.windows) {
         Some((throttled, rule)) => (throttled, Rule::Dialect(rule)),
         None if by_status => (true, Rule::Status),
         None if forbidden && signals.windows.any_exhausted() => (true, Rule::Exhausted),
@@ -165,7 +165,7 @@ pub fn read(
     signals.windows.settle(signals.throttled);
     let is_refusal = signals.throttled;
     let in_body = || {
-        let stated = is_refusal.then(|| dialect::waits(dialect, response, true)).flatten();
+        let stated = is_refusal.then(|| dialect::waits(response, true)).flatten();
         stated.or_else(|| is_refusal.then(|| message::read(body, now)).flatten())
     };
     let reset = || is_refusal.then(|| signals.windows.latest_reset()).flatten();
@@ -174,12 +174,12 @@ pub fn read(
     let found = found.or_else(|| reset().map(|wait| (wait, WaitFrom::Reset)));
     (signals.retry_after, signals.wait_from) = found.map_or((None, None), |(wait, from)| (Some(wait), Some(from)));
     if is_refusal && !is_plain {
-        signals.default_wait = dialect::default_wait(dialect, response, &signals.windows);
+        signals.default_wait = dialect::default_wait(response, &signals.windows);
         if found.is_none() && signals.default_wait.is_some() {
             signals.wait_from = Some(WaitFrom::Default);
         }
     }
-    signals.scope = dialect::scope(dialect, response, &signals.windows);
+    signals.scope = dialect::scope(response, &signals.windows);
     signals
 }
 

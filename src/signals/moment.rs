@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::HeaderMap;
-use http::header::{AGE, DATE};
+use http::header::{AGE, DATE, HeaderValue};
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
@@ -21,6 +21,9 @@ pub(super) const MAX_WAIT: Duration = Duration::from_secs(31 * 24 * 3600);
 
 pub(super) const MILLISECOND: u128 = 1_000_000;
 pub(super) const SECOND: u128 = 1_000_000_000;
+
+/// Smaller numbers are no moments of this century, in whatever unit since 1970: this one is in 1998.
+const FIRST_MOMENT: u64 = 900_000_000;
 
 /// The longest window that is believed: a year.
 const MAX_LENGTH: Duration = Duration::from_secs(366 * 86_400);
@@ -52,6 +55,14 @@ impl<'a> Now<'a> {
         })
     }
 
+    /// Known without reading the date: by the client's clock and, if there is a date, by the first digit of a year where
+    /// HTTP has it. Right only in its "yes".
+    fn is_this_century(&self) -> bool {
+        let client = self.received.duration_since(UNIX_EPOCH).is_ok_and(|since| since.as_secs() > 1_000_000_000);
+        let begins = |date: &HeaderValue| date.len() == 29 && date.as_bytes().get(12) == Some(&b'2');
+        client && self.headers.get(DATE).is_none_or(begins)
+    }
+
     fn age(&self) -> i128 {
         let age = self.headers.get(AGE).and_then(|value| Decimal::read(bare(value.as_bytes())));
         // An answer is not kept for a month: that would only turn waits into moments in the past.
@@ -72,6 +83,9 @@ impl<'a> Now<'a> {
 
     /// The time until `number`, as seconds, milliseconds, microseconds or nanoseconds since 1970.
     fn until_epoch(&self, number: Decimal) -> Option<Duration> {
+        if number.is_below(FIRST_MOMENT) && self.is_this_century() {
+            return None;
+        }
         // Other units make it an earlier moment.
         let seconds = i128::try_from(number.nanos(SECOND)).unwrap_or(i128::MAX);
         if seconds < self.nanos().saturating_sub(nanos(MAX_WAIT)) {

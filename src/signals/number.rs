@@ -61,6 +61,10 @@ impl Decimal {
         (self.whole < u64::MAX && !is_fraction).then_some(self.whole)
     }
 
+    pub(super) fn is_below(self, bound: u64) -> bool {
+        self.whole < bound
+    }
+
     /// For reporting alone: nothing is decided by a float.
     pub(super) fn approximately(self) -> f64 {
         self.whole as f64 + f64::from(self.nanos) / 1e9

@@ -8,11 +8,16 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{HeaderName, HeaderValue};
+use smallvec::SmallVec;
+
+use super::json::Pointer;
 
 pub(crate) use form::Form;
 pub(super) use read::{Context, default_wait, scope, waits, windows};
 pub(super) use read::{cost, interval, throttled};
 pub(crate) use source::{Figure, Source};
+
+type Pointers<'d> = SmallVec<[&'d Pointer; 8]>;
 
 /// A vendor's own way of speaking about its limits: `[vendors.NAME.dialect]`, validated.
 ///
@@ -171,6 +176,23 @@ impl Dialect {
                 && (of_body(&self.cost) || of_body(&self.rate) || self.windows.iter().any(WindowRule::reads_body)))
     }
 
+    /// Where something may stand in the body of an answer with this status.
+    fn pointers(&self, status: StatusCode) -> Pointers<'_> {
+        let status = status.as_u16();
+        let answers = self.answers.iter().filter(|rule| rule.may_fit(status)).filter_map(|rule| rule.from.as_ref());
+        let waits = self.waits.iter().flat_map(|rule| rule.from.iter().chain(rule.bucket.iter().flatten()));
+        let sources = self.windows.iter().flat_map(WindowRule::sources).chain(&self.cost).chain(&self.rate);
+        let mut pointers = Pointers::new();
+        for source in sources.chain(answers).chain(waits) {
+            if let Source::Body(pointer) = source
+                && !pointers.contains(&pointer)
+            {
+                pointers.push(pointer);
+            }
+        }
+        pointers
+    }
+
     /// What the vendor means by the reset of a window.
     pub fn reset_means(&self) -> ResetMeans {
         self.reset_means
@@ -211,10 +233,14 @@ impl Dialect {
 }
 
 impl WindowRule {
-    fn reads_body(&self) -> bool {
+    fn sources(&self) -> impl Iterator<Item = &Source> {
         let figures = [&self.limit, &self.remaining, &self.used].into_iter().flatten();
         let sources = [&self.each, &self.reset, &self.regain, &self.length_from].into_iter().flatten();
-        figures.filter_map(Figure::source).chain(sources).any(Source::is_body)
+        figures.filter_map(Figure::source).chain(sources)
+    }
+
+    fn reads_body(&self) -> bool {
+        self.sources().any(Source::is_body)
     }
 }
 

@@ -1,39 +1,72 @@
 //! What a dialect makes of a response.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
 use super::source::Hit;
-use super::{AnswerRule, Dialect, Figure, Scope, Source, WaitRule, WindowRule};
+use super::{AnswerRule, Dialect, Figure, Pointers, Scope, Source, WaitRule, WindowRule};
+use crate::signals::json::{self, Found, Pointer};
+use crate::signals::message;
 use crate::signals::moment::{self, MAX_WAIT, Now, SECOND};
 use crate::signals::number::{Decimal, bare, from_nanos};
 use crate::signals::shape::period;
 use crate::signals::windows::{Name, Window, Windows};
-use crate::signals::{json, message};
 
-/// A response, and when it came.
+/// A response, when it came, and how its vendor speaks.
 pub(in crate::signals) struct Context<'r> {
+    pub(in crate::signals) dialect: &'r Dialect,
     pub(in crate::signals) status: StatusCode,
     pub(in crate::signals) headers: &'r HeaderMap,
     pub(in crate::signals) body: &'r [u8],
     pub(in crate::signals) now: &'r Now<'r>,
+    /// What stands at the dialect's pointers, found when the first is asked for.
+    in_body: OnceCell<InBody<'r>>,
+}
+
+struct InBody<'r> {
+    pointers: Pointers<'r>,
+    found: Vec<(usize, Found)>,
+}
+
+impl<'r> Context<'r> {
+    pub(in crate::signals) fn new(
+        dialect: &'r Dialect,
+        status: StatusCode,
+        headers: &'r HeaderMap,
+        body: &'r [u8],
+        now: &'r Now<'r>,
+    ) -> Context<'r> {
+        Context { dialect, status, headers, body, now, in_body: OnceCell::new() }
+    }
+
+    /// What stands in the body at one of the dialect's pointers.
+    pub(super) fn in_body(&self, pointer: &Pointer) -> impl Iterator<Item = &Found> {
+        let InBody { pointers, found } = self.in_body.get_or_init(|| {
+            let pointers = self.dialect.pointers(self.status);
+            let found = json::find(&pointers, self.body);
+            InBody { pointers, found }
+        });
+        let own = pointers.iter().position(|known| *known == pointer);
+        found.iter().filter(move |(of, _)| Some(*of) == own).map(|(_, found)| found)
+    }
 }
 
 /// The windows that the dialect finds, and the longest wait that they ask for.
-pub(in crate::signals) fn windows(dialect: &Dialect, response: &Context<'_>, found: &mut Windows) -> Option<Duration> {
+pub(in crate::signals) fn windows(response: &Context<'_>, found: &mut Windows) -> Option<Duration> {
     let mut longest = None;
-    for rule in &dialect.windows {
+    for rule in &response.dialect.windows {
         let wait = match (&rule.each, &rule.items) {
             (Some(each), _) => {
-                let objects = each.objects(response.headers, response.body).into_iter();
-                let waits = objects.map(|object| {
-                    let (window, wait) = rule.window(dialect, response, Some(&object.value), &object.keys, None);
+                let mut longest = None;
+                each.values(response, |keys, object| {
+                    let (window, wait) = rule.window(response, Some(object), keys, None);
                     found.push(window);
-                    wait
+                    longest = longest.max(wait);
                 });
-                waits.max().flatten()
+                longest
             }
             (None, Some((header, form))) => {
                 let lines = response.headers.get_all(header).iter().take(16);
@@ -46,7 +79,7 @@ pub(in crate::signals) fn windows(dialect: &Dialect, response: &Context<'_>, fou
                 });
                 waits.max().flatten()
             }
-            (None, None) => rule.plain(dialect, response, found),
+            (None, None) => rule.plain(response, found),
         };
         longest = longest.max(wait);
     }
@@ -72,18 +105,18 @@ impl WindowRule {
         window.remaining = window.remaining.or(is(&self.remaining));
     }
 
-    fn plain(&self, dialect: &Dialect, response: &Context<'_>, found: &mut Windows) -> Option<Duration> {
+    fn plain(&self, response: &Context<'_>, found: &mut Windows) -> Option<Duration> {
         // A source with a `*` makes a window of each place where it fits.
         let figures = [&self.limit, &self.remaining, &self.used].into_iter().flatten().filter_map(Figure::source);
         let wild = figures.chain(&self.reset).find(|source| matches!(source, Source::Headers(_)));
         let Some(wild) = wild else {
-            let (window, wait) = self.window(dialect, response, None, &[], None);
+            let (window, wait) = self.window(response, None, &[], None);
             found.push(window);
             return wait;
         };
-        let hits = wild.hits(response.headers, response.body, None).into_iter();
+        let hits = wild.hits(response, None).into_iter();
         let waits = hits.map(|hit| {
-            let (window, wait) = self.window(dialect, response, None, &hit.keys, Some((wild, &hit.text)));
+            let (window, wait) = self.window(response, None, &hit.keys, Some((wild, &hit.text)));
             found.push(window);
             wait
         });
@@ -92,7 +125,6 @@ impl WindowRule {
 
     fn window(
         &self,
-        dialect: &Dialect,
         response: &Context<'_>,
         object: Option<&Value>,
         keys: &[String],
@@ -101,13 +133,13 @@ impl WindowRule {
         let values = |source: &Source| -> Vec<Hit> {
             match at_hand {
                 Some((known, text)) if known == source => vec![Hit { keys: Vec::new(), text: text.to_vec() }],
-                _ => source.hits(response.headers, response.body, object),
+                _ => source.hits(response, object),
             }
         };
         let value = |source: &Source| -> Option<Vec<u8>> {
             let hits = values(source).into_iter();
             let mut texts = hits.filter_map(|hit| self.item(&hit.text).map(<[u8]>::to_vec));
-            texts.find(|text| !dialect.is_filler(text))
+            texts.find(|text| !response.dialect.is_filler(text))
         };
         let unit = |source: &Source| self.unit.unwrap_or_else(|| unit_of(source));
         let mut overdrawn = false;
@@ -218,29 +250,22 @@ fn unit_of(source: &Source) -> u128 {
 }
 
 /// Whether the dialect says that the answer is, or is not, a refusal for limits; and the number of the rule.
-pub(in crate::signals) fn throttled(
-    dialect: &Dialect,
-    response: &Context<'_>,
-    windows: &Windows,
-) -> Option<(bool, usize)> {
-    let mut rules = dialect.answers.iter().enumerate().filter(|(_, rule)| rule.throttled.is_some());
+pub(in crate::signals) fn throttled(response: &Context<'_>, windows: &Windows) -> Option<(bool, usize)> {
+    let mut rules = response.dialect.answers.iter().enumerate().filter(|(_, rule)| rule.throttled.is_some());
     let (at, rule) = rules.find(|(_, rule)| rule.fits(response, windows))?;
     Some((rule.throttled?, at))
 }
 
 /// Whose limit it is, as the dialect knows it.
-pub(in crate::signals) fn scope(dialect: &Dialect, response: &Context<'_>, windows: &Windows) -> Option<Scope> {
-    let mut rules = dialect.answers.iter().filter(|rule| rule.scope.is_some());
+pub(in crate::signals) fn scope(response: &Context<'_>, windows: &Windows) -> Option<Scope> {
+    let mut rules = response.dialect.answers.iter().filter(|rule| rule.scope.is_some());
     rules.find(|rule| rule.fits(response, windows))?.scope
 }
 
 /// How long to wait after a refusal that says nothing.
-pub(in crate::signals) fn default_wait(
-    dialect: &Dialect,
-    response: &Context<'_>,
-    windows: &Windows,
-) -> Option<Duration> {
-    let mut rules = dialect.answers.iter().filter(|rule| rule.wait.is_some() || rule.wait_until_next.is_some());
+pub(in crate::signals) fn default_wait(response: &Context<'_>, windows: &Windows) -> Option<Duration> {
+    let mut rules =
+        response.dialect.answers.iter().filter(|rule| rule.wait.is_some() || rule.wait_until_next.is_some());
     let rule = rules.find(|rule| rule.fits(response, windows))?;
     let next = rule.wait_until_next.and_then(|period| moment::until_next(period, response.now));
     rule.wait.max(next).map(|wait| wait.min(MAX_WAIT))
@@ -255,7 +280,7 @@ impl AnswerRule {
         if !is_asked {
             return true;
         }
-        let hits = self.from.as_ref().unwrap_or(&Source::Text).hits(response.headers, response.body, None);
+        let hits = self.from.as_ref().unwrap_or(&Source::Text).hits(response, None);
         hits.iter().any(|hit| {
             let text = hit.text.trim_ascii();
             let is = self.is.iter().any(|value| value.as_bytes() == text);
@@ -271,8 +296,8 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 }
 
 /// The longest wait that stands where the dialect says: in headers, or else (`in_body`) in the body.
-pub(in crate::signals) fn waits(dialect: &Dialect, response: &Context<'_>, in_body: bool) -> Option<Duration> {
-    let rules = dialect.waits.iter().filter(|rule| rule.reads_body() == in_body);
+pub(in crate::signals) fn waits(response: &Context<'_>, in_body: bool) -> Option<Duration> {
+    let rules = response.dialect.waits.iter().filter(|rule| rule.reads_body() == in_body);
     rules.filter_map(|rule| rule.wait(response)).max()
 }
 
@@ -284,14 +309,14 @@ impl WaitRule {
     fn wait(&self, response: &Context<'_>) -> Option<Duration> {
         if let Some([needed, available, rate]) = &self.bucket {
             let figure = |source: &Source| {
-                let hits = source.hits(response.headers, response.body, None);
+                let hits = source.hits(response, None);
                 hits.iter().find_map(|hit| Decimal::read(bare(&hit.text)))
             };
             return arithmetic(figure(needed)?, figure(available)?, figure(rate)?);
         }
         let source = self.from.as_ref()?;
         let unit = self.unit.unwrap_or_else(|| unit_of(source));
-        let hits = source.hits(response.headers, response.body, None);
+        let hits = source.hits(response, None);
         let waits = hits.iter().filter_map(|hit| match &self.after {
             Some(after) => message::after(&hit.text, after, unit, response.now),
             None => moment::hint(&hit.text, unit, response.now),
@@ -310,14 +335,14 @@ fn arithmetic(needed: Decimal, available: Decimal, rate: Decimal) -> Option<Dura
 }
 
 /// What the request cost.
-pub(in crate::signals) fn cost(dialect: &Dialect, response: &Context<'_>) -> Option<f64> {
-    let hits = dialect.cost.as_ref()?.hits(response.headers, response.body, None);
+pub(in crate::signals) fn cost(response: &Context<'_>) -> Option<f64> {
+    let hits = response.dialect.cost.as_ref()?.hits(response, None);
     hits.iter().find_map(|hit| Decimal::read(bare(&hit.text))).map(Decimal::approximately)
 }
 
 /// The time between two requests, where the vendor states a rate.
-pub(in crate::signals) fn interval(dialect: &Dialect, response: &Context<'_>) -> Option<Duration> {
-    let hits = dialect.rate.as_ref()?.hits(response.headers, response.body, None);
+pub(in crate::signals) fn interval(response: &Context<'_>) -> Option<Duration> {
+    let hits = response.dialect.rate.as_ref()?.hits(response, None);
     let rate = hits.iter().find_map(|hit| Decimal::read(bare(&hit.text)))?.nanos(SECOND);
     let nanos = SECOND.saturating_mul(SECOND).checked_div(rate)?;
     Some(from_nanos(nanos).min(MAX_WAIT))

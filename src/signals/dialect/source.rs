@@ -1,9 +1,9 @@
 //! Where a value stands: in a header, in JSON inside a header, in the body.
 
-use http::HeaderMap;
 use http::header::HeaderName;
 use serde_json::Value;
 
+use super::read::Context;
 use crate::signals::json::{self, Found, Pointer};
 
 /// More lines of one header are not looked at.
@@ -96,41 +96,46 @@ impl Source {
         }
     }
 
-    /// All values that stand there.
-    pub(super) fn hits(&self, headers: &HeaderMap, body: &[u8], object: Option<&Value>) -> Vec<Hit> {
+    /// All values that stand there; of a member, in the object at hand.
+    pub(super) fn hits(&self, response: &Context<'_>, object: Option<&Value>) -> Vec<Hit> {
         match self {
             Source::Header(name) => {
-                let lines = headers.get_all(name).iter().take(MAX_LINES);
+                let lines = response.headers.get_all(name).iter().take(MAX_LINES);
                 lines.map(|value| Hit { keys: Vec::new(), text: value.as_bytes().to_vec() }).collect()
             }
             Source::Headers(start) => {
-                let found = headers.iter().filter_map(|(name, value)| {
+                let found = response.headers.iter().filter_map(|(name, value)| {
                     let end = name.as_str().strip_prefix(start.as_str()).filter(|end| !end.is_empty())?;
                     Some(Hit { keys: vec![end.to_owned()], text: value.as_bytes().to_vec() })
                 });
                 found.take(MAX_LINES).collect()
             }
-            Source::Text => vec![Hit { keys: Vec::new(), text: body.to_vec() }],
+            Source::Text => vec![Hit { keys: Vec::new(), text: response.body.to_vec() }],
             Source::Member(pointer) => {
                 let value = object.and_then(|object| pointer.get(object)).and_then(json::text);
                 value.map(|text| Hit { keys: Vec::new(), text: text.into_bytes() }).into_iter().collect()
             }
             Source::InHeader(..) | Source::Body(_) => {
-                let found = self.objects(headers, body).into_iter();
-                found.filter_map(|Found { keys, value }| Some(Hit { keys, text: json::text(&value)?.into() })).collect()
+                let mut hits = Vec::new();
+                self.values(response, |keys, value| {
+                    hits.extend(json::text(value).map(|text| Hit { keys: keys.to_vec(), text: text.into_bytes() }));
+                });
+                hits
             }
         }
     }
 
-    /// The JSON that stands there.
-    pub(super) fn objects(&self, headers: &HeaderMap, body: &[u8]) -> Vec<Found> {
+    /// The JSON values that stand there, each with what stood where the source has a `*`.
+    pub(super) fn values(&self, response: &Context<'_>, mut each: impl FnMut(&[String], &Value)) {
         match self {
             Source::InHeader(name, pointer) => {
-                let lines = headers.get_all(name).iter().take(MAX_LINES);
-                lines.flat_map(|value| pointer.find(value.as_bytes())).collect()
+                for line in response.headers.get_all(name).iter().take(MAX_LINES) {
+                    let found = json::find(&[pointer], line.as_bytes());
+                    found.iter().for_each(|(_, Found { keys, value })| each(keys, value));
+                }
             }
-            Source::Body(pointer) => pointer.find(body),
-            _ => Vec::new(),
+            Source::Body(pointer) => response.in_body(pointer).for_each(|Found { keys, value }| each(keys, value)),
+            _ => {}
         }
     }
 }

@@ -13,14 +13,16 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
+use super::Signals;
 use super::dialect::Dialect;
-use super::moment::{self, MILLISECOND, Now, SECOND};
+use super::moment::{self, Now};
 use super::number::{Decimal, bare};
 use super::structured::{self, Quotas};
 use super::windows::{Name, Window, Windows};
 use amount::Amount;
-use name::{Certainty, Role};
+use name::{Certainty, Role, Title};
 pub(super) use name::{may_speak, unit};
+use word::{MILLISECOND, SECOND};
 pub(super) use word::{period, unit_seconds};
 
 /// More groups are not looked at: their number is a stranger's.
@@ -29,16 +31,14 @@ const MAX_GROUPS: usize = 32;
 /// The figures of a window that a header can hold.
 const SLOTS: usize = 5;
 
-/// What the headers say.
+/// What the headers say besides windows and costs.
 #[derive(Debug)]
 pub(super) struct Said {
     /// None of them may speak of limits.
     pub(super) is_nothing: bool,
-    pub(super) windows: Windows,
     /// The longest wait that a header in milliseconds asks for, and that one in seconds or with a date does.
     pub(super) wait_ms: Option<Duration>,
     pub(super) wait: Option<Duration>,
-    pub(super) cost: Option<f64>,
 }
 
 /// A header that holds one figure of a window.
@@ -46,14 +46,20 @@ pub(super) struct Said {
 struct Slot<'h> {
     name: &'h HeaderName,
     first: &'h HeaderValue,
-    lines: usize,
-    unit: u128,
+    lines: u32,
+    unit: u64,
+}
+
+impl<'h> Slot<'h> {
+    fn line(&self) -> (&'h [u8], u128) {
+        (self.first.as_bytes(), u128::from(self.unit))
+    }
 }
 
 /// The headers that describe one window.
 struct Group<'h> {
     family: &'h str,
-    name: Option<Name>,
+    name: Option<Title<'h>>,
     length: Option<Duration>,
     certainty: Certainty,
     slots: [Option<Slot<'h>>; SLOTS],
@@ -79,9 +85,9 @@ pub(super) fn may_be_in(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| may_speak(name.as_str()))
 }
 
-/// Reads all headers but those that the dialect speaks for.
-pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now) -> Said {
-    let mut said = Said { is_nothing: true, windows: Windows::default(), wait_ms: None, wait: None, cost: None };
+/// Reads all headers but those that the dialect speaks for. Windows and the cost are added to `signals`.
+pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &mut Signals) -> Said {
+    let mut said = Said { is_nothing: true, wait_ms: None, wait: None };
     let mut sorted = Sorted::default();
     let mut last: Option<&HeaderName> = None;
     for (name, value) in headers {
@@ -95,13 +101,14 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now) -> Said {
         said.is_nothing = false;
         if is_cost(text) {
             let cost = Decimal::read(bare(value.as_bytes()));
-            said.cost = said.cost.or(cost.map(Decimal::approximately));
+            signals.cost = signals.cost.or(cost.map(Decimal::approximately));
             continue;
         }
         let Some(meaning) = name::meaning(text) else { continue };
         match meaning.role {
             Role::Wait => {
-                let wait = moment::hint(value.as_bytes(), meaning.unit, now).filter(|_| !dialect.is_nothing(value));
+                let wait = moment::hint(value.as_bytes(), u128::from(meaning.unit), now);
+                let wait = wait.filter(|_| !dialect.is_nothing(value));
                 let longest = if meaning.unit == MILLISECOND { &mut said.wait_ms } else { &mut said.wait };
                 *longest = (*longest).max(wait);
             }
@@ -110,7 +117,7 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now) -> Said {
         }
     }
     if !said.is_nothing {
-        sorted.read(headers, now, &mut said.windows);
+        sorted.read(headers, now, &mut signals.windows);
     }
     said
 }
@@ -174,13 +181,13 @@ impl<'h> Sorted<'h> {
     fn group(
         &mut self,
         family: &'h str,
-        name: Option<Name>,
+        name: Option<Title<'h>>,
         length: Option<Duration>,
         certainty: Certainty,
         slot: usize,
         header: &'h HeaderName,
         value: &'h HeaderValue,
-        unit: u128,
+        unit: u64,
     ) {
         let at = match self.groups.iter().position(|group| group.family == family && group.name == name) {
             Some(at) => at,
@@ -214,12 +221,15 @@ impl<'h> Sorted<'h> {
         }
         self.adopt();
         while let Some(family) = self.groups.first().map(|group| group.family) {
-            let mut found = Windows::default();
+            // What the first family says is compared with nothing.
+            let mut others = (!windows.is_empty()).then(Windows::default);
             for group in self.groups.iter().filter(|group| group.family == family && group.is_certain()) {
                 let label = self.label(group);
-                group.read(headers, label, now, &mut found);
+                group.read(headers, label, now, others.as_mut().unwrap_or(&mut *windows));
             }
-            windows.merge(found);
+            if let Some(others) = others {
+                windows.merge(others);
+            }
             self.groups.retain(|group| group.family != family);
         }
         windows.bind(&quotas);
@@ -259,7 +269,7 @@ impl<'h> Sorted<'h> {
 impl Group<'_> {
     /// Enough is there to be sure that this is a limit on requests.
     fn is_certain(&self) -> bool {
-        let [limit, remaining, reset, used, _] = self.slots.map(|slot| slot.is_some());
+        let [limit, remaining, reset, used, _] = self.slots.each_ref().map(Option::is_some);
         match self.certainty {
             Certainty::Certain => true,
             Certainty::Counted => remaining || (limit && used) || self.holds_use(),
@@ -278,20 +288,20 @@ impl Group<'_> {
         let lines = self.slots.iter().flatten().map(|slot| slot.lines).max().unwrap_or(0);
         // `acme-shop-api-call-limit: 12/40` names the vendor rather than a window.
         let is_only = self.certainty != Certainty::Certain && self.length.is_none() && self.holds_use();
-        let name = self.name.clone().filter(|_| !is_only).or(label);
+        let name = self.name.as_ref().filter(|_| !is_only).and_then(Title::to_name).or(label);
         if lines == 1 {
-            let lines = self.slots.map(|slot| Some((slot?.first.as_bytes(), slot?.unit)));
+            let lines = self.slots.each_ref().map(|slot| slot.as_ref().map(Slot::line));
             return self.window(lines, name, now, windows);
         }
         let all = |slot: &Slot<'_>| headers.get_all(slot.name).iter();
         let paired = self.slots.iter().flatten().all(|slot| slot.lines == lines);
         // A gateway and the application behind it may each have added theirs. Where the counts differ, which belong
         // together is anybody's guess: what stands alone is certain.
-        let most = if paired { lines.min(MAX_GROUPS) } else { 1 };
+        let most = if paired { usize::try_from(lines).unwrap_or(MAX_GROUPS).min(MAX_GROUPS) } else { 1 };
         for at in 0..most {
             let line = |slot: &Option<Slot<'_>>| {
                 let slot = slot.as_ref().filter(|slot| paired || slot.lines == 1)?;
-                all(slot).nth(at).map(|value| (value.as_bytes(), slot.unit))
+                all(slot).nth(at).map(|value| (value.as_bytes(), u128::from(slot.unit)))
             };
             let [a, b, c, d, e] = &self.slots;
             let lines = [line(a), line(b), line(c), line(d), line(e)];
@@ -313,7 +323,7 @@ impl Group<'_> {
                     name: name.clone(),
                     limit: Decimal::read(limit).and_then(Decimal::count),
                     remaining: Decimal::read(remaining).and_then(Decimal::count),
-                    reset_in: moment::reset(reset, lines[2].map_or(SECOND, |(_, unit)| unit), now),
+                    reset_in: moment::reset(reset, lines[2].map_or(moment::SECOND, |(_, unit)| unit), now),
                     ..Window::default()
                 });
             }

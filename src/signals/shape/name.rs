@@ -6,8 +6,7 @@
 
 use std::time::Duration;
 
-use super::word::{Word, is_counted, is_parallel, is_window};
-use crate::signals::moment::SECOND;
+use super::word::{SECOND, Word, is_counted, is_parallel, is_window, period};
 use crate::signals::windows::Name;
 
 /// What a header's value is.
@@ -42,16 +41,49 @@ pub(super) enum Certainty {
     Triple,
 }
 
+/// A window's name: mostly a part of the header's, which need not be copied for each header.
+#[derive(Clone, Debug)]
+pub(super) enum Title<'a> {
+    Part(&'a str),
+    Made(Name),
+}
+
+impl<'a> Title<'a> {
+    fn of(part: &'a str) -> Option<Title<'a>> {
+        (!part.is_empty()).then_some(Title::Part(part))
+    }
+
+    fn as_str(&self) -> &str {
+        match self {
+            Title::Part(part) => part,
+            Title::Made(name) => name.as_str(),
+        }
+    }
+
+    pub(super) fn to_name(&self) -> Option<Name> {
+        match self {
+            Title::Part(part) => Name::new(part),
+            Title::Made(name) => Some(name.clone()),
+        }
+    }
+}
+
+impl PartialEq for Title<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
 #[derive(Debug, PartialEq)]
 pub(super) struct Meaning<'a> {
     /// What must be the same in all names of one window.
     pub(super) family: &'a str,
     pub(super) role: Role,
-    pub(super) name: Option<Name>,
+    pub(super) name: Option<Title<'a>>,
     /// As the window's name states it.
     pub(super) length: Option<Duration>,
     /// Nanoseconds; of bare numbers that are a time.
-    pub(super) unit: u128,
+    pub(super) unit: u64,
     pub(super) certainty: Certainty,
 }
 
@@ -138,17 +170,16 @@ fn common(name: &str) -> Option<Meaning<'_>> {
     if !is_name || Word::compound(of).is_some() {
         return None;
     }
-    let name = if of.is_empty() { None } else { Name::new(of) };
-    Some(Meaning { family, role, name, length: None, unit: SECOND, certainty: Certainty::Certain })
+    Some(Meaning { family, role, name: Title::of(of), length: None, unit: SECOND, certainty: Certainty::Certain })
 }
 
 /// The unit that a header's name states, in nanoseconds; a second where it states none.
 pub(in crate::signals) fn unit(name: &str) -> u128 {
     let mut units = words(name).filter_map(|word| match Word::of(word) {
-        Word::Unit(unit) => Some(u128::from(unit)),
+        Word::Unit(unit) => Some(unit),
         _ => None,
     });
-    units.next().unwrap_or(SECOND)
+    u128::from(units.next().unwrap_or(SECOND))
 }
 
 /// Where `ratelimit` stands, in one of its spellings.
@@ -171,8 +202,18 @@ fn marker(name: &str) -> Option<(usize, usize)> {
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
     // An underscore is part of a window's name, unless there is nothing else between the words.
-    let between = if text.contains('-') || !text.starts_with('_') { '-' } else { '_' };
-    text.split(between).filter(|word| !word.is_empty())
+    let between = if text.bytes().any(|b| b == b'-') || !text.starts_with('_') { b'-' } else { b'_' };
+    let mut rest = text;
+    let words = std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = rest.bytes().position(|b| b == between).unwrap_or(rest.len());
+        let word = rest.get(..end)?;
+        rest = rest.get(end + 1..).unwrap_or_default();
+        Some(word)
+    });
+    words.filter(|word| !word.is_empty())
 }
 
 fn certain(name: &str, begin: usize, end: usize) -> Option<Meaning<'_>> {
@@ -181,7 +222,7 @@ fn certain(name: &str, begin: usize, end: usize) -> Option<Meaning<'_>> {
     for word in words(rest) {
         match Word::compound(word).filter(|_| Word::of(word) == Word::Other) {
             Some((stem, role)) => {
-                let named = super::word::period(stem).map_or(Word::Other, Word::Period);
+                let named = period(stem).map_or(Word::Other, Word::Period);
                 read.add_as(stem, named)?;
                 read.add_as("", role)?;
             }
@@ -199,7 +240,7 @@ fn certain(name: &str, begin: usize, end: usize) -> Option<Meaning<'_>> {
     if name_of.is_none()
         && let Some(word) = before.split('-').find(|word| is_window(word))
     {
-        (name_of, length) = (Name::new(word), super::word::period(word).flatten());
+        (name_of, length) = (Title::of(word), period(word).flatten());
     }
     Some(Meaning { family: name.get(..end)?, role, name: name_of, length, unit, certainty: Certainty::Certain })
 }
@@ -231,23 +272,26 @@ fn counted(name: &str) -> Option<Meaning<'_>> {
 }
 
 /// How sure a family without the marker is, and the window that it names.
-fn family_of(family: &str) -> (Certainty, Option<Name>, Option<Duration>) {
+fn family_of(family: &str) -> (Certainty, Option<Title<'_>>, Option<Duration>) {
     let inner = family.strip_prefix("x-").unwrap_or(family);
-    let length =
-        words(inner).find_map(|word| super::word::period(word.strip_suffix("limit").unwrap_or(word))).flatten();
-    let has = |test: fn(&str) -> bool| words(inner).any(test);
-    let of_limit = |word: &str| word.ends_with("limit");
-    let base = match inner.strip_suffix("limit") {
-        Some(base) => base.trim_end_matches('-'),
-        None => inner,
+    let mut certainty = Certainty::Triple;
+    let mut first_period = None;
+    for word in words(inner) {
+        let stem = word.strip_suffix("limit");
+        first_period = first_period.or_else(|| period(stem.unwrap_or(word)));
+        if is_parallel(word) {
+            certainty = Certainty::Parallel;
+        } else if certainty == Certainty::Triple && (stem.is_some() || is_counted(word)) {
+            certainty = Certainty::Counted;
+        }
+    }
+    let length = first_period.flatten();
+    let name = match inner.strip_suffix("limit") {
+        _ if certainty == Certainty::Triple => length.and_then(|_| Title::of(inner)),
+        Some(base) => Title::of(base.trim_end_matches('-')),
+        None => Title::of(inner),
     };
-    if has(is_parallel) {
-        return (Certainty::Parallel, Name::new(base), length);
-    }
-    if has(is_counted) || has(of_limit) {
-        return (Certainty::Counted, Name::new(base), length);
-    }
-    (Certainty::Triple, length.and_then(|_| Name::new(inner)), length)
+    (certainty, name, length)
 }
 
 /// The words of a name, at most [`MAX_WORDS`].
@@ -301,7 +345,7 @@ impl<'a> Words<'a> {
     }
 
     /// What the value is, and its unit. A limit's `period` is the window's name.
-    fn role(&self) -> Option<(Role, u128)> {
+    fn role(&self) -> Option<(Role, u64)> {
         let mut unit = None;
         let mut found: Option<(u8, Role)> = None;
         for (_, word) in self.all() {
@@ -322,7 +366,7 @@ impl<'a> Words<'a> {
                 found = Some((rank, role));
             }
         }
-        let unit = unit.map_or(SECOND, u128::from);
+        let unit = unit.unwrap_or(SECOND);
         match (found, self.all()) {
             (Some((_, role)), _) => Some((role, unit)),
             (None, [(_, Word::Label(rank))]) => Some((Role::Label(*rank), unit)),
@@ -347,9 +391,9 @@ impl<'a> Words<'a> {
     }
 
     /// The window's name, which is all words that say nothing else, and its length.
-    fn window(&self, role: Role) -> (Option<Name>, Option<Duration>) {
+    fn window(&self, role: Role) -> (Option<Title<'a>>, Option<Duration>) {
         let is_time = matches!(role, Role::Reset | Role::Length | Role::Wait);
-        let mut name = Name::default();
+        let mut name: Option<Title<'a>> = None;
         let mut length = None;
         for (text, word) in self.all() {
             let keep = match *word {
@@ -357,7 +401,7 @@ impl<'a> Words<'a> {
                 Word::Length => role != Role::Length,
                 Word::Unit(unit) if !is_time => {
                     // `limit-sec`: so many a second.
-                    if u128::from(unit) == SECOND {
+                    if unit == SECOND {
                         length = Some(Duration::from_secs(1));
                     }
                     true
@@ -373,12 +417,18 @@ impl<'a> Words<'a> {
                 _ => false,
             };
             if keep {
-                name.add(text);
+                name = match name {
+                    None => Title::of(text),
+                    Some(before) => before.to_name().map(|mut name| {
+                        name.add(text);
+                        Title::Made(name)
+                    }),
+                };
             }
         }
         match role {
             Role::Label(_) | Role::Policy | Role::Field => (None, None),
-            _ => ((!name.is_empty()).then_some(name), length),
+            _ => (name, length),
         }
     }
 }
@@ -389,7 +439,7 @@ mod tests {
 
     fn check(header: &str) -> Option<(String, Role, Option<String>, Option<u64>)> {
         let meaning = meaning(header)?;
-        let name = meaning.name.map(|name| name.to_string());
+        let name = meaning.name.map(|name| name.as_str().to_owned());
         Some((meaning.family.to_owned(), meaning.role, name, meaning.length.map(|length| length.as_secs())))
     }
 

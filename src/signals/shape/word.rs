@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 /// Nanoseconds.
-const MILLISECOND: u64 = 1_000_000;
-const SECOND: u64 = 1_000_000_000;
+pub(super) const MILLISECOND: u64 = 1_000_000;
+pub(super) const SECOND: u64 = 1_000_000_000;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 3_600;
