@@ -98,6 +98,7 @@ struct Run {
     /// What is under way: its answer, and whether it is of the batch.
     ends: BinaryHeap<Reverse<(Time, Key, bool)>>,
     grants: usize,
+    spread: u32,
     /// By lane and tier: how many others wait.
     filled: VecDeque<(Key, u8)>,
 }
@@ -109,7 +110,7 @@ impl Run {
         let ends = ahead.under_way.drain(..).map(|(key, since)| Reverse(((since + service).max(now), key, false)));
         let ends = ends.collect();
         let (ours, filled) = (HashSet::new(), VecDeque::new());
-        let mut run = Run { ahead, now, batch, others, submitted: 0, ours, ends, grants: 0, filled };
+        let mut run = Run { ahead, now, batch, others, submitted: 0, ours, ends, grants: 0, spread: 0, filled };
         let lanes = std::mem::take(&mut run.ahead.lanes);
         let of_lane = |(number, (lane, lines)): (usize, &'_ (Key, Vec<Line>))| {
             let counts = |line: &Line| others != Others::Nobody || (number == 0 && line.tier == batch.tier);
@@ -145,11 +146,22 @@ impl Run {
 
     fn started(&mut self, permit: Key, ours: bool, (lane, tier): (Key, u8)) {
         self.grants += 1;
-        let answered = self.now.plus_nanos(self.batch.service_ns);
+        let answered = self.now.plus_nanos(self.service());
         self.ends.push(Reverse((answered, permit, ours)));
         if !ours && self.others == Others::Everybody {
             self.filled.push_back((lane, tier));
         }
+    }
+
+    /// How long the next answer takes. With those who wait now, half to one and a half of what is usual, spread evenly: if
+    /// all took the same, turns that lanes win by a hair would always go the same way.
+    fn service(&mut self) -> u64 {
+        if self.others != Others::Waiting {
+            return self.batch.service_ns;
+        }
+        // Fractions of multiples of the golden ratio.
+        self.spread = self.spread.wrapping_add(0x9e37_79b9);
+        self.batch.service_ns / 2 + (u128::from(self.batch.service_ns) * u128::from(self.spread) >> 32) as u64
     }
 
     /// Those who always wait, wait again.

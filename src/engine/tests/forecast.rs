@@ -142,7 +142,6 @@ fn what_is_forecast_happens() {
         }
     }
     println!("1000 situations: worst error {:.2} %, {} beyond 5 %", 100.0 * worst, beyond.len());
-    // Which of several lanes is first by a hair depends on how long each answer takes.
-    assert!(beyond.len() <= 3 && worst < 0.1, "{beyond:?}");
+    assert!(beyond.is_empty(), "{beyond:?}");
     assert!(outside.is_empty(), "{outside:?}");
 }
