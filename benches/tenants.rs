@@ -28,6 +28,7 @@ static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const MANY: usize = 1_000_000;
 const BUSY: usize = 1_000;
+const OVERVIEWS: u32 = 5;
 
 const VENDORS: &str = r#"
 [vendors.busy]
@@ -147,6 +148,14 @@ async fn wave(client: &IntegrationClient, vendor: &str, times: Vec<u32>) -> (Fig
     let used = heap_bytes();
     let lanes = client.lanes();
     let (_, times) = sender.stop("a million lanes are made");
+    let sender = Sender::start(client, times);
+    let began = Instant::now();
+    for _ in 0..OVERVIEWS {
+        assert!(client.overview().vendors.iter().any(|other| &*other.vendor == vendor));
+    }
+    let took = began.elapsed() / OVERVIEWS;
+    let (overview, times) = sender.stop("overviews of all lanes");
+    println!("  an overview took {took:.0?}");
     // Until the windows are over: they are long enough for all lanes to be there at once.
     tokio::time::sleep(Duration::from_millis(20_300)).await;
 
@@ -170,7 +179,7 @@ async fn wave(client: &IntegrationClient, vendor: &str, times: Vec<u32>) -> (Fig
     client.rest(true).await;
     let gone = heap_bytes();
     println!("  {retired} tenants retired in {took:.0?}");
-    let stall_us = sweep.max(snapshot).max(cleanup);
+    let stall_us = sweep.max(overview).max(snapshot).max(cleanup);
     (Figures { start, used, swept, empty, gone, stall_us }, times)
 }
 
