@@ -116,12 +116,13 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let totals = runtime.block_on(run(&wanted));
     println!("\nran for {:.0} s", start.elapsed().as_secs_f64());
-    let times = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}x"));
+    // At the larger limit, and at the smaller.
+    let times = |ratios: &[f64]| ratios.iter().map(|ratio| format!("{ratio:.3}x")).collect::<Vec<_>>().join("/");
     println!(
         "peers: ours_refused={} job_fixed={} job_bucket={}",
         totals.refused,
-        times(totals.job_fixed),
-        times(totals.job_bucket)
+        times(&totals.job_fixed),
+        times(&totals.job_bucket)
     );
     if totals.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
