@@ -228,3 +228,17 @@ async fn an_answer_that_did_what_was_asked_may_ask_to_be_left_alone() {
         assert_eq!(send().await.unwrap().waited().as_millis(), least, "{status} with {wait}");
     }
 }
+
+/// A gateway that writes the header on every answer would slow its lane down for good: the vendor's entry can say so.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_the_dialect_ignores_slows_nothing_down() {
+    for (ignored, least) in [("x-other", 3_000), ("retry-after", 0)] {
+        let transport = FakeTransport::new(|_| FakeAnswer::status(200).header("retry-after", "3"));
+        let dialect = format!("[vendors.v.dialect]\nignore = [\"{ignored}\"]\n");
+        let text = scoped("tenant").replace("limit = 1\n", "limit = 9\n").replace("[vendors.v.dialect]\n", &dialect);
+        let client = client(&text, &transport, &TENANTS).await;
+        let send = || client.send("a", Priority::Normal, Request::get("v", "/x"));
+        send().await.unwrap();
+        assert_eq!(send().await.unwrap().waited().as_millis(), least, "{ignored}");
+    }
+}
