@@ -1,5 +1,7 @@
 //! The guard of a sliding counter, against the textbook one.
 
+mod model;
+
 use super::*;
 use crate::limit::{Limiter, Rule};
 
@@ -139,4 +141,37 @@ fn what_is_lost_or_never_left_or_cost_more() {
     assert_eq!((guard.transit.units, guard.units(&spec, ms(200))), (0, 59));
     guard.advance(&spec, ms(2_300));
     assert!(guard.is_empty());
+}
+
+#[test]
+fn what_is_given_back_makes_up_for_what_was_owed_first() {
+    let spec = spec();
+    let mut guard = WindowCounter::new(&spec);
+    guard.take(&spec, ms(0), 99, true);
+    guard.owe(&spec, ms(10), 20);
+    guard.give_back(&spec, ms(10), ms(0), 25, true);
+    assert!(guard.has_room(&spec, ms(10), 5, true) && !guard.has_room(&spec, ms(10), 6, true));
+}
+
+/// `now` and what is known then of windows of a second that began between 10 and 10.01 s.
+#[test]
+fn what_is_known_of_the_windows_fades_with_the_drift_of_clocks() {
+    let spec = spec();
+    let mut guard = WindowCounter::new(&spec);
+    assert!(guard.phase(&spec, START).is_none());
+    guard.begins(&spec, ms(10_000), ms(10_010));
+    // A window's length is 1.1 ms more than it is, and a clock is off by a five-thousandth.
+    for (away, slack_us) in [(0, 1_100), (1_000, 1_300), (2_003, 3_700), (10_012, 14_103), (20_000, 26_002)] {
+        for now in [ms(10_000 + away), ms(10_000).minus_nanos(away * 1_000_000)] {
+            let Phase { from, to } = guard.phase(&spec, now.as_nanos()).unwrap();
+            let slack = [ms(10_000).as_nanos() - from, to - ms(10_010).as_nanos()];
+            assert_eq!(slack.map(|slack| slack / 1_000), [slack_us; 2], "{away}");
+        }
+    }
+    assert!(guard.phase(&spec, ms(200_000).as_nanos()).is_none(), "half a window wide");
+    let slow = CounterSpec::new(99, 100, 0, 3_600 * SECOND, SECOND);
+    guard.begins(&slow, ms(10_000), ms(10_010));
+    let after = |windows: u64| Time::from_nanos(ms(10_000).as_nanos() + slow.window * windows);
+    assert!(guard.phase(&slow, after(100).as_nanos()).is_some());
+    assert!(guard.phase(&slow, after(100).as_nanos() + 1).is_none());
 }
