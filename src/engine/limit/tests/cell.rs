@@ -62,6 +62,7 @@ fn a_limit_says_what_one_request_may_take_at_most() {
     }
     let fixed = rate(10, GuardSpec::Log(LogSpec::new(10, 2, SECOND, TRANSIT).fixed()));
     assert!(fixed.counts_windows_of(10) && !fixed.counts_windows_of(8));
+    assert_eq!((slots(2).stricter(&slots(3)), slots(3).stricter(&slots(2))), (slots(2), slots(2)));
     // Of two that are equally fast the first holds: it is the newer.
     let one = rate(8, log(10, 2));
     let other = LimitSpec { measure: Measure::Requests, ..one.clone() };

@@ -169,9 +169,9 @@ impl WindowCounter {
             self.young += 1;
         }
         let oldest = now.as_nanos().saturating_sub(spec.window) as f64;
-        while self.lines.pop_front_if(|line| line.at < oldest).is_some() {}
+        while self.lines.pop_front_if(|line| line.at <= oldest).is_some() {}
         let horizon = spec.window.saturating_mul(2);
-        while self.ended.front().is_some_and(|ended| ended.at.saturating_add(horizon) < now.as_nanos()) {
+        while self.ended.front().is_some_and(|ended| ended.at.saturating_add(horizon) <= now.as_nanos()) {
             self.ended.pop_front();
             self.young = self.young.saturating_sub(1);
             self.full &=

@@ -1,5 +1,7 @@
 //! The counter beside a model that keeps every request and tries every moment at which the vendor's window may begin.
 
+use std::mem::discriminant;
+
 use super::*;
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +33,7 @@ impl Model {
                 *held = Held { at: lost_at.div_ceil(slot) * slot, under_way: false, ..*held };
             }
         }
-        self.held.retain(|held| held.under_way || held.at + 2 * self.spec.window >= now);
+        self.held.retain(|held| held.under_way || held.at + 2 * self.spec.window > now);
     }
 
     /// What a vendor whose window begins at `begin` may hold at `now`, beside what is under way.
@@ -112,8 +114,9 @@ fn knowing(guard: &WindowCounter, model: &Model, now: Time, random: &mut fastran
     guard.begins(spec, begin, begin.plus_nanos(random.u64(0..SECOND / 10)));
     let phase = guard.phase(spec, at).unwrap();
     let (held, most) = (guard.held(spec, at), model.most_of(phase, at));
-    assert!((held - most).abs() < 1e-5, "{held} {most} {phase:?} {now:?} {model:?}");
-    // From the promised moment on it fits, and no earlier, by what is known now.
+    // Rounding never makes it less.
+    assert!((-1e-12..1e-5).contains(&(held - most)), "{held} {most} {phase:?} {now:?} {model:?}");
+    // From the promised moment on it fits, and not much earlier, by what is known now.
     let (units, high) = (random.u32(1..5), random.bool());
     if let Free::At(first) = guard.free(spec, now, units, high) {
         let fits = |at: Time| {
@@ -122,7 +125,12 @@ fn knowing(guard: &WindowCounter, model: &Model, now: Time, random: &mut fastran
             let wanted = units + later.held_back(at, high) + later.under_way();
             later.most_of(phase, at) + f64::from(wanted) < f64::from(spec.limit) + 1e-5
         };
-        assert!(fits(first) && !fits(first.minus_nanos(200_000)), "{first:?} {phase:?} {now:?} {model:?}");
+        let mut later = model.clone();
+        later.advance(first.as_nanos());
+        let lost = later.under_way() < model.under_way();
+        // That a window may begin is heeded from the first moment at which it may.
+        let earlier = first.minus_nanos(phase.to - phase.from + 20_000).max(now);
+        assert!(fits(first) && (lost || !fits(earlier)), "{first:?} {phase:?} {now:?} {model:?}");
     }
 }
 
@@ -138,7 +146,7 @@ fn it_says_what_trying_every_beginning_would_say() {
         let mut guard = WindowCounter::new(&spec);
         let mut model = Model { spec, held: Vec::new() };
         let mut open: Vec<(Time, u32, bool)> = Vec::new();
-        let mut now = ms(10_000);
+        let (mut now, mut asked) = (ms(10_000), (1, true));
         for step in 0..500 {
             if random.u32(0..50) == 0 {
                 now = now.plus_nanos(random.u64(0..3 * SECOND));
@@ -187,16 +195,25 @@ fn it_says_what_trying_every_beginning_would_say() {
             }
             let what = format!("seed {seed}, step {step}, {now:?}, {model:?}");
             let at = now.as_nanos();
-            let units = model.under_way() + (model.most(at) - 1e-5).ceil() as u32;
+            let (held, most) = (guard.held(&spec, at), model.most(at));
+            assert!((-1e-12..1e-5).contains(&(held - most)), "{held} {most} {what}");
+            let units = model.under_way() + (most - 1e-5).ceil() as u32;
             assert_eq!((guard.units(&spec, now), guard.is_empty()), (units, model.held.is_empty()), "{what}");
             let since = now.minus_nanos(random.u64(0..SECOND));
             assert_eq!(guard.units_since(since), model.units_since(since.as_nanos()), "{what}");
-            if step % 10 == 0 {
+            if step % 5 == 0 {
                 knowing(&guard, &model, now, &mut random);
             }
-            let (units, high) =
-                (random.u32(1..if step % 4 == 0 { limit - spec.reserve + 1 } else { 8 }), random.bool());
-            let free = guard.free(&spec, now, units, high);
+            // Often the same again, as the head of a queue asks.
+            if random.u32(0..3) == 0 {
+                let most = if step % 4 == 0 { limit - spec.reserve } else { 8 };
+                asked = (random.u32(1..=most), random.bool());
+            }
+            let (units, high) = asked;
+            let mut anew = guard.clone();
+            (anew.wait, anew.known, anew.full) = (None, 0, false);
+            let (free, anew) = (guard.free(&spec, now, units, high), anew.free(&spec, now, units, high));
+            assert_eq!(discriminant(&free), discriminant(&anew), "{free:?} {anew:?} {what}");
             let later = |at: Time| {
                 let mut later = model.clone();
                 later.advance(at.as_nanos());
@@ -209,9 +226,7 @@ fn it_says_what_trying_every_beginning_would_say() {
                     assert!(left(now) < 1e-5 && until > now, "{what}");
                     assert!(left(until) > -1e-5, "{until:?} {what}");
                     // What is lost or answered before that counts for less than while it was under way.
-                    let mut anew = guard.clone();
-                    anew.forget_known();
-                    let Free::At(first) = anew.free(&spec, now, units, high) else { panic!("{what}") };
+                    let Free::At(first) = anew else { unreachable!() };
                     let lost = later(first).under_way() < model.under_way();
                     assert!(
                         left(first) > -1e-5 && (lost || left(first.minus_nanos(20_000)) < 1e-5),
@@ -235,5 +250,6 @@ fn it_says_what_trying_every_beginning_would_say() {
         }
     }
     assert!(waits.iter().all(|count| *count > 100), "{waits:?}");
-    assert!(most_late < SECOND / 10, "{most_late}");
+    // What was promised stays promised, though an answer since may allow it a little earlier.
+    assert!(most_late < SECOND / 4, "{most_late}");
 }

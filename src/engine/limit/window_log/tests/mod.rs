@@ -192,6 +192,25 @@ fn what_nobody_looks_at_takes_no_more_memory_for_that() {
         log.take(&spec, now, 1, true);
         log.end(&spec, now, now, 1, true);
     }
-    let room = log.before.as_ref().map_or(0, |before| before.ended.capacity());
-    assert!(room <= 32, "{room}");
+    let before = log.before.unwrap();
+    assert!(before.ended.capacity() <= 32 && before.ended.iter().all(|entry| entry.units > 0), "{:?}", before.ended);
+}
+
+#[test]
+fn one_at_a_time_takes_no_more_than_the_line_itself() {
+    for limit in [10, 5_000] {
+        let spec = LogSpec::new(limit, 0, SECOND, 160_000_000);
+        let mut log = WindowLog::new(&spec);
+        for n in 1..10 {
+            let now = ms(n * 2_000);
+            log.advance(&spec, now);
+            assert_eq!((log.is_empty(), log.lost_due), (true, u64::MAX));
+            log.take(&spec, now, 1, true);
+            assert_eq!(log.lost_due, now.as_nanos() + log.width + spec.transit);
+            if n % 2 > 0 {
+                log.end(&spec, now, now, 1, true);
+            }
+        }
+        assert!(log.before.is_none());
+    }
 }
