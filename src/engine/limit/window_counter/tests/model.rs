@@ -158,12 +158,10 @@ fn it_says_what_trying_every_beginning_would_say() {
             let (units, high) = (random.u32(1..5), random.bool());
             let picked = random.usize(0..open.len().max(1));
             match random.u32(0..20) {
-                0..10 => {
-                    if guard.has_room(&spec, now, units, high) {
-                        guard.take(&spec, now, units, high);
-                        model.take(now.as_nanos(), units, high);
-                        open.push((now, units, high));
-                    }
+                0..10 if guard.has_room(&spec, now, units, high) => {
+                    guard.take(&spec, now, units, high);
+                    model.take(now.as_nanos(), units, high);
+                    open.push((now, units, high));
                 }
                 10..15 if !open.is_empty() => {
                     let (granted, units, high) = open.swap_remove(picked);
@@ -199,7 +197,9 @@ fn it_says_what_trying_every_beginning_would_say() {
             assert!((-1e-12..1e-5).contains(&(held - most)), "{held} {most} {what}");
             let units = model.under_way() + (most - 1e-5).ceil() as u32;
             assert_eq!((guard.units(&spec, now), guard.is_empty()), (units, model.held.is_empty()), "{what}");
-            let since = now.minus_nanos(random.u64(0..SECOND));
+            // At times the very moment at which something ended.
+            let end = model.held.iter().rfind(|held| !held.under_way).map(|held| Time::from_nanos(held.at));
+            let since = end.filter(|_| step % 2 > 0).unwrap_or(now.minus_nanos(random.u64(0..SECOND)));
             assert_eq!(guard.units_since(since), model.units_since(since.as_nanos()), "{what}");
             if step % 5 == 0 {
                 knowing(&guard, &model, now, &mut random);

@@ -128,6 +128,23 @@ fn of_two_ends_that_contradict_each_other_the_later_holds() {
 }
 
 #[test]
+fn an_end_may_be_a_moment_and_two_windows_away() {
+    let spec = spec().fixed();
+    let farthest = ms(5000).plus_nanos(2 * spec.window);
+    for (from, to, edge) in [
+        (ms(5600), ms(5600), true),
+        (ms(5601), ms(5600), false),
+        (ms(5000), ms(5000), false),
+        (farthest, farthest, true),
+        (farthest, farthest.plus_nanos(1), false),
+    ] {
+        let mut log = WindowLog::new(&spec);
+        log.ends(&spec, ms(5000), from, to);
+        assert_eq!(log.before.is_some_and(|before| before.edge.is_some()), edge, "{from:?} {to:?}");
+    }
+}
+
+#[test]
 fn what_every_decision_touches_is_a_cache_line() {
     assert_eq!(size_of::<WindowLog>(), 64);
 }
@@ -192,8 +209,26 @@ fn what_nobody_looks_at_takes_no_more_memory_for_that() {
         log.take(&spec, now, 1, true);
         log.end(&spec, now, now, 1, true);
     }
-    let before = log.before.unwrap();
-    assert!(before.ended.capacity() <= 32 && before.ended.iter().all(|entry| entry.units > 0), "{:?}", before.ended);
+    let ended = &log.before.as_ref().unwrap().ended;
+    assert!(ended.capacity() <= 32, "{ended:?}");
+    // When there is no room for one more, all that is past goes, the newest too.
+    let room = ended.capacity() - ended.len();
+    for n in 0..room as u64 + 2 {
+        let now = ms(2_000_000 + n / (room as u64 + 1) * 100_000 + n);
+        log.take(&spec, now, 1, true);
+        log.end(&spec, now, now, 1, true);
+    }
+    assert!(log.before.unwrap().ended.iter().all(|entry| entry.units > 0));
+}
+
+#[test]
+fn what_is_under_way_is_lost_by_a_changed_transit_time() {
+    let (old, new) = (spec(), LogSpec::new(10, 2, SECOND, 16_000_000));
+    let mut log = WindowLog::new(&old);
+    log.take(&old, ms(5_000), 10, true);
+    log.forget_due();
+    let lost = Time::from_nanos(ms(5_116).as_nanos() + new.window);
+    assert_eq!(free(&mut log, &new, ms(5_200), 1, true), Free::At(lost));
 }
 
 #[test]

@@ -132,12 +132,10 @@ fn it_says_what_a_log_of_every_single_request_would_say() {
             let (units, high) = (random.u32(1..5), random.bool());
             let picked = random.usize(0..open.len().max(1));
             match random.u32(0..20) {
-                0..10 => {
-                    if log.has_room(&spec, now, units, high) {
-                        log.take(&spec, now, units, high);
-                        model.take(now.as_nanos(), units, high);
-                        open.push((now, units, high));
-                    }
+                0..10 if log.has_room(&spec, now, units, high) => {
+                    log.take(&spec, now, units, high);
+                    model.take(now.as_nanos(), units, high);
+                    open.push((now, units, high));
                 }
                 10..15 if !open.is_empty() => {
                     let (granted, units, high) = open.swap_remove(picked);
@@ -176,7 +174,9 @@ fn it_says_what_a_log_of_every_single_request_would_say() {
             }
             let what = || format!("seed {seed}, step {step}, {now:?}, {model:?}");
             assert_eq!((log.units(), log.is_empty()), (model.units(), model.held.is_empty()), "{}", what());
-            let since = now.minus_nanos(random.u64(0..SECOND));
+            // At times the very moment at which something ended.
+            let end = model.held.iter().rfind(|held| !held.under_way).map(|held| Time::from_nanos(held.at));
+            let since = end.filter(|_| step % 2 > 0).unwrap_or(now.minus_nanos(random.u64(0..SECOND)));
             assert_eq!(log.units_since(since), model.units_since(since.as_nanos()), "{}", what());
             let (units, high) = (random.u32(1..8), random.bool());
             let free = log.free(&spec, units, high);
