@@ -11,6 +11,9 @@
 //!
 //! The tree knows nothing of limits: a node that a limit blocks is parked, and unparked by whoever knows when.
 
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -323,125 +326,5 @@ impl Tree {
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A root with three tiers of weights 6, 3 and 1, each with one queue.
-    fn tiers(tree: &mut Tree) -> (Key, [Key; 3]) {
-        let root = tree.add_root();
-        let leaves = [6, 3, 1].map(|weight| {
-            let tier = tree.add_branch(root, weight, 10 - weight as u64);
-            tree.add_leaf(tier)
-        });
-        (root, leaves)
-    }
-
-    fn turn(tree: &mut Tree, root: Key, leaves: &[Key], cost: u32) -> Option<usize> {
-        let path = tree.next(root)?;
-        tree.leave(path.leaf());
-        tree.charge(&path, cost);
-        leaves.iter().position(|leaf| *leaf == path.leaf())
-    }
-
-    #[test]
-    fn any_hundred_turns_are_shared_60_30_10() {
-        let mut tree = Tree::default();
-        let (root, leaves) = tiers(&mut tree);
-        for leaf in leaves {
-            (0..2000).for_each(|_| tree.arrive(leaf));
-        }
-        let turns: Vec<usize> = (0..1500).map(|_| turn(&mut tree, root, &leaves, 1).unwrap()).collect();
-        for window in turns.windows(100) {
-            let count = |tier| window.iter().filter(|turn| **turn == tier).count();
-            assert_eq!([count(0), count(1), count(2)], [60, 30, 10]);
-        }
-    }
-
-    #[test]
-    fn a_tier_that_comes_back_has_hoarded_nothing() {
-        let mut tree = Tree::default();
-        let (root, leaves) = tiers(&mut tree);
-        (0..1000).for_each(|_| tree.arrive(leaves[2]));
-        (0..500).for_each(|_| assert_eq!(turn(&mut tree, root, &leaves, 1), Some(2)));
-        (0..100).for_each(|_| tree.arrive(leaves[0]));
-        let turns: Vec<usize> = (0..70).map(|_| turn(&mut tree, root, &leaves, 1).unwrap()).collect();
-        let high = turns.iter().filter(|turn| **turn == 0).count();
-        assert!((59..=61).contains(&high), "{high} of 70");
-    }
-
-    #[test]
-    fn costs_are_shared_by_weight() {
-        let mut tree = Tree::default();
-        let (root, leaves) = tiers(&mut tree);
-        for leaf in leaves {
-            (0..5000).for_each(|_| tree.arrive(leaf));
-        }
-        let mut spent = [0u32; 3];
-        for _ in 0..3000 {
-            let path = tree.next(root).unwrap();
-            let tier = leaves.iter().position(|leaf| *leaf == path.leaf()).unwrap();
-            let cost = [7, 2, 1][tier];
-            spent[tier] += cost;
-            tree.leave(path.leaf());
-            tree.charge(&path, cost);
-        }
-        let sum: u32 = spent.iter().sum();
-        let shares = spent.map(|spent| (spent * 1000).div_ceil(sum));
-        assert!(shares[0].abs_diff(600) <= 5 && shares[1].abs_diff(300) <= 5, "{shares:?}");
-    }
-
-    #[test]
-    fn a_parked_queue_is_passed_over_and_takes_its_place_again() {
-        let mut tree = Tree::default();
-        let root = tree.add_root();
-        let tier = tree.add_branch(root, 1, 0);
-        let leaves = [tree.add_leaf(tier), tree.add_leaf(tier)];
-        for leaf in leaves {
-            (0..3).for_each(|_| tree.arrive(leaf));
-        }
-        let path = tree.next(root).unwrap();
-        assert_eq!(path.leaf(), leaves[0]);
-        tree.park(leaves[0]);
-        tree.put_back(&path);
-        assert_eq!(turn(&mut tree, root, &leaves, 1), Some(1));
-        tree.unpark(leaves[0]);
-        assert_eq!(turn(&mut tree, root, &leaves, 1), Some(0));
-        (0..3).for_each(|_| assert!(turn(&mut tree, root, &leaves, 1).is_some()));
-        tree.park(leaves[0]);
-        assert_eq!(turn(&mut tree, root, &leaves, 1), None);
-    }
-
-    #[test]
-    fn a_queue_that_was_passed_over_empty_is_found_again() {
-        let mut tree = Tree::default();
-        let root = tree.add_root();
-        let tier = tree.add_branch(root, 1, 0);
-        let leaf = tree.add_leaf(tier);
-        tree.arrive(leaf);
-        tree.leave(leaf);
-        assert!(tree.next(root).is_none(), "the tier is taken out, with the leaf still in its heap");
-        tree.arrive(leaf);
-        assert_eq!(tree.next(root).map(|path| path.leaf()), Some(leaf));
-    }
-
-    #[test]
-    fn a_discarded_node_is_freed_when_its_parent_lets_go() {
-        let mut tree = Tree::default();
-        let root = tree.add_root();
-        let tier = tree.add_branch(root, 1, 0);
-        let leaf = tree.add_leaf(tier);
-        tree.arrive(leaf);
-        tree.leave(leaf);
-        tree.discard(leaf);
-        assert_eq!(tree.len(), 3);
-        tree.discard(tier);
-        assert!(tree.next(root).is_none());
-        assert_eq!(tree.len(), 1);
-        tree.discard(root);
-        assert_eq!(tree.len(), 0);
     }
 }

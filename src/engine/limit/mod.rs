@@ -5,6 +5,8 @@
 //! guard alone is safe, but lets everything go at once and then nothing for a window.
 
 pub(crate) mod guard;
+#[cfg(test)]
+mod tests;
 pub(crate) mod token_bucket;
 mod transit;
 pub(crate) mod vendor_bucket;
@@ -275,8 +277,7 @@ impl Cell {
         else {
             return;
         };
-        if actual > taken {
-            let more = actual - taken;
+        if let Some(more) = actual.checked_sub(taken) {
             bucket.take(shape, now, more);
             if guard.is_none() {
                 *guard = Guard::new(mirrored);

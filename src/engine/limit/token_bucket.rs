@@ -57,7 +57,7 @@ impl BucketSpec {
 }
 
 /// One bucket's state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Bucket {
     /// When the bucket is full again, in sixteenths of a nanosecond.
     full_at: u64,
@@ -148,8 +148,10 @@ mod tests {
         assert_eq!(bucket.level(&spec, ms(9000)), 3);
         bucket.take(&spec, ms(9000), 1);
         assert_eq!(bucket.level(&spec, ms(9000)), 2);
+        assert!(!bucket.is_full(&spec, ms(9099)) && bucket.is_full(&spec, ms(9100)));
         bucket.give_back(&spec, 1);
         assert!(bucket.is_full(&spec, ms(9000)));
+        assert!((spec.per_second() - 10.0).abs() < 1e-6);
     }
 
     #[test]

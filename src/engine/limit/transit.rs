@@ -113,3 +113,75 @@ impl Transit {
         self.slots.back().map_or(0, |slot| slot.at.saturating_add(self.width).saturating_add(transit))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(n: u64) -> Time {
+        Time::from_nanos(1_000_000 + n)
+    }
+
+    /// Under way for 1600 at most, in slots of 100: three units, two of them high, in the first, and one in the second.
+    fn two_slots() -> Transit {
+        let mut transit = Transit::new(1_600);
+        transit.take(at(0), 1, false);
+        transit.take(at(99), 2, true);
+        transit.take(at(100), 1, false);
+        transit
+    }
+
+    fn inside(transit: &Transit) -> (u32, u32, usize) {
+        (transit.units, transit.high, transit.slots.len())
+    }
+
+    #[test]
+    fn a_slot_is_a_sixteenth_of_the_transit_time() {
+        assert_eq!([1_600, 16, 15, 0].map(width), [100, 1, 1, 1]);
+    }
+
+    #[test]
+    fn what_is_granted_within_a_slot_is_lost_together() {
+        let mut transit = two_slots();
+        assert_eq!(inside(&transit), (4, 2, 2));
+        assert_eq!(transit.all_lost_at(1_600), at(1_800).as_nanos());
+        assert!(transit.lose(1_600, at(1_699)).is_none());
+        let lost = transit.lose(1_600, at(5_000)).unwrap();
+        assert_eq!((lost.at, lost.units, lost.high), (at(1_700).as_nanos(), 3, 2));
+        assert_eq!(inside(&transit), (1, 0, 1));
+        let lost = transit.lose(1_600, at(1_800)).unwrap();
+        assert_eq!((lost.at, lost.units, lost.high), (at(1_800).as_nanos(), 1, 0));
+        assert!(transit.lose(1_600, at(5_000)).is_none());
+        assert_eq!((inside(&transit), transit.all_lost_at(1_600)), ((0, 0, 0), 0));
+    }
+
+    #[test]
+    fn what_has_left_is_not_lost_and_leaves_no_slot() {
+        let mut transit = two_slots();
+        assert!(transit.leave(at(99), 2, true) && transit.leave(at(0), 1, false));
+        assert_eq!((transit.units, transit.high), (1, 0));
+        assert!(transit.lose(1_600, at(150)).is_none());
+        assert_eq!(inside(&transit), (1, 0, 1));
+        assert!(transit.leave(at(100), 1, false));
+        assert!(transit.lose(1_600, at(5_000)).is_none());
+        assert_eq!(inside(&transit), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_is_not_there_does_not_leave() {
+        let mut transit = two_slots();
+        for (granted, units, high) in [(0, 3, true), (0, 4, false), (100, 1, true), (200, 1, false)] {
+            assert!(!transit.leave(at(granted), units, high), "{granted} {units} {high}");
+        }
+        assert!(!transit.leave(at(0).minus_nanos(1), 1, false), "before the first slot");
+        assert_eq!(inside(&transit), (4, 2, 2));
+    }
+
+    #[test]
+    fn a_start_soon_after_the_grant_is_in_the_same_slot() {
+        let transit = two_slots();
+        let same = [(0, 99), (0, 100), (50, 99), (100, 199), (100, 200), (300, 310)];
+        let same = same.map(|(granted, now)| transit.is_same_slot(at(granted), at(now)));
+        assert_eq!(same, [true, false, true, true, false, false]);
+    }
+}

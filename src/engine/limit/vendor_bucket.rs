@@ -12,6 +12,9 @@
 //! unit as back before a tick of 1 ms is over. A vendor that refills in lumps is behind a steady one by a lump at most:
 //! its mirror is that much smaller (`V` and what is on its way to it, less a lump).
 
+#[cfg(test)]
+mod tests;
+
 use super::transit::{Entry, Transit};
 use super::window_log::Free;
 use crate::clock::Time;
@@ -124,8 +127,8 @@ impl VendorBucket {
         // The reserve comes back while the bucket does: what both lack shrinks at the difference of their rates, until
         // the reserve is whole.
         let lacking = (self.full_at.max(now) - now).saturating_add(held).saturating_sub(slack);
-        let rate = 1.0 - spec.reserve_share();
-        let soon = if rate > 0.0 { (lacking as f64 / rate).ceil() as u64 } else { u64::MAX };
+        // Float to integer casts saturate: a rate of nothing is never.
+        let soon = (lacking as f64 / (1.0 - spec.reserve_share())).ceil() as u64;
         let with = if now.saturating_add(soon) <= self.reserve_full_at {
             now.saturating_add(soon)
         } else {
@@ -231,94 +234,5 @@ impl VendorBucket {
         let missing = self.full_at.saturating_sub(now_ticks).div_ceil(old.interval);
         self.full_at = now_ticks.saturating_add(new.interval.saturating_mul(missing));
         self.reserve_full_at = 0;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    fn ms(n: u64) -> Time {
-        Time::from_nanos(3_600 * SECOND + n * 1_000_000)
-    }
-
-    /// 10, which come back at 10 a second, 2 of them held back for the high tier, 100 ms in transit at most.
-    fn spec() -> VendorBucketSpec {
-        VendorBucketSpec::new(10, 2, 10.0, SECOND, SECOND / 10)
-    }
-
-    #[test]
-    fn nothing_comes_back_while_the_vendors_bucket_may_be_full() {
-        let spec = spec();
-        let mut mirror = VendorBucket::new(&spec);
-        mirror.take(&spec, ms(0), 10, true);
-        mirror.advance(&spec, ms(90));
-        assert!(matches!(mirror.free(&spec, ms(90), 1, true), Free::OnSettle(_)));
-        mirror.end(&spec, ms(90), ms(0), 10, true);
-        let Free::At(free) = mirror.free(&spec, ms(90), 1, true) else { panic!() };
-        // One unit at 0.999 of the rate, and a tick.
-        assert!(free > ms(191) && free < ms(192), "{free:?}");
-        assert!(!mirror.has_room(&spec, free.minus_nanos(1), 1, true));
-        assert!(mirror.has_room(&spec, free, 1, true));
-    }
-
-    #[test]
-    fn what_is_lost_comes_back_after_its_transit_time() {
-        let spec = spec();
-        let mut mirror = VendorBucket::new(&spec);
-        mirror.take(&spec, ms(0), 10, true);
-        let Free::OnSettle(latest) = mirror.free(&spec, ms(0), 1, true) else { panic!() };
-        assert!(mirror.has_room(&spec, latest, 10, true));
-        assert!(!mirror.has_room(&spec, ms(150), 1, true));
-        assert!(mirror.has_room(&spec, ms(250), 1, true));
-    }
-
-    #[test]
-    fn lower_tiers_leave_the_reserve_unless_it_is_used() {
-        let spec = spec();
-        let mut mirror = VendorBucket::new(&spec);
-        for _ in 0..8 {
-            assert!(mirror.has_room(&spec, ms(0), 1, false));
-            mirror.take(&spec, ms(0), 1, false);
-            mirror.end(&spec, ms(0), ms(0), 1, false);
-        }
-        assert!(!mirror.has_room(&spec, ms(0), 1, false));
-        assert!(mirror.only_reserve_lacks(&spec, ms(0), 2));
-        let mut mirror = VendorBucket::new(&spec);
-        mirror.take(&spec, ms(0), 2, true);
-        mirror.end(&spec, ms(0), ms(0), 2, true);
-        assert!(mirror.has_room(&spec, ms(0), 8, false), "the reserve is used up: the rest is for everybody");
-        mirror.take(&spec, ms(0), 8, false);
-        mirror.end(&spec, ms(0), ms(0), 8, false);
-        // It comes back at a fifth of the rate, so that a lane of high alone leaves lower tiers their share.
-        let Free::At(free) = mirror.free(&spec, ms(0), 1, false) else { panic!() };
-        assert!(free > ms(125) && free < ms(128), "{free:?}");
-        assert!(!mirror.has_room(&spec, free.minus_nanos(1_100_000), 1, false));
-        assert!(mirror.has_room(&spec, free, 1, false), "{free:?}");
-    }
-
-    #[test]
-    fn what_never_left_is_there_again_and_what_cost_more_is_gone() {
-        let spec = spec();
-        let mut mirror = VendorBucket::new(&spec);
-        mirror.take(&spec, ms(0), 10, true);
-        mirror.give_back(&spec, ms(10), ms(0), 10, true);
-        assert!(mirror.has_room(&spec, ms(10), 10, true));
-        assert!(mirror.is_empty(ms(2_000)) && !mirror.is_empty(ms(10)));
-        mirror.owe(&spec, ms(10), 4);
-        assert!(mirror.has_room(&spec, ms(10), 6, true) && !mirror.has_room(&spec, ms(10), 7, true));
-        assert_eq!(mirror.units(&spec, ms(10)), 4);
-    }
-
-    #[test]
-    fn a_change_keeps_what_is_missing() {
-        let (old, new) = (spec(), VendorBucketSpec::new(20, 0, 10.0, SECOND, SECOND / 10));
-        let mut mirror = VendorBucket::new(&old);
-        mirror.take(&old, ms(0), 8, false);
-        mirror.end(&old, ms(0), ms(0), 8, false);
-        mirror.change(&old, &new, ms(0));
-        assert!(mirror.has_room(&new, ms(0), 12, false) && !mirror.has_room(&new, ms(0), 13, false));
     }
 }

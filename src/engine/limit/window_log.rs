@@ -126,10 +126,11 @@ impl WindowLog {
 
     /// Those of them that are under way, or ended later than `time`.
     pub(crate) fn units_since(&self, time: Time) -> u32 {
-        let Some(before) = &self.before else { return self.pending.units + self.ended.units };
-        let late = before.ended.iter().filter(|entry| entry.at > time.as_nanos()).map(|entry| entry.units).sum::<u32>();
-        let pending = before.pending.iter().map(|entry| entry.units).sum::<u32>();
-        self.pending.units + self.ended.units + late + pending
+        let before = self.before.as_deref();
+        let ended = before.into_iter().flat_map(|before| &before.ended).chain([&self.ended]);
+        let pending = before.into_iter().flat_map(|before| &before.pending).chain([&self.pending]);
+        let late = ended.filter(|entry| entry.at > time.as_nanos());
+        pending.chain(late).map(|entry| entry.units).sum()
     }
 
     /// The limit has changed: what was known about when is no longer true.

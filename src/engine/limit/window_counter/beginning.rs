@@ -35,9 +35,7 @@ impl Beginning {
             return 0;
         }
         let gone = self.at.saturating_add(window);
-        if since > most || before <= 0.0 {
-            return gone;
-        }
+        // Float to integer casts saturate: with too much since, or nothing before, not before the window is gone.
         let share = 1.0 - (most - since) / (before * (1.0 + INEXACT));
         let after = (window as f64 * share).ceil() as u64;
         self.at.saturating_add(after).saturating_add(1 + (window >> 44)).min(gone)

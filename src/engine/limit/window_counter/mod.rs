@@ -169,9 +169,9 @@ impl WindowCounter {
             self.young += 1;
         }
         let oldest = now.as_nanos().saturating_sub(spec.window) as f64;
-        while self.lines.pop_front_if(|line| line.at < oldest).is_some() {}
+        while self.lines.pop_front_if(|line| line.at <= oldest).is_some() {}
         let horizon = spec.window.saturating_mul(2);
-        while self.ended.front().is_some_and(|ended| ended.at.saturating_add(horizon) < now.as_nanos()) {
+        while self.ended.front().is_some_and(|ended| ended.at.saturating_add(horizon) <= now.as_nanos()) {
             self.ended.pop_front();
             self.young = self.young.saturating_sub(1);
             self.full &=
@@ -224,8 +224,9 @@ impl WindowCounter {
     fn held(&self, spec: &CounterSpec, now: u64) -> f64 {
         match self.phase(spec, now) {
             Some(phase) => {
-                let past = self.known_beginnings(spec, &phase, now).filter(|beginning| beginning.at <= now);
-                let held = past.map(|beginning| beginning.held(spec.window, now)).fold(0.0, f64::max);
+                let last = |at: u64| at <= now && at.saturating_add(spec.window) > now;
+                let last = self.known_beginnings(spec, &phase, now).filter(|beginning| last(beginning.at));
+                let held = last.map(|beginning| beginning.held(spec.window, now)).fold(0.0, f64::max);
                 // A window may be about to begin.
                 if self.may_begin(spec, now, now) {
                     held.max(self.beginning(spec, now).held(spec.window, now))
@@ -427,7 +428,7 @@ impl WindowCounter {
     pub(crate) fn give_back(&mut self, spec: &CounterSpec, now: Time, granted: Time, units: u32, high: bool) {
         self.advance(spec, now);
         if self.transit.leave(granted, units, high) {
-            self.known = self.known.saturating_add(units).min(spec.limit);
+            // How much more fits now is not known: more may have been owed than fitted.
             self.forget_wait();
         }
     }

@@ -1,5 +1,7 @@
 //! The log: what counts, and until when.
 
+mod model;
+
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -126,6 +128,23 @@ fn of_two_ends_that_contradict_each_other_the_later_holds() {
 }
 
 #[test]
+fn an_end_may_be_a_moment_and_two_windows_away() {
+    let spec = spec().fixed();
+    let farthest = ms(5000).plus_nanos(2 * spec.window);
+    for (from, to, edge) in [
+        (ms(5600), ms(5600), true),
+        (ms(5601), ms(5600), false),
+        (ms(5000), ms(5000), false),
+        (farthest, farthest, true),
+        (farthest, farthest.plus_nanos(1), false),
+    ] {
+        let mut log = WindowLog::new(&spec);
+        log.ends(&spec, ms(5000), from, to);
+        assert_eq!(log.before.is_some_and(|before| before.edge.is_some()), edge, "{from:?} {to:?}");
+    }
+}
+
+#[test]
 fn what_every_decision_touches_is_a_cache_line() {
     assert_eq!(size_of::<WindowLog>(), 64);
 }
@@ -144,4 +163,89 @@ fn a_large_limit_is_merged_into_slots_and_stays_on_the_safe_side() {
     assert!(slots <= 512, "{slots}");
     log.advance(&spec, Time::from_nanos(spec.window));
     assert!(log.units() > 100_000 - 200 && log.units() <= 100_000);
+}
+
+#[test]
+fn a_window_is_a_little_longer_than_the_vendors_and_small_limits_are_exact() {
+    let spec = |limit| LogSpec::new(limit, 2_000, SECOND, 0);
+    assert_eq!(spec(10).window, SECOND + SECOND / 10_000 + 1_000_000);
+    assert_eq!((spec(10).reserve, spec(5_000).reserve), (10, 2_000));
+    assert_eq!([1_000, 1_001].map(|limit| (spec(limit).slot_bits, spec(limit).wide_bits)), [(0, 0), (21, 25)]);
+    assert_eq!(LogSpec::new(2_000, 0, 100, 0).slot_bits, 0);
+}
+
+/// Units of a large limit one by one: the log counts each as long as a log without slots would, and a slot longer at
+/// most.
+#[test]
+fn what_is_merged_counts_a_slot_longer_at_most() {
+    for (per_step, slot_bits, entries) in [(1, 25, 32), (10, 21, 512)] {
+        let spec = LogSpec::new(10_000, 0, SECOND, 0);
+        let mut log = WindowLog::new(&spec);
+        let inside = |now: u64, window: u64| (now / 1_000_000 + 1).min(window.div_ceil(1_000_000)) as u32 * per_step;
+        for step in 0..2_500 {
+            let now = ms(5_000 + step);
+            log.advance(&spec, now);
+            log.take(&spec, now, per_step, step % 2 > 0);
+            log.end(&spec, now, now, per_step, step % 2 > 0);
+            // At first it was far from its limit.
+            let slot = 1 << if step < 1_300 { 25 } else { slot_bits };
+            let (least, most) = (inside(step * 1_000_000, spec.window), inside(step * 1_000_000, spec.window + slot));
+            assert!((least..=most).contains(&log.units()), "{step}: {} of {least} to {most}", log.units());
+            assert!(log.high.abs_diff(log.units() / 2) <= per_step * 40, "{step}");
+            let kept = log.before.as_ref().map_or(0, |before| before.ended.len());
+            assert!(kept <= entries, "{kept}");
+        }
+    }
+}
+
+#[test]
+fn what_nobody_looks_at_takes_no_more_memory_for_that() {
+    let spec = LogSpec::new(1_000, 0, SECOND, 1_600_000);
+    let mut log = WindowLog::new(&spec);
+    for n in 0..10_000 {
+        // Ten inside at a time, which always fit.
+        let now = ms(n * 100);
+        assert!(log.has_room(&spec, now, 1, true));
+        log.take(&spec, now, 1, true);
+        log.end(&spec, now, now, 1, true);
+    }
+    let ended = &log.before.as_ref().unwrap().ended;
+    assert!(ended.capacity() <= 32, "{ended:?}");
+    // When there is no room for one more, all that is past goes, the newest too.
+    let room = ended.capacity() - ended.len();
+    for n in 0..room as u64 + 2 {
+        let now = ms(2_000_000 + n / (room as u64 + 1) * 100_000 + n);
+        log.take(&spec, now, 1, true);
+        log.end(&spec, now, now, 1, true);
+    }
+    assert!(log.before.unwrap().ended.iter().all(|entry| entry.units > 0));
+}
+
+#[test]
+fn what_is_under_way_is_lost_by_a_changed_transit_time() {
+    let (old, new) = (spec(), LogSpec::new(10, 2, SECOND, 16_000_000));
+    let mut log = WindowLog::new(&old);
+    log.take(&old, ms(5_000), 10, true);
+    log.forget_due();
+    let lost = Time::from_nanos(ms(5_116).as_nanos() + new.window);
+    assert_eq!(free(&mut log, &new, ms(5_200), 1, true), Free::At(lost));
+}
+
+#[test]
+fn one_at_a_time_takes_no_more_than_the_line_itself() {
+    for limit in [10, 5_000] {
+        let spec = LogSpec::new(limit, 0, SECOND, 160_000_000);
+        let mut log = WindowLog::new(&spec);
+        for n in 1..10 {
+            let now = ms(n * 2_000);
+            log.advance(&spec, now);
+            assert_eq!((log.is_empty(), log.lost_due), (true, u64::MAX));
+            log.take(&spec, now, 1, true);
+            assert_eq!(log.lost_due, now.as_nanos() + log.width + spec.transit);
+            if n % 2 > 0 {
+                log.end(&spec, now, now, 1, true);
+            }
+        }
+        assert!(log.before.is_none());
+    }
 }

@@ -1,0 +1,178 @@
+//! The mirror of a bucket: what is there, and when.
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn ms(n: u64) -> Time {
+    Time::from_nanos(3_600 * SECOND + n * 1_000_000)
+}
+
+/// 10, which come back at 10 a second, 2 of them held back for the high tier, 100 ms in transit at most.
+fn spec() -> VendorBucketSpec {
+    VendorBucketSpec::new(10, 2, 10.0, SECOND, SECOND / 10)
+}
+
+#[test]
+fn nothing_comes_back_while_the_vendors_bucket_may_be_full() {
+    let spec = spec();
+    let mut mirror = VendorBucket::new(&spec);
+    mirror.take(&spec, ms(0), 10, true);
+    mirror.advance(&spec, ms(90));
+    assert!(matches!(mirror.free(&spec, ms(90), 1, true), Free::OnSettle(_)));
+    mirror.end(&spec, ms(90), ms(0), 10, true);
+    let Free::At(free) = mirror.free(&spec, ms(90), 1, true) else { panic!() };
+    // One unit at 0.999 of the rate, and a tick.
+    assert!(free > ms(191) && free < ms(192), "{free:?}");
+    assert!(!mirror.has_room(&spec, free.minus_nanos(1), 1, true));
+    assert!(mirror.has_room(&spec, free, 1, true));
+}
+
+#[test]
+fn what_is_lost_comes_back_after_its_transit_time() {
+    let spec = spec();
+    let mut mirror = VendorBucket::new(&spec);
+    mirror.take(&spec, ms(0), 10, true);
+    let Free::OnSettle(latest) = mirror.free(&spec, ms(0), 1, true) else { panic!() };
+    assert!(mirror.has_room(&spec, latest, 10, true));
+    assert!(!mirror.has_room(&spec, ms(150), 1, true));
+    assert!(mirror.has_room(&spec, ms(250), 1, true));
+}
+
+#[test]
+fn lower_tiers_leave_the_reserve_unless_it_is_used() {
+    let spec = spec();
+    let mut mirror = VendorBucket::new(&spec);
+    for _ in 0..8 {
+        assert!(mirror.has_room(&spec, ms(0), 1, false));
+        mirror.take(&spec, ms(0), 1, false);
+        mirror.end(&spec, ms(0), ms(0), 1, false);
+    }
+    assert!(!mirror.has_room(&spec, ms(0), 1, false));
+    assert!(mirror.only_reserve_lacks(&spec, ms(0), 2));
+    let mut mirror = VendorBucket::new(&spec);
+    mirror.take(&spec, ms(0), 2, true);
+    mirror.end(&spec, ms(0), ms(0), 2, true);
+    assert!(mirror.has_room(&spec, ms(0), 8, false), "the reserve is used up: the rest is for everybody");
+    mirror.take(&spec, ms(0), 8, false);
+    mirror.end(&spec, ms(0), ms(0), 8, false);
+    // It comes back at a fifth of the rate, so that a lane of high alone leaves lower tiers their share.
+    let Free::At(free) = mirror.free(&spec, ms(0), 1, false) else { panic!() };
+    assert!(free > ms(125) && free < ms(128), "{free:?}");
+    assert!(!mirror.has_room(&spec, free.minus_nanos(1_100_000), 1, false));
+    assert!(mirror.has_room(&spec, free, 1, false), "{free:?}");
+}
+
+#[test]
+fn what_never_left_is_there_again_and_what_cost_more_is_gone() {
+    let spec = spec();
+    let mut mirror = VendorBucket::new(&spec);
+    mirror.take(&spec, ms(0), 10, true);
+    mirror.give_back(&spec, ms(10), ms(0), 10, true);
+    assert!(mirror.has_room(&spec, ms(10), 10, true));
+    assert!(mirror.is_empty(ms(2_000)) && !mirror.is_empty(ms(10)));
+    mirror.owe(&spec, ms(10), 4);
+    assert!(mirror.has_room(&spec, ms(10), 6, true) && !mirror.has_room(&spec, ms(10), 7, true));
+    assert_eq!(mirror.units(&spec, ms(10)), 4);
+}
+
+#[test]
+fn a_change_keeps_what_is_missing() {
+    let (old, new) = (spec(), VendorBucketSpec::new(20, 0, 10.0, SECOND, SECOND / 10));
+    let mut mirror = VendorBucket::new(&old);
+    mirror.take(&old, ms(0), 8, false);
+    mirror.end(&old, ms(0), ms(0), 8, false);
+    mirror.change(&old, &new, ms(0));
+    assert!(mirror.has_room(&new, ms(0), 12, false) && !mirror.has_room(&new, ms(0), 13, false));
+}
+
+/// Units are missing, are under way, or the reserve is.
+#[test]
+fn it_is_as_good_as_new_when_nothing_is_missing_any_more() {
+    let spec = spec();
+    for (high, under_way, rests) in [(false, false, 102), (true, false, 501), (false, true, 208)] {
+        let mut mirror = VendorBucket::new(&spec);
+        assert!(mirror.is_empty(ms(0)));
+        mirror.take(&spec, ms(0), 1, high);
+        if !under_way {
+            mirror.end(&spec, ms(0), ms(0), 1, high);
+        }
+        let is_empty = |at: &u64| {
+            mirror.advance(&spec, ms(*at));
+            mirror.is_empty(ms(*at))
+        };
+        assert_eq!((0..600).find(is_empty), Some(rests), "high: {high}, under way: {under_way}");
+    }
+}
+
+#[test]
+fn what_is_under_way_is_waited_for_no_longer_than_it_can_be() {
+    let spec = spec();
+    let mut mirror = VendorBucket::new(&spec);
+    mirror.take(&spec, ms(0), 10, true);
+    let Free::OnSettle(latest) = mirror.free(&spec, ms(0), 1, true) else { panic!() };
+    // Its slot and its transit time, a second at 0.999 of the rate, and a tick.
+    assert_eq!(latest.since(ms(0)).as_millis(), 6 + 100 + 1_001 + 1);
+}
+
+/// Of 10 that come back at 10 a second, so many are held back for the high tier: when the low one may have one again.
+#[test]
+fn the_promised_moment_is_the_first_that_fits() {
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut promises = 0;
+    for reserve in [0, 1, 3, 5, 9, 10] {
+        let spec = VendorBucketSpec::new(10, reserve, 10.0, SECOND, SECOND / 10);
+        let mut mirror = VendorBucket::new(&spec);
+        let mut now = ms(0);
+        for _ in 0..300 {
+            let high = random.bool();
+            let units = random.u32(1..4).min(if high { 10 } else { 10 - reserve });
+            if units == 0 {
+                continue;
+            }
+            match mirror.free(&spec, now, units, high) {
+                Free::Now => {
+                    mirror.take(&spec, now, units, high);
+                    mirror.end(&spec, now, now, units, high);
+                }
+                Free::At(at) => {
+                    promises += 1;
+                    assert!(at > now && mirror.clone().has_room(&spec, at, units, high), "{reserve} {at:?} {mirror:?}");
+                    let before = at.minus_nanos(1_100_000).max(now);
+                    assert!(!mirror.clone().has_room(&spec, before, units, high), "{reserve} {at:?} {mirror:?}");
+                    now = at;
+                }
+                other => panic!("{other:?}"),
+            }
+            now = now.plus_nanos(random.u64(0..100_000_000) * random.u64(0..2));
+        }
+    }
+    assert!(promises > 300, "{promises}");
+}
+
+#[test]
+fn a_slower_rate_takes_longer_for_what_is_missing() {
+    let (old, new) = (spec(), VendorBucketSpec::new(10, 2, 5.0, SECOND, SECOND / 10));
+    let mut mirror = VendorBucket::new(&old);
+    mirror.take(&old, ms(0), 8, true);
+    mirror.end(&old, ms(0), ms(0), 8, true);
+    mirror.change(&old, &new, ms(400));
+    assert_eq!(mirror.units(&new, ms(400)), 5, "four have come back, but for a thousandth");
+    let Free::At(free) = mirror.free(&new, ms(400), 10, true) else { panic!() };
+    assert!(free > ms(1_400) && free < ms(1_403), "{free:?}");
+}
+
+#[test]
+fn units_are_those_that_are_missing_or_under_way() {
+    let spec = spec();
+    let mut mirror = VendorBucket::new(&spec);
+    mirror.take(&spec, ms(0), 4, false);
+    mirror.take(&spec, ms(0), 2, true);
+    mirror.end(&spec, ms(0), ms(0), 4, false);
+    // Six are missing at first; two of them cannot come back before they have arrived.
+    for (at, units) in [(0, 6), (10, 6), (99, 6), (102, 5), (105, 5)] {
+        mirror.advance(&spec, ms(at));
+        assert_eq!(mirror.units(&spec, ms(at)), units, "{at}");
+    }
+    assert!(mirror.only_reserve_lacks(&spec, ms(105), 4) && !mirror.only_reserve_lacks(&spec, ms(105), 6));
+}

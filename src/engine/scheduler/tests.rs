@@ -1,0 +1,326 @@
+//! Turns: who goes next, and what of the tree is kept.
+
+use super::*;
+
+/// A root with three tiers of weights 6, 3 and 1, each with one queue.
+fn tiers(tree: &mut Tree) -> (Key, [Key; 3]) {
+    let root = tree.add_root();
+    let leaves = [6, 3, 1].map(|weight| {
+        let tier = tree.add_branch(root, weight, 10 - weight as u64);
+        tree.add_leaf(tier)
+    });
+    (root, leaves)
+}
+
+fn turn(tree: &mut Tree, root: Key, leaves: &[Key], cost: u32) -> Option<usize> {
+    let path = tree.next(root)?;
+    tree.leave(path.leaf());
+    tree.charge(&path, cost);
+    leaves.iter().position(|leaf| *leaf == path.leaf())
+}
+
+#[test]
+fn any_hundred_turns_are_shared_60_30_10() {
+    let mut tree = Tree::default();
+    let (root, leaves) = tiers(&mut tree);
+    for leaf in leaves {
+        (0..2000).for_each(|_| tree.arrive(leaf));
+    }
+    let turns: Vec<usize> = (0..1500).map(|_| turn(&mut tree, root, &leaves, 1).unwrap()).collect();
+    for window in turns.windows(100) {
+        let count = |tier| window.iter().filter(|turn| **turn == tier).count();
+        assert_eq!([count(0), count(1), count(2)], [60, 30, 10]);
+    }
+}
+
+#[test]
+fn a_tier_that_comes_back_has_hoarded_nothing() {
+    let mut tree = Tree::default();
+    let (root, leaves) = tiers(&mut tree);
+    (0..1000).for_each(|_| tree.arrive(leaves[2]));
+    (0..500).for_each(|_| assert_eq!(turn(&mut tree, root, &leaves, 1), Some(2)));
+    (0..100).for_each(|_| tree.arrive(leaves[0]));
+    let turns: Vec<usize> = (0..70).map(|_| turn(&mut tree, root, &leaves, 1).unwrap()).collect();
+    let high = turns.iter().filter(|turn| **turn == 0).count();
+    assert!((59..=61).contains(&high), "{high} of 70");
+}
+
+#[test]
+fn costs_are_shared_by_weight() {
+    let mut tree = Tree::default();
+    let (root, leaves) = tiers(&mut tree);
+    for leaf in leaves {
+        (0..5000).for_each(|_| tree.arrive(leaf));
+    }
+    let mut spent = [0u32; 3];
+    for _ in 0..3000 {
+        let path = tree.next(root).unwrap();
+        let tier = leaves.iter().position(|leaf| *leaf == path.leaf()).unwrap();
+        let cost = [7, 2, 1][tier];
+        spent[tier] += cost;
+        tree.leave(path.leaf());
+        tree.charge(&path, cost);
+    }
+    let sum: u32 = spent.iter().sum();
+    let shares = spent.map(|spent| (spent * 1000).div_ceil(sum));
+    assert!(shares[0].abs_diff(600) <= 5 && shares[1].abs_diff(300) <= 5, "{shares:?}");
+}
+
+#[test]
+fn a_parked_queue_is_passed_over_and_takes_its_place_again() {
+    let mut tree = Tree::default();
+    let root = tree.add_root();
+    let tier = tree.add_branch(root, 1, 0);
+    let leaves = [tree.add_leaf(tier), tree.add_leaf(tier)];
+    for leaf in leaves {
+        (0..3).for_each(|_| tree.arrive(leaf));
+    }
+    let path = tree.next(root).unwrap();
+    assert_eq!(path.leaf(), leaves[0]);
+    tree.park(leaves[0]);
+    tree.put_back(&path);
+    assert_eq!(turn(&mut tree, root, &leaves, 1), Some(1));
+    tree.unpark(leaves[0]);
+    assert_eq!(turn(&mut tree, root, &leaves, 1), Some(0));
+    (0..3).for_each(|_| assert!(turn(&mut tree, root, &leaves, 1).is_some()));
+    tree.park(leaves[0]);
+    assert_eq!(turn(&mut tree, root, &leaves, 1), None);
+}
+
+#[test]
+fn a_queue_that_was_passed_over_empty_is_found_again() {
+    let mut tree = Tree::default();
+    let root = tree.add_root();
+    let tier = tree.add_branch(root, 1, 0);
+    let leaf = tree.add_leaf(tier);
+    tree.arrive(leaf);
+    tree.leave(leaf);
+    assert!(tree.next(root).is_none(), "the tier is taken out, with the leaf still in its heap");
+    tree.arrive(leaf);
+    assert_eq!(tree.next(root).map(|path| path.leaf()), Some(leaf));
+}
+
+#[test]
+fn a_discarded_node_is_freed_when_its_parent_lets_go() {
+    let mut tree = Tree::default();
+    let root = tree.add_root();
+    let tier = tree.add_branch(root, 1, 0);
+    let leaf = tree.add_leaf(tier);
+    tree.arrive(leaf);
+    tree.leave(leaf);
+    tree.discard(leaf);
+    assert_eq!(tree.len(), 3);
+    tree.discard(tier);
+    assert!(tree.next(root).is_none());
+    assert_eq!(tree.len(), 1);
+    tree.discard(root);
+    assert_eq!(tree.len(), 0);
+}
+
+/// From a root down to one leaf in each of two lanes of one tier.
+fn two_lanes(tree: &mut Tree) -> (Key, Key, [Key; 2], [Key; 2]) {
+    let root = tree.add_root();
+    let tier = tree.add_branch(root, 1, 0);
+    let lanes = [1, 1].map(|weight| tree.add_branch(tier, weight, 0));
+    let leaves = lanes.map(|lane| tree.add_leaf(lane));
+    (root, tier, lanes, leaves)
+}
+
+#[test]
+fn among_equals_the_first_to_come_goes_first() {
+    let mut tree = Tree::default();
+    let root = tree.add_root();
+    let tier = tree.add_branch(root, 1, 0);
+    let leaves = [(); 3].map(|()| tree.add_leaf(tier));
+    for leaf in [2, 0, 1] {
+        (0..2).for_each(|_| tree.arrive(leaves[leaf]));
+    }
+    let turns: Vec<usize> = (0..6).map(|_| turn(&mut tree, root, &leaves, 1).unwrap()).collect();
+    assert_eq!(turns, [2, 0, 1, 2, 0, 1]);
+}
+
+#[test]
+fn one_that_was_parked_comes_back_behind_its_equals() {
+    let mut tree = Tree::default();
+    let (root, _, _, leaves) = two_lanes(&mut tree);
+    leaves.iter().for_each(|leaf| tree.arrive(*leaf));
+    let path = tree.next(root).unwrap();
+    assert_eq!(path.leaf(), leaves[0]);
+    tree.park(leaves[0]);
+    tree.put_back(&path);
+    tree.unpark(leaves[0]);
+    assert_eq!(turn(&mut tree, root, &leaves, 1), Some(1));
+    assert_eq!(turn(&mut tree, root, &leaves, 1), Some(0));
+}
+
+#[test]
+fn a_dead_end_is_left_for_the_next_below_the_same_tier() {
+    let mut tree = Tree::default();
+    let (root, _, _, leaves) = two_lanes(&mut tree);
+    leaves.iter().for_each(|leaf| tree.arrive(*leaf));
+    // It stands in its lane's heap still, and its lane in the tier's.
+    tree.park(leaves[0]);
+    assert_eq!(turn(&mut tree, root, &leaves, 1), Some(1));
+    assert_eq!(turn(&mut tree, root, &leaves, 1), None);
+    tree.unpark(leaves[0]);
+    assert_eq!(turn(&mut tree, root, &leaves, 1), Some(0));
+}
+
+#[test]
+fn a_new_weight_holds_from_the_next_turn_on() {
+    for (weight, high) in [(1, 50), (3, 75), (0, 50)] {
+        let mut tree = Tree::default();
+        let (root, _, lanes, leaves) = two_lanes(&mut tree);
+        for leaf in leaves {
+            (0..200).for_each(|_| tree.arrive(leaf));
+        }
+        tree.set_weight(lanes[0], weight);
+        let turns = (0..100).filter(|_| turn(&mut tree, root, &leaves, 1) == Some(0)).count();
+        assert!(turns.abs_diff(high) <= 1, "weight {weight}: {turns}");
+    }
+}
+
+#[test]
+fn a_parking_lasts_until_it_ends_or_another_begins_or_nothing_waits() {
+    let mut tree = Tree::default();
+    let (_, _, _, [leaf, other]) = two_lanes(&mut tree);
+    tree.arrive(leaf);
+    assert!(!tree.is_parked(leaf, 0), "never parked");
+    let first = tree.park(leaf);
+    assert!(tree.is_parked(leaf, first) && !tree.is_parked(other, first));
+    tree.unpark(leaf);
+    assert!(!tree.is_parked(leaf, first));
+    let second = tree.park(leaf);
+    assert!(tree.is_parked(leaf, second) && !tree.is_parked(leaf, first), "a timer for the first is stale");
+    tree.leave(leaf);
+    assert!(!tree.is_parked(leaf, second));
+    let idle = tree.park(other);
+    assert!(!tree.is_parked(other, idle), "nobody waits");
+    assert!(!tree.is_parked(Key::NONE, 1));
+}
+
+#[test]
+fn a_place_is_past_when_the_present_has_reached_it_and_nobody_waits_there() {
+    let mut tree = Tree::default();
+    let (root, _, lanes, leaves) = two_lanes(&mut tree);
+    assert!(tree.is_past(lanes[0]), "it never had a turn");
+    tree.arrive(leaves[0]);
+    (0..5).for_each(|_| tree.arrive(leaves[1]));
+    assert!(!tree.is_past(lanes[0]) && !tree.is_past(root), "somebody waits");
+    assert_eq!(turn(&mut tree, root, &leaves, 3), Some(0));
+    for present in 0..5 {
+        assert_eq!(turn(&mut tree, root, &leaves, 1), Some(1));
+        assert_eq!(
+            tree.is_past(lanes[0]),
+            present >= 3,
+            "it has paid for three turns, and the others have had {present}"
+        );
+    }
+    assert!(tree.is_past(root) && tree.is_past(Key::NONE));
+}
+
+/// Puts the same lanes, with the leads that they have, into another tree.
+fn copied(tree: &Tree, lanes: &[Key], waiting: usize) -> (Tree, Key, Vec<Key>) {
+    let mut copy = Tree::default();
+    let root = copy.add_root();
+    let tier = copy.add_branch(root, 1, 0);
+    let mut in_order: Vec<_> = (0..lanes.len()).map(|lane| (tree.lead(lanes[lane]), lane)).collect();
+    in_order.sort_unstable_by_key(|((_, since), _)| *since);
+    let mut leaves = vec![Key::NONE; lanes.len()];
+    for ((lead, _), lane) in in_order {
+        let node = copy.add_branch(tier, tree.nodes[lanes[lane]].weight, 0);
+        leaves[lane] = copy.add_leaf(node);
+        copy.set_lead(node, lead);
+        (0..waiting).for_each(|_| copy.arrive(leaves[lane]));
+        // Somebody waits there: its place is not to be changed any more.
+        copy.set_lead(node, 1_000 * SCALE);
+        assert_eq!(copy.lead(node).0, lead);
+    }
+    (copy, root, leaves)
+}
+
+#[test]
+fn with_the_same_leads_another_tree_gives_the_same_turns() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut tree = Tree::default();
+    let root = tree.add_root();
+    let tier = tree.add_branch(root, 1, 0);
+    let lanes = [1, 2, 3, 5].map(|weight| tree.add_branch(tier, weight, 0));
+    let leaves = lanes.map(|lane| tree.add_leaf(lane));
+    for leaf in leaves {
+        (0..200).for_each(|_| tree.arrive(leaf));
+    }
+    for _ in 0..100 {
+        turn(&mut tree, root, &leaves, random.u32(1..9));
+    }
+    assert!(lanes.iter().any(|lane| tree.lead(*lane).0 > 0));
+    let (mut copy, copied_root, copied_leaves) = copied(&tree, &lanes, 100);
+    let costs: Vec<u32> = (0..100).map(|_| random.u32(1..9)).collect();
+    let turns = |tree: &mut Tree, root, leaves: &[Key]| -> Vec<usize> {
+        costs.iter().map(|cost| turn(tree, root, leaves, *cost).unwrap()).collect()
+    };
+    assert_eq!(turns(&mut copy, copied_root, &copied_leaves), turns(&mut tree, root, &leaves));
+    assert_eq!(tree.lead(Key::NONE), (0, 0));
+    tree.set_lead(Key::NONE, 1);
+}
+
+#[test]
+fn a_lead_counts_from_the_present() {
+    let mut tree = Tree::default();
+    let (root, _, lanes, leaves) = two_lanes(&mut tree);
+    (0..2).for_each(|_| tree.arrive(leaves[0]));
+    (0..2).for_each(|_| assert_eq!(turn(&mut tree, root, &leaves, 5), Some(0)));
+    assert_eq!(tree.lead(lanes[0]).0, 5 * SCALE);
+    tree.set_lead(lanes[1], 7 * SCALE);
+    assert_eq!((tree.lead(lanes[1]).0, tree.nodes[lanes[1]].start), (7 * SCALE, 12 * SCALE));
+}
+
+#[test]
+fn a_node_that_nobody_waits_at_is_freed_at_once() {
+    let mut tree = Tree::default();
+    let (root, _, lanes, leaves) = two_lanes(&mut tree);
+    leaves.iter().for_each(|leaf| tree.arrive(*leaf));
+    assert_eq!(turn(&mut tree, root, &leaves, 1), Some(0));
+    tree.discard(leaves[0]);
+    tree.discard(lanes[0]);
+    assert_eq!(tree.len(), 4);
+    assert_eq!(turn(&mut tree, root, &leaves, 1), Some(1));
+}
+
+#[test]
+fn what_stands_below_a_node_outlives_it_until_it_is_discarded_itself() {
+    let mut tree = Tree::default();
+    let (root, tier, lanes, leaves) = two_lanes(&mut tree);
+    tree.arrive(leaves[0]);
+    tree.leave(leaves[0]);
+    assert!(tree.next(root).is_none(), "the tier is taken out, with its lane in its heap, and the leaf in the lane's");
+    for (number, node) in [tier, lanes[0], leaves[0]].into_iter().enumerate() {
+        tree.discard(node);
+        assert_eq!(tree.len(), 5 - number);
+    }
+}
+
+#[test]
+fn memory_of_nodes_that_are_gone_is_given_back_in_steps() {
+    let mut tree = Tree::default();
+    let root = tree.add_root();
+    let nodes: Vec<Key> = (0..5_000).map(|_| tree.add_branch(root, 1, 0)).collect();
+    nodes.into_iter().for_each(|node| tree.discard(node));
+    assert!(tree.shrink(1), "there is more");
+    assert!(!tree.shrink(usize::MAX));
+    assert!(!tree.shrink(1));
+}
+
+#[test]
+fn a_queue_is_found_from_its_leaf_and_the_root_from_anywhere() {
+    let mut tree = Tree::default();
+    let (root, tier, _, leaves) = two_lanes(&mut tree);
+    // Any key that is not the tree's own will do.
+    tree.set_queue(leaves[0], tier);
+    assert_eq!(
+        [leaves[0], leaves[1], tier, Key::NONE].map(|leaf| tree.queue_of(leaf)),
+        [tier, Key::NONE, Key::NONE, Key::NONE]
+    );
+    let other = tree.add_root();
+    assert_eq!([leaves[1], tier, root, other].map(|node| tree.root_of(node)), [root, root, root, other]);
+}
