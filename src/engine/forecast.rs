@@ -156,12 +156,13 @@ impl Run {
     /// How long the next answer takes. With those who wait now, half to one and a half of what is usual, spread evenly: if
     /// all took the same, turns that lanes win by a hair would always go the same way.
     fn service(&mut self) -> u64 {
+        let usual = self.batch.service_ns;
         if self.others != Others::Waiting {
-            return self.batch.service_ns;
+            return usual;
         }
         // Fractions of multiples of the golden ratio.
         self.spread = self.spread.wrapping_add(0x9e37_79b9);
-        self.batch.service_ns / 2 + (u128::from(self.batch.service_ns) * u128::from(self.spread) >> 32) as u64
+        usual / 2 + ((u128::from(usual) * u128::from(self.spread)) >> 32) as u64
     }
 
     /// Those who always wait, wait again.

@@ -311,5 +311,5 @@ fn it_remembers_two_windows_in_slots() {
     let (ended, lines) = (guard.ended.len(), guard.lines.len());
     assert!((510..=514).contains(&ended) && (510..=514).contains(&lines), "{ended} {lines}");
     assert!(guard.ended.iter().all(|ended| ended.high == ended.units));
-    assert_eq!(guard.units_since(Time::from_nanos(0)), guard.ended.iter().map(|ended| ended.units).sum());
+    assert_eq!(guard.units_since(Time::from_nanos(0)), guard.ended.iter().map(|ended| ended.units).sum::<u32>());
 }
