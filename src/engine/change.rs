@@ -304,7 +304,6 @@ impl Engine {
     /// Nobody waits in a lane any more: its part of the tree goes, once its place in it has no meaning.
     pub(super) fn tidy(&mut self, lane: Key) {
         let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
-        let weight = inside.plan.weight;
         let [account, vendor] = inside.shared;
         let Some(waiting) = &mut inside.waiting else { return };
         if waiting.total() > 0 {
@@ -314,12 +313,7 @@ impl Engine {
         if holder == Key::NONE {
             return self.drop_waiting(lane);
         }
-        if !std::mem::replace(&mut waiting.lingering, true) {
-            if vendor != Key::NONE && account != Key::NONE {
-                self.reweigh(account, -(weight as i64));
-            }
-            self.lanes.shared[holder].lingering.push_back(lane);
-        }
+        self.linger(lane);
         let all = self.lanes.shared[holder].waiting == 0;
         for _ in 0..if all { usize::MAX } else { 2 } {
             let Some(lane) = self.lanes.shared[holder].lingering.front().copied() else { break };
@@ -338,11 +332,32 @@ impl Engine {
             // Nobody is left whose turn it could be: the next to come starts afresh, as it would had all of these been
             // dropped while they rested.
             for account in std::mem::take(&mut self.lanes.shared[widest].accounts) {
+                let inside = self.lanes.shared.get_mut(account);
+                let lingering = inside.map(|account| std::mem::take(&mut account.lingering)).unwrap_or_default();
+                lingering.into_iter().for_each(|lane| self.drop_waiting(lane));
                 if let Some(account) = self.lanes.shared.get_mut(account) {
                     account.clear_tree(&mut self.tree);
                 }
             }
             self.lanes.shared[widest].clear_tree(&mut self.tree);
+        }
+    }
+
+    /// Nobody waits in a lane that has a part of the tree: it keeps its place there until that has no meaning, or until
+    /// nobody at all waits for what it shares with others.
+    pub(super) fn linger(&mut self, lane: Key) {
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let ([account, vendor], weight) = (inside.shared, inside.plan.weight);
+        let holder = if account == Key::NONE { vendor } else { account };
+        let Some(waiting) = inside.waiting.as_mut().filter(|waiting| holder != Key::NONE && waiting.total() == 0)
+        else {
+            return;
+        };
+        if !std::mem::replace(&mut waiting.lingering, true) {
+            if vendor != Key::NONE && account != Key::NONE {
+                self.reweigh(account, -(weight as i64));
+            }
+            self.lanes.shared[holder].lingering.push_back(lane);
         }
     }
 

@@ -179,6 +179,8 @@ impl Copy {
             }
             lanes.push((key, copy.waiting.clone()));
         }
+        // Their places are kept, but they go with the rest of the tree when it does.
+        lanes.iter().for_each(|(lane, _)| engine.linger(*lane));
         engine.permit_due = Time::ZERO;
         Ahead { engine, lanes, under_way }
     }

@@ -145,3 +145,42 @@ fn what_is_forecast_happens() {
     assert!(beyond.is_empty(), "{beyond:?}");
     assert!(outside.is_empty(), "{outside:?}");
 }
+
+/// Lanes that wait for a limit which they share, looked at when time has gone on and nobody has told the engine: the first
+/// that the copy submits may go at once, and the part of the tree that others were to stand in with it.
+#[test]
+fn a_forecast_in_the_middle_of_a_turn_is_a_forecast_all_the_same() {
+    for seed in 0..300 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let limit = || vec![per_second("shared", 20)];
+        let by_account = random.bool();
+        let (account, vendor) = if by_account { (limit(), Vec::new()) } else { (Vec::new(), limit()) };
+        let both = random.bool();
+        let vendor = if both { limit() } else { vendor };
+        let mut limits = vec![per_second("own", 1_000)];
+        limits.extend(random.bool().then(|| slots("slots", random.u32(1..5))));
+        let plan = Arc::new(with_shared(plan(limits), account, vendor));
+        let mut bench = Bench::new();
+        let lanes: Vec<Key> = (0..random.usize(2..5))
+            .map(|number| bench.lane(&format!("tenant{number}"), if number % 2 == 0 { "one" } else { "two" }, &plan))
+            .collect();
+        let mut held = Vec::new();
+        for lane in &lanes {
+            for _ in 0..random.u32(0..30) {
+                if let Answer::Granted(permit) = bench.submit(*lane, ask(random.u8(0..3))) {
+                    held.push(permit);
+                }
+            }
+        }
+        for permit in held {
+            if random.bool() {
+                bench.hear(permit, Word::Passed(None));
+            }
+        }
+        let later = bench.now + Duration::from_millis(random.u64(0..3_000));
+        let batch = Batch { tier: random.u8(0..3), requests: random.u64(1..60), service_ns: 20_000_000 };
+        let copy = bench.engine.copy(lanes[0]).unwrap();
+        let forecast = forecast(&copy, later, batch);
+        assert!(forecast.expected.is_some() && forecast.guaranteed >= forecast.expected, "{seed}: {forecast:?}");
+    }
+}
