@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::task::{Id as TaskId, JoinSet};
+use tokio::task::{Id as TaskId, JoinError, JoinSet};
 
 use super::Outbox;
 use super::job::{self, Waits};
@@ -171,7 +171,7 @@ impl Worker {
                 biased;
                 Some(done) = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => match done {
                     Ok((task, done)) => self.done(task, done),
-                    Err(error) => self.broke(error.id()),
+                    Err(error) => self.broke(&error),
                 },
                 () = self.outbox.wake.notified() => {}
                 () = tokio::time::sleep_until(wake_up) => {}
@@ -385,11 +385,13 @@ impl Worker {
         }
     }
 
-    /// A task panicked: what it had in hand is as if this process had ended.
-    fn broke(&mut self, task: TaskId) {
-        match self.running.remove(&task) {
+    /// A task panicked, or was cancelled with the runtime: what it had in hand is as if this process had ended.
+    fn broke(&mut self, error: &JoinError) {
+        match self.running.remove(&error.id()) {
             Some((id, fence)) => {
-                tracing::error!(%id, "the task of a job broke; that is a mistake in the library or in a handler");
+                if error.is_panic() {
+                    tracing::error!(%id, "the task of a job broke; that is a mistake in the library or in a handler");
+                }
                 self.end(Finish { id, fence, end: End::Dropped });
             }
             // A claim or a flush, which hold no code but ours.

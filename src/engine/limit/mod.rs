@@ -294,6 +294,13 @@ impl Cell {
         }
     }
 
+    /// What the bucket owes beyond being empty is forgotten.
+    pub(crate) fn forgive(&mut self, spec: &LimitSpec, now: Time) {
+        if let (State::Rate { bucket, .. }, LimitKind::Rate { bucket: shape, .. }) = (&mut self.state, &spec.kind) {
+            bucket.forgive(shape, now);
+        }
+    }
+
     /// A window of the vendor that has this limit ends between these moments.
     pub(crate) fn window_ends(&mut self, spec: &LimitSpec, now: Time, from: Time, to: Time) {
         if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =

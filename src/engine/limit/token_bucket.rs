@@ -89,6 +89,11 @@ impl Bucket {
         self.full_at = self.full_at.saturating_sub(spec.span(units));
     }
 
+    /// Owes no more than one that is empty.
+    pub(crate) fn forgive(&mut self, spec: &BucketSpec, now: Time) {
+        self.full_at = self.full_at.min(Bucket::empty(spec, now).full_at);
+    }
+
     pub(crate) fn is_full(&self, spec: &BucketSpec, now: Time) -> bool {
         self.full_at <= spec.ticks(now)
     }

@@ -158,3 +158,21 @@ fn bytes_of_answers_count_until_they_were_read() {
     let answer = bench.submit(lane, believed(71));
     assert!(matches!(answer, Answer::Refused(Refusal::TooExpensive { largest: 80, cost: 81, .. })), "{answer:?}");
 }
+
+#[test]
+fn what_a_process_before_sent_for_long_holds_back_no_longer_than_its_window() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
+    // Ten seconds at the whole rate, all counted as if the vendor had only now seen them.
+    for _ in 0..800 {
+        bench.engine.recall(bench.now, lane, NO_ENDPOINT, (1, false), 0);
+    }
+    let Answer::Wait { waiter, .. } = bench.submit(lane, ask(1)) else { panic!("the window is full") };
+    let start = bench.now;
+    let mut waiters = vec![waiter];
+    while bench.started(&mut waiters).is_empty() {
+        bench.now = bench.engine.poll_timeout().unwrap();
+        bench.engine.poll(bench.now);
+    }
+    let waited = bench.now.since(start).as_millis();
+    assert!((1_000..1_010).contains(&waited), "{waited}");
+}
