@@ -2,8 +2,16 @@
 
 use crate::Fallible;
 
-/// Exchanges that were written down as begun and have no outcome.
+/// Exchanges that were written down as begun and have no outcome. None, where the first worker ended before it had laid
+/// out the store: at a point of its first statements, or with the first of random kills.
 pub(crate) async fn begun(store: &str) -> Fallible<Vec<String>> {
+    let tables = match store.starts_with("sqlite:") {
+        true => "SELECT count(*) FROM sqlite_master WHERE name = 'ic_job'",
+        false => "SELECT count(*) FROM pg_catalog.pg_tables WHERE tablename = 'ic_job'",
+    };
+    if count(store, tables).await? == 0 {
+        return Ok(Vec::new());
+    }
     let sql = match store.starts_with("sqlite:") {
         true => "SELECT hex(id) || ' ' || started FROM ic_job WHERE started > 0",
         false => "SELECT encode(id, 'hex') || ' ' || started FROM ic_job WHERE started > 0",
@@ -64,7 +72,7 @@ where
 {
     use sqlx::{Connection, Row};
     let path = store.strip_prefix("sqlite:").ok_or(MISSING)?;
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path).create_if_missing(true);
     let mut connection = sqlx::SqliteConnection::connect_with(&options).await?;
     let rows = sqlx::query(sql).fetch_all(&mut connection).await?;
     connection.close().await?;
