@@ -44,7 +44,7 @@ fn preferred(text: &[u8]) -> Option<i128> {
     let (hour, rest) = two_digits(rest.strip_prefix(b" ")?)?;
     let (minute, rest) = two_digits(rest.strip_prefix(b":")?)?;
     let (second, rest) = two_digits(rest.strip_prefix(b":")?)?;
-    if rest != b" GMT" || !is_weekday(std::str::from_utf8(weekday).ok()?) {
+    if rest != b" GMT" || !WEEKDAYS.iter().any(|day| day.as_bytes().eq_ignore_ascii_case(weekday)) {
         return None;
     }
     let month = (1..).zip(MONTHS).find(|(_, known)| *known == month)?.0;

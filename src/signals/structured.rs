@@ -25,7 +25,7 @@ use super::windows::Name;
 use super::{Window, Windows};
 
 /// Vendors with many policies send some hundred bytes.
-const MAX_BYTES: usize = 4096;
+pub(super) const MAX_BYTES: usize = 4096;
 
 const MAX_MEMBERS: usize = 32;
 
@@ -49,21 +49,24 @@ pub(super) struct Member<'f> {
     time: Option<BareItem<'f>>,
 }
 
-type Members<'f> = SmallVec<[Member<'f>; 2]>;
+pub(super) type Members<'f> = SmallVec<[Member<'f>; 2]>;
 
 /// What the two fields say, each as all its lines together. Quotas without names are left to the caller: their window
 /// may be in another header.
 pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut Windows) -> Quotas {
     let mut policies: SmallVec<[(Window, bool); 2]> = SmallVec::new();
     let mut quotas = Quotas::new();
-    for member in policy_members(policy_field) {
-        match quota(&member) {
+    let mut members = Members::new();
+    read_policy(policy_field, &mut members);
+    for member in &members {
+        match quota(member) {
             Some(quota) => quotas.push(quota),
-            None => policies.extend(policy(&member)),
+            None => policies.extend(policy(member)),
         }
     }
-    match parsed(field) {
-        Some(members) if members.len() <= MAX_MEMBERS => {
+    members.clear();
+    match parse(field, &mut members) {
+        Some(()) if members.len() <= MAX_MEMBERS => {
             for member in &members {
                 let Some(mut window) = remaining(member, now) else { continue };
                 let Some(name) = member.bare.as_ref().and_then(name) else { continue };
@@ -74,7 +77,7 @@ pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut W
                 windows.push(window);
             }
         }
-        Some(_) => {}
+        Some(()) => {}
         None => {
             let members = Parser::new(field).parse_dictionary_with_visitor(Draft07::default()).ok();
             if let Some(window) = members.and_then(|members| members.window(now)) {
@@ -86,14 +89,17 @@ pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut W
     quotas
 }
 
-/// The members of a list such as `10, 100;w=60`, which drafts up to 06 put into `RateLimit-Limit` too.
-pub(super) fn list(text: &[u8]) -> Option<Members<'_>> {
-    let mut members = if text.len() <= MAX_BYTES { parsed(text)? } else { return None };
-    if members.len() > MAX_MEMBERS {
+/// The members of a list such as `10, 100;w=60`, which drafts up to 06 put into `RateLimit-Limit` too. None are added where
+/// it cannot be read.
+pub(super) fn list<'t>(text: &'t [u8], members: &mut Members<'t>) -> Option<()> {
+    let known = members.len();
+    let read = if text.len() <= MAX_BYTES { parse(text, members) } else { None };
+    if read.is_none() || members.len() - known > MAX_MEMBERS {
+        members.truncate(known);
         return None;
     }
     members.retain(|member| member.bare.is_some());
-    Some(members)
+    Some(())
 }
 
 /// `100;w=60`. Some call the parameter `window`.
@@ -114,8 +120,12 @@ pub(super) fn count(value: Option<&BareItem<'_>>) -> Option<u64> {
     }
 }
 
-fn policy_members(field: &[u8]) -> Members<'_> {
-    list(field).or_else(|| list(without_title(field)?)).unwrap_or_default()
+fn read_policy<'t>(field: &'t [u8], members: &mut Members<'t>) {
+    if list(field, members).is_none()
+        && let Some(rest) = without_title(field)
+    {
+        list(rest, members);
+    }
 }
 
 /// Hugging Face writes a title in front of the name: `"fixed window";"api";q=500;w=300`.
@@ -192,10 +202,10 @@ impl<'f> DictionaryVisitor<'f> for Draft07<'f> {
     }
 }
 
-struct All<'f>(Members<'f>);
+struct All<'a, 'f>(&'a mut Members<'f>);
 
-impl<'f> ListVisitor<'f> for All<'f> {
-    type Out = Members<'f>;
+impl<'f> ListVisitor<'f> for All<'_, 'f> {
+    type Out = ();
     type Error = Infallible;
 
     /// One more than may be is kept, which says that there were too many.
@@ -207,8 +217,8 @@ impl<'f> ListVisitor<'f> for All<'f> {
         Ok(self.0.last_mut())
     }
 
-    fn finish(self) -> Result<Self::Out, Infallible> {
-        Ok(self.0)
+    fn finish(self) -> Result<(), Infallible> {
+        Ok(())
     }
 }
 
@@ -257,8 +267,8 @@ impl<'f> ParameterVisitor<'f> for &mut Member<'f> {
     }
 }
 
-fn parsed(text: &[u8]) -> Option<Members<'_>> {
-    Parser::new(text).parse_list_with_visitor(All(Members::new())).ok()
+fn parse<'t>(text: &'t [u8], members: &mut Members<'t>) -> Option<()> {
+    Parser::new(text).parse_list_with_visitor(All(members)).ok()
 }
 
 /// Several lines of a field are one, with commas between. Empty if there is none, or too much of it.

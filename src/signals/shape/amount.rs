@@ -43,7 +43,8 @@ impl Amount {
             let is_negative = text.strip_prefix(b"-").is_some_and(|rest| Decimal::read(rest).is_some());
             return Ok(Amount { is_negative, ..Amount::default() });
         }
-        match structured::list(text).as_deref() {
+        let mut members = structured::Members::new();
+        match structured::list(text, &mut members).map(|()| &*members) {
             Some([first, rest @ ..]) => {
                 let others: Quotas = rest.iter().filter_map(structured::quota).collect();
                 if others.len() < rest.len() {

@@ -4,9 +4,11 @@
 //! What a group cannot be certain of it does not say.
 
 mod amount;
+mod cue;
 mod name;
 mod word;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -20,8 +22,9 @@ use super::number::{Decimal, bare};
 use super::structured::{self, Quotas};
 use super::windows::{Name, Window, Windows};
 use amount::Amount;
+use cue::may_speak;
+pub(super) use name::unit;
 use name::{Certainty, Role, Title};
-pub(super) use name::{may_speak, unit};
 use word::{MILLISECOND, SECOND};
 pub(super) use word::{period, unit_seconds};
 
@@ -41,7 +44,7 @@ pub(super) struct Said {
     pub(super) wait: Option<Duration>,
 }
 
-/// A header that holds one figure of a window.
+/// A header that holds one figure of a window, or a structured field.
 #[derive(Clone, Copy)]
 struct Slot<'h> {
     name: &'h HeaderName,
@@ -68,8 +71,8 @@ struct Group<'h> {
 /// The structured fields of a family.
 struct Fields<'h> {
     family: &'h str,
-    field: Option<&'h HeaderName>,
-    policy: Option<&'h HeaderName>,
+    field: Option<Slot<'h>>,
+    policy: Option<Slot<'h>>,
 }
 
 #[derive(Default)]
@@ -99,11 +102,6 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &
             continue;
         }
         said.is_nothing = false;
-        if is_cost(text) {
-            let cost = Decimal::read(bare(value.as_bytes()));
-            signals.cost = signals.cost.or(cost.map(Decimal::approximately));
-            continue;
-        }
         let Some(meaning) = name::meaning(text) else { continue };
         match meaning.role {
             Role::Wait => {
@@ -111,6 +109,10 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &
                 let wait = wait.filter(|_| !dialect.is_nothing(value));
                 let longest = if meaning.unit == MILLISECOND { &mut said.wait_ms } else { &mut said.wait };
                 *longest = (*longest).max(wait);
+            }
+            Role::Cost => {
+                let cost = Decimal::read(bare(value.as_bytes()));
+                signals.cost = signals.cost.or(cost.map(Decimal::approximately));
             }
             _ if dialect.is_nothing(value) => {}
             _ => sorted.add(meaning, name, value, again),
@@ -120,13 +122,6 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &
         sorted.read(headers, now, &mut signals.windows);
     }
     said
-}
-
-/// What this one request cost the vendor.
-fn is_cost(name: &str) -> bool {
-    const ENDS: [&str; 6] =
-        ["request-charge", "request-cost", "query-cost", "resource-unit", "resource-units", "x-complexity"];
-    ENDS.iter().any(|end| name.ends_with(end))
 }
 
 impl<'h> Sorted<'h> {
@@ -144,7 +139,7 @@ impl<'h> Sorted<'h> {
             Role::Reset => 2,
             Role::Used => 3,
             Role::Length => 4,
-            Role::Field | Role::Policy => return self.field(meaning.family, role == Role::Policy, header),
+            Role::Field | Role::Policy => return self.field(meaning.family, role == Role::Policy, header, value),
             Role::Label(rank) => return self.labels.push((meaning.family, rank, value)),
             Role::Unknown => {
                 if !again && amount::is_pairs(value.as_bytes()) {
@@ -161,19 +156,22 @@ impl<'h> Sorted<'h> {
                 }
                 return;
             }
-            Role::Wait => return,
+            Role::Wait | Role::Cost => return,
         };
         self.group(meaning.family, meaning.name, meaning.length, meaning.certainty, slot, header, value, meaning.unit);
     }
 
-    fn field(&mut self, family: &'h str, is_policy: bool, header: &'h HeaderName) {
+    fn field(&mut self, family: &'h str, is_policy: bool, header: &'h HeaderName, value: &'h HeaderValue) {
         let known = self.fields.iter().position(|fields| fields.family == family);
         if known.is_none() && self.fields.len() < MAX_GROUPS {
             self.fields.push(Fields { family, field: None, policy: None });
         }
         let known = known.or(self.fields.len().checked_sub(1));
         if let Some(fields) = known.and_then(|at| self.fields.get_mut(at)) {
-            *(if is_policy { &mut fields.policy } else { &mut fields.field }) = Some(header);
+            match if is_policy { &mut fields.policy } else { &mut fields.field } {
+                Some(known) if known.name == header => known.lines += 1,
+                slot => *slot = Some(Slot { name: header, first: value, lines: 1, unit: SECOND }),
+            }
         }
     }
 
@@ -213,10 +211,15 @@ impl<'h> Sorted<'h> {
     fn read(&mut self, headers: &HeaderMap, now: &Now, windows: &mut Windows) {
         let mut quotas = Quotas::new();
         for fields in &self.fields {
-            let line =
-                |name: Option<&HeaderName>| name.map(|name| structured::joined(headers, name)).unwrap_or_default();
+            let line = |slot: &Option<Slot<'h>>| match slot {
+                Some(slot) if slot.lines == 1 && slot.first.len() <= structured::MAX_BYTES => {
+                    Cow::Borrowed(slot.first.as_bytes())
+                }
+                Some(slot) => structured::joined(headers, slot.name),
+                None => Cow::default(),
+            };
             let mut found = Windows::default();
-            quotas.extend(structured::read(&line(fields.field), &line(fields.policy), now, &mut found));
+            quotas.extend(structured::read(&line(&fields.field), &line(&fields.policy), now, &mut found));
             windows.merge(found);
         }
         self.adopt();

@@ -21,6 +21,8 @@ pub(super) enum Role {
     Label(u8),
     /// How long to wait.
     Wait,
+    /// What this one request cost.
+    Cost,
     /// `RateLimit` itself: a structured field, or a bare limit.
     Field,
     Policy,
@@ -87,52 +89,17 @@ pub(super) struct Meaning<'a> {
     pub(super) certainty: Certainty,
 }
 
+impl<'a> Meaning<'a> {
+    /// Of a header that describes no window.
+    fn alone(header: &'a str, role: Role, unit: u64) -> Meaning<'a> {
+        Meaning { family: header, role, name: None, length: None, unit, certainty: Certainty::Certain }
+    }
+}
+
 /// More words are no name of such a header.
 const MAX_WORDS: usize = 12;
 
 const MAX_LENGTH: usize = 96;
-
-/// How the words begin that are looked for in a name before reading it: most headers have none of them. Limit, left, retry,
-/// remaining, reset, resource unit, quota, charge, cost, complexity, concurrent.
-const CUES: [[u8; 4]; 11] =
-    [*b"limi", *b"left", *b"retr", *b"rema", *b"rese", *b"reso", *b"quot", *b"char", *b"cost", *b"comp", *b"conc"];
-
-/// Whether a header of this name may be one of those that are read. Right only in its "no".
-///
-/// Every second pair of letters is looked at: of a cue, whatever its place, either the first two letters are such a pair or
-/// those after the first.
-#[inline]
-pub(in crate::signals) fn may_speak(name: &str) -> bool {
-    let name = name.as_bytes();
-    name.chunks_exact(2).enumerate().any(|(at, pair)| match pair {
-        [one, two] => PAIRS[usize::from(one & 31)] & (1 << (two & 31)) != 0 && begins_near(name, 2 * at),
-        _ => false,
-    })
-}
-
-/// Whether a cue begins at that place or at the one before it.
-fn begins_near(name: &[u8], at: usize) -> bool {
-    let begins = |at: usize| {
-        let four = name.get(at..).and_then(<[u8]>::first_chunk::<4>);
-        four.is_some_and(|four| CUES.contains(four))
-    };
-    begins(at) || at.checked_sub(1).is_some_and(begins)
-}
-
-/// For the last five bits of a letter, those of the letters that follow it in the first three of a cue.
-static PAIRS: [u32; 32] = pairs();
-
-const fn pairs() -> [u32; 32] {
-    let mut pairs = [0; 32];
-    let mut at = 0;
-    while at < CUES.len() {
-        let cue = CUES[at];
-        pairs[(cue[0] & 31) as usize] |= 1 << (cue[1] & 31);
-        pairs[(cue[1] & 31) as usize] |= 1 << (cue[2] & 31);
-        at += 1;
-    }
-    pairs
-}
 
 /// What the header `name`, in lower case, is about.
 pub(super) fn meaning(name: &str) -> Option<Meaning<'_>> {
@@ -142,14 +109,27 @@ pub(super) fn meaning(name: &str) -> Option<Meaning<'_>> {
     if let Some(known) = common(name) {
         return Some(known);
     }
+    if is_cost(name) {
+        return Some(Meaning::alone(name, Role::Cost, SECOND));
+    }
     match marker(name) {
         Some((begin, end)) => certain(name, begin, end),
         None => counted(name),
     }
 }
 
+/// What this one request cost the vendor.
+fn is_cost(name: &str) -> bool {
+    const ENDS: [&str; 6] =
+        ["request-charge", "request-cost", "query-cost", "resource-unit", "resource-units", "x-complexity"];
+    ENDS.iter().any(|end| name.ends_with(end))
+}
+
 /// What most vendors send, which need not be taken apart: `x-ratelimit-limit`, `x-ratelimit-limit-tokens`.
 fn common(name: &str) -> Option<Meaning<'_>> {
+    if name == "retry-after" {
+        return Some(Meaning::alone(name, Role::Wait, SECOND));
+    }
     let plain = name.strip_prefix("x-").unwrap_or(name);
     let rest = plain.strip_prefix("ratelimit-").or_else(|| plain.strip_prefix("rate-limit-"))?;
     let family = name.get(..name.len() - rest.len() - 1)?;
@@ -166,8 +146,8 @@ fn common(name: &str) -> Option<Meaning<'_>> {
         _ => return None,
     };
     // Anything else may say more.
-    let is_name = of.bytes().all(|b| b.is_ascii_lowercase()) && Word::of(of) == Word::Other;
-    if !is_name || Word::compound(of).is_some() {
+    let is_name = || of.bytes().all(|b| b.is_ascii_lowercase()) && Word::of(of) == Word::Other;
+    if !of.is_empty() && (!is_name() || Word::compound(of).is_some()) {
         return None;
     }
     Some(Meaning { family, role, name: Title::of(of), length: None, unit: SECOND, certainty: Certainty::Certain })
@@ -254,10 +234,7 @@ fn counted(name: &str) -> Option<Meaning<'_>> {
     let (_, unit) = read.role()?;
     let at = read.last_role().filter(|at| read.is_last(*at))?;
     let role = match read.word(at)? {
-        Word::Wait => {
-            let certainty = Certainty::Certain;
-            return Some(Meaning { family: name, role: Role::Wait, name: None, length: None, unit, certainty });
-        }
+        Word::Wait => return Some(Meaning::alone(name, Role::Wait, unit)),
         Word::Limit => Role::Limit,
         Word::Remaining => Role::Remaining,
         Word::Used => Role::Used,
