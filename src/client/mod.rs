@@ -170,7 +170,10 @@ impl IntegrationClient {
             shard.decide(|engine, now| engine.shut_down(now));
             shard.close();
         }
-        // Whoever was refused a moment ago may have left a letter.
+        // Whoever was refused a moment ago goes back into the store, or may have left a letter.
+        if let Some(outbox) = &self.inner.outbox {
+            outbox.stop(Duration::from_secs(1)).await;
+        }
         let left = ends.since(self.inner.clock.now()).max(Duration::from_millis(100));
         self.inner.dead_letters.close(left).await;
         drained

@@ -48,6 +48,9 @@ pub(crate) struct History {
     /// Since when nothing could be sent, by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failing_since: Option<Timestamp>,
+    /// When it was to be tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) due: Option<Timestamp>,
     pub(crate) attempts: Vec<AttemptRecord>,
 }
 
@@ -67,9 +70,10 @@ impl History {
             return None;
         }
         let now = inner.clock.now();
+        let wall = letter::timestamp(inner.clock, Duration::ZERO);
         let failing_since = self.failing_since.map(|since| {
-            let ago = letter::timestamp(inner.clock, Duration::ZERO).duration_since(since);
-            now.minus_nanos(u64::try_from(ago.as_nanos()).unwrap_or(0))
+            let failing = failing_for(since, self.due, wall);
+            now.minus_nanos(u64::try_from(failing.as_nanos()).unwrap_or(u64::MAX))
         });
         let tried = Tried { retries: self.retries, refreshed: false, failing_since };
         Some(Box::new(Past { tried, connects: self.connects, exchanges: self.exchanges, records: self.attempts }))
@@ -83,6 +87,7 @@ impl History {
             connects: past.connects,
             exchanges: past.exchanges,
             failing_since: past.tried.failing_since.map(since),
+            due: None,
             attempts: Vec::new(),
         };
         for record in past.records {
@@ -90,6 +95,13 @@ impl History {
         }
         history
     }
+}
+
+/// For how long it has been tried in vain. The time for which nobody tried when it was due does not count: the process may
+/// have been stopped over night, and the first failure after that is no reason to give up.
+fn failing_for(since: Timestamp, due: Option<Timestamp>, now: Timestamp) -> Duration {
+    let idle = due.map_or(Duration::ZERO, |due| Duration::try_from(now.duration_since(due)).unwrap_or_default());
+    Duration::try_from(now.duration_since(since)).unwrap_or_default().saturating_sub(idle)
 }
 
 /// How a claim of a job ends.
@@ -204,6 +216,10 @@ impl Job {
         Error::new(ErrorKind::RetryLater, delivery, message).with_retry_after(wait)
     }
 
+    fn has_begun(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.begun.load(Ordering::Acquire))
+    }
+
     fn bury(&mut self, inner: &Inner, reason: Reason) -> Ending {
         let letter = self.letter(inner, reason);
         self.hand_over(inner, letter);
@@ -230,6 +246,8 @@ impl Job {
         };
         let wait = error.retry_after();
         match (error.kind(), error.delivery()) {
+            // What was answered and was to go once more did not act: it is no exchange of which nobody knows the outcome.
+            (ErrorKind::Shutdown, _) if self.has_begun() => self.later(inner, Duration::ZERO),
             (ErrorKind::Shutdown, _) => Ending::Back,
             (ErrorKind::Store, _) => self.later(inner, Duration::from_secs(1)),
             (ErrorKind::RetryLater | ErrorKind::Deadline | ErrorKind::QueueFull | ErrorKind::NotNow, _) => {
@@ -268,7 +286,9 @@ impl Job {
     }
 
     fn later(mut self, inner: &Inner, wait: Duration) -> Ending {
-        Ending::Later { wait, history: History::of(self.past.take(), inner) }
+        let mut history = History::of(self.past.take(), inner);
+        history.due = history.failing_since.and(letter::timestamp(inner.clock, Duration::ZERO).checked_add(wait).ok());
+        Ending::Later { wait, history }
     }
 
     /// An answer that was not retried: taken, or refused for good.
@@ -356,5 +376,23 @@ impl Inner {
             attempts: u32::try_from(letter.attempts.len()).unwrap_or(u32::MAX),
             reason: letter.reason,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_in_which_nobody_tried_does_not_count() {
+        let at = |second| Timestamp::from_second(1_700_000_000 + second).unwrap();
+        let failing = |due: Option<i64>, now| failing_for(at(0), due.map(at), at(now)).as_secs();
+        assert_eq!(failing(None, 100), 100);
+        assert_eq!(failing(Some(90), 95), 90);
+        // Stopped for eight hours, 90 seconds after the first failure.
+        assert_eq!(failing(Some(90), 8 * 3600), 90);
+        // It is early, or the clock was set back.
+        assert_eq!(failing(Some(90), 80), 80);
+        assert_eq!(failing(Some(90), -50), 0);
     }
 }

@@ -9,6 +9,7 @@ mod input;
 mod job;
 mod progress;
 mod results;
+mod troubles;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use self::feed::{Feed, HowFar};
 use self::input::{Input, Mark};
 use self::progress::{Moment, Progress, Rate};
 use self::results::Results;
+use self::troubles::Troubles;
 use crate::connect::{self, Configuration, Named};
 use crate::output::{Failure, Outcome};
 use crate::{interrupt, notes};
@@ -94,6 +96,7 @@ const COUNT: Duration = Duration::from_secs(2);
 const ESTIMATE: Duration = Duration::from_millis(500);
 /// For exchanges that are under way when it is interrupted.
 const GRACE: Duration = Duration::from_secs(30);
+const LEAST_GRACE: Duration = Duration::from_secs(2);
 
 /// Why a run ends.
 enum End {
@@ -142,6 +145,8 @@ async fn go(args: &Args, clock: Clock) -> Result<Outcome, Failure> {
         far: feed.far(),
         clock,
         rate: Rate::default(),
+        troubles: Troubles::default(),
+        store: named.shown(),
         refused: 0,
         is_quiet: args.quiet,
         ends_in: None,
@@ -244,6 +249,9 @@ struct Going {
     clock: Clock,
     progress: Progress,
     rate: Rate,
+    troubles: Troubles,
+    /// As it is named in advice.
+    store: String,
     refused: u64,
     is_quiet: bool,
     ends_in: Option<Duration>,
@@ -281,18 +289,10 @@ impl Going {
 
     fn hear(&mut self, event: &Event) {
         self.refused += u64::from(matches!(event.kind, EventKind::Refused { .. }));
-        let EventKind::Failed { kind, .. } = event.kind else { return };
-        let what = match kind {
-            ErrorKind::Connect => "no connection can be made; is its base URL right?",
-            ErrorKind::Tls => "its certificate is not good.",
-            ErrorKind::Credential => "a credential cannot be read; is its variable or file there?",
-            ErrorKind::Timeout => "it does not answer in time.",
-            ErrorKind::Protocol => "it breaks connections, or speaks no HTTP.",
-            _ => return,
-        };
-        if !self.is_quiet {
-            let [tenant, vendor] = [&event.tenant, &event.vendor].map(|name| name.as_deref().unwrap_or("?"));
-            notes::now_and_then(&format!("run: {tenant} at {vendor}: {what} Its jobs wait, and are tried again"));
+        if let Some(trouble) = self.troubles.hear(event, &self.client)
+            && !self.is_quiet
+        {
+            notes::now_and_then(&trouble);
         }
     }
 
@@ -321,6 +321,9 @@ impl Going {
                 return Some(End::All);
             }
         }
+        if let Some(why) = self.troubles.in_the_way(&seen, &self.client, &self.store) {
+            return Some(End::Stopped(why));
+        }
         self.rate.note(now, seen.done + seen.dead);
         let unread = self.far.unread();
         if self.estimated.is_none_or(|at| now.since(at) >= ESTIMATE) {
@@ -347,8 +350,10 @@ impl Going {
         if !matches!(end, End::All) && !args.quiet && self.client.in_flight() > 0 {
             notes::say("run: ends what is under way; Ctrl-C once more leaves it at that");
         }
+        // What waits for a permit is not waited for.
+        let grace = if self.client.in_flight() > 0 { GRACE } else { LEAST_GRACE };
         tokio::select! {
-            _ = self.client.shutdown(GRACE) => {}
+            _ = self.client.shutdown(grace) => {}
             () = interrupt::first() => {}
         }
         while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, self.events.next()).await {

@@ -1,0 +1,56 @@
+//! Keys that vendors refuse, secrets that are not there.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_refused_stops_its_tenant_alone() {
+    let limit = VendorLimit::sliding_log(100, SECOND);
+    let place = Place::new(FakeVendor::builder().limit(limit).poisoned("/locked", 401)).await;
+    let mut jobs = String::new();
+    for number in 1..=300 {
+        jobs += &job("acme", &format!("/locked/{number}"));
+    }
+    for number in 1..=20 {
+        jobs += &job("umbra", &format!("/jobs/{number}"));
+    }
+    place.write("jobs.jsonl", &jobs);
+    let began = now();
+    let ran = place.run(&["jobs.jsonl"]).await;
+    let [done, refused, dead] = ran.figures();
+    assert_eq!((done, refused, ran.code), (20, 0, 2), "{}", ran.err);
+    assert!((10..=60).contains(&dead), "those that were under way beside the tenth: {}", ran.err);
+    assert!(ran.err.contains("acme at v: the key is refused with 401"), "{}", ran.err);
+    assert!(ran.err.contains("is the credential env:IC_RUN_KEY right?"), "{}", ran.err);
+    assert!(ran.err.contains("dead-letters redrive --all --store jobs.jsonl.sqlite"), "{}", ran.err);
+    assert!(began.elapsed() < Duration::from_secs(20), "{}", ran.err);
+    // Each was asked about twice: with the secret at hand, and once more with the secret read anew.
+    assert!(place.vendor.summary().arrived <= 20 + 2 * 60, "{:?}", place.vendor.summary());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_is_not_there_is_named_and_its_jobs_wait() {
+    let place = Place::new(FakeVendor::builder()).await;
+    place.write("jobs.jsonl", &(job("acme", "/jobs/1") + &job("umbra", "/jobs/2")));
+    let mut command = place.command(&["run", "jobs.jsonl", "--vendors", "vendors.toml"]);
+    let mut child = command.env_remove("IC_RUN_KEY_2").spawn().unwrap();
+    let mut said = child.stderr.take().unwrap();
+    let named = tokio::task::spawn_blocking(move || {
+        let (mut text, mut some) = (String::new(), [0; 1_000]);
+        while !text.contains("umbra at v") {
+            let count = said.read(&mut some).unwrap();
+            assert!(count > 0, "it ended: {text}");
+            text += &String::from_utf8_lossy(&some[..count]);
+        }
+        (text, said)
+    });
+    let (text, mut rest) = tokio::time::timeout(Duration::from_secs(20), named).await.unwrap().unwrap();
+    assert!(text.contains("the credential env:IC_RUN_KEY_2 cannot be read"), "{text}");
+    signal(&child, "INT");
+    let status = tokio::task::spawn_blocking(move || {
+        rest.read_to_end(&mut Vec::new()).unwrap();
+        child.wait().unwrap()
+    });
+    assert_eq!(status.await.unwrap().code(), Some(3));
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([2, 0, 0], 0), "{}", ran.err);
+}
