@@ -8,7 +8,7 @@ use compact_str::CompactString;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use super::index::Index;
-use super::limit::Cell;
+use super::limit::{Cell, LimitSpec};
 use super::plan::{EndpointId, Plan, SharedSpec};
 use super::scheduler::Tree;
 use super::slab::{Key, Slab};
@@ -48,11 +48,25 @@ pub(crate) struct Lane {
 /// How long a lane remembers how long its vendor takes, in seconds.
 const SERVICE_MEMORY: u32 = 60;
 
+#[inline]
 fn seconds(now: Time) -> u32 {
     u32::try_from(now.as_nanos() / 1_000_000_000).unwrap_or(u32::MAX)
 }
 
 impl Lane {
+    /// Its own limits, those of endpoints left out. Their state and their plan go in step.
+    #[inline]
+    pub(crate) fn whole(&mut self) -> impl Iterator<Item = (&mut Cell, &LimitSpec)> {
+        let whole = self.plan.whole;
+        self.own.as_mut()[..whole].iter_mut().zip(&self.plan.own[..whole])
+    }
+
+    /// Limits besides those of the whole lane: of the endpoint, or shared with other lanes.
+    #[inline]
+    pub(crate) fn has_others(&self, endpoint: EndpointId) -> bool {
+        self.shared != [Key::NONE; 2] || !self.plan.endpoint_own(endpoint).is_empty()
+    }
+
     /// How long the vendor is expected to be busy with a request, in nanoseconds.
     pub(crate) fn expected_service(&self, now: Time) -> u64 {
         match self.service_us {
@@ -64,18 +78,24 @@ impl Lane {
 
     /// Nothing that was learned is still in use.
     pub(crate) fn has_forgotten(&self, now: Time) -> bool {
-        self.service_us == 0 || seconds(now).saturating_sub(self.service_at) > SERVICE_MEMORY
+        self.has_forgotten_at(seconds(now))
     }
 
-    /// The vendor has answered after `took`.
-    pub(crate) fn learn_service(&mut self, now: Time, took: std::time::Duration) {
-        let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1);
-        self.service_us = match self.service_us {
-            0 => took,
-            _ if self.has_forgotten(now) => took,
-            known => (known - known / 8).saturating_add(took / 8).max(1),
+    #[inline]
+    fn has_forgotten_at(&self, second: u32) -> bool {
+        self.service_us == 0 || second.saturating_sub(self.service_at) > SERVICE_MEMORY
+    }
+
+    /// The vendor has answered what started at this moment.
+    #[inline]
+    pub(crate) fn learn_service(&mut self, now: Time, started: Time) {
+        let took = u32::try_from(now.as_nanos().saturating_sub(started.as_nanos()) / 1_000).unwrap_or(u32::MAX).max(1);
+        let second = seconds(now);
+        self.service_us = match self.has_forgotten_at(second) {
+            true => took,
+            false => (self.service_us - self.service_us / 8).saturating_add(took / 8).max(1),
         };
-        self.service_at = seconds(now);
+        self.service_at = second;
     }
 }
 

@@ -124,20 +124,40 @@ impl<T> Slab<T> {
         number
     }
 
+    #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
-        let chunk = self.chunks.get_mut(key.index as usize / CHUNK)?;
-        let slot = chunk.slots.get_mut(key.index as usize % CHUNK)?;
-        if slot.generation != key.generation {
-            return None;
-        }
-        let value = slot.value.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        if !chunk.has_room() {
-            self.roomy.push(Reverse(key.index / CHUNK as u32));
-        }
-        chunk.give_back(key.index as usize % CHUNK);
-        self.len -= 1;
+        let value = self.get_mut_slot(key)?.value.take()?;
+        self.free(key.index);
         Some(value)
+    }
+
+    /// [`remove`](Self::remove) of what nobody needs any more: it is not copied.
+    #[inline]
+    pub(crate) fn discard(&mut self, key: Key) {
+        if let Some(slot @ Slot { value: Some(_), .. }) = self.get_mut_slot(key) {
+            slot.value = None;
+            self.free(key.index);
+        }
+    }
+
+    #[inline]
+    fn get_mut_slot(&mut self, key: Key) -> Option<&mut Slot<T>> {
+        self.slot_mut(key.index).filter(|slot| slot.generation == key.generation)
+    }
+
+    /// The slot at this index has just been emptied.
+    #[inline]
+    fn free(&mut self, index: u32) {
+        let (number, at) = (index as usize / CHUNK, index as usize % CHUNK);
+        let Some(chunk) = self.chunks.get_mut(number) else { return };
+        if let Some(slot) = chunk.slots.get_mut(at) {
+            slot.generation = slot.generation.wrapping_add(1);
+        }
+        if !chunk.has_room() {
+            self.roomy.push(Reverse(number as u32));
+        }
+        chunk.give_back(at);
+        self.len -= 1;
     }
 
     #[inline]

@@ -175,13 +175,22 @@ impl Engine {
         {
             return false;
         }
+        let lane = &mut self.lanes.slab[need.lane];
+        if !lane.whole().all(|(cell, spec)| cell.has_room(spec, now, need.cost, need.high())) {
+            return false;
+        }
+        !lane.has_others(need.endpoint) || self.others_have_room(need)
+    }
+
+    /// The limits of the endpoint, and those that are shared.
+    #[inline(never)]
+    fn others_have_room(&mut self, need: &Need) -> bool {
+        let now = self.now;
         let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
-        let (shared, own) = (*shared, own.as_mut());
-        for range in [0..plan.whole, plan.endpoint_own(need.endpoint)] {
-            let mut pairs = own[range.clone()].iter_mut().zip(&plan.own[range]);
-            if !pairs.all(|(cell, spec)| cell.has_room(spec, now, need.cost, need.high())) {
-                return false;
-            }
+        let (range, shared) = (plan.endpoint_own(need.endpoint), *shared);
+        let mut pairs = own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]);
+        if !pairs.all(|(cell, spec)| cell.has_room(spec, now, need.cost, need.high())) {
+            return false;
         }
         shared.into_iter().filter(|holder| *holder != Key::NONE).all(|holder| {
             let Some(holder) = self.lanes.shared.get_mut(holder) else { return true };

@@ -91,7 +91,7 @@ impl Guard {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_room(&mut self, spec: &GuardSpec, now: Time, units: u32, high: bool) -> bool {
         paired!(self, spec, (state, own) => state.has_room(own, now, units, high), else true)
     }
@@ -124,7 +124,7 @@ impl Guard {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, spec: &GuardSpec, taken: Taken) {
         let Taken { granted, units, high } = taken;
         paired!(self, spec, (state, own) => state.take(own, granted, units, high), else ());
@@ -140,7 +140,7 @@ impl Guard {
     }
 
     /// The vendor has answered, or the exchange has failed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn end(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
         let Taken { granted, units, high } = taken;
         paired!(self, spec, (state, own) => state.end(own, now, granted, units, high), else ());

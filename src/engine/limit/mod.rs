@@ -141,13 +141,13 @@ impl Cell {
     }
 
     /// Whether a request fits: [`room`](Self::room) without the reasons.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_room(&mut self, spec: &LimitSpec, now: Time, cost: Cost, high: bool) -> bool {
         let units = spec.units(cost);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
                 let fits = guard.as_mut().is_none_or(|guard| guard.has_room(mirrored, now, units, high));
-                fits && bucket.ready_at(shape, units) <= now
+                fits && bucket.fits(shape, now, units)
             }
             (State::Slots { used }, LimitKind::Slots { limit }) => *used < *limit,
             _ => true,
@@ -194,7 +194,7 @@ impl Cell {
 
     /// Takes what [`room`](Self::room) said is there. `due` is since when the request could have gone: a timer that
     /// woke late must not cost a small bucket its rate.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, spec: &LimitSpec, take: Take, due: Time) {
         let units = spec.units(take.cost);
         match (&mut self.state, &spec.kind) {
@@ -231,7 +231,7 @@ impl Cell {
     }
 
     /// The vendor has answered, or the exchange has failed: the rate interval ends.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn answer(&mut self, spec: &LimitSpec, take: Take, now: Time) {
         if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
             (&mut self.state, &spec.kind)

@@ -79,6 +79,13 @@ impl Bucket {
         spec.time(self.full_at.saturating_sub(slack))
     }
 
+    /// Whether `now` is not before [`ready_at`](Self::ready_at).
+    #[inline]
+    pub(crate) fn fits(&self, spec: &BucketSpec, now: Time, units: u32) -> bool {
+        // The bucket's own now is never later than now, and is that moment itself where units come back.
+        self.full_at.saturating_sub(spec.span(spec.capacity.saturating_sub(units))) <= spec.ticks(now)
+    }
+
     /// Takes `units` at `now`, which is not before [`ready_at`](Self::ready_at).
     #[inline]
     pub(crate) fn take(&mut self, spec: &BucketSpec, now: Time, units: u32) {
@@ -194,6 +201,20 @@ mod tests {
             bucket.take(from, ms(1000), spent);
             bucket.change(from, to, ms(1000));
             assert_eq!(bucket.level(to, ms(1000)), expected, "{spent} spent");
+        }
+    }
+
+    #[test]
+    fn it_fits_when_it_is_ready_and_not_before() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..20_000 {
+            let release = [0, 1, 7, 1_000, SECOND][random.usize(..5)];
+            let spec = BucketSpec::new(random.u32(1..50), random.f64() * 1e4 + 0.1, random.u64(1..2 * SECOND), release);
+            let bucket = Bucket { full_at: random.u64(0..100 * SECOND) };
+            let units = random.u32(1..=spec.capacity);
+            let ready = bucket.ready_at(&spec, units);
+            assert!(bucket.fits(&spec, ready, units));
+            assert!(ready == Time::ZERO || !bucket.fits(&spec, ready.minus_nanos(1), units));
         }
     }
 }

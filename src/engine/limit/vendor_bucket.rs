@@ -143,6 +143,7 @@ impl VendorBucket {
         under_way.saturating_add(held) > spec.span(spec.capacity)
     }
 
+    #[inline(never)]
     pub(crate) fn has_room(&mut self, spec: &VendorBucketSpec, now: Time, units: u32, high: bool) -> bool {
         self.advance(spec, now);
         self.free(spec, now, units, high) == Free::Now
@@ -168,6 +169,7 @@ impl VendorBucket {
     }
 
     /// A request of `units` was granted at `now`.
+    #[inline(never)]
     pub(crate) fn take(&mut self, spec: &VendorBucketSpec, now: Time, units: u32, high: bool) {
         let now_ticks = ticks(now.as_nanos());
         self.debit(spec, now_ticks, units);
@@ -181,6 +183,7 @@ impl VendorBucket {
     }
 
     /// What was granted at `granted` has been answered, or has failed, at `now`.
+    #[inline(never)]
     pub(crate) fn end(&mut self, spec: &VendorBucketSpec, now: Time, granted: Time, units: u32, high: bool) {
         self.advance(spec, now);
         self.settle_down(spec, ticks(now.as_nanos()));

@@ -352,7 +352,7 @@ impl WindowLog {
     }
 
     /// What was granted at `granted` has been answered, or has failed, at `now`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(&mut self, spec: &LogSpec, now: Time, granted: Time, units: u32, high: bool) {
         self.lose(spec, now);
         if self.leave_pending(granted, units, high) {

@@ -291,6 +291,7 @@ impl WindowCounter {
         spec.reserve.saturating_sub(used)
     }
 
+    #[inline(never)]
     pub(crate) fn has_room(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> bool {
         self.free(spec, now, units, high) == Free::Now
     }
@@ -394,6 +395,7 @@ impl WindowCounter {
     }
 
     /// A request of `units` was granted at `now`.
+    #[inline(never)]
     pub(crate) fn take(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) {
         self.advance(spec, now);
         self.known = self.known.saturating_sub(units);
@@ -402,6 +404,7 @@ impl WindowCounter {
     }
 
     /// What was granted at `granted` has been answered, or has failed, at `now`.
+    #[inline(never)]
     pub(crate) fn end(&mut self, spec: &CounterSpec, now: Time, granted: Time, units: u32, high: bool) {
         self.advance(spec, now);
         if self.transit.leave(granted, units, high) {
