@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-const CHUNK: usize = 256;
+const CHUNK: usize = 512;
 
 /// An id of something in a [`Slab`]; of another thing once its slot was used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -28,8 +28,10 @@ struct Slot<T> {
 }
 
 /// Up to [`CHUNK`] slots, or none in memory where nothing was in any of them when room was last given back.
-struct Chunk<T> {
-    slots: Vec<Slot<T>>,
+type Chunk<T> = Vec<Slot<T>>;
+
+/// What is known of a chunk. Apart from where its slots are, so that a look-up among a million finds that in a cache.
+struct Book {
     /// Slots that hold something, a bit each.
     taken: [u64; CHUNK / 64],
     used: u32,
@@ -37,7 +39,7 @@ struct Chunk<T> {
     base: u32,
 }
 
-impl<T> Chunk<T> {
+impl Book {
     fn has_room(&self) -> bool {
         (self.used as usize) < CHUNK
     }
@@ -61,6 +63,8 @@ impl<T> Chunk<T> {
 /// that indexes, which decide ties here and there, do not depend on when that is done.
 pub(crate) struct Slab<T> {
     chunks: Vec<Chunk<T>>,
+    /// One for each chunk.
+    books: Vec<Book>,
     /// Chunks that have room, each once, lowest first.
     roomy: BinaryHeap<Reverse<u32>>,
     len: usize,
@@ -70,7 +74,7 @@ pub(crate) struct Slab<T> {
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Slab<T> {
-        Slab { chunks: Vec::new(), roomy: BinaryHeap::new(), len: 0, base: 0 }
+        Slab { chunks: Vec::new(), books: Vec::new(), roomy: BinaryHeap::new(), len: 0, base: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -79,18 +83,18 @@ impl<T> Slab<T> {
 
     /// One past the highest index that is in memory.
     pub(crate) fn end(&self) -> u32 {
-        let last = self.chunks.iter().rposition(|chunk| !chunk.slots.is_empty());
-        last.map_or(0, |last| (last * CHUNK + self.chunks[last].slots.len()) as u32)
+        let last = self.chunks.iter().rposition(|chunk| !chunk.is_empty());
+        last.map_or(0, |last| (last * CHUNK + self.chunks[last].len()) as u32)
     }
 
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
-        self.chunks.get(index as usize / CHUNK)?.slots.get(index as usize % CHUNK)
+        self.chunks.get(index as usize / CHUNK)?.get(index as usize % CHUNK)
     }
 
     #[inline]
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<T>> {
-        self.chunks.get_mut(index as usize / CHUNK)?.slots.get_mut(index as usize % CHUNK)
+        self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Key {
@@ -99,27 +103,28 @@ impl<T> Slab<T> {
             Some(Reverse(lowest)) => *lowest,
             None => self.add_chunk(),
         };
-        let chunk = &mut self.chunks[number as usize];
-        let at = chunk.take();
-        if !chunk.has_room() {
+        let (chunk, book) = (&mut self.chunks[number as usize], &mut self.books[number as usize]);
+        let at = book.take();
+        if !book.has_room() {
             self.roomy.pop();
         }
         let index = number * CHUNK as u32 + at as u32;
-        if let Some(slot) = chunk.slots.get_mut(at) {
+        if let Some(slot) = chunk.get_mut(at) {
             slot.value = Some(value);
             return Key { index, generation: slot.generation };
         }
-        if chunk.slots.capacity() == 0 {
-            chunk.slots.reserve_exact(CHUNK);
+        if chunk.capacity() == 0 {
+            chunk.reserve_exact(CHUNK);
         }
-        chunk.slots.push(Slot { generation: chunk.base, value: Some(value) });
-        Key { index, generation: chunk.base }
+        chunk.push(Slot { generation: book.base, value: Some(value) });
+        Key { index, generation: book.base }
     }
 
     #[cold]
     fn add_chunk(&mut self) -> u32 {
         let number = self.chunks.len() as u32;
-        self.chunks.push(Chunk { slots: Vec::new(), taken: [0; CHUNK / 64], used: 0, base: self.base });
+        self.chunks.push(Chunk::new());
+        self.books.push(Book { taken: [0; CHUNK / 64], used: 0, base: self.base });
         self.roomy.push(Reverse(number));
         number
     }
@@ -149,14 +154,14 @@ impl<T> Slab<T> {
     #[inline]
     fn free(&mut self, index: u32) {
         let (number, at) = (index as usize / CHUNK, index as usize % CHUNK);
-        let Some(chunk) = self.chunks.get_mut(number) else { return };
-        if let Some(slot) = chunk.slots.get_mut(at) {
+        if let Some(slot) = self.slot_mut(index) {
             slot.generation = slot.generation.wrapping_add(1);
         }
-        if !chunk.has_room() {
+        let Some(book) = self.books.get_mut(number) else { return };
+        if !book.has_room() {
             self.roomy.push(Reverse(number as u32));
         }
-        chunk.give_back(at);
+        book.give_back(at);
         self.len -= 1;
     }
 
@@ -186,16 +191,15 @@ impl<T> Slab<T> {
 
     /// Keys of everything inside, in slot order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        let in_use = (0..).zip(&self.chunks).filter(|(_, chunk)| chunk.used > 0);
+        let in_use = (0..).zip(&self.books).filter(|(_, book)| book.used > 0);
         in_use.flat_map(|(number, _)| (number * CHUNK as u32..).take(CHUNK)).filter_map(|index| self.key_at(index))
     }
 
     /// Gives the memory of chunks back in which nothing is, of `most` of them. Returns whether there may be more.
     pub(crate) fn shrink(&mut self, mut most: usize) -> bool {
         // From the end, so that what is last can go altogether.
-        for number in (0..self.chunks.len()).rev() {
-            let chunk = &mut self.chunks[number];
-            if chunk.used > 0 || chunk.slots.is_empty() {
+        for (chunk, book) in self.chunks.iter_mut().zip(&mut self.books).rev() {
+            if book.used > 0 || chunk.is_empty() {
                 continue;
             }
             if most == 0 {
@@ -203,18 +207,20 @@ impl<T> Slab<T> {
             }
             most -= 1;
             // A key of before must not fit what will be here. Counted from `base`, for generations wrap around.
-            let generations = chunk.slots.iter().map(|slot| slot.generation.wrapping_sub(chunk.base));
-            chunk.base = chunk.base.wrapping_add(generations.max().unwrap_or_default()).wrapping_add(1);
-            chunk.slots = Vec::new();
+            let generations = chunk.iter().map(|slot| slot.generation.wrapping_sub(book.base));
+            book.base = book.base.wrapping_add(generations.max().unwrap_or_default()).wrapping_add(1);
+            *chunk = Chunk::new();
         }
-        let left = self.chunks.iter().rposition(|chunk| !chunk.slots.is_empty()).map_or(0, |last| last + 1);
-        for gone in self.chunks.drain(left..) {
+        let left = self.chunks.iter().rposition(|chunk| !chunk.is_empty()).map_or(0, |last| last + 1);
+        self.chunks.truncate(left);
+        for gone in self.books.drain(left..) {
             if (gone.base.wrapping_sub(self.base) as i32) > 0 {
                 self.base = gone.base;
             }
         }
         if self.chunks.capacity() > 64 && self.chunks.capacity() / 4 > left {
             self.chunks.shrink_to(2 * left);
+            self.books.shrink_to(2 * left);
         }
         self.roomy.retain(|Reverse(number)| (*number as usize) < left);
         if self.roomy.capacity() > 64 && self.roomy.capacity() / 4 > self.roomy.len() {
@@ -285,7 +291,7 @@ mod tests {
                 gone.push(key);
             }
             while slab.shrink(3) {}
-            let chunks = slab.chunks.iter().filter(|chunk| !chunk.slots.is_empty()).count();
+            let chunks = slab.chunks.iter().filter(|chunk| !chunk.is_empty()).count();
             assert!(chunks <= inside.len(), "{chunks} chunks for {}", inside.len());
             assert!(!inside.is_empty() || (slab.end() == 0 && slab.chunks.is_empty()));
             assert!(inside.iter().all(|(key, value)| slab.get(*key) == Some(value)));
