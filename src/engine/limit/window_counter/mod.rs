@@ -366,10 +366,9 @@ impl WindowCounter {
     fn falls_to(&self, spec: &CounterSpec, now: u64, most: f64) -> u64 {
         let mut at = now;
         if let Some(phase) = self.phase(spec, now) {
-            // Windows that have not begun by then mean nothing yet.
+            // One that is still to begin says nothing: what counts in it then counts in full in the one before it now.
             for beginning in self.known_beginnings(spec, &phase, now) {
-                let from = beginning.at.saturating_sub(phase.to - phase.from);
-                if from <= at && beginning.at.saturating_add(spec.window) > now {
+                if beginning.at.saturating_add(spec.window) > now {
                     at = at.max(beginning.falls_to(spec.window, most));
                 }
             }

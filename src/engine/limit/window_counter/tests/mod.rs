@@ -73,6 +73,44 @@ fn the_promised_moment_is_the_first_that_fits() {
 }
 
 #[test]
+fn the_promised_moment_is_the_first_that_fits_where_the_windows_are_known() {
+    let spec = CounterSpec::new(49, 50, 0, SECOND, SECOND / 100);
+    let mut promises = 0;
+    for seed in 0..60 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut guard = WindowCounter::new(&spec);
+        let from = random.u64(0..900);
+        guard.begins(&spec, ms(from), ms(from + [1, 40, 200][seed as usize % 3]));
+        let mut now = ms(0);
+        while now < ms(6_000) {
+            let units = random.u32(1..4);
+            match guard.free(&spec, now, units, true) {
+                Free::Now => {
+                    guard.take(&spec, now, units, true);
+                    guard.end(&spec, now, now, units, true);
+                }
+                Free::At(at) => {
+                    promises += 1;
+                    let fits = |at: Time| {
+                        let mut fresh = guard.clone();
+                        fresh.forget_known();
+                        fresh.has_room(&spec, at, units, true)
+                    };
+                    assert!(at > now && fits(at), "seed {seed}: not at {at:?}");
+                    // What clocks drift until then is not known yet.
+                    let drift = 40_000 + crate::clock::nanos(at.since(now)) / 4_000;
+                    assert!(!fits(at.minus_nanos(drift)), "seed {seed}: earlier than {at:?}");
+                    now = at;
+                }
+                other => panic!("{other:?}"),
+            }
+            now = now.plus_nanos(random.u64(0..40_000_000) * random.u64(0..2));
+        }
+    }
+    assert!(promises > 1_000, "{promises}");
+}
+
+#[test]
 fn a_vendor_of_any_phase_takes_what_it_grants_at_nearly_the_whole_rate() {
     for phase in 0..20 {
         let spec = spec();
