@@ -8,11 +8,12 @@
 //! Prints `listening on http://127.0.0.1:PORT` first. Stops when standard input closes, and then prints one line of
 //! counts. Without `--limit` it admits everything; `--threads` is 1 unless given.
 
-#![allow(clippy::print_stdout, reason = "a program for the command line")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
 
 use std::error::Error;
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use integration_client::testing::{FakeVendor, FakeVendorBuilder, HeaderStyle, VendorLimit};
@@ -22,10 +23,22 @@ sliding_counter|token_bucket|leaky_bucket] [--concurrency N] [--latency-ms N] [-
 [--body-bytes N] [--seed N] [--log-cap N] [--threads N] [--penalty-ms N] [--silent] [--headers silent|retry_after|\
 retry_after_date|x_ratelimit|x_ratelimit_epoch|ratelimit|structured|x_ratelimit_retryafter]";
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let (vendor, threads) = parse(std::env::args().skip(1))?;
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.worker_threads(threads).enable_all().build()?.block_on(run(vendor))
+fn main() -> ExitCode {
+    if std::env::args().any(|arg| arg == "--help" || arg == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let ended = parse(std::env::args().skip(1)).and_then(|(vendor, threads)| {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.worker_threads(threads).enable_all().build()?.block_on(run(vendor))
+    });
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("fake_vendor: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 async fn run(vendor: FakeVendorBuilder) -> Result<(), Box<dyn Error>> {

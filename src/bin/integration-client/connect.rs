@@ -54,11 +54,19 @@ impl Named {
         }
     }
 
-    /// Without what must not be shown.
+    /// Without what must not be shown: a password stands as `***`, and what follows the database is left out.
     pub(crate) fn shown(&self) -> String {
-        match self.path() {
-            Some(path) => path.display().to_string(),
-            None => "postgres://…".to_owned(),
+        if let Some(path) = self.path() {
+            return path.display().to_string();
+        }
+        let (scheme, rest) = self.text.split_once("://").unwrap_or(("postgres", ""));
+        // What is behind the last `@` is no password, whatever a password may hold.
+        let (who, place) = rest.rsplit_once('@').unwrap_or(("", rest));
+        let place = place.split(['?', '#', '&']).next().unwrap_or_default();
+        match who.split_once(':') {
+            Some((user, _)) => format!("{scheme}://{user}:***@{place}"),
+            None if who.is_empty() => format!("{scheme}://{place}"),
+            None => format!("{scheme}://{who}@{place}"),
         }
     }
 
@@ -143,4 +151,24 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::Input(format!("no runtime can be started: {error}; are there threads left?")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_shown_without_its_password() {
+        for (stated, shown) in [
+            ("jobs.sqlite", "jobs.sqlite"),
+            ("sqlite:/var/jobs.sqlite", "/var/jobs.sqlite"),
+            ("postgres://ic@db:5432/jobs", "postgres://ic@db:5432/jobs"),
+            ("postgres://ic:hunter2@db:5432/jobs?sslmode=require&password=x", "postgres://ic:***@db:5432/jobs"),
+            ("postgresql://ic:a:b@c@db/jobs", "postgresql://ic:***@db/jobs"),
+            ("postgres://ic:a?b#c@db/jobs", "postgres://ic:***@db/jobs"),
+            ("postgres://db/jobs?password=x", "postgres://db/jobs"),
+        ] {
+            assert_eq!(Named::new(stated).shown(), shown, "{stated}");
+        }
+    }
 }
