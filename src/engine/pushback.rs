@@ -136,12 +136,12 @@ impl Engine {
     }
 
     /// Units that the lane's slowest limit has counted in its last window, those under way included, and how many of them
-    /// in its latter half.
+    /// in its last quarter.
     fn used(&mut self, need: &Need) -> Option<(u32, u32)> {
         let now = self.now;
         let lane = self.lanes.slab.get_mut(need.lane)?;
         let number = lane.plan.pace.own?;
-        let since = now.minus_nanos(lane.plan.pace.window_ns / 2);
+        let since = now.minus_nanos(lane.plan.pace.window_ns / 4);
         lane.own.as_mut().get_mut(number)?.used(lane.plan.own.get(number)?, now, since)
     }
 

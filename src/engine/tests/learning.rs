@@ -215,11 +215,9 @@ fn what_others_leave_is_used() {
 
 #[test]
 fn who_is_told_twice_the_limit_learns_it() {
-    // One that begins between two of the vendor's windows sees both pass before it is refused, and needs refusals more.
-    for (fixed, says, sure) in [(true, Says::RetryAfter, 9), (true, Says::Headers, 10), (false, Says::RetryAfter, 10)] {
+    for (fixed, says) in [(true, Says::RetryAfter), (true, Says::Headers), (false, Says::RetryAfter)] {
         let learnt = told_twice(fixed, says);
-        let well = learnt.iter().filter(|(used, _)| *used >= 90.0).count();
-        assert!(well >= sure && learnt.iter().all(|(_, refused)| *refused <= 5), "{learnt:?}");
+        assert!(learnt.iter().all(|(used, refused)| *used >= 90.0 && *refused <= 5), "{learnt:?}");
     }
     // Nobody says how long the block is: it is found out by hitting it, which makes it longer.
     for fixed in [true, false] {

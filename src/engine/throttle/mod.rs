@@ -357,7 +357,7 @@ impl Throttle {
         Some(now.plus_nanos(wait))
     }
 
-    /// The vendor takes fewer than the limits say: `passed` units in the last window and its latter half; none where
+    /// The vendor takes fewer than the limits say: `passed` units in the last window and its last quarter; none where
     /// that is not known. A refusal of a lane that was hardly used, and that came with a wait, may be an
     /// accident: the second within some windows is none.
     pub(crate) fn cut(&mut self, now: Time, passed: Option<(u32, u32)>, wait: Wait, pace: &Pace) -> Option<Notice> {
