@@ -18,7 +18,7 @@ use crate::notes;
 
 /// Jobs that are accepted and have not ended, at most. Enough that tenants that stand far apart in the file are sent side by
 /// side, and not so many that the store becomes as large as a file of any size.
-const AHEAD: u64 = 100_000;
+pub(super) const AHEAD: u64 = 100_000;
 /// Lines that are no jobs, of which each is said.
 const SAID: u64 = 10;
 /// After this a page that could not be written is tried again.

@@ -321,7 +321,10 @@ impl Going {
                 return Some(End::All);
             }
         }
-        if let Some(why) = self.troubles.in_the_way(&seen, &self.client, &self.store) {
+        // Who is still to be read may have a key that is good.
+        if (self.far.is_complete() || seen.all_left >= feed::AHEAD)
+            && let Some(why) = self.troubles.in_the_way(&seen, &self.client, &self.store)
+        {
             return Some(End::Stopped(why));
         }
         self.rate.note(now, seen.done + seen.dead);
