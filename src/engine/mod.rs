@@ -22,6 +22,7 @@
 //! | `copy.rs`, `forecast.rs` | nothing: a copy of a lane, and what would become of it |
 
 mod admission;
+mod cells;
 mod change;
 mod copy;
 mod correction;
