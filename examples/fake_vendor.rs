@@ -63,7 +63,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<(FakeVendorBuilder, u
             builder = builder.headers(HeaderStyle::Silent);
             continue;
         }
-        let value = args.next().ok_or(USAGE)?;
+        let value = args.next().ok_or_else(|| format!("{flag}: no such option, or its value is missing\n{USAGE}"))?;
         let number = || value.parse::<u32>().map_err(|_| format!("{flag} needs a number, not {value:?}\n{USAGE}"));
         builder = match &*flag {
             "--port" => {

@@ -150,6 +150,8 @@ impl IntegrationClient {
     /// Admits nothing more, lets what waits and what is under way go on for `grace`, and then refuses what still waits
     /// with [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Returns whether everything had ended by then.
     ///
+    /// What is refused then and was accepted has one second more to go back into the store.
+    ///
     /// In that order, because a request that is admitted while others drain would be refused a moment later.
     pub async fn shutdown(&self, grace: Duration) -> bool {
         let dispatch = &self.inner.dispatch;

@@ -23,7 +23,7 @@ impl Engine {
     }
 
     /// Of those, the limits of the endpoint, and those that are shared. Apart from the lane's own, which the busiest
-    /// paths go through by themselves: an own limit cost half as much again where both were one.
+    /// paths go through by themselves: where both were one, a decision took an eighth more instructions.
     #[inline(never)]
     pub(super) fn each_other_cell(
         &mut self,

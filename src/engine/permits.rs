@@ -238,17 +238,11 @@ impl Engine {
         self.permits.discard(key);
         let Some(lane) = self.lanes.slab.get_mut(need.lane) else { return };
         for (cell, spec) in lane.whole().filter(|(cell, _)| cell.since <= versions[0]) {
-            if answers || spec.measure.lasts_to_the_end() {
-                cell.answer(spec, take, now);
-            }
-            cell.finish();
+            cell.end(spec, take, now, answers);
         }
         if lane.has_others(need.endpoint) {
             self.each_other_cell(need.lane, need.endpoint, versions, &mut |cell, spec| {
-                if answers || spec.measure.lasts_to_the_end() {
-                    cell.answer(spec, take, now);
-                }
-                cell.finish();
+                cell.end(spec, take, now, answers);
             });
         }
         if answers {
@@ -303,12 +297,7 @@ impl Engine {
     fn end(&mut self, key: Key) {
         let Some(permit) = self.permits.remove(key) else { return };
         let (take, need, versions, now) = (permit.take(), permit.need(), permit.versions, self.now);
-        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| {
-            if spec.measure.lasts_to_the_end() {
-                cell.answer(spec, take, now);
-            }
-            cell.finish();
-        });
+        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.end(spec, take, now, false));
         self.left(need.lane, key);
         self.wake_if_waiting(&need, false);
     }

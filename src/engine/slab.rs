@@ -173,8 +173,7 @@ impl<T> Slab<T> {
 
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let slot = self.slot_mut(key.index)?;
-        if slot.generation == key.generation { slot.value.as_mut() } else { None }
+        self.get_mut_slot(key)?.value.as_mut()
     }
 
     /// The value in a slot, whatever its generation.

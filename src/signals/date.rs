@@ -16,7 +16,7 @@ const MAX_WORDS: usize = 8;
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
-const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+const WEEKDAYS: [&[u8; 3]; 7] = [b"mon", b"tue", b"wed", b"thu", b"fri", b"sat", b"sun"];
 
 /// Nanoseconds since 1970 of a date in a header: the three forms of HTTP, ISO 8601, what JavaScript's `Date.toString()`
 /// and what `date` print. A date without a zone is UTC.
@@ -44,7 +44,7 @@ fn preferred(text: &[u8]) -> Option<i128> {
     let (hour, rest) = two_digits(rest.strip_prefix(b" ")?)?;
     let (minute, rest) = two_digits(rest.strip_prefix(b":")?)?;
     let (second, rest) = two_digits(rest.strip_prefix(b":")?)?;
-    if rest != b" GMT" || !WEEKDAYS.iter().any(|day| day.as_bytes().eq_ignore_ascii_case(weekday)) {
+    if rest != b" GMT" || !begins_a_weekday(weekday) {
         return None;
     }
     let month = (1..).zip(MONTHS).find(|(_, known)| *known == month)?.0;
@@ -152,8 +152,11 @@ fn nearest_year(digits: &str, near: i16) -> Option<i16> {
 }
 
 fn is_weekday(word: &str) -> bool {
-    let known = |name: &str| WEEKDAYS.iter().any(|day| day.eq_ignore_ascii_case(name));
-    is_word(word) && word.get(..3).is_some_and(known)
+    is_word(word) && word.as_bytes().first_chunk().is_some_and(begins_a_weekday)
+}
+
+fn begins_a_weekday(three: &[u8; 3]) -> bool {
+    WEEKDAYS.iter().any(|day| day.eq_ignore_ascii_case(three))
 }
 
 fn is_word(text: &str) -> bool {

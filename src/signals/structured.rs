@@ -89,13 +89,12 @@ pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut W
     quotas
 }
 
-/// The members of a list such as `10, 100;w=60`, which drafts up to 06 put into `RateLimit-Limit` too. None are added where
-/// it cannot be read.
+/// Puts the members of a list such as `10, 100;w=60`, which drafts up to 06 put into `RateLimit-Limit` too, into `members`,
+/// which are empty. They stay so where it cannot be read.
 pub(super) fn list<'t>(text: &'t [u8], members: &mut Members<'t>) -> Option<()> {
-    let known = members.len();
     let read = if text.len() <= MAX_BYTES { parse(text, members) } else { None };
-    if read.is_none() || members.len() - known > MAX_MEMBERS {
-        members.truncate(known);
+    if read.is_none() || members.len() > MAX_MEMBERS {
+        members.clear();
         return None;
     }
     members.retain(|member| member.bare.is_some());

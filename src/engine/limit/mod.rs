@@ -240,6 +240,15 @@ impl Cell {
         }
     }
 
+    /// The permit has ended. `answers`: nobody spoke of an answer before, so this is the answer too.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, spec: &LimitSpec, take: Take, now: Time, answers: bool) {
+        if answers || spec.measure.lasts_to_the_end() {
+            self.answer(spec, take, now);
+        }
+        self.finish();
+    }
+
     /// The response has been read or dropped: the slot is free.
     #[inline]
     pub(crate) fn finish(&mut self) {

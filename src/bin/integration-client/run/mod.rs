@@ -96,6 +96,7 @@ const COUNT: Duration = Duration::from_secs(2);
 const ESTIMATE: Duration = Duration::from_millis(500);
 /// For exchanges that are under way when it is interrupted.
 const GRACE: Duration = Duration::from_secs(30);
+/// For what waits to go back into the store, where nothing is under way.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 
 /// Why a run ends.

@@ -34,6 +34,8 @@ impl Troubles {
         let (tenant, vendor) = (event.tenant.as_deref()?, event.vendor.as_deref()?);
         let what = match &event.kind {
             EventKind::Completed { status, .. } if status.as_u16() == 401 => return self.key(tenant, vendor, client),
+            // Of a million jobs most are these.
+            EventKind::Completed { .. } if self.in_a_row.is_empty() => return None,
             EventKind::Completed { .. } => {
                 self.in_a_row.remove(&(tenant.to_owned(), vendor.to_owned()));
                 return None;

@@ -27,6 +27,13 @@ fn use_up(guard: &mut WindowCounter, spec: &CounterSpec, now: Time) -> u32 {
     used
 }
 
+/// Without what was worked out before.
+fn fits(guard: &WindowCounter, spec: &CounterSpec, at: Time, units: u32, high: bool) -> bool {
+    let mut fresh = guard.clone();
+    fresh.forget_known();
+    fresh.has_room(spec, at, units, high)
+}
+
 #[test]
 fn a_burst_weighs_for_up_to_two_windows() {
     let spec = spec();
@@ -55,14 +62,8 @@ fn the_promised_moment_is_the_first_that_fits() {
             }
             Free::At(at) => {
                 promises += 1;
-                // Without what was worked out before.
-                let fits = |at: Time| {
-                    let mut fresh = guard.clone();
-                    fresh.forget_known();
-                    fresh.has_room(&spec, at, units, high)
-                };
-                assert!(at > now && fits(at), "{at:?}");
-                assert!(!fits(at.minus_nanos(20_000)), "{at:?} could be earlier");
+                assert!(at > now && fits(&guard, &spec, at, units, high), "{at:?}");
+                assert!(!fits(&guard, &spec, at.minus_nanos(20_000), units, high), "{at:?} could be earlier");
                 now = at;
             }
             other => panic!("{other:?}"),
@@ -91,15 +92,11 @@ fn the_promised_moment_is_the_first_that_fits_where_the_windows_are_known() {
                 }
                 Free::At(at) => {
                     promises += 1;
-                    let fits = |at: Time| {
-                        let mut fresh = guard.clone();
-                        fresh.forget_known();
-                        fresh.has_room(&spec, at, units, true)
-                    };
-                    assert!(at > now && fits(at), "seed {seed}: not at {at:?}");
+                    assert!(at > now && fits(&guard, &spec, at, units, true), "seed {seed}: not at {at:?}");
                     // What clocks drift until then is not known yet.
                     let drift = 40_000 + crate::clock::nanos(at.since(now)) / 4_000;
-                    assert!(!fits(at.minus_nanos(drift)), "seed {seed}: earlier than {at:?}");
+                    let earlier = at.minus_nanos(drift);
+                    assert!(!fits(&guard, &spec, earlier, units, true), "seed {seed}: earlier than {at:?}");
                     now = at;
                 }
                 other => panic!("{other:?}"),
