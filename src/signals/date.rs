@@ -34,32 +34,26 @@ pub(super) fn read(text: &[u8], near: impl FnOnce() -> i16) -> Option<i128> {
     if iso { iso_8601(text) } else { words(text, near) }
 }
 
-/// `Thu, 15 Jan 2026 12:00:00 GMT`, the form that HTTP prefers and nearly all dates have.
+/// The form of a date that HTTP prefers and nearly all have, with a `_` for what differs.
+const PREFERRED: &[u8; 29] = b"___, __ ___ ____ __:__:__ GMT";
+
+/// `Thu, 15 Jan 2026 12:00:00 GMT`.
 fn preferred(text: &[u8]) -> Option<i128> {
-    let (weekday, rest) = text.split_first_chunk::<3>()?;
-    let (day, rest) = two_digits(rest.strip_prefix(b", ")?)?;
-    let (month, rest) = rest.strip_prefix(b" ")?.split_first_chunk::<3>()?;
-    let (century, rest) = two_digits(rest.strip_prefix(b" ")?)?;
-    let (year, rest) = two_digits(rest)?;
-    let (hour, rest) = two_digits(rest.strip_prefix(b" ")?)?;
-    let (minute, rest) = two_digits(rest.strip_prefix(b":")?)?;
-    let (second, rest) = two_digits(rest.strip_prefix(b":")?)?;
-    if rest != b" GMT" || !begins_a_weekday(weekday) {
+    let text: &[u8; 29] = text.try_into().ok()?;
+    let fits = |(byte, form): (&u8, &u8)| *form == b'_' || byte == form;
+    if !text.iter().zip(PREFERRED).all(fits) || !begins_a_weekday(text.first_chunk()?) {
         return None;
     }
-    let month = (1..).zip(MONTHS).find(|(_, known)| *known == month)?.0;
-    let year = 100 * i16::from(century) + i16::from(year);
-    let date = DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
+    let two = |at: usize| two_digits(*text.get(at)?, *text.get(at + 1)?);
+    let month = (1..).zip(MONTHS).find(|(_, known)| known.as_slice() == &text[8..11])?.0;
+    let year = 100 * i16::from(two(12)?) + i16::from(two(14)?);
+    let date = DateTime::new(year, month, two(5)?, two(17)?, two(20)?, two(23)?, 0).ok()?;
     Offset::UTC.to_timestamp(date).ok().map(Timestamp::as_nanosecond)
 }
 
-fn two_digits(text: &[u8]) -> Option<(i8, &[u8])> {
-    match text {
-        [tens @ b'0'..=b'9', ones @ b'0'..=b'9', rest @ ..] => {
-            Some((10 * (*tens - b'0') as i8 + (*ones - b'0') as i8, rest))
-        }
-        _ => None,
-    }
+fn two_digits(tens: u8, ones: u8) -> Option<i8> {
+    let digit = |b: u8| b.is_ascii_digit().then_some((b & 15) as i8);
+    Some(10 * digit(tens)? + digit(ones)?)
 }
 
 fn iso_8601(text: &str) -> Option<i128> {

@@ -5,8 +5,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-use memchr::{memchr, memmem};
+use compact_str::{CompactString, ToCompactString};
+use memchr::memchr;
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -15,8 +18,22 @@ use serde_json::Value;
 const MAX_FOUND: usize = 64;
 
 /// A JSON pointer (RFC 6901), of which a step may be `*`: any member, any item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pointer(Vec<Step>);
+#[derive(Clone, Debug)]
+pub(crate) struct Pointer {
+    steps: Vec<Step>,
+    /// Tells most pointers apart without their steps, of which those of one vendor have many in common.
+    hash: u64,
+    /// Looks for the last key.
+    last: Option<Box<Finder<'static>>>,
+}
+
+impl PartialEq for Pointer {
+    fn eq(&self, other: &Pointer) -> bool {
+        std::ptr::eq(self, other) || (self.hash == other.hash && self.steps == other.steps)
+    }
+}
+
+impl Eq for Pointer {}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
@@ -42,22 +59,25 @@ impl Pointer {
             "*" => Step::Any,
             _ => Step::Key(text.replace("~1", "/").replace("~0", "~")),
         };
-        Some(Pointer(steps.map(step).collect()))
+        let steps: Vec<Step> = steps.map(step).collect();
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let is_index = |key: &str| key.bytes().all(|b| b.is_ascii_digit());
+        let last = steps.iter().rev().find_map(|step| match step {
+            Step::Key(key) if !is_index(key) => Some(Box::new(Finder::new(key).into_owned())),
+            _ => None,
+        });
+        Some(Pointer { steps, hash: hasher.finish(), last })
     }
 
     /// A key is nowhere in the text, and cannot be there in disguise: then the text need not be parsed.
     fn cannot_be_in(&self, json: &[u8]) -> bool {
-        let is_index = |key: &str| key.bytes().all(|b| b.is_ascii_digit());
-        let last = self.0.iter().rev().find_map(|step| match step {
-            Step::Key(key) if !is_index(key) => Some(key.as_bytes()),
-            _ => None,
-        });
-        last.is_some_and(|key| memmem::find(json, key).is_none() && memchr(b'\\', json).is_none())
+        self.last.as_ref().is_some_and(|key| key.find(json).is_none() && memchr(b'\\', json).is_none())
     }
 
     /// What stands there in a value.
     pub(super) fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
-        self.0.iter().try_fold(value, |value, step| match (step, value) {
+        self.steps.iter().try_fold(value, |value, step| match (step, value) {
             (Step::Key(key), Value::Object(members)) => members.get(key),
             (Step::Key(key), Value::Array(items)) => items.get(key.parse::<usize>().ok()?),
             _ => None,
@@ -74,10 +94,10 @@ struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
 /// One walk over a text of JSON finds it all. Where the text breaks off or breaks the rules, what one pointer asks for
 /// may be what another would have passed over: then each walks for itself.
 pub(super) fn find(pointers: &[&Pointer], json: &[u8]) -> Vec<(usize, Found)> {
-    let mut found = Vec::new();
     if pointers.iter().all(|pointer| pointer.cannot_be_in(json)) {
-        return found;
+        return Vec::new();
     }
+    let mut found = Vec::with_capacity(pointers.len());
     let all = (0..32).zip(pointers).fold(0, |all, (at, _)| all | 1 << at);
     if walk(pointers, all, json, &mut found).is_err() && pointers.len() > 1 {
         found.clear();
@@ -120,7 +140,7 @@ struct Walk<'w> {
 
 impl Walk<'_> {
     fn step(&self, pointer: usize) -> Option<&Step> {
-        self.pointers.get(pointer)?.0.get(self.depth)
+        self.pointers.get(pointer)?.steps.get(self.depth)
     }
 
     fn has_enough(&self, pointer: usize) -> bool {
@@ -167,7 +187,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
         }
         let value = Value::deserialize(deserializer)?;
         for at in of(ended) {
-            let Some(Pointer(steps)) = self.pointers.get(at) else { continue };
+            let Some(Pointer { steps, .. }) = self.pointers.get(at) else { continue };
             let own = self.keys.iter().filter(|(depth, _)| steps.get(*depth) == Some(&Step::Any));
             let keys = own.map(|(_, key)| key.clone()).collect();
             self.found.push((at, Found { keys, value: value.clone() }));
@@ -237,11 +257,13 @@ impl<'de> Visitor<'de> for Walk<'_> {
 }
 
 /// A value that stands alone, as text.
-pub(super) fn text(value: &Value) -> Option<String> {
+pub(super) fn text(value: &Value) -> Option<CompactString> {
     match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(is) => Some(is.to_string()),
+        Value::String(text) => Some(CompactString::new(text)),
+        Value::Number(number) => {
+            Some(number.as_u64().map_or_else(|| number.to_compact_string(), |n| n.to_compact_string()))
+        }
+        Value::Bool(is) => Some(is.to_compact_string()),
         _ => None,
     }
 }

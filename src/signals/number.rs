@@ -41,10 +41,10 @@ impl Decimal {
             return None;
         }
         let add = |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-        let places = fraction.iter().chain([b'0'; 9].iter()).take(9);
+        let place = |at: usize| fraction.get(at).map_or(0, |digit| u32::from(digit - b'0'));
         Some(Decimal {
-            whole: whole.iter().fold(0, add),
-            nanos: places.fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')),
+            whole: plain(whole).unwrap_or_else(|| whole.iter().fold(0, add)),
+            nanos: (0..9).fold(0, |sum, at| sum * 10 + place(at)),
             more: fraction.iter().skip(9).any(|digit| *digit != b'0'),
         })
     }
@@ -91,7 +91,7 @@ impl From<u64> for Decimal {
 }
 
 /// Digits alone, too few to be more than a `u64`: what nearly all values are.
-fn plain(text: &[u8]) -> Option<u64> {
+pub(super) fn plain(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 19 {
         return None;
     }
@@ -155,19 +155,18 @@ pub(super) fn in_words(text: &[u8]) -> Option<Duration> {
 
 /// The unit that `text` begins with, in nanoseconds, and its length. `ms` is tried before `m`.
 fn unit(text: &[u8]) -> Option<(u128, usize)> {
-    const UNITS: [(&[u8], u128); 9] = [
-        (b"ns", 1),
-        (b"us", 1_000),
+    Some(match text {
+        [b'n', b's', ..] => (1, 2),
+        [b'u', b's', ..] => (1_000, 2),
         // The micro sign and the Greek letter in UTF-8, and the micro sign in Latin-1.
-        (b"\xc2\xb5s", 1_000),
-        (b"\xce\xbcs", 1_000),
-        (b"\xb5s", 1_000),
-        (b"ms", 1_000_000),
-        (b"s", NANOS_PER_SECOND),
-        (b"m", 60 * NANOS_PER_SECOND),
-        (b"h", 3_600 * NANOS_PER_SECOND),
-    ];
-    UNITS.iter().find(|(name, _)| text.starts_with(name)).map(|(name, nanos)| (*nanos, name.len()))
+        [0xc2, 0xb5, b's', ..] | [0xce, 0xbc, b's', ..] => (1_000, 3),
+        [0xb5, b's', ..] => (1_000, 2),
+        [b'm', b's', ..] => (1_000_000, 2),
+        [b's', ..] => (NANOS_PER_SECOND, 1),
+        [b'm', ..] => (60 * NANOS_PER_SECOND, 1),
+        [b'h', ..] => (3_600 * NANOS_PER_SECOND, 1),
+        _ => return None,
+    })
 }
 
 /// Saturates.

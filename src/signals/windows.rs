@@ -30,6 +30,14 @@ impl Name {
         (!name.is_empty()).then_some(name)
     }
 
+    /// A part of a header's name, which nothing need be taken out of. None for a text of nothing.
+    pub(super) fn of_header(part: &str) -> Option<Name> {
+        if part.len() > MAX_NAME {
+            return Name::new(part);
+        }
+        (!part.is_empty()).then(|| Name(CompactString::new(part)))
+    }
+
     /// Adds a word, with a `-` before it.
     pub(super) fn add(&mut self, word: &str) {
         if !self.0.is_empty() {
@@ -211,7 +219,13 @@ impl Windows {
     }
 
     /// Adds what another family of headers says, often about the same windows.
-    pub(super) fn merge(&mut self, others: Windows) {
+    pub(super) fn beside(&mut self, read: impl FnOnce(&mut Windows)) {
+        if self.0.is_empty() {
+            // Nothing is there to compare it with.
+            return read(self);
+        }
+        let mut others = Windows::default();
+        read(&mut others);
         let before = self.0.len();
         for other in others.0 {
             let known = self.0.iter_mut().take(before).find(|window| window.agrees(&other));

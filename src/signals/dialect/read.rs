@@ -6,7 +6,6 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
-use super::source::Hit;
 use super::{AnswerRule, Dialect, Figure, Pointers, Scope, Source, WaitRule, WindowRule};
 use crate::signals::json::{self, Found, Pointer};
 use crate::signals::message;
@@ -114,13 +113,13 @@ impl WindowRule {
             found.push(window);
             return wait;
         };
-        let hits = wild.hits(response, None).into_iter();
-        let waits = hits.map(|hit| {
-            let (window, wait) = self.window(response, None, &hit.keys, Some((wild, &hit.text)));
+        let mut longest = None;
+        wild.texts(response, None, |keys, text| {
+            let (window, wait) = self.window(response, None, keys, Some((wild, text)));
             found.push(window);
-            wait
+            longest = longest.max(wait);
         });
-        waits.max().flatten()
+        longest
     }
 
     fn window(
@@ -130,31 +129,23 @@ impl WindowRule {
         keys: &[String],
         at_hand: Option<(&Source, &[u8])>,
     ) -> (Window, Option<Duration>) {
-        let values = |source: &Source| -> Vec<Hit> {
-            match at_hand {
-                Some((known, text)) if known == source => vec![Hit { keys: Vec::new(), text: text.to_vec() }],
-                _ => source.hits(response, object),
-            }
-        };
-        let value = |source: &Source| -> Option<Vec<u8>> {
-            let hits = values(source).into_iter();
-            let mut texts = hits.filter_map(|hit| self.item(&hit.text).map(<[u8]>::to_vec));
-            texts.find(|text| !response.dialect.is_filler(text))
-        };
         let unit = |source: &Source| self.unit.unwrap_or_else(|| unit_of(source));
+        let figures = Figures { rule: self, response, object, at_hand };
         let mut overdrawn = false;
         let mut count = |figure: &Option<Figure>| match figure.as_ref()? {
             Figure::Is(count) => Some(*count),
-            Figure::At(source) => {
-                let text = value(source)?;
-                overdrawn |= bare(&text).strip_prefix(b"-").is_some_and(|rest| Decimal::read(rest).is_some());
-                number(&text)
-            }
+            Figure::At(source) => figures.value(source, |text| {
+                overdrawn |= bare(text).strip_prefix(b"-").is_some_and(|rest| Decimal::read(rest).is_some());
+                number(text)
+            }),
         };
         let (limit, used, remaining) = (count(&self.limit), count(&self.used), count(&self.remaining));
-        let reset = |source: &Source| moment::reset(&value(source)?, unit(source), response.now);
-        let length = |source: &Source| moment::length(&value(source)?, unit(source));
-        let name = self.name.as_deref().and_then(|name| Name::new(&named(name, keys, object)));
+        let reset = |source: &Source| figures.value(source, |text| moment::reset(text, unit(source), response.now));
+        let length = |source: &Source| figures.value(source, |text| moment::length(text, unit(source)));
+        let name = self.name.as_deref().and_then(|name| match name.contains('{') {
+            true => Name::new(&named(name, keys, object)),
+            false => Name::new(name),
+        });
         let stated = self.length_from.as_ref().and_then(length);
         let mut window = Window {
             limit,
@@ -194,6 +185,33 @@ impl WindowRule {
     }
 }
 
+/// Where the figures of one window stand.
+struct Figures<'f, 'r> {
+    rule: &'f WindowRule,
+    response: &'f Context<'r>,
+    object: Option<&'f Value>,
+    /// What stands at this source is this.
+    at_hand: Option<(&'f Source, &'f [u8])>,
+}
+
+impl Figures<'_, '_> {
+    /// What `read` makes of the first value that stands at `source` and does not just fill the place.
+    fn value<T>(&self, source: &Source, mut read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
+        let mut found = None;
+        let mut each = |text: &[u8]| {
+            let item = self.rule.item(text).filter(|item| !self.response.dialect.is_filler(item));
+            if found.is_none() {
+                found = item.map(&mut read);
+            }
+        };
+        match self.at_hand {
+            Some((known, text)) if known == source => each(text),
+            _ => source.texts(self.response, self.object, |_, text| each(text)),
+        }
+        found.flatten()
+    }
+}
+
 impl Dialect {
     fn is_filler(&self, text: &[u8]) -> bool {
         self.nothing.iter().any(|nothing| text.trim_ascii() == nothing.as_bytes())
@@ -226,9 +244,12 @@ fn named(name: &str, keys: &[String], object: Option<&Value>) -> String {
     while let Some((before, after)) = rest.split_once('{') {
         out.push_str(before);
         let (place, after) = after.split_once('}').unwrap_or((after, ""));
-        let key = place.parse::<usize>().ok().and_then(|at| keys.get(at.checked_sub(1)?)).cloned();
+        let key = place.parse::<usize>().ok().and_then(|at| keys.get(at.checked_sub(1)?));
         let member = || object.and_then(|object| object.get(place)).and_then(json::text);
-        out.push_str(&key.or_else(member).unwrap_or_default());
+        match key {
+            Some(key) => out.push_str(key),
+            None => out.push_str(&member().unwrap_or_default()),
+        }
         rest = after;
     }
     out.push_str(rest);
@@ -237,8 +258,9 @@ fn named(name: &str, keys: &[String], object: Option<&Value>) -> String {
 
 /// The length that the last word of a name states.
 fn length_of(name: &str) -> Option<Duration> {
-    let word = name.rsplit(['-', '/', '_']).next()?.to_ascii_lowercase();
-    period(&word).flatten()
+    let word = name.rsplit(['-', '/', '_']).next()?;
+    let has_capitals = word.bytes().any(|b| b.is_ascii_uppercase());
+    if has_capitals { period(&word.to_ascii_lowercase()).flatten() } else { period(word).flatten() }
 }
 
 /// As the header's name says it.
@@ -280,13 +302,15 @@ impl AnswerRule {
         if !is_asked {
             return true;
         }
-        let hits = self.from.as_ref().unwrap_or(&Source::Text).hits(response, None);
-        hits.iter().any(|hit| {
-            let text = hit.text.trim_ascii();
-            let is = self.is.iter().any(|value| value.as_bytes() == text);
-            let contains = || self.contains.iter().any(|part| contains(&hit.text, part.as_bytes()));
-            is || contains() || (self.is.is_empty() && self.contains.is_empty())
-        })
+        let mut fits = false;
+        self.from.as_ref().unwrap_or(&Source::Text).texts(response, None, |_, text| {
+            fits = fits || {
+                let is = self.is.iter().any(|value| value.as_bytes() == text.trim_ascii());
+                let contains = || self.contains.iter().any(|part| contains(text, part.as_bytes()));
+                is || contains() || (self.is.is_empty() && self.contains.is_empty())
+            };
+        });
+        fits
     }
 }
 
@@ -308,20 +332,20 @@ impl WaitRule {
 
     fn wait(&self, response: &Context<'_>) -> Option<Duration> {
         if let Some([needed, available, rate]) = &self.bucket {
-            let figure = |source: &Source| {
-                let hits = source.hits(response, None);
-                hits.iter().find_map(|hit| Decimal::read(bare(&hit.text)))
-            };
-            return arithmetic(figure(needed)?, figure(available)?, figure(rate)?);
+            let [needed, available, rate] = [needed, available, rate].map(|source| source.number(response));
+            return arithmetic(needed?, available?, rate?);
         }
         let source = self.from.as_ref()?;
         let unit = self.unit.unwrap_or_else(|| unit_of(source));
-        let hits = source.hits(response, None);
-        let waits = hits.iter().filter_map(|hit| match &self.after {
-            Some(after) => message::after(&hit.text, after, unit, response.now),
-            None => moment::hint(&hit.text, unit, response.now),
+        let mut longest = None;
+        source.texts(response, None, |_, text| {
+            let wait = match &self.after {
+                Some(after) => message::after(text, after, unit, response.now),
+                None => moment::hint(text, unit, response.now),
+            };
+            longest = longest.max(wait);
         });
-        waits.max()
+        longest
     }
 }
 
@@ -336,14 +360,12 @@ fn arithmetic(needed: Decimal, available: Decimal, rate: Decimal) -> Option<Dura
 
 /// What the request cost.
 pub(in crate::signals) fn cost(response: &Context<'_>) -> Option<f64> {
-    let hits = response.dialect.cost.as_ref()?.hits(response, None);
-    hits.iter().find_map(|hit| Decimal::read(bare(&hit.text))).map(Decimal::approximately)
+    response.dialect.cost.as_ref()?.number(response).map(Decimal::approximately)
 }
 
 /// The time between two requests, where the vendor states a rate.
 pub(in crate::signals) fn interval(response: &Context<'_>) -> Option<Duration> {
-    let hits = response.dialect.rate.as_ref()?.hits(response, None);
-    let rate = hits.iter().find_map(|hit| Decimal::read(bare(&hit.text)))?.nanos(SECOND);
+    let rate = response.dialect.rate.as_ref()?.number(response)?.nanos(SECOND);
     let nanos = SECOND.saturating_mul(SECOND).checked_div(rate)?;
     Some(from_nanos(nanos).min(MAX_WAIT))
 }

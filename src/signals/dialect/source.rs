@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::read::Context;
 use crate::signals::json::{self, Found, Pointer};
+use crate::signals::number::{Decimal, bare};
 
 /// More lines of one header are not looked at.
 const MAX_LINES: usize = 16;
@@ -27,12 +28,6 @@ pub(crate) enum Source {
 pub(crate) enum Figure {
     Is(u64),
     At(Source),
-}
-
-/// A value, with what stood where its source has a `*`.
-pub(super) struct Hit {
-    pub(super) keys: Vec<String>,
-    pub(super) text: Vec<u8>,
 }
 
 impl Source {
@@ -96,33 +91,40 @@ impl Source {
         }
     }
 
-    /// All values that stand there; of a member, in the object at hand.
-    pub(super) fn hits(&self, response: &Context<'_>, object: Option<&Value>) -> Vec<Hit> {
+    /// Every value that stands there, as text, with what stood where the source has a `*`; of a member, in the object at
+    /// hand.
+    pub(super) fn texts(&self, response: &Context<'_>, object: Option<&Value>, mut each: impl FnMut(&[String], &[u8])) {
         match self {
             Source::Header(name) => {
                 let lines = response.headers.get_all(name).iter().take(MAX_LINES);
-                lines.map(|value| Hit { keys: Vec::new(), text: value.as_bytes().to_vec() }).collect()
+                lines.for_each(|value| each(&[], value.as_bytes()));
             }
             Source::Headers(start) => {
                 let found = response.headers.iter().filter_map(|(name, value)| {
                     let end = name.as_str().strip_prefix(start.as_str()).filter(|end| !end.is_empty())?;
-                    Some(Hit { keys: vec![end.to_owned()], text: value.as_bytes().to_vec() })
+                    Some((end, value))
                 });
-                found.take(MAX_LINES).collect()
+                found.take(MAX_LINES).for_each(|(end, value)| each(&[end.to_owned()], value.as_bytes()));
             }
-            Source::Text => vec![Hit { keys: Vec::new(), text: response.body.to_vec() }],
+            Source::Text => each(&[], response.body),
             Source::Member(pointer) => {
-                let value = object.and_then(|object| pointer.get(object)).and_then(json::text);
-                value.map(|text| Hit { keys: Vec::new(), text: text.into_bytes() }).into_iter().collect()
+                if let Some(text) = object.and_then(|object| pointer.get(object)).and_then(json::text) {
+                    each(&[], text.as_bytes());
+                }
             }
-            Source::InHeader(..) | Source::Body(_) => {
-                let mut hits = Vec::new();
-                self.values(response, |keys, value| {
-                    hits.extend(json::text(value).map(|text| Hit { keys: keys.to_vec(), text: text.into_bytes() }));
-                });
-                hits
-            }
+            Source::InHeader(..) | Source::Body(_) => self.values(response, |keys, value| {
+                if let Some(text) = json::text(value) {
+                    each(keys, text.as_bytes());
+                }
+            }),
         }
+    }
+
+    /// The first number that stands there.
+    pub(super) fn number(&self, response: &Context<'_>) -> Option<Decimal> {
+        let mut found = None;
+        self.texts(response, None, |_, text| found = found.or_else(|| Decimal::read(bare(text))));
+        found
     }
 
     /// The JSON values that stand there, each with what stood where the source has a `*`.

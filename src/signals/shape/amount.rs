@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use memchr::memchr;
 use smallvec::SmallVec;
 
 use crate::signals::json;
 use crate::signals::moment::{self, Now, SECOND};
-use crate::signals::number::{Decimal, bare};
+use crate::signals::number::{self, Decimal, bare};
 use crate::signals::structured::{self, Quotas};
 use crate::signals::windows::{Name, Window};
 
@@ -59,6 +60,11 @@ impl Amount {
     }
 }
 
+/// A count of digits alone, where there is a header at all. An error says that there is more to it.
+pub(super) fn plain(line: Option<(&[u8], u128)>) -> Result<Option<u64>, Undecidable> {
+    line.map(|(text, _)| number::plain(text).ok_or(Undecidable)).transpose()
+}
+
 /// Limits, remaining counts and resets of several windows in one header each, by position: `1, 15000`. That all three have
 /// as many items tells them from numbers with commas between their thousands.
 pub(super) fn parallel(lines: [Option<(&[u8], u128)>; 3]) -> Option<SmallVec<[[&[u8]; 3]; 4]>> {
@@ -83,7 +89,7 @@ pub(super) fn parallel(lines: [Option<(&[u8], u128)>; 3]) -> Option<SmallVec<[[&
 
 /// Two counts with a slash between.
 fn halves(text: &[u8]) -> Option<(u64, u64)> {
-    let at = text.iter().position(|b| *b == b'/')?;
+    let at = memchr(b'/', text)?;
     let count = |part: &[u8]| Decimal::read(part.trim_ascii()).and_then(Decimal::count);
     Some((count(text.get(..at)?)?, count(text.get(at + 1..)?)?))
 }

@@ -12,8 +12,8 @@ const CUES: [[u8; 4]; 11] =
 pub(super) fn may_speak(name: &str) -> bool {
     let name = name.as_bytes();
     let mut at = 0;
-    while let Some([one, two]) = name.get(at..).and_then(<[u8]>::first_chunk) {
-        if PAIRS[usize::from(one & 31)] & (1 << (two & 31)) != 0 && begins_near(name, at) {
+    while let Some(pair) = name.get(at..).and_then(<[u8]>::first_chunk) {
+        if ANY.has(pair) && is_in_cue(name, at, pair) {
             return true;
         }
         at += 3;
@@ -21,42 +21,47 @@ pub(super) fn may_speak(name: &str) -> bool {
     false
 }
 
-/// Whether a cue begins at that place or at one of the two before it.
-fn begins_near(name: &[u8], at: usize) -> bool {
+/// Whether the pair at that place is the first, the second or the third of a cue.
+fn is_in_cue(name: &[u8], at: usize, pair: &[u8; 2]) -> bool {
     let begins = |at: usize| {
         let four = name.get(at..).and_then(<[u8]>::first_chunk::<4>);
-        four.is_some_and(|four| FIRST & (1 << (four[0] & 31)) != 0 && CUES.contains(four))
+        four.is_some_and(|four| LAST.has(&[four[2], four[3]]) && CUES.contains(four))
     };
-    begins(at) || at.checked_sub(1).is_some_and(begins) || at.checked_sub(2).is_some_and(begins)
+    (FIRST.has(pair) && begins(at))
+        || (MIDDLE.has(pair) && at.checked_sub(1).is_some_and(begins))
+        || (LAST.has(pair) && at.checked_sub(2).is_some_and(begins))
 }
 
-/// The letters with which cues begin, as [`PAIRS`] has them.
-const FIRST: u32 = {
-    let (mut first, mut at) = (0, 0);
-    while at < CUES.len() {
-        first |= 1 << (CUES[at][0] & 31);
-        at += 1;
+/// Pairs of letters. Of a letter the last five bits are looked at.
+struct Pairs([u32; 32]);
+
+impl Pairs {
+    #[inline]
+    fn has(&self, [one, two]: &[u8; 2]) -> bool {
+        self.0[usize::from(one & 31)] >> (two & 31) & 1 != 0
     }
-    first
-};
 
-/// For the last five bits of a letter, those of the letters that follow it in a cue.
-static PAIRS: [u32; 32] = pairs();
-
-const fn pairs() -> [u32; 32] {
-    let mut pairs = [0; 32];
-    let mut at = 0;
-    while at < CUES.len() {
-        let cue = CUES[at];
-        let mut letter = 0;
-        while letter < 3 {
-            pairs[(cue[letter] & 31) as usize] |= 1 << (cue[letter + 1] & 31);
-            letter += 1;
+    /// Those that begin at one of these letters of a cue.
+    const fn at(letters: &[usize]) -> Pairs {
+        let mut pairs = [0; 32];
+        let mut cue = 0;
+        while cue < CUES.len() {
+            let mut at = 0;
+            while at < letters.len() {
+                let (one, two) = (CUES[cue][letters[at]], CUES[cue][letters[at] + 1]);
+                pairs[(one & 31) as usize] |= 1 << (two & 31);
+                at += 1;
+            }
+            cue += 1;
         }
-        at += 1;
+        Pairs(pairs)
     }
-    pairs
 }
+
+static FIRST: Pairs = Pairs::at(&[0]);
+static MIDDLE: Pairs = Pairs::at(&[1]);
+static LAST: Pairs = Pairs::at(&[2]);
+static ANY: Pairs = Pairs::at(&[0, 1, 2]);
 
 #[cfg(test)]
 mod tests {

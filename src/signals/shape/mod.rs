@@ -25,7 +25,7 @@ use amount::Amount;
 use cue::may_speak;
 pub(super) use name::unit;
 use name::{Certainty, Role, Title};
-use word::{MILLISECOND, SECOND};
+use word::MILLISECOND;
 pub(super) use word::{period, unit_seconds};
 
 /// More groups are not looked at: their number is a stranger's.
@@ -61,26 +61,30 @@ impl<'h> Slot<'h> {
 
 /// The headers that describe one window.
 struct Group<'h> {
-    family: &'h str,
+    family: usize,
     name: Option<Title<'h>>,
     length: Option<Duration>,
     certainty: Certainty,
+    /// The limit is one such as `12/40`, where that decides.
+    holds_use: bool,
     slots: [Option<Slot<'h>>; SLOTS],
 }
 
 /// The structured fields of a family.
 struct Fields<'h> {
-    family: &'h str,
+    family: usize,
     field: Option<Slot<'h>>,
     policy: Option<Slot<'h>>,
 }
 
 #[derive(Default)]
 struct Sorted<'h> {
+    /// What the names of headers that belong together begin with. The others know their family by its number here.
+    families: SmallVec<[&'h str; 4]>,
     groups: SmallVec<[Group<'h>; 4]>,
     fields: SmallVec<[Fields<'h>; 1]>,
     /// The names that other headers give to the windows of a family.
-    labels: SmallVec<[(&'h str, u8, &'h HeaderValue); 2]>,
+    labels: SmallVec<[(usize, u8, &'h HeaderValue); 2]>,
 }
 
 /// Whether any header may say something.
@@ -94,14 +98,14 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &
     let mut sorted = Sorted::default();
     let mut last: Option<&HeaderName> = None;
     for (name, value) in headers {
-        // The lines of one header follow each other, under one name.
-        let again = last.is_some_and(|last| std::ptr::eq(last, name));
-        last = Some(name);
         let text = name.as_str();
         if !may_speak(text) || dialect.claims(name) {
             continue;
         }
         said.is_nothing = false;
+        // The lines of one header follow each other, under one name.
+        let again = last.is_some_and(|last| std::ptr::eq(last, name));
+        last = Some(name);
         let Some(meaning) = name::meaning(text) else { continue };
         match meaning.role {
             Role::Wait => {
@@ -133,64 +137,52 @@ impl<'h> Sorted<'h> {
             Role::Field if value.as_bytes().starts_with(b"{") => Role::Unknown,
             role => role,
         };
-        let slot = match role {
+        let Some(family) = self.family(meaning.family) else { return };
+        let slot = Slot { name: header, first: value, lines: 1, unit: meaning.unit };
+        let at = match role {
             Role::Limit => 0,
             Role::Remaining => 1,
             Role::Reset => 2,
             Role::Used => 3,
             Role::Length => 4,
-            Role::Field | Role::Policy => return self.field(meaning.family, role == Role::Policy, header, value),
-            Role::Label(rank) => return self.labels.push((meaning.family, rank, value)),
-            Role::Unknown => {
-                if !again && amount::is_pairs(value.as_bytes()) {
-                    self.group(
-                        meaning.family,
-                        meaning.name,
-                        meaning.length,
-                        meaning.certainty,
-                        0,
-                        header,
-                        value,
-                        SECOND,
-                    );
-                }
-                return;
-            }
-            Role::Wait | Role::Cost => return,
+            Role::Field | Role::Policy => return self.field(family, role == Role::Policy, slot),
+            Role::Label(rank) => return self.labels.push((family, rank, value)),
+            Role::Unknown if !again && amount::is_pairs(value.as_bytes()) => 0,
+            Role::Unknown | Role::Wait | Role::Cost => return,
         };
-        self.group(meaning.family, meaning.name, meaning.length, meaning.certainty, slot, header, value, meaning.unit);
+        self.group(family, meaning, at, slot);
     }
 
-    fn field(&mut self, family: &'h str, is_policy: bool, header: &'h HeaderName, value: &'h HeaderValue) {
+    /// The number of a family; of too many the last have none.
+    fn family(&mut self, name: &'h str) -> Option<usize> {
+        let known = self.families.iter().position(|family| *family == name);
+        if known.is_none() && self.families.len() < MAX_GROUPS {
+            self.families.push(name);
+            return Some(self.families.len() - 1);
+        }
+        known
+    }
+
+    fn field(&mut self, family: usize, is_policy: bool, new: Slot<'h>) {
         let known = self.fields.iter().position(|fields| fields.family == family);
-        if known.is_none() && self.fields.len() < MAX_GROUPS {
+        if known.is_none() {
             self.fields.push(Fields { family, field: None, policy: None });
         }
         let known = known.or(self.fields.len().checked_sub(1));
         if let Some(fields) = known.and_then(|at| self.fields.get_mut(at)) {
             match if is_policy { &mut fields.policy } else { &mut fields.field } {
-                Some(known) if known.name == header => known.lines += 1,
-                slot => *slot = Some(Slot { name: header, first: value, lines: 1, unit: SECOND }),
+                Some(known) if known.name == new.name => known.lines += 1,
+                slot => *slot = Some(new),
             }
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one header, taken apart once")]
-    fn group(
-        &mut self,
-        family: &'h str,
-        name: Option<Title<'h>>,
-        length: Option<Duration>,
-        certainty: Certainty,
-        slot: usize,
-        header: &'h HeaderName,
-        value: &'h HeaderValue,
-        unit: u64,
-    ) {
+    fn group(&mut self, family: usize, meaning: name::Meaning<'h>, slot: usize, new: Slot<'h>) {
+        let name::Meaning { name, length, certainty, .. } = meaning;
         let at = match self.groups.iter().position(|group| group.family == family && group.name == name) {
             Some(at) => at,
             None if self.groups.len() < MAX_GROUPS => {
-                self.groups.push(Group { family, name, length, certainty, slots: [None; SLOTS] });
+                self.groups.push(Group { family, name, length, certainty, holds_use: false, slots: [None; SLOTS] });
                 self.groups.len() - 1
             }
             None => return,
@@ -198,13 +190,15 @@ impl<'h> Sorted<'h> {
         let Some(group) = self.groups.get_mut(at) else { return };
         group.length = group.length.or(length);
         match group.slots.get_mut(slot) {
-            Some(Some(known)) if known.name == header => known.lines += 1,
+            Some(Some(known)) if known.name == new.name => known.lines += 1,
             // Of `reset` and `reset-after` the one that is a time from now, whatever the clocks say.
-            Some(slot @ Some(_)) if header.as_str().ends_with("after") => {
-                *slot = Some(Slot { name: header, first: value, lines: 1, unit });
-            }
-            Some(slot @ None) => *slot = Some(Slot { name: header, first: value, lines: 1, unit }),
+            Some(slot @ Some(_)) if new.name.as_str().ends_with("after") => *slot = Some(new),
+            Some(slot @ None) => *slot = Some(new),
             _ => {}
+        }
+        if slot == 0 && certainty != Certainty::Certain {
+            let [limit, ..] = &group.slots;
+            group.holds_use = limit.is_some_and(|limit| amount::is_use(limit.first.as_bytes()));
         }
     }
 
@@ -218,22 +212,17 @@ impl<'h> Sorted<'h> {
                 Some(slot) => structured::joined(headers, slot.name),
                 None => Cow::default(),
             };
-            let mut found = Windows::default();
-            quotas.extend(structured::read(&line(&fields.field), &line(&fields.policy), now, &mut found));
-            windows.merge(found);
+            windows.beside(|windows| {
+                quotas.extend(structured::read(&line(&fields.field), &line(&fields.policy), now, windows));
+            });
         }
         self.adopt();
-        while let Some(family) = self.groups.first().map(|group| group.family) {
-            // What the first family says is compared with nothing.
-            let mut others = (!windows.is_empty()).then(Windows::default);
-            for group in self.groups.iter().filter(|group| group.family == family && group.is_certain()) {
-                let label = self.label(group);
-                group.read(headers, label, now, others.as_mut().unwrap_or(&mut *windows));
-            }
-            if let Some(others) = others {
-                windows.merge(others);
-            }
-            self.groups.retain(|group| group.family != family);
+        for family in 0..self.families.len() {
+            windows.beside(|windows| {
+                for group in self.groups.iter().filter(|group| group.family == family && group.is_certain()) {
+                    group.read(headers, self.label(group), now, windows);
+                }
+            });
         }
         windows.bind(&quotas);
     }
@@ -275,22 +264,16 @@ impl Group<'_> {
         let [limit, remaining, reset, used, _] = self.slots.each_ref().map(Option::is_some);
         match self.certainty {
             Certainty::Certain => true,
-            Certainty::Counted => remaining || (limit && used) || self.holds_use(),
+            Certainty::Counted => remaining || (limit && used) || self.holds_use,
             Certainty::Parallel => limit || remaining,
-            Certainty::Triple => (limit && remaining && reset) || self.holds_use(),
+            Certainty::Triple => (limit && remaining && reset) || self.holds_use,
         }
-    }
-
-    /// A limit such as `12/40`.
-    fn holds_use(&self) -> bool {
-        let [limit, ..] = &self.slots;
-        limit.is_some_and(|slot| amount::is_use(slot.first.as_bytes()))
     }
 
     fn read(&self, headers: &HeaderMap, label: Option<Name>, now: &Now, windows: &mut Windows) {
         let lines = self.slots.iter().flatten().map(|slot| slot.lines).max().unwrap_or(0);
         // `acme-shop-api-call-limit: 12/40` names the vendor rather than a window.
-        let is_only = self.certainty != Certainty::Certain && self.length.is_none() && self.holds_use();
+        let is_only = self.certainty != Certainty::Certain && self.length.is_none() && self.holds_use;
         let name = self.name.as_ref().filter(|_| !is_only).and_then(Title::to_name).or(label);
         if lines == 1 {
             let lines = self.slots.each_ref().map(|slot| slot.as_ref().map(Slot::line));
@@ -314,19 +297,27 @@ impl Group<'_> {
 
     fn window(&self, lines: [Option<(&[u8], u128)>; SLOTS], name: Option<Name>, now: &Now, windows: &mut Windows) {
         let [limit, remaining, reset, used, length] = lines;
-        let has_more = limit.is_some_and(|(text, _)| !text.iter().all(u8::is_ascii_digit));
-        if let Some((text, _)) = limit.filter(|(text, _)| has_more && amount::is_pairs(text)) {
+        let reset_in = |reset: Option<(&[u8], u128)>| reset.and_then(|(text, unit)| moment::reset(text, unit, now));
+        let stated = || length.and_then(|(text, unit)| moment::length(text, unit));
+        // Digits alone: what nearly all vendors send.
+        if let [Ok(limit), Ok(remaining), Ok(used)] = [limit, remaining, used].map(amount::plain) {
+            let window = stated().or(self.length);
+            let overdrawn = false;
+            return windows.push(Window { name, limit, remaining, used, reset_in: reset_in(reset), window, overdrawn });
+        }
+        if let Some((text, _)) = limit.filter(|(text, _)| amount::is_pairs(text)) {
             let described = amount::pairs(text, now);
             let name = described.name.clone().or(name);
             return windows.push(Window { name, ..described });
         }
-        if has_more && let Some(parallel) = amount::parallel([limit, remaining, reset]) {
+        if let Some(parallel) = amount::parallel([limit, remaining, reset]) {
+            let unit = reset.map_or(moment::SECOND, |(_, unit)| unit);
             for [limit, remaining, reset] in parallel {
                 windows.push(Window {
                     name: name.clone(),
                     limit: Decimal::read(limit).and_then(Decimal::count),
                     remaining: Decimal::read(remaining).and_then(Decimal::count),
-                    reset_in: moment::reset(reset, lines[2].map_or(moment::SECOND, |(_, unit)| unit), now),
+                    reset_in: reset_in(Some((reset, unit))),
                     ..Window::default()
                 });
             }
@@ -334,14 +325,13 @@ impl Group<'_> {
         }
         let amounts = (Amount::read(limit), Amount::read(remaining), Amount::read(used));
         let (Ok(limit), Ok(remaining), Ok(used)) = amounts else { return };
-        let stated = length.and_then(|(text, unit)| moment::length(text, unit));
         windows.push(Window {
             name,
             limit: limit.count,
             remaining: remaining.count,
             used: used.count.or(limit.used),
-            reset_in: reset.and_then(|(text, unit)| moment::reset(text, unit, now)),
-            window: stated.or(limit.window).or(remaining.window).or(self.length),
+            reset_in: reset_in(reset),
+            window: stated().or(limit.window).or(remaining.window).or(self.length),
             overdrawn: remaining.is_negative,
         });
         windows.bind(&limit.others);

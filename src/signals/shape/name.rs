@@ -6,6 +6,9 @@
 
 use std::time::Duration;
 
+use memchr::memchr_iter;
+use smallvec::SmallVec;
+
 use super::word::{SECOND, Word, is_counted, is_parallel, is_window, period};
 use crate::signals::windows::Name;
 
@@ -64,7 +67,7 @@ impl<'a> Title<'a> {
 
     pub(super) fn to_name(&self) -> Option<Name> {
         match self {
-            Title::Part(part) => Name::new(part),
+            Title::Part(part) => Name::of_header(part),
             Title::Made(name) => Some(name.clone()),
         }
     }
@@ -112,6 +115,10 @@ pub(super) fn meaning(name: &str) -> Option<Meaning<'_>> {
     if is_cost(name) {
         return Some(Meaning::alone(name, Role::Cost, SECOND));
     }
+    by_words(name)
+}
+
+fn by_words(name: &str) -> Option<Meaning<'_>> {
     match marker(name) {
         Some((begin, end)) => certain(name, begin, end),
         None => counted(name),
@@ -131,8 +138,12 @@ fn common(name: &str) -> Option<Meaning<'_>> {
         return Some(Meaning::alone(name, Role::Wait, SECOND));
     }
     let plain = name.strip_prefix("x-").unwrap_or(name);
-    let rest = plain.strip_prefix("ratelimit-").or_else(|| plain.strip_prefix("rate-limit-"))?;
-    let family = name.get(..name.len() - rest.len() - 1)?;
+    let rest = plain.strip_prefix("ratelimit").or_else(|| plain.strip_prefix("rate-limit"))?;
+    let family = name.get(..name.len() - rest.len())?;
+    let rest = match rest {
+        "" => "",
+        _ => rest.strip_prefix('-').filter(|rest| !rest.is_empty())?,
+    };
     let (role, of) = match rest.bytes().position(|b| b == b'-') {
         Some(at) => (rest.get(..at)?, rest.get(at + 1..)?),
         None => (rest, ""),
@@ -143,10 +154,12 @@ fn common(name: &str) -> Option<Meaning<'_>> {
         "reset" => Role::Reset,
         "used" => Role::Used,
         "resource" if of.is_empty() => Role::Label(1),
+        "policy" if of.is_empty() => Role::Policy,
+        "" => Role::Field,
         _ => return None,
     };
     // Anything else may say more.
-    let is_name = || of.bytes().all(|b| b.is_ascii_lowercase()) && Word::of(of) == Word::Other;
+    let is_name = || of.bytes().all(|b| b.is_ascii_lowercase()) && Word::listed(of).is_none();
     if !of.is_empty() && (!is_name() || Word::compound(of).is_some()) {
         return None;
     }
@@ -165,9 +178,8 @@ pub(in crate::signals) fn unit(name: &str) -> u128 {
 /// Where `ratelimit` stands, in one of its spellings.
 fn marker(name: &str) -> Option<(usize, usize)> {
     let bytes = name.as_bytes();
-    let mut rates = bytes.windows(4).enumerate().filter(|(_, four)| *four == b"rate");
-    let (begin, mut end) = rates.find_map(|(at, _)| {
-        let rest = bytes.get(at + 4..)?;
+    let (begin, mut end) = memchr_iter(b'r', bytes).find_map(|at| {
+        let rest = bytes.get(at..)?.strip_prefix(b"rate")?;
         let limit: &[u8] = [&b"limit"[..], b"-limit", b"_limit"].into_iter().find(|limit| rest.starts_with(limit))?;
         Some((at, at + 4 + limit.len()))
     })?;
@@ -210,7 +222,7 @@ fn certain(name: &str, begin: usize, end: usize) -> Option<Meaning<'_>> {
         }
     }
     let (role, unit) = match read.role() {
-        None if read.count == 0 => (Role::Field, SECOND),
+        None if read.words.is_empty() => (Role::Field, SECOND),
         None if rest == "-policy" => (Role::Policy, SECOND),
         None if read.are_periods() => (Role::Limit, SECOND),
         None => (Role::Unknown, SECOND),
@@ -244,25 +256,25 @@ fn counted(name: &str) -> Option<Meaning<'_>> {
     if family.is_empty() || family == "x" {
         return None;
     }
-    let (certainty, name_of, length) = family_of(family);
+    let (certainty, name_of, length) = family_of(family, read.before(at));
     Some(Meaning { family, role, name: name_of, length, unit, certainty })
 }
 
 /// How sure a family without the marker is, and the window that it names.
-fn family_of(family: &str) -> (Certainty, Option<Title<'_>>, Option<Duration>) {
-    let inner = family.strip_prefix("x-").unwrap_or(family);
+fn family_of<'a>(family: &'a str, words: &[(&str, Word)]) -> (Certainty, Option<Title<'a>>, Option<Duration>) {
     let mut certainty = Certainty::Triple;
     let mut first_period = None;
-    for word in words(inner) {
-        let stem = word.strip_suffix("limit");
-        first_period = first_period.or_else(|| period(stem.unwrap_or(word)));
-        if is_parallel(word) {
+    for (text, word) in words {
+        let stem = text.strip_suffix("limit");
+        first_period = first_period.or_else(|| stem.map_or(word.period(), period));
+        if is_parallel(text) {
             certainty = Certainty::Parallel;
-        } else if certainty == Certainty::Triple && (stem.is_some() || is_counted(word)) {
+        } else if certainty == Certainty::Triple && (stem.is_some() || is_counted(text)) {
             certainty = Certainty::Counted;
         }
     }
     let length = first_period.flatten();
+    let inner = family.strip_prefix("x-").unwrap_or(family);
     let name = match inner.strip_suffix("limit") {
         _ if certainty == Certainty::Triple => length.and_then(|_| Title::of(inner)),
         Some(base) => Title::of(base.trim_end_matches('-')),
@@ -272,17 +284,11 @@ fn family_of(family: &str) -> (Certainty, Option<Title<'_>>, Option<Duration>) {
 }
 
 /// The words of a name, at most [`MAX_WORDS`].
+#[derive(Default)]
 struct Words<'a> {
-    words: [(&'a str, Word); MAX_WORDS],
-    count: usize,
+    words: SmallVec<[(&'a str, Word); MAX_WORDS]>,
     /// The last one is `retry`.
     retry: bool,
-}
-
-impl Default for Words<'_> {
-    fn default() -> Self {
-        Words { words: [("", Word::Other); MAX_WORDS], count: 0, retry: false }
-    }
 }
 
 impl<'a> Words<'a> {
@@ -293,23 +299,28 @@ impl<'a> Words<'a> {
     fn add_as(&mut self, text: &'a str, word: Word) -> Option<()> {
         if self.retry
             && matches!(text, "after" | "in")
-            && let Some((_, before)) = self.words.get_mut(self.count.checked_sub(1)?)
+            && let Some((_, before)) = self.words.last_mut()
         {
             *before = Word::Wait;
         }
         self.retry = word == Word::Retry;
-        let slot = self.words.get_mut(self.count)?;
-        *slot = (text, if self.retry { Word::Other } else { word });
-        self.count += 1;
+        if self.words.len() == MAX_WORDS {
+            return None;
+        }
+        self.words.push((text, if self.retry { Word::Other } else { word }));
         Some(())
     }
 
     fn all(&self) -> &[(&'a str, Word)] {
-        self.words.get(..self.count).unwrap_or_default()
+        &self.words
     }
 
     fn word(&self, at: usize) -> Option<Word> {
         self.all().get(at).map(|(_, word)| *word)
+    }
+
+    fn before(&self, at: usize) -> &[(&'a str, Word)] {
+        self.words.get(..at).unwrap_or_default()
     }
 
     /// Where a word starts in the text of which all words are, one byte between each two.
@@ -456,10 +467,18 @@ mod tests {
             "rate-limit-used",
             "x-ratelimit-limit-requests",
             "ratelimit-remaining-tokens",
+            "ratelimit",
+            "x-rate-limit",
+            "ratelimit-policy",
         ] {
             let (begin, end) = marker(header).unwrap();
             assert!(common(header).is_some(), "{header}");
             assert_eq!(common(header), certain(header, begin, end), "{header}");
+        }
+        for end in ["-", "--limit", "s-limit", "ed", "-policy-tokens", "_limit", "-resource-used"] {
+            let header = format!("x-ratelimit{end}");
+            let known = common(&header);
+            assert!(known.is_none() || known == by_words(&header), "{header}");
         }
         for last in ["daily", "dailylimit", "user-remaining", "ms", "24hour", "after", "policy", "a_b", "", "retry"] {
             let header = format!("x-ratelimit-limit-{last}");

@@ -41,13 +41,16 @@ impl Word {
         }
     }
 
-    fn listed(text: &str) -> Option<Word> {
-        let first = text.bytes().next().filter(u8::is_ascii_lowercase)?;
-        let letter = usize::from(first - b'a');
-        let (from, to) = (*FIRST.get(letter)?, *FIRST.get(letter + 1)?);
-        // Most are told apart by their length and their last letter.
-        let is_it = |word: &str| word.len() == text.len() && word.bytes().last() == text.bytes().last() && word == text;
-        WORDS.get(from..to)?.iter().find(|(word, _)| is_it(word)).map(|(_, word)| *word)
+    /// The word, if it is one of those that are known by heart.
+    pub(super) fn listed(text: &str) -> Option<Word> {
+        let mut at = place(text.as_bytes());
+        loop {
+            let (word, meaning) = WORDS.get(usize::from(*PLACES.get(at)?))?;
+            if *word == text {
+                return Some(*meaning);
+            }
+            at = (at + 1) % PLACES.len();
+        }
     }
 
     /// Two words in one, behind the marker: `dailylimit`, `userremaining`. The first names the window.
@@ -56,6 +59,14 @@ impl Word {
             [("limit", Word::Limit), ("remaining", Word::Remaining), ("reset", Word::Reset), ("used", Word::Used)];
         let (stem, word) = ENDS.iter().find_map(|(end, word)| Some((text.strip_suffix(end)?, *word)))?;
         (stem.len() >= 3).then_some((stem, word))
+    }
+
+    /// The length of the period that it names, if it names one.
+    pub(super) fn period(self) -> Option<Option<Duration>> {
+        match self {
+            Word::Period(length) => Some(length),
+            _ => None,
+        }
     }
 
     /// Says what a figure is.
@@ -102,10 +113,7 @@ pub(super) fn is_parallel(word: &str) -> bool {
 
 /// The length that a period's name states: `daily`, `24hour`, `1m`. `Some(None)` for a period without a fixed one.
 pub(in crate::signals) fn period(text: &str) -> Option<Option<Duration>> {
-    match Word::of(text) {
-        Word::Period(length) => Some(length),
-        _ => None,
-    }
+    Word::of(text).period()
 }
 
 /// `24hour`, `10s`, and the end of `HighCostGet30Min`.
@@ -220,21 +228,29 @@ static WORDS: [(&str, Word); 86] = [
     ("yearly", Word::Period(None)),
 ];
 
-/// Where the words with each letter begin, and where the last of them end.
-static FIRST: [usize; 27] = first_letters();
+/// No word has this number.
+const NONE: u8 = u8::MAX;
 
-const fn first_letters() -> [usize; 27] {
-    let mut first = [0; 27];
-    let mut letter = 0;
-    while letter < 26 {
-        let mut at = first[letter];
-        while at < WORDS.len() && WORDS[at].0.as_bytes()[0] == b'a' + letter as u8 {
-            at += 1;
+/// The numbers of the words, each at its [`place`] or at the next that was free behind it.
+static PLACES: [u8; 256] = {
+    let mut places = [NONE; 256];
+    let mut word = 0;
+    while word < WORDS.len() {
+        let mut at = place(WORDS[word].0.as_bytes());
+        while places[at] != NONE {
+            at = (at + 1) % places.len();
         }
-        letter += 1;
-        first[letter] = at;
+        places[at] = word as u8;
+        word += 1;
     }
-    first
+    places
+};
+
+/// Where a word is looked for, by its length and three of its letters.
+const fn place(word: &[u8]) -> usize {
+    let [first, .., last] = word else { return word.len() };
+    let middle = word[word.len() / 2];
+    (11 * *first as usize + 13 * middle as usize + 43 * *last as usize + 31 * word.len()) % 256
 }
 
 const fn of(seconds: u64) -> Word {
@@ -254,6 +270,8 @@ mod tests {
         for text in ["", "-", "A", "limi", "limited", "zz", "µ", "{"] {
             assert_eq!(Word::of(text), Word::Other, "{text}");
         }
+        // Few are looked for behind their own place.
+        assert!(WORDS.iter().zip(0..).filter(|((word, _), at)| PLACES[place(word.as_bytes())] != *at).count() < 10);
     }
 
     #[test]
