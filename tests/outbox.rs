@@ -280,6 +280,27 @@ async fn a_shutdown_puts_back_what_has_not_begun() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_refused_and_waits_for_its_second_try_is_not_ambiguous_after_a_shutdown() {
+    let limit = VendorLimit::sliding_log(1, Duration::from_secs(3));
+    let vendor = vendor(FakeVendor::builder().limit(limit).fault(When::any().first(1), Fault::Status(401))).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    // Without keys: whatever the vendor may have acted on would be a letter.
+    let working = client(&vendor, &store, "").work().build().await.unwrap();
+    let receipt = working.enqueue("acme", Priority::High, post("/a")).await.unwrap();
+    while vendor.arrivals().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // With its fresh credential it waits for the limit.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    working.shutdown(Duration::from_millis(100)).await;
+    assert_eq!(vendor.arrivals().len(), 1);
+    let next = client(&vendor, &store, "").work().build().await.unwrap();
+    let status = until_ended(&next.receipt(&receipt.id()).unwrap()).await;
+    assert!(matches!(status, Status::Delivered { status: 200, attempts: 2, .. }), "{status:?}");
+    assert_eq!((vendor.arrivals().len(), vendor.refused()), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_new_process_knows_what_the_old_one_sent() {
     let limit = VendorLimit::sliding_log(20, Duration::from_secs(4));
     let vendor = vendor(FakeVendor::builder().limit(limit)).await;
