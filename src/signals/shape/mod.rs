@@ -217,9 +217,13 @@ impl<'h> Sorted<'h> {
             });
         }
         self.adopt();
-        for family in 0..self.families.len() {
+        for (at, first) in self.groups.iter().enumerate() {
+            let (before, rest) = self.groups.split_at(at);
+            if before.iter().any(|group| group.family == first.family) {
+                continue;
+            }
             windows.beside(|windows| {
-                for group in self.groups.iter().filter(|group| group.family == family && group.is_certain()) {
+                for group in rest.iter().filter(|group| group.family == first.family && group.is_certain()) {
                     group.read(headers, self.label(group), now, windows);
                 }
             });

@@ -252,7 +252,8 @@ fn counted(name: &str) -> Option<Meaning<'_>> {
         Word::Used => Role::Used,
         _ => Role::Reset,
     };
-    let family = name.get(..read.starts(at))?.trim_end_matches(['-', '_']);
+    // Behind it stand units and fillers alone, and in none of them is there such a word.
+    let family = name.get(..name.rfind(read.text(at)?)?)?.trim_end_matches(['-', '_']);
     if family.is_empty() || family == "x" {
         return None;
     }
@@ -323,9 +324,8 @@ impl<'a> Words<'a> {
         self.words.get(..at).unwrap_or_default()
     }
 
-    /// Where a word starts in the text of which all words are, one byte between each two.
-    fn starts(&self, at: usize) -> usize {
-        self.all().iter().take(at).map(|(text, _)| text.len() + 1).sum()
+    fn text(&self, at: usize) -> Option<&'a str> {
+        self.all().get(at).map(|(text, _)| *text)
     }
 
     fn has(&self, word: Word) -> bool {
@@ -456,6 +456,7 @@ mod tests {
             ("x-acmeapi-remaining", "x-acmeapi", Role::Remaining, None, None),
             ("x-pool-24hour-limit", "x-pool-24hour", Role::Limit, Some("pool-24hour"), Some(86_400)),
             ("retry-after-ms", "retry-after-ms", Role::Wait, None, None),
+            ("x--acme--calls-left-s", "x--acme--calls", Role::Remaining, Some("-acme--calls"), None),
         ] {
             let expected = (family.to_owned(), role, name.map(str::to_owned), length);
             assert_eq!(check(header), Some(expected), "{header}");
