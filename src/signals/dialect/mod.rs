@@ -7,7 +7,7 @@ mod source;
 use std::time::Duration;
 
 use http::StatusCode;
-use http::header::{HeaderName, HeaderValue};
+use http::header::HeaderName;
 use smallvec::SmallVec;
 
 use super::json::Pointer;
@@ -227,8 +227,8 @@ impl Dialect {
     }
 
     /// The value is one that means nothing.
-    pub(super) fn is_nothing(&self, value: &HeaderValue) -> bool {
-        self.nothing.iter().any(|nothing| value.as_bytes().trim_ascii() == nothing.as_bytes())
+    pub(super) fn is_nothing(&self, value: &[u8]) -> bool {
+        self.nothing.iter().any(|nothing| value.trim_ascii() == nothing.as_bytes())
     }
 }
 

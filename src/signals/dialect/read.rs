@@ -199,7 +199,7 @@ impl Figures<'_, '_> {
     fn value<T>(&self, source: &Source, mut read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
         let mut found = None;
         let mut each = |text: &[u8]| {
-            let item = self.rule.item(text).filter(|item| !self.response.dialect.is_filler(item));
+            let item = self.rule.item(text).filter(|item| !self.response.dialect.is_nothing(item));
             if found.is_none() {
                 found = item.map(&mut read);
             }
@@ -209,12 +209,6 @@ impl Figures<'_, '_> {
             _ => source.texts(self.response, self.object, |_, text| each(text)),
         }
         found.flatten()
-    }
-}
-
-impl Dialect {
-    fn is_filler(&self, text: &[u8]) -> bool {
-        self.nothing.iter().any(|nothing| text.trim_ascii() == nothing.as_bytes())
     }
 }
 

@@ -110,7 +110,7 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &
         match meaning.role {
             Role::Wait => {
                 let wait = moment::hint(value.as_bytes(), u128::from(meaning.unit), now);
-                let wait = wait.filter(|_| !dialect.is_nothing(value));
+                let wait = wait.filter(|_| !dialect.is_nothing(value.as_bytes()));
                 let longest = if meaning.unit == MILLISECOND { &mut said.wait_ms } else { &mut said.wait };
                 *longest = (*longest).max(wait);
             }
@@ -118,7 +118,7 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &
                 let cost = Decimal::read(bare(value.as_bytes()));
                 signals.cost = signals.cost.or(cost.map(Decimal::approximately));
             }
-            _ if dialect.is_nothing(value) => {}
+            _ if dialect.is_nothing(value.as_bytes()) => {}
             _ => sorted.add(meaning, name, value, again),
         }
     }

@@ -245,7 +245,8 @@ fn counted(name: &str) -> Option<Meaning<'_>> {
     }
     let (_, unit) = read.role()?;
     let at = read.last_role().filter(|at| read.is_last(*at))?;
-    let role = match read.word(at)? {
+    let (text, word) = *read.all().get(at)?;
+    let role = match word {
         Word::Wait => return Some(Meaning::alone(name, Role::Wait, unit)),
         Word::Limit => Role::Limit,
         Word::Remaining => Role::Remaining,
@@ -253,7 +254,7 @@ fn counted(name: &str) -> Option<Meaning<'_>> {
         _ => Role::Reset,
     };
     // Behind it stand units and fillers alone, and in none of them is there such a word.
-    let family = name.get(..name.rfind(read.text(at)?)?)?.trim_end_matches(['-', '_']);
+    let family = name.get(..name.rfind(text)?)?.trim_end_matches(['-', '_']);
     if family.is_empty() || family == "x" {
         return None;
     }
@@ -316,16 +317,8 @@ impl<'a> Words<'a> {
         &self.words
     }
 
-    fn word(&self, at: usize) -> Option<Word> {
-        self.all().get(at).map(|(_, word)| *word)
-    }
-
     fn before(&self, at: usize) -> &[(&'a str, Word)] {
         self.words.get(..at).unwrap_or_default()
-    }
-
-    fn text(&self, at: usize) -> Option<&'a str> {
-        self.all().get(at).map(|(text, _)| *text)
     }
 
     fn has(&self, word: Word) -> bool {
