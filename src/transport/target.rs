@@ -65,9 +65,9 @@ pub(crate) fn check(target: &str) -> Result<(), Cow<'static, str>> {
     if path.starts_with("//") {
         return Err("the path starts with \"//\", which names another host".into());
     }
-    check_bytes(path, "path", |b| matches!(b, b'/' | b':' | b'@'))?;
+    check_bytes(path, "path", &IN_PATH)?;
     if let Some(query) = query {
-        check_bytes(query, "query", |b| matches!(b, b'/' | b':' | b'@' | b'?' | b'[' | b']'))?;
+        check_bytes(query, "query", &IN_QUERY)?;
     }
     if path.contains('.') || path.contains('%') {
         check_segments(path)?;
@@ -75,28 +75,45 @@ pub(crate) fn check(target: &str) -> Result<(), Cow<'static, str>> {
     Ok(())
 }
 
-/// Only the characters of RFC 3986, and `%` only before two hex digits.
-fn check_bytes(text: &str, part: &str, also: impl Fn(u8) -> bool) -> Result<(), Cow<'static, str>> {
-    let bytes = text.as_bytes();
-    for (at, &b) in bytes.iter().enumerate() {
-        let fine = match b {
-            b'%' => {
-                let hex = |n: usize| bytes.get(at + n).is_some_and(u8::is_ascii_hexdigit);
-                hex(1) && hex(2)
-            }
-            b'-' | b'.' | b'_' | b'~' => true,
-            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' => true,
-            _ => b.is_ascii_alphanumeric() || also(b),
-        };
-        if !fine {
-            return Err(format!(
-                "byte 0x{b:02x} at offset {at} of the {part} is not allowed as it is; \
-                 percent-encode it, or use `segment` and `query`, which do"
-            )
-            .into());
-        }
+/// The characters of RFC 3986 that may stand in a path as they are.
+const IN_PATH: [bool; 256] = allowed(b"/:@");
+/// The same for a query.
+const IN_QUERY: [bool; 256] = allowed(b"/:@?[]");
+
+const fn allowed(also: &[u8]) -> [bool; 256] {
+    const PLAIN: &[u8] = b"-._~!$&'()*+,;=";
+    let mut allowed = [false; 256];
+    let mut b = 0;
+    while b < 128 {
+        allowed[b] = (b as u8).is_ascii_alphanumeric();
+        b += 1;
     }
-    Ok(())
+    let mut n = 0;
+    while n < PLAIN.len() {
+        allowed[PLAIN[n] as usize] = true;
+        n += 1;
+    }
+    n = 0;
+    while n < also.len() {
+        allowed[also[n] as usize] = true;
+        n += 1;
+    }
+    allowed
+}
+
+/// Only these characters, and `%` only before two hex digits.
+fn check_bytes(text: &str, part: &str, allowed: &[bool; 256]) -> Result<(), Cow<'static, str>> {
+    let bytes = text.as_bytes();
+    let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+    let is_bad = |&(at, &b): &(usize, &u8)| !(allowed[b as usize] || (b == b'%' && hex(at + 1) && hex(at + 2)));
+    match bytes.iter().enumerate().find(is_bad) {
+        None => Ok(()),
+        Some((at, b)) => Err(format!(
+            "byte 0x{b:02x} at offset {at} of the {part} is not allowed as it is; \
+             percent-encode it, or use `segment` and `query`, which do"
+        )
+        .into()),
+    }
 }
 
 /// No `.` or `..` segment, written plainly, encoded, or behind an encoded slash; no encoded control byte.
