@@ -28,8 +28,9 @@ use integration_client::{IntegrationClient, Priority, Request};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use secrecy::SecretString;
 
-const PAIRS: usize = 21;
-const TURN: Duration = Duration::from_millis(500);
+/// Many short pairs rather than few long ones: a machine's speed changes within seconds, and then meets both of a pair.
+const PAIRS: usize = 101;
+const TURN: Duration = Duration::from_millis(100);
 const CONCURRENCY: [usize; 3] = [1, 64, 512];
 const AT_LEAST: f64 = 0.95;
 /// At the middle concurrency.
