@@ -6,6 +6,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use compact_str::CompactString;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::Url;
 use serde::Serialize;
@@ -47,6 +48,12 @@ pub use http::Method;
 /// A [`reqwest::Request`] or [`http::Request`] becomes one by `From`. Its URL must then lie below the base URL of a
 /// vendor, and the same rules hold.
 pub struct Request {
+    /// One pointer: a request is handed on several times before it is sent, and copied each time.
+    pub(crate) parts: Box<Parts>,
+}
+
+/// What a request is made of.
+pub(crate) struct Parts {
     pub(crate) method: Method,
     pub(crate) target: Target,
     /// Encoded pairs, joined by `&`.
@@ -79,7 +86,7 @@ pub(crate) struct Notes {
 /// Where a request goes.
 pub(crate) enum Target {
     /// A path (and query) below a vendor's base URL.
-    Path { vendor: Box<str>, path: String },
+    Path { vendor: CompactString, path: String },
     /// A whole URL; the client finds the vendor to whose base URL it belongs.
     Url(Url),
 }
@@ -91,7 +98,7 @@ impl Request {
     }
 
     fn with_target(method: Method, target: Target) -> Request {
-        Request {
+        let parts = Parts {
             method,
             target,
             query: String::new(),
@@ -106,7 +113,8 @@ impl Request {
             on_ambiguous: None,
             notes: None,
             problem: None,
-        }
+        };
+        Request { parts: Box::new(parts) }
     }
 
     /// A GET.
@@ -145,7 +153,7 @@ impl Request {
     #[must_use]
     pub fn segment(mut self, value: impl fmt::Display) -> Request {
         let value = value.to_string();
-        match &mut self.target {
+        match &mut self.parts.target {
             Target::Path { path, .. } if !path.contains('?') => {
                 if !path.ends_with('/') {
                     path.push('/');
@@ -164,7 +172,7 @@ impl Request {
     /// Adds `name=value` to the query, encoded.
     #[must_use]
     pub fn query(mut self, name: impl AsRef<str>, value: impl fmt::Display) -> Request {
-        push_pair(&mut self.query, name.as_ref(), &value.to_string());
+        push_pair(&mut self.parts.query, name.as_ref(), &value.to_string());
         self
     }
 
@@ -181,7 +189,7 @@ impl Request {
         };
         match value {
             Ok(value) => {
-                self.headers.append(name, value);
+                self.parts.headers.append(name, value);
                 self
             }
             Err(_) => {
@@ -194,7 +202,7 @@ impl Request {
     /// Sets the body.
     #[must_use]
     pub fn body(mut self, body: impl Into<Body>) -> Request {
-        self.body = body.into();
+        self.parts.body = body.into();
         self
     }
 
@@ -219,21 +227,21 @@ impl Request {
     }
 
     fn content_type(mut self, value: &'static str) -> Request {
-        self.headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(value));
+        self.parts.headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(value));
         self
     }
 
     /// Counts against the limits of this endpoint. Without it the path decides.
     #[must_use]
     pub fn endpoint(mut self, name: impl AsRef<str>) -> Request {
-        self.endpoint = Some(name.as_ref().into());
+        self.parts.endpoint = Some(name.as_ref().into());
         self
     }
 
     /// What the request costs, in the unit of the limits. Without it the endpoint's cost, or 1.
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Request {
-        self.cost = Some(cost);
+        self.parts.cost = Some(cost);
         self
     }
 
@@ -242,28 +250,28 @@ impl Request {
     /// believed to be as long as answers of that vendor were of late.
     #[must_use]
     pub fn expect_bytes(mut self, request: u32, response: u32) -> Request {
-        self.notes.get_or_insert_default().bytes = Some((request, response));
+        self.parts.notes.get_or_insert_default().bytes = Some((request, response));
         self
     }
 
     /// The longest from send to the end of the response body, waiting and retries included.
     #[must_use]
     pub fn deadline(mut self, total: Duration) -> Request {
-        self.deadline = Some(total);
+        self.parts.deadline = Some(total);
         self
     }
 
     /// The longest wait for the limits to allow an attempt.
     #[must_use]
     pub fn max_wait(mut self, wait: Duration) -> Request {
-        self.max_wait = Some(wait);
+        self.parts.max_wait = Some(wait);
         self
     }
 
     /// The longest that one attempt may take, body included. Without it the vendor's.
     #[must_use]
     pub fn attempt_timeout(mut self, timeout: Duration) -> Request {
-        self.attempt_timeout = Some(timeout);
+        self.parts.attempt_timeout = Some(timeout);
         self
     }
 
@@ -273,7 +281,7 @@ impl Request {
     pub fn trace_parent(mut self, value: impl AsRef<str>) -> Request {
         match HeaderValue::from_str(value.as_ref()) {
             Ok(header) if is_trace_parent(value.as_ref()) => {
-                self.trace_parent = Some(header);
+                self.parts.trace_parent = Some(header);
                 self
             }
             _ => self.with_problem("the trace parent is not of the form 00-TRACE-PARENT-FLAGS"),
@@ -289,14 +297,14 @@ impl Request {
         if key.is_empty() || key.len() > 255 || !key.bytes().all(|b| b.is_ascii_graphic()) {
             return self.with_problem("an idempotency key is 1 to 255 visible ASCII characters");
         }
-        self.notes.get_or_insert_default().idempotency_key = Some(key.into());
+        self.parts.notes.get_or_insert_default().idempotency_key = Some(key.into());
         self
     }
 
     /// A note that goes into the request's dead letter, if there is one. Not sent; not redacted there either.
     #[must_use]
     pub fn metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Request {
-        self.notes.get_or_insert_default().metadata.insert(name.into(), value.into());
+        self.parts.notes.get_or_insert_default().metadata.insert(name.into(), value.into());
         self
     }
 
@@ -304,37 +312,37 @@ impl Request {
     /// [enqueued](crate::IntegrationClient::enqueue) alone; others have their answer at once.
     #[must_use]
     pub fn keep_response(mut self) -> Request {
-        self.notes.get_or_insert_default().keep_response = true;
+        self.parts.notes.get_or_insert_default().keep_response = true;
         self
     }
 
     /// What to do when nobody knows whether the vendor acted; without it the vendor's policy counts.
     #[must_use]
     pub fn on_ambiguous(mut self, what: OnAmbiguous) -> Request {
-        self.on_ambiguous = Some(what);
+        self.parts.on_ambiguous = Some(what);
         self
     }
 
     fn with_problem(mut self, problem: &str) -> Request {
-        self.problem.get_or_insert_with(|| problem.into());
+        self.parts.problem.get_or_insert_with(|| problem.into());
         self
     }
 
     /// The vendor that it names; none where it has a whole URL.
     pub(crate) fn vendor(&self) -> Option<&str> {
-        match &self.target {
+        match &self.parts.target {
             Target::Path { vendor, .. } => Some(vendor),
             Target::Url(_) => None,
         }
     }
 
     pub(crate) fn problem(&self) -> Option<&str> {
-        self.problem.as_deref()
+        self.parts.problem.as_deref()
     }
 
     /// The path below `base`, without the query: what endpoints are matched against.
     pub(crate) fn path(&self, base: &Url) -> Result<&str, Error> {
-        let target = match &self.target {
+        let target = match &self.parts.target {
             Target::Path { path, .. } => path,
             Target::Url(url) => target::relative(base, url)
                 .map_err(|why: Cow<'_, str>| Error::not_sent(ErrorKind::InvalidRequest, why.into_owned()))?,
@@ -368,8 +376,8 @@ impl fmt::Debug for Request {
     /// Header names but no values, the path but no query, the body's size but no content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Request");
-        out.field("method", &self.method);
-        match &self.target {
+        out.field("method", &self.parts.method);
+        match &self.parts.target {
             Target::Path { vendor, path } => {
                 let path = path.split_once(['?', '#']).map_or(path.as_str(), |(path, _)| path);
                 out.field("vendor", vendor).field("path", &path);
@@ -378,8 +386,8 @@ impl fmt::Debug for Request {
                 out.field("host", &url.host_str().unwrap_or_default()).field("path", &url.path());
             }
         }
-        let names: Vec<&str> = self.headers.keys().map(HeaderName::as_str).collect();
-        out.field("headers", &names).field("body", &self.body).finish_non_exhaustive()
+        let names: Vec<&str> = self.parts.headers.keys().map(HeaderName::as_str).collect();
+        out.field("headers", &names).field("body", &self.parts.body).finish_non_exhaustive()
     }
 }
 
@@ -389,9 +397,9 @@ impl From<reqwest::Request> for Request {
         let body = request.body_mut().take().map(Body::from).unwrap_or_default();
         let headers = std::mem::take(request.headers_mut());
         let mut converted = Request::with_target(request.method().clone(), Target::Url(request.url().clone()));
-        converted.headers = headers;
-        converted.body = body;
-        converted.deadline = request.timeout().copied();
+        converted.parts.headers = headers;
+        converted.parts.body = body;
+        converted.parts.deadline = request.timeout().copied();
         converted
     }
 }
@@ -412,8 +420,8 @@ impl<T: Into<Body>> From<http::Request<T>> for Request {
                     .with_problem("the URI must be a whole URL, scheme and host included, in its plain form")
             }
         };
-        converted.headers = parts.headers;
-        converted.body = body.into();
+        converted.parts.headers = parts.headers;
+        converted.parts.body = body.into();
         converted
     }
 }
@@ -441,8 +449,8 @@ mod tests {
     #[test]
     fn segments_and_queries_are_data() {
         let request = Request::get("v", "/a").segment("b/../c?d#e").query("x&y", "1 2=3");
-        assert!(matches!(&request.target, Target::Path { path, .. } if path == "/a/b%2F..%2Fc%3Fd%23e"));
-        assert_eq!(request.query, "x%26y=1%202%3D3");
+        assert!(matches!(&request.parts.target, Target::Path { path, .. } if path == "/a/b%2F..%2Fc%3Fd%23e"));
+        assert_eq!(request.parts.query, "x%26y=1%202%3D3");
         assert!(Request::get("v", "/a").segment("..").problem().is_some());
     }
 }

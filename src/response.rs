@@ -21,8 +21,15 @@ use crate::transport::{AnswerBody, TransportError};
 
 /// A vendor's answer whose body is still to be read. Any status is an answer; see [`Response::error_for_status`].
 ///
-/// The request's place in a concurrency limit is kept until the body has been read or this has been dropped.
+/// The request's place in a concurrency limit is kept until the body has been read or this has been dropped. A short body
+/// that came together with the headers has been read by then.
 pub struct Response {
+    /// One pointer: an answer passes through several hands before it is the caller's, and is copied each time.
+    parts: Box<Parts>,
+}
+
+/// What a response is made of.
+pub(crate) struct Parts {
     pub(crate) status: StatusCode,
     pub(crate) version: Version,
     pub(crate) headers: HeaderMap,
@@ -34,45 +41,49 @@ pub struct Response {
 }
 
 impl Response {
+    pub(crate) fn new(parts: Parts) -> Response {
+        Response { parts: Box::new(parts) }
+    }
+
     /// The status.
     pub fn status(&self) -> StatusCode {
-        self.status
+        self.parts.status
     }
 
     /// The version of HTTP.
     pub fn version(&self) -> Version {
-        self.version
+        self.parts.version
     }
 
     /// The headers.
     pub fn headers(&self) -> &HeaderMap {
-        &self.headers
+        &self.parts.headers
     }
 
     /// Exchanges it took: 1 for an answer to the first.
     pub fn attempts(&self) -> u32 {
-        self.attempts
+        self.parts.attempts
     }
 
     /// How long the request waited for its permit; zero when it was granted at once.
     pub fn waited(&self) -> Duration {
-        self.waited
+        self.parts.waited
     }
 
     /// What it waited for last; none when it was granted at once.
     pub fn waited_for(&self) -> Option<&WaitReason> {
-        self.reason.as_ref()
+        self.parts.reason.as_ref()
     }
 
     /// The number of the send, as its [events](crate::events::Event::request_id) state it.
     pub fn request_id(&self) -> u64 {
-        self.body.request_id
+        self.parts.body.request_id
     }
 
     /// What was left of the tightest limit when the answer came, as far as this process knows; none where the vendor's
     /// entry states no limit.
     pub fn headroom(&self) -> Option<Headroom> {
-        self.headroom
+        self.parts.headroom
     }
 
     /// The answer itself, or an error if its status is 400 or above.
@@ -81,14 +92,14 @@ impl Response {
     /// [`ErrorKind::Status`]; the message names tenant, vendor and status. Its [`delivery`](Error::delivery) is
     /// `Rejected` below 500 and `Ambiguous` from there on.
     pub fn error_for_status(self) -> Result<Response, Error> {
-        if self.status.as_u16() < 400 {
+        if self.parts.status.as_u16() < 400 {
             return Ok(self);
         }
-        let delivery = if self.status.is_server_error() { Delivery::Ambiguous } else { Delivery::Rejected };
-        let tenant = &self.body.tenant;
+        let delivery = if self.parts.status.is_server_error() { Delivery::Ambiguous } else { Delivery::Rejected };
+        let tenant = &self.parts.body.tenant;
         let message =
-            format!("tenant {}, vendor {}: the vendor answered {}", tenant.id, tenant.vendor.name, self.status);
-        Err(Error::new(ErrorKind::Status, delivery, message).of_request(self.body.request_id))
+            format!("tenant {}, vendor {}: the vendor answered {}", tenant.id, tenant.vendor.name, self.parts.status);
+        Err(Error::new(ErrorKind::Status, delivery, message).of_request(self.parts.body.request_id))
     }
 
     /// Reads the body to its end.
@@ -97,8 +108,13 @@ impl Response {
     /// Larger than the vendor's `max_response_bytes` (decoded), later than the deadline, or cut short.
     pub fn bytes(self) -> impl Future<Output = Result<Bytes, Error>> + Send {
         // The headers are not kept while the body comes.
-        let mut body = self.body;
-        async move { body.read().await }
+        let mut body = self.parts.body;
+        async move {
+            match body.body.take_arrived() {
+                Some(bytes) => Ok(bytes),
+                None => body.read().await,
+            }
+        }
     }
 
     /// Reads the body as UTF-8; what is not becomes U+FFFD.
@@ -115,7 +131,7 @@ impl Response {
     /// # Errors
     /// As [`bytes`](Response::bytes), and [`ErrorKind::Decode`] with line and column when it is not what `T` wants.
     pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
-        let (tenant, request_id) = (self.body.tenant.clone(), self.body.request_id);
+        let (tenant, request_id) = (self.parts.body.tenant.clone(), self.parts.body.request_id);
         let bytes = self.bytes().await?;
         serde_json::from_slice(&bytes).map_err(|error| {
             // serde_json's own message may quote the body.
@@ -133,8 +149,8 @@ impl Response {
     /// # Errors
     /// As [`bytes`](Response::bytes).
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| self.body.error(error))?;
+        while let Some(frame) = self.parts.body.frame().await {
+            let frame = frame.map_err(|error| self.parts.body.error(error))?;
             if let Ok(data) = frame.into_data() {
                 return Ok(Some(data));
             }
@@ -144,19 +160,19 @@ impl Response {
 
     /// The body as a stream, for whoever passes it on.
     pub fn into_body(self) -> ResponseBody {
-        self.body
+        self.parts.body
     }
 }
 
 impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Response")
-            .field("status", &self.status)
-            .field("version", &self.version)
+            .field("status", &self.parts.status)
+            .field("version", &self.parts.version)
             .field("request_id", &self.request_id())
-            .field("attempts", &self.attempts)
-            .field("waited", &self.waited)
-            .field("headroom", &self.headroom)
+            .field("attempts", &self.parts.attempts)
+            .field("waited", &self.parts.waited)
+            .field("headroom", &self.parts.headroom)
             .finish_non_exhaustive()
     }
 }
@@ -164,15 +180,15 @@ impl fmt::Debug for Response {
 /// A response's body. Ends at the deadline and at the size cap whatever the vendor does.
 pub struct ResponseBody {
     body: AnswerBody,
-    /// Given up with the last byte.
+    /// Given up with the last byte; none where that has come.
     held: Option<Held>,
     tenant: Arc<Tenant>,
     request_id: u64,
 }
 
 impl ResponseBody {
-    pub(crate) fn new(body: AnswerBody, held: Held, tenant: Arc<Tenant>, request_id: u64) -> ResponseBody {
-        ResponseBody { body, held: Some(held), tenant, request_id }
+    pub(crate) fn new(body: AnswerBody, held: Option<Held>, tenant: Arc<Tenant>, request_id: u64) -> ResponseBody {
+        ResponseBody { body, held, tenant, request_id }
     }
 
     fn error(&self, error: TransportError) -> Error {

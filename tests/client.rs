@@ -118,14 +118,32 @@ async fn a_request_goes_out_and_its_answer_comes_back() {
     assert_eq!((response.attempts(), response.waited(), response.waited_for()), (1, Duration::ZERO, None));
     let headroom = response.headroom().unwrap();
     assert_eq!((headroom.remaining(), headroom.limit(), headroom.percent()), (9, 10, 90));
-    assert_eq!(client.in_flight(), 1, "the body is not read yet");
-    assert_eq!(response.text().await.unwrap(), "made");
     assert_idle(&client);
+    assert_eq!(response.text().await.unwrap(), "made");
 
     let calls = transport.calls();
     assert_eq!(calls.len(), 1);
     assert_eq!((calls[0].url.as_str(), &calls[0].body[..]), ("https://v.example/things?q=x%20y", &b"content"[..]));
     assert_eq!(calls[0].header("x-extra"), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_kept_until_the_body_has_come() {
+    let transport = FakeTransport::new(|call| match call.path() {
+        "/late" => FakeAnswer::status(200).body("late").body_delay(ms(20)),
+        _ => FakeAnswer::status(200).body("here"),
+    });
+    let client = client(&[("slots", "concurrency = 1")], &transport).await;
+    let response = client.send("a", Priority::High, get("/late")).await.unwrap();
+    assert_eq!(client.in_flight(), 1, "its body is still to come");
+    assert_eq!(client.try_send("a", Priority::High, get("/")).await.unwrap_err().kind(), ErrorKind::NotNow);
+    assert_eq!(response.text().await.unwrap(), "late");
+    // A body that came with the headers keeps nobody waiting, read or not.
+    let first = client.try_send("a", Priority::High, get("/")).await.unwrap();
+    assert_idle(&client);
+    let second = client.try_send("a", Priority::High, get("/")).await.unwrap();
+    assert_eq!((first.text().await.unwrap(), second.text().await.unwrap()), ("here".to_owned(), "here".to_owned()));
+    assert_idle(&client);
 }
 
 #[tokio::test(start_paused = true)]

@@ -90,6 +90,7 @@ async fn every_number_is_what_happened() {
     let client = builder(|call| match (call.path(), call.number) {
         (_, 0) => FakeAnswer::status(429).header("retry-after", "7"),
         ("/base/reset", _) => FakeAnswer::reset(),
+        ("/base/kept", _) => FakeAnswer::status(200).body("kept").body_delay(Duration::from_secs(10)),
         _ => FakeAnswer::status(200).delay(Duration::from_millis(100)),
     })
     .build()
@@ -103,7 +104,7 @@ async fn every_number_is_what_happened() {
     tokio::time::timeout(Duration::from_millis(50), send).await.unwrap_err();
     let permit = client.lane("c", "v").unwrap().acquire(Priority::Normal, 1).await.unwrap();
     permit.not_sent();
-    let kept = client.send("b", Priority::Normal, get()).await.unwrap();
+    let kept = client.send("b", Priority::Normal, Request::get("v", "/kept")).await.unwrap();
     a_second().await;
     let told = told(&recorder);
     check(

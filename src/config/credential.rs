@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use http::{HeaderName, HeaderValue};
 use secrecy::SecretString;
 
 use super::vendor::CredentialRef;
@@ -97,10 +98,20 @@ impl fmt::Display for CredentialRef {
     }
 }
 
+/// A tenant's secret in the form in which its requests carry it: made once and then only pointed to, and zeroed with the
+/// last request that holds it.
+pub(crate) struct Authorization {
+    pub(crate) secret: Arc<SecretString>,
+    /// The header that carries it, unless the vendor wants it elsewhere; or why no header can.
+    pub(crate) header: Result<Option<(HeaderName, HeaderValue)>, &'static str>,
+    /// Until when it may be used without asking for the secret again.
+    pub(crate) until: Time,
+}
+
 /// The secret of a tenant's last request, beside the tenant: the caches cost as much as all else that is looked up for
 /// a request. Kept so briefly that whatever the caches promise holds.
 #[derive(Default)]
-pub(crate) struct AtHand(pub(crate) ArcSwapOption<(Arc<SecretString>, Time)>);
+pub(crate) struct AtHand(pub(crate) ArcSwapOption<Authorization>);
 
 impl Clone for AtHand {
     fn clone(&self) -> AtHand {

@@ -148,7 +148,7 @@ use std::fmt;
 use std::sync::Arc;
 
 mod base_url;
-mod credential;
+pub(crate) mod credential;
 #[cfg(any(test, feature = "testing"))]
 mod dialects;
 mod entry;

@@ -255,6 +255,19 @@ impl Held {
     /// The vendor has answered, and said `word`.
     pub(crate) fn hear(&self, now: Time, endpoint: EndpointId, word: Word) -> Heard {
         self.answered.store(true, Relaxed);
+        self.heard(now, endpoint, word, false)
+    }
+
+    /// The same where the whole answer is here, and so the exchange has ended: one decision instead of two.
+    pub(crate) fn hear_whole(mut self, now: Time, endpoint: EndpointId, word: Word) -> Heard {
+        self.ended = true;
+        let heard = self.heard(now, endpoint, word, true);
+        self.series.permit_ended(now, End::Finished);
+        heard
+    }
+
+    #[inline]
+    fn heard(&self, now: Time, endpoint: EndpointId, word: Word, whole: bool) -> Heard {
         self.shard.decide_at(now, |engine, now| {
             let Some(lane) = engine.lane_of(self.key) else { return Heard::default() };
             let took = engine.took(now, self.key);
@@ -262,7 +275,10 @@ impl Held {
             if let Word::Passed(Some(Report { limit, reset_ns: Some(reset), .. })) = word {
                 engine.window_ends(now, self.key, limit, reset, RESET_ERROR_NS);
             }
-            engine.answered(now, self.key);
+            match whole {
+                true => engine.finished(now, self.key),
+                false => engine.answered(now, self.key),
+            }
             Heard { headroom: engine.headroom(now, lane, endpoint), notice, took }
         })
     }

@@ -19,7 +19,9 @@ impl Engine {
         for (cell, spec) in inside.whole().filter(|(cell, _)| cell.since <= versions[0]) {
             f(cell, spec);
         }
-        self.each_other_cell(lane, endpoint, versions, &mut f);
+        if inside.has_others(endpoint) {
+            self.each_other_cell(lane, endpoint, versions, &mut f);
+        }
     }
 
     /// Of those, the limits of the endpoint, and those that are shared. Apart from the lane's own, which the busiest

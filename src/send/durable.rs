@@ -137,13 +137,13 @@ const HOLD: Duration = Duration::from_secs(60);
 pub(crate) async fn send_kept(inner: &Inner, send: Sending, expires: Option<Duration>) -> Ending {
     let Sending { id, tenant, priority, mut request, history, ledger, begun } = send;
     let vendor = request.vendor().map(str::to_owned).unwrap_or_default();
-    let attempt = request.attempt_timeout.or_else(|| {
+    let attempt = request.parts.attempt_timeout.or_else(|| {
         let known = inner.tenant(&tenant, &vendor).ok()?;
         Some(known.vendor.attempt_timeout)
     });
     let most = HOLD.saturating_add(attempt.unwrap_or(HOLD));
-    request.deadline = Some(expires.map_or(most, |left| left.min(most)));
-    request.max_wait = Some(HOLD);
+    request.parts.deadline = Some(expires.map_or(most, |left| left.min(most)));
+    request.parts.max_wait = Some(HOLD);
     let mut job = match Job::new(inner, &tenant, priority, request, false) {
         Ok(job) => job,
         Err(error) => return never_began(inner, error, history),
@@ -326,19 +326,19 @@ pub(crate) struct Acceptable {
 
 /// Checks everything that can be checked before a request is sent, and makes its idempotency key.
 pub(crate) fn acceptable(inner: &Inner, tenant: &str, mut request: Request) -> Result<Acceptable, Error> {
-    let tenant = match &request.target {
+    let tenant = match &request.parts.target {
         Target::Path { vendor, .. } => inner.tenant(tenant, vendor),
         Target::Url(url) => inner.tenant_for_url(tenant, url),
     }?;
     let vendor = &tenant.vendor;
     let base = tenant.base()?;
-    if let Some(name) = &request.endpoint {
+    if let Some(name) = &request.parts.endpoint {
         vendor.endpoint(name)?;
     }
-    let (endpoint, cost) = (request.endpoint.take().map(String::from), request.cost);
-    let (attempt_timeout, deadline) = (request.attempt_timeout, request.deadline);
-    let on_ambiguous = request.on_ambiguous;
-    let mut notes = request.notes.take();
+    let (endpoint, cost) = (request.parts.endpoint.take().map(String::from), request.parts.cost);
+    let (attempt_timeout, deadline) = (request.parts.attempt_timeout, request.parts.deadline);
+    let on_ambiguous = request.parts.on_ambiguous;
+    let mut notes = request.parts.notes.take();
     let own_key = notes.as_ref().is_some_and(|notes| notes.idempotency_key.is_some());
     letter::add_key(&mut request, &mut notes, vendor);
     let prepared = Prepared::new(request, &tenant, &base)?;
@@ -348,7 +348,7 @@ pub(crate) fn acceptable(inner: &Inner, tenant: &str, mut request: Request) -> R
         Err(Error::not_sent(ErrorKind::InvalidRequest, message))
     };
     for name in [http::header::AUTHORIZATION, http::header::COOKIE] {
-        if prepared.headers.contains_key(&name) {
+        if prepared.headers().contains_key(&name) {
             return refuse("a request with a credential of its own is not stored; state the vendor's `auth` instead");
         }
     }
@@ -362,7 +362,7 @@ pub(crate) fn acceptable(inner: &Inner, tenant: &str, mut request: Request) -> R
     let Some(body) = prepared.body() else {
         return refuse("a streaming body cannot be stored; give it as bytes");
     };
-    let request = LetterRequest::whole(&prepared.method, path, &prepared.headers, body.clone());
+    let request = LetterRequest::whole(prepared.method(), path, prepared.headers(), body.clone());
     let notes = notes.map(|notes| *notes).unwrap_or_default();
     Ok(Acceptable { request, endpoint, cost, attempt_timeout, deadline, on_ambiguous, notes, own_key, tenant })
 }

@@ -33,7 +33,7 @@ impl Job {
     #[inline]
     pub(super) fn exchanged(&self, result: &Result<Answer, TransportError>, took: Duration) {
         let end = result.as_ref().map(|answer| answer.status).map_err(TransportError::kind);
-        self.running.series().attempt(&self.prepared.method, end, took);
+        self.running.series().attempt(self.prepared.method(), end, took);
     }
 
     /// The send has ended.
@@ -44,7 +44,7 @@ impl Job {
         inner.feed.tell(self.id, &self.tenant, || {
             let elapsed = inner.clock.now().since(self.began);
             match result {
-                Ok(response) => EventKind::Completed { status: response.status, attempts: self.tries, elapsed },
+                Ok(response) => EventKind::Completed { status: response.status(), attempts: self.tries, elapsed },
                 Err(error) => failed(error, self.tries, elapsed),
             }
         });

@@ -14,10 +14,9 @@ use crate::error::{Delivery, Error, ErrorKind, LastResponse};
 use crate::response::Response;
 use crate::retry::{self, Class, Outcome, Traits, Verdict, Why};
 use crate::signals::{self, Scope};
-use crate::transport::{Secret, Sent, TransportError};
+use crate::transport::{Sent, TransportError};
 
 /// What to do next.
-#[expect(clippy::large_enum_variant, reason = "it is read where it is made, and never kept")]
 pub(super) enum Step {
     Again,
     End(Result<Response, Error>),
@@ -55,7 +54,7 @@ impl Job {
         });
         let stated = signals.wait();
         let outcome = Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after.is_some() };
-        let verdict = self.judge(&outcome, now, answered.secret.is_some());
+        let verdict = self.judge(&outcome, now, answered.authorization.is_some());
         let took = now.since(answered.began);
         let mut record = AttemptRecord::new(letter::timestamp(inner.clock, took), Phase::Answered, millis(took));
         record.status = Some(status.as_u16());
@@ -86,7 +85,7 @@ impl Job {
         if is_refusal {
             self.refused(inner, stated);
         }
-        let headroom = self.hear(inner, &answered.held, now, word);
+        let headroom = self.heard(inner, answered.held.hear(now, self.endpoint, word));
         if is_refusal {
             self.spread(inner, &signals, now, told);
         }
@@ -96,7 +95,7 @@ impl Job {
                 let past = self.past();
                 past.tried.refreshed = true;
                 past.exchanges += 1;
-                if let Some(stale) = &answered.secret {
+                if let Some(stale) = answered.authorization.as_ref().map(|known| &known.secret) {
                     inner.credentials.invalidate(&self.tenant, stale).await;
                     inner.credentials.invalidate(&self.tenant_now(inner), stale).await;
                 }
@@ -146,7 +145,8 @@ impl Job {
             }
             // Or a body that cannot be sent again: the answer is all there is.
             Verdict::Done | Verdict::AgainFree | Verdict::GiveUp(Why::Body) => {
-                Step::End(Ok(self.respond(answered, headroom)))
+                let Answered { answer, held, waited, reason, .. } = answered;
+                Step::End(Ok(self.respond(answer, Some(held), waited, reason, headroom)))
             }
             Verdict::GiveUp(why) => {
                 let delivery = if is_refusal { Delivery::Rejected } else { Delivery::Ambiguous };
@@ -161,11 +161,11 @@ impl Job {
         error: TransportError,
         held: Held,
         began: Time,
-        secret: Option<Secret>,
+        had_credential: bool,
     ) -> Step {
         let now = inner.clock.now();
         let outcome = Outcome::Failed { sent: error.sent(), kind: error.kind() };
-        let verdict = self.judge(&outcome, now, secret.is_some());
+        let verdict = self.judge(&outcome, now, had_credential);
         match (error.sent(), error.kind()) {
             (Sent::NotSent, _) => held.not_sent(),
             // The request may still be on its way: it counts until the vendor must have had it.

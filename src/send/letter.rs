@@ -25,10 +25,10 @@ pub(super) fn add_key(request: &mut Request, notes: &mut Option<Box<Notes>>, ven
     let Ok(header) = http::HeaderName::from_bytes(header.as_bytes()) else { return false };
     let own = notes.as_ref().and_then(|notes| notes.idempotency_key.clone());
     // A caller may also have set the header itself.
-    let own = own.or_else(|| request.headers.get(&header)?.to_str().ok().map(Into::into));
+    let own = own.or_else(|| request.parts.headers.get(&header)?.to_str().ok().map(Into::into));
     let key = match own {
         Some(key) => key,
-        None if matches!(request.method, Method::POST | Method::PATCH) => {
+        None if matches!(request.parts.method, Method::POST | Method::PATCH) => {
             let key: Box<str> = format!("{:032x}", fastrand::u128(..)).into();
             notes.get_or_insert_default().idempotency_key = Some(key.clone());
             key
@@ -37,7 +37,7 @@ pub(super) fn add_key(request: &mut Request, notes: &mut Option<Box<Notes>>, ven
     };
     match HeaderValue::from_str(&key) {
         Ok(value) => {
-            request.headers.insert(header, value);
+            request.parts.headers.insert(header, value);
             notes.get_or_insert_default().idempotency_key = Some(key);
             true
         }
@@ -50,8 +50,10 @@ impl Job {
         let (prepared, tenant) = (&self.prepared, &self.tenant);
         let path = prepared.path_below_base();
         let request = match (tenant.vendor.dead_letters, prepared.body()) {
-            (Keep::Whole, Some(body)) => LetterRequest::whole(&prepared.method, path, &prepared.headers, body.clone()),
-            _ => LetterRequest::outline(&prepared.method, path, prepared.body_bytes()),
+            (Keep::Whole, Some(body)) => {
+                LetterRequest::whole(prepared.method(), path, prepared.headers(), body.clone())
+            }
+            _ => LetterRequest::outline(prepared.method(), path, prepared.body_bytes()),
         };
         let at = timestamp(inner.clock, Duration::ZERO);
         let mut letter = DeadLetter::new(at, &*tenant.id, &*tenant.vendor.name, self.priority, reason, request);

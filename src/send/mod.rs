@@ -20,6 +20,7 @@ use std::time::Duration;
 use crate::Priority;
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
+use crate::config::credential::Authorization;
 use crate::config::{OnAmbiguous, Tenant};
 use crate::dead_letter::AttemptRecord;
 use crate::dispatch::{Grant, Heard, Held};
@@ -31,11 +32,11 @@ use crate::events::Event;
 use crate::metrics::{Running, Series};
 use crate::refusal;
 use crate::request::{Notes, Request, Target};
-use crate::response::{Headroom, Response, ResponseBody, WaitReason};
+use crate::response::{self, Headroom, Response, ResponseBody, WaitReason};
 use crate::retry::{Tried, idempotent};
 use crate::signals;
 use crate::transport::exchange::{Attempt, Prepared};
-use crate::transport::{Answer, Exchange, Secret};
+use crate::transport::{Answer, BoxFuture, Exchange};
 
 pub(crate) use budgets::Budgets;
 use follow::Step;
@@ -90,7 +91,7 @@ struct Answered {
     waited: Duration,
     reason: Option<WaitReason>,
     began: Time,
-    secret: Option<Secret>,
+    authorization: Option<Arc<Authorization>>,
 }
 
 impl Job {
@@ -105,7 +106,7 @@ impl Job {
         let id = inner.feed.next_id();
         let heard = inner.feed.is_heard().then(|| (tenant.into(), request.vendor().map(Into::into)));
         // Whose limits.
-        let found = match &request.target {
+        let found = match &request.parts.target {
             Target::Path { vendor, .. } => inner.tenant(tenant, vendor),
             Target::Url(url) => inner.tenant_for_url(tenant, url),
         };
@@ -132,23 +133,23 @@ impl Job {
         series: &Series,
     ) -> Result<Job, Error> {
         let now = inner.clock.now();
-        let deadline = now + request.deadline.unwrap_or(inner.default_deadline);
-        let give_up = request.max_wait.map_or(deadline, |wait| deadline.min(now + wait));
+        let deadline = now + request.parts.deadline.unwrap_or(inner.default_deadline);
+        let give_up = request.parts.max_wait.map_or(deadline, |wait| deadline.min(now + wait));
 
         // Where to.
         let vendor = &tenant.vendor;
-        let attempt_timeout = request.attempt_timeout.unwrap_or(vendor.attempt_timeout);
+        let attempt_timeout = request.parts.attempt_timeout.unwrap_or(vendor.attempt_timeout);
         let base = tenant.base()?;
-        let endpoint = match &request.endpoint {
+        let endpoint = match &request.parts.endpoint {
             Some(name) => Some(vendor.endpoint(name)?),
             None if vendor.endpoints.is_empty() => None,
-            None => vendor.match_endpoint(request.method.as_str(), request.path(&base)?),
+            None => vendor.match_endpoint(request.parts.method.as_str(), request.path(&base)?),
         };
-        let cost = request.cost.or(endpoint.map(|(_, endpoint)| endpoint.cost)).unwrap_or(1).max(1);
+        let cost = request.parts.cost.or(endpoint.map(|(_, endpoint)| endpoint.cost)).unwrap_or(1).max(1);
         let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);
-        let mut notes = request.notes.take();
+        let mut notes = request.parts.notes.take();
         if vendor.counts_bytes
-            && request.body.bytes().is_none()
+            && request.parts.body.bytes().is_none()
             && notes.as_ref().is_none_or(|notes| notes.bytes.is_none())
         {
             let message = format!(
@@ -158,7 +159,7 @@ impl Job {
             return Err(Error::not_sent(ErrorKind::InvalidRequest, message));
         }
         let has_key = letter::add_key(&mut request, &mut notes, vendor);
-        let (idempotent, on_ambiguous) = (idempotent(&request.method, has_key), request.on_ambiguous);
+        let (idempotent, on_ambiguous) = (idempotent(&request.parts.method, has_key), request.parts.on_ambiguous);
         let prepared = Prepared::new(request, &tenant, &base)?;
         drop(base);
         let running = Running::new(series.clone(), priority);
@@ -191,24 +192,23 @@ impl Job {
         loop {
             let pass = match inner.hosts.are_well() {
                 true => None,
-                false => Some(Box::pin(self.pass_host(inner)).await?),
+                false => Some(apart(|| self.pass_host(inner)).await?),
             };
             // Before the permit: getting a secret may take a while.
             let mut now = inner.clock.now();
-            let secret = match inner.credentials.at_hand(&self.tenant, now) {
-                Some(secret) => secret,
-                // Boxed: few requests come here, and all would carry its state.
+            let authorization = match inner.credentials.at_hand(&self.tenant, now) {
+                Some(authorization) => authorization,
                 None => {
-                    let secret = Box::pin(self.secret(inner)).await?;
+                    let authorization = apart(|| self.authorization(inner)).await?;
                     now = inner.clock.now();
-                    secret
+                    authorization
                 }
             };
             let Grant { held, began, waited, reason } = match self.kept.is_some() {
                 false => self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why))?,
-                true => Box::pin(self.permit_of_job(inner, now)).await?,
+                true => apart(|| self.permit_of_job(inner, now)).await?,
             };
-            let exchange = match self.exchange(inner, secret.as_ref(), began) {
+            let exchange = match self.exchange(inner, authorization.as_deref(), began) {
                 Ok(exchange) => exchange,
                 Err(error) => {
                     held.not_sent();
@@ -232,14 +232,21 @@ impl Job {
             let reason = reason.map(WaitReason::new);
             let step = match result {
                 Ok(answer) => {
-                    let answered = Answered { answer, held, waited, reason, began, secret };
+                    let answered = Answered { answer, held, waited, reason, began, authorization };
                     if let Some(word) = self.plain(inner, &answered) {
-                        let headroom = self.hear(inner, &answered.held, ended, word);
-                        return Ok(self.respond(answered, headroom));
+                        let Answered { answer, held, .. } = answered;
+                        // How much came is still to be said where bytes are counted.
+                        let whole = answer.body.has_arrived() && !self.tenant.vendor.counts_bytes;
+                        let (heard, held) = match whole {
+                            true => (held.hear_whole(ended, self.endpoint, word), None),
+                            false => (held.hear(ended, self.endpoint, word), Some(held)),
+                        };
+                        let headroom = self.heard(inner, heard);
+                        return Ok(self.respond(answer, held, waited, answered.reason, headroom));
                     }
-                    Box::pin(self.after_answer(inner, answered)).await
+                    apart(|| self.after_answer(inner, answered)).await
                 }
-                Err(error) => Box::pin(self.after_failure(inner, error, held, began, secret)).await,
+                Err(error) => apart(|| self.after_failure(inner, error, held, began, authorization.is_some())).await,
             };
             match step {
                 Step::Again => {}
@@ -270,9 +277,9 @@ impl Job {
         Some(self.passed(inner, answer.status, &signals))
     }
 
-    /// Tells the lane what an answer said, and the log what came of it. Returns what is left.
-    fn hear(&self, inner: &Inner, held: &Held, now: Time, word: Word) -> Option<Headroom> {
-        let Heard { headroom, notice, took } = held.hear(now, self.endpoint, word);
+    /// Tells the log what came of an answer. Returns what is left.
+    fn heard(&self, inner: &Inner, heard: Heard) -> Option<Headroom> {
+        let Heard { headroom, notice, took } = heard;
         self.tenant.vendor.took.learn(nanos(took));
         if let Some(notice) = notice {
             self.noticed(inner, notice);
@@ -284,9 +291,15 @@ impl Job {
     }
 
     /// Hands an answer to the caller.
-    fn respond(&self, answered: Answered, headroom: Option<Headroom>) -> Response {
-        let Answered { answer, held, waited, reason, .. } = answered;
-        Response {
+    fn respond(
+        &self,
+        answer: Answer,
+        held: Option<Held>,
+        waited: Duration,
+        reason: Option<WaitReason>,
+        headroom: Option<Headroom>,
+    ) -> Response {
+        Response::new(response::Parts {
             status: answer.status,
             version: answer.version,
             headers: answer.headers,
@@ -295,17 +308,17 @@ impl Job {
             waited,
             reason,
             headroom,
-        }
+        })
     }
 
-    async fn secret(&self, inner: &Inner) -> Result<Option<Secret>, Error> {
+    async fn authorization(&self, inner: &Inner) -> Result<Option<Arc<Authorization>>, Error> {
         let tenant = self.tenant_now(inner);
         let secret = inner.credentials.secret(&tenant);
         match tokio::time::timeout_at(inner.clock.instant(self.deadline), secret).await {
             Ok(secret) => {
                 let secret = secret?;
-                inner.credentials.keep_at_hand(&self.tenant, secret.as_ref(), inner.clock.now());
-                Ok(secret)
+                let now = inner.clock.now();
+                Ok(secret.map(|secret| inner.credentials.keep_at_hand(&self.tenant, secret, now)))
             }
             Err(_) => Err(refusal::credential_timeout(&self.tenant)),
         }
@@ -351,14 +364,27 @@ impl Job {
         Ok(grant)
     }
 
-    fn exchange(&mut self, inner: &Inner, secret: Option<&Secret>, began: Time) -> Result<Exchange, Error> {
+    fn exchange(
+        &mut self,
+        inner: &Inner,
+        authorization: Option<&Authorization>,
+        began: Time,
+    ) -> Result<Exchange, Error> {
         let ends = self.deadline.min(began + self.attempt_timeout);
         let signer = inner.signers.get(&*self.tenant.vendor.name).map(|signer| &**signer);
         // The wall clock is read for whoever signs by it.
         let wall = signer.map_or(std::time::SystemTime::UNIX_EPOCH, |_| inner.clock.wall());
-        let attempt = Attempt { secret, signer, wall, deadline: inner.clock.instant(ends) };
+        let attempt = Attempt { authorization, signer, wall, deadline: inner.clock.instant(ends) };
         self.prepared.exchange(&self.tenant, attempt)
     }
+}
+
+/// What few sends come to, boxed: all would carry its state. Made in a function of its own, because a future that is made
+/// in [`Job::run`] takes room on its stack, which each send would step over on its way to reqwest.
+#[cold]
+#[inline(never)]
+fn apart<'a, F: Future + Send + 'a>(make: impl FnOnce() -> F) -> BoxFuture<'a, F::Output> {
+    Box::pin(make())
 }
 
 /// The future of a send. It runs the job where it lies: handed on, it would be there twice.

@@ -27,7 +27,7 @@ impl Job {
             endpoint = events::name(&self.tenant, self.endpoint),
             priority = %self.priority,
             request_id = self.id,
-            "http.request.method" = self.prepared.method.as_str(),
+            "http.request.method" = self.prepared.method().as_str(),
             attempts = Empty,
             "http.response.status_code" = Empty,
             "error.type" = Empty,
@@ -69,7 +69,7 @@ impl Job {
             "otel.kind" = "client",
             attempt = self.tries,
             waited_ms = super::follow::millis(waited),
-            "http.request.method" = self.prepared.method.as_str(),
+            "http.request.method" = self.prepared.method().as_str(),
             "http.request.resend_count" = (self.tries > 1).then(|| self.tries - 1),
             "server.address" = self.prepared.host(),
             "http.response.status_code" = Empty,
@@ -98,7 +98,7 @@ impl Job {
         span.record("attempts", self.tries);
         match result {
             Ok(response) => {
-                span.record(STATUS, response.status.as_u16());
+                span.record(STATUS, response.status().as_u16());
             }
             Err(error) => {
                 span.record(ERROR, error.kind().as_str());

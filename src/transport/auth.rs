@@ -14,8 +14,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::target;
+use super::{Secret, target};
+use crate::clock::Time;
 use crate::config::AuthScheme;
+use crate::config::credential::Authorization;
 
 /// Signs requests of a vendor that wants more than a secret in a header: HMAC over the body, AWS SigV4, and so on.
 ///
@@ -102,22 +104,39 @@ pub(crate) fn header_of(scheme: &AuthScheme) -> Result<Option<HeaderName>, &'sta
     }
 }
 
-/// Puts `secret` where `scheme` wants it.
-pub(crate) fn apply(
-    scheme: &AuthScheme,
-    secret: &SecretString,
-    url: &mut Url,
-    headers: &mut HeaderMap,
-) -> Result<(), &'static str> {
-    let secret = secret.expose_secret();
-    let value = match scheme {
-        AuthScheme::None => return Ok(()),
-        AuthScheme::Query { name } => {
-            let mut query = url.query().map_or_else(String::new, |query| format!("{query}&"));
-            query.push_str(&format!("{}={}", target::encode(name), target::encode(secret)));
-            url.set_query(Some(&query));
-            return Ok(());
+impl Authorization {
+    pub(crate) fn new(scheme: &AuthScheme, secret: Secret, until: Time) -> Authorization {
+        let header = header(scheme, secret.expose_secret());
+        Authorization { secret, header, until }
+    }
+
+    /// Puts the secret where `scheme` wants it.
+    pub(crate) fn apply(
+        &self,
+        scheme: &AuthScheme,
+        url: &mut Url,
+        headers: &mut HeaderMap,
+    ) -> Result<(), &'static str> {
+        match &self.header {
+            Ok(Some((name, value))) => drop(headers.insert(name, value.clone())),
+            Ok(None) => {
+                if let AuthScheme::Query { name } = scheme {
+                    let mut query = url.query().map_or_else(String::new, |query| format!("{query}&"));
+                    let secret = self.secret.expose_secret();
+                    query.push_str(&format!("{}={}", target::encode(name), target::encode(secret)));
+                    url.set_query(Some(&query));
+                }
+            }
+            Err(why) => return Err(why),
         }
+        Ok(())
+    }
+}
+
+/// The header that carries `secret`, if `scheme` has one.
+fn header(scheme: &AuthScheme, secret: &str) -> Result<Option<(HeaderName, HeaderValue)>, &'static str> {
+    let value = match scheme {
+        AuthScheme::None | AuthScheme::Query { .. } => return Ok(None),
         AuthScheme::Bearer => sensitive(&["Bearer ", secret])?,
         AuthScheme::Header { prefix, .. } => sensitive(&[prefix, secret])?,
         AuthScheme::Basic => {
@@ -127,15 +146,22 @@ pub(crate) fn apply(
             sensitive(&["Basic ", &STANDARD.encode(secret)])?
         }
     };
-    if let Some(name) = header_of(scheme)? {
-        headers.insert(name, value);
-    }
-    Ok(())
+    Ok(header_of(scheme)?.map(|name| (name, value)))
 }
 
 fn sensitive(parts: &[&str]) -> Result<HeaderValue, &'static str> {
-    let mut value = HeaderValue::try_from(parts.concat())
+    let text = Zeroed(SecretString::from(parts.concat()));
+    let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(text))
         .map_err(|_| "the credential holds a byte that no header can carry, such as a line end")?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// The text of a header, zeroed when the last that points to it is gone.
+struct Zeroed(SecretString);
+
+impl AsRef<[u8]> for Zeroed {
+    fn as_ref(&self) -> &[u8] {
+        self.0.expose_secret().as_bytes()
+    }
 }

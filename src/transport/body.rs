@@ -2,17 +2,21 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
+use http::Version;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, Sleep};
 
 use super::{Sent, TransportError};
 use crate::error::ErrorKind;
+
+/// A body up to this size is taken together with the headers, if it is here by then.
+const AT_ONCE: u64 = 16 * 1024;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -193,6 +197,12 @@ enum Inner {
     Stream(Pin<Box<dyn HttpBody<Data = Bytes, Error = TransportError> + Send>>),
 }
 
+impl Inner {
+    fn reqwest(response: reqwest::Response) -> Inner {
+        Inner::Reqwest(http::Response::from(response).into_body())
+    }
+}
+
 impl AnswerBody {
     /// The body of a transport of your own, held to `max_bytes` and `deadline` like any other.
     pub fn new<B>(body: B, max_bytes: u64, deadline: Instant) -> AnswerBody
@@ -202,8 +212,40 @@ impl AnswerBody {
         AnswerBody::limited(Inner::Stream(Box::pin(body)), max_bytes, deadline)
     }
 
-    pub(crate) fn from_reqwest(body: reqwest::Body, max_bytes: u64, deadline: Instant) -> AnswerBody {
-        AnswerBody::limited(Inner::Reqwest(body), max_bytes, deadline)
+    /// The body of `response`. A short one has mostly arrived together with the headers: it is taken at once, and whoever
+    /// sent the request need not wait for anybody to read it before the exchange counts as finished.
+    pub(crate) async fn from_reqwest(mut response: reqwest::Response, max_bytes: u64, deadline: Instant) -> AnswerBody {
+        // The end of an HTTP/2 body is a frame of its own, and of a compressed one the length is not known.
+        let length = response.content_length().filter(|_| response.version() <= Version::HTTP_11);
+        let Some(length) = length.filter(|length| *length <= AT_ONCE.min(max_bytes)) else {
+            return AnswerBody::limited(Inner::reqwest(response), max_bytes, deadline);
+        };
+        if length == 0 {
+            return AnswerBody::from_bytes(Bytes::new(), max_bytes, deadline);
+        }
+        let first = {
+            let mut chunk = pin!(response.chunk());
+            std::future::poll_fn(|cx| Poll::Ready(chunk.as_mut().poll(cx))).await
+        };
+        match first {
+            Poll::Ready(Ok(Some(data))) if data.len() as u64 == length => {
+                AnswerBody::from_bytes(data, max_bytes, deadline)
+            }
+            Poll::Pending => AnswerBody::limited(Inner::reqwest(response), max_bytes, deadline),
+            Poll::Ready(Ok(data)) => {
+                let data = data.unwrap_or_default();
+                let mut body = AnswerBody::limited(Inner::reqwest(response), max_bytes, deadline);
+                body.left = body.left.saturating_sub(data.len() as u64);
+                body.ahead = Some(Box::new(Ahead { data: data.into(), after: None }));
+                body
+            }
+            Poll::Ready(Err(error)) => {
+                let after = Some(Err(super::reqwest::body_error(error)));
+                let mut body = AnswerBody::limited(Inner::Bytes(Bytes::new()), max_bytes, deadline);
+                body.ahead = Some(Box::new(Ahead { data: BytesMut::new(), after }));
+                body
+            }
+        }
     }
 
     /// A body that is in memory already, at most `max_bytes` long.
@@ -229,6 +271,22 @@ impl AnswerBody {
         }
     }
 
+    /// Nothing more of it comes from the connection.
+    pub(crate) fn has_arrived(&self) -> bool {
+        matches!(self.inner, None | Some(Inner::Bytes(_)))
+    }
+
+    /// The whole of it, where it has arrived in one piece.
+    pub(crate) fn take_arrived(&mut self) -> Option<Bytes> {
+        match &mut self.inner {
+            Some(Inner::Bytes(bytes)) if self.ahead.is_none() && bytes.len() as u64 <= self.left => {
+                self.left -= bytes.len() as u64;
+                Some(std::mem::take(bytes))
+            }
+            _ => None,
+        }
+    }
+
     /// What has arrived, decoded.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.max_bytes - self.left
@@ -250,6 +308,9 @@ impl AnswerBody {
 
     /// As [`collect`](AnswerBody::collect), where it lies.
     pub(crate) async fn read(&mut self) -> Result<Bytes, TransportError> {
+        if let Some(whole) = self.take_arrived() {
+            return Ok(whole);
+        }
         let first = match self.data().await? {
             Some(first) => first,
             None => return Ok(Bytes::new()),

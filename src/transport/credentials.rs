@@ -16,6 +16,7 @@ use secrecy::SecretString;
 
 use super::BoxFuture;
 use crate::clock::Time;
+use crate::config::credential::Authorization;
 use crate::config::{AuthScheme, CredentialRef, Tenant};
 use crate::error::{Error, ErrorKind};
 
@@ -182,21 +183,19 @@ impl Credentials {
         }
     }
 
-    /// The secret, where it can be told without waiting.
-    pub(crate) fn at_hand(&self, tenant: &Tenant, now: Time) -> Option<Option<Secret>> {
+    /// The secret, where it can be told without waiting; none in it where none is needed.
+    pub(crate) fn at_hand(&self, tenant: &Tenant, now: Time) -> Option<Option<Arc<Authorization>>> {
         if tenant.credential.is_none() && tenant.vendor.auth == AuthScheme::None {
             return (!self.sources.contains_key(&*tenant.vendor.name)).then_some(None);
         }
-        let at_hand = tenant.at_hand.0.load();
-        let (secret, until) = &**at_hand.as_ref()?;
-        (now < *until).then(|| Some(secret.clone()))
+        tenant.at_hand.0.load_full().filter(|known| now < known.until).map(Some)
     }
 
     /// Keeps `secret` beside its tenant, for a second at most.
-    pub(crate) fn keep_at_hand(&self, tenant: &Tenant, secret: Option<&Secret>, now: Time) {
-        if let Some(secret) = secret {
-            tenant.at_hand.0.store(Some(Arc::new((secret.clone(), now + self.at_hand_for))));
-        }
+    pub(crate) fn keep_at_hand(&self, tenant: &Tenant, secret: Secret, now: Time) -> Arc<Authorization> {
+        let known = Arc::new(Authorization::new(&tenant.vendor.auth, secret, now + self.at_hand_for));
+        tenant.at_hand.0.store(Some(known.clone()));
+        known
     }
 
     async fn token(&self, source: &Arc<dyn TokenSource>, tenant: &Tenant) -> Result<Secret, Error> {
@@ -208,7 +207,7 @@ impl Credentials {
     ///
     /// A secret that was replaced meanwhile stays: a hundred requests refused with one old token cause one refresh.
     pub async fn invalidate(&self, tenant: &Tenant, stale: &Secret) {
-        if tenant.at_hand.0.load().as_ref().is_some_and(|known| Arc::ptr_eq(&known.0, stale)) {
+        if tenant.at_hand.0.load().as_ref().is_some_and(|known| Arc::ptr_eq(&known.secret, stale)) {
             tenant.at_hand.0.store(None);
         }
         if self.sources.contains_key(&*tenant.vendor.name) {

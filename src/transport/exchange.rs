@@ -11,10 +11,11 @@ use reqwest::Url;
 use tokio::time::Instant;
 
 use super::auth::{self, Signer, SigningParts};
-use super::{Body, Exchange, Secret, target};
+use super::{Exchange, target};
+use crate::config::credential::Authorization;
 use crate::config::{AuthScheme, Tenant};
 use crate::error::{Error, ErrorKind};
-use crate::request::{Request, Target};
+use crate::request::{Parts, Request, Target};
 
 /// Set by the connection, or able to make a vendor and a proxy disagree on where a request ends.
 const FORBIDDEN: [&str; 10] = [
@@ -34,19 +35,19 @@ const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
 /// A request that was found good for one tenant, ready to be sent any number of times.
 pub(crate) struct Prepared {
-    pub(crate) method: Method,
+    /// With the headers that all attempts have. The body is empty once a stream has been handed out.
+    parts: Box<Parts>,
     /// Without a credential.
     url: Url,
-    pub(crate) headers: HeaderMap,
-    /// `None` once a stream has been handed out.
-    body: Option<Body>,
+    /// A stream has been handed out.
+    spent: bool,
     /// Where the path below the base URL begins in `url`.
     below: usize,
 }
 
 /// What differs from attempt to attempt.
 pub(crate) struct Attempt<'a> {
-    pub(crate) secret: Option<&'a Secret>,
+    pub(crate) authorization: Option<&'a Authorization>,
     pub(crate) signer: Option<&'a dyn Signer>,
     /// Wall clock, for signatures.
     pub(crate) wall: SystemTime,
@@ -63,10 +64,11 @@ impl Prepared {
         if let Some(problem) = request.problem() {
             return refuse(problem);
         }
-        if matches!(request.method, Method::CONNECT | Method::TRACE) {
+        let mut parts = request.parts;
+        if matches!(parts.method, Method::CONNECT | Method::TRACE) {
             return refuse("the methods CONNECT and TRACE are not sent");
         }
-        let path = match &request.target {
+        let path = match &parts.target {
             Target::Path { path, .. } => path.as_str(),
             Target::Url(url) => match target::relative(base, url) {
                 Ok(path) => path,
@@ -74,22 +76,22 @@ impl Prepared {
             },
         };
         // A full URL may be the base URL itself, without a slash after it.
-        let below = matches!(request.target, Target::Url(_)) && !path.starts_with('/');
+        let below = matches!(parts.target, Target::Url(_)) && !path.starts_with('/');
         let checked = if below { target::check(&format!("/{path}")) } else { target::check(path) };
         if let Err(why) = checked {
             return refuse(&why);
         }
-        let url = match target::join(base, path, &request.query) {
+        let url = match target::join(base, path, &parts.query) {
             Ok(url) => url,
             Err(why) => return refuse(&why),
         };
         let vendor = &tenant.vendor;
-        let mut headers = request.headers;
-        if let Err(why) = check_headers(&headers, &vendor.auth) {
+        let headers = &mut parts.headers;
+        if let Err(why) = check_headers(headers, &vendor.auth) {
             return refuse(&why);
         }
         if vendor.propagate_trace {
-            if let Some(parent) = request.trace_parent {
+            if let Some(parent) = parts.trace_parent.take() {
                 headers.insert(TRACE_HEADERS[0], parent);
             }
         } else if !headers.is_empty() {
@@ -104,7 +106,16 @@ impl Prepared {
             headers.entry(name).or_insert(value);
         }
         let below = base.as_str().trim_end_matches('/').len();
-        Ok(Prepared { method: request.method, url, headers, body: Some(request.body), below })
+        Ok(Prepared { parts, url, spent: false, below })
+    }
+
+    pub(crate) fn method(&self) -> &Method {
+        &self.parts.method
+    }
+
+    /// The headers that all attempts have.
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
     }
 
     /// The host, without a port.
@@ -122,7 +133,7 @@ impl Prepared {
 
     /// The body, unless it is a stream.
     pub(crate) fn body(&self) -> Option<&bytes::Bytes> {
-        self.body.as_ref()?.bytes()
+        self.parts.body.bytes().filter(|_| !self.spent)
     }
 
     /// The size of the body; none for a stream.
@@ -136,30 +147,37 @@ impl Prepared {
         let refuse = |kind: ErrorKind, why: &str| {
             Error::not_sent(kind, format!("tenant {}, vendor {}: {why}", tenant.id, vendor.name))
         };
-        let body = match self.body.as_ref().and_then(Body::try_clone) {
+        let body = match self.parts.body.try_clone() {
+            _ if self.spent => {
+                let why = "a streaming body can be sent once and was sent already";
+                return Err(refuse(ErrorKind::InvalidRequest, why));
+            }
             Some(body) => body,
-            None => self.body.take().ok_or_else(|| {
-                refuse(ErrorKind::InvalidRequest, "a streaming body can be sent once and was sent already")
-            })?,
+            None => {
+                self.spent = true;
+                std::mem::take(&mut self.parts.body)
+            }
         };
         let mut url = self.url.clone();
-        let mut headers = self.headers.clone();
-        if let Some(secret) = attempt.secret {
-            auth::apply(&vendor.auth, secret, &mut url, &mut headers)
+        let mut headers = self.parts.headers.clone();
+        if let Some(authorization) = attempt.authorization {
+            authorization
+                .apply(&vendor.auth, &mut url, &mut headers)
                 .map_err(|why| refuse(ErrorKind::Credential, why))?;
         }
         if let Some(signer) = attempt.signer {
             let origin = self.url.origin();
-            let mut parts = SigningParts::new(&self.method, &mut url, &mut headers, body.bytes());
+            let mut parts = SigningParts::new(&self.parts.method, &mut url, &mut headers, body.bytes());
+            let secret = attempt.authorization.map(|authorization| &*authorization.secret);
             signer
-                .sign(&mut parts, attempt.secret.map(|secret| &**secret), attempt.wall)
+                .sign(&mut parts, secret, attempt.wall)
                 .map_err(|why| refuse(ErrorKind::Credential, "the request could not be signed").with_source(why))?;
             if url.origin() != origin {
                 return Err(refuse(ErrorKind::Credential, "the signer changed the scheme, host or port"));
             }
         }
         Ok(Exchange {
-            method: self.method.clone(),
+            method: self.parts.method.clone(),
             url,
             headers,
             body,
@@ -171,6 +189,9 @@ impl Prepared {
 }
 
 fn check_headers(headers: &HeaderMap, scheme: &AuthScheme) -> Result<(), String> {
+    if headers.is_empty() {
+        return Ok(());
+    }
     let credential = auth::header_of(scheme)?;
     for name in headers.keys() {
         let text = name.as_str();

@@ -83,9 +83,20 @@ impl ReqwestTransport {
             let pooled = clients.get(&vendor.name)?.iter().find(|pooled| pooled.fits(vendor, certificate))?;
             Some(pooled.client.clone())
         };
-        if let Some(client) = find(&self.clients.load()) {
-            return Ok(client);
+        match find(&self.clients.load()) {
+            Some(client) => Ok(client),
+            None => self.make_client(vendor, certificate, find),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_client(
+        &self,
+        vendor: &Vendor,
+        certificate: Option<&str>,
+        find: impl Fn(&HashMap<Arc<str>, Vec<Pooled>>) -> Option<reqwest::Client>,
+    ) -> Result<reqwest::Client, TransportError> {
         let _building = self.building.lock();
         let current = self.clients.load();
         if let Some(client) = find(&current) {
@@ -129,7 +140,7 @@ impl Transport for ReqwestTransport {
                 client.execute(request)
             });
         Box::pin(async move {
-            let response = match tokio::time::timeout_at(deadline, pending?).await {
+            let mut response = match tokio::time::timeout_at(deadline, pending?).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(error)) => return Err(head_error(error)),
                 Err(_) => {
@@ -140,16 +151,17 @@ impl Transport for ReqwestTransport {
                     ));
                 }
             };
-            let (parts, body) = http::Response::from(response).into_parts();
-            if header_bytes(&parts.headers) > MAX_HEADER_BYTES {
+            if header_bytes(response.headers()) > MAX_HEADER_BYTES {
                 return Err(TransportError::new(
                     Sent::MaybeSent,
                     ErrorKind::ResponseTooLarge,
                     format!("the response headers are larger than {MAX_HEADER_BYTES} bytes"),
                 ));
             }
-            let body = AnswerBody::from_reqwest(body, vendor.max_response_bytes, deadline);
-            Ok(Answer { status: parts.status, version: parts.version, headers: parts.headers, body })
+            let (status, version) = (response.status(), response.version());
+            let headers = std::mem::take(response.headers_mut());
+            let body = AnswerBody::from_reqwest(response, vendor.max_response_bytes, deadline).await;
+            Ok(Answer { status, version, headers, body })
         })
     }
 }

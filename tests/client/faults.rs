@@ -85,7 +85,7 @@ async fn shutdown_drains_and_then_refuses() {
 
 #[tokio::test(start_paused = true)]
 async fn what_still_waits_when_the_grace_is_over_is_told() {
-    let transport = answers(ms(100));
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200).delay(ms(100)).body("done").body_delay(ms(1)));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let sends: Vec<_> = (0..5).map(|_| spawn(&client, Priority::Normal, get("/"))).collect();
     until_waiting(&client, 4).await;

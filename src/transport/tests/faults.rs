@@ -199,6 +199,30 @@ async fn encodings_in_encodings_are_not_unpacked() {
 }
 
 #[tokio::test]
+async fn a_short_body_is_there_with_the_headers_or_comes_as_it_comes() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n";
+    let later = |text: &str| Step::Drip(text.into(), Duration::from_millis(30));
+    let ended = Err((Sent::Answered, ErrorKind::Protocol));
+    let cases = [
+        ("whole", vec![Step::Read, write(&format!("{head}abcdef"))], true, Ok("abcdef")),
+        ("none", vec![Step::Read, write("HTTP/1.1 204 No Content\r\n\r\n")], true, Ok("")),
+        ("in two parts", vec![Step::Read, write(&format!("{head}abc")), later("def")], false, Ok("abcdef")),
+        ("later", vec![Step::Read, write(head), later("abcdef")], false, Ok("abcdef")),
+        ("cut short", vec![Step::Read, write(&format!("{head}abc"))], false, ended),
+    ];
+    for (name, script, at_once, whole) in cases {
+        let server = FaultServer::start(vec![script]).await;
+        let mut ready = prepare(Request::get("acme-api", "/"), AuthScheme::None, &server.url()).unwrap();
+        let exchange = ready.exchange(attempt(None, Duration::from_secs(2))).unwrap();
+        let answer = ReqwestTransport::new().execute(exchange).await.unwrap();
+        // Where it is cut, the end may have come by now as well.
+        assert!(answer.body.has_arrived() == at_once || whole.is_err(), "{name}");
+        let read = answer.body.collect().await;
+        assert_eq!(read.as_deref().map_err(|error| (error.sent(), error.kind())), whole.map(str::as_bytes), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn what_lies_after_the_stated_length_is_not_part_of_the_body() {
     let server = FaultServer::answering(vec![write("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabcdef")]).await;
     let (status, body) = exchange(&server.url(), 2000).await.unwrap();

@@ -13,6 +13,8 @@ use secrecy::SecretString;
 
 use super::exchange::{Attempt, Prepared};
 use super::*;
+use crate::clock::Time;
+use crate::config::credential::Authorization;
 use crate::config::{AuthScheme, Connection};
 use crate::request::Request;
 
@@ -67,8 +69,8 @@ fn after(wait: Duration) -> Instant {
     Instant::now() + wait
 }
 
-fn attempt(secret: Option<&Secret>, wait: Duration) -> Attempt<'_> {
-    Attempt { secret, signer: None, wall: SystemTime::UNIX_EPOCH, deadline: after(wait) }
+fn attempt(authorization: Option<&Authorization>, wait: Duration) -> Attempt<'_> {
+    Attempt { authorization, signer: None, wall: SystemTime::UNIX_EPOCH, deadline: after(wait) }
 }
 
 /// A request, and the tenant that it is for.
@@ -81,16 +83,18 @@ impl Ready {
     fn exchange(&mut self, attempt: Attempt<'_>) -> Result<Exchange, Error> {
         self.prepared.exchange(&self.tenant, attempt)
     }
+
+    fn authorized(&mut self, secret: &str, wait: Duration) -> Result<Exchange, Error> {
+        let secret = Arc::new(SecretString::from(secret));
+        let authorization = Authorization::new(&self.tenant.vendor.auth, secret, Time::MAX);
+        self.exchange(attempt(Some(&authorization), wait))
+    }
 }
 
 fn prepare(request: Request, auth: AuthScheme, base: &str) -> Result<Ready, Error> {
     let tenant = tenant(vendor(auth));
     let prepared = Prepared::new(request, &tenant, &target::base(base, false).unwrap())?;
     Ok(Ready { prepared, tenant })
-}
-
-fn secret() -> Secret {
-    Arc::new(SecretString::from(CANARY))
 }
 
 /// One exchange with a bearer credential, body included.
@@ -100,8 +104,7 @@ async fn exchange_with(
     base: &str,
     wait: Duration,
 ) -> Result<(StatusCode, bytes::Bytes), TransportError> {
-    let secret = secret();
-    let exchange = prepare(request, AuthScheme::Bearer, base).unwrap().exchange(attempt(Some(&secret), wait)).unwrap();
+    let exchange = prepare(request, AuthScheme::Bearer, base).unwrap().authorized(CANARY, wait).unwrap();
     let result = async {
         let answer = transport.execute(exchange).await?;
         Ok((answer.status, answer.body.collect().await?))

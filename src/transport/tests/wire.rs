@@ -13,9 +13,8 @@ async fn ok_server() -> FaultServer {
 
 async fn head_of(request: Request, auth: AuthScheme, secret: &str) -> server::Seen {
     let server = ok_server().await;
-    let secret: Secret = Arc::new(SecretString::from(secret));
     let mut prepared = prepare(request, auth, &format!("{}/v1", server.url())).unwrap();
-    let exchange = prepared.exchange(attempt(Some(&secret), Duration::from_secs(2))).unwrap();
+    let exchange = prepared.authorized(secret, Duration::from_secs(2)).unwrap();
     assert_no_secret(&format!("{exchange:?}"));
     let answer = ReqwestTransport::new().execute(exchange).await.unwrap();
     assert_eq!(answer.body.collect().await.unwrap(), "ok");
@@ -115,14 +114,12 @@ fn secrets_show_nowhere() {
     let request = Request::get("acme-api", "/a?token=q-canary").header("x-key", CANARY).body(CANARY);
     assert_no_secret(&format!("{request:?}"));
     let mut prepared = prepare(request, AuthScheme::Basic, "https://api.example").unwrap();
-    let secret = secret();
-    let error = prepared.exchange(attempt(Some(&secret), Duration::from_secs(1))).unwrap_err();
+    let error = prepared.authorized(CANARY, Duration::from_secs(1)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Credential, "no colon in it");
     assert_no_secret(&format!("{error} {error:?}"));
     assert_no_secret(&format!("{:?}", Token::new(CANARY, None)));
-    let line_end: Secret = Arc::new(SecretString::from(format!("{CANARY}\r\nx: y")));
     let mut prepared = prepare(Request::get("acme-api", "/a"), AuthScheme::Bearer, "https://api.example").unwrap();
-    let error = prepared.exchange(attempt(Some(&line_end), Duration::from_secs(1))).unwrap_err();
+    let error = prepared.authorized(&format!("{CANARY}\r\nx: y"), Duration::from_secs(1)).unwrap_err();
     assert_no_secret(&format!("{error} {error:?}"));
 }
 
