@@ -25,8 +25,13 @@ pub(crate) struct Feed {
     capacity: usize,
     ring: OnceLock<Sender<Event>>,
     counts: Arc<Counts>,
-    last_id: AtomicU64,
+    last_id: LastId,
 }
+
+/// In a line of the cache of its own: every send writes it, and reads what else a client's sends share.
+#[derive(Default)]
+#[repr(align(64))]
+struct LastId(AtomicU64);
 
 #[derive(Default)]
 struct Counts {
@@ -36,13 +41,13 @@ struct Counts {
 
 impl Feed {
     pub(crate) fn new(capacity: usize) -> Feed {
-        Feed { capacity, ring: OnceLock::new(), counts: Arc::default(), last_id: AtomicU64::new(0) }
+        Feed { capacity, ring: OnceLock::new(), counts: Arc::default(), last_id: LastId::default() }
     }
 
     /// A number for a new send.
     #[inline]
     pub(crate) fn next_id(&self) -> u64 {
-        self.last_id.fetch_add(1, Relaxed) + 1
+        self.last_id.0.fetch_add(1, Relaxed) + 1
     }
 
     /// Somebody listens.

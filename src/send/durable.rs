@@ -352,7 +352,7 @@ pub(crate) fn acceptable(inner: &Inner, tenant: &str, mut request: Request) -> R
             return refuse("a request with a credential of its own is not stored; state the vendor's `auth` instead");
         }
     }
-    let path = prepared.path_below_base();
+    let path = prepared.path_below_base(&tenant);
     if let crate::config::AuthScheme::Query { name } = &vendor.auth {
         let query = path.split_once('?').map_or("", |(_, query)| query);
         if query.split('&').any(|pair| pair.split('=').next() == Some(name)) {
@@ -362,7 +362,7 @@ pub(crate) fn acceptable(inner: &Inner, tenant: &str, mut request: Request) -> R
     let Some(body) = prepared.body() else {
         return refuse("a streaming body cannot be stored; give it as bytes");
     };
-    let request = LetterRequest::whole(prepared.method(), path, prepared.headers(), body.clone());
+    let request = LetterRequest::whole(prepared.method(), &path, prepared.headers(), body.clone());
     let notes = notes.map(|notes| *notes).unwrap_or_default();
     Ok(Acceptable { request, endpoint, cost, attempt_timeout, deadline, on_ambiguous, notes, own_key, tenant })
 }

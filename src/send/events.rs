@@ -130,7 +130,7 @@ impl Job {
     /// The host of the request was opened or closed.
     #[cold]
     pub(super) fn breaker(&self, inner: &Inner, open: bool) {
-        let host = self.prepared.host();
+        let host = &*self.prepared.host(&self.tenant);
         if open {
             inner.metrics.host_opened();
         }

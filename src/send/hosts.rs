@@ -82,7 +82,7 @@ impl Drop for HostPass {
 impl Job {
     /// Waits until the host may be connected to.
     pub(super) async fn pass_host(&self, inner: &Inner) -> Result<HostPass, Error> {
-        let host = self.prepared.host();
+        let host = &*self.prepared.host(&self.tenant);
         loop {
             let now = inner.clock.now();
             let allowed = inner.hosts.breaker.lock().allow(host, now);

@@ -48,12 +48,12 @@ pub(super) fn add_key(request: &mut Request, notes: &mut Option<Box<Notes>>, ven
 impl Job {
     pub(super) fn letter(&mut self, inner: &Inner, reason: Reason) -> DeadLetter {
         let (prepared, tenant) = (&self.prepared, &self.tenant);
-        let path = prepared.path_below_base();
+        let path = prepared.path_below_base(tenant);
         let request = match (tenant.vendor.dead_letters, prepared.body()) {
             (Keep::Whole, Some(body)) => {
-                LetterRequest::whole(prepared.method(), path, prepared.headers(), body.clone())
+                LetterRequest::whole(prepared.method(), &path, prepared.headers(), body.clone())
             }
-            _ => LetterRequest::outline(prepared.method(), path, prepared.body_bytes()),
+            _ => LetterRequest::outline(prepared.method(), &path, prepared.body_bytes()),
         };
         let at = timestamp(inner.clock, Duration::ZERO);
         let mut letter = DeadLetter::new(at, &*tenant.id, &*tenant.vendor.name, self.priority, reason, request);

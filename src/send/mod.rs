@@ -222,7 +222,7 @@ impl Job {
             let opened = match (pass, &result) {
                 (Some(pass), result) => pass.connected(result),
                 (None, Err(error)) if error.is_connect() => {
-                    inner.hosts.failed(self.prepared.host(), ended).then_some(true)
+                    inner.hosts.failed(&self.prepared.host(&self.tenant), ended).then_some(true)
                 }
                 _ => None,
             };

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use tracing::field::Empty;
-use tracing::{Instrument, Span};
+use tracing::level_filters::LevelFilter;
+use tracing::{Instrument, Level, Span};
 
 use super::{Job, events};
 use crate::client::Inner;
@@ -17,9 +18,16 @@ const STATUS: &str = "http.response.status_code";
 const ERROR: &str = "error.type";
 
 impl Job {
-    /// Opens the span of the send, if somebody is interested.
+    /// Opens the span of the send, if somebody is interested. That nobody is, is mostly known without making one.
     #[inline]
     pub(super) fn open_span(&mut self) {
+        if LevelFilter::current() >= Level::DEBUG {
+            self.open_debug_span();
+        }
+    }
+
+    #[cold]
+    fn open_debug_span(&mut self) {
         let span = tracing::debug_span!(
             "integration_client.send",
             tenant = &*self.tenant.id,
@@ -71,7 +79,7 @@ impl Job {
             waited_ms = super::follow::millis(waited),
             "http.request.method" = self.prepared.method().as_str(),
             "http.request.resend_count" = (self.tries > 1).then(|| self.tries - 1),
-            "server.address" = self.prepared.host(),
+            "server.address" = self.prepared.host(&self.tenant),
             "http.response.status_code" = Empty,
             "error.type" = Empty,
         );

@@ -3,6 +3,7 @@
 //! [`Prepared`] is made once per send and holds what stays the same over its attempts; [`Prepared::exchange`] adds what
 //! does not: the credential, the signature and the deadline.
 
+use std::borrow::Cow;
 use std::time::SystemTime;
 
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
@@ -37,12 +38,11 @@ const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 pub(crate) struct Prepared {
     /// With the headers that all attempts have. The body is empty once a stream has been handed out.
     parts: Box<Parts>,
-    /// Without a credential.
-    url: Url,
+    /// That of the first attempt, without a credential; made when the request was checked, and handed on. Few requests
+    /// have another.
+    first: Option<Url>,
     /// A stream has been handed out.
     spent: bool,
-    /// Where the path below the base URL begins in `url`.
-    below: usize,
 }
 
 /// What differs from attempt to attempt.
@@ -68,12 +68,9 @@ impl Prepared {
         if matches!(parts.method, Method::CONNECT | Method::TRACE) {
             return refuse("the methods CONNECT and TRACE are not sent");
         }
-        let path = match &parts.target {
-            Target::Path { path, .. } => path.as_str(),
-            Target::Url(url) => match target::relative(base, url) {
-                Ok(path) => path,
-                Err(why) => return refuse(&why),
-            },
+        let path = match path_of(&parts, base) {
+            Ok(path) => path,
+            Err(why) => return refuse(&why),
         };
         // A full URL may be the base URL itself, without a slash after it.
         let below = matches!(parts.target, Target::Url(_)) && !path.starts_with('/');
@@ -105,8 +102,7 @@ impl Prepared {
             };
             headers.entry(name).or_insert(value);
         }
-        let below = base.as_str().trim_end_matches('/').len();
-        Ok(Prepared { parts, url, spent: false, below })
+        Ok(Prepared { parts, first: Some(url), spent: false })
     }
 
     pub(crate) fn method(&self) -> &Method {
@@ -118,17 +114,30 @@ impl Prepared {
         &self.parts.headers
     }
 
+    /// The URL without a credential.
+    fn url(&self, tenant: &Tenant) -> Result<Url, Error> {
+        if let Some(url) = &self.first {
+            return Ok(url.clone());
+        }
+        // Both have been found good when the first was made.
+        let base = tenant.base()?;
+        let joined = path_of(&self.parts, &base).and_then(|path| target::join(&base, path, &self.parts.query));
+        joined.map_err(|why| Error::not_sent(ErrorKind::InvalidRequest, why))
+    }
+
     /// The host, without a port.
-    pub(crate) fn host(&self) -> &str {
-        self.url.host_str().unwrap_or_default()
+    pub(crate) fn host(&self, tenant: &Tenant) -> String {
+        tenant.base().ok().and_then(|base| base.host_str().map(str::to_owned)).unwrap_or_default()
     }
 
     /// Path and query below the vendor's base URL.
-    pub(crate) fn path_below_base(&self) -> &str {
-        match self.url.as_str().get(self.below..) {
-            None | Some("") => "/",
-            Some(path) => path,
-        }
+    pub(crate) fn path_below_base(&self, tenant: &Tenant) -> String {
+        let below = |base: &Url| {
+            let url = self.url(tenant).ok()?;
+            let path = url.as_str().get(base.as_str().trim_end_matches('/').len()..)?;
+            (!path.is_empty()).then(|| path.to_owned())
+        };
+        tenant.base().ok().and_then(|base| below(&base)).unwrap_or_else(|| "/".to_owned())
     }
 
     /// The body, unless it is a stream.
@@ -158,7 +167,10 @@ impl Prepared {
                 std::mem::take(&mut self.parts.body)
             }
         };
-        let mut url = self.url.clone();
+        let mut url = match self.first.take() {
+            Some(url) => url,
+            None => self.url(tenant)?,
+        };
         let mut headers = self.parts.headers.clone();
         if let Some(authorization) = attempt.authorization {
             authorization
@@ -166,7 +178,7 @@ impl Prepared {
                 .map_err(|why| refuse(ErrorKind::Credential, why))?;
         }
         if let Some(signer) = attempt.signer {
-            let origin = self.url.origin();
+            let origin = url.origin();
             let mut parts = SigningParts::new(&self.parts.method, &mut url, &mut headers, body.bytes());
             let secret = attempt.authorization.map(|authorization| &*authorization.secret);
             signer
@@ -185,6 +197,14 @@ impl Prepared {
             client_certificate: tenant.client_certificate.clone(),
             deadline: attempt.deadline,
         })
+    }
+}
+
+/// Path and query of a request below the vendor's base URL, as its caller gave them.
+fn path_of<'p>(parts: &'p Parts, base: &Url) -> Result<&'p str, Cow<'static, str>> {
+    match &parts.target {
+        Target::Path { path, .. } => Ok(path),
+        Target::Url(url) => target::relative(base, url),
     }
 }
 

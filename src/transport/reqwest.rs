@@ -128,6 +128,7 @@ impl fmt::Debug for ReqwestTransport {
 impl Transport for ReqwestTransport {
     fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
         let Exchange { method, url, headers, body, vendor, client_certificate, deadline } = exchange;
+        let max_response_bytes = vendor.max_response_bytes;
         let pending = target::origin_allowed(&url, vendor.connection.allow_http)
             .map_err(|why| TransportError::new(Sent::NotSent, ErrorKind::InvalidRequest, why))
             .and_then(|()| self.client(&vendor, client_certificate.as_deref()))
@@ -160,7 +161,7 @@ impl Transport for ReqwestTransport {
             }
             let (status, version) = (response.status(), response.version());
             let headers = std::mem::take(response.headers_mut());
-            let body = AnswerBody::from_reqwest(response, vendor.max_response_bytes, deadline).await;
+            let body = AnswerBody::from_reqwest(response, max_response_bytes, deadline).await;
             Ok(Answer { status, version, headers, body })
         })
     }
