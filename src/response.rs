@@ -109,12 +109,7 @@ impl Response {
     pub fn bytes(self) -> impl Future<Output = Result<Bytes, Error>> + Send {
         // The headers are not kept while the body comes.
         let mut body = self.parts.body;
-        async move {
-            match body.body.take_arrived() {
-                Some(bytes) => Ok(bytes),
-                None => body.read().await,
-            }
-        }
+        async move { body.read().await }
     }
 
     /// Reads the body as UTF-8; what is not becomes U+FFFD.

@@ -277,7 +277,7 @@ impl AnswerBody {
     }
 
     /// The whole of it, where it has arrived in one piece.
-    pub(crate) fn take_arrived(&mut self) -> Option<Bytes> {
+    fn take_arrived(&mut self) -> Option<Bytes> {
         match &mut self.inner {
             Some(Inner::Bytes(bytes)) if self.ahead.is_none() && bytes.len() as u64 <= self.left => {
                 self.left -= bytes.len() as u64;
