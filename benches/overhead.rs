@@ -29,7 +29,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use secrecy::SecretString;
 
 /// Many short pairs rather than few long ones: a machine's speed changes within seconds, and then meets both of a pair.
-const PAIRS: usize = 101;
+const PAIRS: usize = 201;
 const TURN: Duration = Duration::from_millis(100);
 const CONCURRENCY: [usize; 3] = [1, 64, 512];
 const AT_LEAST: f64 = 0.95;

@@ -11,7 +11,7 @@ use reqwest::Url;
 
 use super::credential::AtHand;
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
-use super::limit::{Limit, LimitKind, Unit};
+use super::limit::{Limit, LimitKind, Scope, Unit};
 use super::retry::{AtRest, Keep, RetryPolicy, Throttle};
 use super::{base_url, pattern, suggest};
 use crate::clock::Time;
@@ -68,6 +68,10 @@ pub struct Vendor {
     pub(crate) took: Smoothed,
     /// A limit counts bytes.
     pub(crate) counts_bytes: bool,
+    /// Of its limits' scopes the widest, a tenant at least.
+    pub(crate) widest_scope: Scope,
+    /// The connections that its exchanges use.
+    pub(crate) connections: Connections,
     /// How long the bodies of its answers are, where bytes are counted.
     pub(crate) answers: Smoothed,
     /// When something was last said about its limits being others than stated.
@@ -140,6 +144,37 @@ pub(crate) struct Parsed(OnceLock<Url>);
 
 impl PartialEq for Parsed {
     fn eq(&self, _: &Parsed) -> bool {
+        true
+    }
+}
+
+/// The HTTP client that a transport made for a vendor, so that no exchange has to look for it. Says nothing that the
+/// connection settings beside it do not.
+#[derive(Debug, Default)]
+pub(crate) struct Connections(OnceLock<(u64, reqwest::Client)>);
+
+impl Connections {
+    /// Those of `pool`, if it is known to have some.
+    #[inline]
+    pub(crate) fn of(&self, pool: u64) -> Option<&reqwest::Client> {
+        self.0.get().filter(|(known, _)| *known == pool).map(|(_, client)| client)
+    }
+
+    /// Where others are known already, these have to be looked for each time.
+    pub(crate) fn know(&self, pool: u64, client: &reqwest::Client) {
+        self.0.get_or_init(|| (pool, client.clone()));
+    }
+}
+
+impl Clone for Connections {
+    /// Unknown: a copy is made to be changed.
+    fn clone(&self) -> Connections {
+        Connections::default()
+    }
+}
+
+impl PartialEq for Connections {
+    fn eq(&self, _: &Connections) -> bool {
         true
     }
 }

@@ -21,7 +21,7 @@ use crate::engine::{Ask, Bound, Engine, Group, Refusal, hash_ids};
 use crate::metrics::Series;
 use crate::signals;
 pub(crate) use acquire::{Acquire, Grant, Whose, try_acquire};
-use plan::{Plans, Policy, widest_scope};
+use plan::{Plans, Policy};
 pub(crate) use shard::{Heard, Held, Shard};
 
 /// All shards of a client.
@@ -86,7 +86,7 @@ impl Dispatch {
     #[inline]
     fn home_of(&self, tenant: &Tenant, lane: u64) -> &Arc<Shard> {
         let vendor = &tenant.vendor;
-        let hash = match widest_scope(vendor) {
+        let hash = match vendor.widest_scope {
             Scope::Vendor => hash_ids(&self.hasher, &vendor.environment, &vendor.name),
             Scope::Account => {
                 let account = hash_ids(&self.hasher, &tenant.account, &vendor.environment);

@@ -59,12 +59,6 @@ impl Plans {
     }
 }
 
-/// The widest scope that a vendor's limits declare.
-pub(crate) fn widest_scope(vendor: &Vendor) -> Scope {
-    let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
-    limits.map(|limit| limit.scope).max().unwrap_or(Scope::Tenant).max(Scope::Tenant)
-}
-
 pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
     let spec = |limit: &Limit| limit_spec(limit, vendor.max_transit, policy.guard);
     let is_own = |limit: &&Limit| matches!(limit.scope, Scope::Tenant | Scope::Endpoint);

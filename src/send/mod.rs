@@ -21,7 +21,7 @@ use crate::Priority;
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::credential::Authorization;
-use crate::config::{OnAmbiguous, Tenant};
+use crate::config::{OnAmbiguous, Tenant, Vendor};
 use crate::dead_letter::AttemptRecord;
 use crate::dispatch::{Grant, Heard, Held};
 use crate::engine::cost::Cost;
@@ -152,11 +152,7 @@ impl Job {
             && request.parts.body.bytes().is_none()
             && notes.as_ref().is_none_or(|notes| notes.bytes.is_none())
         {
-            let message = format!(
-                "vendor {} counts bytes, and how many a streamed body has is not known: say so by `Request::expect_bytes`",
-                vendor.name
-            );
-            return Err(Error::not_sent(ErrorKind::InvalidRequest, message));
+            return Err(unknown_size(vendor));
         }
         let has_key = letter::add_key(&mut request, &mut notes, vendor);
         let (idempotent, on_ambiguous) = (idempotent(&request.parts.method, has_key), request.parts.on_ambiguous);
@@ -263,11 +259,11 @@ impl Job {
             return None;
         }
         let dialect = &*self.tenant.vendor.dialect;
+        if dialect.is_plain() && !signals::is_refusal(answer.status) && !signals::may_be_in(&answer.headers) {
+            return Some(Word::Passed(None));
+        }
         if dialect.wants_body(answer.status) {
             return None;
-        }
-        if dialect.is_plain() && !signals::may_be_in(&answer.headers) {
-            return Some(Word::Passed(None));
         }
         let signals = signals::read(dialect, answer.status, &answer.headers, b"", inner.clock.wall());
         if signals.throttled {
@@ -377,6 +373,16 @@ impl Job {
         let attempt = Attempt { authorization, signer, wall, deadline: inner.clock.instant(ends) };
         self.prepared.exchange(&self.tenant, attempt)
     }
+}
+
+#[cold]
+#[inline(never)]
+fn unknown_size(vendor: &Vendor) -> Error {
+    let message = format!(
+        "vendor {} counts bytes, and how many a streamed body has is not known: say so by `Request::expect_bytes`",
+        vendor.name
+    );
+    Error::not_sent(ErrorKind::InvalidRequest, message)
 }
 
 /// What few sends come to, boxed: all would carry its state. Made in a function of its own, because a future that is made

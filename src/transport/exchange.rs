@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::auth::{self, Signer, SigningParts};
 use super::{Exchange, target};
 use crate::config::credential::Authorization;
-use crate::config::{AuthScheme, Tenant};
+use crate::config::{AuthScheme, Tenant, Vendor};
 use crate::error::{Error, ErrorKind};
 use crate::request::{Parts, Request, Target};
 
@@ -57,10 +57,7 @@ pub(crate) struct Attempt<'a> {
 impl Prepared {
     /// Checks `request` and joins it with the vendor's base URL (see [`target::base`]), variables filled in.
     pub(crate) fn new(request: Request, tenant: &Tenant, base: &Url) -> Result<Prepared, Error> {
-        let refuse = |why: &str| {
-            let message = format!("tenant {}, vendor {}: {why}", tenant.id, tenant.vendor.name);
-            Err(Error::not_sent(ErrorKind::InvalidRequest, message))
-        };
+        let refuse = |why: &str| Err(refused(tenant, ErrorKind::InvalidRequest, why));
         if let Some(problem) = request.problem() {
             return refuse(problem);
         }
@@ -83,24 +80,9 @@ impl Prepared {
             Err(why) => return refuse(&why),
         };
         let vendor = &tenant.vendor;
-        let headers = &mut parts.headers;
-        if let Err(why) = check_headers(headers, &vendor.auth) {
+        let has_headers = !parts.headers.is_empty() || !vendor.headers.is_empty() || vendor.propagate_trace;
+        if has_headers && let Err(why) = complete_headers(&mut parts, vendor) {
             return refuse(&why);
-        }
-        if vendor.propagate_trace {
-            if let Some(parent) = parts.trace_parent.take() {
-                headers.insert(TRACE_HEADERS[0], parent);
-            }
-        } else if !headers.is_empty() {
-            for name in TRACE_HEADERS {
-                headers.remove(name);
-            }
-        }
-        for (name, value) in &vendor.headers {
-            let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) else {
-                return refuse("the vendor's entry has a header that cannot be sent");
-            };
-            headers.entry(name).or_insert(value);
         }
         Ok(Prepared { parts, first: Some(url), spent: false })
     }
@@ -153,9 +135,7 @@ impl Prepared {
     /// The request of one attempt for the same tenant, authenticated and signed.
     pub(crate) fn exchange(&mut self, tenant: &Tenant, attempt: Attempt<'_>) -> Result<Exchange, Error> {
         let vendor = &tenant.vendor;
-        let refuse = |kind: ErrorKind, why: &str| {
-            Error::not_sent(kind, format!("tenant {}, vendor {}: {why}", tenant.id, vendor.name))
-        };
+        let refuse = |kind, why: &str| refused(tenant, kind, why);
         let body = match self.parts.body.try_clone() {
             _ if self.spent => {
                 let why = "a streaming body can be sent once and was sent already";
@@ -206,6 +186,37 @@ fn path_of<'p>(parts: &'p Parts, base: &Url) -> Result<&'p str, Cow<'static, str
         Target::Path { path, .. } => Ok(path),
         Target::Url(url) => target::relative(base, url),
     }
+}
+
+/// The headers that all attempts have: the caller's, once they are found good, trace context where it is wanted, and the
+/// vendor's own.
+#[inline(never)]
+fn complete_headers(parts: &mut Parts, vendor: &Vendor) -> Result<(), Cow<'static, str>> {
+    let headers = &mut parts.headers;
+    check_headers(headers, &vendor.auth)?;
+    if vendor.propagate_trace {
+        if let Some(parent) = parts.trace_parent.take() {
+            headers.insert(TRACE_HEADERS[0], parent);
+        }
+    } else {
+        for name in TRACE_HEADERS {
+            headers.remove(name);
+        }
+    }
+    for (name, value) in &vendor.headers {
+        let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) else {
+            return Err("the vendor's entry has a header that cannot be sent".into());
+        };
+        headers.entry(name).or_insert(value);
+    }
+    Ok(())
+}
+
+/// A request that is not sent. Made apart, so that the code of what goes well lies together.
+#[cold]
+#[inline(never)]
+fn refused(tenant: &Tenant, kind: ErrorKind, why: &str) -> Error {
+    Error::not_sent(kind, format!("tenant {}, vendor {}: {why}", tenant.id, tenant.vendor.name))
 }
 
 fn check_headers(headers: &HeaderMap, scheme: &AuthScheme) -> Result<(), String> {

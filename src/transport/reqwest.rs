@@ -11,6 +11,7 @@
 use std::error::Error as _;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -37,6 +38,8 @@ pub struct ReqwestTransport {
     /// Read on every exchange, written when new settings are first seen.
     clients: ArcSwap<HashMap<Arc<str>, Vec<Pooled>>>,
     building: Mutex<()>,
+    /// By which vendors know what of it they use; another one after a reset.
+    pool: AtomicU64,
 }
 
 /// A client and the settings that it was built from. The outer key is the vendor's name, so the list is short: one
@@ -66,27 +69,49 @@ impl Default for ReqwestTransport {
 impl ReqwestTransport {
     /// A transport without connections.
     pub fn new() -> ReqwestTransport {
-        ReqwestTransport { clients: ArcSwap::default(), building: Mutex::new(()) }
+        ReqwestTransport { clients: ArcSwap::default(), building: Mutex::new(()), pool: AtomicU64::new(next_pool()) }
     }
 
     /// Forgets all idle connections and reads certificate files again when next needed. Exchanges under way go on.
     pub fn reset(&self) {
         let _building = self.building.lock();
         self.clients.store(Arc::default());
+        // After that: whoever saw this number must not find what was there before.
+        self.pool.store(next_pool(), Ordering::Release);
     }
 
     /// The client for these settings. Building one reads PEM files, so the first exchange with new settings blocks its
-    /// thread for some milliseconds; later ones cost one hash of the vendor's name.
+    /// thread for some milliseconds. Later ones know it by their vendor, or by a hash of its name where the tenant has a
+    /// certificate of its own.
+    #[inline]
     fn client(&self, vendor: &Vendor, tenant_certificate: Option<&str>) -> Result<reqwest::Client, TransportError> {
+        let pool = self.pool.load(Ordering::Acquire);
+        match vendor.connections.of(pool).filter(|_| tenant_certificate.is_none()) {
+            Some(client) => Ok(client.clone()),
+            None => self.look_for_client(vendor, tenant_certificate, pool),
+        }
+    }
+
+    #[inline(never)]
+    fn look_for_client(
+        &self,
+        vendor: &Vendor,
+        tenant_certificate: Option<&str>,
+        pool: u64,
+    ) -> Result<reqwest::Client, TransportError> {
         let certificate = tenant_certificate.or(vendor.connection.client_certificate.as_deref());
         let find = |clients: &HashMap<Arc<str>, Vec<Pooled>>| {
             let pooled = clients.get(&vendor.name)?.iter().find(|pooled| pooled.fits(vendor, certificate))?;
             Some(pooled.client.clone())
         };
-        match find(&self.clients.load()) {
-            Some(client) => Ok(client),
-            None => self.make_client(vendor, certificate, find),
+        let client = match find(&self.clients.load()) {
+            Some(client) => client,
+            None => self.make_client(vendor, certificate, find)?,
+        };
+        if tenant_certificate.is_none() {
+            vendor.connections.know(pool, &client);
         }
+        Ok(client)
     }
 
     #[cold]
@@ -116,6 +141,12 @@ impl ReqwestTransport {
         self.clients.store(Arc::new(next));
         Ok(client)
     }
+}
+
+/// No two transports have the same, nor one before and after a reset.
+fn next_pool() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
 }
 
 impl fmt::Debug for ReqwestTransport {
@@ -153,11 +184,7 @@ impl Transport for ReqwestTransport {
                 }
             };
             if header_bytes(response.headers()) > MAX_HEADER_BYTES {
-                return Err(TransportError::new(
-                    Sent::MaybeSent,
-                    ErrorKind::ResponseTooLarge,
-                    format!("the response headers are larger than {MAX_HEADER_BYTES} bytes"),
-                ));
+                return Err(headers_too_large());
             }
             let (status, version) = (response.status(), response.version());
             let headers = std::mem::take(response.headers_mut());
@@ -165,6 +192,13 @@ impl Transport for ReqwestTransport {
             Ok(Answer { status, version, headers, body })
         })
     }
+}
+
+#[cold]
+#[inline(never)]
+fn headers_too_large() -> TransportError {
+    let why = format!("the response headers are larger than {MAX_HEADER_BYTES} bytes");
+    TransportError::new(Sent::MaybeSent, ErrorKind::ResponseTooLarge, why)
 }
 
 fn header_bytes(headers: &HeaderMap) -> usize {
@@ -214,6 +248,8 @@ fn read(path: &str) -> Result<Vec<u8>, TransportError> {
 }
 
 /// The one place where reqwest's errors before the response's headers become ours.
+#[cold]
+#[inline(never)]
 fn head_error(error: reqwest::Error) -> TransportError {
     let error = error.without_url();
     let (sent, kind, message) = classify(&error);

@@ -7,7 +7,7 @@ use super::dialect::dialect;
 use super::fields::{MOST_LIMITS, check_header, check_id, choice, duration, fraction, integer};
 use super::{limit, retry};
 use crate::config::format::{AuthEntry, ConnectionEntry, EndpointEntry, VendorEntry};
-use crate::config::limit::{Limit, LimitKind, Unit};
+use crate::config::limit::{Limit, LimitKind, Scope, Unit};
 use crate::config::report::{Report, Step, at};
 use crate::config::retry::{AtRest, Keep, Throttle};
 use crate::config::vendor::{AuthScheme, Connection, Endpoint, Vendor};
@@ -107,6 +107,7 @@ pub(in crate::config) fn vendor(
         return None;
     }
     let all = limits.iter().chain(endpoints.iter().flat_map(|endpoint| &endpoint.limits));
+    let widest_scope = all.clone().map(|limit| limit.scope).fold(Scope::Tenant, Scope::max);
     let counts_bytes = all.filter_map(|limit| match &limit.kind {
         LimitKind::Rate(rate) => Some(rate.unit),
         _ => None,
@@ -137,6 +138,8 @@ pub(in crate::config) fn vendor(
         parsed: Default::default(),
         took: Default::default(),
         counts_bytes,
+        widest_scope,
+        connections: Default::default(),
         answers: Default::default(),
         doubted: Default::default(),
     })

@@ -15,7 +15,7 @@ use super::exchange::{Attempt, Prepared};
 use super::*;
 use crate::clock::Time;
 use crate::config::credential::Authorization;
-use crate::config::{AuthScheme, Connection};
+use crate::config::{AuthScheme, Connection, Scope};
 use crate::request::Request;
 
 const CANARY: &str = "canary-5up3r-s3cret";
@@ -45,6 +45,8 @@ fn vendor(auth: AuthScheme) -> Vendor {
         parsed: Default::default(),
         took: Default::default(),
         counts_bytes: false,
+        widest_scope: Scope::Tenant,
+        connections: Default::default(),
         answers: Default::default(),
         doubted: Default::default(),
     }

@@ -40,6 +40,37 @@ async fn each_scheme_puts_the_secret_in_its_place() {
 }
 
 #[tokio::test]
+async fn a_vendor_knows_its_connections_and_only_those_that_are_meant() {
+    let server = ok_server().await;
+    let tenant = tenant(vendor(AuthScheme::None));
+    let send = async |transport: &ReqwestTransport, tenant: &Arc<Tenant>| {
+        let base = target::base(&server.url(), false).unwrap();
+        let mut prepared = Prepared::new(Request::get("acme-api", "/things"), tenant, &base).unwrap();
+        let exchange = prepared.exchange(tenant, attempt(None, Duration::from_secs(2))).unwrap();
+        let answer = transport.execute(exchange).await?;
+        answer.body.collect().await
+    };
+    let (one, other) = (ReqwestTransport::new(), ReqwestTransport::new());
+    for (transport, connections) in [(&one, 1), (&one, 1), (&other, 2), (&one, 2), (&other, 2)] {
+        send(transport, &tenant).await.unwrap();
+        assert_eq!(server.connections(), connections);
+    }
+    one.reset();
+    for connections in [3, 3] {
+        send(&one, &tenant).await.unwrap();
+        assert_eq!(server.connections(), connections, "what was idle is forgotten, and what came after it is not");
+    }
+    let mut certified = Tenant::clone(&tenant);
+    certified.client_certificate = Some("/nonexistent/x".into());
+    let error = send(&one, &Arc::new(certified)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "its own certificate, not the vendor's connections");
+    let mut proxied = Vendor::clone(&tenant.vendor);
+    proxied.connection.proxy = Some("no URL: \0".into());
+    let proxied = super::tenant(proxied);
+    assert_eq!(send(&one, &proxied).await.unwrap_err().kind(), ErrorKind::Config, "a copy may have other settings");
+}
+
+#[tokio::test]
 async fn json_forms_and_streams_arrive_whole() {
     let json = head_of(Request::post("acme-api", "/x").json(&[1, 2]), AuthScheme::None, "").await;
     assert!(json.head.contains("content-type: application/json\r\n") && json.body == b"[1,2]", "{json:?}");
