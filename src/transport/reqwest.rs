@@ -114,6 +114,23 @@ impl ReqwestTransport {
         Ok(client)
     }
 
+    /// Hands the request to reqwest.
+    #[inline]
+    fn begin(
+        &self,
+        exchange: Exchange,
+    ) -> Result<impl Future<Output = reqwest::Result<reqwest::Response>> + use<>, TransportError> {
+        let Exchange { method, url, headers, body, vendor, client_certificate, .. } = exchange;
+        if let Err(why) = target::origin_allowed(&url, vendor.connection.allow_http) {
+            return Err(TransportError::new(Sent::NotSent, ErrorKind::InvalidRequest, why));
+        }
+        let client = self.client(&vendor, client_certificate.as_deref())?;
+        let mut request = reqwest::Request::new(method, url);
+        *request.headers_mut() = headers;
+        *request.body_mut() = Some(body.into_reqwest());
+        Ok(client.execute(request))
+    }
+
     #[cold]
     #[inline(never)]
     fn make_client(
@@ -158,19 +175,10 @@ impl fmt::Debug for ReqwestTransport {
 
 impl Transport for ReqwestTransport {
     fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
-        let Exchange { method, url, headers, body, vendor, client_certificate, deadline } = exchange;
-        let max_response_bytes = vendor.max_response_bytes;
-        let pending = target::origin_allowed(&url, vendor.connection.allow_http)
-            .map_err(|why| TransportError::new(Sent::NotSent, ErrorKind::InvalidRequest, why))
-            .and_then(|()| self.client(&vendor, client_certificate.as_deref()))
-            .map(|client| {
-                let mut request = reqwest::Request::new(method, url);
-                *request.headers_mut() = headers;
-                *request.body_mut() = Some(body.into_reqwest());
-                // Nothing happens before this is polled. Made out here, the future below holds one pointer instead of
-                // the whole request: a box of two kilobytes is past what the allocator keeps at hand.
-                client.execute(request)
-            });
+        let (max_response_bytes, deadline) = (exchange.vendor.max_response_bytes, exchange.deadline);
+        // Nothing happens before this is polled. Made out here, the future below holds one pointer instead of the whole
+        // request: a box of two kilobytes is past what the allocator keeps at hand.
+        let pending = self.begin(exchange);
         Box::pin(async move {
             let mut response = match tokio::time::timeout_at(deadline, pending?).await {
                 Ok(Ok(response)) => response,
