@@ -72,7 +72,8 @@ impl ReqwestTransport {
         ReqwestTransport { clients: ArcSwap::default(), building: Mutex::new(()), pool: AtomicU64::new(next_pool()) }
     }
 
-    /// Forgets all idle connections and reads certificate files again when next needed. Exchanges under way go on.
+    /// What begins after this uses no connection of before, and certificate files are read again when next needed.
+    /// Exchanges under way go on; connections that nobody uses any more close after 90 s.
     pub fn reset(&self) {
         let _building = self.building.lock();
         self.clients.store(Arc::default());
