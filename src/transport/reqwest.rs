@@ -27,7 +27,7 @@ use crate::error::ErrorKind;
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 
 /// Tenants may bring certificates of their own, each of which needs its own connections. Above this many sets of
-/// connections the whole table is dropped and filled again; exchanges under way keep theirs.
+/// connections the whole table is dropped and filled again; exchanges under way and vendors keep theirs.
 const MAX_CLIENTS: usize = 1024;
 
 /// The [`Transport`] that the client uses unless it is given another.
@@ -35,7 +35,7 @@ const MAX_CLIENTS: usize = 1024;
 /// Connections are shared by all tenants and vendors with the same connection settings and client certificate, and
 /// opened when first needed.
 pub struct ReqwestTransport {
-    /// Read on every exchange, written when new settings are first seen.
+    /// Read where the vendor does not know its client, written when new settings are first seen.
     clients: ArcSwap<HashMap<Arc<str>, Vec<Pooled>>>,
     building: Mutex<()>,
     /// By which vendors know what of it they use; another one after a reset.
