@@ -119,13 +119,15 @@ impl Judge {
         self.runtime.block_on(database::count(&self.orders.store, sql))
     }
 
-    /// One more worker goes on to the end. Returns what is left.
+    /// One more worker goes on to the end, or until nothing has ended for a minute. Returns what is left.
     pub(crate) fn drain(&mut self) -> Fallible<i64> {
         let worker = Worker::start(&Orders { share: 1.0, ..self.orders.clone() })?;
-        let until = Instant::now() + Duration::from_secs(300);
-        let mut left = i64::MAX;
-        while left > 0 && Instant::now() < until {
-            left = self.count("SELECT count(*) FROM ic_job")?;
+        let (mut left, mut since) = (i64::MAX, Instant::now());
+        while left > 0 && since.elapsed() < Duration::from_secs(60) {
+            let now_left = self.count("SELECT count(*) FROM ic_job")?;
+            if now_left < left {
+                (left, since) = (now_left, Instant::now());
+            }
             std::thread::sleep(Duration::from_millis(50));
         }
         let ended = worker.finish()?;

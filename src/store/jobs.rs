@@ -294,9 +294,10 @@ async fn delivered_together<'a>(
 ) -> Result<Vec<Id>, DbError> {
     let sql = "WITH gone AS (DELETE FROM ic_job j USING unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[]) \
                AS o(id, fence, status, attempts) WHERE j.id = o.id AND j.fence = o.fence AND j.state + 0 = 1 \
-               RETURNING j.id, j.tenant, j.vendor, o.status, o.attempts) \
-               INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at) \
-               SELECT id, tenant, vendor, 0, status, attempts, $5 FROM gone ON CONFLICT (id) DO NOTHING RETURNING id";
+               RETURNING j.id, j.tenant, j.vendor, o.status, o.attempts), \
+               kept AS (INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at) \
+               SELECT id, tenant, vendor, 0, status, attempts, $5 FROM gone ON CONFLICT (id) DO NOTHING) \
+               SELECT id FROM gone";
     let (mut ids, mut fences, mut statuses, mut counts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for finish in ends {
         if let End::Delivered { status, attempts, .. } = &finish.end {
@@ -333,7 +334,8 @@ async fn finish_one(finish: &Finish, db: Db<'_>, now: i64) -> Result<bool, DbErr
     }
 }
 
-/// Takes a job out of the outbox into the table of what is done.
+/// Takes a job out of the outbox into the table of what is done. Out first, which holds its row: between two statements
+/// whoever stopped for longer than its lease may lose the job to another, and then it must not be in that table.
 pub(super) async fn done(
     db: Db<'_>,
     id: &[u8],
@@ -343,15 +345,14 @@ pub(super) async fn done(
     result: Option<&[u8]>,
     now: i64,
 ) -> Result<bool, DbError> {
+    let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state + 0 = $3 RETURNING tenant, vendor";
+    let mut gone = db.fetch(sql, args![id, fence, state]).await?;
+    let Some(row) = gone.first_mut() else { return Ok(false) };
+    let (tenant, vendor) = (row.text()?, row.text()?);
     let sql = "INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at, result) \
-               SELECT id, tenant, vendor, $4, $5, $6, $7, $8 FROM ic_job WHERE id = $1 AND fence = $2 AND state + 0 = $3 \
-               ON CONFLICT (id) DO NOTHING";
-    let args = args![id, fence, state, outcome, status, attempts, now, result];
-    if db.execute(sql, args).await? == 0 {
-        return Ok(false);
-    }
-    let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state + 0 = $3";
-    Ok(db.execute(sql, args![id, fence, state]).await? > 0)
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING";
+    db.execute(sql, args![id, &tenant, &vendor, outcome, status, attempts, now, result]).await?;
+    Ok(true)
 }
 
 /// Renews the leases of the jobs in hand; their owner holds no others.

@@ -9,6 +9,8 @@ mod batches;
 mod conformance;
 mod opening;
 #[cfg(feature = "postgres")]
+mod taken_over;
+#[cfg(feature = "postgres")]
 mod trap;
 
 use std::path::PathBuf;

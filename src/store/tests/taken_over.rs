@@ -1,0 +1,142 @@
+//! A process that is stopped between two statements of one step, for longer than its lease: another has its job by then.
+//!
+//! PostgreSQL alone. With SQLite one process works, and a transaction that writes has the file to itself.
+
+use std::collections::BTreeMap;
+
+use super::super::dead::NewDead;
+use super::super::driver::{Arg, Connect, Db, DbError, Dialect, Driver, Row};
+use super::super::jobs::{self, End, Finish};
+use super::super::{postgres, records};
+use super::*;
+use crate::transport::BoxFuture;
+
+/// A connection, and what another process does before the statement of this number.
+struct Stopped {
+    connection: Box<dyn Driver>,
+    before: usize,
+    statements: usize,
+    other: Opened,
+    taken: bool,
+}
+
+impl Stopped {
+    /// The lease ends, and another takes the job.
+    async fn step(&mut self) {
+        self.statements += 1;
+        if self.statements == self.before {
+            self.other.write(true, jobs::recover).await.unwrap();
+            self.taken = !claim(&self.other, id(), "a", 10).await.is_empty();
+        }
+    }
+}
+
+impl Driver for Stopped {
+    fn dialect(&self) -> Dialect {
+        self.connection.dialect()
+    }
+
+    fn execute<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<u64, DbError>> {
+        Box::pin(async move {
+            self.step().await;
+            self.connection.execute(sql, args).await
+        })
+    }
+
+    fn fetch<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<Vec<Row>, DbError>> {
+        Box::pin(async move {
+            self.step().await;
+            self.connection.fetch(sql, args).await
+        })
+    }
+
+    fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>> {
+        self.connection.now()
+    }
+}
+
+/// The names of the tables that hold the job.
+async fn places(db: Db<'_>, id: Id) -> Vec<String> {
+    let sql = "SELECT 'job' FROM ic_job WHERE id = $1 UNION ALL SELECT 'done' FROM ic_done WHERE id = $1 \
+               UNION ALL SELECT 'dead' FROM ic_dead WHERE id = $1";
+    let rows = db.fetch(sql, vec![Arg::from(id.as_bytes().as_slice())]).await.unwrap();
+    rows.into_iter().map(|mut row| row.text().unwrap()).collect()
+}
+
+/// Runs `step` on a job, which another process takes over before the statement `before`, if it can. Returns whether it could,
+/// whether the step says that it worked, and where the job is in the end.
+async fn run(
+    claimed: bool,
+    before: usize,
+    step: impl AsyncFn(Id, i64, Db<'_>, i64) -> bool,
+) -> (bool, bool, Vec<String>) {
+    let url = database().await;
+    let store = Store::postgres(url.clone());
+    let (ours, other) = (open(&store).await, open(&store).await);
+    let job = accept(&ours, job("a")).await;
+    let fence = match claimed {
+        true => claim(&ours, id(), "a", 1).await[0].fence,
+        false => 0,
+    };
+    let connection = postgres::open(&url).unwrap().connect().await.unwrap();
+    let mut stopped = Stopped { connection, before, statements: 0, other, taken: false };
+    stopped.connection.execute("BEGIN", Vec::new()).await.unwrap();
+    let now = stopped.now().await.unwrap();
+    let told = step(job, fence, &mut stopped, now).await;
+    stopped.connection.execute("COMMIT", Vec::new()).await.unwrap();
+    (stopped.taken, told, places(&mut *stopped.connection, job).await)
+}
+
+fn ends(id: Id) -> Vec<(&'static str, End, &'static str)> {
+    let dead = NewDead {
+        id,
+        lane: lane("a"),
+        reason: "rejected".to_owned(),
+        letter: b"{}".to_vec(),
+        request: None,
+        keep_result: false,
+    };
+    vec![
+        ("delivered", End::Delivered { status: 200, attempts: 1, result: None }, "done"),
+        ("with its answer", End::Delivered { status: 200, attempts: 1, result: Some(b"body".to_vec()) }, "done"),
+        ("dead", End::Dead(Box::new(dead)), "dead"),
+        ("later", End::Later { after_ms: 60_000, history: Vec::new() }, "job"),
+        ("back", End::Back, "job"),
+        ("dropped", End::Dropped, "job"),
+    ]
+}
+
+#[tokio::test]
+async fn a_job_that_is_taken_over_in_the_middle_of_its_end_is_in_one_place() {
+    let mut taken = BTreeMap::<bool, u32>::new();
+    for number in 0..ends(id()).len() {
+        // Several that are delivered at once go another way than one.
+        for together in [false, true] {
+            for before in 1..=3 {
+                let (of_another, told, places) = run(true, before, async |id, fence, db, now| {
+                    let finish = Finish { id, fence, end: ends(id).remove(number).1 };
+                    let stranger = Finish { id: super::id(), fence, ..finish.clone() };
+                    let finishes = if together { vec![finish, stranger] } else { vec![finish] };
+                    jobs::finish(&finishes, db, now).await.unwrap()[0]
+                })
+                .await;
+                let (name, _, place) = ends(id()).remove(number);
+                let case = format!("{name}, together: {together}, before statement {before}");
+                assert_eq!(told, !of_another, "{case}");
+                assert_eq!(places, [if told { place } else { "job" }], "{case}");
+                *taken.entry(of_another).or_default() += 1;
+            }
+        }
+    }
+    assert_eq!(taken[&true], 12, "before its first statement a step holds nothing, and from then on it holds the job");
+}
+
+#[tokio::test]
+async fn a_job_that_is_claimed_while_it_is_cancelled_is_in_one_place() {
+    for before in 1..=3 {
+        let (of_another, told, places) =
+            run(false, before, async |id, _, db, now| records::cancel(&id, db, now).await.unwrap()).await;
+        assert_eq!(told, !of_another, "before statement {before}");
+        assert_eq!(places, [if told { "done" } else { "job" }], "before statement {before}");
+    }
+}
