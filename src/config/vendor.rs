@@ -16,6 +16,7 @@ use super::retry::{AtRest, Keep, RetryPolicy, Throttle};
 use super::{base_url, pattern, suggest};
 use crate::clock::Time;
 use crate::signals::Dialect;
+use crate::transport::target::Base;
 use crate::{Error, ErrorKind};
 
 /// A vendor in one environment, validated. Made by [`Config`](super::Config); shared by all its tenants.
@@ -140,7 +141,7 @@ impl PartialEq for Smoothed {
 
 /// A URL that is parsed when it is first needed. Says nothing that the text beside it does not.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parsed(OnceLock<Url>);
+pub(crate) struct Parsed(OnceLock<Base>);
 
 impl PartialEq for Parsed {
     fn eq(&self, _: &Parsed) -> bool {
@@ -330,15 +331,15 @@ impl Tenant {
     }
 
     /// As [`base_url`](Tenant::base_url), parsed once for all tenants where the base URL has no variables.
-    pub(crate) fn base(&self) -> Result<Cow<'_, Url>, Error> {
+    pub(crate) fn base(&self) -> Result<Cow<'_, Base>, Error> {
         if !self.variables.is_empty() {
-            return self.base_url().map(Cow::Owned);
+            return self.base_url().map(|url| Cow::Owned(url.into()));
         }
         if let Some(parsed) = self.vendor.parsed.0.get() {
             return Ok(Cow::Borrowed(parsed));
         }
         let parsed = self.base_url()?;
-        Ok(Cow::Borrowed(self.vendor.parsed.0.get_or_init(|| parsed)))
+        Ok(Cow::Borrowed(self.vendor.parsed.0.get_or_init(|| parsed.into())))
     }
 
     /// The path of `url` below this tenant's base URL; `None` when the URL belongs elsewhere, and so must not be sent

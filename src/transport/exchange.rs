@@ -11,8 +11,9 @@ use http::{HeaderMap, Method};
 use reqwest::Url;
 use tokio::time::Instant;
 
+use super::Exchange;
 use super::auth::{self, Signer, SigningParts};
-use super::{Exchange, target};
+use super::target::{self, Base};
 use crate::config::credential::Authorization;
 use crate::config::{AuthScheme, Tenant, Vendor};
 use crate::error::{Error, ErrorKind};
@@ -56,7 +57,7 @@ pub(crate) struct Attempt<'a> {
 
 impl Prepared {
     /// Checks `request` and joins it with the vendor's base URL (see [`target::base`]), variables filled in.
-    pub(crate) fn new(request: Request, tenant: &Tenant, base: &Url) -> Result<Prepared, Error> {
+    pub(crate) fn new(request: Request, tenant: &Tenant, base: &Base) -> Result<Prepared, Error> {
         let refuse = |why: &str| Err(refused(tenant, ErrorKind::InvalidRequest, why));
         if let Some(problem) = request.problem() {
             return refuse(problem);
@@ -151,7 +152,10 @@ impl Prepared {
             Some(url) => url,
             None => self.url(tenant)?,
         };
-        let mut headers = self.parts.headers.clone();
+        let mut headers = match self.parts.headers.is_empty() {
+            true => HeaderMap::new(),
+            false => self.parts.headers.clone(),
+        };
         if let Some(authorization) = attempt.authorization {
             authorization
                 .apply(&vendor.auth, &mut url, &mut headers)

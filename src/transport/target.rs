@@ -21,7 +21,7 @@ pub(crate) fn encode(value: &str) -> impl std::fmt::Display + '_ {
 
 /// Checks a base URL, with its variables filled in. The message of an error holds no part of the URL.
 #[cfg(test)]
-pub(crate) fn base(text: &str, allow_http: bool) -> Result<Url, &'static str> {
+pub(crate) fn base(text: &str, allow_http: bool) -> Result<Base, &'static str> {
     let url = Url::parse(text).map_err(|_| "the base URL is not a URL")?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err("the base URL holds a user name or password; state a credential instead");
@@ -30,7 +30,7 @@ pub(crate) fn base(text: &str, allow_http: bool) -> Result<Url, &'static str> {
         return Err("the base URL holds a query or fragment");
     }
     origin_allowed(&url, allow_http)?;
-    Ok(url)
+    Ok(url.into())
 }
 
 /// `https` anywhere; `http` to loopback, or where the operator allows it.
@@ -131,15 +131,45 @@ fn check_segments(path: &str) -> Result<(), Cow<'static, str>> {
     Ok(())
 }
 
+/// A base URL, parsed.
+#[derive(Clone, Debug)]
+pub(crate) struct Base {
+    url: Url,
+    /// With a long path: a copy of it has the room for the one that is put in its place.
+    roomy: Url,
+    /// What every path begins with: that of the URL, without a slash at its end.
+    prefix: String,
+}
+
+/// For a path and query that are longer memory is asked for once more.
+const ROOM: usize = 128;
+
+impl From<Url> for Base {
+    fn from(url: Url) -> Base {
+        let mut roomy = url.clone();
+        let prefix = url.path().trim_end_matches('/').to_owned();
+        roomy.set_path(&"-".repeat(prefix.len() + ROOM));
+        Base { url, roomy, prefix }
+    }
+}
+
+impl std::ops::Deref for Base {
+    type Target = Url;
+
+    fn deref(&self) -> &Url {
+        &self.url
+    }
+}
+
 /// The URL of `target` (checked) and `query` (encoded pairs, may be empty) under `base`.
-pub(crate) fn join(base: &Url, target: &str, query: &str) -> Result<Url, Cow<'static, str>> {
+pub(crate) fn join(base: &Base, target: &str, query: &str) -> Result<Url, Cow<'static, str>> {
     let (path, in_target) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (target, None),
     };
     // Parsing the whole again would cost more than everything else that is done to a request before it is sent.
-    let mut url = base.clone();
-    match base.path().trim_end_matches('/') {
+    let mut url = base.roomy.clone();
+    match base.prefix.as_str() {
         "" => url.set_path(path),
         prefix => url.set_path(&[prefix, path].concat()),
     }
@@ -150,7 +180,7 @@ pub(crate) fn join(base: &Url, target: &str, query: &str) -> Result<Url, Cow<'st
     }
     // The second lock on the door: whatever the checks above missed, the setter must not have rewritten the path. (In
     // a query it encodes an apostrophe, which means the same.)
-    let kept = url.path().strip_prefix(base.path().trim_end_matches('/'));
+    let kept = url.path().strip_prefix(base.prefix.as_str());
     if !(kept == Some(path) || (path.is_empty() && kept == Some("/"))) {
         return Err("the path is not in the form in which it would be sent".into());
     }
@@ -257,6 +287,18 @@ mod tests {
         }
         assert_eq!(join(&base, "/a?b=c", "d=e").unwrap().query(), Some("b=c&d=e"));
         assert_eq!(join(&base, "/a", "d=e").unwrap().query(), Some("d=e"));
+    }
+
+    #[test]
+    fn memory_for_a_url_is_asked_for_once() {
+        for text in ["https://api.example", "https://api.example/v1"] {
+            let base = base(text, false).unwrap();
+            let room = base.roomy.as_str().len();
+            let memory = |path: &str, query: &str| String::from(join(&base, path, query).unwrap()).capacity();
+            let path = format!("/{}", "a".repeat(ROOM - 10));
+            assert_eq!([memory("/", ""), memory(&path, ""), memory("/things", "page=2")], [room; 3], "{text}");
+            assert!(memory(&path, "cursor=abcdef") > room, "{text}");
+        }
     }
 
     #[test]

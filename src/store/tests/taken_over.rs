@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::super::dead::NewDead;
-use super::super::driver::{Arg, Connect, Db, DbError, Dialect, Driver, Row};
+use super::super::driver::{Arg, Db, DbError, Dialect, Driver, Row};
 use super::super::jobs::{self, End, Finish};
 use super::super::{postgres, records};
 use super::*;
