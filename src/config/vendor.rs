@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use reqwest::Url;
 
+use super::base_url::{self, Base};
 use super::credential::AtHand;
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::{Limit, LimitKind, Scope, Unit};
 use super::retry::{AtRest, Keep, RetryPolicy, Throttle};
-use super::{base_url, pattern, suggest};
+use super::{pattern, suggest};
 use crate::clock::Time;
 use crate::signals::Dialect;
-use crate::transport::target::Base;
 use crate::{Error, ErrorKind};
 
 /// A vendor in one environment, validated. Made by [`Config`](super::Config); shared by all its tenants.

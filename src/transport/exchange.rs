@@ -11,9 +11,9 @@ use http::{HeaderMap, Method};
 use reqwest::Url;
 use tokio::time::Instant;
 
-use super::Exchange;
 use super::auth::{self, Signer, SigningParts};
-use super::target::{self, Base};
+use super::{Exchange, target};
+use crate::config::base_url::Base;
 use crate::config::credential::Authorization;
 use crate::config::{AuthScheme, Tenant, Vendor};
 use crate::error::{Error, ErrorKind};

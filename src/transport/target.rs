@@ -11,6 +11,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use reqwest::Url;
 use url::Host;
 
+use crate::config::base_url::Base;
+
 /// Everything but the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -131,36 +133,6 @@ fn check_segments(path: &str) -> Result<(), Cow<'static, str>> {
     Ok(())
 }
 
-/// A base URL, parsed.
-#[derive(Clone, Debug)]
-pub(crate) struct Base {
-    url: Url,
-    /// With a long path: a copy of it has the room for the one that is put in its place.
-    roomy: Url,
-    /// What every path begins with: that of the URL, without a slash at its end.
-    prefix: String,
-}
-
-/// For a path and query that are longer memory is asked for once more.
-const ROOM: usize = 128;
-
-impl From<Url> for Base {
-    fn from(url: Url) -> Base {
-        let mut roomy = url.clone();
-        let prefix = url.path().trim_end_matches('/').to_owned();
-        roomy.set_path(&"-".repeat(prefix.len() + ROOM));
-        Base { url, roomy, prefix }
-    }
-}
-
-impl std::ops::Deref for Base {
-    type Target = Url;
-
-    fn deref(&self) -> &Url {
-        &self.url
-    }
-}
-
 /// The URL of `target` (checked) and `query` (encoded pairs, may be empty) under `base`.
 pub(crate) fn join(base: &Base, target: &str, query: &str) -> Result<Url, Cow<'static, str>> {
     let (path, in_target) = match target.split_once('?') {
@@ -168,8 +140,8 @@ pub(crate) fn join(base: &Base, target: &str, query: &str) -> Result<Url, Cow<'s
         None => (target, None),
     };
     // Parsing the whole again would cost more than everything else that is done to a request before it is sent.
-    let mut url = base.roomy.clone();
-    match base.prefix.as_str() {
+    let mut url = base.with_room();
+    match base.prefix() {
         "" => url.set_path(path),
         prefix => url.set_path(&[prefix, path].concat()),
     }
@@ -180,7 +152,7 @@ pub(crate) fn join(base: &Base, target: &str, query: &str) -> Result<Url, Cow<'s
     }
     // The second lock on the door: whatever the checks above missed, the setter must not have rewritten the path. (In
     // a query it encodes an apostrophe, which means the same.)
-    let kept = url.path().strip_prefix(base.prefix.as_str());
+    let kept = url.path().strip_prefix(base.prefix());
     if !(kept == Some(path) || (path.is_empty() && kept == Some("/"))) {
         return Err("the path is not in the form in which it would be sent".into());
     }
@@ -293,11 +265,11 @@ mod tests {
     fn memory_for_a_url_is_asked_for_once() {
         for text in ["https://api.example", "https://api.example/v1"] {
             let base = base(text, false).unwrap();
-            let room = base.roomy.as_str().len();
+            let room = base.with_room().as_str().len();
             let memory = |path: &str, query: &str| String::from(join(&base, path, query).unwrap()).capacity();
-            let path = format!("/{}", "a".repeat(ROOM - 10));
+            let path = format!("/{}", "a".repeat(120));
             assert_eq!([memory("/", ""), memory(&path, ""), memory("/things", "page=2")], [room; 3], "{text}");
-            assert!(memory(&path, "cursor=abcdef") > room, "{text}");
+            assert!(memory(&path, "cursor=abcdefabcdefabcdef") > room, "{text}");
         }
     }
 
