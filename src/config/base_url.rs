@@ -226,47 +226,6 @@ fn loopback(url: &Url) -> bool {
     }
 }
 
-/// A base URL, parsed.
-#[derive(Clone, Debug)]
-pub(crate) struct Base {
-    url: Url,
-    /// With a long path: a copy of it has the room for the one that is put in its place.
-    roomy: Url,
-    prefix: String,
-}
-
-/// For a path and query that are longer memory is asked for once more.
-const ROOM: usize = 128;
-
-impl Base {
-    /// What every path begins with: that of the URL, without a slash at its end.
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    /// A copy whose path is to be set.
-    pub(crate) fn with_room(&self) -> Url {
-        self.roomy.clone()
-    }
-}
-
-impl From<Url> for Base {
-    fn from(url: Url) -> Base {
-        let mut roomy = url.clone();
-        let prefix = url.path().trim_end_matches('/').to_owned();
-        roomy.set_path(&"-".repeat(prefix.len() + ROOM));
-        Base { url, roomy, prefix }
-    }
-}
-
-impl std::ops::Deref for Base {
-    type Target = Url;
-
-    fn deref(&self) -> &Url {
-        &self.url
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -147,7 +147,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) mod base_url;
+mod base_url;
 pub(crate) mod credential;
 #[cfg(any(test, feature = "testing"))]
 mod dialects;

@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-use super::base_url::{self, Base};
 use super::credential::AtHand;
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::{Limit, LimitKind, Scope, Unit};
 use super::retry::{AtRest, Keep, RetryPolicy, Throttle};
-use super::{pattern, suggest};
+use super::{base_url, pattern, suggest};
 use crate::clock::Time;
 use crate::signals::Dialect;
 use crate::{Error, ErrorKind};
@@ -141,7 +140,7 @@ impl PartialEq for Smoothed {
 
 /// A URL that is parsed when it is first needed. Says nothing that the text beside it does not.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parsed(OnceLock<Base>);
+pub(crate) struct Parsed(OnceLock<Url>);
 
 impl PartialEq for Parsed {
     fn eq(&self, _: &Parsed) -> bool {
@@ -331,15 +330,15 @@ impl Tenant {
     }
 
     /// As [`base_url`](Tenant::base_url), parsed once for all tenants where the base URL has no variables.
-    pub(crate) fn base(&self) -> Result<Cow<'_, Base>, Error> {
+    pub(crate) fn base(&self) -> Result<Cow<'_, Url>, Error> {
         if !self.variables.is_empty() {
-            return self.base_url().map(|url| Cow::Owned(url.into()));
+            return self.base_url().map(Cow::Owned);
         }
         if let Some(parsed) = self.vendor.parsed.0.get() {
             return Ok(Cow::Borrowed(parsed));
         }
         let parsed = self.base_url()?;
-        Ok(Cow::Borrowed(self.vendor.parsed.0.get_or_init(|| parsed.into())))
+        Ok(Cow::Borrowed(self.vendor.parsed.0.get_or_init(|| parsed)))
     }
 
     /// The path of `url` below this tenant's base URL; `None` when the URL belongs elsewhere, and so must not be sent

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use super::auth::{self, Signer, SigningParts};
 use super::{Exchange, target};
-use crate::config::base_url::Base;
 use crate::config::credential::Authorization;
 use crate::config::{AuthScheme, Tenant, Vendor};
 use crate::error::{Error, ErrorKind};
@@ -57,7 +56,7 @@ pub(crate) struct Attempt<'a> {
 
 impl Prepared {
     /// Checks `request` and joins it with the vendor's base URL (see [`target::base`]), variables filled in.
-    pub(crate) fn new(request: Request, tenant: &Tenant, base: &Base) -> Result<Prepared, Error> {
+    pub(crate) fn new(request: Request, tenant: &Tenant, base: &Url) -> Result<Prepared, Error> {
         let refuse = |why: &str| Err(refused(tenant, ErrorKind::InvalidRequest, why));
         if let Some(problem) = request.problem() {
             return refuse(problem);
@@ -152,10 +151,7 @@ impl Prepared {
             Some(url) => url,
             None => self.url(tenant)?,
         };
-        let mut headers = match self.parts.headers.is_empty() {
-            true => HeaderMap::new(),
-            false => self.parts.headers.clone(),
-        };
+        let mut headers = self.parts.headers.clone();
         if let Some(authorization) = attempt.authorization {
             authorization
                 .apply(&vendor.auth, &mut url, &mut headers)
