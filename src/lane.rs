@@ -129,15 +129,15 @@ impl Lane {
             give_up: crate::clock::Time::MAX,
             attempt_ns: self.attempt_ns,
         };
-        match try_acquire(&self.place.shard, self.place.lane, ask) {
+        match try_acquire(&self.place.shard, self.place.lane, &ask) {
             Ok(held) => Ok(self.permit(held)),
             // The lane has moved to where its new limits are.
-            Err(Refusal::NoLane) => {
-                let place = self.client.inner().place(&self.tenant);
-                let held = place.and_then(|place| try_acquire(&place.shard, place.lane, ask));
-                held.map(|held| self.permit(held)).map_err(|why| self.refused(priority, why))
+            Err(why) if *why == Refusal::NoLane => {
+                let place = self.client.inner().place(&self.tenant).map_err(|why| self.refused(priority, why))?;
+                let held = try_acquire(&place.shard, place.lane, &ask);
+                held.map(|held| self.permit(held)).map_err(|why| self.refused(priority, *why))
             }
-            Err(why) => Err(self.refused(priority, why)),
+            Err(why) => Err(self.refused(priority, *why)),
         }
     }
 

@@ -15,8 +15,8 @@ use crate::builder::Builder;
 use crate::clock::Time;
 use crate::dead_letter::DeadLetter;
 use crate::dispatch::try_acquire;
-use crate::engine::Refusal;
 use crate::engine::plan::NO_ENDPOINT;
+use crate::engine::{Ask, Refusal};
 use crate::error::Error;
 use crate::lane::{Lane, Permit};
 use crate::request::Request;
@@ -137,12 +137,12 @@ impl IntegrationClient {
         let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
         loop {
             let place = inner.place(&tenant).map_err(refused)?;
-            let ask = ask(inner.clock.now(), tenant.vendor.attempt_timeout);
-            match try_acquire(&place.shard, place.lane, ask) {
+            let ask = Ask { immediate: true, ..ask(inner.clock.now(), tenant.vendor.attempt_timeout) };
+            match try_acquire(&place.shard, place.lane, &ask) {
                 Ok(held) => return Ok(Permit::new(held.counted(&series), Duration::ZERO)),
                 // Dropped or moved between the two lines above.
-                Err(Refusal::NoLane) => {}
-                Err(why) => return Err(refused(why)),
+                Err(why) if *why == Refusal::NoLane => {}
+                Err(why) => return Err(refused(*why)),
             }
         }
     }

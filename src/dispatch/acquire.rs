@@ -53,8 +53,14 @@ impl<'a> Acquire<'a> {
 
 /// Asks once, without waiting.
 #[inline]
-pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: Key, ask: Ask) -> Result<Held, Refusal> {
-    Held::from_answer(shard, shard.decide(|engine, now| engine.submit(now, lane, Ask { immediate: true, ..ask })))
+pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: Key, ask: &Ask) -> Result<Held, Box<Refusal>> {
+    permit_now(shard, lane, ask).map(|permit| Held::new(shard, Key::from_bits(permit)))
+}
+
+/// The bits of the permit's key. They and a refusal in a box are handed over in registers.
+#[inline(never)]
+fn permit_now(shard: &Shard, lane: Key, ask: &Ask) -> Result<u64, Box<Refusal>> {
+    shard.decide(|engine, now| engine.submit(now, lane, ask).now()).map(Key::to_bits)
 }
 
 impl Future for Acquire<'_> {
@@ -70,7 +76,7 @@ impl Future for Acquire<'_> {
                     Whose::Tenant { tenant, hash } => core.engine.find(*hash, &tenant.id, &tenant.vendor.name),
                 };
                 let answer = match lane {
-                    Some(lane) => core.engine.submit(now, lane, *ask),
+                    Some(lane) => core.engine.submit(now, lane, ask),
                     None => Answer::Refused(Refusal::NoLane),
                 };
                 let asked = match answer {

@@ -67,15 +67,15 @@ impl Dispatch {
         tenant: &str,
         vendor: &str,
         ask: impl FnOnce(Time, Duration) -> Ask,
-    ) -> Option<Result<Held, Refusal>> {
+    ) -> Option<Result<Held, Box<Refusal>>> {
         let hash = hash_ids(&self.hasher, tenant, vendor);
         let shard = self.shard_of(hash);
         let answer = shard.decide(|engine, now| {
             let lane = engine.find(hash, tenant, vendor)?;
             let attempt = Duration::from_nanos(engine.service_ns(lane));
-            Some(engine.submit(now, lane, Ask { immediate: true, ..ask(now, attempt) }))
+            Some(engine.submit(now, lane, &Ask { immediate: true, ..ask(now, attempt) }).now())
         });
-        Some(Held::from_answer(shard, answer?))
+        Some(answer?.map(|permit| Held::new(shard, permit)))
     }
 
     fn home(&self, tenant: &Tenant) -> &Arc<Shard> {

@@ -14,7 +14,7 @@ use crate::clock::{Clock, Time};
 use crate::engine::plan::EndpointId;
 use crate::engine::slab::Key;
 use crate::engine::throttle::{Notice, Report};
-use crate::engine::{Answer, Engine, Refusal, Sweep, Word, excess};
+use crate::engine::{Engine, Sweep, Word, excess};
 use crate::metrics::{End, Series};
 
 /// How often resting lanes are looked for.
@@ -129,13 +129,17 @@ impl Shard {
     #[inline]
     pub(super) fn after(&self, mut core: parking_lot::MutexGuard<'_, Core>) {
         let earlier = Self::set_timer(&mut core);
-        if core.engine.is_quiet() {
-            drop(core);
-        } else {
-            let woken = Self::take_woken(&mut core);
-            drop(core);
-            woken.into_iter().for_each(Waker::wake);
+        if earlier || !core.engine.is_quiet() {
+            self.wake(core, earlier);
         }
+    }
+
+    /// Whoever is granted or refused, and with `earlier` the timer task.
+    #[inline(never)]
+    fn wake(&self, mut core: parking_lot::MutexGuard<'_, Core>, earlier: bool) {
+        let woken = Self::take_woken(&mut core);
+        drop(core);
+        woken.into_iter().for_each(Waker::wake);
         if earlier {
             self.earlier.notify_one();
         }
@@ -236,16 +240,6 @@ impl Held {
         series.permit_started(began);
         self.series = series.clone();
         self
-    }
-
-    /// What came of asking for now or not at all.
-    #[inline]
-    pub(super) fn from_answer(shard: &Arc<Shard>, answer: Answer) -> Result<Held, Refusal> {
-        match answer {
-            Answer::Granted(key) => Ok(Held::new(shard, key)),
-            Answer::Refused(refusal) => Err(refusal),
-            Answer::Wait { until, reason, .. } => Err(Refusal::NotNow { until, reason }),
-        }
     }
 
     pub(crate) fn now(&self) -> Time {

@@ -10,9 +10,14 @@ use crate::clock::Time;
 
 impl Engine {
     /// Asks for a permit.
-    #[inline]
-    pub(crate) fn submit(&mut self, now: Time, lane: Key, ask: Ask) -> Answer {
+    ///
+    /// With all that it comes to where nothing is in the way ([`has_room`](Self::has_room), [`grant`](Self::grant)) it is
+    /// one piece of code: handed on through memory, parts of a request are written one by one and read back together,
+    /// and each time the processor waits until they have arrived there. That was a fifth of a decision.
+    #[inline(always)]
+    pub(crate) fn submit(&mut self, now: Time, lane: Key, ask: &Ask) -> Answer {
         let now = self.tick(now);
+        self.heed_groups(lane);
         let Some(inside) = self.lanes.slab.get(lane) else { return Answer::Refused(Refusal::NoLane) };
         if self.shutdown || inside.retired {
             let refusal = if self.shutdown { Refusal::Shutdown } else { Refusal::Retired };
@@ -27,8 +32,6 @@ impl Engine {
         {
             return Answer::Refused(refusal);
         }
-        self.heed_groups(lane);
-        let inside = &self.lanes.slab[lane];
         let waited_for = inside.waiting.is_some()
             || inside.shared.iter().any(|holder| {
                 *holder != Key::NONE && self.lanes.shared.get(*holder).is_some_and(|shared| shared.waiting > 0)
@@ -72,7 +75,7 @@ impl Engine {
     }
 
     /// Queues a request. Somebody waits already, or its limits have no room.
-    fn wait(&mut self, need: Need, ask: Ask) -> Answer {
+    fn wait(&mut self, need: Need, ask: &Ask) -> Answer {
         let now = self.now;
         let inside = &self.lanes.slab[need.lane];
         let waiting = inside.waiting.as_ref().map_or(0, |waiting| waiting.waiting[need.tier as usize]);
@@ -92,7 +95,7 @@ impl Engine {
             return Answer::Refused(Refusal::AllFull { waiting: self.waiting });
         }
         let queue = self.queue_for(&need);
-        let waiter = self.waiters.insert(Waiter::new(need.lane, queue, now, &ask));
+        let waiter = self.waiters.insert(Waiter::new(need.lane, queue, now, ask));
         let first = self.queues[queue].head().is_none();
         self.enqueue(waiter, false);
         let root = self.tree.root_of(self.queues[queue].node);

@@ -13,6 +13,7 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// Something of it is more than one unit.
+    #[inline]
     pub(crate) fn is_more_than_one(self) -> bool {
         self.points.max(self.sent).max(self.received) > 1
     }

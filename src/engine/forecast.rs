@@ -134,7 +134,7 @@ impl Run {
     }
 
     fn submit(&mut self, lane: Key, ask: Ask, ours: bool) {
-        match self.ahead.engine.submit(self.now, lane, ask) {
+        match self.ahead.engine.submit(self.now, lane, &ask) {
             Answer::Granted(permit) => self.started(permit, ours, (lane, ask.tier)),
             Answer::Wait { waiter, .. } if ours => {
                 self.ours.insert(waiter);

@@ -55,14 +55,14 @@ fn seconds(now: Time) -> u32 {
 
 impl Lane {
     /// Its own limits, those of endpoints left out. Their state and their plan go in step.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn whole(&mut self) -> impl Iterator<Item = (&mut Cell, &LimitSpec)> {
         let whole = self.plan.whole;
         self.own.as_mut()[..whole].iter_mut().zip(&self.plan.own[..whole])
     }
 
     /// Limits besides those of the whole lane: of the endpoint, or shared with other lanes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_others(&self, endpoint: EndpointId) -> bool {
         self.shared != [Key::NONE; 2] || !self.plan.endpoint_own(endpoint).is_empty()
     }

@@ -103,6 +103,18 @@ pub(crate) enum Answer {
     Refused(Refusal),
 }
 
+impl Answer {
+    /// What it says to whoever asked for now or not at all.
+    #[inline(always)]
+    pub(crate) fn now(self) -> Result<Key, Box<Refusal>> {
+        match self {
+            Answer::Granted(permit) => Ok(permit),
+            Answer::Refused(refusal) => Err(Box::new(refusal)),
+            Answer::Wait { until, reason, .. } => Err(Box::new(Refusal::NotNow { until, reason })),
+        }
+    }
+}
+
 /// Until when a request waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Until {

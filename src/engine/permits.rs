@@ -104,13 +104,14 @@ impl Permit {
 
 impl Engine {
     /// Takes from every limit at once. They have all been asked.
-    #[inline]
+    #[inline(always)]
     pub(super) fn grant(&mut self, need: &Need, due: Time, attempt_ns: u64, waiter: Option<Key>) -> Key {
         let now = self.now;
         let take = Take { cost: need.cost, high: need.high(), granted: now };
         let lane = &mut self.lanes.slab[need.lane];
         lane.in_flight += 1;
         let mut versions = [lane.version, 0, 0];
+        let throttled = lane.throttle.is_some();
         for (cell, spec) in lane.whole() {
             cell.take(spec, take, due);
         }
@@ -133,7 +134,7 @@ impl Engine {
             versions,
             waiter: waiter.unwrap_or(Key::NONE),
         });
-        if let Some(Lane { plan, throttle: Some(throttle), .. }) = self.lanes.slab.get_mut(need.lane) {
+        if throttled && let Some(Lane { plan, throttle: Some(throttle), .. }) = self.lanes.slab.get_mut(need.lane) {
             throttle.take(due, now, need, permit, &plan.pace);
         }
         if waiter.is_some() {
@@ -232,11 +233,14 @@ impl Engine {
             return self.run_turns();
         }
         // The same in one go: nobody waits whom the answer could wake before the end does.
-        let Some(permit) = self.permits.get(key) else { return };
-        let (take, need, versions) = (permit.take(), permit.need(), permit.versions);
-        let answers = permit.state == State::Started;
-        self.permits.discard(key);
+        let ended = |permit: &Permit| (permit.take(), permit.need(), permit.versions, permit.state == State::Started);
+        let Some((take, need, versions, answers)) = self.permits.discard(key, ended) else { return };
         let Some(lane) = self.lanes.slab.get_mut(need.lane) else { return };
+        lane.in_flight = lane.in_flight.saturating_sub(1);
+        if answers && lane.plan.has_slots {
+            lane.learn_service(now, take.granted);
+        }
+        let throttled = lane.throttle.is_some();
         for (cell, spec) in lane.whole().filter(|(cell, _)| cell.since <= versions[0]) {
             cell.end(spec, take, now, answers);
         }
@@ -245,10 +249,9 @@ impl Engine {
                 cell.end(spec, take, now, answers);
             });
         }
-        if answers {
-            self.learn_service(need.lane, now, take.granted);
+        if throttled {
+            self.ended_unheard(need.lane, key);
         }
-        self.left(need.lane, key);
     }
 
     /// The caller went away after the start: the vendor may still count the request, and is still busy with it.

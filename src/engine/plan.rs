@@ -80,6 +80,7 @@ impl SharedSpec {
 }
 
 impl Plan {
+    #[inline]
     pub(crate) fn endpoint_own(&self, endpoint: EndpointId) -> std::ops::Range<usize> {
         self.endpoints.get(endpoint as usize).map_or(0..0, |endpoint| endpoint.own.clone())
     }

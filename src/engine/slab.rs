@@ -18,6 +18,15 @@ pub(crate) struct Key {
 impl Key {
     /// The key of nothing.
     pub(crate) const NONE: Key = Key { index: u32::MAX, generation: 0 };
+
+    /// All of it in one number, for [`from_bits`](Self::from_bits).
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Key {
+        Key { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
 }
 
 /// Begins a line of the processor's cache: a lane, looked up among a million, then takes two misses and not three.
@@ -97,6 +106,7 @@ impl<T> Slab<T> {
         self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)
     }
 
+    #[inline(always)]
     pub(crate) fn insert(&mut self, value: T) -> Key {
         self.len += 1;
         let number = match self.roomy.peek() {
@@ -136,13 +146,14 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// [`remove`](Self::remove) of what nobody needs any more: it is not copied.
+    /// [`remove`](Self::remove) of what is not needed whole: it is read where it is, and not copied.
     #[inline]
-    pub(crate) fn discard(&mut self, key: Key) {
-        if let Some(slot @ Slot { value: Some(_), .. }) = self.get_mut_slot(key) {
-            slot.value = None;
-            self.free(key.index);
-        }
+    pub(crate) fn discard<R>(&mut self, key: Key, read: impl FnOnce(&T) -> R) -> Option<R> {
+        let slot = self.get_mut_slot(key)?;
+        let read = read(slot.value.as_ref()?);
+        slot.value = None;
+        self.free(key.index);
+        Some(read)
     }
 
     #[inline]

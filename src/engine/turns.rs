@@ -167,17 +167,20 @@ impl Engine {
 
     /// Whether every limit has room, where nobody waits and so nothing is reserved: [`ask`](Self::ask) without the
     /// reasons, which nobody reads who is granted.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_room(&mut self, need: &Need) -> bool {
         let now = self.now;
-        if self.lanes.slab[need.lane].throttle.is_some()
-            && (self.endpoint_gate(need) != Gate::Open || self.gate(need) != Gate::Open)
-        {
-            return false;
+        let mut lane = &mut self.lanes.slab[need.lane];
+        if lane.throttle.is_some() {
+            if self.endpoint_gate(need) != Gate::Open || self.gate(need) != Gate::Open {
+                return false;
+            }
+            lane = &mut self.lanes.slab[need.lane];
         }
-        let lane = &mut self.lanes.slab[need.lane];
-        if !lane.whole().all(|(cell, spec)| cell.has_room(spec, now, need.cost, need.high())) {
-            return false;
+        for (cell, spec) in lane.whole() {
+            if !cell.has_room(spec, now, need.cost, need.high()) {
+                return false;
+            }
         }
         !lane.has_others(need.endpoint) || self.others_have_room(need)
     }

@@ -123,7 +123,7 @@ impl Bench {
     }
 
     pub(super) fn submit(&mut self, lane: Key, ask: Ask) -> Answer {
-        self.engine.submit(self.now, lane, ask)
+        self.engine.submit(self.now, lane, &ask)
     }
 
     /// Submits a request that is granted at once.

@@ -210,7 +210,7 @@ impl Run {
                 attempt_ns: 30_000_000_000,
             };
             self.decisions += 1;
-            match self.engine.submit(self.clock(), self.lane, ask) {
+            match self.engine.submit(self.clock(), self.lane, &ask) {
                 Answer::Granted(permit) => self.start(permit),
                 Answer::Wait { .. } => self.waiting += 1,
                 Answer::Refused(refusal) => {

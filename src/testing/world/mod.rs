@@ -331,10 +331,10 @@ impl World {
             attempt_ns: nanos(vendor.attempt_timeout),
         };
         self.decisions += 1;
-        let mut answer = self.engine.submit(self.now, self.lanes[tenant], ask);
+        let mut answer = self.engine.submit(self.now, self.lanes[tenant], &ask);
         if let Answer::Refused(crate::engine::Refusal::NoLane) = answer {
             let lane = self.lane(tenant);
-            answer = self.engine.submit(self.now, lane, ask);
+            answer = self.engine.submit(self.now, lane, &ask);
         }
         match answer {
             Answer::Granted(permit) => self.start(number, permit),
