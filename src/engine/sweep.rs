@@ -21,8 +21,8 @@ impl Sweep {
     pub(crate) const START: Sweep = Sweep::Lanes(0);
 }
 
-/// Chunks of a slab that are given back in one step: half of what a step over lanes takes.
-const CHUNKS: usize = 8;
+/// Chunks of a slab that are given back in one step: all their slots are read once more, and no cache holds them.
+const CHUNKS: usize = 2;
 
 impl Engine {
     /// Frees what resting lanes do not need, and with `evict` the lanes themselves, as long as that cannot be noticed.
