@@ -60,6 +60,7 @@ pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: Key, ask: &Ask) -> Result<He
 /// The bits of the permit's key. They and a refusal in a box are handed over in registers.
 #[inline(never)]
 fn permit_now(shard: &Shard, lane: Key, ask: &Ask) -> Result<u64, Box<Refusal>> {
+    debug_assert!(ask.immediate, "nobody would come for what waits");
     shard.decide(|engine, now| engine.submit(now, lane, ask).now()).map(Key::to_bits)
 }
 
