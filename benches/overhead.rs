@@ -9,6 +9,10 @@
 //! is the median of the pairs' ratios. Nothing ever waits for a limit. The last line is for machines; the process fails
 //! when a ratio is below 0.95.
 //!
+//! The pairs come from several rounds, each in a process of its own with a vendor of its own: where a process happens to
+//! lie in memory, and which of the runtime's threads happens to read the sockets, moves a ratio by 0.02 for as long as the
+//! process lives, and within one no number of pairs would show it.
+//!
 //! `observed` is the same again, with a formatting subscriber at info, a listener to all events and a recorder of metrics;
 //! at 64 it is to be at least 0.90.
 
@@ -16,8 +20,9 @@
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time and starts tasks itself")]
 #![expect(clippy::unwrap_used, reason = "whatever goes wrong ends the run")]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use integration_client::config::TenantEntry;
@@ -28,8 +33,10 @@ use integration_client::{IntegrationClient, Priority, Request};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use secrecy::SecretString;
 
-/// Many short pairs rather than few long ones: a machine's speed changes within seconds, and then meets both of a pair.
-const PAIRS: usize = 201;
+const ROUNDS: usize = 12;
+/// In each round. Many short pairs rather than few long ones: a machine's speed changes within seconds, and then meets
+/// both of a pair.
+const PAIRS: usize = 16;
 const TURN: Duration = Duration::from_millis(100);
 const CONCURRENCY: [usize; 3] = [1, 64, 512];
 const AT_LEAST: f64 = 0.95;
@@ -115,7 +122,8 @@ fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-async fn compare(concurrency: usize, url: &str, observed: bool) -> f64 {
+/// Requests per second of both, pair by pair.
+async fn compare(concurrency: usize, url: &str, observed: bool) -> Vec<(f64, f64)> {
     let toml = format!("[vendors.fake]\nbase_url = \"{url}\"\nauth = {{ scheme = \"bearer\" }}\n{LIMITS}");
     let client = IntegrationClient::builder()
         .without_catalogue()
@@ -160,17 +168,7 @@ async fn compare(concurrency: usize, url: &str, observed: bool) -> f64 {
             pairs.push((a, b));
         }
     }
-    let ratios = || pairs.iter().map(|(ours, bare)| ours / bare);
-    let (least, most) = ratios().fold((f64::MAX, 0.0), |(least, most), ratio| (ratio.min(least), ratio.max(most)));
-    let figure = median(ratios());
-    println!(
-        "{}c={concurrency}: {:.0} requests/s beside {:.0} of bare reqwest; ratio {figure:.3} ({least:.3}..{most:.3}), \
-         {PAIRS} pairs",
-        if observed { "observed " } else { "" },
-        median(pairs.iter().map(|pair| pair.0)),
-        median(pairs.iter().map(|pair| pair.1)),
-    );
-    figure
+    pairs
 }
 
 /// A subscriber to every span and event from info up, which writes them nowhere, and a recorder of metrics (which hears
@@ -191,30 +189,91 @@ fn listen(mut events: Events) {
     tokio::spawn(async move { while events.next().await.is_some() {} });
 }
 
-fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some("serve") {
-        serve();
-        return ExitCode::SUCCESS;
-    }
-    let mut vendor = Command::new(std::env::current_exe().unwrap())
-        .arg("serve")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+/// One round: a line for each pair.
+fn round() {
+    let mut vendor = child("serve", Stdio::piped());
     let mut url = String::new();
     BufReader::new(vendor.stdout.take().unwrap()).read_line(&mut url).unwrap();
-
-    println!(
-        "turns of {TURN:?}; both: HTTP/1.1 keep-alive without TLS, no redirects, no retries, a time limit of 30 s, \
-         bearer key, tokio's default runtime; the vendor: one thread, its own process"
-    );
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let ratios = CONCURRENCY.map(|concurrency| runtime.block_on(compare(concurrency, url.trim(), false)));
-    observe(&runtime);
-    let observed = CONCURRENCY.map(|concurrency| runtime.block_on(compare(concurrency, url.trim(), true)));
+    for observed in [false, true] {
+        if observed {
+            observe(&runtime);
+        }
+        for concurrency in CONCURRENCY {
+            for (ours, bare) in runtime.block_on(compare(concurrency, url.trim(), observed)) {
+                println!("{}", serde_json::to_string(&(observed, concurrency, ours, bare)).unwrap());
+            }
+        }
+    }
     drop(vendor.stdin.take());
     vendor.wait().unwrap();
+}
+
+/// This program again, in another part.
+fn child(part: &str, stdin: Stdio) -> Child {
+    let this = std::env::current_exe().unwrap();
+    Command::new(this).arg(part).stdin(stdin).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Requests per second of both, by pair, round, concurrency, and whether somebody watches.
+type Pairs = BTreeMap<(bool, usize), Vec<Vec<(f64, f64)>>>;
+
+fn rounds() -> Pairs {
+    let mut pairs = Pairs::new();
+    for round in 0..ROUNDS {
+        let output = child("round", Stdio::null()).wait_with_output().unwrap();
+        assert!(output.status.success(), "round {round} failed: {}", output.status);
+        for line in String::from_utf8(output.stdout).unwrap().lines() {
+            let (observed, concurrency, ours, bare): (bool, usize, f64, f64) = serde_json::from_str(line).unwrap();
+            let of = pairs.entry((observed, concurrency)).or_default();
+            of.resize_with(round + 1, Vec::new);
+            of[round].push((ours, bare));
+        }
+    }
+    pairs
+}
+
+/// Prints what was measured at one concurrency and returns the figure.
+fn figure(pairs: &Pairs, observed: bool, concurrency: usize) -> f64 {
+    let rounds = &pairs[&(observed, concurrency)];
+    let all: Vec<(f64, f64)> = rounds.iter().flatten().copied().collect();
+    let ratios = |pairs: &[(f64, f64)]| pairs.iter().map(|(ours, bare)| ours / bare).collect::<Vec<_>>();
+    let spread = |figures: &[f64]| figures.iter().fold((f64::MAX, 0.0), |(least, most), x| (x.min(least), x.max(most)));
+    let figure = median(ratios(&all));
+    let by_pair = spread(&ratios(&all));
+    let by_round = spread(&rounds.iter().map(|round| median(ratios(round))).collect::<Vec<_>>());
+    println!(
+        "{}c={concurrency}: {:.0} requests/s beside {:.0} of bare reqwest; ratio {figure:.3} (pairs {:.3}..{:.3}, \
+         medians of rounds {:.3}..{:.3})",
+        if observed { "observed " } else { "" },
+        median(all.iter().map(|pair| pair.0)),
+        median(all.iter().map(|pair| pair.1)),
+        by_pair.0,
+        by_pair.1,
+        by_round.0,
+        by_round.1,
+    );
+    figure
+}
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        Some("serve") => {
+            serve();
+            return ExitCode::SUCCESS;
+        }
+        Some("round") => {
+            round();
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    println!(
+        "{ROUNDS} rounds of {PAIRS} pairs, turns of {TURN:?}; both: HTTP/1.1 keep-alive without TLS, no redirects, no \
+         retries, a time limit of 30 s, bearer key, tokio's default runtime; the vendor: one thread, its own process"
+    );
+    let pairs = rounds();
+    let [ratios, observed] = [false, true].map(|observed| CONCURRENCY.map(|c| figure(&pairs, observed, c)));
 
     let plain =
         CONCURRENCY.iter().zip(ratios).map(|(concurrency, ratio)| (format!("c={concurrency}"), ratio, AT_LEAST));
