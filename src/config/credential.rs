@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
 use http::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
 use secrecy::SecretString;
 
 use super::vendor::CredentialRef;
@@ -111,7 +111,24 @@ pub(crate) struct Authorization {
 /// The secret of a tenant's last request, beside the tenant: the caches cost as much as all else that is looked up for
 /// a request. Kept so briefly that whatever the caches promise holds.
 #[derive(Default)]
-pub(crate) struct AtHand(pub(crate) ArcSwapOption<Authorization>);
+pub(crate) struct AtHand(Mutex<Option<Arc<Authorization>>>);
+
+impl AtHand {
+    /// What may be used at `now`.
+    #[inline]
+    pub(crate) fn at(&self, now: Time) -> Option<Arc<Authorization>> {
+        self.0.lock().as_ref().filter(|known| now < known.until).cloned()
+    }
+
+    pub(crate) fn keep(&self, known: Arc<Authorization>) {
+        let _before = self.0.lock().replace(known);
+    }
+
+    /// Forgets `stale`, if it is that.
+    pub(crate) fn forget(&self, stale: &Arc<SecretString>) {
+        let _before = self.0.lock().take_if(|known| Arc::ptr_eq(&known.secret, stale));
+    }
+}
 
 impl Clone for AtHand {
     fn clone(&self) -> AtHand {

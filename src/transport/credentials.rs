@@ -184,17 +184,18 @@ impl Credentials {
     }
 
     /// The secret, where it can be told without waiting; none in it where none is needed.
+    #[inline(always)]
     pub(crate) fn at_hand(&self, tenant: &Tenant, now: Time) -> Option<Option<Arc<Authorization>>> {
         if tenant.credential.is_none() && tenant.vendor.auth == AuthScheme::None {
             return (!self.sources.contains_key(&*tenant.vendor.name)).then_some(None);
         }
-        tenant.at_hand.0.load_full().filter(|known| now < known.until).map(Some)
+        tenant.at_hand.at(now).map(Some)
     }
 
     /// Keeps `secret` beside its tenant, for a second at most.
     pub(crate) fn keep_at_hand(&self, tenant: &Tenant, secret: Secret, now: Time) -> Arc<Authorization> {
         let known = Arc::new(Authorization::new(&tenant.vendor.auth, secret, now + self.at_hand_for));
-        tenant.at_hand.0.store(Some(known.clone()));
+        tenant.at_hand.keep(known.clone());
         known
     }
 
@@ -207,9 +208,7 @@ impl Credentials {
     ///
     /// A secret that was replaced meanwhile stays: a hundred requests refused with one old token cause one refresh.
     pub async fn invalidate(&self, tenant: &Tenant, stale: &Secret) {
-        if tenant.at_hand.0.load().as_ref().is_some_and(|known| Arc::ptr_eq(&known.secret, stale)) {
-            tenant.at_hand.0.store(None);
-        }
+        tenant.at_hand.forget(stale);
         if self.sources.contains_key(&*tenant.vendor.name) {
             let entry = self.tokens.entry(TokenKey::of(tenant));
             entry
