@@ -106,10 +106,16 @@ impl Response {
     ///
     /// # Errors
     /// Larger than the vendor's `max_response_bytes` (decoded), later than the deadline, or cut short.
+    #[inline]
     pub fn bytes(self) -> impl Future<Output = Result<Bytes, Error>> + Send {
         // The headers are not kept while the body comes.
         let mut body = self.parts.body;
-        async move { body.read().await }
+        async move {
+            match body.body.take_arrived() {
+                Some(whole) => Ok(whole),
+                None => body.read().await,
+            }
+        }
     }
 
     /// Reads the body as UTF-8; what is not becomes U+FFFD.
@@ -191,8 +197,14 @@ impl ResponseBody {
     }
 
     /// Nothing more of it will be read.
+    #[inline(always)]
     fn ended(&mut self) {
-        let Some(held) = self.held.take() else { return };
+        if let Some(held) = self.held.take() {
+            self.give_up(held);
+        }
+    }
+
+    fn give_up(&self, held: Held) {
         let vendor = &self.tenant.vendor;
         if vendor.counts_bytes {
             let bytes = self.body.bytes_read();
@@ -209,6 +221,7 @@ impl ResponseBody {
 }
 
 impl Drop for ResponseBody {
+    #[inline]
     fn drop(&mut self) {
         self.ended();
     }

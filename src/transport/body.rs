@@ -214,7 +214,12 @@ impl AnswerBody {
 
     /// The body of `response`. A short one has mostly arrived together with the headers: it is taken at once, and whoever
     /// sent the request need not wait for anybody to read it before the exchange counts as finished.
-    pub(crate) async fn from_reqwest(mut response: reqwest::Response, max_bytes: u64, deadline: Instant) -> AnswerBody {
+    pub(crate) fn from_reqwest(
+        mut response: reqwest::Response,
+        max_bytes: u64,
+        deadline: Instant,
+        cx: &mut Context<'_>,
+    ) -> AnswerBody {
         // The end of an HTTP/2 body is a frame of its own, and of a compressed one the length is not known.
         let length = response.content_length().filter(|_| response.version() <= Version::HTTP_11);
         let Some(length) = length.filter(|length| *length <= AT_ONCE.min(max_bytes)) else {
@@ -223,10 +228,7 @@ impl AnswerBody {
         if length == 0 {
             return AnswerBody::from_bytes(Bytes::new(), max_bytes, deadline);
         }
-        let first = {
-            let mut chunk = pin!(response.chunk());
-            std::future::poll_fn(|cx| Poll::Ready(chunk.as_mut().poll(cx))).await
-        };
+        let first = pin!(response.chunk()).poll(cx);
         match first {
             Poll::Ready(Ok(Some(data))) if data.len() as u64 == length => {
                 AnswerBody::from_bytes(data, max_bytes, deadline)
@@ -277,7 +279,7 @@ impl AnswerBody {
     }
 
     /// The whole of it, where it has arrived in one piece.
-    fn take_arrived(&mut self) -> Option<Bytes> {
+    pub(crate) fn take_arrived(&mut self) -> Option<Bytes> {
         match &mut self.inner {
             Some(Inner::Bytes(bytes)) if self.ahead.is_none() && bytes.len() as u64 <= self.left => {
                 self.left -= bytes.len() as u64;

@@ -56,6 +56,7 @@ pub(crate) struct Attempt<'a> {
 
 impl Prepared {
     /// Checks `request` and joins it with the vendor's base URL (see [`target::base`]), variables filled in.
+    #[inline(always)]
     pub(crate) fn new(request: Request, tenant: &Tenant, base: &Url) -> Result<Prepared, Error> {
         let refuse = |why: &str| Err(refused(tenant, ErrorKind::InvalidRequest, why));
         if let Some(problem) = request.problem() {
@@ -147,19 +148,30 @@ impl Prepared {
                 std::mem::take(&mut self.parts.body)
             }
         };
-        let mut url = match self.first.take() {
+        let url = match self.first.take() {
             Some(url) => url,
             None => self.url(tenant)?,
         };
-        let mut headers = self.parts.headers.clone();
+        // Made where it stays: its parts are large, and each step that hands them on copies them.
+        let mut exchange = Exchange {
+            method: self.parts.method.clone(),
+            url,
+            headers: match self.parts.headers.is_empty() {
+                true => HeaderMap::new(),
+                false => self.parts.headers.clone(),
+            },
+            body,
+            vendor: vendor.clone(),
+            client_certificate: tenant.client_certificate.clone(),
+            deadline: attempt.deadline,
+        };
+        let Exchange { method, url, headers, body, .. } = &mut exchange;
         if let Some(authorization) = attempt.authorization {
-            authorization
-                .apply(&vendor.auth, &mut url, &mut headers)
-                .map_err(|why| refuse(ErrorKind::Credential, why))?;
+            authorization.apply(&vendor.auth, url, headers).map_err(|why| refuse(ErrorKind::Credential, why))?;
         }
         if let Some(signer) = attempt.signer {
             let origin = url.origin();
-            let mut parts = SigningParts::new(&self.parts.method, &mut url, &mut headers, body.bytes());
+            let mut parts = SigningParts::new(method, url, headers, body.bytes());
             let secret = attempt.authorization.map(|authorization| &*authorization.secret);
             signer
                 .sign(&mut parts, secret, attempt.wall)
@@ -168,15 +180,7 @@ impl Prepared {
                 return Err(refuse(ErrorKind::Credential, "the signer changed the scheme, host or port"));
             }
         }
-        Ok(Exchange {
-            method: self.parts.method.clone(),
-            url,
-            headers,
-            body,
-            vendor: vendor.clone(),
-            client_certificate: tenant.client_certificate.clone(),
-            deadline: attempt.deadline,
-        })
+        Ok(exchange)
     }
 }
 

@@ -10,14 +10,17 @@
 
 use std::error::Error as _;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hashbrown::HashMap;
 use http::HeaderMap;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::{Answer, AnswerBody, BoxFuture, Exchange, Sent, Transport, TransportError, target};
 use crate::config::{Connection, Vendor};
@@ -181,26 +184,40 @@ impl Transport for ReqwestTransport {
         // request: a box of two kilobytes is past what the allocator keeps at hand.
         let pending = self.begin(exchange);
         Box::pin(async move {
-            let mut response = match tokio::time::timeout_at(deadline, pending?).await {
-                Ok(Ok(response)) => response,
-                Ok(Err(error)) => return Err(head_error(error)),
-                Err(_) => {
-                    return Err(TransportError::new(
-                        Sent::MaybeSent,
-                        ErrorKind::Timeout,
-                        "no response before the deadline",
-                    ));
-                }
-            };
-            if header_bytes(response.headers()) > MAX_HEADER_BYTES {
-                return Err(headers_too_large());
-            }
-            let (status, version) = (response.status(), response.version());
-            let headers = std::mem::take(response.headers_mut());
-            let body = AnswerBody::from_reqwest(response, max_response_bytes, deadline).await;
-            Ok(Answer { status, version, headers, body })
+            let mut pending = pin!(tokio::time::timeout_at(deadline, pending?));
+            // What follows the headers waits for nothing, so it takes no room in the future.
+            std::future::poll_fn(|cx| {
+                let response = match ready!(pending.as_mut().poll(cx)) {
+                    Ok(Ok(response)) => response,
+                    Ok(Err(error)) => return Poll::Ready(Err(head_error(error))),
+                    Err(_) => return Poll::Ready(Err(no_response())),
+                };
+                Poll::Ready(answer(response, max_response_bytes, deadline, cx))
+            })
+            .await
         })
     }
+}
+
+fn answer(
+    mut response: reqwest::Response,
+    max_response_bytes: u64,
+    deadline: Instant,
+    cx: &mut Context<'_>,
+) -> Result<Answer, TransportError> {
+    if header_bytes(response.headers()) > MAX_HEADER_BYTES {
+        return Err(headers_too_large());
+    }
+    let (status, version) = (response.status(), response.version());
+    let headers = std::mem::take(response.headers_mut());
+    let body = AnswerBody::from_reqwest(response, max_response_bytes, deadline, cx);
+    Ok(Answer { status, version, headers, body })
+}
+
+#[cold]
+#[inline(never)]
+fn no_response() -> TransportError {
+    TransportError::new(Sent::MaybeSent, ErrorKind::Timeout, "no response before the deadline")
 }
 
 #[cold]
