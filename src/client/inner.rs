@@ -13,7 +13,7 @@ use crate::Priority;
 use crate::clock::{Clock, Time, nanos};
 use crate::config::{Config, ConfigSource, Tenant, TenantTable};
 use crate::dead_letter::writer::Writer;
-use crate::dispatch::{Acquire, Dispatch, Grant, Place, Whose};
+use crate::dispatch::{self, Asked, Dispatch, Grant, Place, Whose};
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
@@ -126,6 +126,7 @@ impl Inner {
     }
 
     /// The tenant at a vendor. A vendor that does not exist is the better explanation.
+    #[inline(always)]
     pub(crate) fn tenant(&self, tenant: &str, vendor: &str) -> Result<Arc<Tenant>, Error> {
         if let Some(found) = self.tenants.find(tenant, vendor) {
             return Ok(found);
@@ -142,6 +143,7 @@ impl Inner {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn classifier(&self, tenant: &Tenant) -> Option<&dyn Classifier> {
         if self.classifiers.is_empty() {
             return None;
@@ -207,38 +209,49 @@ impl Inner {
 
     /// Waits for a permit, from `now` on, of the lane at `place`, or where `tenant` says that it is. A lane that rests
     /// may be dropped, and one whose vendor changes may move: it is looked up again then, or made.
-    pub(crate) async fn acquire(
-        &self,
-        tenant: &Tenant,
-        mut place: Option<Place>,
-        mut ask: Ask,
-        mut now: Time,
-        series: &Series,
-    ) -> Result<Grant, Refusal> {
+    pub(crate) fn acquire<'a>(
+        &'a self,
+        tenant: &'a Tenant,
+        place: Option<Place>,
+        ask: Ask,
+        now: Time,
+        series: &'a Series,
+    ) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {
+        // An `async fn` would have room for each of its arguments twice.
+        let (mut place, mut ask, mut now, endpoint) = (place, ask, now, ask.endpoint);
         let mut since = None;
-        let endpoint = ask.endpoint;
-        loop {
-            let asked = match &place {
-                Some(place) => Acquire::new(&place.shard, Whose::Lane(place.lane), ask, now, series),
-                None => self.dispatch.acquire(tenant, ask, now, series),
-            };
-            match asked.await {
-                Err(Refusal::NoLane) => {
-                    since.get_or_insert(now);
-                    ask.endpoint = self.endpoint_now(tenant, endpoint)?;
-                    place = Some(self.place(tenant)?);
-                    now = self.clock.now();
-                }
-                Ok(mut grant) => {
-                    if let Some(since) = since {
-                        grant.waited = grant.began.since(since);
+        async move {
+            loop {
+                let granted = {
+                    let mut asked = match &place {
+                        Some(place) => dispatch::acquire(&place.shard, Whose::Lane(place.lane), &ask, now, series),
+                        None => self.dispatch.acquire(tenant, &ask, now, series),
+                    };
+                    match asked {
+                        Asked::Granted(grant) => Ok(grant),
+                        // Where it is: moved, it would have room twice in the future of each send.
+                        Asked::Waits(ref mut waiting) => waiting.await,
+                        Asked::Refused(refusal) => Err(refusal),
                     }
-                    series.waited(ask.tier, grant.waited);
-                    let began = grant.began;
-                    grant.held = grant.held.counted_from(series, || began);
-                    return Ok(grant);
+                };
+                match granted {
+                    Err(Refusal::NoLane) => {
+                        since.get_or_insert(now);
+                        ask.endpoint = self.endpoint_now(tenant, endpoint)?;
+                        place = Some(self.place(tenant)?);
+                        now = self.clock.now();
+                    }
+                    Ok(mut grant) => {
+                        if let Some(since) = since {
+                            grant.waited = grant.began.since(since);
+                        }
+                        series.waited(ask.tier, grant.waited);
+                        let began = grant.began;
+                        grant.held = grant.held.counted_from(series, || began);
+                        return Ok(grant);
+                    }
+                    refused => return refused,
                 }
-                refused => return refused,
             }
         }
     }

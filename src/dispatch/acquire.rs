@@ -23,11 +23,11 @@ pub(crate) struct Grant {
     pub(crate) reason: Option<WaitReason>,
 }
 
-/// Waits for a permit, and starts it when it is granted. Dropped before, it gives everything back.
-pub(crate) struct Acquire<'a> {
-    shard: &'a Arc<Shard>,
-    state: State<'a>,
-    series: &'a Series,
+/// What came of asking for a permit.
+pub(crate) enum Asked<'a> {
+    Granted(Grant),
+    Waits(Waiting<'a>),
+    Refused(Refusal),
 }
 
 /// Which lane of the shard.
@@ -37,17 +37,32 @@ pub(crate) enum Whose<'a> {
     Tenant { tenant: &'a Tenant, hash: u64 },
 }
 
-enum State<'a> {
-    Start { whose: Whose<'a>, ask: Ask, now: Time },
-    Waiting { waiter: Key, since: Time, _counted: Queued },
-    Done,
-}
-
-impl<'a> Acquire<'a> {
-    /// To be polled at once: it asks at `now`. `series` counts it while it waits.
-    #[inline]
-    pub(crate) fn new(shard: &'a Arc<Shard>, whose: Whose<'a>, ask: Ask, now: Time, series: &'a Series) -> Acquire<'a> {
-        Acquire { shard, state: State::Start { whose, ask, now }, series }
+/// Asks at `now`. `series` counts it while it waits.
+#[inline]
+pub(crate) fn acquire<'a>(
+    shard: &'a Arc<Shard>,
+    whose: Whose<'_>,
+    ask: &Ask,
+    now: Time,
+    series: &'a Series,
+) -> Asked<'a> {
+    let mut core = shard.core.lock();
+    let lane = match whose {
+        Whose::Lane(lane) => Some(lane),
+        Whose::Tenant { tenant, hash } => core.engine.find(hash, &tenant.id, &tenant.vendor.name),
+    };
+    let Some(lane) = lane else { return Asked::Refused(Refusal::NoLane) };
+    let answer = core.engine.submit(now, lane, ask);
+    shard.after(core);
+    match answer {
+        Answer::Granted(key) => {
+            let held = Held::new(shard, key);
+            Asked::Granted(Grant { held, began: now, waited: Duration::ZERO, reason: None })
+        }
+        Answer::Wait { waiter, .. } => {
+            Asked::Waits(Waiting { shard, waiter: Some(waiter), since: now, _counted: series.queued(ask.tier) })
+        }
+        Answer::Refused(refusal) => Asked::Refused(refusal),
     }
 }
 
@@ -64,66 +79,47 @@ fn permit_now(shard: &Shard, lane: Key, ask: &Ask) -> Result<u64, Box<Refusal>> 
     shard.decide(|engine, now| engine.submit(now, lane, ask).now()).map(Key::to_bits)
 }
 
-impl Future for Acquire<'_> {
+/// Waits for a permit, and starts it when it is granted. Dropped before, it gives everything back.
+///
+/// Nobody wakes it before it was polled first: that asks whether it was granted meanwhile.
+pub(crate) struct Waiting<'a> {
+    shard: &'a Arc<Shard>,
+    /// None once it has ended.
+    waiter: Option<Key>,
+    since: Time,
+    _counted: Queued,
+}
+
+impl Future for Waiting<'_> {
     type Output = Result<Grant, Refusal>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(waiter) = self.waiter else { return Poll::Pending };
         let shard = self.shard;
-        let (result, state) = match &self.state {
-            State::Start { whose, ask, now } => {
-                let (now, mut core) = (*now, shard.core.lock());
-                let lane = match whose {
-                    Whose::Lane(lane) => Some(*lane),
-                    Whose::Tenant { tenant, hash } => core.engine.find(*hash, &tenant.id, &tenant.vendor.name),
-                };
-                let answer = match lane {
-                    Some(lane) => core.engine.submit(now, lane, ask),
-                    None => Answer::Refused(Refusal::NoLane),
-                };
-                let asked = match answer {
-                    Answer::Granted(key) => {
-                        let held = Held::new(shard, key);
-                        let grant = Grant { held, began: now, waited: Duration::ZERO, reason: None };
-                        (Poll::Ready(Ok(grant)), State::Done)
-                    }
-                    Answer::Refused(refusal) => (Poll::Ready(Err(refusal)), State::Done),
-                    Answer::Wait { waiter, .. } => {
-                        core.wait(waiter, context.waker());
-                        let _counted = self.series.queued(ask.tier);
-                        (Poll::Pending, State::Waiting { waiter, since: now, _counted })
-                    }
-                };
-                shard.after(core);
-                asked
+        let now = shard.clock.now();
+        let mut core = shard.core.lock();
+        let claim = core.engine.claim(now, waiter);
+        match claim {
+            Claim::Waiting => core.wait(waiter, context.waker()),
+            _ => core.forget(waiter),
+        }
+        shard.after(core);
+        let ended = match claim {
+            Claim::Waiting => return Poll::Pending,
+            Claim::Started(key, reason) => {
+                let (held, waited) = (Held::new(shard, key), now.since(self.since));
+                Ok(Grant { held, began: now, waited, reason: Some(reason) })
             }
-            State::Waiting { waiter, since, .. } => {
-                let now = shard.clock.now();
-                let mut core = shard.core.lock();
-                let claim = core.engine.claim(now, *waiter);
-                match claim {
-                    Claim::Waiting => core.wait(*waiter, context.waker()),
-                    _ => core.forget(*waiter),
-                }
-                shard.after(core);
-                match claim {
-                    Claim::Started(key, reason) => {
-                        let (held, waited) = (Held::new(shard, key), now.since(*since));
-                        (Poll::Ready(Ok(Grant { held, began: now, waited, reason: Some(reason) })), State::Done)
-                    }
-                    Claim::Refused(refusal) => (Poll::Ready(Err(refusal)), State::Done),
-                    Claim::Waiting => return Poll::Pending,
-                }
-            }
-            State::Done => return Poll::Pending,
+            Claim::Refused(refusal) => Err(refusal),
         };
-        self.state = state;
-        result
+        self.waiter = None;
+        Poll::Ready(ended)
     }
 }
 
-impl Drop for Acquire<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let State::Waiting { waiter, .. } = self.state {
+        if let Some(waiter) = self.waiter {
             let now = self.shard.clock.now();
             let mut core = self.shard.core.lock();
             core.forget(waiter);

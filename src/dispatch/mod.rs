@@ -20,9 +20,9 @@ use crate::engine::slab::Key;
 use crate::engine::{Ask, Bound, Engine, Group, Refusal, hash_ids};
 use crate::metrics::Series;
 use crate::signals;
-pub(crate) use acquire::{Acquire, Grant, Whose, try_acquire};
+pub(crate) use acquire::{Asked, Grant, Whose, acquire, try_acquire};
 use plan::{Plans, Policy};
-pub(crate) use shard::{Heard, Held, Shard};
+pub(crate) use shard::{Held, Shard};
 
 /// All shards of a client.
 pub(crate) struct Dispatch {
@@ -103,9 +103,9 @@ impl Dispatch {
 
     /// Asks the lane of a tenant, if it is where `tenant` says it is: found and asked under one lock.
     #[inline]
-    pub(crate) fn acquire<'a>(&'a self, tenant: &'a Tenant, ask: Ask, now: Time, series: &'a Series) -> Acquire<'a> {
+    pub(crate) fn acquire<'a>(&'a self, tenant: &Tenant, ask: &Ask, now: Time, series: &'a Series) -> Asked<'a> {
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
-        Acquire::new(self.home_of(tenant, hash), Whose::Tenant { tenant, hash }, ask, now, series)
+        acquire(self.home_of(tenant, hash), Whose::Tenant { tenant, hash }, ask, now, series)
     }
 
     /// The lane of a tenant, if it is where `tenant` says it is.

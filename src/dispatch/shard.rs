@@ -11,10 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Time};
-use crate::engine::plan::EndpointId;
 use crate::engine::slab::Key;
-use crate::engine::throttle::{Notice, Report};
-use crate::engine::{Engine, Sweep, Word, excess};
+use crate::engine::{Engine, Heard, Sweep, Word, excess};
 use crate::metrics::{End, Series};
 
 /// How often resting lanes are looked for.
@@ -126,7 +124,7 @@ impl Shard {
         earlier
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn after(&self, mut core: MutexGuard<'_, Core>) {
         let earlier = Self::set_timer(&mut core);
         if earlier || !core.engine.is_quiet() {
@@ -253,34 +251,18 @@ impl Held {
     }
 
     /// The vendor has answered, and said `word`.
-    pub(crate) fn hear(&self, now: Time, endpoint: EndpointId, word: Word) -> Heard {
+    pub(crate) fn hear(&self, now: Time, word: Word) -> Heard {
         self.answered.store(true, Relaxed);
-        self.heard(now, endpoint, word, false)
+        self.shard.decide_at(now, |engine, now| engine.answered_with(now, self.key, word, false))
     }
 
     /// The same where the whole answer is here, and so the exchange has ended: one decision instead of two.
-    pub(crate) fn hear_whole(mut self, now: Time, endpoint: EndpointId, word: Word) -> Heard {
+    #[inline(always)]
+    pub(crate) fn hear_whole(mut self, now: Time, word: Word) -> Heard {
         self.ended = true;
-        let heard = self.heard(now, endpoint, word, true);
+        let heard = self.shard.decide_at(now, |engine, now| engine.answered_with(now, self.key, word, true));
         self.series.permit_ended(now, End::Finished);
         heard
-    }
-
-    #[inline]
-    fn heard(&self, now: Time, endpoint: EndpointId, word: Word, whole: bool) -> Heard {
-        self.shard.decide_at(now, |engine, now| {
-            let Some(lane) = engine.lane_of(self.key) else { return Heard::default() };
-            let took = engine.took(now, self.key);
-            let notice = engine.hear(now, self.key, word);
-            if let Word::Passed(Some(Report { limit, reset_ns: Some(reset), .. })) = word {
-                engine.window_ends(now, self.key, limit, reset, RESET_ERROR_NS);
-            }
-            match whole {
-                true => engine.finished(now, self.key),
-                false => engine.answered(now, self.key),
-            }
-            Heard { headroom: engine.headroom(now, lane, endpoint), notice, took }
-        })
     }
 
     /// The vendor says what the request really cost: limits that count in points go by that. Fractions are rounded up.
@@ -324,22 +306,10 @@ impl Held {
 }
 
 impl Drop for Held {
+    #[inline]
     fn drop(&mut self) {
         if !self.ended {
             self.end(End::Abandoned);
         }
     }
-}
-
-/// What a stated reset may be off: it is rounded to a second, and so is the `Date` that it is counted from.
-const RESET_ERROR_NS: u64 = 2_000_000_000;
-
-/// What there is to know after an answer.
-#[derive(Default)]
-pub(crate) struct Heard {
-    /// What is left of the tightest limit of the endpoint, as (remaining, limit).
-    pub(crate) headroom: Option<(u32, u32)>,
-    pub(crate) notice: Option<Notice>,
-    /// How long the answer took.
-    pub(crate) took: Duration,
 }

@@ -33,9 +33,8 @@ impl Engine {
             return Answer::Refused(refusal);
         }
         let waited_for = inside.waiting.is_some()
-            || inside.shared.iter().any(|holder| {
-                *holder != Key::NONE && self.lanes.shared.get(*holder).is_some_and(|shared| shared.waiting > 0)
-            });
+            || (inside.shared != [Key::NONE; 2]
+                && inside.shared.iter().any(|holder| self.lanes.shared.get(*holder).is_some_and(|it| it.waiting > 0)));
         if !waited_for {
             if self.has_room(&need) {
                 return Answer::Granted(self.grant(&need, now, ask.attempt_ns, None));

@@ -229,6 +229,7 @@ pub(crate) struct Lanes {
 }
 
 /// One hash of both names.
+#[inline(always)]
 pub(crate) fn hash_ids(hasher: &impl BuildHasher, tenant: &str, vendor: &str) -> u64 {
     use std::hash::Hasher;
     let mut state = hasher.build_hasher();

@@ -61,7 +61,7 @@ pub(crate) use lane::hash_ids;
 use limit::Lack;
 use permits::Permit;
 use plan::EndpointId;
-pub(crate) use pushback::Word;
+pub(crate) use pushback::{Heard, Word};
 use scheduler::Tree;
 use slab::{Key, Slab};
 pub(crate) use standing::Group;

@@ -38,6 +38,22 @@ enum State {
     Abandoned,
 }
 
+/// What a permit took that is no more.
+struct Left {
+    take: Take,
+    need: Need,
+    versions: [u32; 3],
+    /// Nobody spoke of an answer before.
+    answers: bool,
+}
+
+/// Of two limits that with less left, both as (remaining, limit) in units.
+#[inline]
+fn tighter(other: Option<(u32, u32)>, (left, limit): (u32, u32)) -> Option<(u32, u32)> {
+    let is_tighter = other.is_none_or(|(other, of)| (left as u64 * of as u64) < (other as u64 * limit as u64));
+    if is_tighter && limit > 0 { Some((left, limit)) } else { other }
+}
+
 impl Permit {
     pub(super) fn is_started(&self) -> bool {
         self.state == State::Started
@@ -233,13 +249,8 @@ impl Engine {
             return self.run_turns();
         }
         // The same in one go: nobody waits whom the answer could wake before the end does.
-        let ended = |permit: &Permit| (permit.take(), permit.need(), permit.versions, permit.state == State::Started);
-        let Some((take, need, versions, answers)) = self.permits.discard(key, ended) else { return };
-        let Some(lane) = self.lanes.slab.get_mut(need.lane) else { return };
-        lane.in_flight = lane.in_flight.saturating_sub(1);
-        if answers && lane.plan.has_slots {
-            lane.learn_service(now, take.granted);
-        }
+        let Some((left, lane)) = self.leave(now, key) else { return };
+        let Left { take, need, versions, answers } = left;
         let throttled = lane.throttle.is_some();
         for (cell, spec) in lane.whole().filter(|(cell, _)| cell.since <= versions[0]) {
             cell.end(spec, take, now, answers);
@@ -252,6 +263,39 @@ impl Engine {
         if throttled {
             self.ended_unheard(need.lane, key);
         }
+    }
+
+    /// An answer that said nothing is here, and all of it: [`finished`](Self::finished), and what is left, as
+    /// [`headroom`](Self::headroom) would say it. Of a lane at full speed that has its limits for itself, while nobody
+    /// waits.
+    #[inline]
+    pub(super) fn finished_alone(&mut self, now: Time, key: Key) -> Option<(u32, u32)> {
+        let (Left { take, versions, answers, .. }, lane) = self.leave(now, key)?;
+        let mut tightest = None;
+        for (cell, spec) in lane.whole() {
+            if cell.since <= versions[0] {
+                cell.end(spec, take, now, answers);
+            }
+            tightest = tighter(tightest, cell.remaining(spec, now));
+        }
+        tightest
+    }
+
+    /// A permit that is no more, and the lane that it was of.
+    #[inline(always)]
+    fn leave(&mut self, now: Time, key: Key) -> Option<(Left, &mut Lane)> {
+        let left = self.permits.discard(key, |permit| Left {
+            take: permit.take(),
+            need: permit.need(),
+            versions: permit.versions,
+            answers: permit.state == State::Started,
+        })?;
+        let lane = self.lanes.slab.get_mut(left.need.lane)?;
+        lane.in_flight = lane.in_flight.saturating_sub(1);
+        if left.answers && lane.plan.has_slots {
+            lane.learn_service(now, left.take.granted);
+        }
+        Some((left, lane))
     }
 
     /// The caller went away after the start: the vendor may still count the request, and is still busy with it.
@@ -407,13 +451,9 @@ impl Engine {
     /// What is left of a lane's tightest limit, as (remaining, limit) in units; None without limits.
     pub(crate) fn headroom(&mut self, now: Time, lane: Key, endpoint: EndpointId) -> Option<(u32, u32)> {
         let now = self.tick(now);
-        let mut tightest: Option<(u32, u32)> = None;
+        let mut tightest = None;
         self.each_cell(lane, endpoint, [u32::MAX; 3], |cell, spec| {
-            let (left, limit) = cell.remaining(spec, now);
-            let tighter = tightest.is_none_or(|(other, of)| (left as u64 * of as u64) < (other as u64 * limit as u64));
-            if tighter && limit > 0 {
-                tightest = Some((left, limit));
-            }
+            tightest = tighter(tightest, cell.remaining(spec, now));
         });
         tightest
     }
@@ -445,15 +485,6 @@ impl Engine {
             versions,
             waiter,
         });
-    }
-
-    /// How long ago a permit was started.
-    pub(crate) fn took(&self, now: Time, permit: Key) -> std::time::Duration {
-        self.permits.get(permit).map_or(std::time::Duration::ZERO, |permit| now.since(permit.granted))
-    }
-
-    pub(crate) fn lane_of(&self, permit: Key) -> Option<Key> {
-        self.permits.get(permit).map(Permit::lane)
     }
 
     /// Permits by key, for changes of their lane.

@@ -1,5 +1,7 @@
 //! What the vendor's answers change: reports of what is left, refusals, pauses.
 
+use std::time::Duration;
+
 use super::plan::{EndpointId, NO_ENDPOINT};
 use super::slab::Key;
 use super::throttle::{Gate, Mode, Notice, Report, Throttle, Wait};
@@ -22,7 +24,42 @@ pub(crate) enum Word {
     RefusedHere(u64, Option<Report>),
 }
 
+/// What there is to know after an answer.
+#[derive(Default)]
+pub(crate) struct Heard {
+    /// What is left of the tightest limit of the endpoint, as (remaining, limit).
+    pub(crate) headroom: Option<(u32, u32)>,
+    pub(crate) notice: Option<Notice>,
+    /// How long the answer took.
+    pub(crate) took: Duration,
+}
+
+/// What a stated reset may be off: it is rounded to a second, and so is the `Date` that it is counted from.
+const RESET_ERROR_NS: u64 = 2_000_000_000;
+
 impl Engine {
+    /// Response headers are here, and with `whole` all of the answer, so that the exchange has ended.
+    #[inline]
+    pub(crate) fn answered_with(&mut self, now: Time, key: Key, word: Word, whole: bool) -> Heard {
+        let now = self.tick(now);
+        let Some(permit) = self.permits.get(key) else { return Heard::default() };
+        let (lane, endpoint, took) = (permit.lane(), permit.endpoint(), now.since(permit.granted()));
+        let of = self.lanes.slab.get(lane);
+        let alone = of.is_some_and(|lane| lane.throttle.is_none() && !lane.has_others(endpoint));
+        if whole && alone && word == Word::Passed(None) && self.waiting == 0 {
+            return Heard { headroom: self.finished_alone(now, key), notice: None, took };
+        }
+        let notice = self.hear(now, key, word);
+        if let Word::Passed(Some(Report { limit, reset_ns: Some(reset), .. })) = word {
+            self.window_ends(now, key, limit, reset, RESET_ERROR_NS);
+        }
+        match whole {
+            true => self.finished(now, key),
+            false => self.answered(now, key),
+        }
+        Heard { headroom: self.headroom(now, lane, endpoint), notice, took }
+    }
+
     /// Response headers are here: what they say counts from now on. Comes before [`answered`](Self::answered).
     #[inline]
     pub(crate) fn hear(&mut self, now: Time, key: Key, word: Word) -> Option<Notice> {

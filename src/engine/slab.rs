@@ -54,6 +54,7 @@ impl Book {
     }
 
     /// Takes the lowest free slot. There is one.
+    #[inline(always)]
     fn take(&mut self) -> usize {
         let word = self.taken.iter().position(|word| *word != u64::MAX).unwrap_or_default();
         let bit = self.taken[word].trailing_ones();
@@ -147,7 +148,7 @@ impl<T> Slab<T> {
     }
 
     /// [`remove`](Self::remove) of what is not needed whole: it is read where it is, and not copied.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn discard<R>(&mut self, key: Key, read: impl FnOnce(&T) -> R) -> Option<R> {
         let slot = self.get_mut_slot(key)?;
         let read = read(slot.value.as_ref()?);

@@ -85,7 +85,7 @@ impl Job {
         if is_refusal {
             self.refused(inner, stated);
         }
-        let headroom = self.heard(inner, answered.held.hear(now, self.endpoint, word));
+        let headroom = self.heard(inner, answered.held.hear(now, word));
         if is_refusal {
             self.spread(inner, &signals, now, told);
         }

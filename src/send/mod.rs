@@ -23,10 +23,10 @@ use crate::clock::{Time, nanos};
 use crate::config::credential::Authorization;
 use crate::config::{OnAmbiguous, Tenant, Vendor};
 use crate::dead_letter::AttemptRecord;
-use crate::dispatch::{Grant, Heard, Held};
+use crate::dispatch::{Grant, Held};
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::engine::{Ask, Refusal, Word};
+use crate::engine::{Ask, Heard, Refusal, Word};
 use crate::error::{Error, ErrorKind};
 use crate::events::Event;
 use crate::metrics::{Running, Series};
@@ -154,7 +154,8 @@ impl Job {
         {
             return Err(unknown_size(vendor));
         }
-        let has_key = letter::add_key(&mut request, &mut notes, vendor);
+        let takes_key = vendor.retry.idempotency_header.is_some();
+        let has_key = takes_key && letter::add_key(&mut request, &mut notes, vendor);
         let (idempotent, on_ambiguous) = (idempotent(&request.parts.method, has_key), request.parts.on_ambiguous);
         let prepared = Prepared::new(request, &tenant, &base)?;
         drop(base);
@@ -228,19 +229,18 @@ impl Job {
             let reason = reason.map(WaitReason::new);
             let step = match result {
                 Ok(answer) => {
-                    let answered = Answered { answer, held, waited, reason, began, authorization };
-                    if let Some(word) = self.plain(inner, &answered) {
-                        let Answered { answer, held, .. } = answered;
+                    if let Some(word) = self.plain(inner, &answer, &held) {
                         // How much came is still to be said where bytes are counted.
                         let whole = answer.body.has_arrived() && !self.tenant.vendor.counts_bytes;
                         let (heard, held) = match whole {
-                            true => (held.hear_whole(ended, self.endpoint, word), None),
-                            false => (held.hear(ended, self.endpoint, word), Some(held)),
+                            true => (held.hear_whole(ended, word), None),
+                            false => (held.hear(ended, word), Some(held)),
                         };
                         let headroom = self.heard(inner, heard);
-                        return Ok(self.respond(answer, held, waited, answered.reason, headroom));
+                        return Ok(self.respond(answer, held, waited, reason, headroom));
                     }
-                    apart(|| self.after_answer(inner, answered)).await
+                    apart(|| self.after_answer(inner, Answered { answer, held, waited, reason, began, authorization }))
+                        .await
                 }
                 Err(error) => apart(|| self.after_failure(inner, error, held, began, authorization.is_some())).await,
             };
@@ -252,8 +252,7 @@ impl Job {
     }
 
     /// What the lane is to hear, if nothing is to be decided about this answer: it is the caller's.
-    fn plain(&self, inner: &Inner, answered: &Answered) -> Option<Word> {
-        let answer = &answered.answer;
+    fn plain(&self, inner: &Inner, answer: &Answer, held: &Held) -> Option<Word> {
         let status = answer.status.as_u16();
         if status >= 500 || matches!(status, 401 | 408 | 425 | 429) || inner.classifier(&self.tenant).is_some() {
             return None;
@@ -269,7 +268,7 @@ impl Job {
         if signals.throttled {
             return None;
         }
-        answered.held.cost(signals.cost);
+        held.cost(signals.cost);
         Some(self.passed(inner, answer.status, &signals))
     }
 

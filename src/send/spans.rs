@@ -101,8 +101,15 @@ impl Job {
     }
 
     /// The send has ended.
+    #[inline(always)]
     pub(super) fn close_span(&self, result: &Result<Response, Error>) {
-        let Some(span) = &self.span else { return };
+        if let Some(span) = &self.span {
+            self.record_end(span, result);
+        }
+    }
+
+    #[cold]
+    fn record_end(&self, span: &Span, result: &Result<Response, Error>) {
         span.record("attempts", self.tries);
         match result {
             Ok(response) => {

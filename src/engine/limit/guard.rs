@@ -185,6 +185,7 @@ impl Guard {
     }
 
     /// Units inside, those under way included.
+    #[inline(always)]
     pub(super) fn units(&mut self, spec: &GuardSpec, now: Time) -> u32 {
         paired!(&mut *self, spec, (state, own) => state.advance(own, now), else ());
         match (self, spec) {

@@ -334,6 +334,7 @@ impl Cell {
     }
 
     /// What is left, as (remaining, limit): of bucket and guard the smaller share, in the vendor's units.
+    #[inline(always)]
     pub(crate) fn remaining(&mut self, spec: &LimitSpec, now: Time) -> (u32, u32) {
         match (&mut self.state, &spec.kind) {
             (State::Rate { guard, .. }, LimitKind::Rate { guard: mirrored, .. }) => {

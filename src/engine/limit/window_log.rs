@@ -270,7 +270,7 @@ impl WindowLog {
     }
 
     /// Whether `units` fit now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_room(&mut self, spec: &LogSpec, now: Time, units: u32, high: bool) -> bool {
         self.lose(spec, now);
         if !Self::fits(spec, self.units, self.high, units, high) {
@@ -313,7 +313,7 @@ impl WindowLog {
     }
 
     /// A request of `units` was granted at `now`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, spec: &LogSpec, now: Time, units: u32, high: bool) {
         let entry = Entry::of(now.as_nanos(), units, high);
         self.units += units;
