@@ -97,6 +97,7 @@ impl Request {
         Request::with_target(method, Target::Path { vendor: vendor.as_ref().into(), path: path.into() })
     }
 
+    #[inline]
     fn with_target(method: Method, target: Target) -> Request {
         let parts = Parts {
             method,

@@ -190,6 +190,7 @@ impl TenantTable {
         Ok(changes)
     }
 
+    #[inline]
     fn hash(&self, id: &str, vendor: &str) -> u64 {
         self.hasher.hash_one((id, vendor))
     }

@@ -330,6 +330,7 @@ impl Tenant {
     }
 
     /// As [`base_url`](Tenant::base_url), parsed once for all tenants where the base URL has no variables.
+    #[inline(always)]
     pub(crate) fn base(&self) -> Result<Cow<'_, Url>, Error> {
         if !self.variables.is_empty() {
             return self.base_url().map(Cow::Owned);

@@ -132,7 +132,7 @@ pub fn read(
     body_prefix: &[u8],
     now: SystemTime,
 ) -> Signals {
-    let by_status = dialect::REFUSALS.contains(&status.as_u16());
+    let by_status = dialect::is_refusal(status);
     let is_plain = dialect.is_plain();
     let now = &Now::new(headers, now);
     let mut signals = Signals::default();
@@ -209,13 +209,15 @@ impl Signals {
 
 /// Whether these headers are worth reading for a vendor without a dialect. Most responses say nothing, and all of them
 /// pass here.
+#[inline(always)]
 pub(crate) fn may_be_in(headers: &HeaderMap) -> bool {
     shape::may_be_in(headers)
 }
 
 /// Whether the status alone says that the request was refused for a limit.
+#[inline]
 pub(crate) fn is_refusal(status: StatusCode) -> bool {
-    dialect::REFUSALS.contains(&status.as_u16())
+    dialect::is_refusal(status)
 }
 
 /// Whether a window's name is that of a period: `daily`.

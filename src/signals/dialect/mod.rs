@@ -161,17 +161,20 @@ impl ResetMeans {
 
 /// Statuses by which a refusal for limits is known without a dialect: the standard's, one that it replaced, and that of
 /// web hosts for too much traffic.
-pub(super) const REFUSALS: [u16; 3] = [429, 420, 509];
+pub(super) fn is_refusal(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 429 | 420 | 509)
+}
 
 impl Dialect {
     /// Whether the body of an answer with this status may say something about limits that [`read`](super::read) reads.
     /// If not, it need not be at hand.
     pub fn wants_body(&self, status: StatusCode) -> bool {
+        let refused = is_refusal(status);
         let status = status.as_u16();
         let of_body = |source: &Option<Source>| source.as_ref().is_some_and(Source::is_body);
-        let is_refusal = |rule: &AnswerRule| rule.throttled == Some(true) && rule.status.contains(&status);
-        REFUSALS.contains(&status)
-            || self.answers.iter().any(|rule| rule.may_fit(status) && rule.reads_body() || is_refusal(rule))
+        let refuses = |rule: &AnswerRule| rule.throttled == Some(true) && rule.status.contains(&status);
+        refused
+            || self.answers.iter().any(|rule| rule.may_fit(status) && rule.reads_body() || refuses(rule))
             || (status < 300
                 && (of_body(&self.cost) || of_body(&self.rate) || self.windows.iter().any(WindowRule::reads_body)))
     }
