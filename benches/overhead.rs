@@ -34,11 +34,22 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use secrecy::SecretString;
 
 const ROUNDS: usize = 12;
-/// In each round. Many short pairs rather than few long ones: a machine's speed changes within seconds, and then meets
-/// both of a pair.
-const PAIRS: usize = 16;
-const TURN: Duration = Duration::from_millis(100);
-const CONCURRENCY: [usize; 3] = [1, 64, 512];
+/// At once, pairs in each round, and a turn of a pair. Many short turns rather than few long ones: a machine's speed
+/// changes within seconds, and then meets both of a pair. One at a time a request is as fast as whichever thread wakes
+/// for it, which for as long as a task lives is mostly the same one: there the turns are as short as they can be.
+const LOADS: [Load; 3] = [load(1, 160, 10), load(64, 16, 100), load(512, 16, 100)];
+
+#[derive(Clone, Copy)]
+struct Load {
+    at_once: usize,
+    pairs: usize,
+    turn: Duration,
+}
+
+const fn load(at_once: usize, pairs: usize, turn_ms: u64) -> Load {
+    Load { at_once, pairs, turn: Duration::from_millis(turn_ms) }
+}
+
 const AT_LEAST: f64 = 0.95;
 /// At the middle concurrency.
 const OBSERVED_AT_LEAST: f64 = 0.90;
@@ -93,19 +104,19 @@ fn bare() -> reqwest::Client {
         .unwrap()
 }
 
-/// Requests per second of `concurrency` tasks that each send one after the other for one turn.
-async fn turn<F, Fut>(concurrency: usize, send: F) -> f64
+/// Requests per second of so many tasks, each of which sends one after the other for one turn.
+async fn turn<F, Fut>(load: Load, send: F) -> f64
 where
     F: Fn() -> Fut + Clone + Send + 'static,
     Fut: Future<Output = ()> + Send + 'static,
 {
     let start = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..concurrency {
+    for _ in 0..load.at_once {
         let send = send.clone();
         tasks.spawn(async move {
             let mut sent = 0_u64;
-            while start.elapsed() < TURN {
+            while start.elapsed() < load.turn {
                 send().await;
                 sent += 1;
             }
@@ -123,7 +134,7 @@ fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 /// Requests per second of both, pair by pair.
-async fn compare(concurrency: usize, url: &str, observed: bool) -> Vec<(f64, f64)> {
+async fn compare(load: Load, url: &str, observed: bool) -> Vec<(f64, f64)> {
     let toml = format!("[vendors.fake]\nbase_url = \"{url}\"\nauth = {{ scheme = \"bearer\" }}\n{LIMITS}");
     let client = IntegrationClient::builder()
         .without_catalogue()
@@ -154,14 +165,14 @@ async fn compare(concurrency: usize, url: &str, observed: bool) -> Vec<(f64, f64
         }
     };
     let mut pairs = Vec::new();
-    for pair in 0..=PAIRS {
+    for pair in 0..=load.pairs {
         let (a, b);
         if pair % 2 == 0 {
-            a = turn(concurrency, ours.clone()).await;
-            b = turn(concurrency, bare.clone()).await;
+            a = turn(load, ours.clone()).await;
+            b = turn(load, bare.clone()).await;
         } else {
-            b = turn(concurrency, bare.clone()).await;
-            a = turn(concurrency, ours.clone()).await;
+            b = turn(load, bare.clone()).await;
+            a = turn(load, ours.clone()).await;
         }
         // The first pair opens the connections.
         if pair > 0 {
@@ -199,9 +210,9 @@ fn round() {
         if observed {
             observe(&runtime);
         }
-        for concurrency in CONCURRENCY {
-            for (ours, bare) in runtime.block_on(compare(concurrency, url.trim(), observed)) {
-                println!("{}", serde_json::to_string(&(observed, concurrency, ours, bare)).unwrap());
+        for load in LOADS {
+            for (ours, bare) in runtime.block_on(compare(load, url.trim(), observed)) {
+                println!("{}", serde_json::to_string(&(observed, load.at_once, ours, bare)).unwrap());
             }
         }
     }
@@ -243,11 +254,12 @@ fn figure(pairs: &Pairs, observed: bool, concurrency: usize) -> f64 {
     let by_pair = spread(&ratios(&all));
     let by_round = spread(&rounds.iter().map(|round| median(ratios(round))).collect::<Vec<_>>());
     println!(
-        "{}c={concurrency}: {:.0} requests/s beside {:.0} of bare reqwest; ratio {figure:.3} (pairs {:.3}..{:.3}, \
+        "{}c={concurrency}: {:.0} requests/s beside {:.0} of bare reqwest; ratio {figure:.3} ({} pairs {:.3}..{:.3}, \
          medians of rounds {:.3}..{:.3})",
         if observed { "observed " } else { "" },
         median(all.iter().map(|pair| pair.0)),
         median(all.iter().map(|pair| pair.1)),
+        all.len(),
         by_pair.0,
         by_pair.1,
         by_round.0,
@@ -269,15 +281,14 @@ fn main() -> ExitCode {
         _ => {}
     }
     println!(
-        "{ROUNDS} rounds of {PAIRS} pairs, turns of {TURN:?}; both: HTTP/1.1 keep-alive without TLS, no redirects, no \
+        "{ROUNDS} rounds; both: HTTP/1.1 keep-alive without TLS, no redirects, no \
          retries, a time limit of 30 s, bearer key, tokio's default runtime; the vendor: one thread, its own process"
     );
     let pairs = rounds();
-    let [ratios, observed] = [false, true].map(|observed| CONCURRENCY.map(|c| figure(&pairs, observed, c)));
+    let [ratios, observed] = [false, true].map(|observed| LOADS.map(|load| figure(&pairs, observed, load.at_once)));
 
-    let plain =
-        CONCURRENCY.iter().zip(ratios).map(|(concurrency, ratio)| (format!("c={concurrency}"), ratio, AT_LEAST));
-    let watched = (format!("observed c={}", CONCURRENCY[1]), observed[1], OBSERVED_AT_LEAST);
+    let plain = LOADS.iter().zip(ratios).map(|(load, ratio)| (format!("c={}", load.at_once), ratio, AT_LEAST));
+    let watched = (format!("observed c={}", LOADS[1].at_once), observed[1], OBSERVED_AT_LEAST);
     let mut good = true;
     for (what, ratio, at_least) in plain.chain([watched]) {
         let verdict = if ratio >= at_least { "ok" } else { "FAILED" };
