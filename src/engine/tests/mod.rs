@@ -1,5 +1,6 @@
 //! Decisions of the engine, on a virtual clock. Nothing sleeps.
 
+mod answers;
 mod change;
 mod concurrency;
 mod forecast;
