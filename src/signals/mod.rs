@@ -44,6 +44,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, StatusCode};
 
 use dialect::Context;
+pub(crate) use dialect::is_refusal;
 pub use dialect::{Dialect, ResetMeans, Scope};
 use moment::{MAX_WAIT, Now};
 pub use windows::{Name, Window, Windows};
@@ -132,7 +133,7 @@ pub fn read(
     body_prefix: &[u8],
     now: SystemTime,
 ) -> Signals {
-    let by_status = dialect::is_refusal(status);
+    let by_status = is_refusal(status);
     let is_plain = dialect.is_plain();
     let now = &Now::new(headers, now);
     let mut signals = Signals::default();
@@ -212,12 +213,6 @@ impl Signals {
 #[inline(always)]
 pub(crate) fn may_be_in(headers: &HeaderMap) -> bool {
     shape::may_be_in(headers)
-}
-
-/// Whether the status alone says that the request was refused for a limit.
-#[inline]
-pub(crate) fn is_refusal(status: StatusCode) -> bool {
-    dialect::is_refusal(status)
 }
 
 /// Whether a window's name is that of a period: `daily`.

@@ -159,9 +159,9 @@ impl ResetMeans {
     }
 }
 
-/// Statuses by which a refusal for limits is known without a dialect: the standard's, one that it replaced, and that of
-/// web hosts for too much traffic.
-pub(super) fn is_refusal(status: StatusCode) -> bool {
+/// Whether the status alone says that a request was refused for a limit: the standard's, one that it replaced, and that
+/// of web hosts for too much traffic.
+pub(crate) fn is_refusal(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 420 | 509)
 }
 
