@@ -5,15 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::AcqRel, Ordering::Acqui
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
 
+use super::handler::end_after;
 use super::receipt::KeptResponse;
 use super::stored::Stored;
 use super::{Delivered, Outbox, priority};
 use crate::client::Inner;
 use crate::config::{AtRest, Keep, LimitKind, OnAmbiguous, Tenant};
-use crate::contained::contained;
-use crate::dead_letter::{AttemptRecord, BoxError, Content, DeadLetter, LetterRequest, Phase, Reason, told_to_the_log};
+use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phase, Reason, told_to_the_log};
 use crate::error::Error;
 use crate::response::Response;
 use crate::retry::idempotent;
@@ -29,8 +28,6 @@ const MOST_BEGUN: i64 = 5;
 const MOST_CLAIMS: i64 = 25;
 /// Until a job is looked at again that no key opens.
 const NO_KEY: Duration = Duration::from_secs(30);
-/// For one call of the handler.
-const HANDLER: Duration = Duration::from_secs(30);
 
 /// Counts a job as one that waits for its permit, until it has one or has ended.
 pub(super) struct Waits {
@@ -115,13 +112,13 @@ pub(super) async fn run(
     let mut history: History = history.unwrap_or_default();
     let now = |inner: &Inner| jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
     let Some(text) = outbox.store.unseal(&id, &job.request) else {
-        return finish(sealed(&inner, &outbox, &job, history).await);
+        return sealed(&inner, &outbox, &job, history).await;
     };
     let Ok(stored) = serde_json::from_slice::<Stored>(&text) else {
         let mut record = AttemptRecord::new(now(&inner), Phase::NotSent, 0);
         record.error = Some("the row holds no request that this version can read; was it edited by hand?".to_owned());
         history.note(record);
-        return finish(bury(&inner, &outbox, &job, None, Reason::Poison, history).await);
+        return bury(&inner, &outbox, &job, None, Reason::Poison, history).await;
     };
     let tenant = inner.tenant(&job.lane.tenant, &job.lane.vendor).ok();
     let request = stored.request(&job.lane.vendor);
@@ -140,10 +137,10 @@ pub(super) async fn run(
         history.exchanges += 1;
     }
     if let Some(reason) = give_up {
-        return finish(bury(&inner, &outbox, &job, Some(&stored), reason, history).await);
+        return bury(&inner, &outbox, &job, Some(&stored), reason, history).await;
     }
     if job.started > 0 && !may_go_again(&stored, tenant.as_deref()) {
-        return finish(bury(&inner, &outbox, &job, Some(&stored), Reason::Ambiguous, history).await);
+        return bury(&inner, &outbox, &job, Some(&stored), Reason::Ambiguous, history).await;
     }
     let request = request?;
     let counts_ms = tenant.as_deref().map_or(0, remembered);
@@ -183,11 +180,11 @@ pub(super) async fn run(
     match ending {
         Ending::Delivered(response) => {
             let at_rest = tenant.as_deref().map_or(AtRest::Plain, |tenant| tenant.vendor.at_rest);
-            finish(delivered(&outbox, &job, stored, *response, at_rest).await)
+            delivered(&outbox, &job, stored, *response, at_rest).await
         }
         Ending::Dead(letter) => {
-            tell(&outbox, &letter).await;
-            finish(End::Dead(Box::new(kept(&inner, &job, &letter))))
+            let kept = kept(&inner, &job, &letter);
+            given_up(&outbox, &job, *letter, kept).await
         }
         Ending::Later { wait, history } => {
             let left = job.expires_ms.unwrap_or(i64::MAX);
@@ -207,7 +204,7 @@ fn interrupted(at: jiff::Timestamp) -> AttemptRecord {
 }
 
 /// No key opens it: it waits for one, unless that would forget that it may have been sent.
-async fn sealed(inner: &Inner, outbox: &Outbox, job: &Claimed, mut history: History) -> End {
+async fn sealed(inner: &Inner, outbox: &Outbox, job: &Claimed, mut history: History) -> Option<Finish> {
     tracing::error!(id = %job.id, "a job is sealed with a key that this store was not given, and waits: `Store::seal_key`");
     let now = jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
     let left = job.expires_ms.unwrap_or(i64::MAX);
@@ -219,7 +216,8 @@ async fn sealed(inner: &Inner, outbox: &Outbox, job: &Claimed, mut history: Hist
         return bury(inner, outbox, job, None, Reason::Expired, history).await;
     }
     let history = serde_json::to_vec(&history).unwrap_or_default();
-    End::Later { after_ms: millis_of(NO_KEY).min(left), history }
+    let end = End::Later { after_ms: millis_of(NO_KEY).min(left), history };
+    Some(Finish { id: job.id, fence: job.fence, end })
 }
 
 /// Whether a request of which nobody knows what became may be sent again.
@@ -239,7 +237,7 @@ async fn bury(
     stored: Option<&Stored>,
     reason: Reason,
     history: History,
-) -> End {
+) -> Option<Finish> {
     let LaneTier { tenant, vendor, tier } = &job.lane;
     let nothing = LetterRequest::Redacted { method: String::new(), path: String::new(), body_bytes: None };
     let keep = inner.tenant(tenant, vendor).map_or(Keep::Redacted, |tenant| tenant.vendor.dead_letters);
@@ -258,8 +256,19 @@ async fn bury(
         letter.metadata.clone_from(&stored.metadata);
     }
     inner.tell_dead(&letter);
-    tell(outbox, &letter).await;
-    End::Dead(Box::new(kept(inner, job, &letter)))
+    let kept = kept(inner, job, &letter);
+    given_up(outbox, job, letter, kept).await
+}
+
+/// Tells the handler of a letter, and ends its job.
+async fn given_up(outbox: &Outbox, job: &Claimed, letter: DeadLetter, kept: NewDead) -> Option<Finish> {
+    let call = async {
+        match &outbox.handler {
+            Some(handler) => handler.given_up(Arc::new(letter)).await,
+            None => true,
+        }
+    };
+    end_after(outbox, (job.id, job.fence), call, |_| End::Dead(Box::new(kept))).await
 }
 
 fn kept(inner: &Inner, job: &Claimed, letter: &DeadLetter) -> NewDead {
@@ -279,15 +288,33 @@ fn kept(inner: &Inner, job: &Claimed, letter: &DeadLetter) -> NewDead {
 }
 
 /// Reads the answer, hands it to the handler, and says what is to be kept.
-async fn delivered(outbox: &Outbox, job: &Claimed, stored: Stored, response: Response, at_rest: AtRest) -> End {
+async fn delivered(
+    outbox: &Outbox,
+    job: &Claimed,
+    stored: Stored,
+    response: Response,
+    at_rest: AtRest,
+) -> Option<Finish> {
     let (status, attempts, headers) = (response.status(), response.attempts(), response.headers().clone());
     let body = response.bytes().await.unwrap_or_else(|error| {
         // It was delivered all the same.
         tracing::warn!(id = %job.id, %error, "the body of a job's answer could not be read");
         bytes::Bytes::new()
     });
-    let mut keep = job.keep_result;
-    if let Some(handler) = &outbox.handler {
+    let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let end = |taken: bool| {
+        let result =
+            (job.keep_result || !taken).then(|| KeptResponse { content_type, body: Content::from(body.clone()) });
+        let result = result.and_then(|result| serde_json::to_vec(&result).ok());
+        let result = result.and_then(|result| match at_rest {
+            AtRest::Plain => Some(result),
+            AtRest::Sealed => outbox.store.seal(&job.id, result),
+            AtRest::Redacted => None,
+        });
+        End::Delivered { status: status.as_u16(), attempts, result }
+    };
+    let call = async {
+        let Some(handler) = &outbox.handler else { return true };
         let answer = Delivered {
             id: job.id.simple().to_string(),
             tenant: job.lane.tenant.clone(),
@@ -295,47 +322,11 @@ async fn delivered(outbox: &Outbox, job: &Claimed, stored: Stored, response: Res
             priority: priority(job.lane.tier),
             metadata: stored.metadata,
             status,
-            headers: headers.clone(),
+            headers,
             body: body.clone(),
             attempts,
         };
-        keep |= !call(&answer.id, || handler.delivered(&answer)).await;
-    }
-    let content_type = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let result = keep.then(|| KeptResponse { content_type, body: Content::from(body) });
-    let result = result.and_then(|result| serde_json::to_vec(&result).ok());
-    let result = result.and_then(|result| match at_rest {
-        AtRest::Plain => Some(result),
-        AtRest::Sealed => outbox.store.seal(&job.id, result),
-        AtRest::Redacted => None,
-    });
-    End::Delivered { status: status.as_u16(), attempts, result }
-}
-
-async fn tell(outbox: &Outbox, letter: &DeadLetter) {
-    if let Some(handler) = &outbox.handler {
-        call(&letter.id, || handler.given_up(letter)).await;
-    }
-}
-
-/// Calls the handler, several times if need be. Whether it took what it was given.
-async fn call<'a>(id: &str, begin: impl Fn() -> BoxFuture<'a, Result<(), BoxError>>) -> bool {
-    for number in 1..=3 {
-        let why = match contained(&begin) {
-            None => "it panicked".to_owned(),
-            Some(mut future) => {
-                let contain = std::future::poll_fn(|context| {
-                    contained(|| future.as_mut().poll(context))
-                        .unwrap_or_else(|| std::task::Poll::Ready(Err("it panicked".into())))
-                });
-                match timeout(HANDLER, contain).await {
-                    Ok(Ok(())) => return true,
-                    Ok(Err(error)) => contained(|| error.to_string()).unwrap_or_default(),
-                    Err(_) => format!("it took longer than {} s", HANDLER.as_secs()),
-                }
-            }
-        };
-        tracing::error!(id, number, why, "the handler of responses failed");
-    }
-    false
+        handler.delivered(answer).await
+    };
+    end_after(outbox, (job.id, job.fence), call, end).await
 }

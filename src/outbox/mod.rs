@@ -29,6 +29,7 @@
 mod accept;
 mod batch;
 mod dead_letters;
+mod handler;
 mod intake;
 mod job;
 mod lanes;
@@ -52,11 +53,13 @@ use crate::Priority;
 use crate::clock::{Clock, Time};
 use crate::dead_letter::{BoxError, DeadLetter};
 use crate::error::{Error, ErrorKind};
+use crate::store::jobs::Finish;
 use crate::store::{Id, LaneTier, Opened, records};
 use crate::transport::BoxFuture;
 
 pub use self::batch::{Batch, BatchCounts, Checked, Ended, Numbers};
 pub use self::dead_letters::{DeadLetters, KeptLetter};
+use self::handler::Handler;
 pub use self::intake::{Intake, IntakeSource};
 pub use self::queues::{Queue, WorkerStatus};
 pub use self::receipt::{KeptResponse, Receipt, Status};
@@ -65,10 +68,24 @@ pub(crate) use self::worker::work;
 
 /// Takes the answers to jobs.
 ///
-/// It is called after the vendor's answer and before the job leaves the outbox, so at least once: a process that is
-/// killed in between sends the job again, with its key, and calls it again. A call that fails, panics or takes longer than
-/// 30 s is made three times in all; then an error event says so, and the answer is kept in the store
-/// ([`Status::Delivered`]).
+/// # When it is called
+/// After the vendor's answer, and as a rule before the job leaves the outbox, so at least once: a process that is killed in
+/// between sends the job again, with its key, and calls it again. A call that fails or panics is made three times in all;
+/// then an error is logged, and the answer is kept in the store ([`Status::Delivered`]).
+///
+/// # What it may do
+/// - **Wait, and block its thread.** Calls run on tokio's threads for blocking work, at most 64 at once; a call that awaits
+///   something occupies none. Sends, leases and other jobs' outcomes never wait for a call.
+/// - **Take its time.** After one second the outcome of the job is written, with the answer, and the call goes on. A process
+///   that is killed later than that does not call again: the answer is in [`Status::Delivered`]
+///   (not where the vendor's entry says `at_rest = "redacted"`).
+/// - **Be slow for long.** A job counts as in hand ([`Builder::max_jobs`](crate::Builder::max_jobs)) until its call is over, so
+///   that fewer jobs are claimed when the handler cannot keep up.
+///
+/// # What becomes of a call that does not return
+/// After 30 s, waiting for one of the 64 threads included, it is not waited for any longer, nor made again: it may still be at
+/// work. An error is logged, and the answer stays in the store. A call that blocks its thread for ever keeps that thread, and
+/// tokio's runtime waits for it when it is dropped (`Runtime::shutdown_background` does not).
 ///
 /// ```
 /// use integration_client::dead_letter::BoxError;
@@ -145,7 +162,7 @@ pub(crate) struct Outbox {
     pub(crate) store: Opened,
     /// Of this client: no two have the same, whatever their processes' numbers are.
     pub(crate) owner: Id,
-    pub(crate) handler: Option<Arc<dyn ResponseHandler>>,
+    handler: Option<Handler>,
     pub(crate) works: bool,
     /// Jobs in hand at most.
     pub(crate) most_jobs: usize,
@@ -154,6 +171,8 @@ pub(crate) struct Outbox {
     clock: Clock,
     /// Lanes that got jobs which this process knows of.
     fresh: Mutex<Vec<LaneTier>>,
+    /// Ends to be written of jobs whose tasks still wait for the handler.
+    early: Mutex<Vec<Finish>>,
     wake: Notify,
     /// About how many jobs there are, and when they were counted.
     backlog: AtomicI64,
@@ -183,12 +202,13 @@ impl Outbox {
         Outbox {
             store,
             owner: new_id(clock),
-            handler,
+            handler: handler.map(Handler::new),
             works,
             most_jobs,
             tell_every,
             clock,
             fresh: Mutex::default(),
+            early: Mutex::default(),
             wake: Notify::new(),
             backlog: AtomicI64::new(0),
             counted: Mutex::default(),
@@ -208,6 +228,12 @@ impl Outbox {
             fresh.push(lane);
         }
         drop(fresh);
+        self.wake.notify_one();
+    }
+
+    /// The end of a job is to be written although its task goes on.
+    fn end_early(&self, finish: Finish) {
+        self.early.lock().push(finish);
         self.wake.notify_one();
     }
 

@@ -151,6 +151,8 @@ impl Worker {
             for lane in std::mem::take(&mut *self.outbox.fresh.lock()) {
                 self.lanes.due(lane);
             }
+            let early = std::mem::take(&mut *self.outbox.early.lock());
+            early.into_iter().for_each(|finish| self.end(finish));
             let now = self.outbox.clock.now();
             let inner = self.inner.upgrade().filter(|_| self.held.strong_count() > 0);
             let stopping = inner.is_none() || *stop.borrow_and_update();

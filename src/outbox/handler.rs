@@ -1,0 +1,172 @@
+//! Calls of the user's [`ResponseHandler`]. It is code that may block its thread, panic or never return, so it runs on the
+//! runtime's threads for blocking work, a bounded number of them, and no outcome waits for it for longer than [`PROMPT`].
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout;
+
+use super::{Delivered, Outbox, ResponseHandler};
+use crate::contained::contained;
+use crate::dead_letter::{BoxError, DeadLetter};
+use crate::store::Id;
+use crate::store::jobs::{End, Finish};
+
+/// Threads that handlers may occupy. tokio has 512 for blocking work by default, which files and host names need too.
+const THREADS: usize = 64;
+/// Time limit of one call, waiting for one of the threads included.
+const CALL: Duration = Duration::from_secs(30);
+/// Calls of a handler that fails or panics.
+const CALLS: u32 = 3;
+/// Time after which the outcome of a job is written, whether or not its call has returned.
+const PROMPT: Duration = Duration::from_secs(1);
+
+type Call = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
+
+/// The handler, and the threads that it may occupy.
+pub(crate) struct Handler {
+    user: Arc<dyn ResponseHandler>,
+    threads: Arc<Semaphore>,
+}
+
+impl Handler {
+    pub(crate) fn new(user: Arc<dyn ResponseHandler>) -> Handler {
+        Handler { user, threads: Arc::new(Semaphore::new(THREADS)) }
+    }
+
+    /// Hands over the answer to a job. Returns whether the handler took it.
+    pub(super) async fn delivered(&self, answer: Delivered) -> bool {
+        let answer = Arc::new(answer);
+        let begin = || -> Call {
+            let (user, answer) = (self.user.clone(), answer.clone());
+            Box::pin(async move { user.delivered(&answer).await })
+        };
+        self.call(&answer.id, begin).await
+    }
+
+    /// Hands over the letter of a job that is given up. Returns whether the handler took it.
+    pub(super) async fn given_up(&self, letter: Arc<DeadLetter>) -> bool {
+        let begin = || -> Call {
+            let (user, letter) = (self.user.clone(), letter.clone());
+            Box::pin(async move { user.given_up(&letter).await })
+        };
+        self.call(&letter.id, begin).await
+    }
+
+    /// Calls until the handler takes it. A call beyond its time limit may still be at work, so it is not made again.
+    async fn call(&self, id: &str, begin: impl Fn() -> Call) -> bool {
+        for number in 1..=CALLS {
+            let mut began = false;
+            let why = match timeout(CALL, self.drive(begin(), &mut began)).await {
+                Ok(Ok(())) => return true,
+                Ok(Err(why)) => why,
+                Err(_) => {
+                    let limit = CALL.as_secs();
+                    let why = match began {
+                        true => format!("it took longer than {limit} s"),
+                        false => format!(
+                            "all {THREADS} threads for handlers were occupied for {limit} s by calls that do not return"
+                        ),
+                    };
+                    tracing::error!(id, number, why, "the handler of responses failed");
+                    return false;
+                }
+            };
+            tracing::error!(id, number, why, "the handler of responses failed");
+        }
+        false
+    }
+
+    /// Polls `call` to its end, each time on a thread for blocking work.
+    async fn drive(&self, call: Call, began: &mut bool) -> Result<(), String> {
+        let woken = Arc::new(Woken(Notify::new()));
+        let mut call = Contained(Some(call));
+        loop {
+            let Ok(thread) = self.threads.clone().acquire_owned().await else {
+                return Err("it was stopped".to_owned());
+            };
+            *began = true;
+            let waker = Waker::from(woken.clone());
+            let polled = tokio::task::spawn_blocking(move || {
+                let _thread = thread;
+                let polled = call.poll(&mut Context::from_waker(&waker));
+                polled.is_pending().then_some(call).ok_or(polled)
+            });
+            call = match polled.await {
+                Ok(Ok(pending)) => pending,
+                Ok(Err(Poll::Ready(result))) => return result,
+                // The runtime is shutting down, and drops this task too.
+                Ok(Err(Poll::Pending)) | Err(_) => std::future::pending().await,
+            };
+            woken.0.notified().await;
+        }
+    }
+}
+
+struct Woken(Notify);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+/// A call whose panics stay its own, also while it is dropped.
+struct Contained(Option<Call>);
+
+impl Contained {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), String>> {
+        let Some(call) = &mut self.0 else { return Poll::Ready(Err("it panicked".to_owned())) };
+        let polled = contained(|| call.as_mut().poll(context));
+        if let Some(Poll::Pending) = polled {
+            return Poll::Pending;
+        }
+        // Whoever polls is on a thread that may be blocked: the call and its error are done with here.
+        let result = match polled {
+            Some(Poll::Ready(Err(error))) => Err(contained(|| error.to_string()).unwrap_or_default()),
+            Some(_) => Ok(()),
+            None => Err("it panicked".to_owned()),
+        };
+        let call = self.0.take();
+        contained(|| drop(call));
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for Contained {
+    fn drop(&mut self) {
+        let Some(call) = self.0.take() else { return };
+        let discard = || {
+            contained(|| drop(call));
+        };
+        match Handle::try_current() {
+            // What is dropped may block as well.
+            Ok(runtime) => drop(runtime.spawn_blocking(discard)),
+            Err(_) => discard(),
+        }
+    }
+}
+
+/// Ends a job whose outcome is known: when `call` is over, and after [`PROMPT`] in any case, `end` is told whether the
+/// handler has taken it. Returns none where the end is on its way already.
+///
+/// The job stays in hand for as long as the call goes on, so that a slow handler slows down the claims.
+pub(super) async fn end_after(
+    outbox: &Outbox,
+    (id, fence): (Id, i64),
+    call: impl Future<Output = bool>,
+    end: impl FnOnce(bool) -> End,
+) -> Option<Finish> {
+    let mut call = std::pin::pin!(call);
+    if let Ok(taken) = timeout(PROMPT, &mut call).await {
+        return Some(Finish { id, fence, end: end(taken) });
+    }
+    outbox.end_early(Finish { id, fence, end: end(false) });
+    call.await;
+    None
+}

@@ -1,0 +1,155 @@
+//! Handlers of answers that misbehave: they cost no job its lease or its outcome, and nobody else a thread.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::dead_letter::{BoxError, DeadLetter};
+use integration_client::outbox::{Delivered, Receipt, ResponseHandler, Status};
+use integration_client::store::Store;
+use integration_client::testing::{FakeVendor, HeaderStyle};
+use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::{IntegrationClient, Priority, Request};
+
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
+struct Keys;
+
+impl CredentialResolver for Keys {
+    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>> {
+        Box::pin(async move { Ok(key.to_owned().into()) })
+    }
+}
+
+/// A folder of the test's own for its store.
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("ic-handlers-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A working client whose vendor honours no idempotency key: what is taken for lost becomes a dead letter.
+async fn client(vendor: &FakeVendor, store: Store, handler: impl ResponseHandler) -> IntegrationClient {
+    let text = vendor.vendors_toml("v").replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1);
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(text)
+        .credential_resolver("keys", Keys)
+        .tenant(TenantEntry::new("acme", "v").credential("keys:acme"))
+        .tenant(TenantEntry::new("umbra", "v").credential("keys:umbra"))
+        .store(store)
+        .work()
+        .response_handler(handler)
+        .build()
+        .await
+        .unwrap()
+}
+
+async fn enqueue(client: &IntegrationClient, paths: &[&str]) -> Vec<Receipt> {
+    let mut receipts = Vec::new();
+    for path in paths {
+        let request = Request::post("v", *path).json(&["work"]);
+        receipts.push(client.enqueue("acme", Priority::Normal, request).await.unwrap());
+    }
+    receipts
+}
+
+async fn ended_within(receipt: &Receipt, limit: Duration) -> Status {
+    let began = now();
+    loop {
+        let status = receipt.status().await.unwrap();
+        if !matches!(status, Status::Waiting { .. } | Status::UnderWay) {
+            return status;
+        }
+        assert!(began.elapsed() < limit, "after {limit:?} it is {status:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Blocks the thread that calls it, for each of the first answers and letters.
+#[derive(Clone, Default)]
+struct Blocking {
+    calls: Arc<AtomicU32>,
+}
+
+const BLOCKED_CALLS: u32 = 8;
+/// Longer than the lease and the time after which the store gives a job to others.
+const BLOCKED: Duration = Duration::from_secs(9);
+
+impl Blocking {
+    #[expect(clippy::disallowed_methods, reason = "a handler that blocks its thread is what is tested")]
+    fn block(&self) {
+        if self.calls.fetch_add(1, Relaxed) < BLOCKED_CALLS {
+            std::thread::sleep(BLOCKED);
+        }
+    }
+}
+
+impl ResponseHandler for Blocking {
+    fn delivered<'a>(&'a self, _: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.block();
+        Box::pin(async { Ok(()) })
+    }
+
+    fn given_up<'a>(&'a self, _: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async {
+            self.block();
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handler_that_blocks_its_thread_delays_no_send_and_costs_no_outcome() {
+    let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).poisoned("/bad", 422).start().await.unwrap();
+    let store = Store::sqlite(folder("blocks").join("s.db")).lease(Duration::from_secs(2));
+    let client = client(&vendor, store, Blocking::default()).await;
+    let receipts = enqueue(&client, &["/bad/1", "/1", "/2", "/3", "/4", "/5", "/6", "/7", "/8", "/9"]).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let began = now();
+    client.send("umbra", Priority::High, Request::post("v", "/now")).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(3), "another tenant's send took {:?}", began.elapsed());
+    let status = ended_within(&receipts[0], Duration::from_secs(4)).await;
+    assert!(matches!(status, Status::Dead { .. }), "{status:?}");
+    for receipt in &receipts[1..] {
+        let status = ended_within(receipt, Duration::from_secs(4)).await;
+        assert!(matches!(status, Status::Delivered { status: 200, .. }), "{status:?}");
+    }
+    // Past the end of the lease, when a store that heard nothing would have taken them for lost.
+    tokio::time::sleep(BLOCKED).await;
+    for receipt in &receipts[1..] {
+        let status = receipt.status().await.unwrap();
+        assert!(matches!(status, Status::Delivered { status: 200, .. }), "{status:?}");
+    }
+    assert_eq!(client.dead_letters_stored().unwrap().count().await.unwrap(), 1);
+    assert_eq!(vendor.arrivals().len(), 11, "each request once");
+}
+
+/// Never returns.
+struct Endless;
+
+impl ResponseHandler for Endless {
+    fn delivered<'a>(&'a self, _: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outcome_is_stored_with_its_answer_while_the_handler_takes_long() {
+    let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).start().await.unwrap();
+    let client = client(&vendor, Store::sqlite(folder("endless").join("s.db")), Endless).await;
+    let receipts = enqueue(&client, &["/1", "/2", "/3", "/4", "/5"]).await;
+    for receipt in &receipts {
+        let status = ended_within(receipt, Duration::from_secs(8)).await;
+        let Status::Delivered { status: 200, response: Some(kept), .. } = status else { panic!("{status:?}") };
+        assert_eq!(&kept.body()[..], b"{}");
+    }
+    assert_eq!(vendor.arrivals().len(), 5);
+}
