@@ -78,3 +78,23 @@ async fn results_of_something_else_are_left_alone() {
         assert_eq!(lines_of(&place.results("results.jsonl"), "done"), lines_of(&whole, "done"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crafted_line_number_in_the_results_sizes_no_memory() {
+    let place = Place::new(FakeVendor::builder()).await;
+    place.jobs("jobs.jsonl", 1..=3);
+    let numbers = [u64::MAX, 1 << 62, 400_000_000_000, 0];
+    for number in numbers {
+        place.write("results.jsonl", &format!("{{\"line\":{number},\"outcome\":\"invalid\",\"error\":\"\"}}\n"));
+        // 4 GiB of address space: a table as long as the number fails at once instead of filling the machine.
+        let program = env!("CARGO_BIN_EXE_integration-client");
+        let line =
+            format!("ulimit -Sv 4194304; exec {program} run jobs.jsonl --vendors vendors.toml --out results.jsonl");
+        let mut command = Command::new("bash");
+        command.args(["-c", &line]).current_dir(&place.folder).env("IC_RUN_KEY", "acme").env("IC_RUN_KEY_2", "umbra");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let ran = wait(child).await;
+        assert_eq!((ran.code, ran.figures()), (0, [3, 0, 0]), "{number}: {}", ran.err);
+        assert_eq!(lines_of(&place.results("results.jsonl"), "done"), [1, 2, 3], "{number}");
+    }
+}

@@ -54,3 +54,34 @@ async fn a_secret_that_is_not_there_is_named_and_its_jobs_wait() {
     let ran = place.run(&["jobs.jsonl"]).await;
     assert_eq!((ran.figures(), ran.code), ([2, 0, 0], 0), "{}", ran.err);
 }
+
+/// What `send` with these arguments says when it is interrupted after the vendor has had so many requests.
+#[cfg(unix)]
+async fn interrupted_send(place: &Place, args: &[&str], sent: u64) -> Ran {
+    let mut command = place.command(&[&["send", "acme", "v", "/slow", "--vendors", "vendors.toml"], args].concat());
+    let child = command.spawn().unwrap();
+    place.until_sent(sent).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    signal(&child, "INT");
+    wait(child).await
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_send_says_what_is_known_of_the_request() {
+    let limit = VendorLimit::sliding_log(1, 60 * SECOND);
+    let place = Place::new(FakeVendor::builder().limit(limit.clone()).latency(Duration::from_millis(750))).await;
+    let ran = interrupted_send(&place, &["-d", "{}"], 1).await;
+    assert_eq!((ran.code, &*ran.out), (3, ""), "{}", ran.err);
+    assert!(ran.err.contains("the vendor may have acted on it"), "{}", ran.err);
+    let place = Place::new(FakeVendor::builder().limit(limit).latency(Duration::from_millis(750))).await;
+    // As a job it is waited for once it has left.
+    let ran = interrupted_send(&place, &["-d", "{}", "--store", "s.sqlite"], 1).await;
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(ran.err.contains("was sent, and the vendor answered 200"), "{}", ran.err);
+    // The limit is used up: the next one waits.
+    let ran = interrupted_send(&place, &["-d", "{}", "--store", "s.sqlite"], 1).await;
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(ran.err.contains("it waits as job") && ran.err.contains("in s.sqlite"), "{}", ran.err);
+    assert_eq!(place.vendor.summary().arrived, 1);
+}

@@ -86,6 +86,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => completions::run(&args, &mut out),
     };
     let done = done.and_then(|outcome| Ok(out.flush().map(|()| outcome)?));
+    notes::finish();
     match done {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,
         Ok(Outcome::Found) => ExitCode::from(output::FOUND),

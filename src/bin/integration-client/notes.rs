@@ -1,7 +1,11 @@
 //! What the library warns of while a command runs, on standard error: beside a progress bar, and each thing now and then alone.
+//!
+//! A thread of its own writes, so that nothing else waits for standard error.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -13,22 +17,86 @@ use tracing_subscriber::fmt::MakeWriter;
 const AGAIN: Duration = Duration::from_secs(10);
 const OFTEN: u32 = 5;
 
+/// What waits for standard error to take more. Beyond it notes are left out, and how many is said.
+const WAITING: usize = 1_024;
+
 static CLOCK: OnceLock<Clock> = OnceLock::new();
+/// Only the thread of [`screen`] takes this lock.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+/// The last word was said.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+type Draw = Box<dyn FnOnce() + Send>;
+
+/// The thread that writes to standard error. A terminal that is stopped or a pipe that nobody reads blocks it and no other.
+/// None where no thread can be started.
+fn screen() -> Option<&'static SyncSender<Draw>> {
+    static SCREEN: OnceLock<Option<SyncSender<Draw>>> = OnceLock::new();
+    let start = || {
+        let (sender, draws) = mpsc::sync_channel::<Draw>(WAITING);
+        let draw_all = move || draws.into_iter().for_each(|draw| draw());
+        std::thread::Builder::new().name("notes".to_owned()).spawn(draw_all).ok()?;
+        Some(sender)
+    };
+    SCREEN.get_or_init(start).as_ref()
+}
+
+/// Does something on the screen when its turn comes. False where too much waits.
+pub(crate) fn draw(draw: impl FnOnce() + Send + 'static) -> bool {
+    match screen() {
+        Some(screen) => screen.try_send(Box::new(draw)).is_ok(),
+        None => {
+            draw();
+            true
+        }
+    }
+}
+
+/// Waits until all is on the screen. A second signal ends the process meanwhile.
+pub(crate) fn finish() {
+    let (shown, is_shown) = mpsc::channel();
+    let told = move || {
+        let _ = shown.send(());
+    };
+    if let Some(screen) = screen()
+        && screen.send(Box::new(told)).is_ok()
+    {
+        let _ = is_shown.recv();
+    }
+}
 
 /// A bar is on the screen from now on, or none.
 pub(crate) fn beside(bar: Option<ProgressBar>) {
-    *BAR.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+    draw(move || *BAR.lock().unwrap_or_else(PoisonError::into_inner) = bar);
+}
+
+/// Says the last word: nothing that is said later is shown.
+pub(crate) fn say_last(text: &str) {
+    say(text);
+    IS_OVER.store(true, Relaxed);
 }
 
 /// Says something without breaking the bar.
 pub(crate) fn say(text: &str) {
-    let write = || {
-        let _ = writeln!(anstream::stderr(), "{text}");
+    if IS_OVER.load(Relaxed) {
+        return;
+    }
+    let text = text.to_owned();
+    let write = move || {
+        let mut err = anstream::stderr();
+        match LEFT_OUT.swap(0, Relaxed) {
+            0 => {}
+            count => drop(writeln!(err, "({count} messages were left out: standard error was not read)")),
+        }
+        let _ = writeln!(err, "{text}");
     };
-    match &*BAR.lock().unwrap_or_else(PoisonError::into_inner) {
+    let is_taken = draw(move || match &*BAR.lock().unwrap_or_else(PoisonError::into_inner) {
         Some(bar) => bar.suspend(write),
         None => write(),
+    });
+    if !is_taken {
+        LEFT_OUT.fetch_add(1, Relaxed);
     }
 }
 

@@ -1,16 +1,19 @@
 //! `send`: one request on behalf of a tenant, as curl would send it, but through the limits.
 
 use std::io::{Read, Write};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use integration_client::outbox::Status;
+use integration_client::events::{EventKind, Events};
+use integration_client::outbox::{Receipt, Status};
 use integration_client::{Builder, IntegrationClient, Method, Priority, Request};
 use serde_json::{Value, json};
 
 use crate::connect::{self, Configuration, Named};
+use crate::interrupt::Signals;
+use crate::notes;
 use crate::output::{Failure, Outcome};
 use crate::text::{duration, span};
-use crate::{interrupt, notes};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +26,8 @@ the store's jobs: what runs and other calls with that store have sent counts, an
 if a run is working on it, the run sends it.
 
 Exit codes: 0 the vendor took it, 1 it answered with an error (400 or above), or
-the job is a dead letter, 2 it could not be sent, 3 interrupted.";
+the job is a dead letter, 2 it could not be sent, 3 interrupted: what is known of
+the request is said on standard error.";
 
 /// Sends one request on behalf of a tenant, when the limits allow, and prints the answer's body.
 #[derive(clap::Args)]
@@ -107,17 +111,96 @@ struct Answer {
 
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
     let request = args.request()?;
+    let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
     notes::listen(false);
-    runtime.block_on(async {
+    let known = Known::default();
+    let done = runtime.block_on(async {
         let answer = tokio::select! {
-            answer = args.answer(request) => answer?,
-            () = interrupt::first() => return Ok(Outcome::Interrupted),
+            answer = args.answer(request, &known) => answer?,
+            () = signals.first() => {
+                notes::say(&known.said().await);
+                return Ok(Outcome::Interrupted);
+            }
         };
         let Some(answer) = answer else { return Ok(Outcome::Found) };
         args.show(&answer, out)?;
         Ok(if answer.status < 400 { Outcome::Fine } else { Outcome::Found })
-    })
+    });
+    runtime.shutdown_background();
+    done
+}
+
+/// For the exchange of a job that is under way when it is interrupted.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What is known of a request while nobody has its answer.
+#[derive(Default)]
+struct Known(Mutex<Stage>);
+
+#[derive(Default)]
+enum Stage {
+    /// No client, or no job yet.
+    #[default]
+    Unsent,
+    /// It is sent by this process, of whose client this is what happened.
+    AtOnce(Events),
+    /// It is a job of a store.
+    Job(IntegrationClient, Receipt, String),
+}
+
+impl Known {
+    fn set(&self, stage: Stage) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+    }
+
+    /// In words, for whoever interrupted it.
+    async fn said(&self) -> String {
+        let stage = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        match stage {
+            Stage::Unsent => "interrupted; nothing was sent".to_owned(),
+            Stage::AtOnce(mut events) => {
+                let (mut left, mut refused) = (0_u32, 0_u32);
+                while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, events.next()).await {
+                    match event.kind {
+                        EventKind::Dispatched { .. } => left += 1,
+                        EventKind::Refused { .. } => refused += 1,
+                        _ => {}
+                    }
+                }
+                match left {
+                    0 => "interrupted; nothing was sent".to_owned(),
+                    _ if left == refused => {
+                        format!("interrupted; sent {left} times, and the vendor refused it each time: it did not act")
+                    }
+                    _ => {
+                        "interrupted; it was sent and there is no answer yet: the vendor may have acted on it. Ask the \
+                          vendor before you send it again, unless it may be repeated"
+                            .to_owned()
+                    }
+                }
+            }
+            Stage::Job(client, receipt, store) => {
+                // What has left is waited for; what waits for its permit goes back into the store.
+                client.shutdown(GRACE).await;
+                let id = receipt.id();
+                match receipt.status().await {
+                    Ok(Status::Waiting { .. }) => format!(
+                        "interrupted; it waits as job {id} in {store}, and is sent by whoever works on that store next \
+                         (`run`, or `send --store`)"
+                    ),
+                    Ok(Status::Delivered { status, .. }) => {
+                        format!("interrupted; job {id} was sent, and the vendor answered {status}")
+                    }
+                    Ok(Status::Dead { .. }) => format!(
+                        "interrupted; job {id} was given up: integration-client dead-letters show {id} --store {store}"
+                    ),
+                    Ok(Status::UnderWay) => format!("interrupted; job {id} of {store} is under way"),
+                    Ok(_) | Err(_) => format!("interrupted; nobody knows what became of job {id} of {store}"),
+                }
+            }
+        }
+    }
 }
 
 impl Args {
@@ -150,9 +233,10 @@ impl Args {
     }
 
     /// None where the job has become a dead letter, which has been said.
-    async fn answer(&self, request: Request) -> Result<Option<Answer>, Failure> {
+    async fn answer(&self, request: Request, known: &Known) -> Result<Option<Answer>, Failure> {
         let Some(store) = &self.store else {
             let client = self.configuration.builder()?.without_watching().build().await?;
+            known.set(Stage::AtOnce(client.events()));
             return Ok(Some(self.at_once(&client, request).await?));
         };
         let named = Named::new(store);
@@ -164,7 +248,7 @@ impl Args {
             Err(error) if error.to_string().contains("another process works") => builder()?.build().await?,
             built => built?,
         };
-        self.as_job(&client, &named, request).await
+        self.as_job(&client, &named, request, known).await
     }
 
     async fn at_once(&self, client: &IntegrationClient, request: Request) -> Result<Answer, Failure> {
@@ -185,8 +269,10 @@ impl Args {
         client: &IntegrationClient,
         named: &Named,
         request: Request,
+        known: &Known,
     ) -> Result<Option<Answer>, Failure> {
         let receipt = client.enqueue(&self.tenant, self.priority, request.keep_response()).await?;
+        known.set(Stage::Job(client.clone(), receipt.clone(), named.shown()));
         loop {
             match receipt.status().await? {
                 Status::Waiting { .. } | Status::UnderWay => tokio::time::sleep(Duration::from_millis(20)).await,

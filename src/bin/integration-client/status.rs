@@ -8,7 +8,7 @@ use integration_client::outbox::{Queue, WorkerStatus};
 use serde_json::{Value, json};
 
 use crate::connect::{self, Named, StoreOption};
-use crate::interrupt;
+use crate::interrupt::Signals;
 use crate::output::{self, FAINT, Failure, Outcome, Screen, TITLE, WARNING};
 use crate::text::{count, span, thousands64};
 
@@ -52,8 +52,16 @@ struct Seen {
 }
 
 pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    // Without `--watch` a signal ends the process, as it does by default.
+    let signals = args.watch.then(Signals::listen).transpose()?;
     let runtime = connect::runtime()?;
-    runtime.block_on(async {
+    let interrupted = async {
+        match &signals {
+            Some(signals) => signals.first().await,
+            None => std::future::pending().await,
+        }
+    };
+    let shown = async {
         let client = args.store.open().await?;
         let name = Named::new(&args.store.store).shown();
         let clears = args.watch && !args.json && std::io::stdout().is_terminal();
@@ -75,10 +83,13 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
             if !args.watch {
                 return Ok(Outcome::Fine);
             }
-            tokio::select! {
-                () = tokio::time::sleep(Duration::from_secs(1)) => {}
-                () = interrupt::first() => return Ok(Outcome::Fine),
-            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    runtime.block_on(async {
+        tokio::select! {
+            shown = shown => shown,
+            () = interrupted => Ok(Outcome::Fine),
         }
     })
 }

@@ -31,6 +31,8 @@ struct Ready {
     jobs: Vec<Checked>,
     lanes: HashMap<LaneTier, u64>,
     mark: Mark,
+    /// Lines that are no jobs and are left out, and why.
+    left_out: Vec<(u64, String)>,
     /// It ends before a line that is no job, and so does the run.
     bad: Option<String>,
 }
@@ -120,7 +122,10 @@ impl Feed {
                 // The reader has ended without a last page: it broke, which it has said itself.
                 None => return Err(format!("{shown}: it cannot be read any further")),
             };
-            let Ready { jobs, lanes, mark, bad } = self.check(page);
+            let Ready { jobs, lanes, mark, left_out, bad } = self.check(page);
+            for (line, why) in left_out {
+                self.results.invalid(line, &why).await;
+            }
             // All keys are strings, so it can always be written.
             let text = serde_json::to_string(&mark).unwrap_or_default();
             while let Err(error) = self.batch.accept(jobs.clone(), &text).await {
@@ -144,6 +149,7 @@ impl Feed {
             jobs: Vec::with_capacity(page.lines.len()),
             lanes: HashMap::new(),
             mark: Mark::default(),
+            left_out: Vec::new(),
             bad: None,
         };
         for line in page.lines {
@@ -160,12 +166,12 @@ impl Feed {
                 }
                 Err(why) if self.keep_going => {
                     invalid += 1;
-                    self.results.invalid(line.number, &why);
                     match invalid {
                         ..=SAID => notes::say(&format!("{}:{}: {why}; left out", self.shown, line.number)),
                         _ if invalid == SAID + 1 => notes::say("more lines are no jobs; --out names all of them"),
                         _ => {}
                     }
+                    ready.left_out.push((line.number, why));
                 }
                 Err(why) => {
                     ready.mark = line.begin.mark(jobs, invalid, false);

@@ -7,11 +7,11 @@ mod account;
 mod feed;
 mod input;
 mod job;
+mod lines;
 mod progress;
 mod results;
 mod troubles;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,8 +26,9 @@ use self::progress::{Moment, Progress, Rate};
 use self::results::Results;
 use self::troubles::Troubles;
 use crate::connect::{self, Configuration, Named};
+use crate::interrupt::Signals;
+use crate::notes;
 use crate::output::{Failure, Outcome};
-use crate::{interrupt, notes};
 
 const EXAMPLES: &str = "\
 A job is one line:
@@ -49,6 +50,9 @@ goes on, and sends nothing twice that has ended.
 The last line on standard error is `run: done=N refused=N dead=N seconds=S`:
 jobs that their vendor took, refusals heard by this process, dead letters, and
 how long this process took.
+
+A reader of the results that stops reading, or a disk that hangs, costs nothing
+but time: answers are kept in the store, and written when it goes on.
 
 Exit codes: 0 all jobs were taken, 1 some are dead letters or were no jobs, 2 it
 could not be carried out, 3 it was interrupted: run it again.";
@@ -111,21 +115,28 @@ enum End {
 
 pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
     let clock = Clock::system();
+    let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
-    let done = runtime.block_on(go(args, clock));
+    let done = runtime.block_on(go(args, clock, &signals));
     // Somebody may still read from a pipe that says nothing.
     runtime.shutdown_background();
     done
 }
 
-async fn go(args: &Args, clock: Clock) -> Result<Outcome, Failure> {
+async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Failure> {
     let began = clock.now();
     let named = Named::new(&args.store.clone().unwrap_or_else(|| match input::path(&args.jobs) {
         Some(path) => format!("sqlite:{}.sqlite", path.display()),
         None => "sqlite:run.sqlite".to_owned(),
     }));
     let mut input = Input::open(&args.jobs)?;
-    let (results, counts, mark) = prepare(args, &named, &mut input).await?;
+    let (results, counts, mark) = tokio::select! {
+        prepared = prepare(args, &named, &mut input) => prepared?,
+        () = signals.first() => {
+            notes::say("run: interrupted before anything was sent. Run the same command again to go on");
+            return Ok(Outcome::Interrupted);
+        }
+    };
     // Not before: both clients read the same files, and would warn of the same things.
     notes::listen(args.quiet);
     let client = open(args, &named, &results).await?;
@@ -154,9 +165,9 @@ async fn go(args: &Args, clock: Clock) -> Result<Outcome, Failure> {
         estimated: None,
         counted: clock.now(),
     };
-    let end = going.until_it_ends(feed).await;
+    let end = going.until_it_ends(feed, signals).await;
     going.progress.end();
-    going.finish(args, &named, end, began).await
+    going.finish(args, &named, end, began, signals).await
 }
 
 fn name(args: &Args) -> String {
@@ -262,20 +273,22 @@ struct Going {
 }
 
 impl Going {
-    async fn until_it_ends(&mut self, feed: Feed) -> End {
+    async fn until_it_ends(&mut self, feed: Feed, signals: &Signals) -> End {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let client = self.client.clone();
-        let (mut interrupted, mut feeding) = (std::pin::pin!(interrupt::first()), std::pin::pin!(feed.run(&client)));
+        let (mut interrupted, mut feeding) = (std::pin::pin!(signals.first()), std::pin::pin!(feed.run(&client)));
         let mut is_fed = false;
         loop {
             tokio::select! {
                 () = &mut interrupted => return End::Interrupted,
-                _ = look.tick() => {
-                    if let Some(end) = self.look().await {
+                // A store that does not answer holds up no signal.
+                _ = look.tick() => tokio::select! {
+                    () = &mut interrupted => return End::Interrupted,
+                    end = self.look() => if let Some(end) = end {
                         return end;
-                    }
-                }
+                    },
+                },
                 fed = &mut feeding, if !is_fed => match fed {
                     Ok(()) => is_fed = true,
                     Err(why) => return End::Stopped(why),
@@ -297,15 +310,21 @@ impl Going {
         }
     }
 
+    /// Why results cannot be written, if so.
+    fn unwritten(&self) -> Option<End> {
+        let problem = self.results.problem()?;
+        Some(match problem.kind() {
+            std::io::ErrorKind::BrokenPipe => End::Unread,
+            _ => End::Stopped(format!(
+                "the results cannot be written: {problem}. Make room, and run the same command again: what was answered \
+                 meanwhile is in the store"
+            )),
+        })
+    }
+
     async fn look(&mut self) -> Option<End> {
-        if let Some(problem) = self.results.problem() {
-            return Some(match problem.kind() {
-                std::io::ErrorKind::BrokenPipe => End::Unread,
-                _ => End::Stopped(format!(
-                    "the results cannot be written: {problem}. Make room, and run the same command again: what was answered \
-                     meanwhile is in the store"
-                )),
-            });
+        if let Some(end) = self.unwritten() {
+            return Some(end);
         }
         if let Some(problem) = self.client.store_problem() {
             notes::now_and_then(&format!(
@@ -349,46 +368,56 @@ impl Going {
         None
     }
 
-    /// Lets go what is under way, counts, and says what became of all.
-    async fn finish(mut self, args: &Args, named: &Named, end: End, began: Time) -> Result<Outcome, Failure> {
-        if !matches!(end, End::All) && !args.quiet && self.client.in_flight() > 0 {
-            notes::say("run: ends what is under way; Ctrl-C once more leaves it at that");
-        }
-        // What waits for a permit is not waited for.
-        let grace = if self.client.in_flight() > 0 { GRACE } else { LEAST_GRACE };
-        tokio::select! {
-            _ = self.client.shutdown(grace) => {}
-            () = interrupt::first() => {}
-        }
+    /// Lets go what is under way, counts, and says what became of all. One more signal leaves it at what is known by then.
+    async fn finish(
+        mut self,
+        args: &Args,
+        named: &Named,
+        mut end: End,
+        began: Time,
+        signals: &Signals,
+    ) -> Result<Outcome, Failure> {
+        let signals_before = signals.count();
+        let settled = tokio::select! {
+            settled = self.settle(args, &end) => Some(settled),
+            () = signals.more_than(signals_before) => None,
+        };
+        let counts = match settled {
+            Some((written, counts)) => {
+                written?;
+                counts
+            }
+            None => {
+                end = End::Interrupted;
+                None
+            }
+        };
+        end = self.unwritten().unwrap_or(end);
         while let Ok(Some(event)) = tokio::time::timeout(Duration::ZERO, self.events.next()).await {
             self.refused += u64::from(matches!(event.kind, EventKind::Refused { .. }));
         }
-        let batch = &self.batch;
-        let counts = batch.counts().await;
-        if matches!(end, End::All) && self.results.problem().is_none() {
-            self.results.complete(batch).await?;
-        }
         let seconds = self.clock.now().since(began).as_secs_f64();
         let (done, dead) = match &counts {
-            Ok(counts) => (counts.delivered, counts.dead),
-            // The store cannot be asked any more.
-            Err(_) => (self.results.seen().done, self.results.seen().dead),
+            Some(counts) => (counts.delivered, counts.dead),
+            // The store cannot be asked any more, or there is no time to.
+            None => (self.results.seen().done, self.results.seen().dead),
         };
         let invalid = self.far.invalid();
-        if dead > 0 && !args.quiet {
-            account::say(&self.client, batch.numbers(), dead, named).await;
+        if dead > 0 && !args.quiet && counts.is_some() {
+            tokio::select! {
+                () = account::say(&self.client, self.batch.numbers(), dead, named) => {}
+                () = signals.more_than(signals_before) => {}
+            }
         }
         if invalid > 0 && !args.quiet {
             notes::say(&format!("run: {invalid} lines are no jobs, and were left out"));
         }
-        let left = counts.map_or(0, |counts| counts.waiting);
         let outcome = match end {
             End::All if dead + invalid > 0 => Ok(Outcome::Found),
             End::All => Ok(Outcome::Fine),
             End::Interrupted => {
-                notes::say(&format!(
-                    "run: interrupted; {left} accepted jobs wait. Run the same command again to go on"
-                ));
+                let left = counts.map_or(String::new(), |counts| format!("; {} accepted jobs wait", counts.waiting));
+                notes::say(&format!("run: interrupted{left}. Run the same command again to go on"));
                 Ok(Outcome::Interrupted)
             }
             End::Unread => {
@@ -402,7 +431,27 @@ impl Going {
             Failure::Said
         });
         let refused = self.refused;
-        let _ = writeln!(std::io::stderr(), "run: done={done} refused={refused} dead={dead} seconds={seconds:.2}");
+        notes::say_last(&format!("run: done={done} refused={refused} dead={dead} seconds={seconds:.2}"));
         outcome
+    }
+
+    /// Waits for what is under way and for whoever reads the results. Returns what the store counts then.
+    async fn settle(&self, args: &Args, end: &End) -> (Result<(), Failure>, Option<BatchCounts>) {
+        let is_all = matches!(end, End::All);
+        if !is_all && !args.quiet && self.client.in_flight() > 0 {
+            notes::say("run: ends what is under way; Ctrl-C once more leaves it at that");
+        }
+        // What waits for a permit is not waited for.
+        self.client.shutdown(if self.client.in_flight() > 0 { GRACE } else { LEAST_GRACE }).await;
+        let counts = self.batch.counts().await.ok();
+        let mut written = Ok(());
+        if is_all {
+            written = self.results.complete(&self.batch).await;
+            self.results.drain().await;
+        } else {
+            // The next run writes what is left.
+            let _ = tokio::time::timeout(LEAST_GRACE, self.results.drain()).await;
+        }
+        (written, counts)
     }
 }

@@ -1,7 +1,7 @@
 //! How far a run is, and when it will be done: a bar on a terminal, a line every five seconds anywhere else.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -122,20 +122,22 @@ impl Progress {
     }
 
     pub(super) fn show(&mut self, now: Time, moment: &Moment) {
-        if let Some(bar) = &self.bar {
-            let ended = moment.done + moment.dead;
-            match moment.left {
-                Some(left) => bar.set_length(ended + left),
-                None => bar.unset_length(),
-            }
-            bar.set_position(ended);
-            bar.set_message(short(moment));
+        if let Some(bar) = self.bar.clone() {
+            let (ended, left, text) = (moment.done + moment.dead, moment.left, short(moment));
+            notes::draw(move || {
+                match left {
+                    Some(left) => bar.set_length(ended + left),
+                    None => bar.unset_length(),
+                }
+                bar.set_position(ended);
+                bar.set_message(text);
+            });
         }
         let due = self.said.is_none_or(|said| now.since(said) >= LINE_EVERY);
         if self.lines && due {
             // The first moment says nothing that is worth a line.
             if self.said.is_some() {
-                let _ = writeln!(anstream::stderr(), "run: {}", long(moment));
+                notes::say(&format!("run: {}", long(moment)));
             }
             self.said = Some(now);
         }
@@ -143,8 +145,8 @@ impl Progress {
 
     pub(super) fn end(&self) {
         notes::beside(None);
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+        if let Some(bar) = self.bar.clone() {
+            notes::draw(move || bar.finish_and_clear());
         }
     }
 }

@@ -1,9 +1,10 @@
 //! What became of each job: a line of JSON as soon as it is known, and counts for the progress.
+//!
+//! Counts are behind a lock that is held for no write: [`Lines`] alone waits for whoever reads.
 
-use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::future::ready;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,33 +14,35 @@ use integration_client::outbox::{Batch, BatchCounts, Delivered, Ended, Numbers, 
 use integration_client::transport::BoxFuture;
 use serde_json::{Value, json};
 
+use super::lines::{Lines, Out, broken};
 use crate::output::Failure;
 
-/// Where result lines go.
-enum Out {
-    Nowhere,
-    Stdout,
-    File(File),
-}
+/// A longer line is no result: it would be held in memory as a whole.
+const LONGEST: u64 = 1 << 28;
+/// Bytes of a result line beside the answer's body, about.
+const FRAME: usize = 512;
 
-/// A bit for each line of the input.
+/// A set of line numbers. Its memory follows how many they are, not how large: they may come from a file that anybody wrote.
 #[derive(Default)]
-struct Bits(Vec<u64>);
+struct LineSet(BTreeMap<u64, [u64; 16]>);
 
-impl Bits {
-    fn has(&self, at: u64) -> bool {
-        let word = usize::try_from(at / 64).unwrap_or(usize::MAX);
-        self.0.get(word).is_some_and(|bits| bits >> (at % 64) & 1 == 1)
+impl LineSet {
+    /// Where its bit is: the block, the word of the block, and the bit in it.
+    fn place(line: u64) -> (u64, usize, u64) {
+        (line / 1_024, (line / 64 % 16) as usize, 1 << (line % 64))
     }
 
-    /// Whether it was not set before.
-    fn set(&mut self, at: u64) -> bool {
-        let Ok(word) = usize::try_from(at / 64) else { return false };
-        if word >= self.0.len() {
-            self.0.resize(word + 1, 0);
-        }
-        let is_new = !self.has(at);
-        self.0[word] |= 1 << (at % 64);
+    fn has(&self, line: u64) -> bool {
+        let (block, word, bit) = LineSet::place(line);
+        self.0.get(&block).is_some_and(|words| words[word] & bit != 0)
+    }
+
+    /// Whether it was not in the set before.
+    fn add(&mut self, line: u64) -> bool {
+        let (block, word, bit) = LineSet::place(line);
+        let words = self.0.entry(block).or_default();
+        let is_new = words[word] & bit == 0;
+        words[word] |= bit;
         is_new
     }
 }
@@ -47,23 +50,27 @@ impl Bits {
 /// A tenant at a vendor, and a priority.
 pub(super) type LaneTier = (String, String, Priority);
 
+#[derive(Default)]
 struct State {
-    out: Out,
-    /// Lines whose result says that their vendor took them, and lines whose result says something else.
-    written: [Bits; 2],
+    /// Lines whose result says that their vendor took them, and lines whose result says something else: those that are
+    /// written, or on their way to be.
+    written: [LineSet; 2],
+    /// The same of ends that are counted, written or not.
+    counted: [LineSet; 2],
     /// Jobs that are accepted and have not ended, by whose they are.
     left: HashMap<LaneTier, u64>,
     /// The same as one number; it may be a little off where another process had a hand in it.
     all_left: u64,
     done: u64,
     dead: u64,
-    problem: Option<io::Error>,
 }
 
 /// Shared by whoever hears of ends and whoever shows them.
 #[derive(Clone)]
 pub(super) struct Results {
     numbers: Numbers,
+    /// None where nobody wants to read them.
+    lines: Option<Lines>,
     state: Arc<Mutex<State>>,
 }
 
@@ -81,34 +88,23 @@ const OTHER: usize = 1;
 impl Results {
     /// `out`: none, `-`, or a file that is made, or gone on with where it is of this run.
     pub(super) fn open(out: Option<&Path>, numbers: Numbers) -> Result<Results, Failure> {
-        let mut written = [Bits::default(), Bits::default()];
-        let out = match out {
-            None => Out::Nowhere,
-            Some(path) if path == Path::new("-") => Out::Stdout,
+        let mut state = State::default();
+        let lines = match out {
+            None => None,
+            Some(path) if path == Path::new("-") => Some(Lines::start(Out::stdout()?)?),
             Some(path) => {
-                let failed = |error: io::Error| match error.kind() {
-                    io::ErrorKind::NotFound => {
-                        Failure::Input(format!("{}: its folder is not there; make it first", path.display()))
-                    }
-                    _ => Failure::reading(path, &error),
-                };
-                let mut options = OpenOptions::new();
-                // Answers are the vendor's words about somebody's data: for the owner alone, as the store is.
-                #[cfg(unix)]
-                std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-                let mut file =
-                    options.read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+                let failed = |error: io::Error| Failure::reading(path, &error);
+                let mut file = Out::file(path)?;
                 if file.metadata().map_err(failed)?.is_file() {
-                    let whole = known(&file, path, numbers, &mut written)?;
+                    let whole = known(&file, path, numbers, &mut state.written)?;
                     // A line that was cut off in the middle is written again.
                     file.set_len(whole).map_err(failed)?;
                     file.seek(SeekFrom::End(0)).map_err(failed)?;
                 }
-                Out::File(file)
+                Some(Lines::start(Out::File(file))?)
             }
         };
-        let state = State { out, written, left: HashMap::new(), all_left: 0, done: 0, dead: 0, problem: None };
-        Ok(Results { numbers, state: Arc::new(Mutex::new(state)) })
+        Ok(Results { numbers, lines, state: Arc::new(Mutex::new(state)) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -148,18 +144,28 @@ impl Results {
 
     /// Why results cannot be written, once.
     pub(super) fn problem(&self) -> Option<io::Error> {
-        self.state().problem.take()
+        self.lines.as_ref().and_then(Lines::problem)
+    }
+
+    /// Waits until all lines are written that were handed in.
+    pub(super) async fn drain(&self) {
+        if let Some(lines) = &self.lines {
+            // Where they cannot be written, `problem` says so.
+            let _ = lines.drain().await;
+        }
     }
 
     /// A line that is no job.
-    pub(super) fn invalid(&self, line: u64, why: &str) {
-        let mut state = self.state();
-        let _ = state.write(line, OTHER, || json!({ "line": line, "outcome": "invalid", "error": why }));
+    pub(super) async fn invalid(&self, line: u64, why: &str) {
+        let shown = || json!({ "line": line, "outcome": "invalid", "error": why });
+        // Where it cannot be written, `problem` says so.
+        let _ = self.write(line, OTHER, why.len(), shown).await;
     }
 
-    /// Writes what the store knows of and the results do not: what an earlier process did not get to write.
+    /// Writes what the store knows of and the results do not: what an earlier process did not get to write, and what this
+    /// one did not while nobody read.
     pub(super) async fn complete(&self, batch: &Batch) -> Result<(), Failure> {
-        if matches!(self.state().out, Out::Nowhere) {
+        if self.lines.is_none() {
             return Ok(());
         }
         let mut after = None;
@@ -167,73 +173,62 @@ impl Results {
             let page = batch.ended(after).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.number);
-            let mut state = self.state();
             for ended in &page {
-                let kind = if matches!(ended.status, Status::Delivered { .. }) { DONE } else { OTHER };
-                if state.write(ended.number, kind, || known_to_the_store(ended)).is_err() {
+                let (kind, bytes) = match &ended.status {
+                    Status::Delivered { response, .. } => (DONE, response.as_ref().map_or(0, |kept| kept.body().len())),
+                    _ => (OTHER, 0),
+                };
+                if self.write(ended.number, kind, bytes, || known_to_the_store(ended)).await.is_err() {
                     return Ok(());
                 }
             }
         }
     }
 
-    fn ended(&self, id: &str, lane: LaneTier, kind: usize, line: impl FnOnce(u64) -> Value) -> Result<(), BoxError> {
+    /// Counts the end of a job, once. Returns its line; none where it is no job of this run.
+    fn count(&self, id: &str, lane: LaneTier, kind: usize) -> Option<u64> {
+        let number = self.numbers.of(id);
         let mut state = self.state();
+        if number.is_some_and(|number| !state.counted[kind].add(number)) {
+            return number;
+        }
         if let Some(left) = state.left.get_mut(&lane) {
             *left = left.saturating_sub(1);
         }
-        let Some(number) = self.numbers.of(id) else { return Ok(()) };
+        let number = number?;
         state.all_left = state.all_left.saturating_sub(1);
         match kind {
             DONE => state.done += 1,
             _ => state.dead += 1,
         }
-        // An error here keeps the answer in the store, from where it is written when there is room again.
-        Ok(state.write(number, kind, || line(number))?)
+        Some(number)
     }
-}
 
-impl State {
-    fn write(&mut self, number: u64, kind: usize, line: impl FnOnce() -> Value) -> io::Result<()> {
-        if matches!(self.out, Out::Nowhere) || self.written[kind].has(number) {
+    /// Writes a line that is not written yet, of about `bytes` of content, and waits until it is.
+    ///
+    /// An error keeps the answer in the store, from where it is written when there is room again. So does going away while
+    /// this waits; a line that was handed in until then is written all the same, and not a second time.
+    async fn write(&self, number: u64, kind: usize, bytes: usize, line: impl FnOnce() -> Value) -> io::Result<()> {
+        let Some(lines) = &self.lines else { return Ok(()) };
+        if lines.is_broken() {
+            return Err(broken());
+        }
+        if self.state().written[kind].has(number) {
             return Ok(());
         }
-        let mut text = line().to_string();
-        text.push('\n');
-        let wrote = match &mut self.out {
-            Out::Nowhere => Ok(()),
-            Out::Stdout => {
-                let mut out = io::stdout().lock();
-                out.write_all(text.as_bytes()).and_then(|()| out.flush())
-            }
-            Out::File(file) => append(file, &text),
-        };
-        match wrote {
-            Ok(()) => {
-                self.written[kind].set(number);
-                Ok(())
-            }
-            Err(error) => {
-                let told = io::Error::from(error.kind());
-                self.problem.get_or_insert(error);
-                Err(told)
-            }
+        // Before the line is made: what waits here holds no line in memory.
+        let room = lines.room(bytes + FRAME).await?;
+        let text = line().to_string() + "\n";
+        let is_new = self.state().written[kind].add(number);
+        match is_new {
+            true => lines.put(text, room).await,
+            false => Ok(()),
         }
     }
-}
-
-/// A line whole, or nothing of it.
-fn append(file: &mut File, text: &str) -> io::Result<()> {
-    let before = file.stream_position();
-    file.write_all(text.as_bytes()).inspect_err(|_| {
-        if let Ok(before) = before {
-            let _ = file.set_len(before).and_then(|()| file.seek(SeekFrom::Start(before)));
-        }
-    })
 }
 
 /// Reads the results of an earlier process: which lines they are about. Returns up to where they are whole.
-fn known(file: &File, path: &Path, numbers: Numbers, written: &mut [Bits; 2]) -> Result<u64, Failure> {
+fn known(file: &File, path: &Path, numbers: Numbers, written: &mut [LineSet; 2]) -> Result<u64, Failure> {
     #[derive(serde::Deserialize)]
     struct Known {
         line: u64,
@@ -247,17 +242,21 @@ fn known(file: &File, path: &Path, numbers: Numbers, written: &mut [Bits; 2]) ->
     let (mut reader, mut text, mut whole) = (BufReader::new(file), Vec::new(), 0);
     loop {
         text.clear();
-        let read = reader.read_until(b'\n', &mut text).map_err(|error| Failure::reading(path, &error))?;
+        let read = reader
+            .by_ref()
+            .take(LONGEST)
+            .read_until(b'\n', &mut text)
+            .map_err(|error| Failure::reading(path, &error))?;
         let known = serde_json::from_slice::<Known>(&text);
         match known {
             _ if read == 0 => return Ok(whole),
             Ok(known) if of_this_run(&known) && text.ends_with(b"\n") => {
                 whole += read as u64;
-                written[if known.outcome == "done" { DONE } else { OTHER }].set(known.line);
+                written[if known.outcome == "done" { DONE } else { OTHER }].add(known.line);
             }
             // Cut off in the middle, or just before its end.
             Ok(known) if of_this_run(&known) => return Ok(whole),
-            Err(error) if error.is_eof() && !text.ends_with(b"\n") => return Ok(whole),
+            Err(error) if error.is_eof() && !text.ends_with(b"\n") && (read as u64) < LONGEST => return Ok(whole),
             _ => {
                 let shown = path.display();
                 return Err(Failure::Input(format!(
@@ -293,26 +292,32 @@ fn known_to_the_store(ended: &Ended) -> Value {
 
 impl ResponseHandler for Results {
     fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
-        let lane = (answer.tenant.clone(), answer.vendor.clone(), answer.priority);
-        let line = |number| {
-            json!({
-                "line": number, "id": answer.id, "tenant": answer.tenant, "vendor": answer.vendor, "outcome": "done",
-                "status": answer.status.as_u16(), "attempts": answer.attempts, "body": shown(&answer.body),
-            })
-        };
-        Box::pin(ready(self.ended(&answer.id, lane, DONE, line)))
+        Box::pin(async move {
+            let lane = (answer.tenant.clone(), answer.vendor.clone(), answer.priority);
+            let Some(number) = self.count(&answer.id, lane, DONE) else { return Ok(()) };
+            let line = || {
+                json!({
+                    "line": number, "id": answer.id, "tenant": answer.tenant, "vendor": answer.vendor, "outcome": "done",
+                    "status": answer.status.as_u16(), "attempts": answer.attempts, "body": shown(&answer.body),
+                })
+            };
+            Ok(self.write(number, DONE, answer.body.len(), line).await?)
+        })
     }
 
     fn given_up<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
-        let lane = (letter.tenant.clone(), letter.vendor.clone(), letter.priority);
-        let line = |number| {
-            let last = letter.attempts.last();
-            json!({
-                "line": number, "id": letter.id, "tenant": letter.tenant, "vendor": letter.vendor, "outcome": "dead",
-                "reason": letter.reason.as_str(), "status": last.and_then(|last| last.status),
-                "attempts": letter.attempts.len(), "error": last.and_then(|last| last.error.clone()),
-            })
-        };
-        Box::pin(ready(self.ended(&letter.id, lane, OTHER, line)))
+        Box::pin(async move {
+            let lane = (letter.tenant.clone(), letter.vendor.clone(), letter.priority);
+            let Some(number) = self.count(&letter.id, lane, OTHER) else { return Ok(()) };
+            let line = || {
+                let last = letter.attempts.last();
+                json!({
+                    "line": number, "id": letter.id, "tenant": letter.tenant, "vendor": letter.vendor, "outcome": "dead",
+                    "reason": letter.reason.as_str(), "status": last.and_then(|last| last.status),
+                    "attempts": letter.attempts.len(), "error": last.and_then(|last| last.error.clone()),
+                })
+            };
+            Ok(self.write(number, OTHER, 0, line).await?)
+        })
     }
 }
