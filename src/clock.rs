@@ -6,7 +6,11 @@
 //!
 //! The system clock reads `tokio::time::Instant`, so that tests with paused time move it.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// Milliseconds that [`Clock::wall`] adds to the system's wall clock. Only tests change it.
+static WALL_STEP_MS: AtomicI64 = AtomicI64::new(0);
 
 /// A moment: nanoseconds since the origin of the [`Clock`] that made it.
 ///
@@ -69,6 +73,12 @@ pub const fn nanos(duration: Duration) -> u64 {
     if n > u64::MAX as u128 { u64::MAX } else { n as u64 }
 }
 
+/// Steps the wall clock of this process by `by_ms` milliseconds, as an operator or a time server would.
+#[cfg(feature = "testing")]
+pub(crate) fn step_wall(by_ms: i64) {
+    WALL_STEP_MS.fetch_add(by_ms, Ordering::Relaxed);
+}
+
 /// Reads the time of one client. Cheap to clone; clones agree.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
@@ -95,8 +105,16 @@ impl Clock {
 
     /// The wall clock, for signatures and dates. It may jump; nothing waits by it.
     #[expect(clippy::disallowed_methods, reason = "this is the one home of the clock")]
-    pub fn wall(&self) -> std::time::SystemTime {
-        std::time::SystemTime::now()
+    pub fn wall(&self) -> SystemTime {
+        let wall = SystemTime::now();
+        match WALL_STEP_MS.load(Ordering::Relaxed) {
+            0 => wall,
+            step => {
+                let size = Duration::from_millis(step.unsigned_abs());
+                let stepped = if step > 0 { wall.checked_add(size) } else { wall.checked_sub(size) };
+                stepped.unwrap_or(wall)
+            }
+        }
     }
 
     /// The runtime's instant of `time`, for its timers. Far moments are capped at 30 years from the origin.

@@ -23,6 +23,12 @@ pub use vendor::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderSty
 pub use virtual_clock::VirtualClock;
 pub use world::{Arrival as WorldArrival, End, Granted, Job, Network, World};
 
+/// Steps the wall clock that clients of this process read, by `by_ms` milliseconds forward, or back where it is negative.
+/// The monotonic clock, by which everything waits, goes on as before.
+pub fn step_wall_clock(by_ms: i64) {
+    crate::clock::step_wall(by_ms);
+}
+
 /// The [dialects](crate::signals::Dialect) of the vendors in `toml`, by vendor: tables `[vendors.NAME.dialect]`. For tests
 /// of what a dialect reads in a response; nothing else of a vendor needs to be stated.
 ///
