@@ -1,6 +1,6 @@
 //! What is asked of the database itself, past the library.
 
-use crate::Fallible;
+use super::Fallible;
 
 /// Exchanges that were written down as begun and have no outcome. None, where the first worker ended before it had laid
 /// out the store: at a point of its first statements, or with the first of random kills.
@@ -22,6 +22,23 @@ pub(crate) async fn begun(store: &str) -> Fallible<Vec<String>> {
 pub(crate) async fn count(store: &str, sql: &'static str) -> Fallible<i64> {
     let counts: Vec<i64> = ask(store, sql).await?;
     Ok(counts.first().copied().unwrap_or_default())
+}
+
+/// A database of this run's own, at the server that IC_TEST_POSTGRES names. Returns its URL.
+#[cfg(feature = "postgres")]
+pub(crate) async fn empty(prefix: &str) -> Fallible<String> {
+    use sqlx::{Connection, Executor};
+    let url = std::env::var("IC_TEST_POSTGRES").map_err(|_| "IC_TEST_POSTGRES names no server")?;
+    let name = format!("{prefix}_{}", std::process::id());
+    let mut server = sqlx::PgConnection::connect(&url).await?;
+    server.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await?;
+    let (server, _) = url.rsplit_once('/').ok_or("IC_TEST_POSTGRES names no database")?;
+    Ok(format!("{server}/{name}"))
+}
+
+#[cfg(not(feature = "postgres"))]
+pub(crate) async fn empty(_: &str) -> Fallible<String> {
+    Err(MISSING.into())
 }
 
 /// Statements that return nothing.

@@ -46,7 +46,7 @@ impl Judge {
         let runtime = runtime()?;
         let store = match options.store.as_str() {
             "sqlite" => format!("sqlite:{}", folder.join("outbox.db").display()),
-            "postgres" => runtime.block_on(empty_database())?,
+            "postgres" => runtime.block_on(database::empty("crash"))?,
             other => return Err(format!("--store {other}: sqlite or postgres").into()),
         };
         println!("crash-test: seed {}, in {}", options.seed, folder.display());
@@ -78,7 +78,7 @@ impl Judge {
     }
 
     pub(crate) fn start(&self, run: &str) -> Fallible<Worker> {
-        Worker::start(&Orders { run: Some(run.to_owned()), ..self.orders.clone() })
+        Orders { run: Some(run.to_owned()), ..self.orders.clone() }.start()
     }
 
     pub(crate) fn hear(&mut self, lines: impl IntoIterator<Item = String>) {
@@ -121,7 +121,7 @@ impl Judge {
 
     /// One more worker goes on to the end, or until nothing has ended for a minute. Returns what is left.
     pub(crate) fn drain(&mut self) -> Fallible<i64> {
-        let worker = Worker::start(&Orders { share: 1.0, ..self.orders.clone() })?;
+        let worker = Orders { share: 1.0, ..self.orders.clone() }.start()?;
         let (mut left, mut since) = (i64::MAX, Instant::now());
         while left > 0 && since.elapsed() < Duration::from_secs(60) {
             let now_left = self.count("SELECT count(*) FROM ic_job")?;
@@ -199,21 +199,4 @@ async fn lost(orders: &Orders, accepted: &BTreeMap<String, String>, admitted: &H
     }
     println!("crash-test: dead letters by reason: {reasons:?}");
     Ok(lost)
-}
-
-/// Of this run's own, at the server that IC_TEST_POSTGRES names.
-#[cfg(feature = "postgres")]
-async fn empty_database() -> Fallible<String> {
-    use sqlx::{Connection, Executor};
-    let url = std::env::var("IC_TEST_POSTGRES").map_err(|_| "IC_TEST_POSTGRES names no server")?;
-    let name = format!("crash_{}", std::process::id());
-    let mut server = sqlx::PgConnection::connect(&url).await?;
-    server.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await?;
-    let (server, _) = url.rsplit_once('/').ok_or("IC_TEST_POSTGRES names no database")?;
-    Ok(format!("{server}/{name}"))
-}
-
-#[cfg(not(feature = "postgres"))]
-async fn empty_database() -> Fallible<String> {
-    Err("PostgreSQL is not compiled in: --features testing,postgres".into())
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use integration_client::testing::Delay;
 
 use crate::judge::{Judge, World};
-use crate::process::Worker;
 use crate::worker::{Orders, points};
 use crate::{Fallible, Options};
 
@@ -24,7 +23,7 @@ pub(crate) fn run(options: &Options, kills: u32) -> Fallible<bool> {
         // The first of some is at the start, and later ones under load.
         let at = point.map(|point| format!("{point}:{}", [1, 1, 2, 5, 20][random.usize(..5)]));
         let orders = Orders { run: Some(kill.to_string()), point: at, ..judge.orders.clone() };
-        let mut worker = Worker::start(&orders)?;
+        let mut worker = orders.start()?;
         let most = if point.is_some() { 1_000 } else { random.u64(20..round) };
         worker.ends_within(Duration::from_millis(most))?;
         let ended = worker.kill()?;

@@ -1,13 +1,13 @@
 //! A worker from outside: started, stopped, continued and killed.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::Fallible;
-use crate::worker::Orders;
+use super::Fallible;
 
+/// A child process that reads commands from its input and reports in lines.
 pub(crate) struct Worker {
     process: Child,
     /// What it said, and when it was heard.
@@ -38,28 +38,36 @@ fn lines(pipe: impl Read + Send + 'static) -> mpsc::Receiver<(Instant, String)> 
 }
 
 impl Worker {
-    /// Starts it, and waits until it works; or has ended at its point.
-    pub(crate) fn start(orders: &Orders) -> Fallible<Worker> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.env("CRASH_TEST_STORE", &orders.store).env("CRASH_TEST_VENDORS", &orders.vendors);
-        command.env("CRASH_TEST_LEASE", orders.lease.as_millis().to_string());
-        command.env("CRASH_TEST_SHARE", orders.share.to_string());
-        command.envs(orders.run.as_ref().map(|run| ("CRASH_TEST_RUN", run)));
-        command.envs(orders.point.as_ref().map(|point| ("CRASH_TEST_POINT", point)));
+    /// Starts `command`, and waits for the line `ready`. A process that `may_end` may also end before it says so.
+    pub(crate) fn start(mut command: Command, may_end: bool) -> Fallible<Worker> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn()?;
         let output = lines(process.stdout.take().ok_or("the worker has no output")?);
         let warnings = lines(process.stderr.take().ok_or("the worker has no second output")?);
         let worker = Worker { process, lines: output, warnings };
-        match worker.lines.recv_timeout(Duration::from_secs(60)) {
-            Ok((_, line)) if line == "ready" => Ok(worker),
-            Ok((_, line)) => Err(format!("the worker said {line:?}").into()),
-            Err(mpsc::RecvTimeoutError::Disconnected) if orders.point.is_some() => Ok(worker),
-            Err(_) => {
-                let why: Vec<String> = worker.warnings.try_iter().map(|(_, line)| line).collect();
-                Err(format!("the worker did not start: {why:?}").into())
+        loop {
+            match worker.lines.recv_timeout(Duration::from_secs(60)) {
+                Ok((_, line)) if line == "ready" => return Ok(worker),
+                // A test harness that runs the worker prints its own lines first.
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) if may_end => return Ok(worker),
+                Err(_) => {
+                    let why: Vec<String> = worker.warnings.try_iter().map(|(_, line)| line).collect();
+                    return Err(format!("the worker did not start: {why:?}").into());
+                }
             }
         }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Sends it a line. Fails when it has ended.
+    #[allow(dead_code, reason = "examples/soak uses this file too, and only its processes take commands")]
+    pub(crate) fn tell(&mut self, line: &str) -> Fallible<()> {
+        let input = self.process.stdin.as_mut().ok_or("the worker has no input")?;
+        Ok(input.write_all(format!("{line}\n").as_bytes())?)
     }
 
     /// Whether it has ended by itself, after waiting for at most so long.
@@ -75,7 +83,7 @@ impl Worker {
     }
 
     pub(crate) fn signal(&self, signal: &str) -> Fallible<()> {
-        let done = Command::new("kill").args([signal, &self.process.id().to_string()]).status()?;
+        let done = Command::new("kill").args([signal, &self.id().to_string()]).status()?;
         if done.success() { Ok(()) } else { Err(format!("kill {signal} failed").into()) }
     }
 
@@ -88,7 +96,7 @@ impl Worker {
     pub(crate) fn finish(mut self) -> Fallible<Ended> {
         drop(self.process.stdin.take());
         if !self.ends_within(Duration::from_secs(30))? {
-            println!("crash-test: a worker did not end by itself");
+            println!("a worker did not end by itself");
         }
         self.kill()
     }

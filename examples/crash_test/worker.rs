@@ -1,6 +1,7 @@
 //! The process that is killed: it accepts requests, sends them, and says what it has acknowledged.
 
 use std::io::Write;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, WHAT, Watch};
 use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
 
+use crate::process::Worker;
 use crate::{Fallible, TENANTS, runtime};
 
 /// Requests that wait at most; so many are sent in the end.
@@ -27,6 +29,24 @@ pub(crate) struct Orders {
     pub(crate) lease: Duration,
     /// Its part of the limit.
     pub(crate) share: f64,
+}
+
+impl Orders {
+    /// This program again, as a worker.
+    pub(crate) fn command(&self) -> Fallible<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.env("CRASH_TEST_STORE", &self.store).env("CRASH_TEST_VENDORS", &self.vendors);
+        command.env("CRASH_TEST_LEASE", self.lease.as_millis().to_string());
+        command.env("CRASH_TEST_SHARE", self.share.to_string());
+        command.envs(self.run.as_ref().map(|run| ("CRASH_TEST_RUN", run)));
+        command.envs(self.point.as_ref().map(|point| ("CRASH_TEST_POINT", point)));
+        Ok(command)
+    }
+
+    /// Starts the worker. One with a point may end there before it is ready.
+    pub(crate) fn start(&self) -> Fallible<Worker> {
+        Worker::start(self.command()?, self.point.is_some())
+    }
 }
 
 /// The named points.
