@@ -1,0 +1,338 @@
+//! What became of every request, judged after the run from three records that know nothing of each other: the vendors' logs,
+//! the programs' lines, and the store's tables.
+//!
+//! Whatever a kill or an outage excuses, it excuses for the requests that it hit and for no others: an exchange is excused
+//! by an outage that it overlaps, and a job by a kill that found it under way.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use integration_client::config::Scope;
+use integration_client::testing::checker::{self, Event};
+
+use super::world::{Amount, Limit, VendorPlan};
+
+/// What waits without a cause for longer than this is stuck.
+pub(crate) const BOUND_NS: u64 = 10_000_000_000;
+/// How much later than it happened a thing may be noticed: by a client that its connection broke, by the director that a
+/// program said something.
+const NOTICE_NS: u64 = 500_000_000;
+
+/// One request as a vendor saw it. Times are nanoseconds since the run began.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) at: u64,
+    /// When the vendor was done with it.
+    pub(crate) finished: u64,
+    pub(crate) key: String,
+    pub(crate) account: String,
+    pub(crate) endpoint: String,
+    pub(crate) path: String,
+    pub(crate) idempotency_key: String,
+    /// Of the answer; 0 where there was none.
+    pub(crate) status: u16,
+    pub(crate) admitted: bool,
+    /// Whether the limits decided on it: not during an outage.
+    pub(crate) judged: bool,
+}
+
+/// A stretch of time, both ends included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+}
+
+impl Span {
+    fn overlaps(&self, from: u64, until: u64) -> bool {
+        self.from <= until && from <= self.until
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct VendorRecord {
+    pub(crate) plan: VendorPlan,
+    pub(crate) seen: Vec<Seen>,
+    pub(crate) outages: Vec<Span>,
+}
+
+/// What a program said about one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) vendor: String,
+    pub(crate) asked: u64,
+    pub(crate) ended: Option<(u64, Outcome)>,
+    /// The program was killed before it said what came of it.
+    pub(crate) is_cut_off: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// A job, with its id.
+    Accepted(String),
+    Answered(u16),
+    /// The error's delivery and kind.
+    Failed(String, String),
+    Dropped,
+}
+
+/// Where the store has a job at the end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Waiting,
+    Delivered(u16),
+    /// A dead letter, with its reason.
+    Dead(String),
+}
+
+#[derive(Default, Debug)]
+pub(crate) struct Record {
+    pub(crate) vendors: Vec<VendorRecord>,
+    /// By path, of which each request has its own.
+    pub(crate) told: BTreeMap<String, Told>,
+    pub(crate) places: HashMap<String, Place>,
+    /// When a worker was killed.
+    pub(crate) kills: Vec<u64>,
+    /// Jobs whose exchange had begun, and had no outcome in the store, when a worker was killed.
+    pub(crate) begun: HashSet<String>,
+    /// When the store was held up.
+    pub(crate) stalls: Vec<Span>,
+}
+
+/// The figures of the last line, and a line for each fault.
+#[derive(Default, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) sent: u64,
+    pub(crate) refused: u64,
+    pub(crate) over_limit: u64,
+    pub(crate) lost: u64,
+    pub(crate) doubled: u64,
+    pub(crate) stuck: u64,
+    pub(crate) faults: Vec<String>,
+    /// The fullest that a limit was, of what it allows; to see whether the load is worth a judge.
+    pub(crate) peaks: Vec<String>,
+    /// What happened to be excused, and by what.
+    pub(crate) excused: BTreeMap<&'static str, u64>,
+}
+
+impl Verdict {
+    pub(crate) fn is_clean(&self) -> bool {
+        self.refused + self.over_limit + self.lost + self.doubled + self.stuck == 0 && self.sent > 0
+    }
+
+    fn excuse(&mut self, why: &'static str) {
+        *self.excused.entry(why).or_default() += 1;
+    }
+
+    fn lost(&mut self, fault: String) {
+        self.lost += 1;
+        self.faults.push(format!("lost: {fault}"));
+    }
+
+    fn doubled(&mut self, fault: String) {
+        self.doubled += 1;
+        self.faults.push(format!("doubled: {fault}"));
+    }
+
+    fn stuck(&mut self, fault: String) {
+        self.stuck += 1;
+        self.faults.push(format!("stuck: {fault}"));
+    }
+}
+
+pub(crate) fn judge(record: &Record) -> Verdict {
+    let mut verdict = Verdict::default();
+    for vendor in &record.vendors {
+        judge_limits(vendor, &mut verdict);
+        let mut by_path: BTreeMap<&str, Vec<&Seen>> = BTreeMap::new();
+        for seen in &vendor.seen {
+            by_path.entry(&seen.path).or_default().push(seen);
+        }
+        for (path, seen) in &by_path {
+            judge_repeats(record, vendor, path, seen, &mut verdict);
+        }
+        for (path, told) in record.told.iter().filter(|(_, told)| told.vendor == vendor.plan.name) {
+            let seen = by_path.get(path.as_str()).map_or(&[][..], Vec::as_slice);
+            judge_outcome(record, &Case { vendor, path, told, seen }, &mut verdict);
+        }
+    }
+    verdict
+}
+
+/// Windows above a limit, by the definition of the limit; and what the vendor refused.
+fn judge_limits(vendor: &VendorRecord, verdict: &mut Verdict) {
+    verdict.sent += vendor.seen.iter().filter(|seen| seen.admitted).count() as u64;
+    for seen in vendor.seen.iter().filter(|seen| seen.judged && !seen.admitted) {
+        verdict.refused += 1;
+        let ms = seen.at / 1_000_000;
+        verdict.faults.push(format!("refused: {} {} of {} at {ms} ms", vendor.plan.name, seen.path, seen.key));
+    }
+    for limit in vendor.plan.limits {
+        let mut events: BTreeMap<&str, Vec<Event>> = BTreeMap::new();
+        for seen in vendor.seen.iter().filter(|seen| seen.judged) {
+            if let Some(owner) = owner(limit, seen) {
+                events.entry(owner).or_default().push(Event::at(seen.at).until(seen.finished));
+            }
+        }
+        let fullest = events.values().map(|events| checker::check(events, &limit.definition()).peak).max();
+        let allowed = match limit.amount {
+            Amount::Window(limit, _) | Amount::Concurrency(limit) => limit,
+        };
+        verdict.peaks.push(format!("{} {} {}/{allowed}", vendor.plan.name, limit.name, fullest.unwrap_or_default()));
+        for (owner, events) in events {
+            let over = checker::refused(&events, &limit.definition());
+            verdict.over_limit += over;
+            if over > 0 {
+                let name = vendor.plan.name;
+                verdict.faults.push(format!("over limit: {name} {} of {owner:?} by {over}", limit.name));
+            }
+        }
+    }
+}
+
+/// Who shares the limit with this request; none where the limit does not hold for it.
+fn owner<'a>(limit: &Limit, seen: &'a Seen) -> Option<&'a str> {
+    if limit.endpoint.is_some_and(|endpoint| endpoint != seen.endpoint) {
+        return None;
+    }
+    Some(match limit.scope {
+        Scope::Vendor => "",
+        Scope::Account => &seen.account,
+        Scope::Tenant | Scope::Endpoint => &seen.key,
+    })
+}
+
+/// Requests with one path are one request of a caller. Judges how often it acted, and whether it had to be sent again.
+fn judge_repeats(record: &Record, vendor: &VendorRecord, path: &str, seen: &[&Seen], verdict: &mut Verdict) {
+    let name = vendor.plan.name;
+    let admitted: Vec<&&Seen> = seen.iter().filter(|seen| seen.admitted).collect();
+    let is_get = path.contains("/get-");
+    if !is_get {
+        let effects = match vendor.plan.takes_keys {
+            true => admitted.iter().map(|seen| seen.idempotency_key.as_str()).collect::<HashSet<_>>().len(),
+            false => admitted.len(),
+        };
+        if effects > 1 {
+            verdict.doubled(format!("{name} {path} acted {effects} times"));
+            return;
+        }
+    }
+    let id = record.told.get(path).and_then(|told| match &told.ended {
+        Some((_, Outcome::Accepted(id))) => Some(id),
+        _ => None,
+    });
+    for pair in admitted.windows(2) {
+        let [earlier, later] = pair else { continue };
+        let was_killed = match id {
+            Some(id) => record.begun.contains(id),
+            // The job's acknowledgement was cut off, so its id is unknown.
+            None => path.contains("/job-") && record.kills.iter().any(|at| (earlier.at..=later.at).contains(at)),
+        };
+        if is_disturbed(vendor, earlier) {
+            verdict.excuse("sent again after an outage");
+        } else if was_killed {
+            verdict.excuse("sent again with its key after a kill");
+        } else {
+            let (first, second) = (earlier.at / 1_000_000, later.at / 1_000_000);
+            verdict.doubled(format!("{name} {path} was answered at {first} ms and sent again at {second} ms"));
+        }
+    }
+}
+
+/// Whether the client may have missed the answer because of the vendor.
+fn is_disturbed(vendor: &VendorRecord, seen: &Seen) -> bool {
+    let in_outage = |outage: &Span| outage.overlaps(seen.at, seen.finished.saturating_add(NOTICE_NS));
+    !seen.judged || seen.status == 0 || seen.status >= 500 || vendor.outages.iter().any(in_outage)
+}
+
+/// One request, and all that is known of it.
+struct Case<'a> {
+    vendor: &'a VendorRecord,
+    path: &'a str,
+    told: &'a Told,
+    seen: &'a [&'a Seen],
+}
+
+impl Case<'_> {
+    fn met_outage(&self, from: u64, until: u64) -> bool {
+        self.vendor.outages.iter().any(|outage| outage.overlaps(from, until.saturating_add(NOTICE_NS)))
+    }
+
+    fn was_answered(&self, status: u16) -> bool {
+        self.seen.iter().any(|seen| seen.admitted && seen.status == status)
+    }
+
+    fn has_acted(&self) -> bool {
+        self.seen.iter().any(|seen| seen.admitted)
+    }
+
+    fn fault(&self, what: &str) -> String {
+        let asked = self.told.asked / 1_000_000;
+        format!("{} {} asked at {asked} ms: {what}", self.vendor.plan.name, self.path)
+    }
+}
+
+fn judge_outcome(record: &Record, case: &Case<'_>, verdict: &mut Verdict) {
+    let asked = case.told.asked;
+    match &case.told.ended {
+        None if case.told.is_cut_off => verdict.excuse("cut off by a kill before it was acknowledged"),
+        None => verdict.stuck(case.fault("never ended")),
+        Some((_, Outcome::Dropped)) => verdict.excuse("given up by its caller"),
+        Some((_, Outcome::Accepted(id))) => judge_job(record, case, id, verdict),
+        Some((_, Outcome::Answered(status))) => {
+            if !case.was_answered(*status) {
+                verdict.lost(case.fault(&format!("answered {status}, which the vendor never said")));
+            }
+        }
+        Some((ended, Outcome::Failed(delivery, kind))) => {
+            let (ended, what) = (*ended, format!("{delivery} {kind}"));
+            let is_job = case.path.contains("/job-");
+            let waited_in_vain = matches!(kind.as_str(), "deadline" | "retry_later" | "queue_full" | "not_now");
+            if delivery == "NotSent" && case.has_acted() {
+                verdict.doubled(case.fault(&format!("{what}, though the vendor acted: its caller sends it again")));
+            } else if is_job && record.stalls.iter().any(|stall| stall.overlaps(asked, ended)) {
+                verdict.excuse("not accepted while the store was held up");
+            } else if !is_job && waited_in_vain && case.met_outage(ended.saturating_sub(BOUND_NS), ended) {
+                verdict.excuse("waited in vain in an outage");
+            } else if !is_job && !waited_in_vain && case.met_outage(asked, ended) {
+                verdict.excuse("failed in an outage");
+            } else {
+                verdict.stuck(case.fault(&what));
+            }
+        }
+    }
+}
+
+/// A job that was acknowledged.
+fn judge_job(record: &Record, case: &Case<'_>, id: &str, verdict: &mut Verdict) {
+    match record.places.get(id) {
+        None => verdict.lost(case.fault("accepted, and nowhere")),
+        Some(Place::Waiting) => verdict.stuck(case.fault("accepted, and still waiting")),
+        Some(Place::Delivered(status)) if case.was_answered(*status) => {}
+        Some(Place::Delivered(status)) => {
+            verdict.lost(case.fault(&format!("delivered with {status}, which the vendor never said")));
+        }
+        Some(Place::Dead(reason)) => match cause(record, case, id, reason) {
+            Some(cause) => verdict.excuse(cause),
+            None => verdict.lost(case.fault(&format!("buried as {reason} without a cause"))),
+        },
+    }
+}
+
+/// Why a job may have become a dead letter.
+fn cause(record: &Record, case: &Case<'_>, id: &str, reason: &str) -> Option<&'static str> {
+    let kills = record.kills.iter().filter(|at| **at >= case.told.asked).count();
+    let in_outage = case.met_outage(case.told.asked, u64::MAX - NOTICE_NS);
+    match reason {
+        // One with a key is sent again.
+        "ambiguous" if case.vendor.plan.takes_keys => None,
+        "ambiguous" if record.begun.contains(id) => Some("ambiguous after a kill"),
+        "ambiguous" if case.seen.iter().any(|seen| is_disturbed(case.vendor, seen)) => Some("ambiguous in an outage"),
+        // It was about to leave, and has not acted.
+        "ambiguous" if !case.has_acted() && kills > 0 => Some("ambiguous after a kill"),
+        "ambiguous" if !case.has_acted() && in_outage => Some("ambiguous in an outage"),
+        "exhausted" if in_outage => Some("exhausted in outages"),
+        // Five exchanges that began and have no outcome.
+        "poison" if kills >= 5 => Some("poison after five kills"),
+        _ => None,
+    }
+}

@@ -1,0 +1,86 @@
+//! Holding up the store, as another process, a long transaction or a machine in trouble does.
+
+use super::Fallible;
+
+/// How the store is held up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stall {
+    /// Another connection holds the lock that writers need.
+    Locked,
+    /// PostgreSQL's processes for this run's database are stopped. Only where the server is ours.
+    Stopped,
+}
+
+/// A stall that is under way. It ends when it is dropped, in the worst case with the process.
+pub(crate) enum Holding {
+    Sqlite(Box<sqlx::SqliteConnection>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<sqlx::PgConnection>),
+    Stopped(Vec<String>),
+}
+
+/// The stalls that can be made of the store at `url`.
+pub(crate) fn kinds(url: &str) -> &'static [Stall] {
+    match url.starts_with("sqlite:") {
+        false if std::env::var_os("IC_TEST_POSTGRES_DIR").is_some() => &[Stall::Locked, Stall::Stopped],
+        _ => &[Stall::Locked],
+    }
+}
+
+pub(crate) async fn begin(url: &str, stall: Stall) -> Fallible<Holding> {
+    match (stall, url.strip_prefix("sqlite:")) {
+        (Stall::Locked, Some(path)) => lock_sqlite(path).await,
+        (Stall::Locked, None) => lock_postgres(url).await,
+        (Stall::Stopped, _) => {
+            let sql = "SELECT pid::text FROM pg_stat_activity \
+                       WHERE datname = current_database() AND pid <> pg_backend_pid()";
+            let processes = super::database::ask::<String>(url, sql).await?;
+            signal("-STOP", &processes)?;
+            Ok(Holding::Stopped(processes))
+        }
+    }
+}
+
+async fn lock_sqlite(path: &str) -> Fallible<Holding> {
+    use sqlx::Connection;
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+    let mut connection = sqlx::SqliteConnection::connect_with(&options).await?;
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut connection).await?;
+    Ok(Holding::Sqlite(Box::new(connection)))
+}
+
+#[cfg(feature = "postgres")]
+async fn lock_postgres(url: &str) -> Fallible<Holding> {
+    use sqlx::Connection;
+    let mut connection = sqlx::PgConnection::connect(url).await?;
+    sqlx::raw_sql("BEGIN; LOCK TABLE ic_job IN ACCESS EXCLUSIVE MODE").execute(&mut connection).await?;
+    Ok(Holding::Postgres(Box::new(connection)))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn lock_postgres(_: &str) -> Fallible<Holding> {
+    Err("PostgreSQL is not compiled in: --features testing,postgres".into())
+}
+
+impl Holding {
+    pub(crate) async fn end(self) -> Fallible<()> {
+        use sqlx::Connection;
+        match self {
+            Holding::Sqlite(mut connection) => {
+                sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await?;
+                Ok(connection.close().await?)
+            }
+            #[cfg(feature = "postgres")]
+            Holding::Postgres(connection) => Ok(connection.close().await?),
+            Holding::Stopped(processes) => signal("-CONT", &processes),
+        }
+    }
+}
+
+/// Some of the processes may have ended: that is no failure.
+fn signal(signal: &str, processes: &[String]) -> Fallible<()> {
+    if !processes.is_empty() {
+        std::process::Command::new("kill").arg(signal).args(processes).stderr(std::process::Stdio::null()).status()?;
+    }
+    Ok(())
+}

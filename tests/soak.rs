@@ -1,0 +1,198 @@
+//! A minute of scripts/soak.sh, and tests of its judge: each kind of fault in a made-up record is found.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../examples/soak/main.rs"]
+mod soak;
+
+use soak::judge::{Outcome, Place, Record, Seen, Span, Told, VendorRecord, Verdict, judge};
+use soak::world::vendors;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+/// Places in [`vendors`].
+const PARCELS: usize = 0;
+const MAIL: usize = 1;
+
+/// An answered request of `t0`, which took 50 ms.
+fn seen(path: &str, at_ms: u64) -> Seen {
+    Seen {
+        at: at_ms * MS,
+        finished: (at_ms + 50) * MS,
+        key: "t0-a".to_owned(),
+        account: "a".to_owned(),
+        endpoint: String::new(),
+        path: path.to_owned(),
+        idempotency_key: format!("key of {path}"),
+        status: 200,
+        admitted: true,
+        judged: true,
+    }
+}
+
+fn told(record: &mut Record, vendor: usize, path: &str, ended: Option<Outcome>) {
+    let ended = ended.map(|outcome| (SECOND, outcome));
+    let vendor = vendors()[vendor].name.to_owned();
+    record.told.insert(path.to_owned(), Told { vendor, asked: 0, ended, is_cut_off: false });
+}
+
+/// A job of an empty record that was accepted as `id-1` and is at `place`.
+fn job(vendor: usize, path: &str, place: Option<Place>, arrivals: &[Seen]) -> Record {
+    let mut record = empty();
+    told(&mut record, vendor, path, Some(Outcome::Accepted("id-1".to_owned())));
+    record.places.extend(place.map(|place| ("id-1".to_owned(), place)));
+    record.vendors[vendor].seen.extend_from_slice(arrivals);
+    record
+}
+
+fn empty() -> Record {
+    let vendors = vendors().map(|plan| VendorRecord { plan, seen: Vec::new(), outages: Vec::new() });
+    let mut record = Record { vendors: vendors.into(), ..Record::default() };
+    // A verdict about nothing is not clean.
+    record.vendors[2].seen.push(seen("/other/post-0.0-0", 0));
+    told(&mut record, 2, "/other/post-0.0-0", Some(Outcome::Answered(200)));
+    record
+}
+
+/// Refused, over a limit, lost, doubled, stuck.
+fn figures(record: &Record) -> [u64; 5] {
+    let verdict = judge(record);
+    let Verdict { refused, over_limit, lost, doubled, stuck, .. } = verdict;
+    assert_eq!(verdict.is_clean(), [refused, over_limit, lost, doubled, stuck] == [0; 5]);
+    [refused, over_limit, lost, doubled, stuck]
+}
+
+#[test]
+fn soak_judge_accepts_a_good_record() {
+    assert_eq!(figures(&empty()), [0; 5]);
+    let path = "/other/job-0.0-1";
+    let delivered = job(MAIL, path, Some(Place::Delivered(200)), &[seen(path, 10)]);
+    assert_eq!(figures(&delivered), [0; 5]);
+}
+
+#[test]
+fn soak_judge_rejects_an_empty_record() {
+    assert!(!judge(&Record::default()).is_clean(), "no request was sent");
+}
+
+#[test]
+fn soak_judge_counts_refusals_and_windows_above_a_limit() {
+    let mut record = empty();
+    // 40 in two seconds are allowed; the vendor let the 41st pass, and refused the 42nd.
+    record.vendors[PARCELS]
+        .seen
+        .extend((0..41).map(|n| Seen { finished: n * 40 * MS, ..seen(&format!("/other/post-0.0-{n}"), n * 40) }));
+    let refused = Seen { status: 429, admitted: false, finished: 1_700 * MS, ..seen("/other/post-0.0-99", 1_700) };
+    assert_eq!(figures(&record), [0, 1, 0, 0, 0]);
+    record.vendors[PARCELS].seen.push(refused);
+    assert_eq!(figures(&record), [1, 2, 0, 0, 0]);
+    // Two seconds later there is room again.
+    record.vendors[PARCELS].seen.truncate(40);
+    record.vendors[PARCELS].seen.push(seen("/other/post-0.0-100", 2_000));
+    assert_eq!(figures(&record), [0; 5]);
+}
+
+#[test]
+fn soak_judge_counts_requests_at_once() {
+    let mut record = empty();
+    // Eight at once are allowed to an account, whichever of its tenants sends them.
+    let ninth = |key: &str, account: &str| Seen {
+        key: key.to_owned(),
+        account: account.to_owned(),
+        ..seen("/other/get-0.0-9", 8)
+    };
+    record.vendors[PARCELS].seen.extend((0..8).map(|n| seen(&format!("/other/get-0.0-{n}"), n)));
+    record.vendors[PARCELS].seen.push(ninth("t2-b", "b"));
+    assert_eq!(figures(&record), [0; 5]);
+    record.vendors[PARCELS].seen.push(Seen { path: "/other/get-0.0-10".to_owned(), ..ninth("t1-a", "a") });
+    assert_eq!(figures(&record), [0, 1, 0, 0, 0]);
+}
+
+#[test]
+fn soak_judge_counts_lost_jobs() {
+    let path = "/other/job-0.0-1";
+    assert_eq!(figures(&job(MAIL, path, None, &[])), [0, 0, 1, 0, 0], "accepted, and nowhere");
+    let delivered = Some(Place::Delivered(200));
+    assert_eq!(figures(&job(MAIL, path, delivered, &[])), [0, 0, 1, 0, 0], "delivered, and the vendor never saw it");
+}
+
+#[test]
+fn soak_judge_counts_jobs_that_are_buried_without_a_cause() {
+    let path = "/other/job-0.0-1";
+    let dead = || Some(Place::Dead("ambiguous".to_owned()));
+    let mut record = job(MAIL, path, dead(), &[seen(path, 10)]);
+    assert_eq!(figures(&record), [0, 0, 1, 0, 0], "the vendor answered, and nobody was killed");
+    record.kills.push(20 * MS);
+    assert_eq!(figures(&record), [0, 0, 1, 0, 0], "the kill did not find it under way");
+    record.begun.insert("id-1".to_owned());
+    assert_eq!(figures(&record), [0; 5]);
+
+    let mut record = job(MAIL, path, dead(), &[seen(path, 10_000)]);
+    record.vendors[MAIL].outages.push(Span { from: 0, until: 5 * SECOND });
+    assert_eq!(figures(&record), [0, 0, 1, 0, 0], "the outage was over");
+    record.vendors[MAIL].outages.push(Span { from: 10_020 * MS, until: 11 * SECOND });
+    assert_eq!(figures(&record), [0; 5]);
+
+    let mut record = job(PARCELS, path, dead(), &[seen(path, 10)]);
+    record.begun.insert("id-1".to_owned());
+    assert_eq!(figures(&record), [0, 0, 1, 0, 0], "one with a key is sent again");
+}
+
+#[test]
+fn soak_judge_counts_doubled_effects() {
+    let path = "/other/job-0.0-1";
+    let again = [seen(path, 10), seen(path, 900)];
+    let mut record = job(MAIL, path, Some(Place::Delivered(200)), &again);
+    record.begun.insert("id-1".to_owned());
+    assert_eq!(figures(&record), [0, 0, 0, 1, 0], "without a key nothing excuses a second effect");
+
+    let mut record = job(PARCELS, path, Some(Place::Delivered(200)), &again);
+    assert_eq!(figures(&record), [0, 0, 0, 1, 0], "it was answered, and sent again with its key");
+    record.begun.insert("id-1".to_owned());
+    assert_eq!(figures(&record), [0; 5], "its outcome was lost with the worker");
+    record.vendors[PARCELS].seen[1].idempotency_key = "another".to_owned();
+    assert_eq!(figures(&record), [0, 0, 0, 1, 0], "with another key the vendor acts again");
+
+    let mut record = job(PARCELS, path, Some(Place::Delivered(200)), &again);
+    record.vendors[PARCELS].seen[0].status = 0;
+    assert_eq!(figures(&record), [0; 5], "the vendor did not answer");
+}
+
+#[test]
+fn soak_judge_counts_errors_that_say_not_sent_of_what_was_sent() {
+    for path in ["/other/post-0.0-1", "/other/job-0.0-1"] {
+        let mut record = empty();
+        let failed = Outcome::Failed("NotSent".to_owned(), "store".to_owned());
+        told(&mut record, MAIL, path, Some(failed));
+        record.stalls.push(Span { from: 0, until: 5 * SECOND });
+        record.vendors[MAIL].seen.push(seen(path, 10));
+        assert_eq!(figures(&record), [0, 0, 0, 1, 0], "{path}");
+    }
+}
+
+#[test]
+fn soak_judge_counts_what_does_not_move() {
+    let path = "/other/job-0.0-1";
+    assert_eq!(figures(&job(MAIL, path, Some(Place::Waiting), &[])), [0, 0, 0, 0, 1]);
+
+    let mut record = empty();
+    told(&mut record, MAIL, "/other/get-0.0-1", None);
+    assert_eq!(figures(&record), [0, 0, 0, 0, 1], "it never ended");
+
+    let deadline = Outcome::Failed("NotSent".to_owned(), "deadline".to_owned());
+    let mut record = empty();
+    told(&mut record, MAIL, "/other/get-0.0-1", Some(deadline.clone()));
+    record.told.get_mut("/other/get-0.0-1").unwrap().ended = Some((20 * SECOND, deadline));
+    record.vendors[MAIL].outages.push(Span { from: 0, until: 9 * SECOND });
+    assert_eq!(figures(&record), [0, 0, 0, 0, 1], "the outage was over for more than ten seconds");
+    record.vendors[MAIL].outages[0].until = 11 * SECOND;
+    assert_eq!(figures(&record), [0; 5]);
+}
+
+/// Not a test of its own: the soak starts this executable again for each of its programs.
+#[test]
+fn program_of_the_soak() {
+    if let Some(result) = soak::run_as_program() {
+        result.unwrap();
+    }
+}
