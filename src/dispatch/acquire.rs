@@ -66,6 +66,25 @@ pub(crate) fn acquire<'a>(
     }
 }
 
+/// Asks at `now` for a grant that the caller starts by [`Waiting::start`], when something has been written down that must
+/// stand before the exchange leaves.
+pub(crate) fn acquire_deferred<'a>(
+    shard: &'a Arc<Shard>,
+    whose: Whose<'_>,
+    ask: &Ask,
+    now: Time,
+    series: &'a Series,
+) -> Result<Waiting<'a>, Refusal> {
+    let mut core = shard.core.lock();
+    let lane = match whose {
+        Whose::Lane(lane) => Some(lane),
+        Whose::Tenant { tenant, hash } => core.engine.find(hash, &tenant.id, &tenant.vendor.name),
+    };
+    let waiter = lane.ok_or(Refusal::NoLane).and_then(|lane| core.engine.submit_deferred(now, lane, ask));
+    shard.after(core);
+    Ok(Waiting { shard, waiter: Some(waiter?), since: now, _counted: series.queued(ask.tier) })
+}
+
 /// Asks once, without waiting.
 #[inline]
 pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: Key, ask: &Ask) -> Result<Held, Box<Refusal>> {
@@ -88,6 +107,58 @@ pub(crate) struct Waiting<'a> {
     waiter: Option<Key>,
     since: Time,
     _counted: Queued,
+}
+
+impl Waiting<'_> {
+    /// Returns when there is a grant. It is held for a moment only: [`start`](Self::start) says whether it still is.
+    pub(crate) async fn granted(&mut self) -> Result<(), Refusal> {
+        std::future::poll_fn(|context| self.poll_granted(context)).await
+    }
+
+    fn poll_granted(&mut self, context: &Context<'_>) -> Poll<Result<(), Refusal>> {
+        let Some(waiter) = self.waiter else { return Poll::Pending };
+        let now = self.shard.clock.now();
+        let mut core = self.shard.core.lock();
+        let granted = core.engine.granted(now, waiter);
+        match &granted {
+            Ok(None) => core.wait(waiter, context.waker()),
+            _ => core.forget(waiter),
+        }
+        self.shard.after(core);
+        match granted {
+            Ok(None) => Poll::Pending,
+            Ok(Some(_)) => Poll::Ready(Ok(())),
+            Err(refusal) => {
+                self.waiter = None;
+                Poll::Ready(Err(refusal))
+            }
+        }
+    }
+
+    /// Starts the grant now. None where it has been taken back: the request waits again, before all others of its queue.
+    pub(crate) fn start(&mut self) -> Result<Option<Grant>, Refusal> {
+        let Some(waiter) = self.waiter else { return Ok(None) };
+        let (claim, now) = self.shard.decide(|engine, now| (engine.claim(now, waiter), now));
+        match claim {
+            Claim::Waiting => Ok(None),
+            Claim::Started(key, reason) => {
+                self.waiter = None;
+                let (held, waited) = (Held::new(self.shard, key), now.since(self.since));
+                Ok(Some(Grant { held, began: now, waited, reason: Some(reason) }))
+            }
+            Claim::Refused(refusal) => {
+                self.waiter = None;
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Gives the grant to others, because the exchange cannot leave yet. [`granted`](Self::granted) waits for the next.
+    pub(crate) fn put_back(&self) {
+        if let Some(waiter) = self.waiter {
+            self.shard.decide(|engine, now| engine.put_back(now, waiter));
+        }
+    }
 }
 
 impl Future for Waiting<'_> {

@@ -20,7 +20,7 @@ use crate::engine::slab::Key;
 use crate::engine::{Ask, Bound, Engine, Group, Refusal, hash_ids};
 use crate::metrics::Series;
 use crate::signals;
-pub(crate) use acquire::{Asked, Grant, Whose, acquire, try_acquire};
+pub(crate) use acquire::{Asked, Grant, Waiting, Whose, acquire, acquire_deferred, try_acquire};
 use plan::{Plans, Policy};
 pub(crate) use shard::{Held, Shard};
 
@@ -106,6 +106,18 @@ impl Dispatch {
     pub(crate) fn acquire<'a>(&'a self, tenant: &Tenant, ask: &Ask, now: Time, series: &'a Series) -> Asked<'a> {
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         acquire(self.home_of(tenant, hash), Whose::Tenant { tenant, hash }, ask, now, series)
+    }
+
+    /// The same for a grant that the caller starts later.
+    pub(crate) fn acquire_deferred<'a>(
+        &'a self,
+        tenant: &Tenant,
+        ask: &Ask,
+        now: Time,
+        series: &'a Series,
+    ) -> Result<Waiting<'a>, Refusal> {
+        let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
+        acquire_deferred(self.home_of(tenant, hash), Whose::Tenant { tenant, hash }, ask, now, series)
     }
 
     /// The lane of a tenant, if it is where `tenant` says it is.

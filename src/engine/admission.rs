@@ -8,6 +8,17 @@ use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
 use super::{Answer, Ask, Engine, Refusal, Timer, Until};
 use crate::clock::Time;
 
+/// A request that was put into its queue, and what was known about it then.
+pub(super) struct Queued {
+    pub(super) waiter: Key,
+    /// Nobody stood before it in its queue.
+    first: bool,
+    /// Until when its limits alone make it wait.
+    alone: Until,
+    /// The length of the list of the woken before the turns were taken.
+    woken_before: usize,
+}
+
 impl Engine {
     /// Asks for a permit.
     ///
@@ -73,27 +84,27 @@ impl Engine {
         }
     }
 
-    /// Queues a request. Somebody waits already, or its limits have no room.
-    fn wait(&mut self, need: Need, ask: &Ask) -> Answer {
+    /// Queues a request and lets whoever may go have its turn; this request may have been granted by that.
+    pub(super) fn queue_up(&mut self, need: &Need, ask: &Ask) -> Result<Queued, Refusal> {
         let now = self.now;
         let inside = &self.lanes.slab[need.lane];
         let waiting = inside.waiting.as_ref().map_or(0, |waiting| waiting.waiting[need.tier as usize]);
         if waiting >= inside.plan.max_waiting {
-            return Answer::Refused(Refusal::LaneFull { waiting });
+            return Err(Refusal::LaneFull { waiting });
         }
         // The limits alone, nobody else: a caller whose time is up before that is told at once.
-        let alone = self.until(&need);
+        let alone = self.until(need);
         let earliest = alone.not_before();
         if let Some(refusal) = self.held_back(need.lane, need.endpoint, ask.give_up) {
-            return Answer::Refused(refusal);
+            return Err(refusal);
         }
         if earliest > ask.give_up {
-            return Answer::Refused(Refusal::TooLate { earliest });
+            return Err(Refusal::TooLate { earliest });
         }
         if self.bound.is_reached() && !self.make_place_for(need.lane) {
-            return Answer::Refused(Refusal::AllFull { waiting: self.waiting });
+            return Err(Refusal::AllFull { waiting: self.waiting });
         }
-        let queue = self.queue_for(&need);
+        let queue = self.queue_for(need);
         let waiter = self.waiters.insert(Waiter::new(need.lane, queue, now, ask));
         let first = self.queues[queue].head().is_none();
         self.enqueue(waiter, false);
@@ -101,6 +112,16 @@ impl Engine {
         self.mark_dirty(root, self.now);
         let woken_before = self.woken.len();
         self.run_turns();
+        Ok(Queued { waiter, first, alone, woken_before })
+    }
+
+    /// Queues a request. Somebody waits already, or its limits have no room.
+    fn wait(&mut self, need: Need, ask: &Ask) -> Answer {
+        let now = self.now;
+        let Queued { waiter, first, alone, woken_before } = match self.queue_up(&need, ask) {
+            Ok(queued) => queued,
+            Err(refusal) => return Answer::Refused(refusal),
+        };
         if let WaiterState::Granted(permit) = self.waiters[waiter].state {
             // Nobody has to be told: the caller is here.
             if let Some(at) = self.woken[woken_before..].iter().position(|woken| *woken == waiter) {

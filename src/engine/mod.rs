@@ -17,6 +17,7 @@
 //! | `permits.rs` | what happens to a permit until it ends |
 //! | `recall.rs` | nothing: what was sent before this process was |
 //! | `change.rs` | lanes that come, change and go |
+//! | `deferred.rs` | grants that are picked up, and started then or by a second call |
 //! | `sweep.rs` | lanes that rest, and room that nobody needs |
 //! | `view.rs` | nothing: what a lane looks like from outside |
 //! | `copy.rs`, `forecast.rs` | nothing: a copy of a lane, and what would become of it |
@@ -27,6 +28,7 @@ mod change;
 mod copy;
 mod correction;
 pub(crate) mod cost;
+mod deferred;
 mod forecast;
 mod index;
 mod lane;

@@ -7,7 +7,7 @@ use super::plan::EndpointId;
 use super::slab::Key;
 use super::turns::Need;
 use super::waiting::WaiterState;
-use super::{Claim, Engine, UNSTARTED_NS, WaitReason};
+use super::{Engine, UNSTARTED_NS};
 use crate::clock::Time;
 
 /// The right to one attempt, and what it took.
@@ -161,43 +161,8 @@ impl Engine {
         permit
     }
 
-    /// Picks up what a waiter was granted and starts it, or says what became of the waiter.
-    pub(crate) fn claim(&mut self, now: Time, waiter: Key) -> Claim {
-        let now = self.tick(now);
-        let Some(inside) = self.waiters.get(waiter) else { return Claim::Refused(super::Refusal::NoLane) };
-        match inside.state.clone() {
-            WaiterState::Queued => Claim::Waiting,
-            WaiterState::Missed if inside.give_up <= now => {
-                self.cancel(now, waiter);
-                Claim::Refused(super::Refusal::Deadline)
-            }
-            WaiterState::Missed => {
-                self.requeue(waiter);
-                let woken_before = self.woken.len();
-                self.run_turns();
-                if matches!(self.waiters[waiter].state, WaiterState::Queued) {
-                    return Claim::Waiting;
-                }
-                // Granted, or told that its lane is gone: the caller is here and need not be woken.
-                if let Some(at) = self.woken[woken_before..].iter().position(|woken| *woken == waiter) {
-                    self.woken.remove(woken_before + at);
-                }
-                self.claim(now, waiter)
-            }
-            WaiterState::Gone(refusal) => {
-                self.waiters.remove(waiter);
-                Claim::Refused(refusal)
-            }
-            WaiterState::Granted(permit) => {
-                let reason = self.waiters.remove(waiter).map_or(WaitReason::turn(), |waiter| waiter.reason);
-                self.start(now, permit);
-                Claim::Started(permit, reason)
-            }
-        }
-    }
-
     /// The exchange is under way.
-    fn start(&mut self, now: Time, key: Key) {
+    pub(super) fn start(&mut self, now: Time, key: Key) {
         let Some(permit) = self.permits.get_mut(key) else { return };
         if permit.state != State::Granted {
             return;
@@ -397,7 +362,7 @@ impl Engine {
         }
     }
 
-    fn revoke(&mut self, key: Key) {
+    pub(super) fn revoke(&mut self, key: Key) {
         let Some(permit) = self.permits.get(key).filter(|permit| permit.state == State::Granted) else { return };
         let waiter = permit.waiter;
         self.give_back(key);

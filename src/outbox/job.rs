@@ -68,20 +68,38 @@ struct Entry {
 }
 
 impl Ledger for Entry {
-    fn start<'a>(&'a self, endpoint: &'a str, cost: u32) -> BoxFuture<'a, Result<bool, Error>> {
+    fn start<'a>(&'a self, endpoint: &'a str, cost: u32, again: bool) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
             self.waits.end();
+            let _writing = self.outbox.starts.begin();
             let start = Start {
                 id: self.id,
                 fence: self.fence,
                 owner: self.outbox.owner,
                 lane: self.lane.clone(),
+                again,
                 endpoint: endpoint.to_owned(),
                 points: i64::from(cost),
                 slot_ms: self.slot_ms,
                 counts_ms: self.counts_ms,
             };
             self.outbox.store.write(start, jobs::start).await
+        })
+    }
+
+    fn latest(&self) -> Duration {
+        self.outbox.store.limits.latest_start()
+    }
+
+    fn stall(&self) -> Option<BoxFuture<'_, ()>> {
+        self.outbox.starts.stall()
+    }
+
+    fn stopped(&self) -> BoxFuture<'_, ()> {
+        let mut stop = self.outbox.stop.subscribe();
+        Box::pin(async move {
+            // An error means that the outbox is gone: this entry holds it.
+            let _ = stop.wait_for(|stop| *stop).await;
         })
     }
 }
@@ -153,7 +171,7 @@ pub(super) async fn run(
         fence,
         lane: job.lane.clone(),
         slot_ms,
-        counts_ms: counts_ms.saturating_add(slot_ms),
+        counts_ms: counts_ms.saturating_add(slot_ms).saturating_add(millis_of(outbox.store.limits.latest_start())),
     };
     let send = Sending {
         id: id.simple().to_string(),

@@ -20,7 +20,8 @@
 //!   five more. With SQLite they are taken up at once when the next process starts.
 //! - A process that was stopped for longer than that and goes on finds its jobs gone, and sends nothing: every exchange is
 //!   written down before it leaves, which is refused to it.
-//! - Every exchange is written down, so that a new process knows what the old one has sent and counts it against the limits.
+//! - Every exchange is written down, so that a new process knows what the old one has sent and counts it against the limits. Its
+//!   permit starts when the record is on the disk: a store that is slow delays it, and leads to nothing above the limits.
 //! - A job of which five exchanges began and had no outcome becomes a dead letter with the reason `poison`: it may be what ends
 //!   the process. So does one that was claimed 25 times without an outcome; most likely it only stood in line.
 //! - A store that cannot be written (a full disk, a server that is away) refuses what is enqueued, in words. How jobs ended is
@@ -36,6 +37,7 @@ mod lanes;
 mod queues;
 mod receipt;
 mod sink;
+pub(crate) mod starts;
 mod stored;
 mod worker;
 
@@ -169,6 +171,7 @@ pub(crate) struct Outbox {
     /// How often the worker says in the store what it does.
     tell_every: Option<Duration>,
     clock: Clock,
+    starts: starts::Starts,
     /// Lanes that got jobs which this process knows of.
     fresh: Mutex<Vec<LaneTier>>,
     /// Ends to be written of jobs whose tasks still wait for the handler.
@@ -207,6 +210,7 @@ impl Outbox {
             most_jobs,
             tell_every,
             clock,
+            starts: starts::Starts::new(clock),
             fresh: Mutex::default(),
             early: Mutex::default(),
             wake: Notify::new(),

@@ -138,7 +138,8 @@ impl Worker {
         match store.read((), records::spent).await {
             Ok(spent) => {
                 if let Some(inner) = self.inner.upgrade() {
-                    spent.iter().for_each(|spent| inner.recall(spent));
+                    let latest_start = store.limits.latest_start();
+                    spent.iter().for_each(|spent| inner.recall(spent, latest_start));
                 }
             }
             Err(error) => tracing::error!(%error, "what was sent before is not known"),
@@ -463,7 +464,7 @@ impl Worker {
 
 impl Inner {
     /// Counts against a lane's limits what was sent before this process began.
-    fn recall(&self, spent: &Spent) {
+    fn recall(&self, spent: &Spent, latest_start: Duration) {
         let Ok(tenant) = self.tenant(&spent.tenant, &spent.vendor) else { return };
         let Ok(place) = self.place(&tenant) else { return };
         let mut endpoints = tenant.vendor.endpoints.iter();
@@ -473,7 +474,7 @@ impl Inner {
         let points = u32::try_from(spent.points).unwrap_or(0);
         // It was written before it left, and may have been on its way for as long as that takes.
         let age = Duration::from_millis(u64::try_from(spent.age_ms).unwrap_or(0));
-        let age_ns = nanos(age.saturating_sub(tenant.vendor.max_transit));
+        let age_ns = nanos(age.saturating_sub(tenant.vendor.max_transit).saturating_sub(latest_start));
         place.shard.decide(|engine, now| {
             // The points are spread evenly, and what is over goes with the first.
             let each = points.checked_div(requests).unwrap_or(0);

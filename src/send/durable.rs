@@ -23,16 +23,27 @@ use crate::transport::exchange::Prepared;
 
 /// Writes down that an exchange is about to leave.
 pub(crate) trait Ledger: Send + Sync {
-    /// Returns when it is on the disk. False where the job is another process's by now.
-    fn start<'a>(&'a self, endpoint: &'a str, cost: u32) -> BoxFuture<'a, Result<bool, Error>>;
+    /// Returns when it is on the disk. False where the job is another process's by now. With `again` the record of this
+    /// exchange is there already, and is brought up to date.
+    fn start<'a>(&'a self, endpoint: &'a str, cost: u32, again: bool) -> BoxFuture<'a, Result<bool, Error>>;
+
+    /// How long after its record was asked for an exchange may leave. The store counts it from its record and for so much
+    /// longer.
+    fn latest(&self) -> Duration;
+
+    /// While the store does not get on with writing records: a future that ends when it does.
+    fn stall(&self) -> Option<BoxFuture<'_, ()>>;
+
+    /// Ends when the process is to stop.
+    fn stopped(&self) -> BoxFuture<'_, ()>;
 }
 
 /// What a send knows of being kept.
 pub(crate) struct Kept {
     /// The job's id, and that of the letter it may become.
     pub(crate) id: String,
-    ledger: Arc<dyn Ledger>,
-    /// A permit is in hand: from now on it goes to its end.
+    pub(super) ledger: Arc<dyn Ledger>,
+    /// Its exchange is being written down: from now on the job goes to its end.
     begun: Arc<AtomicBool>,
     gone: bool,
     letter: Option<Box<DeadLetter>>,
@@ -126,7 +137,7 @@ pub(crate) struct Sending {
     pub(crate) request: Request,
     pub(crate) history: History,
     pub(crate) ledger: Arc<dyn Ledger>,
-    /// Set when it has a permit.
+    /// Set when its exchange is being written down.
     pub(crate) begun: Arc<AtomicBool>,
 }
 
@@ -181,11 +192,11 @@ fn never_began(inner: &Inner, error: Error, mut history: History) -> Ending {
 
 impl Job {
     /// The store hears of an exchange before the vendor can.
-    pub(super) async fn write_start(&mut self) -> Result<(), Error> {
+    pub(super) async fn write_start(&mut self, again: bool) -> Result<(), Error> {
         let Some(kept) = &mut self.kept else { return Ok(()) };
         kept.begun.store(true, Ordering::Release);
         let endpoint = super::events::name(&self.tenant, self.endpoint).unwrap_or_default();
-        let started = kept.ledger.start(endpoint, self.cost).await;
+        let started = kept.ledger.start(endpoint, self.cost, again).await;
         let problem = match started {
             Ok(true) => return Ok(()),
             Ok(false) => "the job is another process's by now",

@@ -13,6 +13,7 @@ mod heard;
 mod hosts;
 mod letter;
 mod spans;
+mod start;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -212,6 +213,10 @@ impl Job {
                     return Err(error);
                 }
             };
+            if !inner.signers.is_empty() && self.was_signed_late(inner, began) {
+                held.not_sent();
+                continue;
+            }
             self.dispatched(inner, waited);
             let result = self.in_span(inner.transport.execute(exchange), waited).await;
             let ended = inner.clock.now();
@@ -325,12 +330,16 @@ impl Job {
     }
 
     fn permit<'a>(&'a self, inner: &'a Inner, now: Time) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {
+        inner.acquire(&self.tenant, None, self.ask(inner), now, self.running.series())
+    }
+
+    #[inline(always)]
+    fn ask(&self, inner: &Inner) -> Ask {
         let retry = self.past.is_some();
         // The longest wait that a caller allows is that for the first exchange.
         let give_up = if retry { self.deadline } else { self.give_up };
         let ask = inner.ask(self.priority, self.endpoint, self.whole_cost(), give_up, self.attempt_timeout);
-        let ask = Ask { immediate: self.immediate && !retry, retry, ..ask };
-        inner.acquire(&self.tenant, None, ask, now, self.running.series())
+        Ask { immediate: self.immediate && !retry, retry, ..ask }
     }
 
     fn whole_cost(&self) -> Cost {
@@ -349,22 +358,16 @@ impl Job {
         refusal::error(&self.tenant, self.priority, inner.clock.now(), why)
     }
 
-    /// The same for a job of the outbox, whose start is written before it leaves.
-    async fn permit_of_job(&mut self, inner: &Inner, now: Time) -> Result<Grant, Error> {
-        let grant = self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why))?;
-        if let Err(error) = self.write_start().await {
-            grant.held.not_sent();
-            return Err(error);
-        }
-        Ok(grant)
-    }
-
     fn exchange(
         &mut self,
         inner: &Inner,
         authorization: Option<&Authorization>,
         began: Time,
     ) -> Result<Exchange, Error> {
+        if began >= self.deadline {
+            // It was granted in time, and picked up too late.
+            return Err(self.no_permit(inner, Refusal::Deadline));
+        }
         let ends = self.deadline.min(began + self.attempt_timeout);
         let signer = inner.signers.get(&*self.tenant.vendor.name).map(|signer| &**signer);
         // The wall clock is read for whoever signs by it.
@@ -372,7 +375,20 @@ impl Job {
         let attempt = Attempt { authorization, signer, wall, deadline: inner.clock.instant(ends) };
         self.prepared.exchange(&self.tenant, attempt)
     }
+
+    /// Its signer took longer than a request may be under way once it is connected (`max_transit`). What leaves later is
+    /// not counted by the limits when it arrives: the request needs a new permit and a new signature.
+    #[cold]
+    #[inline(never)]
+    fn was_signed_late(&self, inner: &Inner, began: Time) -> bool {
+        let vendor = &self.tenant.vendor;
+        let longest = vendor.max_transit.saturating_sub(vendor.connect_timeout).max(SIGNING);
+        inner.signers.contains_key(&*vendor.name) && inner.clock.now().since(began) > longest
+    }
 }
+
+/// For this long a signer may take in any case.
+const SIGNING: Duration = Duration::from_millis(100);
 
 #[cold]
 #[inline(never)]

@@ -206,6 +206,8 @@ pub(crate) struct Start {
     pub(crate) fence: i64,
     pub(crate) owner: Id,
     pub(crate) lane: LaneTier,
+    /// The record of this exchange is there already, and is brought up to date: what it took is written once more.
+    pub(crate) again: bool,
     pub(crate) endpoint: String,
     pub(crate) points: i64,
     /// How wide a slot of what was spent is, and how long it counts; 0 where the vendor limits nothing by time.
@@ -218,8 +220,9 @@ pub(crate) struct Start {
 pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
     Box::pin(async move {
         let id = start.id.as_bytes().as_slice();
-        let sql = "UPDATE ic_job SET started = started + 1 WHERE id = $1 AND fence = $2 AND state + 0 = 1 AND lease_until > $3";
-        if db.execute(sql, args![id, start.fence, now]).await? == 0 {
+        let sql = "UPDATE ic_job SET started = started + $4 WHERE id = $1 AND fence = $2 AND state + 0 = 1 AND lease_until > $3";
+        let exchanges = i64::from(!start.again);
+        if db.execute(sql, args![id, start.fence, now, exchanges]).await? == 0 {
             return Ok(false);
         }
         if start.slot_ms > 0 {

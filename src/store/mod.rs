@@ -139,6 +139,14 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// How long after its record was asked for an exchange may leave. What the record says is taken for so much later by
+    /// the next process; and the lease, of which the record was sure, is not over by then.
+    pub(crate) fn latest_start(&self) -> Duration {
+        (self.lease / 2).min(Duration::from_secs(2))
+    }
+}
+
 /// No payload is larger, whatever is configured: PostgreSQL's protocol counts in 32 bits.
 const HARD_PAYLOAD: usize = 64 * 1024 * 1024;
 

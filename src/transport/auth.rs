@@ -47,7 +47,9 @@ use crate::config::credential::Authorization;
 /// }
 /// ```
 pub trait Signer: Send + Sync + 'static {
-    /// Changes `parts` so that the vendor accepts them. `secret` is the tenant's credential, if it has one; `now` is
+    /// Changes `parts` so that the vendor accepts them. It is called between the grant of the limits and the exchange, on
+    /// a thread of the runtime, and must not block. One that takes longer than the vendor's `max_transit` without its
+    /// `connect_timeout` is called again with a new grant, until the request's deadline. `secret` is the tenant's credential, if it has one; `now` is
     /// the wall clock.
     ///
     /// # Errors

@@ -204,6 +204,7 @@ fn start_of(claimed: &Claimed, owner: Id) -> Start {
         fence: claimed.fence,
         owner,
         lane: claimed.lane.clone(),
+        again: false,
         endpoint: String::new(),
         points: 3,
         slot_ms: 1_000,

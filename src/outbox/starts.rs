@@ -1,0 +1,99 @@
+//! The records of exchanges that are being written, and whether the store gets on with them.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::clock::{Clock, Time};
+use crate::transport::BoxFuture;
+
+/// The store stalls when it has records to write and has ended none for this long.
+const STALL: Duration = Duration::from_millis(500);
+
+pub(crate) struct Starts {
+    clock: Clock,
+    state: Mutex<State>,
+    moved: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Records that are being written.
+    writing: u32,
+    /// When one was ended last, or the first of those that are being written was begun, whichever was later.
+    since: Time,
+}
+
+/// A record that is being written, until this is dropped.
+pub(crate) struct Writing<'a>(&'a Starts);
+
+impl Starts {
+    pub(crate) fn new(clock: Clock) -> Starts {
+        Starts { clock, state: Mutex::default(), moved: Notify::new() }
+    }
+
+    pub(crate) fn begin(&self) -> Writing<'_> {
+        let mut state = self.state.lock();
+        if state.writing == 0 {
+            state.since = self.clock.now();
+        }
+        state.writing += 1;
+        Writing(self)
+    }
+
+    fn stalls(&self) -> bool {
+        let state = self.state.lock();
+        state.writing > 0 && self.clock.now().since(state.since) >= STALL
+    }
+
+    /// While the store stalls: a future that ends when it does not any more.
+    pub(crate) fn stall(&self) -> Option<BoxFuture<'_, ()>> {
+        self.stalls().then(|| {
+            Box::pin(async {
+                loop {
+                    let moved = self.moved.notified();
+                    if !self.stalls() {
+                        return;
+                    }
+                    moved.await;
+                }
+            }) as BoxFuture<'_, ()>
+        })
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.writing -= 1;
+        state.since = self.0.clock.now();
+        drop(state);
+        self.0.moved.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn stall_ends_when_any_record_is_written() {
+        let starts = Starts::new(Clock::system());
+        assert!(starts.stall().is_none(), "nothing is being written");
+        let (first, second) = (starts.begin(), starts.begin());
+        tokio::time::sleep(STALL / 2).await;
+        assert!(starts.stall().is_none());
+        tokio::time::sleep(STALL).await;
+        let over = starts.stall().expect("it stalls");
+        tokio::join!(over, async {
+            tokio::time::sleep(STALL).await;
+            drop(first);
+        });
+        assert!(starts.stall().is_none(), "it has just ended one");
+        tokio::time::sleep(STALL).await;
+        assert!(starts.stall().is_some(), "the other is still being written");
+        drop(second);
+        assert!(starts.stall().is_none());
+    }
+}

@@ -1,0 +1,129 @@
+//! The permit of a job: its exchange is written down between the grant and the start of the permit.
+//!
+//! The store may take any time for that. A permit that was started before would be counted from then, while its exchange
+//! leaves later, and together with those that were granted meanwhile. So the grant stays unstarted while the record is
+//! written, and the engine takes it back after a moment; the permit is started right before the exchange leaves. The
+//! record says when the exchange leaves, for the next process: one that is older than [`Ledger::latest`] is written again.
+
+use std::future::Future;
+
+use super::Job;
+use super::durable::Ledger;
+use crate::client::Inner;
+use crate::clock::Time;
+use crate::dispatch::{Grant, Place, Waiting, Whose, acquire_deferred};
+use crate::engine::Refusal;
+use crate::error::{Error, ErrorKind};
+
+#[cfg(all(test, feature = "testing"))]
+mod tests;
+
+/// Why a job has no permit.
+enum NoPermit {
+    Refused(Refusal),
+    Failed(Error),
+}
+
+impl From<Refusal> for NoPermit {
+    fn from(refusal: Refusal) -> NoPermit {
+        NoPermit::Refused(refusal)
+    }
+}
+
+impl Job {
+    /// Waits for a permit, writes the exchange down, and starts the permit.
+    pub(super) async fn permit_of_job(&mut self, inner: &Inner, now: Time) -> Result<Grant, Error> {
+        let Some(ledger) = self.kept.as_ref().map(|kept| kept.ledger.clone()) else {
+            return self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why));
+        };
+        let (series, tenant, mut ask) = (self.running.series().clone(), self.tenant.clone(), self.ask(inner));
+        let (endpoint, mut place, mut asked) = (ask.endpoint, None::<Place>, now);
+        // When the record that is in the store was asked for.
+        let mut record = None;
+        loop {
+            let ended = {
+                let waiting = match &place {
+                    Some(place) => acquire_deferred(&place.shard, Whose::Lane(place.lane), &ask, asked, &series),
+                    None => inner.dispatch.acquire_deferred(&tenant, &ask, asked, &series),
+                };
+                match waiting {
+                    Ok(waiting) => self.start(inner, &*ledger, waiting, &mut record).await,
+                    Err(refusal) => Err(refusal.into()),
+                }
+            };
+            match ended {
+                Ok(mut grant) => {
+                    grant.waited = grant.began.since(now);
+                    series.waited(ask.tier, grant.waited);
+                    let began = grant.began;
+                    grant.held = grant.held.counted_from(&series, || began);
+                    return Ok(grant);
+                }
+                // Its lane was dropped while it rested, or has moved.
+                Err(NoPermit::Refused(Refusal::NoLane)) => {
+                    let now = inner.endpoint_now(&tenant, endpoint).and_then(|endpoint| {
+                        ask.endpoint = endpoint;
+                        inner.place(&tenant)
+                    });
+                    place = Some(now.map_err(|why| self.no_permit(inner, why))?);
+                    asked = inner.clock.now();
+                }
+                Err(NoPermit::Refused(why)) => return Err(self.no_permit(inner, why)),
+                Err(NoPermit::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    async fn start(
+        &mut self,
+        inner: &Inner,
+        ledger: &dyn Ledger,
+        mut waiting: Waiting<'_>,
+        record: &mut Option<Time>,
+    ) -> Result<Grant, NoPermit> {
+        let is_fresh = |record: Option<Time>| record.is_some_and(|at| inner.clock.now().since(at) < ledger.latest());
+        loop {
+            self.unless_stopped(ledger, record.is_some(), waiting.granted()).await??;
+            if !is_fresh(*record) {
+                if let Some(over) = ledger.stall() {
+                    // Others can use the units meanwhile, and no more records line up than have.
+                    waiting.put_back();
+                    let over = tokio::time::timeout_at(inner.clock.instant(self.give_up), over);
+                    if self.unless_stopped(ledger, record.is_some(), over).await?.is_err() {
+                        return Err(Refusal::Deadline.into());
+                    }
+                    continue;
+                }
+                let asked = inner.clock.now();
+                self.write_start(record.is_some()).await.map_err(NoPermit::Failed)?;
+                *record = Some(asked);
+            }
+            if is_fresh(*record)
+                && let Some(grant) = waiting.start()?
+            {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// What has been written down goes back into the store as something that did not leave, when the worker stops. What
+    /// has not is dropped by whoever runs this job.
+    async fn unless_stopped<T>(
+        &self,
+        ledger: &dyn Ledger,
+        is_written: bool,
+        future: impl Future<Output = T>,
+    ) -> Result<T, NoPermit> {
+        if !is_written {
+            return Ok(future.await);
+        }
+        tokio::select! {
+            biased;
+            done = future => Ok(done),
+            () = ledger.stopped() => {
+                let message = format!("tenant {}, vendor {}: the client stops", self.tenant.id, self.tenant.vendor.name);
+                Err(NoPermit::Failed(Error::not_sent(ErrorKind::Shutdown, message)))
+            }
+        }
+    }
+}

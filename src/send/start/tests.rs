@@ -1,0 +1,238 @@
+//! A store that stalls between a grant and its exchange, on virtual time: the vendor's windows hold all the same.
+
+#![allow(clippy::unwrap_used, reason = "tests: helpers unwrap too")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
+
+use secrecy::SecretString;
+use tokio::sync::watch;
+
+use crate::clock::{Clock, Time};
+use crate::config::TenantEntry;
+use crate::error::Error;
+use crate::outbox::starts::Starts;
+use crate::send::durable::{Ending, History, Ledger, Sending, send_kept};
+use crate::testing::{FakeAnswer, FakeTransport};
+use crate::transport::{BoxFuture, Signer, SigningParts};
+use crate::{Builder, ErrorKind, IntegrationClient, Priority, Request};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Writes each record in `each`, except while it stalls.
+struct Stalling {
+    clock: Clock,
+    began: Time,
+    each: Duration,
+    /// From when after `began` it stalls, and for how long.
+    stalls: Vec<(Duration, Duration)>,
+    writing: Starts,
+    records: AtomicUsize,
+    stop: watch::Sender<bool>,
+}
+
+impl Stalling {
+    fn new(each: Duration, stalls: &[(u64, u64)]) -> Arc<Stalling> {
+        let clock = Clock::system();
+        let seconds = |(from, length): &(u64, u64)| (Duration::from_secs(*from), Duration::from_secs(*length));
+        Arc::new(Stalling {
+            clock,
+            began: clock.now(),
+            each,
+            stalls: stalls.iter().map(seconds).collect(),
+            writing: Starts::new(clock),
+            records: AtomicUsize::new(0),
+            stop: watch::Sender::new(false),
+        })
+    }
+}
+
+impl Ledger for Stalling {
+    fn start<'a>(&'a self, _: &'a str, _: u32, again: bool) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let _writing = self.writing.begin();
+            self.records.fetch_add(usize::from(!again), Relaxed);
+            tokio::time::sleep(self.each).await;
+            let now = self.clock.now().since(self.began);
+            for (from, length) in &self.stalls {
+                if *from <= now && now < *from + *length {
+                    tokio::time::sleep(*from + *length - now).await;
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    fn latest(&self) -> Duration {
+        2 * SECOND
+    }
+
+    fn stall(&self) -> Option<BoxFuture<'_, ()>> {
+        self.writing.stall()
+    }
+
+    fn stopped(&self) -> BoxFuture<'_, ()> {
+        let mut stop = self.stop.subscribe();
+        Box::pin(async move { drop(stop.wait_for(|stop| *stop).await) })
+    }
+}
+
+const TWENTY: &str =
+    "[[vendors.v.limits]]\nname = \"r\"\nalgorithm = \"sliding_window\"\nlimit = 20\nwindow = \"1s\"\n";
+
+fn builder(limits: &str, transport: &FakeTransport) -> Builder {
+    let text = format!(
+        "[vendors.v]\nbase_url = \"https://v.example\"\nauth = {{ scheme = \"none\" }}\nconnect_timeout = \"1s\"\n{limits}"
+    );
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
+    builder.tenant(TenantEntry::new("acme", "v"))
+}
+
+fn job(number: usize, ledger: Arc<dyn Ledger>) -> Sending {
+    Sending {
+        id: format!("{number:032}"),
+        tenant: "acme".to_owned(),
+        priority: Priority::High,
+        request: Request::get("v", format!("/{number}")),
+        history: History::default(),
+        ledger,
+        begun: Arc::new(AtomicBool::new(false)),
+    }
+}
+
+/// The most calls within any `window`.
+fn most_within(window: Duration, calls: &[Time]) -> usize {
+    let within = |from: &Time| calls.iter().filter(|at| *at >= from && **at < *from + window).count();
+    calls.iter().map(within).max().unwrap_or(0)
+}
+
+/// Sends `jobs` jobs at once through a limit of 20 a second. Returns when each call reached the vendor.
+async fn run(jobs: usize, answers_after: Duration, ledger: Arc<dyn Ledger>) -> Vec<Time> {
+    let transport = FakeTransport::new(move |_| FakeAnswer::status(200).delay(answers_after));
+    let client = builder(TWENTY, &transport).build().await.unwrap();
+    let mut sends = tokio::task::JoinSet::new();
+    for number in 0..jobs {
+        let (client, job) = (client.clone(), job(number, ledger.clone()));
+        sends.spawn(async move { matches!(send_kept(client.inner(), job, None).await, Ending::Delivered(_)) });
+    }
+    assert!(sends.join_all().await.into_iter().all(|delivered| delivered), "a job was not delivered");
+    transport.calls().iter().map(|call| call.at).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn stalled_store_leads_to_no_window_above_the_limit() {
+    let ledger = Stalling::new(Duration::from_millis(5), &[(1, 4), (8, 4), (14, 4), (20, 16)]);
+    let calls = run(400, Duration::from_millis(50), ledger.clone()).await;
+    assert_eq!((calls.len(), ledger.records.load(Relaxed)), (400, 400), "each is sent and recorded once");
+    assert!(most_within(SECOND, &calls) <= 20, "{}", most_within(SECOND, &calls));
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_stalls_lead_to_no_window_above_the_limit() {
+    for seed in 0..20 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let stalls: Vec<(u64, u64)> = (0..4).map(|number| (number * 10 + rng.u64(0..6), rng.u64(1..10))).collect();
+        let ledger = Stalling::new(Duration::from_millis(rng.u64(0..150)), &stalls);
+        let answers = Duration::from_millis(rng.u64(1..400));
+        let calls = run(200, answers, ledger).await;
+        let most = most_within(SECOND, &calls);
+        assert!(calls.len() == 200 && most <= 20, "seed {seed}: {most} in one second, {} in all", calls.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_store_leaves_the_limit_in_use() {
+    let ended = |calls: Vec<Time>| calls.into_iter().max().unwrap_or_default().since(Time::ZERO);
+    let answers = Duration::from_millis(20);
+    let quick = ended(run(400, answers, Stalling::new(Duration::from_millis(2), &[])).await);
+    // Longer than a grant is held, and as long as the slowest disks take.
+    for each in [150, 400, 1_000] {
+        let slow = ended(run(400, answers, Stalling::new(Duration::from_millis(each), &[])).await);
+        assert!(slow < quick.mul_f64(1.25) + Duration::from_millis(each), "{each} ms: {slow:?}, else {quick:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn exchange_whose_deadline_passes_while_the_store_stalls_does_not_begin() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let client = builder(TWENTY, &transport).build().await.unwrap();
+    let ledger = Stalling::new(Duration::ZERO, &[(0, 10)]);
+    let ending = send_kept(client.inner(), job(1, ledger), Some(3 * SECOND)).await;
+    assert!(matches!(ending, Ending::Later { .. }));
+    assert!(transport.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn grant_that_is_picked_up_after_the_deadline_is_not_sent() {
+    for millis in (900..1_500).step_by(20) {
+        let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+        let client = builder(&TWENTY.replace("20", "1"), &transport).build().await.unwrap();
+        client.send("acme", Priority::High, Request::get("v", "/first")).await.unwrap();
+        let late = Request::get("v", "/late").deadline(Duration::from_millis(millis));
+        let mut late = std::pin::pin!(client.send("acme", Priority::High, late));
+        tokio::select! {
+            biased;
+            _ = &mut late => {}
+            () = tokio::task::yield_now() => {
+                // Its task is busy elsewhere until the time is up.
+                tokio::time::sleep(Duration::from_millis(millis + 1)).await;
+                let error = late.await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Deadline, "{millis} ms: {error}");
+            }
+        }
+        assert_eq!(transport.calls().len(), 1, "{millis} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn recorded_exchange_that_waits_for_its_limit_goes_back_at_a_stop() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let client = builder(&TWENTY.replace("20", "1"), &transport).build().await.unwrap();
+    // Two are recorded while the store is slow; one of them takes the limit.
+    let ledger = Stalling::new(Duration::from_millis(300), &[]);
+    let (first, second) = (job(1, ledger.clone()), job(2, ledger.clone()));
+    let begun = second.begun.clone();
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        assert!(begun.load(Relaxed), "it is recorded");
+        ledger.stop.send_replace(true);
+    };
+    let (_, second, ()) =
+        tokio::join!(send_kept(client.inner(), first, None), send_kept(client.inner(), second, None), stop);
+    assert!(matches!(second, Ending::Later { wait: Duration::ZERO, .. }), "it is nothing that may have been sent");
+    assert_eq!(transport.calls().len(), 1);
+}
+
+#[expect(clippy::disallowed_methods, reason = "it stands for a signer that blocks")]
+fn block() {
+    std::thread::sleep(Duration::from_millis(300));
+}
+
+/// Takes 300 ms the first time.
+#[derive(Clone, Default)]
+struct Slow(Arc<AtomicUsize>);
+
+impl Signer for Slow {
+    fn sign(
+        &self,
+        _: &mut SigningParts<'_>,
+        _: Option<&SecretString>,
+        _: SystemTime,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        if self.0.fetch_add(1, Relaxed) == 0 {
+            block();
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn late_signature_is_made_again_for_a_new_grant() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(200));
+    let text = format!("max_transit = \"1s\"\n{TWENTY}");
+    let signer = Slow::default();
+    let client = builder(&text, &transport).signer("v", signer.clone()).build().await.unwrap();
+    client.send("acme", Priority::High, Request::get("v", "/")).await.unwrap();
+    assert_eq!((signer.0.load(Relaxed), transport.calls().len()), (2, 1));
+}
