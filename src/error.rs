@@ -30,6 +30,7 @@ struct Inner {
     retry_after: Option<Duration>,
     response: Option<LastResponse>,
     letter: Option<String>,
+    job: Option<String>,
     /// 0 where it is of no send.
     request: u64,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -125,14 +126,15 @@ impl ErrorKind {
     }
 }
 
-/// Whether the vendor may have acted on the request.
+/// Whether the vendor may have acted on the request. Of an error of the store: whether what was to be written may have been
+/// written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Delivery {
-    /// No byte of the request left: sending it again is safe.
+    /// No byte of the request left, or nothing was written: doing it again is safe.
     NotSent,
     /// The vendor answered that it did not act.
     Rejected,
-    /// The request may have reached the vendor, and nobody knows what came of it.
+    /// The request may have reached the vendor, or the store, and nobody knows what came of it.
     Ambiguous,
     /// The vendor answered; only reading the response failed.
     Delivered,
@@ -147,6 +149,7 @@ impl Error {
             retry_after: None,
             response: None,
             letter: None,
+            job: None,
             request: 0,
             source: None,
         }))
@@ -183,6 +186,20 @@ impl Error {
         self
     }
 
+    /// The job that may have been accepted.
+    pub(crate) fn with_job(mut self, id: String) -> Error {
+        self.0.message.push_str("; ask for the receipt ");
+        self.0.message.push_str(&id);
+        self.0.job = Some(id);
+        self
+    }
+
+    /// The same, where it is certain that the exchange did not begin.
+    pub(crate) fn before_the_exchange(mut self) -> Error {
+        self.0.delivery = Delivery::NotSent;
+        self
+    }
+
     /// Which send it ended.
     pub(crate) fn of_request(mut self, id: u64) -> Error {
         self.0.request = id;
@@ -203,6 +220,15 @@ impl Error {
     /// The id of the dead letter that the request has become, if it has.
     pub fn letter_id(&self) -> Option<&str> {
         self.0.letter.as_deref()
+    }
+
+    /// The id of the job that [`enqueue`](crate::IntegrationClient::enqueue) may have accepted all the same, where its
+    /// [`delivery`](Self::delivery) is [`Delivery::Ambiguous`]: the word about the commit was lost.
+    /// [`receipt`](crate::IntegrationClient::receipt) of this id says what became of it:
+    /// [`Status::Unknown`](crate::outbox::Status::Unknown) once the store answers again means that it was not accepted, unless
+    /// an earlier request with the same idempotency key was.
+    pub fn job_id(&self) -> Option<&str> {
+        self.0.job.as_deref()
     }
 
     /// What failed.
@@ -279,6 +305,9 @@ impl fmt::Debug for Error {
         }
         if let Some(letter) = &self.0.letter {
             out.field("letter", letter);
+        }
+        if let Some(job) = &self.0.job {
+            out.field("job", job);
         }
         if self.0.request > 0 {
             out.field("request_id", &self.0.request);

@@ -13,7 +13,7 @@ use integration_client::outbox::{Receipt, Status};
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, WHAT, Watch};
 use integration_client::testing::{FakeVendor, Fault as VendorFault, HeaderStyle, When};
-use integration_client::{Error, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, Priority, Request};
 
 fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -276,6 +276,46 @@ async fn the_connection_breaks_once_before_every_write() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_connection_breaks_once_after_every_write() {
     every_statement_in_turn(Moment::After, Fault::Broken).await;
+}
+
+/// The word about the first accepted job is lost, and no connection can be made for as long as a test says.
+#[derive(Default)]
+struct LostWord {
+    is_armed: AtomicBool,
+    is_down: AtomicBool,
+}
+
+impl Watch for LostWord {
+    fn at(&self, what: &'static str, moment: Moment) -> Fault {
+        if what == "accept" && moment == Moment::Committed && self.is_armed.swap(false, Relaxed) {
+            self.is_down.store(true, Relaxed);
+            return Fault::Broken;
+        }
+        match what {
+            "connect" if self.is_down.load(Relaxed) => Fault::Broken,
+            _ => Fault::None,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn enqueue_whose_commit_is_in_doubt_is_ambiguous_and_names_the_job() {
+    let (vendor, watch) = (vendor().await, Arc::new(LostWord::default()));
+    let store = Store::sqlite(folder().join("s.db")).watched_by(watch.clone());
+    let client = client(&vendor, &store).await.unwrap();
+    watch.is_armed.store(true, Relaxed);
+    let request = || Request::post("v", "/a").json(&["work"]);
+    let error = client.enqueue("acme", Priority::Normal, request()).await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::Store, Delivery::Ambiguous), "{error}");
+    let id = error.job_id().expect("the job's id").to_owned();
+    assert!(error.to_string().contains(&id), "{error}");
+    // The store is still away: what comes next is certainly not accepted.
+    let refused = client.enqueue("acme", Priority::Normal, request()).await.unwrap_err();
+    assert_eq!((refused.delivery(), refused.job_id()), (Delivery::NotSent, None), "{refused}");
+    watch.is_down.store(false, Relaxed);
+    let status = until_ended(&client.receipt(&id).unwrap()).await;
+    assert!(matches!(status, Status::Delivered { status: 200, .. }), "{status:?}");
+    assert_eq!(acted(&vendor), BTreeMap::from([("/a".to_owned(), 1)]));
 }
 
 /// The disk is full, or all is lost, from one moment to another.

@@ -4,7 +4,7 @@ use super::{Outbox, Receipt, new_id, stored::Stored};
 use crate::Priority;
 use crate::client::{Inner, IntegrationClient};
 use crate::config::AtRest;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
 use crate::send::durable::acceptable;
 use crate::store::jobs::{self, Accepted, NewJob};
@@ -19,10 +19,13 @@ impl IntegrationClient {
     /// a dead letter with the reason `expired`; without one it is tried for as long as it takes. With
     /// [`Request::idempotency_key`] the same request is accepted once: the second receipt is that of the first.
     ///
-    /// Dropping the future does not undo what it has begun.
+    /// Dropping the future does not undo what it has begun. A store that does not answer is an error after twelve seconds at
+    /// the latest, once for the count of the backlog and once for the job itself.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`]: the client has no store, or it cannot be written. [`ErrorKind::QueueFull`]: the outbox is full.
+    /// [`ErrorKind::Store`]: the client has no store, or it cannot be written. Then [`Delivery::NotSent`] says that the job was
+    /// not accepted; [`Delivery::Ambiguous`] that the database did not say whether its commit took effect, so that the job
+    /// may be accepted and sent: [`Error::job_id`] is its id, which [`receipt`](Self::receipt) takes. [`ErrorKind::QueueFull`]: the outbox is full.
     /// [`ErrorKind::KeyReused`]: another request was accepted with this key in the last day. [`ErrorKind::InvalidRequest`]: a
     /// body that is a stream, is too large, or a credential in the request; and as [`send`](Self::send) before the exchange.
     pub async fn enqueue(
@@ -83,11 +86,19 @@ impl Inner {
         let (outbox, job) = self.job(tenant, priority, request, id)?;
         outbox.check_backlog(&job.lane).await?;
         let accepted = match id {
-            None => outbox.store.insert(job.clone()).await?,
+            None => outbox.store.insert(job.clone()).await,
             // A broker may have delivered it before.
-            Some(_) => outbox.store.write(job.clone(), jobs::insert).await?,
+            Some(_) => outbox.store.write(job.clone(), jobs::insert).await,
         };
-        outbox.receipt(job, accepted)
+        match accepted {
+            Ok(accepted) => outbox.receipt(job, accepted),
+            Err(error) if error.delivery() == Delivery::Ambiguous => {
+                // Should it have been accepted, the worker of this process need not search for it.
+                outbox.told(job.lane);
+                Err(error.with_job(job.id.simple().to_string()))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn job(

@@ -83,7 +83,7 @@ impl Ledger for Entry {
                 slot_ms: self.slot_ms,
                 counts_ms: self.counts_ms,
             };
-            self.outbox.store.write(start, jobs::start).await
+            self.outbox.store.write(start, jobs::start).await.map_err(Error::before_the_exchange)
         })
     }
 

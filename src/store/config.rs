@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
-use super::driver::{Connect, Db, DbError, Driver, Row, args};
+use super::actor::TRANSACTION;
+use super::driver::{Connect, Db, DbError, DbKind, Driver, Row, args};
 use super::schema;
 use crate::config::{ConfigSource, FingerprintFuture, LoadFuture};
 use crate::error::Error;
@@ -28,13 +30,10 @@ impl StoreSource {
         let mut place = self.connection.lock().await;
         let mut connection = match place.take() {
             Some(connection) => connection,
-            None => {
-                let mut connection = self.connect.connect().await?;
-                schema::open(&mut *connection).await?;
-                connection
-            }
+            None => schema::connect(&*self.connect).await?,
         };
-        let rows = connection.fetch(sql, Vec::new()).await?;
+        let late = |_| DbError::new(DbKind::Unreachable, "the database did not answer");
+        let rows = timeout(TRANSACTION, in_transaction(&mut *connection, sql)).await.map_err(late)??;
         *place = Some(connection);
         Ok(rows)
     }
@@ -48,6 +47,14 @@ impl StoreSource {
         let mut rows = self.fetch("SELECT version FROM ic_config_version").await?;
         Ok(rows.first_mut().map(Row::int).transpose()?.unwrap_or(0))
     }
+}
+
+/// Reads in a transaction, as all is: it has the settings that every transaction has, and looks at what it is connected to.
+async fn in_transaction(db: Db<'_>, sql: &'static str) -> Result<Vec<Row>, DbError> {
+    db.begin(false).await?;
+    let rows = db.fetch(sql, Vec::new()).await?;
+    db.execute("COMMIT", Vec::new()).await?;
+    Ok(rows)
 }
 
 impl ConfigSource for StoreSource {

@@ -158,7 +158,7 @@ impl Row {
 /// What went wrong in the database, as far as it matters for what to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DbKind {
-    /// It cannot be reached, or the connection broke: what was under way may have happened.
+    /// It cannot be reached, the connection broke, or what it leads to takes no writes: the connection is not used again.
     Unreachable,
     /// Somebody else was in the way: the same again may work.
     Again,
@@ -175,11 +175,35 @@ pub(crate) enum DbKind {
 pub(crate) struct DbError {
     pub(crate) kind: DbKind,
     message: String,
+    may_be_committed: bool,
 }
 
 impl DbError {
     pub(crate) fn new(kind: DbKind, message: impl Into<String>) -> DbError {
-        DbError { kind, message: message.into() }
+        DbError { kind, message: message.into(), may_be_committed: false }
+    }
+
+    /// The transaction may have been committed all the same.
+    pub(crate) fn in_doubt(mut self) -> DbError {
+        self.may_be_committed = true;
+        self
+    }
+
+    /// Nothing was committed.
+    pub(crate) fn certain(mut self) -> DbError {
+        self.may_be_committed = false;
+        self
+    }
+
+    /// The same as an error of the way to the database.
+    pub(crate) fn unreachable(mut self) -> DbError {
+        self.kind = DbKind::Unreachable;
+        self
+    }
+
+    /// Whether the transaction that it ended may have been committed all the same.
+    pub(crate) fn may_be_committed(&self) -> bool {
+        self.may_be_committed
     }
 }
 
@@ -200,6 +224,19 @@ pub(crate) trait Driver: Send {
 
     /// Runs a statement; the rows that it returns. Every such statement states how many there are at most.
     fn fetch<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<Vec<Row>, DbError>>;
+
+    /// Begins a transaction, one that `writes` or one that only reads. Returns the store's clock.
+    fn begin(&mut self, writes: bool) -> BoxFuture<'_, Result<i64, DbError>> {
+        Box::pin(async move {
+            // A transaction that reads first and writes then would be refused where another writes in between.
+            let sql = match self.dialect() {
+                Dialect::Sqlite if writes => "BEGIN IMMEDIATE",
+                _ => "BEGIN",
+            };
+            self.execute(sql, Vec::new()).await?;
+            self.now().await
+        })
+    }
 
     /// The store's clock: milliseconds since 1970. Leases and due times are counted by it alone.
     fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>>;

@@ -157,6 +157,15 @@ impl Driver for Line {
         })
     }
 
+    fn begin(&mut self, writes: bool) -> BoxFuture<'_, Result<i64, DbError>> {
+        Box::pin(async move {
+            self.before("begin").await?;
+            let now = self.driver.begin(writes).await?;
+            self.after("begin")?;
+            Ok(now)
+        })
+    }
+
     fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>> {
         self.driver.now()
     }

@@ -75,7 +75,7 @@ use self::driver::{Connect, DbError, DbKind};
 use self::jobs::{Accepted, NewJob};
 use self::seal::Sealer;
 use crate::config::ConfigSource;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Delivery, Error, ErrorKind};
 use crate::transport::{BoxFuture, SecretString};
 
 pub use self::driver_public::CallersConnection;
@@ -358,8 +358,7 @@ impl Opened {
         self.noted(self.writer.call(input, step, false).await)
     }
 
-    /// The same for what cannot be found to have happened: after an error of the connection nobody knows, and it is not
-    /// tried again.
+    /// The same for what cannot be found to have happened: it is not tried again where it may have been committed.
     pub(crate) async fn write_once<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
     where
         I: Send + Sync + 'static,
@@ -374,16 +373,16 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.reader.call(input, step, false).await.map_err(failed)
+        self.reader.call(input, step, false).await.map_err(|error| failed(error.certain()))
     }
 }
 
 pub(crate) fn failed(error: DbError) -> Error {
-    let hint = match error.kind {
-        DbKind::Unreachable => "; what was to be written may or may not have been: try again with the same key",
-        _ => "",
+    let (delivery, hint) = match error.may_be_committed() {
+        true => (Delivery::Ambiguous, "; what was to be written may have been written all the same"),
+        false => (Delivery::NotSent, "; nothing was written"),
     };
-    Error::not_sent(ErrorKind::Store, format!("store: {error}{hint}")).with_source(error)
+    Error::new(ErrorKind::Store, delivery, format!("store: {error}{hint}")).with_source(error)
 }
 
 /// It is the store that fails, or the way to it, and not what was to be written.

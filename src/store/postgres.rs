@@ -11,8 +11,9 @@ use super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
 use crate::error::Error;
 use crate::transport::BoxFuture;
 
-/// A server that does not answer for so long is not there.
-const CONNECT: Duration = Duration::from_secs(10);
+/// A server that does not answer for so long is not there. Below the time limit of a transaction, which connecting is part
+/// of.
+const CONNECT: Duration = Duration::from_secs(5);
 
 struct Server {
     options: PgConnectOptions,
@@ -34,7 +35,8 @@ pub(super) fn open(url: &str) -> Result<Arc<dyn Connect>, Error> {
     };
     let options = options
         .application_name("integration-client")
-        .options([("statement_timeout", "30s"), ("idle_in_transaction_session_timeout", "60s")])
+        // A transaction that its client gave up must not hold its locks for much longer than the client waited.
+        .options([("statement_timeout", "10s"), ("idle_in_transaction_session_timeout", "10s")])
         .disable_statement_logging();
     Ok(Arc::new(Server { options }))
 }
@@ -43,7 +45,7 @@ impl Connect for Server {
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Driver>, DbError>> {
         Box::pin(async move {
             let connected = tokio::time::timeout(CONNECT, self.options.connect()).await;
-            let late = |_| DbError::new(DbKind::Unreachable, "PostgreSQL: no connection within 10 s");
+            let late = |_| DbError::new(DbKind::Unreachable, "PostgreSQL: no connection within 5 s");
             let mut connection = connected.map_err(late)?.map_err(error)?;
             // A commit that is acknowledged and not on the disk would be a promise without a ground.
             let sync = "SELECT set_config('synchronous_commit', 'on', false) \

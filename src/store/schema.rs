@@ -4,25 +4,29 @@
 //! table of its own: sqlx's `_sqlx_migrations` may be the application's. Steps are only ever added. Everything is an integer
 //! of 64 bits, a text or bytes, in both databases; times are milliseconds since 1970.
 
-use super::driver::{Db, DbError, DbKind, Dialect, args};
+use tokio::time::timeout;
+
+use super::actor::TRANSACTION;
+use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 
 /// What this version of the library reads and writes.
 pub(crate) const VERSION: i64 = 2;
 
-/// Opens a transaction, and makes or brings up to date what is there.
-pub(super) async fn open(db: Db<'_>) -> Result<(), DbError> {
-    let begin = match db.dialect() {
-        Dialect::Sqlite => "BEGIN IMMEDIATE",
-        Dialect::Postgres => "BEGIN",
-    };
-    db.execute(begin, Vec::new()).await?;
-    prepare(db).await?;
-    db.execute("COMMIT", Vec::new()).await.map(drop)
+/// Connects, and makes the tables or brings them up to date.
+pub(super) async fn connect(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
+    let mut connection = connect.connect().await?;
+    let late = |_| DbError::new(DbKind::Unreachable, "the database did not answer");
+    timeout(TRANSACTION, connection.begin(true)).await.map_err(late)??;
+    prepare(&mut *connection).await?;
+    connection.execute("COMMIT", Vec::new()).await?;
+    Ok(connection)
 }
 
 /// Makes or brings up to date what is there. Inside a transaction that nobody else's overlaps.
 async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if db.dialect() == Dialect::Postgres {
+        // Changing large tables takes its time, for this process or for another that this one waits for.
+        db.execute("SET LOCAL statement_timeout = 0", Vec::new()).await?;
         // Several processes may start at once. The number is ours.
         db.execute("SELECT pg_advisory_xact_lock(7134911035)", Vec::new()).await?;
     }

@@ -8,6 +8,7 @@
 mod batches;
 mod conformance;
 mod opening;
+mod stalls;
 #[cfg(feature = "postgres")]
 mod taken_over;
 #[cfg(feature = "postgres")]
