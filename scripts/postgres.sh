@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # A private PostgreSQL for tests, in a temporary folder, on a free port of this machine.
 #
-#   eval "$(scripts/postgres.sh start)"   starts it, and sets IC_TEST_POSTGRES (its URL) and IC_TEST_POSTGRES_DIR
+#   eval "$(scripts/postgres.sh start)"   starts it, and sets IC_TEST_POSTGRES (its URL) and IC_TEST_POSTGRES_DIR; and a
+#                                         PgBouncer before it, in transaction mode: IC_TEST_PGBOUNCER is its URL
 #   scripts/postgres.sh kill              ends all its processes with SIGKILL
 #   scripts/postgres.sh serve             starts it again
 #   scripts/postgres.sh stop              stops it and removes its folder
 #
-# Needs the programs of the package `postgresql` (initdb, pg_ctl); it is installed where apt-get may. The server syncs to
+# Needs the programs of the packages `postgresql` (initdb, pg_ctl) and `pgbouncer`; they are installed where apt-get may. The server syncs to
 # the disk as in production: tests that kill it would prove nothing otherwise.
 
 set -euo pipefail
@@ -54,8 +55,36 @@ serve() {
         die "the server did not start; its log: $(tail -n 5 "$dir/log" 2>/dev/null)"
 }
 
+# Two connections to a server for each database, so that clients have to share them.
+pool() {
+    local dir=$1 port=$2 listen=$3 bouncer
+    bouncer=$(command -v pgbouncer || ls /usr/sbin/pgbouncer 2>/dev/null || true)
+    if [[ -z $bouncer ]] && command -v apt-get >/dev/null 2>&1 && [[ $(id -u) == 0 ]]; then
+        apt-get update -qq >&2 && apt-get install -y -qq --no-install-recommends pgbouncer >&2 || true
+        bouncer=$(command -v pgbouncer || true)
+    fi
+    [[ -n $bouncer ]] || die "PgBouncer is not installed: apt-get install pgbouncer"
+    cat >"$dir/pgbouncer.ini" <<-END
+	[databases]
+	* = host=127.0.0.1 port=$port user=test
+	[pgbouncer]
+	listen_addr = 127.0.0.1
+	listen_port = $listen
+	unix_socket_dir =
+	auth_type = any
+	pool_mode = transaction
+	default_pool_size = 2
+	max_client_conn = 500
+	server_idle_timeout = 5
+	logfile = $dir/pgbouncer.log
+	pidfile = $dir/pgbouncer.pid
+	END
+    as_owner "$bouncer" -q -d "$dir/pgbouncer.ini" >&2 ||
+        die "PgBouncer did not start; its log: $(tail -n 5 "$dir/pgbouncer.log" 2>/dev/null)"
+}
+
 start() {
-    local bin dir port
+    local bin dir port listen
     bin=$(binaries)
     if [[ -z $bin ]] && command -v apt-get >/dev/null 2>&1 && [[ $(id -u) == 0 ]]; then
         apt-get update -qq >&2 && apt-get install -y -qq --no-install-recommends postgresql >&2 || true
@@ -70,7 +99,10 @@ start() {
     rm -f "$dir.initdb"
     port=$(free_port)
     serve "$bin" "$dir" "$port"
-    echo "export IC_TEST_POSTGRES_DIR=$dir IC_TEST_POSTGRES=postgres://test@127.0.0.1:$port/postgres"
+    listen=$(free_port)
+    pool "$dir" "$port" "$listen"
+    echo "export IC_TEST_POSTGRES_DIR=$dir IC_TEST_POSTGRES=postgres://test@127.0.0.1:$port/postgres" \
+        "IC_TEST_PGBOUNCER=postgres://test@127.0.0.1:$listen/postgres"
 }
 
 # Its children first: what is left of them would keep the shared memory, and with it the next server from starting.
@@ -93,6 +125,9 @@ serve_again() {
 stop() {
     local dir=${IC_TEST_POSTGRES_DIR:-}
     if [[ -n $dir && -d $dir/data ]]; then
+        if [[ -f $dir/pgbouncer.pid ]]; then
+            builtin kill -TERM "$(cat "$dir/pgbouncer.pid")" 2>/dev/null || true
+        fi
         as_owner "$(binaries)/pg_ctl" -s -D "$dir/data" -m immediate stop >&2 || true
         rm -rf "$dir"
     fi

@@ -161,7 +161,8 @@ impl Store {
     }
 
     /// A PostgreSQL database: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. The tables are made in the first schema of
-    /// its search path. To a host that is not this machine TLS is required, unless the URL has an `sslmode`.
+    /// its search path. To a host that is not this machine TLS is required, unless the URL has an `sslmode`. The URL may lead
+    /// to a pool, also one that gives each transaction another server connection (PgBouncer's `pool_mode = transaction`).
     pub fn postgres(url: impl Into<String>) -> Store {
         Store::at(Place::Postgres(url.into()))
     }

@@ -1,11 +1,21 @@
 //! PostgreSQL: any number of processes, on any number of machines.
+//!
+//! **Pools in front of the server** (PgBouncer in transaction mode and the like) give each transaction another server
+//! connection. So nothing here outlives a transaction: no parameter at the start that a pool refuses, settings by `SET LOCAL`, and no
+//! statement outside of a transaction. Named prepared statements save a round trip each, and are used while every transaction
+//! of a connection was on the same server process: then a name means what this connection prepared. Once a transaction is on
+//! another process, there is a pool: the connection is replaced, and no name is used again.
+//!
+//! **A failover may keep connections open.** Every transaction looks whether the server takes writes, also one that only reads: what a former
+//! primary holds is out of date.
 
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
-use sqlx::{ConnectOptions, Connection, Postgres, Row as _, TypeInfo, ValueRef};
+use sqlx::{ConnectOptions, Executor, Postgres, Row as _, TypeInfo, ValueRef};
 
 use super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
 use crate::error::Error;
@@ -15,9 +25,20 @@ use crate::transport::BoxFuture;
 /// of.
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// Begins a transaction in one round trip. The statement limits are what a transaction that its client gave up may hold its
+/// locks for. A commit that is acknowledged and not on the disk would be a promise without a ground.
+const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '10s'; \
+    SELECT (extract(epoch from clock_timestamp()) * 1000)::bigint, pg_backend_pid()::bigint, \
+    (current_setting('transaction_read_only') = 'on')::int::bigint, \
+    CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END";
+
 struct Server {
     options: PgConnectOptions,
+    /// Seen to be behind a pool that changes the server process between transactions.
+    is_pooled: AtomicBool,
 }
+
+struct Servers(Arc<Server>);
 
 /// Connections to the server at `url`. Nothing of it is shown: it may hold a password.
 pub(super) fn open(url: &str) -> Result<Arc<dyn Connect>, Error> {
@@ -33,33 +54,111 @@ pub(super) fn open(url: &str) -> Result<Arc<dyn Connect>, Error> {
         true => options,
         false => options.ssl_mode(PgSslMode::Require),
     };
-    let options = options
-        .application_name("integration-client")
-        // A transaction that its client gave up must not hold its locks for much longer than the client waited.
-        .options([("statement_timeout", "10s"), ("idle_in_transaction_session_timeout", "10s")])
-        .disable_statement_logging();
-    Ok(Arc::new(Server { options }))
+    // Only what every pool in front of a server passes on: each of them refuses other parameters at the start. The settings that
+    // the store needs are made in each transaction.
+    let options = options.application_name("integration-client").extra_float_digits(None).disable_statement_logging();
+    Ok(Arc::new(Servers(Arc::new(Server { options, is_pooled: AtomicBool::new(false) }))))
 }
 
-impl Connect for Server {
+impl Connect for Servers {
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Driver>, DbError>> {
-        Box::pin(async move {
-            let connected = tokio::time::timeout(CONNECT, self.options.connect()).await;
-            let late = |_| DbError::new(DbKind::Unreachable, "PostgreSQL: no connection within 5 s");
-            let mut connection = connected.map_err(late)?.map_err(error)?;
-            // A commit that is acknowledged and not on the disk would be a promise without a ground.
-            let sync = "SELECT set_config('synchronous_commit', 'on', false) \
-                        WHERE current_setting('synchronous_commit') = 'off'";
-            connection.execute(sync, Vec::new()).await?;
-            let mut rows = connection.fetch("SELECT pg_is_in_recovery()::int::bigint", Vec::new()).await?;
-            let in_recovery = rows.first_mut().map(Row::int).transpose()?;
-            if in_recovery != Some(0) {
-                let _ = connection.close().await;
-                let message = "PostgreSQL: this server is a read-only standby; connect to the primary";
-                return Err(DbError::new(DbKind::Other, message));
+        Box::pin(async move { Ok(Box::new(Session::open(self.0.clone()).await?) as Box<dyn Driver>) })
+    }
+}
+
+/// A connection of the store's own.
+struct Session {
+    server: Arc<Server>,
+    connection: PgConnection,
+    /// Whether statements are prepared by name.
+    names: bool,
+    /// The server process of the last transaction.
+    process: Option<i64>,
+}
+
+impl Session {
+    async fn open(server: Arc<Server>) -> Result<Session, DbError> {
+        let late = |_| DbError::new(DbKind::Unreachable, "PostgreSQL: no connection within 5 s");
+        let connected = tokio::time::timeout(CONNECT, server.options.connect()).await;
+        let connection = connected.map_err(late)?.map_err(error)?;
+        let names = !server.is_pooled.load(Relaxed);
+        Ok(Session { server, connection, names, process: None })
+    }
+
+    /// Begins a transaction. Returns the store's clock, and the server process.
+    async fn begun(&mut self) -> Result<(i64, i64), DbError> {
+        let mut rows = fetch(&mut self.connection, BEGIN, Vec::new(), false).await?;
+        let none = || DbError::new(DbKind::Nonsense, "PostgreSQL: the clock does not answer");
+        let row = rows.first_mut().ok_or_else(none)?;
+        let (now, process, is_read_only) = (row.int()?, row.int()?, row.int()?);
+        if is_read_only != 0 {
+            let message = "PostgreSQL: this server is a standby or takes no writes; connect to the primary";
+            return Err(DbError::new(DbKind::Unreachable, message));
+        }
+        Ok((now, process))
+    }
+
+    fn is_pooled(&self) {
+        if !self.server.is_pooled.swap(true, Relaxed) {
+            tracing::info!(
+                "PostgreSQL is reached through a pool that changes the server process between transactions: statements are \
+                 no longer prepared by name"
+            );
+        }
+    }
+
+    /// A name that is taken or unknown was given to another server process, or by another client of the pool.
+    fn look_at<T>(&self, result: Result<T, sqlx::Error>) -> Result<T, DbError> {
+        result.map_err(|failed| {
+            let code = failed.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned();
+            let failed = error(failed);
+            if self.names && matches!(code.as_str(), "42P05" | "26000") {
+                self.is_pooled();
+                return failed.unreachable();
             }
-            Ok(Box::new(connection) as Box<dyn Driver>)
+            failed
         })
+    }
+}
+
+impl Driver for Session {
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    fn execute<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<u64, DbError>> {
+        Box::pin(async move {
+            let done = execute(&mut self.connection, sql, args, self.names).await;
+            self.look_at(done)
+        })
+    }
+
+    fn fetch<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<Vec<Row>, DbError>> {
+        Box::pin(async move {
+            let rows = fetch_raw(&mut self.connection, sql, args, self.names).await;
+            self.look_at(rows)?.iter().map(read).collect()
+        })
+    }
+
+    fn begin(&mut self, _: bool) -> BoxFuture<'_, Result<i64, DbError>> {
+        Box::pin(async move {
+            let (mut now, mut process) = self.begun().await?;
+            if self.process.is_some_and(|before| before != process) {
+                self.is_pooled();
+            }
+            if self.names && self.server.is_pooled.load(Relaxed) {
+                // sqlx knows statements of this connection by name, and would use them whatever it is told.
+                execute(&mut self.connection, "ROLLBACK", Vec::new(), false).await.map_err(error)?;
+                *self = Session::open(self.server.clone()).await?;
+                (now, process) = self.begun().await?;
+            }
+            self.process = Some(process);
+            Ok(now)
+        })
+    }
+
+    fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>> {
+        self.connection.now()
     }
 }
 
@@ -78,29 +177,59 @@ fn bound<'q>(sql: &'static str, args: Vec<Arg<'q>>) -> sqlx::query::Query<'q, Po
     query
 }
 
+/// Without arguments by the simple protocol: no statement is prepared, and `sql` may be several.
+async fn execute<'a>(
+    connection: &mut PgConnection,
+    sql: &'static str,
+    args: Vec<Arg<'a>>,
+    named: bool,
+) -> Result<u64, sqlx::Error> {
+    let done = match args.is_empty() {
+        true => Executor::execute(connection, sql).await?,
+        false => bound(sql, args).persistent(named).execute(connection).await?,
+    };
+    Ok(done.rows_affected())
+}
+
+async fn fetch_raw<'a>(
+    connection: &mut PgConnection,
+    sql: &'static str,
+    args: Vec<Arg<'a>>,
+    named: bool,
+) -> Result<Vec<sqlx::postgres::PgRow>, sqlx::Error> {
+    match args.is_empty() {
+        true => Executor::fetch_all(connection, sql).await,
+        false => bound(sql, args).persistent(named).fetch_all(connection).await,
+    }
+}
+
+async fn fetch<'a>(
+    connection: &mut PgConnection,
+    sql: &'static str,
+    args: Vec<Arg<'a>>,
+    named: bool,
+) -> Result<Vec<Row>, DbError> {
+    fetch_raw(connection, sql, args, named).await.map_err(error)?.iter().map(read).collect()
+}
+
+/// A connection of the caller's own. It may go through a pool, so nothing is prepared by name on it.
 impl Driver for PgConnection {
     fn dialect(&self) -> Dialect {
         Dialect::Postgres
     }
 
     fn execute<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<u64, DbError>> {
-        Box::pin(async move {
-            let done = bound(sql, args).execute(self).await.map_err(error)?;
-            Ok(done.rows_affected())
-        })
+        Box::pin(async move { execute(self, sql, args, false).await.map_err(error) })
     }
 
     fn fetch<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<Vec<Row>, DbError>> {
-        Box::pin(async move {
-            let rows = bound(sql, args).fetch_all(self).await.map_err(error)?;
-            rows.iter().map(read).collect()
-        })
+        Box::pin(fetch(self, sql, args, false))
     }
 
     fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>> {
         Box::pin(async move {
             let sql = "SELECT (extract(epoch from clock_timestamp()) * 1000)::bigint";
-            let mut rows = self.fetch(sql, Vec::new()).await?;
+            let mut rows = fetch(self, sql, Vec::new(), false).await?;
             let none = || DbError::new(DbKind::Nonsense, "PostgreSQL: the clock does not answer");
             rows.first_mut().ok_or_else(none)?.int()
         })
@@ -135,14 +264,17 @@ fn error(error: sqlx::Error) -> DbError {
     };
     let code = database.code().unwrap_or_default();
     let (kind, hint) = match code.as_ref() {
-        // Serialization, deadlock, lock not available.
-        "40001" | "40P01" | "55P03" => (DbKind::Again, ""),
+        // Serialization, deadlock, lock not available, ended by its time limit.
+        "40001" | "40P01" | "55P03" | "57014" => (DbKind::Again, ""),
         // The server goes down, comes up, or threw the connection out.
         "57P01" | "57P02" | "57P03" | "57P05" | "25P03" => (DbKind::Unreachable, ""),
         code if code.starts_with("08") => (DbKind::Unreachable, ""),
         "53300" => (DbKind::Unreachable, "; raise max_connections, or run fewer clients"),
         "53100" => (DbKind::Storage, "; the server's disk is full"),
-        "25006" => (DbKind::Storage, "; connect to the primary"),
+        // Nothing was written, and nothing will be as long as this connection is used.
+        "25006" => (DbKind::Unreachable, "; connect to the primary"),
+        "58030" => (DbKind::Storage, "; the server's disk fails"),
+        "XX001" | "XX002" => (DbKind::Storage, "; the server's files are damaged"),
         "28P01" | "28000" => (DbKind::Other, "; look at user and password in the URL"),
         "3D000" => (DbKind::Other, "; create the database first"),
         "42501" => (DbKind::Other, "; the user needs the right to make and change tables"),

@@ -12,8 +12,16 @@ use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 /// What this version of the library reads and writes.
 pub(crate) const VERSION: i64 = 2;
 
-/// Connects, and makes the tables or brings them up to date.
+/// Connects, and makes the tables or brings them up to date. Again with another connection where the first turned out to be
+/// of no use: what is behind it shows with the first statements.
 pub(super) async fn connect(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
+    match open(connect).await {
+        Err(error) if error.kind == DbKind::Unreachable => open(connect).await,
+        result => result,
+    }
+}
+
+async fn open(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
     let mut connection = connect.connect().await?;
     let late = |_| DbError::new(DbKind::Unreachable, "the database did not answer");
     timeout(TRANSACTION, connection.begin(true)).await.map_err(late)??;

@@ -1,13 +1,15 @@
 //! One suite for every store: what a step does must not depend on the database.
 //!
-//! SQLite runs in a temporary folder. PostgreSQL runs against the server that `IC_TEST_POSTGRES` names, which
-//! `scripts/test.sh` starts; each test makes a database of its own there.
+//! SQLite runs in a temporary folder. PostgreSQL runs against the server that `IC_TEST_POSTGRES` names, and once more through the
+//! PgBouncer that `IC_TEST_PGBOUNCER` names; `scripts/test.sh` starts both. Each test makes a database of its own there.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 mod batches;
 mod conformance;
 mod opening;
+#[cfg(all(feature = "postgres", feature = "testing"))]
+mod postgres;
 mod stalls;
 #[cfg(feature = "postgres")]
 mod taken_over;
@@ -38,8 +40,22 @@ pub(super) async fn stores() -> Vec<Store> {
     #[cfg(feature = "sqlite")]
     stores.push(Store::sqlite(folder().join("store.db")));
     #[cfg(feature = "postgres")]
-    stores.push(Store::postgres(database().await));
+    {
+        stores.push(Store::postgres(database().await));
+        stores.push(Store::postgres(pooled(&database().await)));
+    }
     stores
+}
+
+/// The same database through PgBouncer in transaction mode.
+#[cfg(feature = "postgres")]
+pub(super) fn pooled(url: &str) -> String {
+    let pool = std::env::var("IC_TEST_PGBOUNCER").expect(
+        "IC_TEST_PGBOUNCER names no PgBouncer in transaction mode before the server of IC_TEST_POSTGRES: run \
+         `scripts/test.sh test`, or `eval $(scripts/postgres.sh start)` before",
+    );
+    let ((pool, _), (_, name)) = (pool.rsplit_once('/').unwrap(), url.rsplit_once('/').unwrap());
+    format!("{pool}/{name}")
 }
 
 /// The URL of an empty database.

@@ -1,0 +1,197 @@
+//! What PostgreSQL alone can do to a store: a failover, a pool between the two, and a planner that guesses.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use sqlx::{Connection, Executor};
+
+use super::super::Step;
+use super::super::driver::{Driver, Row};
+use super::super::faults::{Fault, Moment, Watch};
+use super::super::jobs::{End, Finish};
+use super::super::records;
+use super::*;
+
+/// The connection that runs a statement of this kind next is one to a server that takes no writes, as after a failover
+/// that keeps connections open.
+#[derive(Default)]
+struct Failover {
+    at: parking_lot::Mutex<Option<(&'static str, &'static str)>>,
+    connections: AtomicU32,
+}
+
+impl Watch for Failover {
+    fn at(&self, what: &'static str, moment: Moment) -> Fault {
+        if what == "connect" {
+            self.connections.fetch_add(1, Relaxed);
+        }
+        let mut at = self.at.lock();
+        match *at {
+            Some((when, sql)) if moment == Moment::Before && when == what => {
+                *at = None;
+                Fault::First(sql)
+            }
+            _ => Fault::None,
+        }
+    }
+}
+
+#[tokio::test]
+async fn connection_to_a_server_that_became_read_only_is_replaced() {
+    let watch = Arc::new(Failover::default());
+    let store = Store::postgres(database().await).watched_by(watch.clone());
+    let opened = open(&store).await;
+    let session = "SET default_transaction_read_only = on";
+    // The server takes no writes any more when the transaction begins, and in the middle of it (error 25006).
+    for at in [("begin", session), ("accept", "SET TRANSACTION READ ONLY")] {
+        let before = watch.connections.load(Relaxed);
+        *watch.at.lock() = Some(at);
+        let accepted = accept(&opened, job("a")).await;
+        assert_eq!(watch.connections.load(Relaxed), before + 1, "{at:?}");
+        assert!(matches!(opened.read(accepted, records::find).await.unwrap(), records::Place::Waiting { .. }));
+        assert_eq!(opened.problem(), None);
+    }
+    // What a former primary holds is out of date: it is not read either.
+    let before = watch.connections.load(Relaxed);
+    *watch.at.lock() = Some(("begin", session));
+    opened.read(10, records::count).await.unwrap();
+    assert_eq!(watch.connections.load(Relaxed), before + 1);
+}
+
+#[tokio::test]
+async fn standby_is_refused_at_the_start_in_words() {
+    let url = database().await;
+    let name = url.rsplit_once('/').unwrap().1;
+    let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+    let sql = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+    Executor::execute(&mut connection, sqlx::AssertSqlSafe(sql)).await.unwrap();
+    let error = Store::postgres(url).open(false).await.err().expect("it is refused");
+    assert!(error.to_string().contains("connect to the primary"), "{error}");
+}
+
+/// Several processes' worth of connections share two of the server's, so that hardly any two transactions of one
+/// connection are on the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_go_through_a_pool_in_transaction_mode() {
+    const STORES: usize = 5;
+    const ROUNDS: usize = 20;
+    let url = pooled(&database().await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..STORES {
+        let store = Store::postgres(url.clone());
+        tasks.spawn(async move {
+            let (opened, owner, tenant) = (open(&store).await, id(), format!("t{number}"));
+            for round in 0..ROUNDS {
+                let mut new = job(&tenant);
+                new.key = Some((format!("k{round}"), "fingerprint".to_owned()));
+                let (first, second) = tokio::join!(accept(&opened, job(&tenant)), accept(&opened, new));
+                let claimed = claim(&opened, owner, &tenant, 10).await;
+                assert_eq!(claimed.len(), 2);
+                let end = || End::Delivered { status: 200, attempts: 1, result: None };
+                let ends: Vec<_> =
+                    claimed.iter().map(|job| Finish { id: job.id, fence: job.fence, end: end() }).collect();
+                assert_eq!(opened.write(ends, jobs::finish).await.unwrap(), [true, true]);
+                for id in [first, second] {
+                    let place = opened.read(id, records::find).await.unwrap();
+                    assert!(matches!(place, records::Place::Done { status: 200, .. }), "{place:?}");
+                }
+                assert_eq!(opened.problem(), None);
+            }
+        });
+    }
+    tasks.join_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_own_connections_accept_jobs_through_a_pool() {
+    let url = pooled(&database().await);
+    let opened = open(&Store::postgres(url.clone())).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let url = url.clone();
+        tasks.spawn(async move {
+            let options = url.parse::<sqlx::postgres::PgConnectOptions>().unwrap().extra_float_digits(None);
+            let mut connection = sqlx::PgConnection::connect_with(&options).await.unwrap();
+            for _ in 0..20 {
+                Executor::execute(&mut connection, "BEGIN").await.unwrap();
+                let now = connection.now().await.unwrap();
+                jobs::insert(&job("a"), &mut connection, now).await.unwrap();
+                Executor::execute(&mut connection, "COMMIT").await.unwrap();
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert_eq!(opened.read(1_000, records::count).await.unwrap(), 120);
+}
+
+/// Rows of the outbox that this session has read, as it counts them itself.
+fn rows_read<'a>(db: super::super::driver::Db<'a>) -> crate::transport::BoxFuture<'a, i64> {
+    Box::pin(async move {
+        let sql =
+            "SELECT (seq_tup_read + idx_tup_fetch)::bigint FROM pg_stat_xact_user_tables WHERE relname = 'ic_job'";
+        let rows = db.fetch(sql, Vec::new()).await.unwrap();
+        rows.into_iter().next().map_or(0, |mut row: Row| row.int().unwrap())
+    })
+}
+
+/// Claims and ends the claim, and what each read.
+const CLAIM_AND_END: Step<Wanted, (usize, i64, i64)> = |wanted, db, now| {
+    Box::pin(async move {
+        let before = rows_read(&mut *db).await;
+        let claimed = jobs::claim(wanted, db, now).await?;
+        let between = rows_read(&mut *db).await;
+        let end = || End::Delivered { status: 200, attempts: 1, result: None };
+        let ends: Vec<_> = claimed.iter().map(|job| Finish { id: job.id, fence: job.fence, end: end() }).collect();
+        jobs::finish(&ends, db, now).await?;
+        Ok((claimed.len(), between - before, rows_read(db).await - between))
+    })
+};
+
+/// So many jobs of one tenant, and of each of a thousand others a few.
+async fn fill(url: &str, large: u32, small: u32) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+    let from = NEXT.fetch_add(10_000_000, Relaxed);
+    let sql = format!(
+        "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, request) \
+         SELECT convert_to(lpad((i + {from})::text, 16, '0'), 'UTF8'), \
+         CASE WHEN i <= {large} THEN 'large' ELSE 't' || (i % 1000) END, 'v', 1, i, i, convert_to(repeat('x', 200), 'UTF8') \
+         FROM generate_series(1, {large} + {small} * 1000) i"
+    );
+    Executor::execute(&mut connection, sqlx::AssertSqlSafe(sql)).await.unwrap();
+}
+
+#[tokio::test]
+async fn claims_read_what_they_claim_whatever_the_statistics_say() {
+    // Statistics of a full table, of an empty one, of one with small lanes alone, and none at all.
+    for statistics in ["fresh", "empty", "small", "none"] {
+        let url = database().await;
+        let opened = open(&Store::postgres(url.clone())).await;
+        let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
+        Executor::execute(&mut connection, "ALTER TABLE ic_job SET (autovacuum_enabled = false)").await.unwrap();
+        match statistics {
+            "empty" => drop(Executor::execute(&mut connection, "ANALYZE ic_job").await.unwrap()),
+            "small" => {
+                fill(&url, 0, 2).await;
+                Executor::execute(&mut connection, "ANALYZE ic_job").await.unwrap();
+            }
+            _ => {}
+        }
+        fill(&url, 100_000, 5).await;
+        if statistics == "fresh" {
+            Executor::execute(&mut connection, "ANALYZE ic_job").await.unwrap();
+        }
+        let owner = id();
+        // More often than it takes a server to settle for a plan without looking at the parameters.
+        for round in 0..12 {
+            let mut lanes = vec![(lane("large"), 64)];
+            lanes.extend((0..255).map(|tenant| (lane(&format!("t{}", round * 70 + tenant)), 2)));
+            let wanted = Wanted { owner, lease_ms: 60_000, lanes };
+            let (claimed, read, ended) = opened.write(wanted, CLAIM_AND_END).await.unwrap();
+            let claimed = i64::try_from(claimed).unwrap();
+            assert!(claimed >= 64, "{statistics} {round}: {claimed}");
+            assert!(read <= 6 * claimed + 500, "{statistics} {round}: a claim of {claimed} jobs read {read} rows");
+            assert!(ended <= 6 * claimed + 500, "{statistics} {round}: to end {claimed} jobs read {ended} rows");
+        }
+    }
+}
