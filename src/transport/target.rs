@@ -116,15 +116,18 @@ fn check_bytes(text: &str, part: &str, allowed: &[bool; 256]) -> Result<(), Cow<
     }
 }
 
-/// No `.` or `..` segment, written plainly, encoded, or behind an encoded slash; no encoded control byte.
+/// No `.` or `..` segment, written plainly, encoded, behind an encoded slash or before a path parameter (`..;x=1`); no
+/// encoded control byte.
 fn check_segments(path: &str) -> Result<(), Cow<'static, str>> {
     for segment in path.split('/') {
         let decoded: Cow<'_, [u8]> = percent_decode_str(segment).into();
         if decoded.iter().any(|b| b.is_ascii_control()) {
             return Err("the path holds an encoded control byte".into());
         }
-        // Some servers decode `%2f` and `%5c` before they resolve dots.
-        if decoded.split(|b| matches!(b, b'/' | b'\\')).any(|part| part == b"." || part == b"..") {
+        // Some servers decode `%2f` and `%5c` before they resolve dots. Servlet containers cut path parameters off before
+        // they do, so that `..;x=1` is `..` to them.
+        let names = decoded.split(|b| matches!(b, b'/' | b'\\')).map(|part| part.split(|b| *b == b';').next());
+        if names.into_iter().flatten().any(|name| name == b"." || name == b"..") {
             return Err("the path holds a \".\" or \"..\" segment".into());
         }
     }
@@ -205,6 +208,14 @@ mod tests {
             "/a/.%2e",
             "/a/..%2fadmin",
             "/a/%2e%2e%5cb",
+            "/..;/admin",
+            "/a/..;x=1/admin",
+            "/a/..;",
+            "/.;/x",
+            "/a/.;v=1",
+            "/a/%2e%2e;/b",
+            "/a/..%3b/b",
+            "/a/b%2f..;/c",
             "/a b",
             "/a\tb",
             "/a\r\nHost: evil",
@@ -246,6 +257,8 @@ mod tests {
             "/a.b/..c",
             "/...",
             "/a;v=1,2",
+            "/a..;v=1/.b;c",
+            "/;../a",
             "/%C3%BC",
             "/a?next=https://x.example/%0A",
             "/a?",
