@@ -90,12 +90,7 @@ const SLIPS: &[(&str, &str, &str, &str)] = &[
     ("cost = 3\n", "cost = 0\n", "0\n", "a cost is 1 to"),
     // Names.
     ("algorithm = \"token_bucket\"", "algorithm = \"token_buket\"", "\"token_buket\"", "did you mean `token_bucket`?"),
-    (
-        "scope = \"vendor\"",
-        "scope = \"app\"",
-        "\"app\"",
-        "unknown scope \"app\"; choices: endpoint, tenant, account, vendor",
-    ),
+    ("scope = \"vendor\"", "scope = \"app\"", "\"app\"", "unknown scope; choices: endpoint, tenant, account, vendor"),
     ("unit = \"points\"", "unit = \"point\"", "\"point\"", "did you mean `points`?"),
     (
         "confidence = \"seen in code\"",

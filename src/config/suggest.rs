@@ -33,6 +33,21 @@ pub(super) fn hint<'a>(wanted: &str, what: &str, candidates: impl IntoIterator<I
     format!("{what}: {}{}", names.join(", "), if more { ", …" } else { "" })
 }
 
+/// The message about a word that is none of `candidates`. It repeats the word only where it is near one of them: any other
+/// text may be a secret that stands in the wrong field.
+pub(super) fn unknown<'a>(
+    kind: &str,
+    text: &str,
+    what: &str,
+    candidates: impl IntoIterator<Item = &'a str> + Clone,
+) -> String {
+    let hint = hint(text, what, candidates.clone());
+    match nearest(text, candidates) {
+        Some(_) => format!("unknown {kind} {text:?}; {hint}"),
+        None => format!("unknown {kind}; {hint}"),
+    }
+}
+
 /// Edits (insert, delete, replace, swap of neighbours) between two names.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

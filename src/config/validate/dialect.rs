@@ -102,8 +102,7 @@ fn unit(text: &Option<String>, path: &Path, report: &mut Report) -> Option<u128>
     let text = text.as_deref()?;
     let found = UNITS.iter().find(|(name, _)| *name == text).map(|(_, nanos)| *nanos);
     if found.is_none() {
-        let hint = suggest::hint(text, "units", UNITS.iter().map(|(name, _)| *name));
-        report.problem(at(path, "unit"), format!("unknown unit {text:?}; {hint}"));
+        report.problem(at(path, "unit"), suggest::unknown("unit", text, "units", UNITS.iter().map(|(name, _)| *name)));
     }
     found
 }

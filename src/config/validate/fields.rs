@@ -72,7 +72,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     if text.len() > 64 {
         return Err(format!("this is not a duration; {HELP}"));
     }
-    let span: jiff::Span = text.parse().map_err(|_| format!("{text:?} is not a duration; {HELP}"))?;
+    let span: jiff::Span = text.parse().map_err(|_| format!("this is not a duration; {HELP}"))?;
     let signed = span
         .to_duration(jiff::SpanRelativeTo::days_are_24_hours())
         .map_err(|_| format!("{text:?} has no fixed length (months and years differ); {HELP}"))?;
@@ -127,8 +127,7 @@ pub(super) fn choice<T>(
 ) -> T {
     let Some(text) = text else { return default };
     parse(text).unwrap_or_else(|| {
-        let hint = suggest::hint(text, "choices", names.iter().copied());
-        report.problem(at(path, field), format!("unknown {field} {text:?}; {hint}"));
+        report.problem(at(path, field), suggest::unknown(field, text, "choices", names.iter().copied()));
         default
     })
 }

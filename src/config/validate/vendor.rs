@@ -271,8 +271,7 @@ fn auth(entry: Option<&AuthEntry>, report: &mut Report) -> AuthScheme {
             AuthScheme::Query { name }
         }
         other => {
-            let hint = suggest::hint(other, "schemes", SCHEMES);
-            report.problem(at(&path, "scheme"), format!("unknown scheme {other:?}; {hint}"));
+            report.problem(at(&path, "scheme"), suggest::unknown("scheme", other, "schemes", SCHEMES));
             AuthScheme::None
         }
     }

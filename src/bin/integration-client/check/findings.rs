@@ -23,8 +23,7 @@ pub(super) fn show(findings: &[Finding], files: &[Text], out: &mut dyn Write) ->
             writeln!(out, "  {FAINT}-->{FAINT:#} {name}:{}:{}", finding.line, finding.column)?;
             let file = files.iter().find(|file| file.name == *name);
             let line = file.and_then(|file| file.text.lines().nth(finding.line.checked_sub(1)?));
-            if let Some(line) = line {
-                let (shown, caret) = excerpt(line, finding);
+            if let Some((shown, caret)) = line.and_then(|line| excerpt(line, finding)) {
                 let number = finding.line.to_string();
                 let gutter = " ".repeat(number.len());
                 writeln!(out, "{FAINT}{gutter} |{FAINT:#}")?;
@@ -38,11 +37,15 @@ pub(super) fn show(findings: &[Finding], files: &[Text], out: &mut dyn Write) ->
 }
 
 /// The part of a line around the finding, and how far into it the caret stands. Both in characters.
-fn excerpt(line: &str, finding: &Finding) -> (String, usize) {
+///
+/// None where the finding names no field: the parser refused the text, so what the line holds is unknown. It may be a
+/// secret without its quotes, one line of a private key, or the value of a misspelt key.
+fn excerpt(line: &str, finding: &Finding) -> Option<(String, usize)> {
+    if finding.place.is_empty() {
+        return None;
+    }
     let column = finding.column.saturating_sub(1);
-    // The value of a key that is not known may be anything, and so may what stands beside a secret.
-    let hidden = SECRETIVE.iter().any(|word| line.contains(word) || finding.place.contains(word))
-        || finding.message.starts_with("unknown field");
+    let hidden = SECRETIVE.iter().any(|word| line.contains(word) || finding.place.contains(word));
     let text = match line.split_once('=') {
         Some((key, _)) if hidden => format!("{}= …", clean(key)),
         _ if hidden && !line.trim_start().starts_with('[') => "…".to_owned(),
@@ -51,7 +54,7 @@ fn excerpt(line: &str, finding: &Finding) -> (String, usize) {
     let characters: Vec<char> = text.chars().collect();
     let column = column.min(characters.len());
     if characters.len() <= SHOWN {
-        return (text, column);
+        return Some((text, column));
     }
     // The place at a third of what is shown.
     let from = column.saturating_sub(SHOWN / 3).min(characters.len().saturating_sub(SHOWN));
@@ -65,7 +68,7 @@ fn excerpt(line: &str, finding: &Finding) -> (String, usize) {
         shown.insert(0, '…');
         caret += 1;
     }
-    (shown, caret)
+    Some((shown, caret))
 }
 
 /// One column for each character: a tab as a blank, what would move the cursor as a mark.
@@ -93,7 +96,7 @@ mod tests {
         let sources = Sources::new().without_catalogue().file("f.toml", text);
         let found = Config::check(&sources).unwrap_err();
         let finding = &found[0];
-        excerpt(text.lines().nth(finding.line - 1).unwrap(), finding)
+        excerpt(text.lines().nth(finding.line - 1).unwrap(), finding).unwrap()
     }
 
     #[test]
@@ -112,15 +115,44 @@ mod tests {
     fn what_may_be_a_secret_is_not_repeated() {
         for text in [
             "[vendors.v]\nbase_url = \"https://u:hunter2@v.example\"\n",
-            "[[tenants]]\ncredential = 52\n",
-            "[[tenants]]\nid = \"a\"\nvendor = \"v\"\ntoken = \"hunter2\"\n",
             "[vendors.v]\nbase_url = \"https://v.example\"\nheaders = { authorization = \"hunter2\" }\n",
             "[vendors.v]\nbase_url = \"https://v.example\"\n[vendors.v.headers]\nauthorization = \"hunter2\"\n",
-            "tenants = [{ id = \"a\", vendor = \"v\", credential = \"hunter2\" }]\n",
+            "tenants = [{ id = \"a\", vendor = \"x\", credential = \"hunter2\" }]\n",
             "[vendors.v]\nbase_url = \"https://v.example\"\nconnection = { proxy = \"http://u:hunter2@p\" }\n",
         ] {
             let (shown, _) = first(text);
             assert!(shown.ends_with('…') && !shown.contains("hunter2") && !shown.contains("52"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn refused_text_is_not_repeated() {
+        let key = "-----BEGIN PRIVATE KEY-----\nMIIhunter2==\n-----END PRIVATE KEY-----";
+        for text in [
+            "[[tenants]]\ncredential = 52\n".to_owned(),
+            "[[tenants]]\ncredential = hunter2\n".to_owned(),
+            "[[tenants]]\nid = \"a\"\nvendor = \"v\"\ntoken = \"hunter2\"\n".to_owned(),
+            "[[tenants]]\nid = \"hunter2\n".to_owned(),
+            "[[tenants]]\nhunter2\n".to_owned(),
+            "[[tenants]]\nid \"hunter2\"\n".to_owned(),
+            "[[tenants]]\nid = \"a\" \"hunter2\"\n".to_owned(),
+            "[[tenants]]\nvars = { key = hunter2 }\n".to_owned(),
+            "[[tenants]]\nweight = \"hunter2\"\n".to_owned(),
+            "[vendors.v]\nsafety = \"hunter2\"\n".to_owned(),
+            "[vendors.v]\nsafety = [0.8, \"hunter2\"]\n".to_owned(),
+            format!("[[tenants]]\ncredential = \"\"\"\n{key}\n\\q\"\"\"\n"),
+            format!("[[tenants]]\n{key}\n"),
+            "[vendors.v]\nbase_url = \"https://v.example\"\nthrottle = \"hunter2\"\n[[tenants]]\nid = \"\n".to_owned(),
+        ] {
+            let files = [Text { name: "f.toml".into(), text: text.clone() }];
+            let findings = Config::check(&Sources::new().without_catalogue().file("f.toml", &*text)).unwrap_err();
+            let mut said = Vec::new();
+            show(&findings, &files, &mut said).unwrap();
+            let said = String::from_utf8(said).unwrap();
+            // A key without a value is named as a key that is not known.
+            let named = text.contains("\nhunter2\n") && said.contains("unknown field");
+            assert!(named || !said.contains("hunter2"), "{text}\n{said}");
+            assert!(said.contains("f.toml:"), "{said}");
         }
     }
 }
