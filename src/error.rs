@@ -132,7 +132,7 @@ impl ErrorKind {
 pub enum Delivery {
     /// No byte of the request left, or nothing was written: doing it again is safe.
     NotSent,
-    /// The vendor answered that it did not act.
+    /// The vendor said that it did not act, by its answer or by refusing the HTTP/2 stream.
     Rejected,
     /// The request may have reached the vendor, or the store, and nobody knows what came of it.
     Ambiguous,

@@ -157,6 +157,7 @@ max_age = "1m"
 max_hold = "1h"
 on_ambiguous = "resend"
 unavailable_is_safe = true
+unprocessed_is_safe = false
 idempotency_header = "Idempotency-Key"
 max_replay_bytes = 0
 [vendors.x.environments.sandbox]
@@ -178,6 +179,7 @@ unavailable_is_safe = false
     stated.max_hold = Duration::from_secs(3600);
     stated.on_ambiguous = OnAmbiguous::Resend;
     stated.unavailable_is_safe = true;
+    stated.unprocessed_is_safe = false;
     stated.idempotency_header = Some("idempotency-key".into());
     stated.max_replay_bytes = 0;
     assert_eq!((&live.retry, live.throttle, live.dead_letters), (&stated, Throttle::Bands, Keep::Redacted));

@@ -23,7 +23,7 @@ use integration_client::testing::{FakeVendor, Fault, HeaderStyle, Outage, Vendor
 use integration_client::transport::{
     Answer, BoxFuture, CredentialResolver, Exchange, ReqwestTransport, SecretString, Sent, Transport, TransportError,
 };
-use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::{Delivery, ErrorKind, IntegrationClient, Priority, Request};
 use tls::{Authority, Leaf};
 use tokio::time::Instant;
 
@@ -63,8 +63,10 @@ struct Counted {
 #[derive(Default)]
 struct Started {
     permits: AtomicU64,
-    /// Of these, exchanges of which it is certain that no vendor acted on them.
+    /// Of these, exchanges that never left.
     never_left: AtomicU64,
+    /// Of these, exchanges that the vendor said it did not process.
+    unprocessed: AtomicU64,
     /// Exchanges that ended without an answer at their deadline. One that found no connection until then has not left
     /// either, but nobody can know: now and then reqwest's pool forgets one when a connection goes away.
     late: AtomicU64,
@@ -78,6 +80,7 @@ impl Transport for Counted {
             let result = exchange.await;
             match &result {
                 Err(error) if error.sent() == Sent::NotSent => drop(counts.never_left.fetch_add(1, Relaxed)),
+                Err(error) if error.sent() == Sent::Unprocessed => drop(counts.unprocessed.fetch_add(1, Relaxed)),
                 Err(error) if error.kind() == ErrorKind::Timeout => drop(counts.late.fetch_add(1, Relaxed)),
                 _ => {}
             }
@@ -171,11 +174,12 @@ impl Sender {
     fn report(&self, sends: u64, began: Instant) -> String {
         let told = &self.told;
         format!(
-            "{sends} sends in {:.1} s: {} permits started, {} never left, {} late; {} answered, {} of them at a second try or \
-             later, {} by a 307, {} dead letters",
+            "{sends} sends in {:.1} s: {} permits started, {} never left, {} not processed, {} late; {} answered, {} of them at \
+             a second try or later, {} by a 307, {} dead letters",
             began.elapsed().as_secs_f64(),
             self.started.permits.load(Relaxed),
             self.started.never_left.load(Relaxed),
+            self.started.unprocessed.load(Relaxed),
             self.started.late.load(Relaxed),
             told.answered.load(Relaxed),
             told.answered_later.load(Relaxed),
@@ -240,7 +244,7 @@ async fn the_vendor_sees_each_exchange_over_http2_and_goaway() {
     const SENDS: u64 = 50_000;
     let authority = Authority::new();
     let troubles =
-        Troubles { moved_every: 11, failed_every: 97, refused_every: 101, reset_every: 89, goaway_after: 500 };
+        Troubles { moved_every: 11, failed_every: 97, refused_every: 101, reset_every: 89, goaway_after: 500, ..Troubles::default() };
     let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;
     let sender = Sender::new(&format!(
         r#"
@@ -259,7 +263,8 @@ concurrency = 40
     let began = now();
     all(sender.sends(SENDS)).await;
 
-    let left = sender.may_have_left().await;
+    let arrived = sender.may_have_left().await;
+    let left = arrived - sender.started.unprocessed.load(Relaxed);
     let of = |count: &AtomicU64| count.load(Relaxed);
     let (counts, told) = (&vendor.counts, &sender.told);
     println!(
@@ -281,8 +286,94 @@ concurrency = 40
     assert!(late <= 20, "{late}");
     let (permits, never_left) = (of(&sender.started.permits), of(&sender.started.never_left));
     assert!(of(&counts.heads) <= permits, "{permits} permits, {} heads", of(&counts.heads));
-    assert!(of(&counts.heads) - of(&counts.processed) <= never_left);
+    assert!(of(&counts.heads) - of(&counts.processed) <= never_left + of(&sender.started.unprocessed));
+    assert!(of(&counts.heads) <= arrived + never_left, "{arrived} may have arrived, {} heads", of(&counts.heads));
     assert_eq!(of(&told.answered) + of(&told.letters), SENDS);
     assert!(of(&counts.goaways) > 50 && of(&counts.disowned) > 50 && of(&counts.cut) > 50);
     assert!(of(&told.moved) > SENDS / 20);
+}
+
+/// A client of an HTTP/2 vendor with a limit of requests a second, and one POST without an idempotency key for each of
+/// `sends`: what each came to.
+async fn posts(vendor: &Http2Vendor, authority: &Authority, limit: u32, sends: usize, deadline: Duration) -> Posts {
+    let toml = format!(
+        r#"
+[vendors.v]
+base_url = "https://{}"
+connection = {{ extra_ca = "{}" }}
+retry = {{ first_wait = "100ms", longest_wait = "1s" }}
+[[vendors.v.limits]]
+name = "requests"
+algorithm = "sliding_window"
+limit = {limit}
+window = "1s"
+"#,
+        vendor.address,
+        authority.path().display()
+    );
+    let client = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(toml)
+        .tenant(TenantEntry::new("a", "v"))
+        .build()
+        .await
+        .unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..sends {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let request = Request::post("v", "/x").body("content").deadline(deadline);
+            client.send("a", Priority::Normal, request).await.map(|response| response.status().as_u16())
+        });
+    }
+    let mut posts = Posts::default();
+    while let Some(ended) = tasks.join_next().await {
+        match ended.unwrap() {
+            Ok(_) => posts.answered += 1,
+            Err(error) => posts.errors.push(error),
+        }
+    }
+    let letters = client.dead_letters();
+    posts.letters = letters.waiting as u64 + letters.written;
+    posts
+}
+
+#[derive(Default)]
+struct Posts {
+    answered: usize,
+    errors: Vec<integration_client::Error>,
+    letters: u64,
+}
+
+/// A vendor's edge has counted a stream that it refuses: the permit stays spent, and the lane is paused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_streams_spend_permits_and_pause_the_lane() {
+    let authority = Authority::new();
+    let troubles = Troubles { refused_every: 1, ..Troubles::default() };
+    let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;
+    let posts = posts(&vendor, &authority, 10, 1000, secs(3)).await;
+    let (heads, most) = (vendor.counts.heads.load(Relaxed), vendor.counts.most_within(secs(1)));
+    println!("{heads} streams in 3 s at a limit of 10/s, {most} within a second");
+    assert!(most <= 10, "{most} streams within a second at a limit of 10");
+    assert!(heads < 24, "{heads} streams to a vendor that refuses all of them");
+    assert_eq!((posts.answered, posts.letters), (0, 0), "no request is given up for being refused");
+    assert!(posts.errors.iter().all(|error| error.delivery() != Delivery::Ambiguous), "{:?}", posts.errors[0]);
+}
+
+/// A connection that its vendor closes after every third request: the streams that the GOAWAY disowns count, and are sent
+/// again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disowned_streams_spend_permits_and_are_sent_again() {
+    for code in [0, 11] {
+        let authority = Authority::new();
+        let troubles = Troubles { disown_after: 3, goaway_code: code, ..Troubles::default() };
+        let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;
+        let posts = posts(&vendor, &authority, 20, 40, secs(40)).await;
+        let (counts, most) = (&vendor.counts, vendor.counts.most_within(secs(1)));
+        println!("GOAWAY({code}): {} streams, {} disowned", counts.heads.load(Relaxed), counts.disowned.load(Relaxed));
+        assert!(most <= 20, "{most} streams within a second at a limit of 20");
+        assert_eq!((posts.answered, posts.letters), (40, 0), "GOAWAY({code}): {:?}", posts.errors.first());
+        assert_eq!(counts.processed.load(Relaxed), 40, "each was processed once");
+        assert!(counts.disowned.load(Relaxed) > 0);
+    }
 }

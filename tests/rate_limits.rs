@@ -470,7 +470,8 @@ async fn answers_mean_what_the_page_says() {
     let statuses = (200..600).filter(is_asked);
     let answers = statuses.map(|status| (FakeAnswer::status(status), named(status).unwrap_or_else(|| other(status))));
     let breaks = (FakeAnswer::reset(), row("a connection that breaks after the request has left"));
-    for (answer, row) in answers.chain([breaks, (FakeAnswer::not_connected(), row("no connection"))]) {
+    let refused = (FakeAnswer::refused_stream(), row("an HTTP/2 stream that the vendor did not process"));
+    for (answer, row) in answers.chain([breaks, refused, (FakeAnswer::not_connected(), row("no connection"))]) {
         for (method, meaning) in [(Method::GET, &row[1]), (Method::POST, &row[2])] {
             let (seen, what) = (meaning_of(answer.clone(), method.clone(), "").await, format!("{method} {answer:?}"));
             assert!(meaning.starts_with(seen), "{what}: {seen}, but the page says {meaning:?}");
@@ -494,7 +495,7 @@ async fn meaning_of(answer: FakeAnswer, method: Method, setting: &str) -> &'stat
         (Ok(response), 2) if response.status() == 401 => "once more, with a fresh credential",
         (Err(error), 1) if error.delivery() == Delivery::Ambiguous => "ambiguous",
         (Err(error), 4) if error.kind() == ErrorKind::Exhausted => "again",
-        (Err(error), 5..) if error.delivery() == Delivery::NotSent => "again, and not counted as a retry",
+        (Err(error), 5..) if matches!(error.delivery(), Delivery::NotSent | Delivery::Rejected) => "again, and not counted as a retry",
         (result, calls) => panic!("{result:?} after {calls} calls"),
     }
 }

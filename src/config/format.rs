@@ -77,6 +77,7 @@ pub(super) struct RetryEntry {
     pub(super) max_hold: Option<String>,
     pub(super) on_ambiguous: Option<String>,
     pub(super) unavailable_is_safe: Option<bool>,
+    pub(super) unprocessed_is_safe: Option<bool>,
     pub(super) idempotency_header: Option<String>,
     pub(super) max_replay_bytes: Option<i64>,
 }

@@ -28,11 +28,12 @@
 //! max_retries = 5             # 0 to 20, on top of the first exchange
 //! first_wait = "5s"           # waits of 5-10, 10-20, 20-40, 40-80, 80-120 s
 //! longest_wait = "120s"       # shortens no wait that the vendor states
-//! max_age = "5m"              # how long a connection is tried again that cannot be made
+//! max_age = "5m"              # how long a connection is tried again that cannot be made, or a stream it did not process
 //! max_hold = "15m"            # a longer pause is handed back to the caller
 //! on_ambiguous = "fail"       # did the vendor act? nobody knows: fail (the caller decides) | park (that, and a dead
 //!                             # letter is kept) | resend (it may act twice)
 //! unavailable_is_safe = false # its 408, 425 and 503 with Retry-After mean that it did not act
+//! unprocessed_is_safe = true  # its refused HTTP/2 streams, and those that its GOAWAY disowns, mean so too
 //! idempotency_header = "idempotency-key" # none unless stated
 //! max_replay_bytes = 1048576  # a larger body is not kept for retries
 //!

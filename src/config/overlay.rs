@@ -69,6 +69,7 @@ fn retry(lower: &mut RetryEntry, upper: &RetryEntry) {
     set(&mut lower.max_hold, &upper.max_hold);
     set(&mut lower.on_ambiguous, &upper.on_ambiguous);
     set(&mut lower.unavailable_is_safe, &upper.unavailable_is_safe);
+    set(&mut lower.unprocessed_is_safe, &upper.unprocessed_is_safe);
     set(&mut lower.idempotency_header, &upper.idempotency_header);
     set(&mut lower.max_replay_bytes, &upper.max_replay_bytes);
 }

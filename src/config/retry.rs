@@ -15,8 +15,8 @@ pub struct RetryPolicy {
     pub first_wait: Duration,
     /// The longest wait of the library's own making; 120 s by default. It shortens no wait that the vendor states.
     pub longest_wait: Duration,
-    /// How long a connection is tried again that cannot be made; 5 minutes by default. These tries do not count as
-    /// retries: nothing was sent.
+    /// How long a connection is tried again that cannot be made, and a request that the vendor says it did not process; 5
+    /// minutes by default. These tries do not count as retries: the vendor did not act.
     pub max_age: Duration,
     /// A pause longer than this is handed back to the caller instead of being waited for; 15 minutes by default.
     pub max_hold: Duration,
@@ -24,6 +24,10 @@ pub struct RetryPolicy {
     pub on_ambiguous: OnAmbiguous,
     /// A 408, 425 or 503 with `Retry-After` from this vendor means that it did not act; false by default.
     pub unavailable_is_safe: bool,
+    /// HTTP/2's REFUSED_STREAM, and GOAWAY for the streams above the last one that it names, mean that this vendor did not
+    /// act; true by default. Set it to false for a vendor that was seen to act on such a stream: what becomes of the request
+    /// is then decided as after a connection that broke.
+    pub unprocessed_is_safe: bool,
     /// The header in which this vendor takes an idempotency key, in lower case; none by default.
     pub idempotency_header: Option<String>,
     /// A body of more bytes is not kept for retries; 1 MiB by default.
@@ -40,6 +44,7 @@ impl Default for RetryPolicy {
             max_hold: Duration::from_secs(15 * 60),
             on_ambiguous: OnAmbiguous::default(),
             unavailable_is_safe: false,
+            unprocessed_is_safe: true,
             idempotency_header: None,
             max_replay_bytes: 1024 * 1024,
         }

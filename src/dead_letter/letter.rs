@@ -171,6 +171,8 @@ impl AttemptRecord {
 pub enum Phase {
     /// No byte of the request left.
     NotSent,
+    /// The request reached the vendor, which said that it did not process it.
+    Unprocessed,
     /// The request may have reached the vendor; no answer came.
     MaybeSent,
     /// The vendor answered.

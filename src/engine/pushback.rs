@@ -18,6 +18,8 @@ pub(crate) enum Word {
     PassedFor(u64, Option<Report>),
     /// It failed.
     Failed,
+    /// The vendor closed the connection before it processed the request.
+    Disowned,
     /// It refused, for now.
     Refused(Wait, Option<Report>),
     /// It refused for a limit of the request's endpoint, and asks to wait so long, in nanoseconds.
@@ -75,7 +77,9 @@ impl Engine {
                     Mode::Pace => false,
                     Mode::Off => report.remaining > 0,
                 },
-                Word::PassedFor(..) | Word::Refused(..) | Word::RefusedHere(..) | Word::Failed => false,
+                Word::PassedFor(..) | Word::Refused(..) | Word::RefusedHere(..) | Word::Failed | Word::Disowned => {
+                    false
+                }
             };
             if says_nothing {
                 return None;
@@ -104,7 +108,7 @@ impl Engine {
             | Word::PassedFor(_, report)
             | Word::Refused(_, report)
             | Word::RefusedHere(_, report) => report,
-            Word::Failed => None,
+            Word::Failed | Word::Disowned => None,
         };
         let of_the_lane = self.of_the_lane(&need, report);
         let lane = self.lanes.slab.get_mut(need.lane)?;
@@ -135,8 +139,9 @@ impl Engine {
                 let until = now.plus_nanos(wait);
                 (throttle.wait_until(now, until, until), Some(Notice::Exhausted { until }))
             }
-            Word::Failed => {
-                let until = throttle.failed(now, key, need.endpoint);
+            Word::Failed | Word::Disowned => {
+                let is_new = word == Word::Failed || throttle.is_disowned_anew(now, granted);
+                let until = if is_new { throttle.failed(now, key, need.endpoint) } else { None };
                 (until.is_some(), until.map(|until| Notice::Exhausted { until }))
             }
             Word::Refused(wait, _) => {

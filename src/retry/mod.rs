@@ -66,8 +66,9 @@ pub(crate) struct Tried {
     pub(crate) retries: u32,
     /// The credential was refreshed for this request.
     pub(crate) refreshed: bool,
-    /// Since when connecting fails, in a row; `None` before the first time and after any exchange that left. Time
-    /// spent in a queue or in a pause says nothing about the connection, so age is not counted from the send.
+    /// Since when no exchange has reached a vendor that would process it, in a row; `None` before the first such failure
+    /// and after any other exchange. Time spent in a queue or in a pause says nothing about the vendor, so age is not
+    /// counted from the send.
     pub(crate) failing_since: Option<Time>,
 }
 
@@ -80,7 +81,7 @@ pub(crate) enum Verdict {
     Refused,
     /// Again after the wait that the vendor states, or else after [`backoff`]. Counts.
     Again,
-    /// Again after [`reconnect`]: no byte has left, so it does not count.
+    /// Again after [`reconnect`]: it is certain that the vendor did not act, so it does not count.
     AgainFree,
     /// Once more with a fresh credential, at once. Does not count.
     Refresh,
@@ -97,7 +98,7 @@ pub(crate) enum Verdict {
 pub(crate) enum Why {
     /// All retries are used.
     Retries,
-    /// No connection could be made for `max_age`.
+    /// For `max_age` no connection could be made, or the vendor processed none of the exchanges.
     Age,
     /// The body cannot be sent a second time.
     Body,
@@ -127,12 +128,12 @@ pub(crate) fn decide(outcome: &Outcome, request: &Traits, tried: &Tried, policy:
             Meaning::Unavailable | Meaning::Failed => unless_ambiguous(request, tried, policy),
         },
         Outcome::Failed { sent: Sent::NotSent, kind } => match kind {
-            ErrorKind::Connect | ErrorKind::Timeout => connect(request, tried, policy, now),
-            // A refused stream has cost the vendor something, and one that refuses all would be asked for ever.
-            ErrorKind::Protocol => count(Verdict::Again, request, tried, policy),
+            // Protocol: the connection closed before the request was written to it.
+            ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Protocol => unacted(request, tried, policy, now),
             // The request or the configuration is wrong, and will be the next time.
             _ => Verdict::Done,
         },
+        Outcome::Failed { sent: Sent::Unprocessed, .. } => unacted(request, tried, policy, now),
         Outcome::Failed { sent: Sent::MaybeSent, kind } => match kind {
             ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Protocol => unless_ambiguous(request, tried, policy),
             // It would fail in the same way again. The vendor may have acted all the same.
@@ -200,7 +201,8 @@ fn count(verdict: Verdict, request: &Traits, tried: &Tried, policy: &RetryPolicy
     }
 }
 
-fn connect(request: &Traits, tried: &Tried, policy: &RetryPolicy, now: Time) -> Verdict {
+/// Again for `max_age`, where it is certain that the vendor did not act: whatever the method is, and without counting.
+fn unacted(request: &Traits, tried: &Tried, policy: &RetryPolicy, now: Time) -> Verdict {
     if policy.max_retries == 0 {
         return Verdict::Done;
     }

@@ -272,7 +272,8 @@ impl Job {
                 self.note(inner, Phase::NotSent, None, Some(error.to_string()));
                 self.bury(inner, Reason::Rejected)
             }
-            (_, Delivery::NotSent) => self.not_sent(inner, error, wait),
+            // Protocol: HTTP/2 streams that the vendor did not process.
+            (_, Delivery::NotSent) | (ErrorKind::Protocol, Delivery::Rejected) => self.not_sent(inner, error, wait),
             (_, Delivery::Rejected) => self.bury(inner, Reason::Rejected),
             (_, Delivery::Ambiguous) if self.idempotent => self.bury(inner, Reason::Exhausted),
             _ => self.bury(inner, Reason::Ambiguous),

@@ -50,8 +50,8 @@ impl Job {
         });
     }
 
-    /// The vendor refused a request.
-    pub(super) fn refused(&self, inner: &Inner, wait: Option<Duration>) {
+    /// The vendor refused a request: by an answer, or else by refusing the HTTP/2 stream.
+    pub(super) fn refused(&self, inner: &Inner, wait: Option<Duration>, answered: bool) {
         self.running.series().refused();
         tracing::warn!(
             tenant = &*self.tenant.id,
@@ -59,7 +59,8 @@ impl Job {
             endpoint = name(&self.tenant, self.endpoint),
             retry_after_s = wait.map(|wait| wait.as_secs_f64()),
             attempt = self.tries,
-            "429 received"
+            "{}",
+            if answered { "429 received" } else { "HTTP/2 stream refused" }
         );
         inner.feed.tell(self.id, &self.tenant, || EventKind::Refused {
             endpoint: arc_name(&self.tenant, self.endpoint),

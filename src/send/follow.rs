@@ -83,7 +83,7 @@ impl Job {
             (false, _) => self.passed(inner, status, &signals),
         };
         if is_refusal {
-            self.refused(inner, stated);
+            self.refused(inner, stated, true);
         }
         let headroom = self.heard(inner, answered.held.hear(now, word));
         if is_refusal {
@@ -164,10 +164,17 @@ impl Job {
         had_credential: bool,
     ) -> Step {
         let now = inner.clock.now();
+        let word = (error.sent() == Sent::Unprocessed).then(|| self.unprocessed(inner, error.is_closing()));
+        let error = if self.tenant.vendor.retry.unprocessed_is_safe { error } else { error.doubted() };
         let outcome = Outcome::Failed { sent: error.sent(), kind: error.kind() };
         let verdict = self.judge(&outcome, now, had_credential);
         match (error.sent(), error.kind()) {
             (Sent::NotSent, _) => held.not_sent(),
+            _ if word.is_some() => {
+                // The vendor has seen it: the permit stays spent.
+                self.heard(inner, held.hear(now, word.unwrap_or(Word::Disowned)));
+                held.finish();
+            }
             // The request may still be on its way: it counts until the vendor must have had it.
             (_, ErrorKind::Timeout) => drop(held),
             _ => held.finish(),
@@ -175,6 +182,7 @@ impl Job {
         let took = now.since(began);
         let phase = match error.sent() {
             Sent::NotSent => Phase::NotSent,
+            Sent::Unprocessed => Phase::Unprocessed,
             Sent::MaybeSent => Phase::MaybeSent,
             Sent::Answered => Phase::Answered,
         };
@@ -183,13 +191,13 @@ impl Job {
         let replays = verdict != Verdict::Done;
         let past = self.past();
         past.records.push(record);
-        if error.sent() == Sent::NotSent {
+        if matches!(error.sent(), Sent::NotSent | Sent::Unprocessed) {
             past.tried.failing_since.get_or_insert(began);
             past.connects += 1;
         } else {
             past.tried.failing_since = None;
-            past.exchanges += 1;
         }
+        past.exchanges += u32::from(error.sent() != Sent::NotSent);
         let (retries, connects) = (past.tried.retries, past.connects);
         if !replays {
             return Step::End(Err(error.into_error(&self.tenant)));
@@ -224,6 +232,19 @@ impl Job {
             }
             _ => Step::End(Err(error.into_error(&self.tenant))),
         }
+    }
+
+    /// What the lane is to hear of an exchange that the vendor did not process. A refused stream says that the vendor has
+    /// too much to do, as a 429 without a wait does. One that was on a connection which the vendor closes does not: many
+    /// vendors close a connection after so many requests.
+    fn unprocessed(&self, inner: &Inner, closing: bool) -> Word {
+        if closing {
+            return Word::Disowned;
+        }
+        self.refused(inner, None, false);
+        let tries = self.past.as_ref().map_or(0, |past| past.connects) + 1;
+        let most = retry::backoff(&self.tenant.vendor.retry, tries, &mut fastrand::Rng::new());
+        Word::Refused(Wait::Guess { most: nanos(most) }, None)
     }
 
     fn spend_budget(&self, inner: &Inner, now: Time) -> bool {
@@ -272,7 +293,7 @@ impl Job {
         let tries = letter.attempts.len();
         let why = match why {
             Why::Retries => "all retries are used",
-            Why::Age => "it could not connect for too long",
+            Why::Age => "for too long no connection could be made, or the vendor processed nothing",
             Why::Body => "its body cannot be sent again",
             Why::Budget => "retries make up too much of the load already",
         };

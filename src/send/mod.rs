@@ -79,6 +79,7 @@ pub(crate) struct Job {
 #[derive(Default)]
 struct Past {
     tried: Tried,
+    /// Exchanges that never left, or that the vendor said it did not process.
     connects: u32,
     /// Exchanges that left and were followed by another.
     exchanges: u32,

@@ -70,6 +70,8 @@ pub enum FakeOutcome {
     },
     /// No connection is made: nothing was sent.
     NotConnected,
+    /// The vendor refuses the HTTP/2 stream: the request arrived and was not processed.
+    RefusedStream,
     /// The connection breaks after the request was sent.
     Reset,
     /// Nothing ever comes back: only a timeout or dropping the call ends it.
@@ -97,6 +99,11 @@ impl FakeAnswer {
     /// No connection: the request was not sent.
     pub fn not_connected() -> FakeAnswer {
         FakeAnswer::ending(FakeOutcome::NotConnected)
+    }
+
+    /// The vendor refuses the HTTP/2 stream: the request arrived and was not processed.
+    pub fn refused_stream() -> FakeAnswer {
+        FakeAnswer::ending(FakeOutcome::RefusedStream)
     }
 
     /// The connection breaks after the request was sent.
@@ -241,6 +248,9 @@ impl FakeTransport {
             }
             FakeOutcome::NotConnected => {
                 Err(TransportError::new(Sent::NotSent, ErrorKind::Connect, "no connection could be made"))
+            }
+            FakeOutcome::RefusedStream => {
+                Err(TransportError::new(Sent::Unprocessed, ErrorKind::Protocol, "the vendor refused the stream"))
             }
             FakeOutcome::Reset => {
                 Err(TransportError::new(Sent::MaybeSent, ErrorKind::Protocol, "the connection was reset"))

@@ -4,9 +4,9 @@
 //! count permits, so a hidden second request would break the promise that no vendor sees more than it allows.
 //!
 //! The hard question after a failure is whether the vendor may have acted. HTTP clients do not say when the first byte
-//! left, so [`Sent::NotSent`] is claimed only where it is certain: no connection was made, the request never
-//! reached one, or an HTTP/2 vendor said that it did not process the stream. Everything else [may have been
-//! sent](Sent::MaybeSent).
+//! left, so [`Sent::NotSent`] is claimed only where it is certain: no connection was made, or the request never reached
+//! one. A stream that an HTTP/2 vendor says it did not process is [`Sent::Unprocessed`]: the vendor did not act, but it
+//! has seen the request and may have counted it. Everything else [may have been sent](Sent::MaybeSent).
 
 pub(crate) mod auth;
 mod body;
@@ -108,8 +108,10 @@ impl Answer {
 /// How far an exchange that failed had come.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Sent {
-    /// It is certain that no vendor has processed the request.
+    /// It is certain that the request never left: no vendor has seen or counted it.
     NotSent,
+    /// The request reached the vendor, which said that it did not process it. The vendor may have counted it.
+    Unprocessed,
     /// The request may have reached the vendor.
     MaybeSent,
     /// The status and headers came; the body failed.
@@ -121,6 +123,7 @@ impl Sent {
     pub fn delivery(self) -> Delivery {
         match self {
             Sent::NotSent => Delivery::NotSent,
+            Sent::Unprocessed => Delivery::Rejected,
             Sent::MaybeSent => Delivery::Ambiguous,
             Sent::Answered => Delivery::Delivered,
         }
@@ -133,13 +136,15 @@ pub struct TransportError {
     sent: Sent,
     kind: ErrorKind,
     message: String,
+    /// The vendor is closing the connection, which says nothing about its load.
+    closing: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl TransportError {
     /// An error of a transport of your own. `message` must hold no URL, credential or body.
     pub fn new(sent: Sent, kind: ErrorKind, message: impl Into<String>) -> TransportError {
-        TransportError { sent, kind, message: message.into(), source: None }
+        TransportError { sent, kind, message: message.into(), closing: false, source: None }
     }
 
     /// Adds what caused it.
@@ -155,6 +160,25 @@ impl TransportError {
     /// No connection could be made.
     pub(crate) fn is_connect(&self) -> bool {
         self.sent == Sent::NotSent && self.kind == ErrorKind::Connect
+    }
+
+    /// The request was on a connection that the vendor was closing.
+    fn on_closing_connection(mut self, closing: bool) -> TransportError {
+        self.closing = closing;
+        self
+    }
+
+    /// Whether the request was on a connection that the vendor was closing.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// The same failure at a vendor whose word for not having processed a request is not believed.
+    pub(crate) fn doubted(mut self) -> TransportError {
+        if self.sent == Sent::Unprocessed {
+            self.sent = Sent::MaybeSent;
+        }
+        self
     }
 
     /// How far the exchange had come.

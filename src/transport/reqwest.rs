@@ -279,7 +279,8 @@ fn read(path: &str) -> Result<Vec<u8>, TransportError> {
 fn head_error(error: reqwest::Error) -> TransportError {
     let error = error.without_url();
     let (sent, kind, message) = classify(&error);
-    TransportError::new(sent, kind, message).with_source(Cause::of(&error))
+    let closing = message == CLOSING;
+    TransportError::new(sent, kind, message).on_closing_connection(closing).with_source(Cause::of(&error))
 }
 
 /// The one place where reqwest's errors while a response body is read become ours.
@@ -306,8 +307,8 @@ fn classify(error: &reqwest::Error) -> (Sent, ErrorKind, &'static str) {
     let mut source = error.source();
     while let Some(cause) = source {
         if let Some(cause) = cause.downcast_ref::<h2::Error>() {
-            if not_processed(cause) {
-                return (Sent::NotSent, ErrorKind::Protocol, "the vendor refused the HTTP/2 stream unprocessed");
+            if let Some(message) = not_processed(cause) {
+                return (Sent::Unprocessed, ErrorKind::Protocol, message);
             }
         } else if let Some(cause) = cause.downcast_ref::<hyper::Error>() {
             if cause.is_canceled() {
@@ -361,10 +362,22 @@ fn bad_tls(error: &reqwest::Error) -> Option<&'static str> {
     None
 }
 
-/// RFC 9113: REFUSED_STREAM, and a graceful GOAWAY for the streams that it names, promise that nothing was processed.
-fn not_processed(error: &h2::Error) -> bool {
-    error.reason() == Some(h2::Reason::REFUSED_STREAM)
-        || (error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR))
+const REFUSED: &str = "the vendor refused the HTTP/2 stream unprocessed";
+const DISOWNED: &str = "the vendor ended the HTTP/2 connection with an error, before it processed the stream";
+const CLOSING: &str = "the vendor closed the HTTP/2 connection before it processed the stream";
+
+/// How the vendor said that it did not process a stream, if it did.
+///
+/// RFC 9113 has two ways: RST_STREAM with REFUSED_STREAM, and GOAWAY for the streams above the last one that it names. The
+/// second promise holds for every error code (section 6.8). h2 gives a GOAWAY of the vendor's as the error of exactly those
+/// streams; the others go on, and fail by the connection's end if it comes too early.
+fn not_processed(error: &h2::Error) -> Option<&'static str> {
+    match error.reason() {
+        Some(h2::Reason::REFUSED_STREAM) => Some(REFUSED),
+        Some(h2::Reason::NO_ERROR) if error.is_go_away() && error.is_remote() => Some(CLOSING),
+        Some(_) if error.is_go_away() && error.is_remote() => Some(DISOWNED),
+        _ => None,
+    }
 }
 
 /// A foreign error as text: its chain of messages, without the URL and without control characters.
@@ -408,9 +421,9 @@ mod tests {
 
     #[test]
     fn only_a_refused_stream_counts_as_unprocessed() {
-        assert!(not_processed(&h2::Reason::REFUSED_STREAM.into()));
+        assert_eq!(not_processed(&h2::Reason::REFUSED_STREAM.into()), Some(REFUSED));
         for reason in [h2::Reason::NO_ERROR, h2::Reason::CANCEL, h2::Reason::INTERNAL_ERROR] {
-            assert!(!not_processed(&reason.into()), "{reason:?}");
+            assert_eq!(not_processed(&reason.into()), None, "{reason:?}");
         }
     }
 }

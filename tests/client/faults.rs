@@ -35,6 +35,62 @@ async fn what_may_have_been_sent_counts() {
     assert_eq!(error.kind(), ErrorKind::Protocol, "a window after the failure there is room");
 }
 
+/// `vendor` with other retries.
+fn retrying(limits: &[(&str, &str)], retry: &str) -> String {
+    vendor(limits).replace("max_retries = 0", retry)
+}
+
+#[tokio::test(start_paused = true)]
+async fn unprocessed_request_is_sent_again_and_its_permit_stays_spent() {
+    let transport = FakeTransport::new(|call| match call.number {
+        0 | 1 => FakeAnswer::refused_stream(),
+        _ => FakeAnswer::status(200),
+    });
+    let minute = "algorithm = \"sliding_window\"\nlimit = 100\nsafety = 1.0\nwindow = \"1m\"";
+    let text = retrying(&[("requests", minute), ("slots", "concurrency = 1")], "max_retries = 1, first_wait = \"1s\"");
+    let client = builder(&text, &transport).build().await.unwrap();
+    let post = Request::post("v", "/").body("content");
+    let response = client.send("a", Priority::High, post).await.unwrap();
+    assert_eq!((response.status().as_u16(), response.attempts()), (200, 3), "two more than retries are allowed");
+    let calls = transport.calls();
+    let gaps: Vec<u128> = calls.windows(2).map(|pair| pair[1].at.since(pair[0].at).as_millis()).collect();
+    assert!(gaps.iter().all(|gap| *gap >= 1000), "the lane pauses: {gaps:?}");
+    assert_idle(&client);
+    let requests = client.status("a", "v").unwrap().limits.into_iter().find(|limit| &*limit.name == "requests").unwrap();
+    assert_eq!(requests.remaining, 97, "all three count");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unprocessed_request_is_ambiguous_where_the_vendor_is_doubted() {
+    let transport = FakeTransport::new(|_| FakeAnswer::refused_stream());
+    for (setting, delivery, calls) in
+        [("unprocessed_is_safe = false", Delivery::Ambiguous, 1), ("max_age = \"2s\"", Delivery::Rejected, 4)]
+    {
+        transport.reset_calls();
+        let text = retrying(&[], &format!("max_retries = 2, first_wait = \"1s\", {setting}"));
+        let client = builder(&text, &transport).build().await.unwrap();
+        let error = client.send("a", Priority::High, Request::post("v", "/").body("content")).await.unwrap_err();
+        assert_eq!(error.delivery(), delivery, "{setting}: {error}");
+        assert!((1..=calls).contains(&transport.calls().len()), "{setting}: {}", transport.calls().len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_streams_leave_the_retry_budget_alone() {
+    let seen = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    let transport = FakeTransport::new(move |call| match seen.lock().unwrap().insert(call.path().to_owned()) {
+        true => FakeAnswer::refused_stream(),
+        false => FakeAnswer::status(200),
+    });
+    let client = builder(&retrying(&[], "max_retries = 1"), &transport).build().await.unwrap();
+    let sends: Vec<_> = (0..60).map(|n| spawn(&client, Priority::High, get(&format!("/{n}")))).collect();
+    for send in sends {
+        assert_eq!(send.await.unwrap().unwrap().status(), 200);
+    }
+    assert_eq!(client.dead_letters().waiting, 0);
+    assert_idle(&client);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stalled_exchange_ends_at_its_deadline_and_counts_until_the_vendor_must_have_had_it() {
     let transport = FakeTransport::new(|_| FakeAnswer::stall());

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -43,6 +43,10 @@ pub struct Troubles {
     pub reset_every: u64,
     /// A connection ends by GOAWAY after so many requests, and every second one without the answers that it owes.
     pub goaway_after: u64,
+    /// A connection takes so many requests, answers them, and disowns all others by a GOAWAY that names the last of them.
+    pub disown_after: u64,
+    /// The error code of that GOAWAY.
+    pub goaway_code: u32,
 }
 
 /// What came of requests.
@@ -60,6 +64,17 @@ pub struct Counts {
     pub cut: AtomicU64,
     /// Streams above it.
     pub disowned: AtomicU64,
+    /// When each head arrived.
+    pub arrivals: Mutex<Vec<std::time::Instant>>,
+}
+
+impl Counts {
+    /// The most heads that arrived within any interval of this length.
+    pub fn most_within(&self, length: Duration) -> usize {
+        let arrivals = self.arrivals.lock().unwrap();
+        let from = |first: usize| arrivals[first..].iter().take_while(|at| **at - arrivals[first] < length).count();
+        (0..arrivals.len()).map(from).max().unwrap_or(0)
+    }
 }
 
 pub struct Http2Vendor {
@@ -204,7 +219,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
 
     fn head(&mut self, id: u32, whole: bool) {
         let number = self.counts.heads.fetch_add(1, Relaxed) + 1;
+        #[expect(clippy::disallowed_methods, reason = "a test measures")]
+        self.counts.arrivals.lock().unwrap().push(std::time::Instant::now());
         self.heads += 1;
+        if self.last.is_none() && self.troubles.disown_after > 0 && self.heads > self.troubles.disown_after {
+            // Client streams have odd numbers from 1 on.
+            self.say_goaway(id - 2, self.troubles.goaway_code);
+        }
         if self.last.is_some_and(|last| id > last) {
             // It was told so already, or will read it soon.
             self.counts.disowned.fetch_add(1, Relaxed);
@@ -227,18 +248,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let above = self.open.split_off(&(last + 1)).len() as u64;
         self.counts.processed.fetch_sub(above, Relaxed);
         self.counts.disowned.fetch_add(above, Relaxed);
-        self.counts.goaways.fetch_add(1, Relaxed);
-        self.last = Some(last);
-        let mut payload = last.to_be_bytes().to_vec();
-        payload.extend(0u32.to_be_bytes());
-        self.frame(GOAWAY, 0, 0, &payload);
+        self.say_goaway(last, 0);
         // The client answers this after all that it had sent before it read the GOAWAY.
         self.frame(PING, 0, 0, b"all read");
     }
 
+    fn say_goaway(&mut self, last: u32, code: u32) {
+        self.counts.goaways.fetch_add(1, Relaxed);
+        self.last = Some(last);
+        let mut payload = last.to_be_bytes().to_vec();
+        payload.extend(code.to_be_bytes());
+        self.frame(GOAWAY, 0, 0, &payload);
+    }
+
     /// Answers what is whole.
     fn answer(&mut self) {
-        if self.last.is_some() && self.cuts {
+        if self.last.is_some() && self.cuts && self.troubles.disown_after == 0 {
             return;
         }
         let whole: Vec<u32> = self.open.iter().filter(|(_, whole)| **whole).map(|(id, _)| *id).collect();

@@ -23,7 +23,8 @@ pub(super) fn retry(vendor: &VendorEntry, auth: &AuthScheme, report: &mut Report
     let action = entry.on_ambiguous.as_deref();
     let (names, parse, default) = (OnAmbiguous::NAMES, OnAmbiguous::parse, OnAmbiguous::default());
     policy.on_ambiguous = choice(action, "on_ambiguous", names, parse, default, &path, report);
-    policy.unavailable_is_safe = entry.unavailable_is_safe.unwrap_or(false);
+    policy.unavailable_is_safe = entry.unavailable_is_safe.unwrap_or(policy.unavailable_is_safe);
+    policy.unprocessed_is_safe = entry.unprocessed_is_safe.unwrap_or(policy.unprocessed_is_safe);
     policy.idempotency_header = key_header(entry, vendor, auth, &path, report);
     let bytes = entry.max_replay_bytes;
     let bytes = integer(bytes, 0..=1 << 40, "max_replay_bytes", at(&path, "max_replay_bytes"), report);

@@ -115,6 +115,21 @@ fn without_a_stated_wait_each_refusal_waits_twice_as_long() {
     assert_eq!(waits, [250, 500, 1_000, 2_000, 4_000, 8_000, 10_000]);
 }
 
+/// One closed connection ends many exchanges at once; the fifth in a row pauses the lane.
+#[test]
+fn closed_connection_counts_as_one_failure() {
+    let (mut bench, lane) = bench();
+    for connection in 1..=5 {
+        let permits: Vec<Key> = (0..8).map(|_| bench.granted(lane, ask(0))).collect();
+        bench.at(bench.now + std::time::Duration::from_millis(1));
+        let notices: Vec<_> = permits.into_iter().map(|permit| bench.hear(permit, Word::Disowned)).collect();
+        let pauses = notices.iter().flatten().count();
+        assert_eq!(pauses, usize::from(connection == 5), "connection {connection}: {notices:?}");
+        bench.at(bench.now + std::time::Duration::from_millis(1));
+    }
+    assert!(bench.engine.paused_until(bench.now, lane).is_some());
+}
+
 #[test]
 fn a_poisoned_endpoint_stays_alone() {
     let plan = with_endpoint(plan(vec![per_second("requests", 100)]), "good", slots("good", 1_000));

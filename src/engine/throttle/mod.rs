@@ -5,7 +5,7 @@
 //! | little is left | grants are spaced out: 3/4, 1/2, 1/4 of the lane's rate below 30, 20, 10 % |
 //! | very little is left | below 10 % the low tier waits, below 5 % the normal tier too; each gets one grant a window |
 //! | nothing is left | the lane waits for the reset, or for one unit where units come back one by one |
-//! | five failures in a row | the lane is left alone for a second, longer each time; then one request goes alone |
+//! | five failures in a row, or five connections closed over unprocessed requests | the lane is left alone for a second, longer each time; then one request goes alone |
 //! | a refusal | the lane waits as long as it was told, or longer each time; then one request goes alone |
 //! | the same endpoint again, while others pass | that endpoint alone waits |
 //! | a refusal without a word about what is left | the lane's own rate is cut to what did pass, and grows again |
@@ -85,6 +85,8 @@ pub(crate) struct Throttle {
     refused_by: Option<EndpointId>,
     /// Failures without an answer of another kind in between.
     failures: u32,
+    /// When the vendor last closed a connection with requests on it that it had not processed.
+    disowned_at: Time,
     /// The last refusal that paused the lane, the units that had passed in the window before it, and whether that is
     /// exactly what the vendor took.
     refused_at: Option<(Time, f64, bool)>,
@@ -342,6 +344,14 @@ impl Throttle {
         if let Some(learned) = &mut self.learned {
             learned.stand_still(now, self.paused_at);
         }
+    }
+
+    /// The vendor closed a connection before it processed what was granted at `granted`. Returns whether that is a failure of
+    /// its own: one closed connection ends many exchanges at once.
+    pub(crate) fn is_disowned_anew(&mut self, now: Time, granted: Time) -> bool {
+        let is_new = granted >= self.disowned_at;
+        self.disowned_at = if is_new { now } else { self.disowned_at };
+        is_new
     }
 
     /// The vendor failed. After a row of failures the lane is left alone, longer each time, and then tried by one.

@@ -54,11 +54,24 @@ fn not_sent() {
     let policy = RetryPolicy::default();
     check(failed(NotSent, Connect), &policy, AgainFree, AgainFree);
     check(failed(NotSent, Timeout), &policy, AgainFree, AgainFree);
-    // A refused stream, or a connection that closed before the request was written.
-    check(failed(NotSent, Protocol), &policy, Again, Again);
+    // A connection that closed before the request was written.
+    check(failed(NotSent, Protocol), &policy, AgainFree, AgainFree);
     for kind in [Config, InvalidRequest, Credential, Shutdown] {
         check(failed(NotSent, kind), &policy, Done, Done);
     }
+}
+
+/// It did not act, so that any request may go again; it has seen the request, which is the business of the lane.
+#[test]
+fn unprocessed_is_sent_again_without_counting() {
+    let policy = RetryPolicy::default();
+    check(failed(Unprocessed, Protocol), &policy, AgainFree, AgainFree);
+    let used_up = Tried { retries: 5, failing_since: Some(ms(0)), ..Tried::default() };
+    let outcome = failed(Unprocessed, Protocol);
+    assert_eq!(decide(&outcome, &OTHER, &used_up, &policy, ms(299_999)), AgainFree);
+    assert_eq!(decide(&outcome, &OTHER, &used_up, &policy, ms(300_000)), GiveUp(Why::Age));
+    let streamed = Traits { replayable: false, ..OTHER };
+    assert_eq!(decide(&outcome, &streamed, &Tried::default(), &policy, ms(0)), GiveUp(Why::Body));
 }
 
 #[test]
