@@ -16,6 +16,8 @@ mod changes;
 mod cleanup;
 #[path = "client/faults.rs"]
 mod faults;
+#[path = "client/hosts.rs"]
+mod hosts;
 #[path = "client/status.rs"]
 mod status;
 #[path = "client/waiting.rs"]

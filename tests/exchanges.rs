@@ -243,8 +243,14 @@ async fn the_vendor_sees_each_exchange_that_the_client_has_started() {
 async fn the_vendor_sees_each_exchange_over_http2_and_goaway() {
     const SENDS: u64 = 50_000;
     let authority = Authority::new();
-    let troubles =
-        Troubles { moved_every: 11, failed_every: 97, refused_every: 101, reset_every: 89, goaway_after: 500, ..Troubles::default() };
+    let troubles = Troubles {
+        moved_every: 11,
+        failed_every: 97,
+        refused_every: 101,
+        reset_every: 89,
+        goaway_after: 500,
+        ..Troubles::default()
+    };
     let vendor = Http2Vendor::start(authority.acceptor(Leaf::Good, &["h2"]), troubles).await;
     let sender = Sender::new(&format!(
         r#"

@@ -495,7 +495,9 @@ async fn meaning_of(answer: FakeAnswer, method: Method, setting: &str) -> &'stat
         (Ok(response), 2) if response.status() == 401 => "once more, with a fresh credential",
         (Err(error), 1) if error.delivery() == Delivery::Ambiguous => "ambiguous",
         (Err(error), 4) if error.kind() == ErrorKind::Exhausted => "again",
-        (Err(error), 5..) if matches!(error.delivery(), Delivery::NotSent | Delivery::Rejected) => "again, and not counted as a retry",
+        (Err(error), 5..) if matches!(error.delivery(), Delivery::NotSent | Delivery::Rejected) => {
+            "again, and not counted as a retry"
+        }
         (result, calls) => panic!("{result:?} after {calls} calls"),
     }
 }

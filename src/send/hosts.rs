@@ -1,9 +1,15 @@
 //! Hosts to which no connection can be made are left alone, by all tenants together.
+//!
+//! A request first waits until its host may be ready, then for its permit, and takes a pass of the breaker last: a pass that
+//! waited for a permit, a secret or the store would keep a healthy host shut for everybody. A permit without a pass is given
+//! back unspent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::Job;
 use crate::breaker::{Breaker, Pass};
@@ -16,13 +22,20 @@ use crate::transport::{Answer, Sent, TransportError};
 pub(crate) struct Hosts {
     /// No host is remembered for failures: the breaker need not be asked.
     well: AtomicBool,
-    breaker: Mutex<Breaker>,
+    state: Mutex<State>,
     clock: Clock,
+}
+
+struct State {
+    breaker: Breaker,
+    /// By host: wakes those who wait for it. There is an entry only while somebody waits.
+    waiting: HashMap<Box<str>, Arc<Notify>>,
 }
 
 impl Hosts {
     pub(crate) fn new(clock: Clock) -> Hosts {
-        Hosts { well: AtomicBool::new(true), breaker: Mutex::new(Breaker::new()), clock }
+        let state = State { breaker: Breaker::new(), waiting: HashMap::new() };
+        Hosts { well: AtomicBool::new(true), state: Mutex::new(state), clock }
     }
 
     #[inline]
@@ -32,19 +45,68 @@ impl Hosts {
 
     /// Hosts that are left alone now.
     pub(crate) fn open(&self) -> usize {
-        if self.are_well() { 0 } else { self.breaker.lock().open() }
+        if self.are_well() { 0 } else { self.state.lock().breaker.open() }
     }
 
     /// A connection failed that nobody asked for leave to make, because all were well. Whether that opened the host.
     pub(super) fn failed(&self, host: &str, now: Time) -> bool {
-        self.tell(|breaker| breaker.allow(host, now).is_ok_and(|pass| breaker.failed(host, pass, now)))
+        self.tell(host, |breaker| breaker.allow(host, now).is_ok_and(|pass| breaker.failed(host, pass, now)))
     }
 
-    fn tell<T>(&self, what: impl FnOnce(&mut Breaker) -> T) -> T {
-        let mut breaker = self.breaker.lock();
-        let result = what(&mut breaker);
+    /// Tells the breaker what became of a connection to `host`, and wakes those who wait for that host if it is ready earlier
+    /// than they believe.
+    fn tell<T>(&self, host: &str, what: impl FnOnce(&mut Breaker) -> T) -> T {
+        let now = self.clock.now();
+        let mut state = self.state.lock();
+        let State { breaker, waiting } = &mut *state;
+        let before = breaker.ready_at(host, now);
+        let result = what(breaker);
         self.well.store(breaker.is_empty(), Ordering::Relaxed);
+        if breaker.ready_at(host, now) < before
+            && let Some(waiters) = waiting.get(host)
+        {
+            waiters.notify_waiters();
+        }
         result
+    }
+
+    fn allow(&self, host: &str, now: Time) -> Result<Pass, Time> {
+        let mut state = self.state.lock();
+        let pass = state.breaker.allow(host, now);
+        self.well.store(state.breaker.is_empty(), Ordering::Relaxed);
+        pass
+    }
+}
+
+/// Waits for a host. There is one for each request, so that the last of them knows that it is.
+struct Waiting<'a> {
+    hosts: &'a Hosts,
+    host: &'a str,
+    notify: Arc<Notify>,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(hosts: &'a Hosts, host: &'a str) -> Waiting<'a> {
+        let mut state = hosts.state.lock();
+        let notify = state.waiting.entry_ref(host).or_default().clone();
+        Waiting { hosts, host, notify }
+    }
+
+    /// When the host may be ready, and what ends when it is ready earlier than that.
+    fn look(&self, now: Time) -> (Time, tokio::sync::futures::Notified<'_>) {
+        let state = self.hosts.state.lock();
+        // Made under the lock: no change of the host is missed between the two.
+        (state.breaker.ready_at(self.host, now), self.notify.notified())
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.hosts.state.lock();
+        // The table's and this one.
+        if Arc::strong_count(&self.notify) == 2 {
+            state.waiting.remove(self.host);
+        }
     }
 }
 
@@ -56,17 +118,24 @@ pub(super) struct HostPass {
 }
 
 impl HostPass {
+    /// The connection is being made.
+    pub(super) fn leaves(&self) {
+        if let Some(pass) = &self.pass {
+            self.hosts.state.lock().breaker.leaves(&self.host, pass);
+        }
+    }
+
     /// What became of the connection. Whether the host is open now, if that has changed.
-    pub(super) fn connected(mut self, result: &Result<Answer, TransportError>) -> Option<bool> {
+    pub(super) fn connected(&mut self, result: &Result<Answer, TransportError>) -> Option<bool> {
         let pass = self.pass.take()?;
         let now = self.hosts.clock.now();
-        self.hosts.tell(|breaker| match result {
+        self.hosts.tell(&self.host, |breaker| match result {
             Err(error) if error.is_connect() => breaker.failed(&self.host, pass, now).then_some(true),
             Err(error) if error.sent() == Sent::NotSent => {
                 breaker.dropped(&self.host, pass);
                 None
             }
-            _ => breaker.succeeded(&self.host, pass).then_some(false),
+            _ => breaker.succeeded(&self.host, pass, now).then_some(false),
         })
     }
 }
@@ -74,35 +143,49 @@ impl HostPass {
 impl Drop for HostPass {
     fn drop(&mut self) {
         if let Some(pass) = self.pass.take() {
-            self.hosts.tell(|breaker| breaker.dropped(&self.host, pass));
+            self.hosts.tell(&self.host, |breaker| breaker.dropped(&self.host, pass));
         }
     }
 }
 
 impl Job {
-    /// Waits until the host may be connected to.
-    pub(super) async fn pass_host(&self, inner: &Inner) -> Result<HostPass, Error> {
+    /// Leave to connect to the request's host, if it can be had at once. The connection is to be made within a second.
+    #[cold]
+    pub(super) fn pass_host(&self, inner: &Inner) -> Option<Box<HostPass>> {
+        let host = self.prepared.host(&self.tenant);
+        let pass = inner.hosts.allow(&host, inner.clock.now()).ok()?;
+        Some(Box::new(HostPass { hosts: inner.hosts.clone(), host: host.into(), pass: Some(pass) }))
+    }
+
+    /// Waits until the request's host may be connected to.
+    pub(super) async fn wait_for_host(&self, inner: &Inner) -> Result<(), Error> {
         let host = &*self.prepared.host(&self.tenant);
+        let waiting = Waiting::new(&inner.hosts, host);
         loop {
             let now = inner.clock.now();
-            let allowed = inner.hosts.breaker.lock().allow(host, now);
-            let until = match allowed {
-                Ok(pass) => return Ok(HostPass { hosts: inner.hosts.clone(), host: host.into(), pass: Some(pass) }),
-                Err(until) => until,
-            };
-            if until > self.deadline || self.immediate {
-                let wait = until.since(now);
-                let message = format!(
-                    "tenant {}, vendor {}: no connection could be made lately; the next try is {} ms away",
-                    self.tenant.id,
-                    self.tenant.vendor.name,
-                    wait.as_millis()
-                );
-                return Err(Error::not_sent(ErrorKind::Connect, message).with_retry_after(wait));
+            let (ready_at, changed) = waiting.look(now);
+            if ready_at <= now {
+                return Ok(());
             }
-            // At least a moment: a probe under way has no end that is known.
-            let until = until.max(now + std::time::Duration::from_millis(1));
-            tokio::time::sleep_until(inner.clock.instant(until)).await;
+            // While it depends on a connection under way, nobody knows when.
+            let is_known = ready_at < Time::MAX;
+            if self.immediate || now >= self.deadline || (is_known && ready_at > self.deadline) {
+                return Err(self.host_is_shut(is_known.then(|| ready_at.since(now))));
+            }
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep_until(inner.clock.instant(ready_at.min(self.deadline))) => {}
+            }
         }
+    }
+
+    fn host_is_shut(&self, wait: Option<std::time::Duration>) -> Error {
+        let (tenant, vendor) = (&self.tenant.id, &self.tenant.vendor.name);
+        let message = format!("tenant {tenant}, vendor {vendor}: no connection could be made lately; ");
+        let (next, wait) = match wait {
+            Some(wait) => (format!("the next try is {} ms away", wait.as_millis()), wait),
+            None => ("one is being tried".to_owned(), std::time::Duration::from_secs(1)),
+        };
+        Error::not_sent(ErrorKind::Connect, message + &next).with_retry_after(wait)
     }
 }

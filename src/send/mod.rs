@@ -189,10 +189,9 @@ impl Job {
     /// Waits for a permit and makes the exchange, and again as often as it takes.
     pub(crate) async fn run(&mut self, inner: &Inner) -> Result<Response, Error> {
         loop {
-            let pass = match inner.hosts.are_well() {
-                true => None,
-                false => Some(apart(|| self.pass_host(inner)).await?),
-            };
+            if !inner.hosts.are_well() {
+                apart(|| self.wait_for_host(inner)).await?;
+            }
             // Before the permit: getting a secret may take a while.
             let mut now = inner.clock.now();
             let authorization = match inner.credentials.at_hand(&self.tenant, now) {
@@ -203,10 +202,18 @@ impl Job {
                     authorization
                 }
             };
-            let Grant { held, began, waited, reason } = match self.kept.is_some() {
-                false => self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why))?,
+            let (grant, mut pass) = match self.kept.is_some() {
+                false => (self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why))?, None),
                 true => apart(|| self.permit_of_job(inner, now)).await?,
             };
+            let Grant { held, began, waited, reason } = grant;
+            if !inner.hosts.are_well() && self.kept.is_none() {
+                pass = self.pass_host(inner);
+                if pass.is_none() {
+                    held.not_sent();
+                    continue;
+                }
+            }
             let exchange = match self.exchange(inner, authorization.as_deref(), began) {
                 Ok(exchange) => exchange,
                 Err(error) => {
@@ -218,11 +225,14 @@ impl Job {
                 held.not_sent();
                 continue;
             }
+            if let Some(pass) = &pass {
+                pass.leaves();
+            }
             self.dispatched(inner, waited);
             let result = self.in_span(inner.transport.execute(exchange), waited).await;
             let ended = inner.clock.now();
             self.exchanged(&result, ended.since(began));
-            let opened = match (pass, &result) {
+            let opened = match (&mut pass, &result) {
                 (Some(pass), result) => pass.connected(result),
                 (None, Err(error)) if error.is_connect() => {
                     inner.hosts.failed(&self.prepared.host(&self.tenant), ended).then_some(true)

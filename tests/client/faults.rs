@@ -56,7 +56,8 @@ async fn unprocessed_request_is_sent_again_and_its_permit_stays_spent() {
     let gaps: Vec<u128> = calls.windows(2).map(|pair| pair[1].at.since(pair[0].at).as_millis()).collect();
     assert!(gaps.iter().all(|gap| *gap >= 1000), "the lane pauses: {gaps:?}");
     assert_idle(&client);
-    let requests = client.status("a", "v").unwrap().limits.into_iter().find(|limit| &*limit.name == "requests").unwrap();
+    let requests =
+        client.status("a", "v").unwrap().limits.into_iter().find(|limit| &*limit.name == "requests").unwrap();
     assert_eq!(requests.remaining, 97, "all three count");
 }
 

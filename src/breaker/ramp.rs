@@ -1,0 +1,100 @@
+//! The return of those who waited for a host that can be connected to again.
+
+use std::time::Duration;
+
+use crate::clock::Time;
+
+/// Passes of the first batch, after the probe.
+const FIRST: u32 = 2;
+/// A batch of more passes is no longer needed: the host is closed instead. The batches up to it are 131,070 passes in 4 s.
+const MOST: u32 = 65_536;
+/// The shortest time from one batch to the next.
+const STEP: Duration = Duration::from_millis(250);
+/// The time after which a batch of the same size follows one of which nothing is known yet. A vendor may take long to
+/// answer, and a pass ends with its answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Hands out passes in batches. A batch is twice as large as the one before if a connection was made meanwhile, and begins
+/// after [`STEP`] at the earliest: a number of requests in flight alone would not slow anybody down at a vendor that
+/// answers within a millisecond.
+#[derive(Debug)]
+pub(super) struct Ramp {
+    /// The number of the first pass. Those below it began before the host was opened.
+    first: u64,
+    /// Passes of this batch, and how many of them are left.
+    size: u32,
+    left: u32,
+    began: Time,
+    /// Passes that have not ended.
+    out: u32,
+    /// A connection was made since the batch began.
+    heard: bool,
+}
+
+/// What there is for whoever asks for a pass.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Pass,
+    /// Not before then, unless a pass ends earlier.
+    Wait(Time),
+    /// Everybody may connect.
+    Closed,
+}
+
+impl Ramp {
+    pub(super) fn new(first: u64, now: Time) -> Ramp {
+        Ramp { first, size: FIRST, left: FIRST, began: now, out: 0, heard: false }
+    }
+
+    /// When the next batch begins.
+    fn ends(&self) -> Time {
+        self.began + if self.heard || self.out == 0 { STEP } else { PATIENCE }
+    }
+
+    pub(super) fn ready_at(&self, now: Time) -> Time {
+        if self.left > 0 { now } else { self.ends() }
+    }
+
+    pub(super) fn take(&mut self, now: Time) -> Next {
+        if now >= self.ends() {
+            let size = if self.heard { self.size.saturating_mul(2) } else { self.size };
+            // Fewer came than could have gone.
+            if (self.left > 0 && (self.heard || self.out == 0)) || size > MOST {
+                return Next::Closed;
+            }
+            *self = Ramp { size, left: size, began: now, heard: false, ..*self };
+        }
+        if self.left == 0 {
+            return Next::Wait(self.ends());
+        }
+        self.left -= 1;
+        self.out += 1;
+        Next::Pass
+    }
+
+    /// The pass has ended. Whether it is one of these.
+    pub(super) fn ended(&mut self, number: u64) -> bool {
+        let is_one = number >= self.first;
+        if is_one {
+            self.out = self.out.saturating_sub(1);
+        }
+        is_one
+    }
+
+    /// A connection was made, by one of these or by one that began before.
+    pub(super) fn succeeded(&mut self, number: u64) {
+        self.ended(number);
+        self.heard = true;
+    }
+
+    /// The pass was not used.
+    pub(super) fn dropped(&mut self, number: u64) {
+        if self.ended(number) {
+            self.left = (self.left + 1).min(self.size);
+        }
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        self.out > 0
+    }
+}

@@ -1,0 +1,136 @@
+//! Hosts that cannot be reached for a while, and what waits for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use super::*;
+
+/// A vendor whose host can be switched off, where each answer takes `delay`.
+fn switched(up: &Arc<AtomicBool>, delay: Duration) -> FakeTransport {
+    let up = up.clone();
+    FakeTransport::new(move |_| match up.load(SeqCst) {
+        true => FakeAnswer::status(200).delay(delay),
+        false => FakeAnswer::not_connected(),
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests measure and spawn")]
+fn spawn_for(
+    client: &IntegrationClient,
+    tenant: &'static str,
+    request: Request,
+) -> tokio::task::JoinHandle<Result<Response, Error>> {
+    let client = client.clone();
+    tokio::spawn(async move { client.send(tenant, Priority::High, request).await })
+}
+
+/// Five failures in a row: the host is left alone for a second from now on.
+async fn open(client: &IntegrationClient) {
+    for _ in 0..5 {
+        let error = client.send("b", Priority::High, get("/")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connect);
+    }
+}
+
+/// A tenant that has used its quota cannot hold the one connection by which a host is tried.
+#[tokio::test(start_paused = true)]
+async fn tenant_without_quota_holds_no_probe() {
+    let up = Arc::new(AtomicBool::new(true));
+    let transport = switched(&up, Duration::ZERO);
+    let hourly = "algorithm = \"sliding_window\"\nlimit = 10\nwindow = \"1m\"";
+    let client = client(&[("requests", hourly)], &transport).await;
+    while client.try_send("a", Priority::High, get("/")).await.is_ok() {}
+    up.store(false, SeqCst);
+    open(&client).await;
+    let began = now();
+    let without_quota = spawn_for(&client, "a", get("/a").deadline(secs(300)));
+    tokio::time::sleep(ms(54)).await;
+    up.store(true, SeqCst);
+    let others: Vec<_> = (0..4).map(|_| spawn_for(&client, "b", get("/b").deadline(secs(20)))).collect();
+    for other in others {
+        assert_eq!(other.await.unwrap().unwrap().status(), 200);
+    }
+    let took = began.elapsed();
+    assert!(took < ms(1500), "the host is tried after a second, by whoever has quota: {took:?}");
+    assert_eq!(without_quota.await.unwrap().unwrap().status(), 200);
+    assert_idle(&client);
+}
+
+/// The same for a tenant whose secret is long in coming.
+#[tokio::test(start_paused = true)]
+async fn tenant_without_secret_holds_no_probe() {
+    use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+    struct Slow;
+    impl CredentialResolver for Slow {
+        fn resolve<'a>(
+            &'a self,
+            key: &'a str,
+        ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
+            Box::pin(async move {
+                if key == "slow" {
+                    tokio::time::sleep(secs(60)).await;
+                }
+                Ok(key.into())
+            })
+        }
+    }
+    let up = Arc::new(AtomicBool::new(false));
+    let transport = switched(&up, Duration::ZERO);
+    let text = vendor(&[]).replace("none", "bearer");
+    let client = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(text)
+        .transport(transport.clone())
+        .credential_resolver("keys", Slow)
+        .tenant(TenantEntry::new("a", "v").credential("keys:slow"))
+        .tenant(TenantEntry::new("b", "v").credential("keys:quick"))
+        .build()
+        .await
+        .unwrap();
+    open(&client).await;
+    let began = now();
+    let slow = spawn_for(&client, "a", get("/a").deadline(secs(300)));
+    tokio::time::sleep(ms(54)).await;
+    up.store(true, SeqCst);
+    let other = spawn_for(&client, "b", get("/b").deadline(secs(20)));
+    assert_eq!(other.await.unwrap().unwrap().status(), 200);
+    assert!(began.elapsed() < ms(1500), "{:?}", began.elapsed());
+    assert_eq!(slow.await.unwrap().unwrap().status(), 200);
+}
+
+/// What waits for a host that comes back does not come all at once.
+#[tokio::test(start_paused = true)]
+async fn waiters_of_a_host_return_gradually() {
+    const WAITING: usize = 5000;
+    let up = Arc::new(AtomicBool::new(false));
+    let transport = switched(&up, ms(5));
+    let client = client(&[], &transport).await;
+    open(&client).await;
+    let before = transport.calls().len();
+    let sends: Vec<_> = (0..WAITING).map(|_| spawn_for(&client, "a", get("/").deadline(secs(60)))).collect();
+    tokio::time::sleep(ms(500)).await;
+    assert_eq!(transport.calls().len(), before, "they all wait for the host");
+    up.store(true, SeqCst);
+    let began = now();
+    for send in sends {
+        assert_eq!(send.await.unwrap().unwrap().status(), 200);
+    }
+    let calls = transport.calls();
+    let at: Vec<u128> = calls[before..].iter().map(|call| call.at.since(calls[before].at).as_millis()).collect();
+    assert_eq!(at.len(), WAITING);
+    let within = |from: u128, to: u128| at.iter().filter(|at| (from..to).contains(at)).count();
+    let steps: Vec<usize> = (0..20).map(|step| within(step * 250, (step + 1) * 250)).collect();
+    println!("by quarters of a second: {steps:?}");
+    assert_eq!(within(0, 5), 1, "one tries it");
+    assert!(within(0, 1000) <= 64, "{steps:?}");
+    assert!(
+        steps.windows(2).all(|pair| pair[1] <= 2 * pair[0].max(2) + 2),
+        "at most twice as many each time: {steps:?}"
+    );
+    assert!(began.elapsed() < secs(8), "{:?}", began.elapsed());
+    assert_idle(&client);
+}
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
