@@ -18,6 +18,8 @@ mod cleanup;
 mod faults;
 #[path = "client/hosts.rs"]
 mod hosts;
+#[path = "client/rotation.rs"]
+mod rotation;
 #[path = "client/status.rs"]
 mod status;
 #[path = "client/waiting.rs"]

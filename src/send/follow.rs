@@ -97,7 +97,6 @@ impl Job {
                 past.exchanges += 1;
                 if let Some(stale) = answered.authorization.as_ref().map(|known| &known.secret) {
                     inner.credentials.invalidate(&self.tenant, stale).await;
-                    inner.credentials.invalidate(&self.tenant_now(inner), stale).await;
                 }
                 answered.held.finish();
                 Step::Again

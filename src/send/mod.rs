@@ -23,12 +23,12 @@ use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::credential::Authorization;
 use crate::config::{OnAmbiguous, Tenant, Vendor};
-use crate::dead_letter::AttemptRecord;
+use crate::dead_letter::{AttemptRecord, Phase};
 use crate::dispatch::{Grant, Held};
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Heard, Refusal, Word};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Delivery, Error, ErrorKind};
 use crate::events::Event;
 use crate::metrics::{Running, Series};
 use crate::refusal;
@@ -189,6 +189,9 @@ impl Job {
     /// Waits for a permit and makes the exchange, and again as often as it takes.
     pub(crate) async fn run(&mut self, inner: &Inner) -> Result<Response, Error> {
         loop {
+            if self.past.is_some() {
+                self.renew(inner)?;
+            }
             if !inner.hosts.are_well() {
                 apart(|| self.wait_for_host(inner)).await?;
             }
@@ -322,9 +325,9 @@ impl Job {
         })
     }
 
+    /// The secret of the same version of the tenant's configuration as the URL that it goes to.
     async fn authorization(&self, inner: &Inner) -> Result<Option<Arc<Authorization>>, Error> {
-        let tenant = self.tenant_now(inner);
-        let secret = inner.credentials.secret(&tenant);
+        let secret = inner.credentials.secret(&self.tenant);
         match tokio::time::timeout_at(inner.clock.instant(self.deadline), secret).await {
             Ok(secret) => {
                 let secret = secret?;
@@ -335,9 +338,40 @@ impl Job {
         }
     }
 
-    /// The tenant as it is now: its credential may have been replaced while the request waited.
-    fn tenant_now(&self, inner: &Inner) -> Arc<Tenant> {
-        inner.tenant(&self.tenant.id, &self.tenant.vendor.name).unwrap_or_else(|_| self.tenant.clone())
+    /// Takes the tenant as it is now for a further attempt: URL, credential and connection settings of one version. A
+    /// tenant that is gone stays as it was.
+    #[cold]
+    fn renew(&mut self, inner: &Inner) -> Result<(), Error> {
+        let Ok(now) = inner.tenant(&self.tenant.id, &self.tenant.vendor.name) else { return Ok(()) };
+        if Arc::ptr_eq(&now, &self.tenant) {
+            return Ok(());
+        }
+        if *now != *self.tenant {
+            self.prepared.retarget(&self.tenant, &now).map_err(|why| self.gone(&why))?;
+            // A reload may have numbered the endpoints anew.
+            let known = events::name(&self.tenant, self.endpoint).and_then(|name| now.vendor.endpoint(name).ok());
+            let path = self.prepared.path_below_base(&now);
+            let found = known.or_else(|| now.vendor.match_endpoint(self.prepared.method().as_str(), &path));
+            self.endpoint = found.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);
+        }
+        self.tenant = now;
+        Ok(())
+    }
+
+    /// The request is no longer one of its tenant's vendor: it names a host that the vendor had.
+    fn gone(&self, why: &str) -> Error {
+        let may_have_acted = |record: &AttemptRecord| match record.phase {
+            Phase::NotSent | Phase::Unprocessed => false,
+            Phase::MaybeSent => true,
+            Phase::Answered => record.status.is_none_or(|status| status >= 500),
+        };
+        let acted = self.past.as_ref().is_some_and(|past| past.records.iter().any(may_have_acted));
+        let delivery = if acted { Delivery::Ambiguous } else { Delivery::NotSent };
+        let message = format!(
+            "tenant {}, vendor {}: the configuration has changed while the request waited: {why}",
+            self.tenant.id, self.tenant.vendor.name
+        );
+        Error::new(ErrorKind::InvalidRequest, delivery, message)
     }
 
     fn permit<'a>(&'a self, inner: &'a Inner, now: Time) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {

@@ -95,17 +95,30 @@ impl moka::Expiry<TokenKey, Token> for TokenExpiry {
     }
 }
 
+/// Whose token it is, and what of the tenant's configuration it was fetched for: a token does not leave for another base
+/// URL, nor for another credential's account.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct TokenKey {
     tenant: Arc<str>,
     vendor: Arc<str>,
     environment: Arc<str>,
+    base_url: String,
+    account: Arc<str>,
+    credential: Option<CredentialRef>,
 }
 
 impl TokenKey {
     fn of(tenant: &Tenant) -> TokenKey {
         let vendor = &tenant.vendor;
-        TokenKey { tenant: tenant.id.clone(), vendor: vendor.name.clone(), environment: vendor.environment.clone() }
+        TokenKey {
+            tenant: tenant.id.clone(),
+            vendor: vendor.name.clone(),
+            environment: vendor.environment.clone(),
+            // A base URL that cannot be filled in has no request that could carry the token.
+            base_url: tenant.base().map(|base| base.as_str().to_owned()).unwrap_or_default(),
+            account: tenant.account.clone(),
+            credential: tenant.credential.clone(),
+        }
     }
 }
 

@@ -66,17 +66,7 @@ impl Prepared {
         if matches!(parts.method, Method::CONNECT | Method::TRACE) {
             return refuse("the methods CONNECT and TRACE are not sent");
         }
-        let path = match path_of(&parts, base) {
-            Ok(path) => path,
-            Err(why) => return refuse(&why),
-        };
-        // A full URL may be the base URL itself, without a slash after it.
-        let below = matches!(parts.target, Target::Url(_)) && !path.starts_with('/');
-        let checked = if below { target::check(&format!("/{path}")) } else { target::check(path) };
-        if let Err(why) = checked {
-            return refuse(&why);
-        }
-        let url = match target::join(base, path, &parts.query) {
+        let url = match url_under(&parts, base) {
             Ok(url) => url,
             Err(why) => return refuse(&why),
         };
@@ -86,6 +76,21 @@ impl Prepared {
             return refuse(&why);
         }
         Ok(Prepared { parts, first: Some(url), spent: false })
+    }
+
+    /// Makes it a request of the same tenant in another version of the configuration, checked anew.
+    pub(crate) fn retarget(&mut self, before: &Tenant, tenant: &Tenant) -> Result<(), Cow<'static, str>> {
+        let base = tenant.base().map_err(|error| error.to_string())?;
+        let url = url_under(&self.parts, &base)?;
+        // What the old vendor gave to every request is not the caller's.
+        for (name, value) in &before.vendor.headers {
+            if self.parts.headers.get(name).is_some_and(|given| given == value) {
+                self.parts.headers.remove(name);
+            }
+        }
+        complete_headers(&mut self.parts, &tenant.vendor)?;
+        self.first = Some(url);
+        Ok(())
     }
 
     pub(crate) fn method(&self) -> &Method {
@@ -182,6 +187,16 @@ impl Prepared {
         }
         Ok(exchange)
     }
+}
+
+/// The URL of a request under `base`, checked.
+#[inline(always)]
+fn url_under(parts: &Parts, base: &Url) -> Result<Url, Cow<'static, str>> {
+    let path = path_of(parts, base)?;
+    // A full URL may be the base URL itself, without a slash after it.
+    let below = matches!(parts.target, Target::Url(_)) && !path.starts_with('/');
+    if below { target::check(&format!("/{path}")) } else { target::check(path) }?;
+    target::join(base, path, &parts.query)
 }
 
 /// Path and query of a request below the vendor's base URL, as its caller gave them.

@@ -1,0 +1,113 @@
+//! Base URL and credential change together: no secret leaves for a host that it was not configured with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use integration_client::config::Tenant;
+use integration_client::transport::{BoxFuture, CredentialResolver, SecretString, Token, TokenSource};
+
+use super::*;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The secret is the reference's key.
+struct Keys;
+
+impl CredentialResolver for Keys {
+    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>> {
+        Box::pin(async move { Ok(key.into()) })
+    }
+}
+
+/// A vendor whose host is a tenant's: it answers 503 to a host called `old`.
+fn failing_at_old() -> FakeTransport {
+    FakeTransport::new(|call| match call.url.contains("//old.") {
+        true => FakeAnswer::status(503),
+        false => FakeAnswer::status(200),
+    })
+}
+
+const VENDOR: &str = r#"
+[vendors.v]
+base_url = "https://{shop}.v.example/api"
+auth = { scheme = "bearer" }
+retry = { max_retries = 20, first_wait = "1s", longest_wait = "1s" }
+"#;
+
+fn tenant(shop: &str) -> TenantEntry {
+    TenantEntry::new("a", "v").variable("shop", shop).credential(format!("keys:{shop}"))
+}
+
+async fn rotating(transport: &FakeTransport, change: impl FnOnce(Builder) -> Builder) -> IntegrationClient {
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDOR).transport(transport.clone());
+    change(builder.credential_resolver("keys", Keys).tenant(tenant("old"))).build().await.unwrap()
+}
+
+/// Of every call the host's first label, and what its credential says.
+fn pairs(transport: &FakeTransport) -> Vec<(String, String)> {
+    let pair = |call: &integration_client::testing::FakeCall| {
+        let host = call.url.trim_start_matches("https://").split('.').next().unwrap_or_default().to_owned();
+        (host, call.header("authorization").unwrap_or_default().trim_start_matches("Bearer ").to_owned())
+    };
+    transport.calls().iter().map(pair).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_takes_base_url_and_credential_of_one_version() {
+    let transport = failing_at_old();
+    let client = rotating(&transport, |builder| builder).await;
+    let send = spawn(&client, Priority::High, get("/x").query("q", "1").deadline(Duration::from_secs(60)));
+    while transport.calls().len() < 3 {
+        tokio::time::sleep(ms(100)).await;
+    }
+    client.set_tenant(tenant("new")).unwrap();
+    let answered = send.await.unwrap();
+    let pairs = pairs(&transport);
+    assert!(pairs.iter().all(|(host, secret)| host == secret), "{pairs:?}");
+    assert_eq!(answered.unwrap().status(), 200);
+    let last = transport.calls().pop().unwrap();
+    assert_eq!(last.url, "https://new.v.example/api/x?q=1");
+}
+
+/// A request with a whole URL is the old host's: it goes nowhere else, and not there with the new secret.
+#[tokio::test(start_paused = true)]
+async fn request_for_a_host_that_is_gone_is_not_sent() {
+    let transport = failing_at_old();
+    let client = rotating(&transport, |builder| builder).await;
+    let request: Request = http::Request::get("https://old.v.example/api/x").body(()).unwrap().into();
+    let send = spawn(&client, Priority::High, request.deadline(Duration::from_secs(60)));
+    while transport.calls().len() < 3 {
+        tokio::time::sleep(ms(100)).await;
+    }
+    client.set_tenant(tenant("new")).unwrap();
+    let error = send.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+    let pairs = pairs(&transport);
+    assert!(pairs.iter().all(|(host, secret)| host == secret), "{pairs:?}");
+}
+
+/// A token that was fetched for one base URL does not leave for another.
+#[tokio::test(start_paused = true)]
+async fn token_leaves_for_the_base_url_it_was_fetched_for() {
+    struct Tokens(Arc<AtomicUsize>);
+    impl TokenSource for Tokens {
+        fn token<'a>(&'a self, tenant: &'a Tenant) -> BoxFuture<'a, Result<Token, BoxError>> {
+            Box::pin(async move {
+                self.0.fetch_add(1, SeqCst);
+                Ok(Token::new(tenant.variables["shop"].clone(), None))
+            })
+        }
+    }
+    let (transport, fetched) = (failing_at_old(), Arc::<AtomicUsize>::default());
+    let client = rotating(&transport, |builder| builder.token_source("v", Tokens(fetched.clone()))).await;
+    let send = spawn(&client, Priority::High, get("/x").deadline(Duration::from_secs(60)));
+    while transport.calls().len() < 3 {
+        tokio::time::sleep(ms(100)).await;
+    }
+    client.set_tenant(tenant("new")).unwrap();
+    send.await.unwrap().unwrap();
+    client.send("a", Priority::High, get("/y")).await.unwrap();
+    let pairs = pairs(&transport);
+    assert!(pairs.iter().all(|(host, secret)| host == secret), "{pairs:?}");
+    assert_eq!(fetched.load(SeqCst), 2, "one for each version");
+}
