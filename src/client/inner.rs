@@ -87,6 +87,9 @@ impl Inner {
     ) -> Result<Inner, Error> {
         let tenants = TenantTable::new();
         tenants.replace_all(&config)?;
+        if let Some(outbox) = &outbox {
+            config.tenants().for_each(|tenant| outbox.tenant_appears(tenant));
+        }
         let (config, changing) = (ArcSwap::from_pointee(config), parking_lot::Mutex::new(()));
         let making = (0..64).map(|_| parking_lot::Mutex::new(())).collect();
         Ok(Inner {
@@ -181,8 +184,18 @@ impl Inner {
     pub(super) fn bring_up_to_date(&self, tenant: &str, vendor: &str, refuse: bool) {
         let _making = self.making(tenant, vendor);
         match self.tenants.find(tenant, vendor) {
-            Some(tenant) => self.dispatch.update(&tenant, self.config.load().version()),
-            None => self.dispatch.retire(tenant, vendor, refuse),
+            Some(tenant) => {
+                self.dispatch.update(&tenant, self.config.load().version());
+                if let Some(outbox) = &self.outbox {
+                    outbox.tenant_appears(&tenant);
+                }
+            }
+            None => {
+                self.dispatch.retire(tenant, vendor, refuse);
+                if let Some(outbox) = &self.outbox {
+                    outbox.tenant_goes(tenant, vendor);
+                }
+            }
         }
     }
 

@@ -1,26 +1,20 @@
-//! What a process before this one sent, and the vendor may still count.
+//! What another process sent, and the vendor may still count.
 
 use super::Engine;
-use super::limit::Take;
+use super::limit::Past;
 use super::plan::EndpointId;
 use super::slab::Key;
 use crate::clock::Time;
 
 impl Engine {
-    /// Takes a request of `cost` units that was made `age_ns` before now, by a process before this one, and has ended.
-    /// Whether there is room does not matter: it happened. To be called in the order in which requests were made.
+    /// Counts requests that another process sent, and that have ended, against the limits of a lane. In any order: they may
+    /// be older than what the limits know already.
     ///
-    /// More may have been made in that time than the bucket holds, for it refilled meanwhile: it is left empty by that, and
-    /// owes nothing. The guard alone knows what the vendor still counts.
-    pub(crate) fn recall(&mut self, now: Time, lane: Key, endpoint: EndpointId, take: (u32, bool), age_ns: u64) {
+    /// More may have been sent in that time than a bucket holds, for it refilled meanwhile: the bucket is left empty, and
+    /// owes nothing. Of what came back meanwhile only the guard knows.
+    pub(crate) fn recall(&mut self, now: Time, lane: Key, endpoint: EndpointId, past: &Past) {
         let now = self.tick(now);
-        let at = now.minus_nanos(age_ns);
-        let take = Take { cost: take.0.into(), high: take.1, granted: at };
-        self.each_cell(lane, endpoint, [u32::MAX; 3], |cell, spec| {
-            cell.take(spec, take, at);
-            cell.answer(spec, take, at);
-            cell.finish();
-            cell.forgive(spec, now);
-        });
+        let past = Past { at: past.at.min(now), ..*past };
+        self.each_cell(lane, endpoint, [u32::MAX; 3], |cell, spec| cell.recall(spec, &past, now));
     }
 }

@@ -107,7 +107,8 @@ impl Ledger for Entry {
 /// The longest window of a tenant's limits, and how much later a request may reach the vendor, in milliseconds.
 pub(super) fn remembered(tenant: &Tenant) -> i64 {
     let vendor = &tenant.vendor;
-    let windows = vendor.limits.iter().filter_map(|limit| match &limit.kind {
+    let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
+    let windows = limits.filter_map(|limit| match &limit.kind {
         LimitKind::Rate(rate) => Some(millis_of(rate.window)),
         _ => None,
     });

@@ -35,6 +35,7 @@ mod intake;
 mod job;
 mod lanes;
 mod queues;
+mod recall;
 mod receipt;
 mod sink;
 pub(crate) mod starts;
@@ -182,6 +183,7 @@ pub(crate) struct Outbox {
     counted: Mutex<Option<Time>>,
     /// The same by tenant and vendor, where a bound asks for it.
     lanes: Mutex<HashMap<(String, String), (i64, Time)>>,
+    recall: recall::Recall,
     stop: watch::Sender<bool>,
     ended: watch::Sender<bool>,
 }
@@ -217,6 +219,7 @@ impl Outbox {
             backlog: AtomicI64::new(0),
             counted: Mutex::default(),
             lanes: Mutex::default(),
+            recall: recall::Recall::default(),
             stop: watch::Sender::new(false),
             ended: watch::Sender::new(!works),
         }

@@ -14,15 +14,14 @@ use tokio::task::{Id as TaskId, JoinError, JoinSet};
 use super::Outbox;
 use super::job::{self, Waits};
 use super::lanes::Lanes;
-use super::queues;
+use super::{queues, recall};
 use crate::client::Inner;
-use crate::clock::{Time, nanos};
+use crate::clock::Time;
 use crate::dispatch::plan::pace;
-use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::error::Error;
 use crate::store::batches;
 use crate::store::jobs::{self, Claimed, End, Finish, Wanted};
-use crate::store::records::{self, Retention, Spent};
+use crate::store::records::{self, Retention};
 use crate::store::{Id, LaneTier, is_down, millis_of};
 
 /// Work that is claimed of one lane and tier and has no permit yet.
@@ -61,6 +60,8 @@ const CHORES: [Chore; 7] =
     [Chore::Look, Chore::LookAtAll, Chore::Renew, Chore::Recover, Chore::Expire, Chore::Purge, Chore::Tell];
 
 enum Done {
+    /// The task that counts what was sent before has ended.
+    Recalled,
     Job(Option<Finish>),
     Claimed(Vec<(LaneTier, u32)>, Result<Vec<Claimed>, Error>),
     Unclaimed(Result<u64, Error>),
@@ -135,15 +136,11 @@ impl Worker {
             Ok(jobs) => tracing::info!(jobs, "jobs of a process that has ended are taken up"),
             Err(error) => tracing::error!(%error, "the store cannot be read"),
         }
-        match store.read((), records::spent).await {
-            Ok(spent) => {
-                if let Some(inner) = self.inner.upgrade() {
-                    let latest_start = store.limits.latest_start();
-                    spent.iter().for_each(|spent| inner.recall(spent, latest_start));
-                }
-            }
-            Err(error) => tracing::error!(%error, "what was sent before is not known"),
-        }
+        let run = recall::run(self.inner.clone(), self.outbox.clone());
+        self.tasks.spawn(async move {
+            run.await;
+            Done::Recalled
+        });
     }
 
     async fn run(&mut self) {
@@ -206,6 +203,8 @@ impl Worker {
         }
         let mut unknown = Vec::new();
         let mut wanted = self.lanes.wanted(free, LANES, |lane| match inner.tenant(&lane.tenant, &lane.vendor) {
+            // What was sent of it before is read first.
+            Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
             Ok(tenant) => match pace(&tenant.vendor).unit_ns {
                 0 => UNLIMITED,
                 unit => u32::try_from(WORK.as_nanos() / u128::from(unit)).unwrap_or(MOST).clamp(1, MOST),
@@ -301,6 +300,7 @@ impl Worker {
 
     fn done(&mut self, task: TaskId, done: Done) {
         match done {
+            Done::Recalled => {}
             Done::Job(finish) => {
                 self.running.remove(&task);
                 if let Some(finish) = finish {
@@ -459,30 +459,5 @@ impl Worker {
             });
         }
         next
-    }
-}
-
-impl Inner {
-    /// Counts against a lane's limits what was sent before this process began.
-    fn recall(&self, spent: &Spent, latest_start: Duration) {
-        let Ok(tenant) = self.tenant(&spent.tenant, &spent.vendor) else { return };
-        let Ok(place) = self.place(&tenant) else { return };
-        let mut endpoints = tenant.vendor.endpoints.iter();
-        let endpoint = endpoints.position(|endpoint| *endpoint.name == *spent.endpoint);
-        let endpoint = endpoint.map_or(NO_ENDPOINT, |number| number as EndpointId);
-        let requests = u32::try_from(spent.requests).unwrap_or(0).min(1_000_000);
-        let points = u32::try_from(spent.points).unwrap_or(0);
-        // It was written before it left, and may have been on its way for as long as that takes.
-        let age = Duration::from_millis(u64::try_from(spent.age_ms).unwrap_or(0));
-        let age_ns = nanos(age.saturating_sub(tenant.vendor.max_transit).saturating_sub(latest_start));
-        place.shard.decide(|engine, now| {
-            // The points are spread evenly, and what is over goes with the first.
-            let each = points.checked_div(requests).unwrap_or(0);
-            let mut cost = points.saturating_sub(each.saturating_mul(requests.saturating_sub(1))).max(1);
-            for _ in 0..requests {
-                engine.recall(now, place.lane, endpoint, (cost, spent.high), age_ns);
-                cost = each.max(1);
-            }
-        });
     }
 }

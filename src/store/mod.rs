@@ -62,6 +62,7 @@ mod sqlite;
 mod sqlite;
 #[cfg(all(test, any(feature = "sqlite", feature = "postgres")))]
 mod tests;
+pub(crate) mod usage;
 
 use std::fmt;
 use std::path::PathBuf;

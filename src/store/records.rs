@@ -75,39 +75,6 @@ pub(crate) fn cancel<'a>(id: &'a Id, db: Db<'a>, now: i64) -> BoxFuture<'a, Resu
     })
 }
 
-/// What a lane has sent that may still count.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Spent {
-    pub(crate) tenant: String,
-    pub(crate) vendor: String,
-    pub(crate) endpoint: String,
-    pub(crate) high: bool,
-    pub(crate) requests: i64,
-    pub(crate) points: i64,
-    /// How long ago the last of them was.
-    pub(crate) age_ms: i64,
-}
-
-pub(crate) fn spent<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Spent>, DbError>> {
-    Box::pin(async move {
-        let sql = "SELECT tenant, vendor, endpoint, high, requests, points, last_at FROM ic_spent WHERE until > $1 \
-                   ORDER BY last_at LIMIT 1000000";
-        let rows = db.fetch(sql, args![now]).await?;
-        let read = |mut row: Row| {
-            Ok(Spent {
-                tenant: row.text()?,
-                vendor: row.text()?,
-                endpoint: row.text()?,
-                high: row.int()? != 0,
-                requests: row.int()?,
-                points: row.int()?,
-                age_ms: now.saturating_sub(row.int()?).max(0),
-            })
-        };
-        Ok(readable(rows, read))
-    })
-}
-
 /// Rows that can be read. One that was edited into nonsense must not hide the others.
 pub(super) fn readable<T>(rows: Vec<Row>, read: impl Fn(Row) -> Result<T, DbError>) -> Vec<T> {
     let told = |error: DbError| tracing::error!(%error, "a row of the store cannot be read, and is left out");

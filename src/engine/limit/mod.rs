@@ -128,6 +128,27 @@ impl Take {
     }
 }
 
+/// Requests that another process sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Past {
+    pub(crate) requests: u32,
+    /// Of all of them.
+    pub(crate) points: u32,
+    pub(crate) high: bool,
+    /// When the vendor counted the last of them.
+    pub(crate) at: Time,
+}
+
+impl Past {
+    fn units(&self, measure: Measure) -> u32 {
+        match measure {
+            Measure::Points => self.points.max(self.requests),
+            // How many bytes there were is not known: each request leaves its trace.
+            Measure::Requests | Measure::Sent | Measure::Received | Measure::Bytes => self.requests,
+        }
+    }
+}
+
 impl Cell {
     pub(crate) fn new(spec: &LimitSpec, now: Time, since: u32) -> Cell {
         let state = match &spec.kind {
@@ -303,10 +324,20 @@ impl Cell {
         }
     }
 
-    /// What the bucket owes beyond being empty is forgotten.
-    pub(crate) fn forgive(&mut self, spec: &LimitSpec, now: Time) {
-        if let (State::Rate { bucket, .. }, LimitKind::Rate { bucket: shape, .. }) = (&mut self.state, &spec.kind) {
-            bucket.forgive(shape, now);
+    /// Counts what another process took. Whether there was room does not matter, because it happened.
+    pub(crate) fn recall(&mut self, spec: &LimitSpec, past: &Past, now: Time) {
+        let (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) =
+            (&mut self.state, &spec.kind)
+        else {
+            return;
+        };
+        let units = past.units(spec.measure);
+        bucket.recall(shape, now, past.at, units);
+        if guard.is_none() {
+            *guard = Guard::new(mirrored);
+        }
+        if let Some(guard) = guard {
+            guard.recall(mirrored, now, Taken { granted: past.at, units, high: past.high });
         }
     }
 

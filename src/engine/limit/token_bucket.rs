@@ -96,9 +96,12 @@ impl Bucket {
         self.full_at = self.full_at.saturating_sub(spec.span(units));
     }
 
-    /// Owes no more than one that is empty.
-    pub(crate) fn forgive(&mut self, spec: &BucketSpec, now: Time) {
-        self.full_at = self.full_at.min(Bucket::empty(spec, now).full_at);
+    /// Takes `units` that another process took at `at`, and owes for them no more than an empty bucket does at `now`:
+    /// more may have been taken than the bucket holds, because it refilled meanwhile.
+    pub(crate) fn recall(&mut self, spec: &BucketSpec, now: Time, at: Time, units: u32) {
+        let before = self.full_at;
+        self.take(spec, at, units);
+        self.full_at = self.full_at.min(Bucket::empty(spec, now).full_at.max(before));
     }
 
     pub(crate) fn is_full(&self, spec: &BucketSpec, now: Time) -> bool {

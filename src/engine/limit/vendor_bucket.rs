@@ -90,6 +90,16 @@ impl VendorBucket {
         self.full_at = self.full_at.saturating_add(spec.span(units));
     }
 
+    /// The high tier takes `units`, as far as its reserve has them.
+    fn debit_reserve(&mut self, spec: &VendorBucketSpec, now: u64, units: u32) {
+        if spec.reserve > 0 {
+            let whole = spec.span(spec.reserve) as f64 / spec.reserve_share();
+            let taken = (spec.span(units) as f64 / spec.reserve_share()) as u64;
+            let full_at = self.reserve_full_at.max(now).saturating_add(taken);
+            self.reserve_full_at = full_at.min(now.saturating_add(whole as u64));
+        }
+    }
+
     /// Ends what has run into its transit time. Comes before everything else that happens at `now`.
     #[inline]
     pub(crate) fn advance(&mut self, spec: &VendorBucketSpec, now: Time) {
@@ -173,11 +183,8 @@ impl VendorBucket {
     pub(crate) fn take(&mut self, spec: &VendorBucketSpec, now: Time, units: u32, high: bool) {
         let now_ticks = ticks(now.as_nanos());
         self.debit(spec, now_ticks, units);
-        if high && spec.reserve > 0 {
-            let whole = spec.span(spec.reserve) as f64 / spec.reserve_share();
-            let taken = (spec.span(units) as f64 / spec.reserve_share()) as u64;
-            let full_at = self.reserve_full_at.max(now_ticks).saturating_add(taken);
-            self.reserve_full_at = full_at.min(now_ticks.saturating_add(whole as u64));
+        if high {
+            self.debit_reserve(spec, now_ticks, units);
         }
         self.transit.take(now, units, high);
     }
@@ -216,6 +223,22 @@ impl VendorBucket {
     /// It took `units` more than was believed.
     pub(crate) fn owe(&mut self, spec: &VendorBucketSpec, now: Time, units: u32) {
         self.debit(spec, ticks(now.as_nanos()), units);
+    }
+
+    /// Counts `units` that another process was granted and that arrived at `at`. No more than the whole bucket is missing
+    /// because of them: the vendor's own bucket cannot hold less than nothing.
+    #[cold]
+    pub(crate) fn recall(&mut self, spec: &VendorBucketSpec, now: Time, at: Time, units: u32, high: bool) {
+        self.advance(spec, now);
+        let (now, at) = (ticks(now.as_nanos()), ticks(at.min(now).as_nanos()));
+        let (before, reserve_before) = (self.full_at, self.reserve_full_at);
+        self.debit(spec, at, units);
+        let empty = now.saturating_add(spec.span(spec.capacity.saturating_add(self.transit.units)));
+        self.full_at = self.full_at.min(empty.max(before));
+        if high {
+            self.debit_reserve(spec, at, units);
+            self.reserve_full_at = self.reserve_full_at.max(reserve_before);
+        }
     }
 
     /// Nothing that was taken is missing any more.

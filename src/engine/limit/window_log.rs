@@ -263,6 +263,46 @@ impl WindowLog {
         }
     }
 
+    /// Counts `units` that another process was granted and that ended at `at`, perhaps before others that are in the log.
+    ///
+    /// Recalled entries are merged into slots of 1/512 to 1/256 of the window. Each slot is freed with its last entry, so
+    /// the log stays small however much is recalled.
+    #[cold]
+    pub(crate) fn recall(&mut self, spec: &LogSpec, now: Time, at: Time, units: u32, high: bool) {
+        self.advance(spec, now);
+        let entry = Entry::of(at.min(now).as_nanos(), units.min(u32::MAX - self.units), high);
+        if entry.units == 0 || entry.at.saturating_add(spec.window) <= now.as_nanos() {
+            return;
+        }
+        self.units += entry.units;
+        self.high += entry.high;
+        let bits = spec.slot_bits.max((spec.window / 256).max(1).ilog2());
+        let same_slot = |known: &Entry| known.at >> bits == entry.at >> bits;
+        let merge = |known: &mut Entry| {
+            known.at = known.at.max(entry.at);
+            known.units += entry.units;
+            known.high += entry.high;
+        };
+        if self.ended.units > 0 && same_slot(&self.ended) {
+            merge(&mut self.ended);
+        } else if self.ended.units == 0 || self.ended.at < entry.at {
+            self.keep_ended(spec, now.as_nanos());
+            self.ended = entry;
+        } else {
+            let ended = &mut self.before.get_or_insert_default().ended;
+            let place = ended.partition_point(|known| known.at <= entry.at);
+            if let Some(later) = ended.get_mut(place).filter(|later| same_slot(later)) {
+                merge(later);
+            } else if let Some(earlier) =
+                place.checked_sub(1).and_then(|place| ended.get_mut(place)).filter(|earlier| same_slot(earlier))
+            {
+                merge(earlier);
+            } else {
+                ended.insert(place, entry);
+            }
+        }
+    }
+
     #[inline]
     fn fits(spec: &LogSpec, used: u32, used_high: u32, units: u32, high: bool) -> bool {
         let held_back = if high { 0 } else { spec.reserve.saturating_sub(used_high) };

@@ -6,6 +6,7 @@ use super::super::Step;
 use super::super::dead::{self, Filter, NewDead, Redriven};
 use super::super::jobs::{self, Accepted, End, Finish, NewJob, Start, Wanted};
 use super::super::records::{self, Place, Retention};
+use super::super::usage;
 use super::*;
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -264,7 +265,9 @@ fn what_was_sent_is_remembered_by_lane_and_endpoint() {
         for owner in [one, other, one] {
             assert!(store.write(start_of(&claimed, owner), jobs::start).await.unwrap());
         }
-        let spent = store.read((), records::spent).await.unwrap();
+        let wanted = usage::Wanted { tenant: "a".to_owned(), vendor: "v".to_owned(), after: usage::Mark::START };
+        let pages = store.read((id(), vec![wanted]), usage::read).await.unwrap();
+        let spent: Vec<_> = pages.into_iter().flat_map(|page| page.rows).collect();
         let total = spent.iter().fold((0, 0), |sum, spent| (sum.0 + spent.requests, sum.1 + spent.points));
         assert_eq!(total, (3, 9), "{spent:?}");
         assert!(spent.iter().all(|spent| spent.age_ms < 5_000 && !spent.high), "{spent:?}");

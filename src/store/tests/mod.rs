@@ -15,6 +15,7 @@ mod stalls;
 mod taken_over;
 #[cfg(feature = "postgres")]
 mod trap;
+mod usage;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

@@ -2,6 +2,7 @@
 
 mod cell;
 mod guards;
+mod recall;
 mod vendors;
 
 use super::guard::GuardSpec;

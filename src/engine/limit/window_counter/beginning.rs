@@ -43,8 +43,8 @@ impl Beginning {
 }
 
 /// What the vendor may hold if its window began at `at`, as a function of time: what ended since, and a share of `before`
-/// that falls to nothing with the window's end. `earlier` and `before` never change, so that working out the most that
-/// the vendor may hold is one pass over a row of numbers.
+/// that falls to nothing with the window's end. `earlier` and `before` change only when what another process sent is
+/// recalled, so that working out the most that the vendor may hold is one pass over a row of numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) at: f64,

@@ -17,6 +17,7 @@
 //! those beginnings count.
 
 mod beginning;
+mod recall;
 #[cfg(test)]
 mod tests;
 

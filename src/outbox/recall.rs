@@ -1,0 +1,336 @@
+//! What other processes sent of each lane before, counted against its limits before a job of it is claimed.
+//!
+//! A lane is read when its tenant appears: with the configuration at the start, by a reload or by
+//! [`set_tenant`](crate::IntegrationClient::set_tenant). One task reads them in the background, a few lanes and a bounded
+//! number of rows at a time, so neither memory nor the start of the program depends on how many rows there are. A lane
+//! whose jobs wait is read before the others. Where several tenants share a limit, all lanes of the vendor are read before
+//! a job of one of them is claimed.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::Outbox;
+use super::job::remembered;
+use crate::client::Inner;
+use crate::clock::nanos;
+use crate::config::{Scope, Tenant};
+use crate::engine::limit::Past;
+use crate::engine::plan::{EndpointId, NO_ENDPOINT};
+use crate::store::usage::{self, Mark, Usage, Wanted};
+
+/// How often one page is tried to be read. A damaged page of the file must not stop a lane for ever.
+const TRIES: u32 = 5;
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+
+/// A tenant and its vendor.
+type Lane = (Arc<str>, Arc<str>);
+
+/// How far a lane has been read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Read {
+    Waiting,
+    /// Waiting, and before those whose jobs do not wait.
+    Urgent,
+    UnderWay,
+    Whole,
+}
+
+/// Which lanes have been read. Pure.
+#[derive(Default)]
+struct Lanes {
+    known: HashMap<Lane, Read>,
+    /// Lanes of a vendor that have not been read to their end.
+    unread: HashMap<Arc<str>, usize>,
+    /// Vendors whose tenants share limits, and have jobs.
+    urgent_vendors: HashSet<Arc<str>>,
+    urgent: VecDeque<Lane>,
+    waiting: VecDeque<Lane>,
+}
+
+impl Lanes {
+    /// The lane is to be read, unless it was.
+    fn add(&mut self, tenant: &Arc<str>, vendor: &Arc<str>) {
+        let lane = (tenant.clone(), vendor.clone());
+        if self.known.contains_key(&lane) {
+            return;
+        }
+        *self.unread.entry(vendor.clone()).or_default() += 1;
+        let is_urgent = self.urgent_vendors.contains(vendor);
+        self.known.insert(lane.clone(), if is_urgent { Read::Urgent } else { Read::Waiting });
+        if is_urgent { &mut self.urgent } else { &mut self.waiting }.push_back(lane);
+    }
+
+    /// Whether all is read that a job of the lane depends on. Otherwise it is read next.
+    fn is_ready(&mut self, tenant: &Arc<str>, vendor: &Arc<str>, shares: bool) -> bool {
+        self.add(tenant, vendor);
+        let lane = (tenant.clone(), vendor.clone());
+        match self.known.get_mut(&lane) {
+            Some(Read::Whole) => {}
+            Some(read @ Read::Waiting) => {
+                *read = Read::Urgent;
+                self.urgent.push_back(lane);
+            }
+            _ => {}
+        }
+        let is_read = self.known.get(&(tenant.clone(), vendor.clone())) == Some(&Read::Whole);
+        if !shares {
+            return is_read;
+        }
+        if is_read && !self.unread.contains_key(vendor) {
+            return true;
+        }
+        if self.urgent_vendors.insert(vendor.clone()) {
+            for lane in self.waiting.iter().filter(|lane| lane.1 == *vendor) {
+                if let Some(read @ Read::Waiting) = self.known.get_mut(lane) {
+                    *read = Read::Urgent;
+                    self.urgent.push_back(lane.clone());
+                }
+            }
+        }
+        false
+    }
+
+    /// Up to `most` lanes that are to be read now.
+    fn next(&mut self, most: usize) -> Vec<Lane> {
+        let mut lanes = Vec::new();
+        while lanes.len() < most
+            && let Some(lane) = self.urgent.pop_front().or_else(|| self.waiting.pop_front())
+        {
+            if let Some(read @ (Read::Waiting | Read::Urgent)) = self.known.get_mut(&lane) {
+                *read = Read::UnderWay;
+                lanes.push(lane);
+            }
+        }
+        lanes
+    }
+
+    /// The lane has been read to its end.
+    fn read(&mut self, lane: &Lane) {
+        if let Some(read) = self.known.get_mut(lane)
+            && std::mem::replace(read, Read::Whole) != Read::Whole
+        {
+            self.count_read(&lane.1);
+        }
+    }
+
+    /// The tenant is gone. Should it come back, it is read again.
+    fn forget(&mut self, tenant: &str, vendor: &str) {
+        let lane: Lane = (tenant.into(), vendor.into());
+        if self.known.remove(&lane).is_some_and(|read| read != Read::Whole) {
+            self.count_read(&lane.1);
+        }
+    }
+
+    fn count_read(&mut self, vendor: &Arc<str>) {
+        if let Some(unread) = self.unread.get_mut(vendor) {
+            *unread = unread.saturating_sub(1);
+            if *unread == 0 {
+                self.unread.remove(vendor);
+            }
+        }
+    }
+}
+
+/// Which lanes have been read, for the worker, whoever changes tenants, and the task that reads.
+#[derive(Default)]
+pub(super) struct Recall {
+    lanes: Mutex<Lanes>,
+    wanted: Notify,
+}
+
+impl Recall {
+    fn is_ready(&self, tenant: &Tenant) -> bool {
+        if remembered(tenant) == 0 {
+            // No limit counts by time.
+            return true;
+        }
+        let ready = self.lanes.lock().is_ready(&tenant.id, &tenant.vendor.name, shares(tenant));
+        if !ready {
+            self.wanted.notify_one();
+        }
+        ready
+    }
+}
+
+impl Outbox {
+    /// The tenant is there, or has changed.
+    pub(crate) fn tenant_appears(&self, tenant: &Tenant) {
+        if self.works && remembered(tenant) > 0 {
+            self.recall.lanes.lock().add(&tenant.id, &tenant.vendor.name);
+            self.recall.wanted.notify_one();
+        }
+    }
+
+    /// The tenant is gone.
+    pub(crate) fn tenant_goes(&self, tenant: &str, vendor: &str) {
+        if self.works {
+            self.recall.lanes.lock().forget(tenant, vendor);
+        }
+    }
+
+    /// Whether all is counted that other processes sent before, as far as it concerns the tenant's limits.
+    pub(super) fn is_recalled(&self, tenant: &Tenant) -> bool {
+        self.recall.is_ready(tenant)
+    }
+}
+
+/// Other tenants use limits of this one.
+fn shares(tenant: &Tenant) -> bool {
+    let vendor = &tenant.vendor;
+    let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
+    limits.into_iter().any(|limit| matches!(limit.scope, Scope::Account | Scope::Vendor))
+}
+
+/// Reads lanes until the outbox stops.
+pub(super) async fn run(inner: Weak<Inner>, outbox: Arc<Outbox>) {
+    let mut stop = outbox.stop.subscribe();
+    loop {
+        let lanes = outbox.recall.lanes.lock().next(usage::LANES);
+        let read = async {
+            if lanes.is_empty() {
+                outbox.recall.wanted.notified().await;
+            } else {
+                read(&inner, &outbox, &lanes).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return,
+            () = read => {}
+        }
+        if !lanes.is_empty() {
+            let mut known = outbox.recall.lanes.lock();
+            lanes.iter().for_each(|lane| known.read(lane));
+            drop(known);
+            outbox.wake.notify_one();
+        }
+    }
+}
+
+/// Counts what was sent of `lanes`, page by page.
+async fn read(inner: &Weak<Inner>, outbox: &Outbox, lanes: &[Lane]) {
+    let start = |(tenant, vendor): &Lane| Wanted {
+        tenant: tenant.as_ref().to_owned(),
+        vendor: vendor.as_ref().to_owned(),
+        after: Mark::START,
+    };
+    let mut wanted: Vec<Wanted> = lanes.iter().map(start).collect();
+    let mut failed = 0;
+    while !wanted.is_empty() {
+        match outbox.store.read((outbox.owner, wanted.clone()), usage::read).await {
+            Ok(pages) => {
+                let Some(inner) = inner.upgrade() else { return };
+                let mut more = Vec::new();
+                for page in pages {
+                    let Some(lane) = wanted.get(page.lane) else { continue };
+                    inner.recall(&lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start());
+                    more.extend(page.more.map(|after| Wanted { after, ..lane.clone() }));
+                }
+                wanted = more;
+                failed = 0;
+            }
+            Err(error) => {
+                failed += 1;
+                if failed >= TRIES {
+                    let lanes = wanted.len();
+                    tracing::error!(%error, lanes, "what was sent of these lanes before cannot be read; they go on without");
+                    return;
+                }
+                tokio::time::sleep(BETWEEN_TRIES).await;
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Counts against a lane's limits what other processes sent.
+    fn recall(&self, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_start: Duration) {
+        let Ok(tenant) = self.tenant(tenant, vendor) else { return };
+        let Ok(place) = self.place(&tenant) else { return };
+        // Oldest first: what a bucket got back in between is then known.
+        rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
+        // A negative figure is none that was ever written.
+        let figure = |figure: i64| u32::try_from(figure.max(0)).unwrap_or(u32::MAX);
+        place.shard.decide(|engine, now| {
+            for row in &rows {
+                let endpoints = &tenant.vendor.endpoints;
+                let endpoint = endpoints.iter().position(|endpoint| *endpoint.name == *row.endpoint);
+                let endpoint = endpoint.map_or(NO_ENDPOINT, |number| number as EndpointId);
+                // It was written before it left, and may have been on its way for as long as that takes.
+                let age = Duration::from_millis(u64::try_from(row.age_ms).unwrap_or(0));
+                let age = age.saturating_sub(tenant.vendor.max_transit).saturating_sub(latest_start);
+                let past = Past {
+                    requests: figure(row.requests),
+                    points: figure(row.points),
+                    high: row.high,
+                    at: now.minus_nanos(nanos(age)),
+                };
+                engine.recall(now, place.lane, endpoint, &past);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(lanes: &[Lane]) -> Vec<&str> {
+        lanes.iter().map(|(tenant, _)| &**tenant).collect()
+    }
+
+    fn lanes(tenants: &[&str]) -> Lanes {
+        let mut lanes = Lanes::default();
+        tenants.iter().for_each(|tenant| lanes.add(&(*tenant).into(), &"v".into()));
+        lanes
+    }
+
+    #[test]
+    fn lane_with_jobs_is_read_before_the_others_and_ready_by_itself() {
+        let mut lanes = lanes(&["a", "b", "c"]);
+        assert!(!lanes.is_ready(&"c".into(), &"v".into(), false));
+        assert!(!lanes.is_ready(&"c".into(), &"v".into(), false));
+        let first = lanes.next(1);
+        assert_eq!(names(&first), ["c"]);
+        assert!(!lanes.is_ready(&"c".into(), &"v".into(), false), "it is being read");
+        lanes.read(&first[0]);
+        assert!(lanes.is_ready(&"c".into(), &"v".into(), false));
+        assert_eq!(names(&lanes.next(10)), ["a", "b"]);
+        assert!(lanes.next(10).is_empty());
+    }
+
+    #[test]
+    fn lane_that_shares_limits_waits_for_all_lanes_of_its_vendor() {
+        let mut lanes = lanes(&["a", "b"]);
+        lanes.add(&"x".into(), &"w".into());
+        assert!(!lanes.is_ready(&"b".into(), &"v".into(), true));
+        lanes.add(&"c".into(), &"v".into());
+        let read = lanes.next(3);
+        assert_eq!(names(&read), ["b", "a", "c"], "the other vendor's lane is not urgent");
+        read[..2].iter().for_each(|lane| lanes.read(lane));
+        assert!(!lanes.is_ready(&"b".into(), &"v".into(), true), "c has not been read");
+        lanes.read(&read[2]);
+        assert!(lanes.is_ready(&"b".into(), &"v".into(), true));
+        assert_eq!(names(&lanes.next(3)), ["x"]);
+    }
+
+    #[test]
+    fn tenant_that_goes_holds_up_no_other_and_is_read_again_when_it_comes_back() {
+        let mut lanes = lanes(&["a", "b"]);
+        lanes.forget("a", "v");
+        let read = lanes.next(10);
+        assert_eq!(names(&read), ["b"]);
+        lanes.read(&read[0]);
+        assert!(lanes.is_ready(&"b".into(), &"v".into(), true));
+        lanes.add(&"a".into(), &"v".into());
+        assert!(!lanes.is_ready(&"b".into(), &"v".into(), true));
+        assert_eq!(names(&lanes.next(10)), ["a"]);
+        lanes.forget("a", "v");
+        lanes.read(&("a".into(), "v".into()));
+        assert!(lanes.is_ready(&"b".into(), &"v".into(), true));
+    }
+}

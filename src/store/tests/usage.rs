@@ -1,0 +1,83 @@
+//! What lanes have sent, read in pages.
+
+use super::super::Step;
+use super::super::driver::{Dialect, args};
+use super::super::usage::{self, Mark, Wanted};
+use super::*;
+
+/// Writes `slots` rows of each of two owners for a lane: one request and two points each.
+const FILL: Step<(String, i64, [Id; 2]), ()> = |(tenant, slots, owners), db, now| {
+    Box::pin(async move {
+        let sql = match db.dialect() {
+            Dialect::Sqlite => {
+                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1) \
+                 INSERT INTO ic_spent (tenant, vendor, endpoint, slot, owner, high, requests, points, last_at, until) \
+                 SELECT $2, 'v', '', i, $3, i % 2, 1, 2, $4 - i, $4 + 60000 FROM n"
+            }
+            Dialect::Postgres => {
+                "INSERT INTO ic_spent (tenant, vendor, endpoint, slot, owner, high, requests, points, last_at, until) \
+                 SELECT $2, 'v', '', i, $3, i % 2, 1, 2, $4 - i, $4 + 60000 FROM generate_series(1, $1) i"
+            }
+        };
+        for owner in owners {
+            db.execute(sql, args![*slots, tenant, owner.as_bytes().as_slice(), now]).await?;
+        }
+        Ok(())
+    })
+};
+
+fn wanted(tenant: &str) -> Wanted {
+    Wanted { tenant: tenant.to_owned(), vendor: "v".to_owned(), after: Mark::START }
+}
+
+#[tokio::test]
+async fn usage_is_read_whole_in_pages_of_bounded_size() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let owners = [id(), id()];
+        for (tenant, slots) in [("a", 700), ("b", usage::ROWS / 2), ("c", 3)] {
+            store.write((tenant.to_owned(), slots, owners), FILL).await.unwrap();
+        }
+        let mut asked = vec![wanted("a"), wanted("b"), wanted("nobody"), wanted("c")];
+        let mut requests = std::collections::BTreeMap::new();
+        let mut pages = 0;
+        while !asked.is_empty() {
+            let read = store.read((id(), asked.clone()), usage::read).await.unwrap();
+            let mut more = Vec::new();
+            for page in read {
+                pages += 1;
+                assert!(page.rows.len() <= usize::try_from(usage::ROWS).unwrap());
+                let lane = &asked[page.lane];
+                *requests.entry(lane.tenant.clone()).or_insert(0) +=
+                    page.rows.iter().map(|row| row.requests).sum::<i64>();
+                assert!(page.rows.iter().all(|row| row.points == 2 && row.age_ms < 60_000));
+                more.extend(page.more.map(|after| Wanted { after, ..lane.clone() }));
+            }
+            asked = more;
+        }
+        let expected = [("a", 1_400), ("b", usage::ROWS), ("c", 6)].map(|(tenant, count)| (tenant.to_owned(), count));
+        assert_eq!(requests, expected.into());
+        assert_eq!(pages, 6 + 1 + 1, "and no lane is asked about for ever");
+        let own = store.read((owners[0], vec![wanted("c")]), usage::read).await.unwrap();
+        assert_eq!(own[0].rows.len(), 3, "a process is not told what it sent itself");
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn usage_row_that_was_edited_into_nonsense_hides_no_other() {
+    let store = open(&Store::sqlite(folder().join("store.db"))).await;
+    store.write(("a".to_owned(), 300, [id(), id()]), FILL).await.unwrap();
+    let edit: Step<(), u64> =
+        |(), db, _| db.execute("UPDATE ic_spent SET requests = 'many' WHERE slot = 128", Vec::new());
+    store.write((), edit).await.unwrap();
+    let first = store.read((id(), vec![wanted("a")]), usage::read).await.unwrap().remove(0);
+    let mut count = first.rows.len();
+    let mut more = first.more;
+    while let Some(after) = more {
+        let pages = store.read((id(), vec![Wanted { after, ..wanted("a") }]), usage::read).await.unwrap();
+        count += pages.iter().map(|page| page.rows.len()).sum::<usize>();
+        more = pages.into_iter().next().and_then(|page| page.more);
+    }
+    assert_eq!(count, 598);
+}
