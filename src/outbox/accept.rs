@@ -53,7 +53,7 @@ impl IntegrationClient {
         outbox.check_backlog(&job.lane).await?;
         let now = connection.now().await.map_err(failed)?;
         let accepted = jobs::insert(&job, connection, now).await.map_err(failed)?;
-        outbox.receipt(job, accepted)
+        outbox.receipt(job.id, job.lane, accepted)
     }
 
     /// The receipt of a request that was accepted before, by its id.
@@ -85,17 +85,18 @@ impl Inner {
     ) -> Result<Receipt, Error> {
         let (outbox, job) = self.job(tenant, priority, request, id)?;
         outbox.check_backlog(&job.lane).await?;
+        let (job_id, lane) = (job.id, job.lane.clone());
         let accepted = match id {
-            None => outbox.store.insert(job.clone()).await,
+            None => outbox.store.insert(job).await,
             // A broker may have delivered it before.
-            Some(_) => outbox.store.write(job.clone(), jobs::insert).await,
+            Some(_) => outbox.store.write(job, jobs::insert).await,
         };
         match accepted {
-            Ok(accepted) => outbox.receipt(job, accepted),
+            Ok(accepted) => outbox.receipt(job_id, lane, accepted),
             Err(error) if error.delivery() == Delivery::Ambiguous => {
                 // Should it have been accepted, the worker of this process need not search for it.
-                outbox.told(job.lane);
-                Err(error.with_job(job.id.simple().to_string()))
+                outbox.told(lane);
+                Err(error.with_job(job_id.simple().to_string()))
             }
             Err(error) => Err(error),
         }
@@ -145,17 +146,16 @@ impl Inner {
 }
 
 impl Outbox {
-    fn receipt(self: &Arc<Self>, job: NewJob, accepted: Accepted) -> Result<Receipt, Error> {
+    fn receipt(self: &Arc<Self>, id: Id, lane: LaneTier, accepted: Accepted) -> Result<Receipt, Error> {
         match accepted {
             Accepted::New => {
-                self.count_in(&job.lane);
-                let id = job.id;
-                self.told(job.lane);
+                self.count_in(&lane);
+                self.told(lane);
                 Ok(Receipt::new(id, self.clone(), false))
             }
             Accepted::Before(id) => Ok(Receipt::new(id, self.clone(), true)),
             Accepted::KeyOfAnother => {
-                let LaneTier { tenant, vendor, .. } = job.lane;
+                let LaneTier { tenant, vendor, .. } = lane;
                 let message = format!(
                     "tenant {tenant}, vendor {vendor}: another request was accepted with this idempotency key; \
                      a new request needs a new key"

@@ -1,5 +1,7 @@
 //! One claim of one job, from the row to the word about how it ended.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::time::Duration;
@@ -116,11 +118,40 @@ pub(super) fn remembered(tenant: &Tenant) -> i64 {
     if longest == 0 { 0 } else { longest.saturating_add(millis_of(vendor.max_transit)) }
 }
 
+/// What a row holds, once in memory.
+enum Payload {
+    /// As it is: it cannot be read.
+    Row(Vec<u8>),
+    /// Its body is the same memory as the request's that is sent.
+    Read { stored: Box<Stored>, was_sealed: bool },
+}
+
+impl Payload {
+    fn stored(&self) -> Option<&Stored> {
+        match self {
+            Payload::Row(_) => None,
+            Payload::Read { stored, .. } => Some(stored),
+        }
+    }
+
+    /// What the row of its dead letter holds.
+    fn row(&self, outbox: &Outbox, id: &Id) -> Option<Vec<u8>> {
+        match self {
+            Payload::Row(row) => Some(row.clone()),
+            Payload::Read { stored, was_sealed } => {
+                // All keys are strings, so it can always be written.
+                let text = serde_json::to_vec(stored).ok()?;
+                if *was_sealed { outbox.store.seal(id, text) } else { Some(text) }
+            }
+        }
+    }
+}
+
 /// Runs a claim. None where the job is not this process's any more. With `unknown`, nobody has configured its lane for long.
 pub(super) async fn run(
     inner: Arc<Inner>,
     outbox: Arc<Outbox>,
-    job: Claimed,
+    mut job: Claimed,
     waits: Waits,
     unknown: bool,
     mut stop: watch::Receiver<bool>,
@@ -130,15 +161,21 @@ pub(super) async fn run(
     let history = job.history.as_deref().and_then(|json| serde_json::from_slice(json).ok());
     let mut history: History = history.unwrap_or_default();
     let now = |inner: &Inner| jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
-    let Some(text) = outbox.store.unseal(&id, &job.request) else {
-        return sealed(&inner, &outbox, &job, history).await;
+    let row = std::mem::take(&mut job.request);
+    let Some(text) = outbox.store.unseal(&id, &row) else {
+        return sealed(&inner, &outbox, &job, Payload::Row(row), history).await;
     };
-    let Ok(stored) = serde_json::from_slice::<Stored>(&text) else {
+    let was_sealed = matches!(text, Cow::Owned(_));
+    let read = serde_json::from_slice::<Stored>(&text);
+    drop(text);
+    let Ok(stored) = read else {
+        let payload = Payload::Row(row);
         let mut record = AttemptRecord::new(now(&inner), Phase::NotSent, 0);
         record.error = Some("the row holds no request that this version can read; was it edited by hand?".to_owned());
         history.note(record);
-        return bury(&inner, &outbox, &job, None, Reason::Poison, history).await;
+        return bury(&inner, &outbox, &job, &payload, Reason::Poison, history).await;
     };
+    drop(row);
     let tenant = inner.tenant(&job.lane.tenant, &job.lane.vendor).ok();
     let request = stored.request(&job.lane.vendor);
     let give_up = if job.expires_ms.is_some_and(|left| left <= 0) {
@@ -155,11 +192,13 @@ pub(super) async fn run(
         history.note(interrupted(now(&inner)));
         history.exchanges += 1;
     }
+    let may_go_again = may_go_again(&stored, tenant.as_deref());
+    let payload = Payload::Read { stored: Box::new(stored), was_sealed };
     if let Some(reason) = give_up {
-        return bury(&inner, &outbox, &job, Some(&stored), reason, history).await;
+        return bury(&inner, &outbox, &job, &payload, reason, history).await;
     }
-    if job.started > 0 && !may_go_again(&stored, tenant.as_deref()) {
-        return bury(&inner, &outbox, &job, Some(&stored), Reason::Ambiguous, history).await;
+    if job.started > 0 && !may_go_again {
+        return bury(&inner, &outbox, &job, &payload, Reason::Ambiguous, history).await;
     }
     let request = request?;
     let counts_ms = tenant.as_deref().map_or(0, remembered);
@@ -199,10 +238,12 @@ pub(super) async fn run(
     match ending {
         Ending::Delivered(response) => {
             let at_rest = tenant.as_deref().map_or(AtRest::Plain, |tenant| tenant.vendor.at_rest);
-            delivered(&outbox, &job, stored, *response, at_rest).await
+            let metadata = payload.stored().map(|stored| stored.metadata.clone()).unwrap_or_default();
+            drop(payload);
+            delivered(&outbox, &job, metadata, *response, at_rest).await
         }
         Ending::Dead(letter) => {
-            let kept = kept(&inner, &job, &letter);
+            let kept = kept(&inner, &outbox, &job, &payload, &letter);
             given_up(&outbox, &job, *letter, kept).await
         }
         Ending::Later { wait, history } => {
@@ -223,16 +264,22 @@ fn interrupted(at: jiff::Timestamp) -> AttemptRecord {
 }
 
 /// No key opens it: it waits for one, unless that would forget that it may have been sent.
-async fn sealed(inner: &Inner, outbox: &Outbox, job: &Claimed, mut history: History) -> Option<Finish> {
+async fn sealed(
+    inner: &Inner,
+    outbox: &Outbox,
+    job: &Claimed,
+    payload: Payload,
+    mut history: History,
+) -> Option<Finish> {
     tracing::error!(id = %job.id, "a job is sealed with a key that this store was not given, and waits: `Store::seal_key`");
     let now = jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
     let left = job.expires_ms.unwrap_or(i64::MAX);
     if job.started > 0 {
         history.note(interrupted(now));
-        return bury(inner, outbox, job, None, Reason::Ambiguous, history).await;
+        return bury(inner, outbox, job, &payload, Reason::Ambiguous, history).await;
     }
     if left <= 0 {
-        return bury(inner, outbox, job, None, Reason::Expired, history).await;
+        return bury(inner, outbox, job, &payload, Reason::Expired, history).await;
     }
     let history = serde_json::to_vec(&history).unwrap_or_default();
     let end = End::Later { after_ms: millis_of(NO_KEY).min(left), history };
@@ -253,10 +300,11 @@ async fn bury(
     inner: &Inner,
     outbox: &Outbox,
     job: &Claimed,
-    stored: Option<&Stored>,
+    payload: &Payload,
     reason: Reason,
     history: History,
 ) -> Option<Finish> {
+    let stored = payload.stored();
     let LaneTier { tenant, vendor, tier } = &job.lane;
     let nothing = LetterRequest::Redacted { method: String::new(), path: String::new(), body_bytes: None };
     let keep = inner.tenant(tenant, vendor).map_or(Keep::Redacted, |tenant| tenant.vendor.dead_letters);
@@ -275,7 +323,7 @@ async fn bury(
         letter.metadata.clone_from(&stored.metadata);
     }
     inner.tell_dead(&letter);
-    let kept = kept(inner, job, &letter);
+    let kept = kept(inner, outbox, job, payload, &letter);
     given_up(outbox, job, letter, kept).await
 }
 
@@ -290,7 +338,7 @@ async fn given_up(outbox: &Outbox, job: &Claimed, letter: DeadLetter, kept: NewD
     end_after(outbox, (job.id, job.fence), call, |_| End::Dead(Box::new(kept))).await
 }
 
-fn kept(inner: &Inner, job: &Claimed, letter: &DeadLetter) -> NewDead {
+fn kept(inner: &Inner, outbox: &Outbox, job: &Claimed, payload: &Payload, letter: &DeadLetter) -> NewDead {
     told_to_the_log(letter);
     let known = inner.tenant(&job.lane.tenant, &job.lane.vendor);
     let is_redacted = known.is_ok_and(|tenant| tenant.vendor.at_rest == AtRest::Redacted);
@@ -301,7 +349,7 @@ fn kept(inner: &Inner, job: &Claimed, letter: &DeadLetter) -> NewDead {
         // All keys are strings, so it can always be written.
         letter: serde_json::to_vec(letter).unwrap_or_default(),
         // Whatever is shown: a request that was accepted can be sent again, unless its vendor's entry says otherwise.
-        request: (!is_redacted).then(|| job.request.clone()),
+        request: if is_redacted { None } else { payload.row(outbox, &job.id) },
         keep_result: job.keep_result,
     }
 }
@@ -310,7 +358,7 @@ fn kept(inner: &Inner, job: &Claimed, letter: &DeadLetter) -> NewDead {
 async fn delivered(
     outbox: &Outbox,
     job: &Claimed,
-    stored: Stored,
+    metadata: BTreeMap<String, String>,
     response: Response,
     at_rest: AtRest,
 ) -> Option<Finish> {
@@ -339,7 +387,7 @@ async fn delivered(
             tenant: job.lane.tenant.clone(),
             vendor: job.lane.vendor.clone(),
             priority: priority(job.lane.tier),
-            metadata: stored.metadata,
+            metadata,
             status,
             headers,
             body: body.clone(),

@@ -64,6 +64,7 @@ mod sqlite;
 mod tests;
 pub(crate) mod usage;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -322,8 +323,8 @@ impl Opened {
     }
 
     /// A text as it was before it was sealed, if it was. None where no key opens it.
-    pub(crate) fn unseal(&self, id: &Id, stored: &[u8]) -> Option<Vec<u8>> {
-        self.sealer.open(id, stored)
+    pub(crate) fn unseal<'a>(&self, id: &Id, stored: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+        self.sealer.open_row(id, stored)
     }
 
     /// Accepts a job whose id was made a moment ago: on the disk when this returns.

@@ -1,0 +1,76 @@
+//! What jobs in hand take in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
+use std::alloc::System;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::store::Store;
+use integration_client::transport::{Answer, BoxFuture, Exchange, Transport, TransportError};
+use integration_client::{IntegrationClient, Priority, Request};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+fn in_use() -> usize {
+    let stats = ALLOCATOR.stats();
+    stats.bytes_allocated.wrapping_sub(stats.bytes_deallocated)
+}
+
+/// Keeps each exchange and never answers.
+#[derive(Clone, Default)]
+struct Hangs(Arc<AtomicUsize>);
+
+impl Transport for Hangs {
+    fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
+        let calls = self.0.clone();
+        Box::pin(async move {
+            calls.fetch_add(1, Relaxed);
+            std::future::pending::<()>().await;
+            drop(exchange);
+            unreachable!("nothing comes after that")
+        })
+    }
+}
+
+const JOBS: usize = 60;
+const BODY: usize = 500 << 10;
+
+/// One test in this file: it measures the whole process.
+#[tokio::test(flavor = "multi_thread")]
+async fn job_in_hand_holds_its_payload_once() {
+    let folder = std::env::temp_dir().join(format!("ic-memory-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+    let transport = Hangs::default();
+    let client = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(text)
+        .tenant(TenantEntry::new("acme", "v"))
+        .transport(transport.clone())
+        .store(Store::sqlite(folder.join("s.db")))
+        .work()
+        .build()
+        .await
+        .unwrap();
+    let before = in_use();
+    for number in 0..JOBS {
+        let request = Request::post("v", format!("/{number}")).body("x".repeat(BODY));
+        client.enqueue("acme", Priority::Normal, request).await.unwrap();
+    }
+    for _ in 0..1_000 {
+        if transport.0.load(Relaxed) == JOBS {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(transport.0.load(Relaxed), JOBS);
+    // What was on its way into the store and out of it is gone by then.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let each = in_use().saturating_sub(before) / JOBS;
+    assert!(each < BODY * 13 / 10, "{each} bytes are in use for a job of {BODY}");
+}
