@@ -17,7 +17,7 @@ use crate::dispatch::plan::Policy;
 use crate::error::Error;
 use crate::events::{self, Feed};
 use crate::metrics::Metrics;
-use crate::outbox::{Outbox, ResponseHandler, StoreSink, work};
+use crate::outbox::{Outbox, ResponseHandler, Settings, StoreSink, work};
 use crate::retry::Classifier;
 use crate::store::Store;
 use crate::transport::{CredentialResolver, Credentials, ReqwestTransport, Signer, TokenSource, Transport};
@@ -48,6 +48,7 @@ pub struct Builder {
     works: bool,
     config_in_store: bool,
     max_jobs: usize,
+    max_job_bytes: usize,
     publish_status: Option<Duration>,
     response_handler: Option<Arc<dyn ResponseHandler>>,
     event_capacity: usize,
@@ -78,6 +79,7 @@ impl Builder {
             works: false,
             config_in_store: false,
             max_jobs: 1_000,
+            max_job_bytes: 64 << 20,
             publish_status: None,
             response_handler: None,
             event_capacity: events::CAPACITY,
@@ -197,9 +199,17 @@ impl Builder {
     }
 
     /// The most accepted requests that the client has in hand at once, waiting for the limits or under way; 1,000 by
-    /// default.
+    /// default. One tenant at one vendor may have all of them. A quarter more (four at least) is kept for the others, so that a vendor
+    /// or a tenant that hangs holds up nobody else: all together have five quarters of it at most.
     pub fn max_jobs(mut self, jobs: usize) -> Builder {
-        self.max_jobs = jobs.max(1);
+        self.max_jobs = jobs.clamp(1, 1 << 30);
+        self
+    }
+
+    /// The most bytes of accepted requests that the client has in hand at once, as they are stored; 64 MiB by default. It is
+    /// shared as [`max_jobs`](Builder::max_jobs) is. One request goes whatever its size.
+    pub fn max_job_bytes(mut self, bytes: usize) -> Builder {
+        self.max_job_bytes = bytes.clamp(1, 1 << 40);
         self
     }
 
@@ -323,8 +333,14 @@ impl Builder {
                     )]
                     tokio::spawn(task);
                 }
-                let (handler, tell_every) = (self.response_handler, self.publish_status);
-                Some(Arc::new(Outbox::new(opened, handler, self.works, self.max_jobs, tell_every, clock)))
+                let settings = Settings {
+                    works: self.works,
+                    max_jobs: self.max_jobs,
+                    max_job_bytes: self.max_job_bytes,
+                    tier_weights: self.policy.tier_weights,
+                    tell_every: self.publish_status,
+                };
+                Some(Arc::new(Outbox::new(opened, self.response_handler, settings, clock)))
             }
         };
         let sink: Arc<dyn DeadLetterSink> = match (self.dead_letter_sink, &outbox) {

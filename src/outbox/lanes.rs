@@ -1,20 +1,31 @@
 //! Which lanes have jobs that are due, and how many of each are to be claimed. Pure.
 //!
 //! A lane is in line while it may have due jobs. It leaves the line when a claim brings fewer than were asked for, and comes
-//! back when somebody says that it has got one: an `enqueue` here, or a look at what has become due. Lanes take turns, so that no
-//! number of jobs in one keeps another from being claimed.
+//! back when somebody says that it has got one: an `enqueue` here, or a look at what has become due.
+//!
+//! What is claimed is shared as grants are: tiers by their weights, within a tier vendors take turns, and within a vendor
+//! its tenants. Where a limit of a vendor is scarce the engine shares it; where the [pool](super::pool) is scarce, because
+//! vendors are slow, a claim is what is shared.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use super::pool::{Amount, Pool};
 use crate::clock::Time;
 use crate::store::LaneTier;
 
-#[derive(Default)]
+/// Jobs of one lane before the next one has its turn.
+const CHUNK: u32 = 4;
+/// A job's part of its tier's turns, divided by the tier's weight.
+const STRIDE: u64 = 1 << 20;
+
 pub(super) struct Lanes {
     known: HashMap<LaneTier, Known>,
-    line: VecDeque<LaneTier>,
+    tiers: [Tier; 3],
+    /// Where the turns of the tiers are.
+    turn: u64,
+    in_line: usize,
 }
 
 #[derive(Default)]
@@ -28,59 +39,138 @@ struct Known {
     unknown_since: Option<Time>,
 }
 
+struct Tier {
+    stride: u64,
+    /// The tier that is furthest behind has the next turn.
+    turn: u64,
+    /// It could take none at its last turn.
+    is_idle: bool,
+    vendors: VecDeque<Vendor>,
+}
+
+/// A vendor's tenants of one tier that are in line.
+struct Vendor {
+    name: String,
+    tenants: VecDeque<String>,
+}
+
+/// Those of a tier who can take no more in this claim.
+#[derive(Default)]
+struct Resting {
+    vendors: Vec<Vendor>,
+    tenants: HashMap<String, Vec<String>>,
+}
+
+fn tier_of(lane: &LaneTier) -> usize {
+    usize::try_from(lane.tier).unwrap_or(2).min(2)
+}
+
 impl Lanes {
+    pub(super) fn new(weights: [u32; 3]) -> Lanes {
+        let tier = |weight: u32| Tier {
+            stride: STRIDE / u64::from(weight.max(1)),
+            turn: 0,
+            is_idle: true,
+            vendors: VecDeque::new(),
+        };
+        Lanes { known: HashMap::new(), tiers: weights.map(tier), turn: 0, in_line: 0 }
+    }
+
     /// The lane may have a due job.
     pub(super) fn due(&mut self, lane: LaneTier) {
         let known = self.known.entry(lane.clone()).or_default();
         known.again = true;
         if !known.in_line {
             known.in_line = true;
-            self.line.push_back(lane);
+            self.in_line += 1;
+            self.tiers[tier_of(&lane)].stand(lane, false);
         }
     }
 
-    /// What to claim: of each lane as many as `room` says beside those that wait already, `free` in all, and of `most`
-    /// lanes.
+    /// What to claim: of each lane as many as `room` says beside those that wait already, of `most` lanes, and no more than
+    /// the pool has room for. It is taken from the pool until [`claimed`](Self::claimed) is called, or
+    /// [`not_claimed`](Self::not_claimed).
     pub(super) fn wanted(
         &mut self,
-        mut free: usize,
+        pool: &mut Pool,
         most: usize,
         mut room: impl FnMut(&LaneTier) -> u32,
     ) -> Vec<(LaneTier, u32)> {
-        let mut wanted = Vec::new();
-        for _ in 0..self.line.len() {
-            if free == 0 || wanted.len() >= most {
-                break;
+        let mut wanted: HashMap<LaneTier, u32> = HashMap::new();
+        let mut order = Vec::new();
+        let mut rooms: HashMap<LaneTier, u32> = HashMap::new();
+        let mut resting: [Resting; 3] = Default::default();
+        let mut can_take = [true; 3];
+        let known = &mut self.known;
+        while wanted.len() < most && pool.free().jobs > 0 {
+            let next = (0..3).filter(|tier| can_take[*tier]).min_by_key(|tier| self.tiers[*tier].turn_from(self.turn));
+            let Some(tier) = next else { break };
+            let mut left = |lane: &LaneTier| {
+                *rooms.entry(lane.clone()).or_insert_with(|| {
+                    let waiting = known.get(lane).map_or(0, |known| known.waiting.load(Relaxed));
+                    room(lane).saturating_sub(waiting)
+                })
+            };
+            let turn = self.tiers[tier].turn_from(self.turn);
+            let Some((lane, count)) = self.tiers[tier].take(tier, pool, &mut resting[tier], &mut left) else {
+                can_take[tier] = false;
+                continue;
+            };
+            self.turn = turn;
+            let inside = &mut self.tiers[tier];
+            (inside.turn, inside.is_idle) = (turn + u64::from(count) * inside.stride, false);
+            pool.add(&lane, Amount { jobs: count as usize, bytes: 0 });
+            if let Some(left) = rooms.get_mut(&lane) {
+                *left -= count;
             }
-            let Some(lane) = self.line.pop_front() else { break };
-            if let Some(known) = self.known.get_mut(&lane) {
-                let waiting = known.waiting.load(Relaxed);
-                let count = room(&lane).saturating_sub(waiting).min(u32::try_from(free).unwrap_or(u32::MAX));
-                if count > 0 {
-                    known.again = false;
-                    free -= count as usize;
-                    wanted.push((lane.clone(), count));
-                }
+            if let Some(known) = known.get_mut(&lane) {
+                known.again = false;
             }
-            self.line.push_back(lane);
+            let asked = wanted.entry(lane.clone()).or_insert_with(|| {
+                order.push(lane);
+                0
+            });
+            *asked += count;
         }
-        wanted
+        for (tier, resting) in resting.into_iter().enumerate() {
+            // One that has nothing to take now must not hoard turns.
+            self.tiers[tier].is_idle |= !can_take[tier];
+            self.tiers[tier].rest_is_over(resting);
+        }
+        order.into_iter().map(|lane| (lane.clone(), wanted.get(&lane).copied().unwrap_or(0))).collect()
     }
 
     /// The lane is asked about, by other means than [`wanted`](Self::wanted).
-    pub(super) fn asked(&mut self, lane: &LaneTier) {
+    pub(super) fn asked(&mut self, pool: &mut Pool, lane: &LaneTier, count: u32) {
+        pool.add(lane, Amount { jobs: count as usize, bytes: 0 });
         if let Some(known) = self.known.get_mut(lane) {
             known.again = false;
         }
     }
 
-    /// So many were asked for, and so many came.
-    pub(super) fn claimed(&mut self, lane: &LaneTier, asked: u32, came: u32) {
+    /// So many were asked for, and so many came; with `cut` there may be more, for which a claim had no room.
+    pub(super) fn claimed(&mut self, pool: &mut Pool, lane: &LaneTier, asked: u32, came: u32, cut: bool) {
+        self.not_claimed(pool, lane, asked);
+        let inside = &mut self.tiers[tier_of(lane)];
+        inside.turn = inside.turn.saturating_sub(u64::from(asked.saturating_sub(came)) * inside.stride);
         let Some(known) = self.known.get_mut(lane) else { return };
-        if came < asked && !known.again && known.in_line {
-            known.in_line = false;
-            self.line.retain(|other| other != lane);
+        if came >= asked || !known.in_line {
+            return;
         }
+        if cut {
+            // Before the others of its vendor: of one claim after another the first must not have all.
+            inside.leave(lane);
+            inside.stand(lane.clone(), came == 0);
+        } else if !known.again {
+            known.in_line = false;
+            self.in_line -= 1;
+            inside.leave(lane);
+        }
+    }
+
+    /// What was asked for did not come.
+    pub(super) fn not_claimed(&mut self, pool: &mut Pool, lane: &LaneTier, asked: u32) {
+        pool.remove(lane, Amount { jobs: asked as usize, bytes: 0 });
     }
 
     /// Where the lane's jobs are counted that wait for their permit.
@@ -106,44 +196,75 @@ impl Lanes {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.line.len()
+        self.in_line
+    }
+}
+
+impl Tier {
+    /// Its place in the turns of the tiers. One that was idle does not come back with the turns that it missed.
+    fn turn_from(&self, turn: u64) -> u64 {
+        if self.is_idle { self.turn.max(turn) } else { self.turn }
+    }
+
+    /// A lane joins the line: behind those of its vendor, or before them.
+    fn stand(&mut self, lane: LaneTier, first: bool) {
+        let at = self.vendors.iter().position(|vendor| vendor.name == lane.vendor).unwrap_or_else(|| {
+            self.vendors.push_back(Vendor { name: lane.vendor, tenants: VecDeque::new() });
+            self.vendors.len() - 1
+        });
+        match (self.vendors.get_mut(at), first) {
+            (Some(vendor), true) => vendor.tenants.push_front(lane.tenant),
+            (Some(vendor), false) => vendor.tenants.push_back(lane.tenant),
+            (None, _) => {}
+        }
+    }
+
+    fn leave(&mut self, lane: &LaneTier) {
+        if let Some(at) = self.vendors.iter().position(|vendor| vendor.name == lane.vendor) {
+            self.vendors[at].tenants.retain(|tenant| *tenant != lane.tenant);
+            if self.vendors[at].tenants.is_empty() {
+                self.vendors.remove(at);
+            }
+        }
+    }
+
+    /// The next jobs, of the vendor and tenant whose turn it is. None where none can take any.
+    fn take(
+        &mut self,
+        tier: usize,
+        pool: &Pool,
+        resting: &mut Resting,
+        left: &mut impl FnMut(&LaneTier) -> u32,
+    ) -> Option<(LaneTier, u32)> {
+        while let Some(mut vendor) = self.vendors.pop_front() {
+            if pool.vendor_room(&vendor.name) > 0 {
+                while let Some(tenant) = vendor.tenants.pop_front() {
+                    let lane = LaneTier { tenant, vendor: vendor.name.clone(), tier: i64::try_from(tier).unwrap_or(2) };
+                    let room = u32::try_from(pool.lane_room(&lane)).unwrap_or(u32::MAX);
+                    let count = if room == 0 { 0 } else { room.min(left(&lane)).min(CHUNK) };
+                    if count > 0 {
+                        vendor.tenants.push_back(lane.tenant.clone());
+                        self.vendors.push_back(vendor);
+                        return Some((lane, count));
+                    }
+                    resting.tenants.entry(lane.vendor).or_default().push(lane.tenant);
+                }
+            }
+            resting.vendors.push(vendor);
+        }
+        None
+    }
+
+    fn rest_is_over(&mut self, resting: Resting) {
+        self.vendors.extend(resting.vendors);
+        let mut tenants = resting.tenants;
+        for vendor in &mut self.vendors {
+            if let Some(rested) = tenants.remove(&vendor.name) {
+                vendor.tenants.extend(rested);
+            }
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lane(tenant: &str) -> LaneTier {
-        LaneTier { tenant: tenant.to_owned(), vendor: "v".to_owned(), tier: 1 }
-    }
-
-    #[test]
-    fn a_lane_leaves_the_line_when_it_is_empty_and_comes_back_when_told() {
-        let mut lanes = Lanes::default();
-        lanes.due(lane("a"));
-        assert_eq!(lanes.wanted(10, 10, |_| 5), [(lane("a"), 5)]);
-        lanes.claimed(&lane("a"), 5, 5);
-        assert_eq!(lanes.len(), 1, "there may be more");
-        assert_eq!(lanes.wanted(10, 10, |_| 5), [(lane("a"), 5)]);
-        lanes.due(lane("a"));
-        lanes.claimed(&lane("a"), 5, 2);
-        assert_eq!(lanes.len(), 1, "it got one while it was asked about");
-        assert_eq!(lanes.wanted(10, 10, |_| 5), [(lane("a"), 5)]);
-        lanes.claimed(&lane("a"), 5, 0);
-        assert_eq!(lanes.len(), 0);
-    }
-
-    #[test]
-    fn lanes_take_turns_and_no_more_is_wanted_than_there_is_room() {
-        let mut lanes = Lanes::default();
-        for tenant in ["a", "b", "c"] {
-            lanes.due(lane(tenant));
-        }
-        assert_eq!(lanes.wanted(7, 10, |_| 5), [(lane("a"), 5), (lane("b"), 2)]);
-        assert_eq!(lanes.wanted(7, 1, |_| 5), [(lane("c"), 5)]);
-        lanes.waiting(&lane("a")).store(4, Relaxed);
-        lanes.waiting(&lane("b")).store(5, Relaxed);
-        assert_eq!(lanes.wanted(7, 10, |_| 5), [(lane("a"), 1), (lane("c"), 5)], "b has as many as it may");
-    }
-}
+mod tests;

@@ -30,10 +30,12 @@
 mod accept;
 mod batch;
 mod dead_letters;
+mod ends;
 mod handler;
 mod intake;
 mod job;
 mod lanes;
+mod pool;
 mod queues;
 mod recall;
 mod receipt;
@@ -167,8 +169,9 @@ pub(crate) struct Outbox {
     pub(crate) owner: Id,
     handler: Option<Handler>,
     pub(crate) works: bool,
-    /// Jobs in hand at most.
-    pub(crate) most_jobs: usize,
+    /// What one tenant may have in hand at one vendor at most.
+    most_in_hand: pool::Amount,
+    tier_weights: [u32; 3],
     /// How often the worker says in the store what it does.
     tell_every: Option<Duration>,
     clock: Clock,
@@ -188,6 +191,17 @@ pub(crate) struct Outbox {
     ended: watch::Sender<bool>,
 }
 
+/// What a program says about its outbox.
+pub(crate) struct Settings {
+    pub(crate) works: bool,
+    /// What one tenant may have in hand at one vendor: jobs, and bytes of them.
+    pub(crate) max_jobs: usize,
+    pub(crate) max_job_bytes: usize,
+    pub(crate) tier_weights: [u32; 3],
+    /// How often the worker says in the store what it does.
+    pub(crate) tell_every: Option<Duration>,
+}
+
 /// How old a count of the backlog may be.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// The same for a lane that has reached its bound.
@@ -199,17 +213,17 @@ impl Outbox {
     pub(crate) fn new(
         store: Opened,
         handler: Option<Arc<dyn ResponseHandler>>,
-        works: bool,
-        most_jobs: usize,
-        tell_every: Option<Duration>,
+        settings: Settings,
         clock: Clock,
     ) -> Outbox {
+        let Settings { works, max_jobs, max_job_bytes, tier_weights, tell_every } = settings;
         Outbox {
             store,
             owner: new_id(clock),
             handler: handler.map(Handler::new),
             works,
-            most_jobs,
+            most_in_hand: pool::Amount { jobs: max_jobs, bytes: max_job_bytes },
+            tier_weights,
             tell_every,
             clock,
             starts: starts::Starts::new(clock),

@@ -12,15 +12,17 @@ use std::time::Duration;
 use tokio::task::{Id as TaskId, JoinError, JoinSet};
 
 use super::Outbox;
+use super::ends::{Ends, Hand};
 use super::job::{self, Waits};
 use super::lanes::Lanes;
+use super::pool::{Amount, Pool};
 use super::{queues, recall};
 use crate::client::Inner;
 use crate::clock::Time;
 use crate::dispatch::plan::pace;
 use crate::error::Error;
 use crate::store::batches;
-use crate::store::jobs::{self, Claimed, End, Finish, Wanted};
+use crate::store::jobs::{self, Claimed, End, Finish, Most, Wanted};
 use crate::store::records::{self, Retention};
 use crate::store::{Id, LaneTier, is_down, millis_of};
 
@@ -32,6 +34,8 @@ const UNLIMITED: u32 = 64;
 const MOST: u32 = 256;
 /// Jobs of a lane that nobody has configured for long, in one claim.
 const GIVEN_UP: u32 = 16;
+/// Jobs whose time is over, at once.
+const EXPIRED: usize = 500;
 /// Lanes and tiers in one claim.
 const LANES: usize = 256;
 /// A look at what has become due.
@@ -41,8 +45,8 @@ const OVERLAP_MS: i64 = 2_000;
 /// A lane that no configuration knows is given up after this. Another process may know it, or a reload may bring it.
 const UNKNOWN: Duration = Duration::from_secs(600);
 
-/// How often an end is tried to be written that is itself what cannot be written.
-const FLUSHES: u32 = 4;
+/// The most bytes of one claim. While it is read, they are in memory more than once.
+const CLAIM_BYTES: usize = 8 << 20;
 
 /// What is done from time to time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,18 +67,12 @@ enum Done {
     /// The task that counts what was sent before has ended.
     Recalled,
     Job(Option<Finish>),
-    Claimed(Vec<(LaneTier, u32)>, Result<Vec<Claimed>, Error>),
+    Claimed(Result<Vec<Claimed>, Error>),
     Unclaimed(Result<u64, Error>),
-    Flushed(Vec<Ended>, Result<Vec<bool>, Error>),
+    Flushed(Result<Vec<bool>, Error>),
     Looked(Chore, Time, Result<(Vec<LaneTier>, i64), Error>),
     Expired(Result<Vec<Claimed>, Error>),
     Chore(Chore, Result<u64, Error>),
-}
-
-/// An end that is to be written, and how often that has failed.
-struct Ended {
-    finish: Finish,
-    failed: u32,
 }
 
 struct Worker {
@@ -83,15 +81,15 @@ struct Worker {
     held: Weak<()>,
     outbox: Arc<Outbox>,
     lanes: Lanes,
+    pool: Pool,
     tasks: JoinSet<Done>,
     /// Jobs in hand, by the task that runs them.
-    running: HashMap<TaskId, (Id, i64)>,
-    /// Ends that are to be written.
-    ends: Vec<Ended>,
-    /// Not before this: it failed a moment ago.
-    flush_at: Time,
-    claiming: bool,
-    flushing: bool,
+    running: HashMap<TaskId, Hand>,
+    ends: Ends,
+    /// The claim that is being made: how many jobs of which lanes, and how many bytes at most.
+    claiming: Option<(Vec<(LaneTier, u32)>, usize)>,
+    /// The claims are being undone of which the word was lost.
+    unclaiming: bool,
     /// Claims whose word was lost may be ours without our knowing.
     doubtful: bool,
     /// Up to when looks have seen, by the store's clock.
@@ -106,13 +104,13 @@ pub(crate) async fn work(inner: Weak<Inner>, held: Weak<()>, outbox: Arc<Outbox>
         inner,
         held,
         outbox: outbox.clone(),
-        lanes: Lanes::default(),
+        lanes: Lanes::new(outbox.tier_weights),
+        pool: Pool::new(outbox.most_in_hand),
         tasks: JoinSet::new(),
         running: HashMap::new(),
-        ends: Vec::new(),
-        flush_at: Time::ZERO,
-        claiming: false,
-        flushing: false,
+        ends: Ends::default(),
+        claiming: None,
+        unclaiming: false,
         doubtful: false,
         seen: 0,
         chores: [(Time::ZERO, false); CHORES.len()],
@@ -150,13 +148,13 @@ impl Worker {
                 self.lanes.due(lane);
             }
             let early = std::mem::take(&mut *self.outbox.early.lock());
-            early.into_iter().for_each(|finish| self.end(finish));
+            early.into_iter().for_each(|finish| self.ends.add(finish, None));
             let now = self.outbox.clock.now();
             let inner = self.inner.upgrade().filter(|_| self.held.strong_count() > 0);
             let stopping = inner.is_none() || *stop.borrow_and_update();
             if stopping {
                 self.outbox.stop.send_replace(true);
-                if self.running.is_empty() && self.ends.is_empty() && !self.flushing && !self.claiming {
+                if self.running.is_empty() && self.ends.is_empty() && !self.is_claiming() {
                     return;
                 }
             } else if let Some(inner) = &inner {
@@ -165,7 +163,8 @@ impl Worker {
             drop(inner);
             let next = self.begin_chores(now, stopping);
             self.flush(now);
-            let next = if self.flush_at > now { next.min(self.flush_at) } else { next };
+            let flush_at = self.ends.not_before;
+            let next = if flush_at > now { next.min(flush_at) } else { next };
             let wake_up = self.outbox.clock.instant(next);
             tokio::select! {
                 biased;
@@ -182,64 +181,66 @@ impl Worker {
 
     /// Claims for as many as there is capacity in hand for.
     fn claim(&mut self, inner: &Arc<Inner>, now: Time) {
-        if self.claiming {
+        if self.is_claiming() {
             return;
         }
         let (outbox, owner) = (self.outbox.clone(), self.outbox.owner);
         if self.doubtful {
-            if self.flushing {
+            if self.ends.is_writing() {
                 // What is being written is in nobody's list.
                 return;
             }
-            self.claiming = true;
-            let held: Vec<Id> =
-                self.running.values().map(|(id, _)| *id).chain(self.ends.iter().map(|end| end.finish.id)).collect();
+            self.unclaiming = true;
+            let held: Vec<Id> = self.running.values().map(|hand| hand.id).chain(self.ends.ids()).collect();
             self.tasks.spawn(async move { Done::Unclaimed(outbox.store.write((owner, held), jobs::unclaim).await) });
             return;
         }
-        let free = outbox.most_jobs.saturating_sub(self.running.len() + self.ends.len());
-        if free == 0 || self.lanes.len() == 0 {
+        let free = self.pool.free();
+        if free.jobs == 0 || free.bytes == 0 || self.lanes.len() == 0 {
             return;
         }
         let mut unknown = Vec::new();
-        let mut wanted = self.lanes.wanted(free, LANES, |lane| match inner.tenant(&lane.tenant, &lane.vendor) {
-            // What was sent of it before is read first.
-            Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
-            Ok(tenant) => match pace(&tenant.vendor).unit_ns {
-                0 => UNLIMITED,
-                unit => u32::try_from(WORK.as_nanos() / u128::from(unit)).unwrap_or(MOST).clamp(1, MOST),
-            },
-            Err(_) => {
-                unknown.push(lane.clone());
-                0
-            }
-        });
+        let mut wanted =
+            self.lanes.wanted(&mut self.pool, LANES, |lane| match inner.tenant(&lane.tenant, &lane.vendor) {
+                // What was sent of it before is read first.
+                Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
+                Ok(tenant) => match pace(&tenant.vendor).unit_ns {
+                    0 => UNLIMITED,
+                    unit => u32::try_from(WORK.as_nanos() / u128::from(unit)).unwrap_or(MOST).clamp(1, MOST),
+                },
+                Err(_) => {
+                    unknown.push(lane.clone());
+                    0
+                }
+            });
         for (lane, _) in &wanted {
             self.lanes.is_known(lane, true, now);
         }
         for lane in unknown {
             let since = self.lanes.is_known(&lane, false, now);
-            if since.is_some_and(|since| now.since(since) >= UNKNOWN) && wanted.len() < LANES {
-                self.lanes.asked(&lane);
+            let is_given_up = since.is_some_and(|since| now.since(since) >= UNKNOWN);
+            if is_given_up && wanted.len() < LANES && self.pool.lane_room(&lane) > 0 {
+                self.lanes.asked(&mut self.pool, &lane, GIVEN_UP);
                 wanted.push((lane, GIVEN_UP));
             }
         }
         if wanted.is_empty() {
             return;
         }
-        self.claiming = true;
+        let most_bytes = free.bytes.min(CLAIM_BYTES);
+        self.claiming = Some((wanted.clone(), most_bytes));
         self.tasks.spawn(async move {
             let lease_ms = millis_of(outbox.store.limits.lease);
-            let claim = Wanted { owner, lease_ms, lanes: wanted.clone() };
-            let claimed = outbox.store.write_once(claim, jobs::claim).await;
-            Done::Claimed(wanted, claimed)
+            let claim = Wanted { owner, lease_ms, lanes: wanted, most_bytes };
+            Done::Claimed(outbox.store.write_once(claim, jobs::claim).await)
         });
     }
 
     fn start(&mut self, jobs: Vec<Claimed>) {
         let Some(inner) = self.inner.upgrade() else {
             // The client went meanwhile.
-            jobs.iter().for_each(|job| self.end(Finish { id: job.id, fence: job.fence, end: End::Back }));
+            let back = |job: &Claimed| Finish { id: job.id, fence: job.fence, end: End::Back };
+            jobs.iter().for_each(|job| self.ends.add(back(job), None));
             return;
         };
         let now = self.outbox.clock.now();
@@ -248,53 +249,61 @@ impl Worker {
             let since = self.lanes.is_known(&job.lane, is_known, now);
             let unknown = since.is_some_and(|since| now.since(since) >= UNKNOWN);
             let waits = Waits::new(self.lanes.waiting(&job.lane), self.outbox.clone());
-            let (id, fence) = (job.id, job.fence);
+            let amount = Amount { jobs: 1, bytes: job.bytes() };
+            let hand = Hand { id: job.id, fence: job.fence, lane: job.lane.clone(), amount };
+            self.pool.add(&hand.lane, hand.amount);
             let run = job::run(inner.clone(), self.outbox.clone(), job, waits, unknown, self.outbox.stop.subscribe());
             let task = self.tasks.spawn(async move { Done::Job(run.await) });
-            self.running.insert(task.id(), (id, fence));
+            self.running.insert(task.id(), hand);
         }
     }
 
-    fn end(&mut self, finish: Finish) {
-        self.ends.push(Ended { finish, failed: 0 });
+    fn release(&mut self, hand: Option<Hand>) {
+        if let Some(hand) = hand {
+            self.pool.remove(&hand.lane, hand.amount);
+        }
     }
 
-    /// Writes the ends that have gathered while the ones before were written; one that has failed by itself, lest it hold up
-    /// the others.
+    fn is_claiming(&self) -> bool {
+        self.claiming.is_some() || self.unclaiming
+    }
+
+    /// A claim has failed, and nobody knows whether it was made.
+    fn not_claimed(&mut self) {
+        for (lane, count) in self.claiming.take().unwrap_or_default().0 {
+            self.lanes.not_claimed(&mut self.pool, &lane, count);
+        }
+        self.doubtful = true;
+    }
+
+    /// Begins the jobs of a claim.
+    fn claimed(&mut self, jobs: Vec<Claimed>) {
+        let (asked, most_bytes) = self.claiming.take().unwrap_or_default();
+        let bytes: usize = jobs.iter().map(Claimed::bytes).sum();
+        // One more may not have fitted.
+        let cut = bytes.saturating_add(self.outbox.store.limits.max_payload) > most_bytes;
+        for (lane, count) in &asked {
+            let came = jobs.iter().filter(|job| job.lane == *lane).count();
+            self.lanes.claimed(&mut self.pool, lane, *count, u32::try_from(came).unwrap_or(u32::MAX), cut);
+        }
+        self.start(jobs);
+    }
+
     fn flush(&mut self, now: Time) {
-        if self.flushing || self.ends.is_empty() || now < self.flush_at {
-            return;
+        if let Some(finishes) = self.ends.next(now) {
+            let outbox = self.outbox.clone();
+            self.tasks.spawn(async move { Done::Flushed(outbox.store.write(finishes, jobs::finish_all).await) });
         }
-        self.flushing = true;
-        let ends = match self.ends.iter().position(|end| end.failed > 0) {
-            Some(place) => vec![self.ends.swap_remove(place)],
-            None => std::mem::take(&mut self.ends),
-        };
-        let outbox = self.outbox.clone();
-        self.tasks.spawn(async move {
-            let finishes = ends.iter().map(|end| end.finish.clone()).collect();
-            let told = outbox.store.write(finishes, jobs::finish).await;
-            Done::Flushed(ends, told)
-        });
     }
 
-    /// Ends could not be written. They are kept for as long as it is the store that fails: nothing else knows of them. One
-    /// that fails for itself goes back to the others after a few times, as if this process had ended.
-    fn not_flushed(&mut self, ends: Vec<Ended>, error: &Error) {
-        tracing::error!(%error, ends = ends.len(), "how jobs ended cannot be written");
-        self.flush_at = self.outbox.clock.now() + Duration::from_secs(1);
+    fn not_flushed(&mut self, is_down: bool) {
         if *self.outbox.stop.borrow() {
-            // Nobody waits for us any longer than need be: the leases end by themselves.
-            return;
+            return self.ends.give_up();
         }
-        for Ended { finish, failed } in ends {
-            match (failed, &finish.end) {
-                _ if is_down(error) => self.ends.push(Ended { finish, failed }),
-                (..FLUSHES, _) => self.ends.push(Ended { finish, failed: failed + 1 }),
-                // Not even that: its lease is not renewed by others' words, and `unclaim` finds it.
-                (_, End::Dropped) => self.doubtful = true,
-                _ => self.ends.push(Ended { finish: Finish { end: End::Dropped, ..finish }, failed: 1 }),
-            }
+        for hand in self.ends.failed(self.outbox.clock.now(), is_down) {
+            // Its lease is renewed with the others': `unclaim` finds it.
+            self.doubtful = true;
+            self.release(hand);
         }
     }
 
@@ -302,29 +311,24 @@ impl Worker {
         match done {
             Done::Recalled => {}
             Done::Job(finish) => {
-                self.running.remove(&task);
-                if let Some(finish) = finish {
-                    self.end(finish);
+                let hand = self.running.remove(&task);
+                match finish {
+                    Some(finish) => self.ends.add(finish, hand),
+                    None => self.release(hand),
                 }
             }
-            Done::Claimed(asked, Ok(jobs)) => {
-                self.claiming = false;
-                for (lane, count) in &asked {
-                    let came = jobs.iter().filter(|job| job.lane == *lane).count();
-                    self.lanes.claimed(lane, *count, u32::try_from(came).unwrap_or(u32::MAX));
-                }
-                self.start(jobs);
-            }
-            Done::Claimed(_, Err(error)) => {
+            Done::Claimed(Ok(jobs)) => self.claimed(jobs),
+            Done::Claimed(Err(error)) => {
                 tracing::error!(%error, "no jobs can be claimed");
-                (self.claiming, self.doubtful) = (false, true);
+                self.not_claimed();
             }
             Done::Unclaimed(result) => {
-                (self.claiming, self.doubtful) = (false, result.is_err());
+                (self.unclaiming, self.doubtful) = (false, result.is_err());
             }
-            Done::Flushed(ends, Ok(told)) => {
-                self.flushing = false;
-                for (Ended { finish, .. }, was_ours) in ends.iter().zip(told) {
+            Done::Flushed(Ok(told)) => {
+                let (finishes, hands) = self.ends.written();
+                hands.into_iter().for_each(|hand| self.release(Some(hand)));
+                for (finish, was_ours) in finishes.iter().zip(told) {
                     if !was_ours {
                         tracing::warn!(id = %finish.id, "a job ended here after its lease: another process has it");
                     } else if matches!(finish.end, End::Delivered { .. } | End::Dead(_)) {
@@ -332,9 +336,9 @@ impl Worker {
                     }
                 }
             }
-            Done::Flushed(ends, Err(error)) => {
-                self.flushing = false;
-                self.not_flushed(ends, &error);
+            Done::Flushed(Err(error)) => {
+                tracing::error!(%error, "how jobs ended cannot be written");
+                self.not_flushed(is_down(&error));
             }
             Done::Looked(chore, began, result) => {
                 let now = self.outbox.clock.now();
@@ -391,14 +395,19 @@ impl Worker {
     /// A task panicked, or was cancelled with the runtime: what it had in hand is as if this process had ended.
     fn broke(&mut self, error: &JoinError) {
         match self.running.remove(&error.id()) {
-            Some((id, fence)) => {
+            Some(hand) => {
+                let (id, fence) = (hand.id, hand.fence);
                 if error.is_panic() {
                     tracing::error!(%id, "the task of a job broke; that is a mistake in the library or in a handler");
                 }
-                self.end(Finish { id, fence, end: End::Dropped });
+                self.ends.add(Finish { id, fence, end: End::Dropped }, Some(hand));
             }
             // A claim or a flush, which hold no code but ours.
-            None => (self.claiming, self.flushing, self.doubtful) = (false, false, true),
+            None => {
+                self.unclaiming = false;
+                self.not_claimed();
+                self.not_flushed(true);
+            }
         }
     }
 
@@ -431,6 +440,9 @@ impl Worker {
             let (outbox, seen) = (self.outbox.clone(), self.seen.saturating_sub(OVERLAP_MS));
             let lease_ms = millis_of(outbox.store.limits.lease);
             let owner = outbox.owner;
+            let free = self.pool.free();
+            let most = |count: usize, most: usize| i64::try_from(count.min(most)).unwrap_or(i64::MAX);
+            let most = Most { owner, lease_ms, jobs: most(free.jobs, EXPIRED), bytes: most(free.bytes, CLAIM_BYTES) };
             let said = match chore {
                 Chore::Tell => self.inner.upgrade().map(|inner| queues::said(&inner, self.lanes.all())),
                 _ => None,
@@ -445,7 +457,8 @@ impl Worker {
                     Chore::LookAtAll => Done::Looked(chore, now, store.read((), jobs::all_due).await),
                     Chore::Renew => Done::Chore(chore, store.write((owner, lease_ms), jobs::renew).await),
                     Chore::Recover => Done::Chore(chore, store.write(false, jobs::recover).await),
-                    Chore::Expire => Done::Expired(store.write_once((owner, lease_ms), jobs::expired).await),
+                    Chore::Expire if most.jobs == 0 || most.bytes == 0 => Done::Expired(Ok(Vec::new())),
+                    Chore::Expire => Done::Expired(store.write_once(most, jobs::expired).await),
                     Chore::Purge => {
                         let limits = &store.limits;
                         let keep = Retention {

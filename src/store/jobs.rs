@@ -1,10 +1,11 @@
-//! Jobs in SQL: in, claimed, started, out. Each is a step for the [writer](super::actor), and can be run twice.
+//! Jobs in SQL: in, [claimed](super::claims), started, out. Each is a step for the [writer](super::actor), and can be run twice.
 //!
 //! What is found by its id says `state + 0`, which no index of a part of the rows fits. PostgreSQL would take the index of
 //! claimed jobs where its statistics are of a moment when there were few, and read all of them for each: 2 s in place of 5 ms.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+pub(crate) use super::claims::{Claimed, Most, Wanted, claim, expired};
 use super::dead::{self, NewDead};
 use super::driver::{Arg, Db, DbError, Dialect, Row, args};
 use super::records::readable;
@@ -112,97 +113,6 @@ pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Resul
     db.execute(INSERT_MANY.as_str(), args).await.map(drop)
 }
 
-/// So many jobs of each lane and tier.
-#[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) owner: Id,
-    pub(crate) lease_ms: i64,
-    pub(crate) lanes: Vec<(LaneTier, u32)>,
-}
-
-/// A job in this process's hands, until the lease ends.
-#[derive(Clone, Debug)]
-pub(crate) struct Claimed {
-    pub(crate) id: Id,
-    pub(crate) lane: LaneTier,
-    /// Which claim it is: every word about the job states it.
-    pub(crate) fence: i64,
-    /// Claims without an outcome, this one included.
-    pub(crate) claims: i64,
-    /// Exchanges of earlier claims that may have left, and nobody knows what came of them.
-    pub(crate) started: i64,
-    /// Milliseconds that are left until it is useless.
-    pub(crate) expires_ms: Option<i64>,
-    pub(crate) keep_result: bool,
-    pub(crate) request: Vec<u8>,
-    pub(crate) history: Option<Vec<u8>>,
-}
-
-fn claimed(mut row: Row, now: i64) -> Result<(i64, i64, Claimed), DbError> {
-    let (run_at, seq) = (row.int()?, row.int()?);
-    let id = row.id()?;
-    let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
-    let (fence, claims, started) = (row.int()?, row.int()?, row.int()?);
-    let expires_ms = row.maybe_int()?.map(|at| at.saturating_sub(now));
-    let keep_result = row.int()? != 0;
-    let (request, history) = (row.bytes()?, row.maybe_bytes()?);
-    let job = Claimed { id, lane, fence, claims, started, expires_ms, keep_result, request, history };
-    Ok((run_at, seq, job))
-}
-
-/// Claims in PostgreSQL. Locked rows are another process's: skipped, not waited for. What is claimed is found by the primary key, one
-/// by one: a join with what was chosen (`FROM c`, or `IN` of a subquery) leaves it to statistics, which are never right about a
-/// queue, whether the whole table is read instead. With most of a million jobs in one lane it was, for 0.6 s a claim.
-const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[]) \
-    AS t(vendor, tenant, tier, k)), \
-    c AS MATERIALIZED (SELECT j.seq FROM w CROSS JOIN LATERAL (SELECT q.seq FROM ic_job q \
-    WHERE q.state = 0 AND q.vendor = w.vendor AND q.tenant = w.tenant AND q.tier = w.tier \
-    AND q.run_at <= $7 ORDER BY q.run_at, q.seq LIMIT w.k FOR UPDATE SKIP LOCKED) j) \
-    UPDATE ic_job u SET state = 1, claims = u.claims + 1, fence = u.fence + 1, owner = $1, lease_until = $2 \
-    WHERE u.seq = ANY(ARRAY(SELECT seq FROM c)) \
-    RETURNING u.run_at, u.seq, u.id, u.tenant, u.vendor, u.tier, u.fence, u.claims, u.started, \
-    u.expires_at, u.keep_result, u.request, u.history";
-
-/// Claims jobs, in the order in which they are due. A row that cannot be read stays claimed, and is told about when its
-/// lease has ended five times.
-pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
-    Box::pin(async move {
-        let (owner, until) = (wanted.owner.as_bytes().as_slice(), now.saturating_add(wanted.lease_ms));
-        let mut rows = Vec::new();
-        match db.dialect() {
-            Dialect::Sqlite => {
-                let sql = "UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 \
-                           WHERE seq IN (SELECT seq FROM ic_job WHERE state = 0 AND vendor = $3 AND tenant = $4 AND tier = $5 \
-                           AND run_at <= $6 ORDER BY run_at, seq LIMIT $7) \
-                           RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history";
-                for (lane, count) in &wanted.lanes {
-                    let LaneTier { tenant, vendor, tier } = lane;
-                    let args = args![owner, until, vendor, tenant, *tier, now, i64::from(*count)];
-                    rows.append(&mut db.fetch(sql, args).await?);
-                }
-            }
-            Dialect::Postgres => {
-                let sql = CLAIM_POSTGRES;
-                let lanes = &wanted.lanes;
-                let args = vec![
-                    Arg::from(owner),
-                    Arg::from(until),
-                    Arg::Texts(lanes.iter().map(|(lane, _)| &*lane.vendor).collect()),
-                    Arg::Texts(lanes.iter().map(|(lane, _)| &*lane.tenant).collect()),
-                    Arg::Ints(lanes.iter().map(|(lane, _)| lane.tier).collect()),
-                    Arg::Ints(lanes.iter().map(|(_, count)| i64::from(*count)).collect()),
-                    Arg::from(now),
-                ];
-                rows = db.fetch(sql, args).await?;
-            }
-        }
-        let mut jobs = readable(rows, |row| claimed(row, now));
-        // What an UPDATE returns has no order.
-        jobs.sort_by_key(|(run_at, seq, _)| (*run_at, *seq));
-        Ok(jobs.into_iter().map(|(_, _, job)| job).collect())
-    })
-}
-
 /// An exchange that is about to leave.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
@@ -271,6 +181,15 @@ pub(crate) enum End {
     Back,
     /// Nobody knows what was tried: as if the process had ended.
     Dropped,
+}
+
+/// The same for ends that their sender keeps until they are written.
+pub(crate) fn finish_all<'a>(
+    ends: &'a Arc<Vec<Finish>>,
+    db: Db<'a>,
+    now: i64,
+) -> BoxFuture<'a, Result<Vec<bool>, DbError>> {
+    finish(ends, db, now)
 }
 
 /// Ends claims: for each, whether it was still this process's to end.
@@ -451,25 +370,4 @@ pub(crate) fn all_due<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Res
 
 fn lane(mut row: Row) -> Result<LaneTier, DbError> {
     Ok(LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? })
-}
-
-/// Jobs whose time is over, as if they were claimed: whoever asked ends them, with the same fence.
-pub(crate) fn expired<'a>(owner: &'a (Id, i64), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
-    Box::pin(async move {
-        let sql = match db.dialect() {
-            Dialect::Sqlite => {
-                "UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 WHERE seq IN \
-                 (SELECT seq FROM ic_job WHERE state = 0 AND expires_at IS NOT NULL AND expires_at <= $3 LIMIT 500) \
-                 RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history"
-            }
-            Dialect::Postgres => {
-                "UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 WHERE seq = ANY(ARRAY\
-                 (SELECT seq FROM ic_job WHERE state = 0 AND expires_at IS NOT NULL AND expires_at <= $3 LIMIT 500 FOR UPDATE SKIP LOCKED)) \
-                 RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history"
-            }
-        };
-        let until = now.saturating_add(owner.1);
-        let rows = db.fetch(sql, args![owner.0.as_bytes().as_slice(), until, now]).await?;
-        Ok(readable(rows, |row| claimed(row, now)).into_iter().map(|(_, _, job)| job).collect())
-    })
 }

@@ -35,6 +35,7 @@
 
 mod actor;
 pub(crate) mod batches;
+mod claims;
 pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod driver;

@@ -37,7 +37,12 @@ impl Probe {
         let lane = |(tenant, tier): &(String, i64)| {
             (LaneTier { tenant: tenant.clone(), vendor: "v".to_owned(), tier: *tier }, count)
         };
-        let wanted = Wanted { owner: self.owner, lease_ms: 60_000, lanes: lanes.iter().map(lane).collect() };
+        let wanted = Wanted {
+            owner: self.owner,
+            lease_ms: 60_000,
+            lanes: lanes.iter().map(lane).collect(),
+            most_bytes: 1 << 30,
+        };
         let claimed = self.store.write(wanted, jobs::claim).await?;
         Ok(claimed.into_iter().map(|job| Held(job.id, job.fence)).collect())
     }

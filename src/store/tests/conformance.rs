@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::super::Step;
 use super::super::dead::{self, Filter, NewDead, Redriven};
-use super::super::jobs::{self, Accepted, End, Finish, NewJob, Start, Wanted};
+use super::super::jobs::{self, Accepted, End, Finish, Most, NewJob, Start, Wanted};
 use super::super::records::{self, Place, Retention};
 use super::super::usage;
 use super::*;
@@ -103,7 +103,7 @@ fn jobs_are_claimed_by_lane_in_order_and_once() {
         }
         accept(&store, NewJob { delay_ms: 60_000, ..job("a") }).await;
         let lanes = vec![(lane("a"), 3), (lane("b"), 1), (lane("nobody"), 9)];
-        let wanted = Wanted { owner: id(), lease_ms: 20_000, lanes };
+        let wanted = Wanted { owner: id(), lease_ms: 20_000, lanes, most_bytes: 1 << 20 };
         let claimed = store.write(wanted, jobs::claim).await.unwrap();
         let of = |tenant: &str| -> Vec<Id> {
             claimed.iter().filter(|job| job.lane == lane(tenant)).map(|job| job.id).collect()
@@ -219,7 +219,7 @@ fn a_lease_that_has_ended_gives_the_job_away_and_a_renewed_one_does_not() {
         for _ in 0..2 {
             accept(&store, job("a")).await;
         }
-        let short = |owner| Wanted { owner, lease_ms: 300, lanes: vec![(lane("a"), 1)] };
+        let short = |owner| Wanted { owner, lease_ms: 300, lanes: vec![(lane("a"), 1)], most_bytes: 1 << 20 };
         let (stale, alive) = (id(), id());
         let gone = store.write(short(stale), jobs::claim).await.unwrap().remove(0);
         let kept = store.write(short(alive), jobs::claim).await.unwrap().remove(0);
@@ -274,6 +274,47 @@ fn what_was_sent_is_remembered_by_lane_and_endpoint() {
     });
 }
 
+fn most(bytes: i64) -> Most {
+    Most { owner: id(), lease_ms: 20_000, jobs: 500, bytes }
+}
+
+#[test]
+fn claim_takes_as_many_bytes_as_it_may_and_one_job_whatever_its_size() {
+    on_all(|_, store| async move {
+        let size = |bytes: usize| NewJob { request: vec![b'x'; bytes], ..job("a") };
+        for bytes in [1_000, 1_000, 5_000, 10] {
+            accept(&store, size(bytes)).await;
+        }
+        accept(&store, NewJob { request: vec![b'x'; 10], ..job("b") }).await;
+        let lanes = vec![(lane("a"), 10), (lane("b"), 10)];
+        let wanted = |most_bytes| Wanted { owner: id(), lease_ms: 20_000, lanes: lanes.clone(), most_bytes };
+        let mut sizes = Vec::new();
+        for most in [2_500, 100, 1, 1] {
+            let claimed = store.write(wanted(most), jobs::claim).await.unwrap();
+            sizes.push(claimed.iter().map(|claimed| claimed.bytes()).collect::<Vec<_>>());
+        }
+        // SQLite fills what is left with jobs of the next lane, PostgreSQL does not.
+        let jobs: Vec<usize> = sizes.iter().flatten().copied().filter(|bytes| *bytes > 10).collect();
+        assert_eq!(jobs, [1_000, 1_000, 5_000], "{sizes:?}");
+        assert!(sizes[0].len() <= 3 && sizes[1].len() <= 1, "{sizes:?}");
+        assert_eq!(sizes.iter().flatten().filter(|bytes| **bytes == 10).count(), 2, "{sizes:?}");
+    });
+}
+
+#[test]
+fn expired_jobs_are_taken_up_to_so_many_bytes() {
+    on_all(|_, store| async move {
+        for _ in 0..3 {
+            accept(&store, NewJob { request: vec![b'x'; 1_000], expires_ms: Some(0), ..job("a") }).await;
+        }
+        let mut found = Vec::new();
+        for bytes in [2_500, 10, 10] {
+            found.push(store.write(most(bytes), jobs::expired).await.unwrap().len());
+        }
+        assert_eq!(found, [2, 1, 0]);
+    });
+}
+
 #[test]
 fn lanes_with_due_jobs_are_found() {
     on_all(|_, store| async move {
@@ -313,10 +354,10 @@ fn jobs_whose_time_is_over_are_found() {
     on_all(|_, store| async move {
         let short = accept(&store, NewJob { expires_ms: Some(0), ..job("a") }).await;
         accept(&store, NewJob { expires_ms: Some(60_000), ..job("a") }).await;
-        let over = store.write((id(), 20_000), jobs::expired).await.unwrap();
+        let over = store.write(most(1 << 20), jobs::expired).await.unwrap();
         assert_eq!(over.iter().map(|job| job.id).collect::<Vec<_>>(), [short]);
         assert!(over[0].expires_ms.unwrap() <= 0);
-        assert!(store.write((id(), 20_000), jobs::expired).await.unwrap().is_empty(), "they are claimed");
+        assert!(store.write(most(1 << 20), jobs::expired).await.unwrap().is_empty(), "they are claimed");
     });
 }
 

@@ -104,6 +104,6 @@ pub(super) async fn accept(store: &Opened, job: NewJob) -> Id {
 
 pub(super) async fn claim(store: &Opened, owner: Id, tenant: &str, count: u32) -> Vec<Claimed> {
     let lease_ms = i64::try_from(Duration::from_secs(20).as_millis()).unwrap();
-    let wanted = Wanted { owner, lease_ms, lanes: vec![(lane(tenant), count)] };
+    let wanted = Wanted { owner, lease_ms, lanes: vec![(lane(tenant), count)], most_bytes: 1 << 30 };
     store.write(wanted, jobs::claim).await.unwrap()
 }

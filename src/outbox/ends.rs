@@ -1,0 +1,140 @@
+//! How jobs ended, until it is written. Pure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::pool::Amount;
+use crate::clock::Time;
+use crate::store::jobs::{End, Finish};
+use crate::store::{Id, LaneTier};
+
+/// How often an end is tried to be written that is itself what cannot be written.
+const TRIES: u32 = 4;
+/// Until the next try.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// A job in hand, and what it takes of the pool.
+pub(super) struct Hand {
+    pub(super) id: Id,
+    pub(super) fence: i64,
+    pub(super) lane: LaneTier,
+    pub(super) amount: Amount,
+}
+
+/// How often the end of a job could not be written, and the job. It is in hand until its end is written, unless its task
+/// goes on.
+struct About {
+    failed: u32,
+    hand: Option<Hand>,
+}
+
+#[derive(Default)]
+pub(super) struct Ends {
+    waiting: Vec<(Finish, About)>,
+    writing: Option<(Arc<Vec<Finish>>, Vec<About>)>,
+    /// When the next may be written: the ones before failed a moment ago.
+    pub(super) not_before: Time,
+}
+
+impl Ends {
+    pub(super) fn add(&mut self, finish: Finish, hand: Option<Hand>) {
+        self.waiting.push((finish, About { failed: 0, hand }));
+    }
+
+    /// Neither do any wait to be written nor are any being written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.writing.is_none()
+    }
+
+    pub(super) fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    /// Jobs whose ends wait to be written.
+    pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
+        self.waiting.iter().map(|(finish, _)| finish.id)
+    }
+
+    /// The ends that are to be written now: those that have gathered while the ones before were written. One that has failed
+    /// goes by itself, lest it hold up the others.
+    pub(super) fn next(&mut self, now: Time) -> Option<Arc<Vec<Finish>>> {
+        if self.is_writing() || self.waiting.is_empty() || now < self.not_before {
+            return None;
+        }
+        let ends = match self.waiting.iter().position(|(_, about)| about.failed > 0) {
+            Some(place) => vec![self.waiting.swap_remove(place)],
+            None => std::mem::take(&mut self.waiting),
+        };
+        let (finishes, about): (Vec<_>, _) = ends.into_iter().unzip();
+        let finishes = Arc::new(finishes);
+        self.writing = Some((finishes.clone(), about));
+        Some(finishes)
+    }
+
+    /// They are written. Returns them, and the jobs that are not in hand any more.
+    pub(super) fn written(&mut self) -> (Arc<Vec<Finish>>, Vec<Hand>) {
+        let (finishes, about) = self.writing.take().unwrap_or_default();
+        (finishes, about.into_iter().filter_map(|about| about.hand).collect())
+    }
+
+    /// They could not be written. They are kept for as long as it is the store that fails (`is_down`): nothing else knows of
+    /// them. One that fails for itself goes back to the others after a few times, as if this process had ended. Returns the
+    /// jobs of which not even that could be written.
+    pub(super) fn failed(&mut self, now: Time, is_down: bool) -> Vec<Option<Hand>> {
+        self.not_before = now + WAIT;
+        let (finishes, about) = self.writing.take().unwrap_or_default();
+        let mut lost = Vec::new();
+        for (finish, about) in Arc::unwrap_or_clone(finishes).into_iter().zip(about) {
+            match (about.failed, &finish.end) {
+                _ if is_down => self.waiting.push((finish, about)),
+                (..TRIES, _) => self.waiting.push((finish, About { failed: about.failed + 1, ..about })),
+                (_, End::Dropped) => lost.push(about.hand),
+                _ => self.waiting.push((Finish { end: End::Dropped, ..finish }, About { failed: 1, ..about })),
+            }
+        }
+        lost
+    }
+
+    /// Nobody waits for them any longer: the leases end by themselves.
+    pub(super) fn give_up(&mut self) {
+        *self = Ends::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(number: u128) -> Finish {
+        Finish { id: Id::from_u128(number), fence: 1, end: End::Back }
+    }
+
+    fn ids(finishes: &[Finish]) -> Vec<u128> {
+        finishes.iter().map(|finish| finish.id.as_u128()).collect()
+    }
+
+    #[test]
+    fn end_that_cannot_be_written_holds_up_no_other_and_is_dropped_in_the_end() {
+        let (mut ends, mut now) = (Ends::default(), Time::ZERO);
+        ends.add(end(1), None);
+        ends.add(end(2), None);
+        let together = ends.next(now).unwrap();
+        assert_eq!((ids(&together), ends.next(now).is_none()), (vec![1, 2], true));
+        assert!(ends.failed(now, true).is_empty(), "the store is away: nothing is lost");
+        assert!(ends.next(now).is_none(), "not at once");
+        now = now + WAIT;
+        assert_eq!(ids(&ends.next(now).unwrap()), [1, 2]);
+        assert!(ends.failed(now, false).is_empty());
+        let mut dropped = 0;
+        for _ in 0..20 {
+            now = now + WAIT;
+            let Some(next) = ends.next(now) else { break };
+            match ids(&next)[..] {
+                [1] => dropped += ends.failed(now, false).len(),
+                [2] => assert_eq!(ends.written().0.len(), 1),
+                ref other => panic!("{other:?}: each goes by itself"),
+            }
+        }
+        assert_eq!((dropped, ends.is_empty()), (1, true));
+    }
+}

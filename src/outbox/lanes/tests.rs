@@ -1,0 +1,140 @@
+use super::*;
+
+const WEIGHTS: [u32; 3] = [6, 3, 1];
+
+fn lane(tenant: &str) -> LaneTier {
+    at("v", tenant, 1)
+}
+
+fn at(vendor: &str, tenant: &str, tier: i64) -> LaneTier {
+    LaneTier { tenant: tenant.to_owned(), vendor: vendor.to_owned(), tier }
+}
+
+fn pool(jobs: usize) -> Pool {
+    Pool::new(Amount { jobs, bytes: usize::MAX / 64 })
+}
+
+#[test]
+fn lane_leaves_the_line_when_it_is_empty_and_comes_back_when_told() {
+    let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
+    lanes.due(lane("a"));
+    assert_eq!(lanes.wanted(&mut pool, 10, |_| 5), [(lane("a"), 5)]);
+    lanes.claimed(&mut pool, &lane("a"), 5, 5, false);
+    assert_eq!(lanes.len(), 1, "there may be more");
+    assert_eq!(lanes.wanted(&mut pool, 10, |_| 5), [(lane("a"), 5)]);
+    lanes.due(lane("a"));
+    lanes.claimed(&mut pool, &lane("a"), 5, 2, false);
+    assert_eq!(lanes.len(), 1, "it got one while it was asked about");
+    assert_eq!(lanes.wanted(&mut pool, 10, |_| 5), [(lane("a"), 5)]);
+    lanes.claimed(&mut pool, &lane("a"), 5, 0, false);
+    assert_eq!(lanes.len(), 0);
+    assert_eq!(pool.free(), self::pool(100).free(), "what did not come is given back");
+}
+
+#[test]
+fn lanes_take_turns_and_no_more_is_wanted_than_there_is_room() {
+    let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
+    for tenant in ["a", "b", "c"] {
+        lanes.due(lane(tenant));
+    }
+    assert_eq!(lanes.wanted(&mut pool, 1, |_| 4), [(lane("a"), 4)]);
+    lanes.not_claimed(&mut pool, &lane("a"), 4);
+    assert_eq!(lanes.wanted(&mut pool, 1, |_| 4), [(lane("b"), 4)]);
+    lanes.not_claimed(&mut pool, &lane("b"), 4);
+    lanes.waiting(&lane("a")).store(4, Relaxed);
+    lanes.waiting(&lane("b")).store(5, Relaxed);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_| 5), [(lane("c"), 5), (lane("a"), 1)], "b has as many as it may");
+}
+
+#[test]
+fn lane_that_a_claim_was_cut_for_goes_first_next_time() {
+    let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
+    lanes.due(lane("a"));
+    lanes.due(lane("b"));
+    assert_eq!(lanes.wanted(&mut pool, 10, |_| 2), [(lane("a"), 2), (lane("b"), 2)]);
+    lanes.claimed(&mut pool, &lane("a"), 2, 2, true);
+    lanes.claimed(&mut pool, &lane("b"), 2, 0, true);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_| 2), [(lane("b"), 2), (lane("a"), 2)]);
+}
+
+#[test]
+fn scarce_pool_is_shared_60_30_10_by_tiers_with_work() {
+    for most in [1, 5, 100] {
+        let (mut lanes, mut pool, mut rng) = (Lanes::new(WEIGHTS), pool(most), fastrand::Rng::with_seed(3));
+        let (mut held, mut claimed) = (Vec::new(), [0u32; 3]);
+        (0..3).for_each(|tier| lanes.due(at("v", "a", tier)));
+        while claimed.iter().sum::<u32>() < 10_000 {
+            for (lane, count) in lanes.wanted(&mut pool, 256, |_| 64) {
+                lanes.claimed(&mut pool, &lane, count, count, false);
+                claimed[tier_of(&lane)] += count;
+                for _ in 0..count {
+                    pool.add(&lane, Amount { jobs: 1, bytes: 1 });
+                    held.push(lane.clone());
+                }
+            }
+            for _ in 0..rng.usize(1..=held.len()) {
+                let lane = held.swap_remove(rng.usize(..held.len()));
+                pool.remove(&lane, Amount { jobs: 1, bytes: 1 });
+            }
+        }
+        let all: u32 = claimed.iter().sum();
+        let percent = claimed.map(|count| count * 100 / all);
+        assert!(
+            percent[0].abs_diff(60) <= 2 && percent[1].abs_diff(30) <= 2 && percent[2].abs_diff(10) <= 2,
+            "{percent:?} of a pool of {most}"
+        );
+    }
+}
+
+#[test]
+fn tier_that_comes_back_takes_no_turns_that_it_missed() {
+    let (mut lanes, mut pool) = (Lanes::new([1, 1, 1]), pool(1_000_000));
+    lanes.due(at("v", "a", 0));
+    for _ in 0..1_000 {
+        for (lane, count) in lanes.wanted(&mut pool, 256, |_| 8) {
+            lanes.claimed(&mut pool, &lane, count, count, false);
+        }
+    }
+    lanes.due(at("v", "a", 1));
+    let mut small = self::pool(4);
+    let mut first = [0; 3];
+    for _ in 0..20 {
+        for (lane, count) in lanes.wanted(&mut small, 256, |_| 4) {
+            lanes.claimed(&mut small, &lane, count, count, false);
+            first[tier_of(&lane)] += count;
+        }
+    }
+    assert!(first[0] >= 32, "{first:?}: the one that had no work until now does not go alone");
+}
+
+/// A hundred tenants of a vendor that never answers, and one job at a time of another's tenant.
+#[test]
+fn job_of_another_vendor_is_in_the_first_claim_however_many_hang() {
+    let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(1_000));
+    let mut hanging = VecDeque::new();
+    for step in 0..5_000 {
+        for tenant in 0..100 {
+            (0..3).for_each(|tier| lanes.due(at("hangs", &tenant.to_string(), tier)));
+        }
+        let well = at("well", "acme", i64::from(step % 3));
+        lanes.due(well.clone());
+        let mut came = false;
+        for (lane, count) in lanes.wanted(&mut pool, 256, |_| 64) {
+            let count_of_it = if lane == well { 1 } else { count };
+            lanes.claimed(&mut pool, &lane, count, count_of_it, false);
+            came |= lane == well;
+            for _ in 0..if lane == well { 0 } else { count } {
+                pool.add(&lane, Amount { jobs: 1, bytes: 100 });
+                hanging.push_back((step, lane.clone()));
+            }
+        }
+        assert!(came, "step {step}");
+        assert!(hanging.len() >= 900, "step {step}: {} of 1,000 are used", hanging.len());
+        // Their time is up after 300 steps.
+        while hanging.front().is_some_and(|(since, _)| since + 300 < step) {
+            if let Some((_, lane)) = hanging.pop_front() {
+                pool.remove(&lane, Amount { jobs: 1, bytes: 100 });
+            }
+        }
+    }
+}
