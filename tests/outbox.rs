@@ -202,6 +202,34 @@ async fn what_is_given_up_is_a_letter_with_its_history_and_can_be_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn letter_that_dies_again_is_sent_again_once_by_a_call() {
+    const LETTERS: usize = 20;
+    let vendor = vendor(FakeVendor::builder().poisoned("/gone", 410)).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    let mut receipts = Vec::new();
+    for number in 0..LETTERS {
+        let path = format!("/gone?{number}");
+        receipts.push(client.enqueue("acme", Priority::High, post(&path)).await.unwrap());
+    }
+    for receipt in &receipts {
+        until_ended(receipt).await;
+    }
+    assert_eq!(vendor.arrivals().len(), LETTERS);
+    let letters = client.dead_letters_stored().unwrap();
+    for calls in 1..=2 {
+        // They die again while the call goes on: each takes less time than to make a job of the next.
+        let again = tokio::time::timeout(Duration::from_secs(20), letters.redrive_all(usize::MAX)).await;
+        assert_eq!(again.expect("the call ends").unwrap(), LETTERS);
+        for receipt in &receipts {
+            until_ended(receipt).await;
+        }
+        assert_eq!(vendor.arrivals().len(), LETTERS * (calls + 1), "each letter once per call");
+    }
+    assert_eq!(letters.redrive_all(5).await.unwrap(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_refuses_for_good_makes_a_letter_at_once() {
     let vendor = vendor(FakeVendor::builder().poisoned("/gone", 410)).await;
     let store = Store::sqlite(folder().join("s.db"));

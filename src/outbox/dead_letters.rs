@@ -1,5 +1,6 @@
 //! Dead letters in the store: to be looked at, sent again, or thrown away.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -145,23 +146,29 @@ impl DeadLetters {
         }
     }
 
-    /// Makes all of them jobs again that can be sent, oldest first and `most` at most; how many.
+    /// Makes all of them jobs again that are letters now and can be sent, oldest first and `most` at most; how many. Each
+    /// becomes a job once: one that is given up again while the call goes on stays a letter.
     ///
     /// # Errors
     /// [`ErrorKind::Store`]; those before stay jobs.
     pub async fn redrive_all(&self, most: usize) -> Result<usize, Error> {
-        let (mut again, mut after) = (0, 0);
-        while again < most {
-            let page = self.list(Some(after), MOST).await?;
+        // Read before the first page: a letter that comes back stands behind it.
+        let Some(newest) = self.outbox.store.read((), dead::newest).await? else { return Ok(0) };
+        // SQLite gives the place of the newest letter to the next one when it is gone.
+        let mut sent = HashSet::new();
+        let mut after = 0;
+        while sent.len() < most {
+            let page = Filter { upto: Some(newest), ..self.page(after, MOST) };
+            let page = self.outbox.store.read(page, dead::list).await?;
             let Some(last) = page.last() else { break };
-            after = last.place;
-            for kept in page.iter().filter(|kept| kept.can_be_sent) {
-                if again < most && self.redrive(&kept.letter.id).await? {
-                    again += 1;
+            after = last.seq;
+            for kept in page.into_iter().filter_map(letter).filter(|kept| kept.can_be_sent) {
+                if sent.len() < most && !sent.contains(&kept.letter.id) && self.redrive(&kept.letter.id).await? {
+                    sent.insert(kept.letter.id);
                 }
             }
         }
-        Ok(again)
+        Ok(sent.len())
     }
 
     /// Deletes letters, oldest first and `most` at most; how many.

@@ -53,6 +53,8 @@ pub(crate) struct Filter {
     pub(crate) before: Option<i64>,
     /// Those behind this one.
     pub(crate) after: i64,
+    /// None behind this one.
+    pub(crate) upto: Option<i64>,
     pub(crate) most: i64,
 }
 
@@ -70,15 +72,23 @@ pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, 
     Box::pin(async move {
         let sql = "SELECT seq, id, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE seq > $1 \
                    AND ($2 IS NULL OR tenant = $2) AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) \
-                   AND ($5 IS NULL OR died_at < $5) ORDER BY seq LIMIT $6";
+                   AND ($5 IS NULL OR died_at < $5) AND ($7 IS NULL OR seq <= $7) ORDER BY seq LIMIT $6";
         let (tenant, vendor, reason) = (filter.tenant.as_deref(), filter.vendor.as_deref(), filter.reason.as_deref());
-        let args = args![filter.after, tenant, vendor, reason, filter.before, filter.most];
+        let args = args![filter.after, tenant, vendor, reason, filter.before, filter.most, filter.upto];
         Ok(readable(db.fetch(sql, args).await?, kept))
     })
 }
 
 fn kept(mut row: Row) -> Result<Kept, DbError> {
     Ok(Kept { seq: row.int()?, id: row.id()?, letter: row.bytes()?, can_be_sent: row.int()? != 0 })
+}
+
+/// Where the newest letter stands; none where there is none.
+pub(crate) fn newest<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
+    Box::pin(async move {
+        let mut rows = db.fetch("SELECT max(seq) FROM ic_dead", Vec::new()).await?;
+        Ok(rows.first_mut().map(Row::maybe_int).transpose()?.flatten())
+    })
 }
 
 /// One letter, and its request.
