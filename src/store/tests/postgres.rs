@@ -186,7 +186,7 @@ async fn claims_read_what_they_claim_whatever_the_statistics_say() {
         for round in 0..12 {
             let mut lanes = vec![(lane("large"), 64)];
             lanes.extend((0..255).map(|tenant| (lane(&format!("t{}", round * 70 + tenant)), 2)));
-            let wanted = Wanted { owner, lease_ms: 60_000, lanes };
+            let wanted = Wanted { owner, lease_ms: 60_000, lanes, most_bytes: 1 << 30 };
             let (claimed, read, ended) = opened.write(wanted, CLAIM_AND_END).await.unwrap();
             let claimed = i64::try_from(claimed).unwrap();
             assert!(claimed >= 64, "{statistics} {round}: {claimed}");
