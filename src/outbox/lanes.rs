@@ -106,10 +106,16 @@ impl Lanes {
             let next = (0..3).filter(|tier| can_take[*tier]).min_by_key(|tier| self.tiers[*tier].turn_from(self.turn));
             let Some(tier) = next else { break };
             let mut left = |lane: &LaneTier| {
-                *rooms.entry(lane.clone()).or_insert_with(|| {
-                    let waiting = known.get(lane).map_or(0, |known| known.waiting.load(Relaxed));
-                    room(lane).saturating_sub(waiting)
-                })
+                if let Some(left) = rooms.get(lane) {
+                    return *left;
+                }
+                let waiting = known.get(lane).map_or(0, |known| known.waiting.load(Relaxed));
+                let left = room(lane).saturating_sub(waiting);
+                // Most of many lanes have no room, and are not asked twice.
+                if left > 0 {
+                    rooms.insert(lane.clone(), left);
+                }
+                left
             };
             let turn = self.tiers[tier].turn_from(self.turn);
             let Some((lane, count)) = self.tiers[tier].take(tier, pool, &mut resting[tier], &mut left) else {
