@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use integration_client::config::TenantEntry;
 use integration_client::dead_letter::{BoxError, DeadLetter, LetterRequest, Reason};
-use integration_client::outbox::{Delivered, Intake, IntakeSource, Receipt, ResponseHandler, Status};
+use integration_client::outbox::{Delivered, Receipt, ResponseHandler, Status};
 use integration_client::store::Store;
 use integration_client::testing::{FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Outage, VendorLimit, When};
 use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
-use integration_client::{Builder, Error, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::{Builder, ErrorKind, IntegrationClient, Priority, Request};
 
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
 fn now() -> tokio::time::Instant {
@@ -354,6 +354,63 @@ async fn a_new_process_knows_what_the_old_one_sent() {
     assert_eq!(vendor.arrivals().len(), 45);
 }
 
+/// Four processes in a row, each with enough to use the whole limit, that learn of the tenant after `build`.
+async fn what_was_sent_is_counted_for_a_tenant_that_comes_late(by: Late) {
+    let limit = VendorLimit::sliding_log(20, Duration::from_secs(5));
+    let vendor = vendor(FakeVendor::builder().limit(limit)).await;
+    let folder = folder();
+    let store = Store::sqlite(folder.join("s.db"));
+    let text = vendor.vendors_toml("v").replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1);
+    let tenant = "\n[[tenants]]\nid = \"acme\"\nvendor = \"v\"\ncredential = \"keys:acme\"\n";
+    let other =
+        "[vendors.other]\nbase_url = \"https://other.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+    let mut accepted = 0;
+    for process in 0..4 {
+        let file = folder.join(format!("{process}.toml"));
+        std::fs::write(&file, if by == Late::Vendor { other } else { &*text }).unwrap();
+        let builder = IntegrationClient::builder().without_catalogue().without_watching().vendors_file(&file);
+        let builder = builder.credential_resolver("keys", Keys).store(store.clone()).work();
+        let client = builder.build().await.unwrap();
+        if process > 0 {
+            // It has read what was sent before, and claims nothing for whom it does not know.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        match by {
+            Late::SetTenant => client.set_tenant(TenantEntry::new("acme", "v").credential("keys:acme")).unwrap(),
+            Late::Reload | Late::Vendor => {
+                std::fs::write(&file, text.clone() + tenant).unwrap();
+                client.reload().await.map(drop).unwrap();
+            }
+        }
+        for number in 0..30 {
+            client.enqueue("acme", Priority::High, post(&format!("/{process}/{number}"))).await.unwrap();
+            accepted += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        client.shutdown(Duration::from_secs(2)).await;
+    }
+    assert_eq!(vendor.refused(), 0, "{by:?}: of {} that arrived", vendor.arrivals().len());
+    assert!((10..accepted).contains(&vendor.arrivals().len()), "{by:?}: {}", vendor.arrivals().len());
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Late {
+    SetTenant,
+    Reload,
+    Vendor,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_sent_is_counted_for_tenants_set_while_running() {
+    what_was_sent_is_counted_for_a_tenant_that_comes_late(Late::SetTenant).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_sent_is_counted_for_tenants_and_vendors_that_a_reload_brings() {
+    what_was_sent_is_counted_for_a_tenant_that_comes_late(Late::Reload).await;
+    what_was_sent_is_counted_for_a_tenant_that_comes_late(Late::Vendor).await;
+}
+
 /// Runs `job` in a process that dies in the middle of the exchange, and returns its id.
 fn dies_in_the_middle(vendor: &FakeVendor, store: &Store, retry: &str, request: Request) -> String {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -491,55 +548,6 @@ async fn letters_of_plain_sends_are_in_the_store_too() {
     let error = letters.redrive(id).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     assert_eq!(letters.purge(10).await.unwrap(), 1);
-}
-
-struct Broker {
-    messages: Mutex<Vec<&'static str>>,
-    taken: Mutex<Vec<String>>,
-}
-
-impl IntakeSource for Broker {
-    fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>> {
-        let mut messages = self.messages.lock().unwrap();
-        let most = most.min(messages.len());
-        let messages = messages.drain(..most).map(|id| Intake {
-            id: id.to_owned(),
-            tenant: "acme".to_owned(),
-            priority: Priority::Normal,
-            request: post(&format!("/{id}")),
-        });
-        let messages: Vec<Intake> = messages.collect();
-        Box::pin(async { Ok(messages) })
-    }
-
-    fn taken<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), BoxError>> {
-        self.taken.lock().unwrap().push(id.to_owned());
-        Box::pin(async { Ok(()) })
-    }
-
-    fn refused<'a>(&'a self, id: &'a str, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>> {
-        panic!("{id}: {why}")
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_broker_delivers_twice_is_one_job() {
-    let vendor = vendor(FakeVendor::builder()).await;
-    let store = Store::sqlite(folder().join("s.db"));
-    let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
-    let broker = Broker { messages: Mutex::new(vec!["a", "b", "a"]), taken: Mutex::default() };
-    assert_eq!(client.feed_from(&broker).await.unwrap(), 3);
-    assert_eq!(*broker.taken.lock().unwrap(), ["a", "b", "a"]);
-    for _ in 0..500 {
-        if vendor.arrivals().len() == 2 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let mut paths: Vec<String> = vendor.arrivals().iter().map(|arrival| arrival.path.to_string()).collect();
-    paths.sort();
-    assert_eq!(paths, ["/a", "/b"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,28 @@ use crate::store::jobs::{self, Accepted, NewJob};
 use crate::store::{CallersConnection, Id, LaneTier, failed, millis_of};
 use std::sync::Arc;
 
+/// Where a request comes from, and by what it is known again.
+pub(super) enum Origin<'a> {
+    Caller,
+    /// A batch, which numbers its requests.
+    Batch(Id),
+    /// A message of a source, which may come again.
+    Message {
+        source: &'a str,
+        id: &'a str,
+    },
+}
+
+/// An id made of names, each of any length and content.
+fn name_of(parts: &[&str]) -> Id {
+    let mut text = Vec::new();
+    for part in parts {
+        text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        text.extend_from_slice(part.as_bytes());
+    }
+    Id::new_v5(&Id::NAMESPACE_URL, &text)
+}
+
 impl IntegrationClient {
     /// Accepts a request on behalf of a tenant, to be sent when the limits allow, whatever becomes of this process. Returns
     /// when it is on the disk.
@@ -34,7 +56,9 @@ impl IntegrationClient {
         priority: Priority,
         request: impl Into<Request>,
     ) -> Result<Receipt, Error> {
-        self.inner().accept(tenant, priority, request.into(), None).await
+        let (outbox, job) = self.inner().job(tenant, priority, request.into(), Origin::Caller)?;
+        outbox.check_backlog(&job.lane).await?;
+        outbox.put(job).await
     }
 
     /// Accepts a request inside a transaction of the caller's own, in the store's database: it is accepted when, and only
@@ -49,7 +73,7 @@ impl IntegrationClient {
         priority: Priority,
         request: impl Into<Request>,
     ) -> Result<Receipt, Error> {
-        let (outbox, job) = self.inner().job(tenant, priority, request.into(), None)?;
+        let (outbox, job) = self.inner().job(tenant, priority, request.into(), Origin::Caller)?;
         outbox.check_backlog(&job.lane).await?;
         let now = connection.now().await.map_err(failed)?;
         let accepted = jobs::insert(&job, connection, now).await.map_err(failed)?;
@@ -75,39 +99,12 @@ impl Inner {
         self.outbox.as_ref().ok_or_else(|| Error::not_sent(ErrorKind::Store, none))
     }
 
-    /// `id`: of a request that may be accepted twice, and is one job.
-    pub(super) async fn accept(
-        &self,
-        tenant: &str,
-        priority: Priority,
-        request: Request,
-        id: Option<Id>,
-    ) -> Result<Receipt, Error> {
-        let (outbox, job) = self.job(tenant, priority, request, id)?;
-        outbox.check_backlog(&job.lane).await?;
-        let (job_id, lane) = (job.id, job.lane.clone());
-        let accepted = match id {
-            None => outbox.store.insert(job).await,
-            // A broker may have delivered it before.
-            Some(_) => outbox.store.write(job, jobs::insert).await,
-        };
-        match accepted {
-            Ok(accepted) => outbox.receipt(job_id, lane, accepted),
-            Err(error) if error.delivery() == Delivery::Ambiguous => {
-                // Should it have been accepted, the worker of this process need not search for it.
-                outbox.told(lane);
-                Err(error.with_job(job_id.simple().to_string()))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     pub(super) fn job(
         &self,
         tenant: &str,
         priority: Priority,
         request: Request,
-        id: Option<Id>,
+        origin: Origin<'_>,
     ) -> Result<(&Arc<Outbox>, NewJob), Error> {
         let outbox = self.outbox()?;
         let acceptable = acceptable(self, tenant, request)?;
@@ -120,7 +117,17 @@ impl Inner {
         };
         // All keys are strings, so it can always be written.
         let request = serde_json::to_vec(&stored).map_err(|_| refuse("the request cannot be stored".to_owned()))?;
-        let id = id.unwrap_or_else(|| new_id(self.clock));
+        let (id, message) = match origin {
+            Origin::Caller => (new_id(self.clock), None),
+            Origin::Batch(id) => (id, None),
+            Origin::Message { source, id } => {
+                let fingerprint = stored.fingerprint();
+                let vendor = &*tenant.vendor.name;
+                let job = name_of(&[source, &tenant.id, vendor, id, &fingerprint]);
+                // No caller's key has this character: a header cannot hold it.
+                (job, Some((format!("\u{1}{}", name_of(&[source, id]).simple()), fingerprint)))
+            }
+        };
         let request = match tenant.vendor.at_rest {
             AtRest::Sealed => outbox.store.seal(&id, request).ok_or_else(|| {
                 refuse("it is to be sealed (`at_rest`), and the store has no key: `Store::seal_key`".to_owned())
@@ -141,11 +148,29 @@ impl Inner {
             tier: i64::from(priority.tier()),
         };
         let expires_ms = deadline.map(millis_of);
-        Ok((outbox, NewJob { id, lane, delay_ms: 0, expires_ms, keep_result, request, key }))
+        Ok((outbox, NewJob { id, lane, delay_ms: 0, expires_ms, keep_result, request, key, message }))
     }
 }
 
 impl Outbox {
+    /// Writes a job. One that was accepted before is found to have been.
+    pub(super) async fn put(self: &Arc<Self>, job: NewJob) -> Result<Receipt, Error> {
+        let (id, lane) = (job.id, job.lane.clone());
+        let accepted = match &job.message {
+            None => self.store.insert(job).await,
+            Some(_) => self.store.write(job, jobs::insert).await,
+        };
+        match accepted {
+            Ok(accepted) => self.receipt(id, lane, accepted),
+            Err(error) if error.delivery() == Delivery::Ambiguous => {
+                // Should it have been accepted, the worker of this process need not search for it.
+                self.told(lane);
+                Err(error.with_job(id.simple().to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn receipt(self: &Arc<Self>, id: Id, lane: LaneTier, accepted: Accepted) -> Result<Receipt, Error> {
         match accepted {
             Accepted::New => {

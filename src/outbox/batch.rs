@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use uuid::Builder;
 
+use super::accept::Origin;
 use super::{Status, new_id, receipt};
 use crate::Priority;
 use crate::client::IntegrationClient;
@@ -131,7 +132,8 @@ impl Batch {
         if number > MOST {
             return Err(Error::not_sent(ErrorKind::InvalidRequest, "a number in a batch takes 62 bits at most"));
         }
-        let (_, job) = self.client.inner().job(tenant, priority, request.into(), Some(id(&self.run, number)))?;
+        let (_, job) =
+            self.client.inner().job(tenant, priority, request.into(), Origin::Batch(id(&self.run, number)))?;
         Ok(Checked(NewJob { key: None, ..job }))
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct NewJob {
     pub(crate) request: Vec<u8>,
     /// A key that the caller gave, and what the request is known by.
     pub(crate) key: Option<(String, String)>,
+    /// The same for a message: its key is made of the names of its source and of the message, and it may come again.
+    pub(crate) message: Option<(String, String)>,
 }
 
 /// What became of it.
@@ -45,7 +47,8 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
     Box::pin(async move {
         let id = job.id.as_bytes().as_slice();
         let LaneTier { tenant, vendor, tier } = &job.lane;
-        if let Some((key, fingerprint)) = &job.key {
+        // The message first: a caller's key must not be taken for a job that is refused.
+        for (key, fingerprint) in [&job.message, &job.key].into_iter().flatten() {
             let take = "INSERT INTO ic_key (tenant, vendor, key, job, fingerprint, expires_at) \
                         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, vendor, key) DO NOTHING";
             let expires = now.saturating_add(job.expires_ms.unwrap_or(0)).saturating_add(KEY_MS);
@@ -58,7 +61,7 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
                     if known != *fingerprint {
                         return Ok(Accepted::KeyOfAnother);
                     }
-                    // With our own id it was this very call, whose word got lost.
+                    // With our own id it was this very call, whose word got lost, or a message that has come before.
                     if before != job.id {
                         return Ok(Accepted::Before(before));
                     }
@@ -73,8 +76,9 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
         let expires = job.expires_ms.map(|after| now.saturating_add(after));
         let run_at = now.saturating_add(job.delay_ms);
         let keep = i64::from(job.keep_result);
-        db.execute(sql, args![id, tenant, vendor, *tier, run_at, expires, now, keep, &job.request]).await?;
-        Ok(Accepted::New)
+        let written =
+            db.execute(sql, args![id, tenant, vendor, *tier, run_at, expires, now, keep, &job.request]).await?;
+        Ok(if written == 0 && job.message.is_some() { Accepted::Before(job.id) } else { Accepted::New })
     })
 }
 

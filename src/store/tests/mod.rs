@@ -93,7 +93,16 @@ pub(super) fn id() -> Id {
 
 pub(super) fn job(tenant: &str) -> NewJob {
     let request = b"request".to_vec();
-    NewJob { id: id(), lane: lane(tenant), delay_ms: 0, expires_ms: None, keep_result: false, request, key: None }
+    NewJob {
+        id: id(),
+        lane: lane(tenant),
+        delay_ms: 0,
+        expires_ms: None,
+        keep_result: false,
+        request,
+        key: None,
+        message: None,
+    }
 }
 
 pub(super) async fn accept(store: &Opened, job: NewJob) -> Id {
