@@ -13,7 +13,7 @@ use integration_client::outbox::{Delivered, Receipt, ResponseHandler, Status};
 use integration_client::store::Store;
 use integration_client::testing::{FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Outage, VendorLimit, When};
 use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
-use integration_client::{Builder, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::{Builder, Delivery, ErrorKind, IntegrationClient, Priority, Request};
 
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
 fn now() -> tokio::time::Instant {
@@ -305,6 +305,24 @@ async fn a_shutdown_puts_back_what_has_not_begun() {
     }
     assert_eq!(waiting + vendor.arrivals().len(), 10);
     assert!(waiting >= 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_that_was_shut_down_accepts_nothing() {
+    let vendor = vendor(FakeVendor::builder()).await;
+    let store = Store::sqlite(folder().join("s.db"));
+    for works in [true, false] {
+        let builder = client(&vendor, &store, RETRY);
+        let client = if works { builder.work() } else { builder }.build().await.unwrap();
+        let receipt = client.enqueue("acme", Priority::High, post("/before")).await.unwrap();
+        client.shutdown(Duration::from_secs(2)).await;
+        let error = client.enqueue("acme", Priority::High, post("/after")).await.unwrap_err();
+        assert_eq!((error.kind(), error.delivery()), (ErrorKind::Shutdown, Delivery::NotSent), "{error}");
+        receipt.status().await.expect("what was accepted can still be asked for");
+    }
+    let reading = client(&vendor, &store, RETRY).build().await.unwrap();
+    let waiting: u64 = reading.queues(10).await.unwrap().iter().map(|queue| queue.waiting).sum();
+    assert!(waiting <= 2, "{waiting}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

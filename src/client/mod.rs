@@ -151,6 +151,9 @@ impl IntegrationClient {
     /// with [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Returns whether everything had ended by then.
     ///
     /// What is refused then and was accepted has one second more to go back into the store.
+    /// From the beginning nothing more is accepted into the store either: [`enqueue`](Self::enqueue) and its like say
+    /// [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). What was accepted and has not begun waits there for the next
+    /// process.
     ///
     /// In that order, because a request that is admitted while others drain would be refused a moment later.
     pub async fn shutdown(&self, grace: Duration) -> bool {

@@ -48,6 +48,7 @@ impl IntegrationClient {
     /// [`ErrorKind::Store`]: the client has no store, or it cannot be written. Then [`Delivery::NotSent`] says that the job was
     /// not accepted; [`Delivery::Ambiguous`] that the database did not say whether its commit took effect, so that the job
     /// may be accepted and sent: [`Error::job_id`] is its id, which [`receipt`](Self::receipt) takes. [`ErrorKind::QueueFull`]: the outbox is full.
+    /// [`ErrorKind::Shutdown`]: after [`shutdown`](Self::shutdown).
     /// [`ErrorKind::KeyReused`]: another request was accepted with this key in the last day. [`ErrorKind::InvalidRequest`]: a
     /// body that is a stream, is too large, or a credential in the request; and as [`send`](Self::send) before the exchange.
     pub async fn enqueue(
@@ -107,6 +108,7 @@ impl Inner {
         origin: Origin<'_>,
     ) -> Result<(&Arc<Outbox>, NewJob), Error> {
         let outbox = self.outbox()?;
+        outbox.check_open()?;
         let acceptable = acceptable(self, tenant, request)?;
         let (tenant, deadline) = (acceptable.tenant.clone(), acceptable.deadline);
         let (keep_result, own_key) = (acceptable.notes.keep_response, acceptable.own_key);
@@ -153,6 +155,14 @@ impl Inner {
 }
 
 impl Outbox {
+    /// Refuses after a shutdown, as `send` does: this process would never send what it accepts.
+    pub(super) fn check_open(&self) -> Result<(), Error> {
+        if !*self.stop.borrow() {
+            return Ok(());
+        }
+        Err(Error::not_sent(ErrorKind::Shutdown, "the client has been shut down, and accepts nothing more"))
+    }
+
     /// Writes a job. One that was accepted before is found to have been.
     pub(super) async fn put(self: &Arc<Self>, job: NewJob) -> Result<Receipt, Error> {
         let (id, lane) = (job.id, job.lane.clone());

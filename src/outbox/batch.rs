@@ -142,8 +142,10 @@ impl Batch {
     ///
     /// # Errors
     /// [`ErrorKind::Store`]: it cannot be written, or another process has gone on with the batch meanwhile.
+    /// [`ErrorKind::Shutdown`] after [`shutdown`](crate::IntegrationClient::shutdown).
     pub async fn accept(&mut self, requests: Vec<Checked>, mark: &str) -> Result<(), Error> {
         let outbox = self.client.inner().outbox()?;
+        outbox.check_open()?;
         let mut lanes: Vec<_> = requests.iter().map(|checked| checked.0.lane.clone()).collect();
         let accepted = i64::try_from(requests.len()).unwrap_or(0);
         let page = Page {
