@@ -31,6 +31,11 @@ pub(super) fn variables(template: &str) -> Vec<&str> {
     pieces.into_iter().filter_map(|piece| if let Piece::Variable(name) = piece { Some(name) } else { None }).collect()
 }
 
+/// Whether a tenant's variables choose the host, or a part of it.
+pub(crate) fn host_varies(template: &str) -> bool {
+    split(template).is_ok_and(|(_, host, _)| host.contains('{'))
+}
+
 /// What is wrong with a template; `allow_http` permits plain `http` to any host.
 pub(super) fn check(template: &str, allow_http: bool) -> Result<(), String> {
     if template.len() > 2048 {

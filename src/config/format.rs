@@ -64,6 +64,7 @@ pub(super) struct ConnectionEntry {
     pub(super) extra_ca: Option<String>,
     pub(super) client_certificate: Option<String>,
     pub(super) allow_http: Option<bool>,
+    pub(super) allow_private: Option<bool>,
 }
 
 /// `[vendors.NAME.retry]`.

@@ -23,6 +23,7 @@
 //!
 //! [vendors.example.connection] # proxy, extra_ca, client_certificate, allow_http
 //! proxy = "http://proxy.internal:3128"
+//! allow_private = false       # true where hosts made of tenants' variables (`https://{host}`) are in a private network
 //!
 //! [vendors.example.retry]     # all of it may be left out; these are the defaults, but for the header
 //! max_retries = 5             # 0 to 20, on top of the first exchange
@@ -148,7 +149,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-mod base_url;
+pub(crate) mod base_url;
 pub(crate) mod credential;
 #[cfg(any(test, feature = "testing"))]
 mod dialects;

@@ -59,6 +59,7 @@ fn connection(lower: &mut ConnectionEntry, upper: &ConnectionEntry) {
     set(&mut lower.extra_ca, &upper.extra_ca);
     set(&mut lower.client_certificate, &upper.client_certificate);
     set(&mut lower.allow_http, &upper.allow_http);
+    set(&mut lower.allow_private, &upper.allow_private);
 }
 
 fn retry(lower: &mut RetryEntry, upper: &RetryEntry) {

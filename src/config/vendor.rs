@@ -231,6 +231,10 @@ pub struct Connection {
     pub client_certificate: Option<String>,
     /// Plain `http` to a host that is not loopback is refused unless this is set.
     pub allow_http: bool,
+    /// A host that comes from a tenant's variables may lead to a private, loopback, link-local or reserved address. Without
+    /// it such an address is not connected to. Hosts that the vendor's entry spells out are never checked. Behind a `proxy`
+    /// it is the proxy that resolves names, and that has to check them.
+    pub allow_private: bool,
 }
 
 /// A tenant at one vendor, validated.

@@ -8,6 +8,7 @@
 //! one. A stream that an HTTP/2 vendor says it did not process is [`Sent::Unprocessed`]: the vendor did not act, but it
 //! has seen the request and may have counted it. Everything else [may have been sent](Sent::MaybeSent).
 
+mod addresses;
 pub(crate) mod auth;
 mod body;
 pub(crate) mod credentials;

@@ -22,7 +22,9 @@ use http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::addresses::{PrivateAddress, PublicOnly};
 use super::{Answer, AnswerBody, BoxFuture, Exchange, Sent, Transport, TransportError, target};
+use crate::config::base_url::host_varies;
 use crate::config::{Connection, Vendor};
 use crate::error::ErrorKind;
 
@@ -52,6 +54,7 @@ struct Pooled {
     connection: Connection,
     certificate: Option<String>,
     connect_timeout: Duration,
+    public_only: bool,
     client: reqwest::Client,
 }
 
@@ -60,6 +63,7 @@ impl Pooled {
         self.connect_timeout == vendor.connect_timeout
             && self.certificate.as_deref() == certificate
             && self.connection == vendor.connection
+            && self.public_only == public_only(vendor)
     }
 }
 
@@ -157,6 +161,7 @@ impl ReqwestTransport {
             connection: vendor.connection.clone(),
             certificate: certificate.map(str::to_owned),
             connect_timeout: vendor.connect_timeout,
+            public_only: public_only(vendor),
             client: client.clone(),
         });
         self.clients.store(Arc::new(next));
@@ -231,6 +236,12 @@ fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
+/// Connections are made to public addresses alone: tenants choose the hosts. A proxy's own address is the operator's.
+fn public_only(vendor: &Vendor) -> bool {
+    let connection = &vendor.connection;
+    !connection.allow_private && connection.proxy.is_none() && host_varies(&vendor.base_url)
+}
+
 fn build(vendor: &Vendor, certificate: Option<&str>) -> Result<reqwest::Client, TransportError> {
     let connection = &vendor.connection;
     let mut builder = reqwest::Client::builder()
@@ -249,6 +260,9 @@ fn build(vendor: &Vendor, certificate: Option<&str>) -> Result<reqwest::Client, 
         // The URL may hold a password: neither it nor the parser's error goes into the message.
         let proxy = reqwest::Proxy::all(proxy.as_str()).map_err(|_| unusable("the proxy is not a URL"))?;
         builder = builder.proxy(proxy);
+    }
+    if public_only(vendor) {
+        builder = builder.dns_resolver(PublicOnly);
     }
     if let Some(path) = &connection.extra_ca {
         let authorities = reqwest::Certificate::from_pem_bundle(&read(path)?)
@@ -300,6 +314,7 @@ fn classify(error: &reqwest::Error) -> (Sent, ErrorKind, &'static str) {
     }
     if error.is_connect() {
         return match bad_tls(error) {
+            _ if is_private(error) => (Sent::NotSent, ErrorKind::Config, PrivateAddress::MESSAGE),
             Some(message) => (Sent::NotSent, ErrorKind::Tls, message),
             None => (Sent::NotSent, ErrorKind::Connect, connect_message(error)),
         };
@@ -338,6 +353,10 @@ fn connect_message(error: &reqwest::Error) -> &'static str {
     } else {
         "no connection could be made"
     }
+}
+
+fn is_private(error: &reqwest::Error) -> bool {
+    std::iter::successors(error.source(), |cause| (*cause).source()).any(|cause| cause.is::<PrivateAddress>())
 }
 
 /// What is wrong with a vendor's TLS that will be wrong the next time, too. A handshake that broke off is not that.

@@ -331,6 +331,7 @@ fn connection(entry: Option<&ConnectionEntry>, report: &mut Report) -> Connectio
         extra_ca: entry.extra_ca.clone(),
         client_certificate: entry.client_certificate.clone(),
         allow_http: entry.allow_http.unwrap_or(false),
+        allow_private: entry.allow_private.unwrap_or(false),
     }
 }
 

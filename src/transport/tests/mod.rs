@@ -1,6 +1,7 @@
 //! Real sockets, real time, bounds instead of exact timings. In the crate, because only the crate makes exchanges.
 
 mod faults;
+mod hosts;
 #[path = "../../../tests/support/fault.rs"]
 mod server;
 mod wire;

@@ -1,0 +1,48 @@
+//! A host that a tenant's variables choose leads to public addresses alone, unless the vendor's entry allows others.
+
+use super::server::{FaultServer, Step};
+use super::*;
+
+/// One exchange with `localhost`, for a vendor whose entry says `template` and `connection`.
+async fn exchange_with_localhost(
+    template: &str,
+    connection: Connection,
+) -> (Result<StatusCode, TransportError>, FaultServer) {
+    let server =
+        FaultServer::answering(vec![Step::Write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec())]).await;
+    let base = format!("http://localhost:{}", server.address.port());
+    let mut vendor = vendor(AuthScheme::None);
+    vendor.base_url = template.to_owned();
+    vendor.connection = connection;
+    let tenant = tenant(vendor);
+    let base = target::base(&base, false).unwrap();
+    let prepared = Prepared::new(Request::get("acme-api", "/"), &tenant, &base).unwrap();
+    let mut ready = Ready { prepared, tenant };
+    let exchange = ready.exchange(attempt(None, Duration::from_secs(20))).unwrap();
+    let answer = ReqwestTransport::new().execute(exchange).await;
+    (answer.map(|answer| answer.status), server)
+}
+
+#[tokio::test]
+async fn tenant_chosen_host_at_a_private_address_is_not_connected_to() {
+    for template in ["https://{host}", "https://{shop}.example", "https://{shop}.example:8443/api/{version}"] {
+        let (answer, server) = exchange_with_localhost(template, Connection::default()).await;
+        let error = answer.unwrap_err();
+        assert_eq!((error.sent(), error.kind()), (Sent::NotSent, ErrorKind::Config), "{error}");
+        assert!(error.to_string().contains("connection.allow_private"), "{error}");
+        assert_eq!(server.connections(), 0);
+    }
+}
+
+#[tokio::test]
+async fn private_addresses_are_allowed_by_configuration_or_by_a_host_that_is_spelled_out() {
+    let allowed = Connection { allow_private: true, ..Connection::default() };
+    for (template, connection) in [
+        ("https://{host}", allowed),
+        ("http://localhost", Connection::default()),
+        ("http://localhost/{account}", Connection::default()),
+    ] {
+        let (answer, server) = exchange_with_localhost(template, connection).await;
+        assert_eq!((answer.unwrap(), server.connections()), (StatusCode::OK, 1), "{template}");
+    }
+}
