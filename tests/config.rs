@@ -89,7 +89,7 @@ fn errors_read_well() {
     );
     insta::assert_snapshot!(load(&text).unwrap_err(), @r#"
     f.toml:7:13: vendors.x.limits.main.algorithm: unknown algorithm "token_buket"; did you mean `token_bucket`?
-    f.toml:8:10: vendors.x.limits.main.safety: NaN is not a share: it must be above 0 and at most 1, for example 0.8
+    f.toml:8:10: vendors.x.limits.main.safety: this is not a share: it must be above 0 and at most 1, for example 0.8
     f.toml:9:9: vendors.x.limits.main.burst: burst 500 is above the limit 100: no more than the limit can go at once; lower it
     "#);
     let text = format!(
@@ -135,7 +135,7 @@ fn a_problem_in_an_extended_entry_is_placed_in_the_users_file() {
     let text = "[vendors.github]\nextends = \"catalogue\"\n[[vendors.github.endpoints.rest.limits]]\nname = \"rest\"\nlimit = 0\n";
     let error = Config::load(&Sources::new().file("mine.toml", text), 1).unwrap_err().to_string();
     assert!(
-        error.starts_with("mine.toml:5:9: vendors.github.endpoints.rest.limits.rest.limit: 0 is out of range"),
+        error.starts_with("mine.toml:5:9: vendors.github.endpoints.rest.limits.rest.limit: this is out of range"),
         "{error}"
     );
     assert_eq!(error.lines().count(), 1, "{error}");
@@ -426,4 +426,116 @@ fn a_large_file_of_mistakes_is_refused_in_good_time() {
     let error = load(&text).unwrap_err().to_string();
     assert_eq!(error.lines().count(), 21, "twenty problems and how many more there are");
     assert!(error.ends_with("and 39980 more"), "{error}");
+}
+
+/// A configuration with every field that takes a text or a number.
+const WHOLE: &str = r#"[vendors.whole]
+base_url = "https://{shop}.example/api"
+auth = { scheme = "header", name = "x-key", prefix = "Token " }
+headers = { accept = "application/json" }
+safety = 0.9
+connect_timeout = "5s"
+attempt_timeout = "30s"
+max_transit = "5s"
+max_response_bytes = 1000000
+quirks = ["none"]
+throttle = "bands"
+dead_letters = "redacted"
+at_rest = "plain"
+connection = { proxy = "http://proxy:1", extra_ca = "/ca.pem", client_certificate = "/client.pem" }
+[vendors.whole.retry]
+max_retries = 3
+first_wait = "1s"
+longest_wait = "10s"
+on_ambiguous = "fail"
+idempotency_header = "idempotency-key"
+[[vendors.whole.limits]]
+name = "second"
+scope = "account"
+algorithm = "token_bucket"
+limit = 10
+window = "1s"
+burst = 10
+unit = "points"
+ceiling = 0.9
+source = "https://whole.example/limits"
+as_of = "2026-01"
+confidence = "documented"
+[vendors.whole.endpoints.search]
+paths = ["/search/*"]
+methods = ["GET"]
+cost = 2
+[vendors.whole.environments.sandbox]
+base_url = "https://sandbox.example"
+[[tenants]]
+id = "acme"
+vendor = "whole"
+environment = "live"
+account = "shared"
+credential = "env:KEY"
+vars = { shop = "acme" }
+weight = 2
+share = 0.5
+[tenants.limits.second]
+limit = 10
+"#;
+
+#[test]
+fn no_message_repeats_a_value_of_a_configuration_file() {
+    const SECRET: &str = "hunter2 99/17";
+    let check = |text: &str| {
+        let sources = Sources::new().without_catalogue().file("f.toml", text);
+        match Config::check(&sources) {
+            Ok(config) => config.warnings().join("\n"),
+            Err(findings) => {
+                let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+                format!("{}\n{findings:?}\n{:?}", lines.join("\n"), Config::load(&sources, 1).err())
+            }
+        }
+    };
+    assert_eq!(check(WHOLE), "", "it is good as it stands");
+    let lines: Vec<&str> = WHOLE.lines().collect();
+    let (mut tried, mut wrong) = (0, Vec::new());
+    let mut one = |text: &str, secret: &str| {
+        let said = check(text);
+        tried += 1;
+        if said.contains(secret) || said.contains("hunter2") {
+            wrong.push(said);
+        }
+    };
+    for (number, line) in lines.iter().enumerate() {
+        let with = |changed: &str| {
+            let mut lines = lines.clone();
+            lines[number] = changed;
+            lines.join("\n")
+        };
+        // A secret alone, in the line, and the line cut off anywhere.
+        one(&with(SECRET), SECRET);
+        one(&with(&format!("{line} {SECRET}")), SECRET);
+        one(&with(&format!("{line}\n\"{SECRET}\"")), SECRET);
+        let Some((key, value)) = line.split_once(" = ") else { continue };
+        for instead in [
+            format!("\"{SECRET}\""),
+            format!("'{SECRET}'"),
+            format!("\"\"\"\n{SECRET}\nx={SECRET}"),
+            format!("\"{SECRET}"),
+            format!("[\"{SECRET}\"]"),
+            format!("{{ a = \"{SECRET}\" }}"),
+            SECRET.to_owned(),
+            format!("{value}{SECRET}"),
+        ] {
+            one(&with(&format!("{key} = {instead}")), SECRET);
+        }
+        for number in ["-991799179917", "991799179917.5", "0x991799179917", "9917-99-17"] {
+            one(&with(&format!("{key} = {number}")), "99179917");
+        }
+        // Each text of the line by itself: in an inline table or an array too.
+        for (at, _) in value.match_indices('"').step_by(2) {
+            let end = value[at + 1..].find('"').map_or(value.len(), |end| at + 1 + end);
+            one(&with(&format!("{key} = {}{SECRET}{}", &value[..=at], &value[end..])), SECRET);
+            one(&with(&format!("{key} = {}9917{}", &value[..at], &value[end + 1..])), "9917");
+        }
+    }
+    assert!(tried > 400, "{tried}");
+    assert!(wrong.is_empty(), "{} of {tried}: {}", wrong.len(), wrong.join("\n----\n"));
 }

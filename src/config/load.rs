@@ -291,9 +291,7 @@ fn tenants<'a>(
         let mut report = Report::default();
         let tenant = resolve(vendors, entry, &mut report);
         if !seen.insert((&entry.id, &entry.vendor)) {
-            let message =
-                format!("tenant `{}` at vendor `{}` is stated already; keep one of the two", entry.id, entry.vendor);
-            report.problem(at(&[], "id"), message);
+            report.problem(at(&[], "id"), "this tenant is stated already at this vendor; keep one of the two");
         }
         out.extend(tenant.map(Arc::new));
         let layer = match place {

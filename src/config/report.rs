@@ -9,7 +9,7 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::suggest;
+use super::{suggest, validate};
 use crate::Error;
 
 /// Problems beyond this many are counted, not listed: each one costs a walk through the file.
@@ -236,7 +236,7 @@ pub(super) fn syntax(file: Text<'_>, error: &toml::de::Error) -> Finding {
     Finding { file: Some(file.name.to_owned()), line, column, place: String::new(), message }
 }
 
-/// The parser's message with a suggestion for a misspelt key, and without the value of a wrong type.
+/// The parser's message with a suggestion for a misspelt key, and without the value that it found: it may be a secret.
 fn explain(message: &str) -> String {
     let message = message.replace('\n', "; ");
     if let Some((unknown, known)) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
@@ -251,6 +251,11 @@ fn explain(message: &str) -> String {
         let kind = found.split(['"', '`']).next().unwrap_or_default().trim_end();
         return format!("{kind}, expected {expected}");
     }
+    if let Some((_, expected)) = message.rsplit_once(", expected ")
+        && message.starts_with("unknown variant ")
+    {
+        return format!("unknown value, expected {expected}");
+    }
     message
 }
 
@@ -261,7 +266,10 @@ fn show(path: &[Step]) -> String {
             out.push('.');
         }
         match step {
-            Step::Key(name) | Step::Named(name) => out.extend(name.chars().take(128).flat_map(char::escape_debug)),
+            Step::Key(name) => out.extend(name.chars().take(128).flat_map(char::escape_debug)),
+            // The value of `name`: shown where it is a name.
+            Step::Named(name) if validate::check_id("a limit's name", name).is_ok() => out.push_str(name),
+            Step::Named(_) => out.push('…'),
             Step::Index(index) => out.push_str(&format!("[{index}]")),
         }
     }

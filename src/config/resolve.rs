@@ -170,7 +170,7 @@ impl Vendors {
     pub fn get(&self, name: &str, environment: &str) -> Result<Arc<Vendor>, Error> {
         self.stated(name, environment)
             .map(|stated| stated.vendor.clone())
-            .map_err(|(_, message)| Error::not_sent(ErrorKind::UnknownVendor, message))
+            .map_err(|unknown| Error::not_sent(ErrorKind::UnknownVendor, unknown.named))
     }
 
     /// Every vendor in every environment, by name.
@@ -197,17 +197,35 @@ impl Vendors {
     }
 
     /// What stands for a name and an environment, or which of the two is wrong and why.
-    fn stated(&self, name: &str, environment: &str) -> Result<&Arc<Stated>, (&'static str, String)> {
+    fn stated(&self, name: &str, environment: &str) -> Result<&Arc<Stated>, Unknown> {
         let cut = |text: &str| text.chars().take(128).collect::<String>();
         let Some(environments) = self.by_name.get(name) else {
             let hint = suggest::hint(name, "vendors", self.names());
-            return Err(("vendor", format!("vendor {:?} is not configured; {hint}", cut(name))));
+            return Err(Unknown {
+                field: "vendor",
+                named: format!("vendor {:?} is not configured; {hint}", cut(name)),
+                unnamed: format!("this vendor is not configured; {hint}"),
+            });
         };
         environments.get(environment).ok_or_else(|| {
             let hint = suggest::hint(environment, "environments", environments.keys().map(|name| &**name));
-            ("environment", format!("vendor {:?} has no environment {:?}; {hint}", cut(name), cut(environment)))
+            Unknown {
+                field: "environment",
+                named: format!("vendor {:?} has no environment {:?}; {hint}", cut(name), cut(environment)),
+                unnamed: format!("vendor {:?} has no such environment; {hint}", cut(name)),
+            }
         })
     }
+}
+
+/// A vendor or an environment that is not configured.
+struct Unknown {
+    /// The field of a tenant's entry that names it.
+    field: &'static str,
+    /// For the program that asked for it.
+    named: String,
+    /// For whoever wrote the entry: without what stands there, which may be a secret in the wrong place.
+    unnamed: String,
 }
 
 /// The tenant that `entry` describes, with every default filled in. Tenants without overrides share their vendor.
@@ -225,8 +243,8 @@ impl Vendors {
 /// ```
 pub fn resolve_tenant(vendors: &Vendors, entry: &TenantEntry) -> Result<Tenant, Error> {
     let environment = entry.environment.as_deref().unwrap_or(LIVE);
-    if let Err((_, message)) = vendors.stated(&entry.vendor, environment) {
-        return Err(Error::not_sent(ErrorKind::UnknownVendor, message));
+    if let Err(unknown) = vendors.stated(&entry.vendor, environment) {
+        return Err(Error::not_sent(ErrorKind::UnknownVendor, unknown.named));
     }
     let mut report = Report::default();
     resolve(vendors, entry, &mut report).ok_or_else(|| {
@@ -257,7 +275,7 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
     });
     let weight = entry.weight.unwrap_or(1);
     if !(1..=1000).contains(&weight) {
-        report.problem(at(&[], "weight"), format!("{weight} is out of range: a weight is 1 to 1000"));
+        report.problem(at(&[], "weight"), "this is out of range: a weight is 1 to 1000");
     }
     let overridden = [entry.limits.len(), entry.endpoints.len(), entry.vars.len()];
     let overridden = overridden.into_iter().chain(entry.endpoints.values().map(|endpoint| endpoint.limits.len()));
@@ -276,7 +294,7 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
     let environment = entry.environment.as_deref().unwrap_or(LIVE);
     let stated = vendors
         .stated(&entry.vendor, environment)
-        .map_err(|(field, message)| report.problem(at(&[], field), message))
+        .map_err(|unknown| report.problem(at(&[], unknown.field), unknown.unnamed))
         .ok()?;
     variables(&stated.vendor, entry, report);
     let share = entry.share.filter(|share| *share < 1.0 && !bad_share);

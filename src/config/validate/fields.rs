@@ -50,7 +50,7 @@ pub(in crate::config) fn duplicates(limits: &[LimitEntry], path: &[Step], report
         };
         if let Some(first) = seen.insert(name, index) {
             let message =
-                format!("a limit named `{name}` is stated already (number {}); rename or remove one", first + 1);
+                format!("a limit of this name is stated already (number {}); rename or remove one", first + 1);
             report.problem(at(&place, "name"), message);
         }
     }
@@ -75,13 +75,13 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     let span: jiff::Span = text.parse().map_err(|_| format!("this is not a duration; {HELP}"))?;
     let signed = span
         .to_duration(jiff::SpanRelativeTo::days_are_24_hours())
-        .map_err(|_| format!("{text:?} has no fixed length (months and years differ); {HELP}"))?;
+        .map_err(|_| format!("this has no fixed length (months and years differ); {HELP}"))?;
     if signed.is_zero() {
         return Err(format!("the duration is zero; {HELP}"));
     }
-    let duration = Duration::try_from(signed).map_err(|_| format!("the duration {text:?} is negative; {HELP}"))?;
+    let duration = Duration::try_from(signed).map_err(|_| format!("the duration is negative; {HELP}"))?;
     if duration > LONGEST {
-        return Err(format!("the duration {text:?} is longer than 366 days"));
+        return Err("the duration is longer than 366 days".to_owned());
     }
     Ok(duration)
 }
@@ -92,8 +92,8 @@ pub(in crate::config) fn fraction(value: Option<f64>, default: f64, path: Path, 
         None => default,
         // NaN compares false and is refused with the rest.
         Some(value) if value > 0.0 && value <= 1.0 => value,
-        Some(value) => {
-            report.problem(path, format!("{value} is not a share: it must be above 0 and at most 1, for example 0.8"));
+        Some(_) => {
+            report.problem(path, "this is not a share: it must be above 0 and at most 1, for example 0.8");
             default
         }
     }
@@ -111,7 +111,7 @@ pub(super) fn integer(
     if range.contains(&value) {
         return Some(value);
     }
-    report.problem(path, format!("{value} is out of range: {what} is {} to {}", range.start(), range.end()));
+    report.problem(path, format!("this is out of range: {what} is {} to {}", range.start(), range.end()));
     None
 }
 

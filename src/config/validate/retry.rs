@@ -69,10 +69,10 @@ fn key_header(
         || matches!(auth, AuthScheme::Header { name, .. } if name.eq_ignore_ascii_case(&lower));
     let problem = match check_header(&lower) {
         Err(message) => message,
-        Ok(()) if secret => format!("`{lower}` carries a secret and cannot carry a key"),
+        Ok(()) if secret => "this header carries a secret and cannot carry a key".to_owned(),
         Ok(()) if vendor.headers.keys().any(|name| name.eq_ignore_ascii_case(&lower)) => {
             // The vendor would take all requests for one and the same.
-            format!("`headers` gives `{lower}` the same value in every request; remove it there")
+            "`headers` gives this header the same value in every request; remove it there".to_owned()
         }
         Ok(()) => return Some(lower),
     };

@@ -90,6 +90,12 @@ fn until(deadline: &Deadline, now: SystemTime) -> Result<Duration, String> {
 fn problem(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+    // Of a value of a wrong type only the type is said: it may be a secret.
+    let without_value =
+        what.rsplit_once(", expected ").filter(|_| what.starts_with("invalid ")).map(|(found, expected)| {
+            format!("{}, expected {expected}", found.split(['"', '`']).next().unwrap_or_default().trim_end())
+        });
+    let what = without_value.as_deref().unwrap_or(what);
     let is = if error.is_data() { "not a job" } else { "not JSON" };
     match error.column() {
         0 => format!("{is}: {what}"),
@@ -114,6 +120,9 @@ mod tests {
         );
         let unknown = wrong("{\"tenant\":\"a\",\"vendro\":\"v\"}");
         assert!(unknown.starts_with("not a job: unknown field `vendro`, expected one of"), "{unknown}");
+        let secret =
+            wrong("{\"tenant\":\"a\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\",\"cost\":\"hunter2\"}");
+        assert!(secret.starts_with("not a job: invalid type: string, expected u32"), "{secret}");
         let job = |rest: &str| format!("{{\"tenant\":\"a\",\"vendor\":\"v\",\"path\":\"/\",{rest}}}");
         assert!(wrong(&job("\"method\":\"GET\",\"priority\":\"urgent\"")).contains("`high`, `normal`, `low`"));
         assert_eq!(wrong(&job("\"method\":\"P OST\"")), "\"P OST\" is no method; write \"POST\"");
