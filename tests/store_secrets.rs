@@ -27,12 +27,21 @@ const HEADER: &str = "canary-header-5d21f00d";
 const ANSWER: &str = "canary-answer-c4fe77b1";
 const CANARIES: [&str; 5] = [CREDENTIAL, BODY, QUERY, HEADER, ANSWER];
 
+/// Sealed in the store. A letter that is opened shows them, and so may an event.
+const PATH: &str = "canary-path-77aa01c2";
+const NOTE: &str = "canary-note-e90b1d34";
+const OWN_KEY: &str = "canary-own-key-12f7a9d0";
+const AT_REST: [&str; 3] = [PATH, NOTE, OWN_KEY];
+
 /// Of 32 bytes, in base64; in no file either.
 const KEY: &str = "Y2FuYXJ5LXNlYWwta2V5LTMyLWJ5dGVzLWxvbmctISE=";
 
+fn contains(text: &[u8], canary: &str) -> bool {
+    text.windows(canary.len()).any(|window| window == canary.as_bytes())
+}
+
 fn find(text: &[u8]) -> Option<&'static str> {
-    let contains = |canary: &&&str| text.windows(canary.len()).any(|window| window == canary.as_bytes());
-    CANARIES.iter().chain(&[KEY, "canary-seal-key"]).find(contains).copied()
+    CANARIES.iter().chain(&[KEY, "canary-seal-key"]).find(|canary| contains(text, canary)).copied()
 }
 
 #[track_caller]
@@ -96,8 +105,8 @@ impl Watch for Broken {
 }
 
 fn post(path: &str) -> Request {
-    let path = format!("{path}?token={QUERY}");
-    Request::post("v", path).header("x-personal", HEADER).json(&[BODY])
+    let path = format!("{path}/{PATH}?token={QUERY}");
+    Request::post("v", path).header("x-personal", HEADER).metadata("note", NOTE).json(&[BODY])
 }
 
 async fn client(vendor: &FakeVendor, store: &Store, key: bool, at_rest: &str) -> IntegrationClient {
@@ -131,7 +140,8 @@ fn files(folder: &Path) -> (Vec<String>, usize) {
         // Whoever closes the database last takes its log away.
         let Ok(bytes) = std::fs::read(&path) else { continue };
         looked += bytes.len();
-        found.extend(find(&bytes).map(|canary| format!("{} holds {canary}", path.display())));
+        let sealed = AT_REST.iter().copied().filter(|canary| contains(&bytes, canary));
+        found.extend(find(&bytes).into_iter().chain(sealed).map(|canary| format!("{} holds {canary}", path.display())));
     }
     (found, looked)
 }
@@ -220,6 +230,9 @@ fn no_secret_is_written_or_said_on_any_path() {
         for kept in letters.list(None, 10).await.unwrap() {
             clean("a letter", &format!("{kept:?} {}", serde_json::to_string(&kept.letter).unwrap()));
             assert!(kept.can_be_sent);
+            assert_eq!(kept.letter.metadata["note"], NOTE, "it opens");
+            let request = format!("{:?}", kept.letter.request);
+            assert!(request.contains(PATH) && !kept.letter.attempts.is_empty(), "{kept:?}");
         }
         for receipt in &dead {
             assert!(letters.redrive(&receipt.id()).await.unwrap());
@@ -232,8 +245,15 @@ fn no_secret_is_written_or_said_on_any_path() {
         errors.push(client.enqueue("nobody", Priority::Low, post("/a")).await.unwrap_err());
         let own = post("/a").header("authorization", CREDENTIAL);
         errors.push(client.enqueue("acme", Priority::Low, own).await.unwrap_err());
-        client.enqueue("acme", Priority::Low, post("/k").idempotency_key("k")).await.unwrap();
-        errors.push(client.enqueue("acme", Priority::Low, post("/l").idempotency_key("k")).await.unwrap_err());
+        let keyed = client.enqueue("acme", Priority::Low, post("/k").idempotency_key(OWN_KEY)).await.unwrap();
+        let again = client.enqueue("acme", Priority::Low, post("/k").idempotency_key(OWN_KEY)).await.unwrap();
+        assert!(again.was_accepted_before() && again.id() == keyed.id(), "it is known again by its hash");
+        errors.push(client.enqueue("acme", Priority::Low, post("/l").idempotency_key(OWN_KEY)).await.unwrap_err());
+        let refused = post("/gone").idempotency_key(format!("{OWN_KEY}-2"));
+        let refused = client.enqueue("acme", Priority::Low, refused).await.unwrap();
+        assert!(matches!(until_ended(&refused).await, Status::Dead { .. }));
+        let kept = letters.show(&refused.id()).await.unwrap().unwrap();
+        assert_eq!(kept.letter.idempotency_key.as_deref(), Some(&*format!("{OWN_KEY}-2")));
         broken.0.store(true, Relaxed);
         errors.push(client.enqueue("acme", Priority::Low, post("/a")).await.unwrap_err());
         broken.0.store(false, Relaxed);
@@ -246,6 +266,7 @@ fn no_secret_is_written_or_said_on_any_path() {
         for error in &errors {
             let source = std::error::Error::source(error).map(|source| format!("{source} {source:?}"));
             clean("an error", &format!("{error} {error:?} {source:?}"));
+            assert!(!error.to_string().contains(OWN_KEY), "{error}");
         }
         let waiting = client.enqueue("acme", Priority::Low, post("/busy/again")).await.unwrap();
         assert_eq!(files(&folder).0, [""; 0], "while it works");
@@ -256,6 +277,10 @@ fn no_secret_is_written_or_said_on_any_path() {
         let keyless = self::client(&vendor, &store, false, "sealed").await;
         let error = keyless.enqueue("acme", Priority::High, post("/a")).await.unwrap_err();
         assert!(error.to_string().contains("seal_key"), "{error}");
+        let letters = keyless.dead_letters_stored().unwrap();
+        let shown = letters.list(None, 100).await.unwrap();
+        assert!(shown.len() >= 4 && shown.iter().all(|kept| kept.letter.tenant == "acme"), "{shown:?}");
+        assert!(shown.iter().all(|kept| !format!("{kept:?}").contains("canary")), "{shown:?}");
         tokio::time::sleep(Duration::from_millis(500)).await;
         let status = keyless.receipt(&waiting.id()).unwrap().status().await.unwrap();
         assert!(matches!(status, Status::Waiting { .. } | Status::Dead { .. }), "{status:?}");

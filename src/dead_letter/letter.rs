@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::{NoContext, Uuid};
 
 use super::letter_request::LetterRequest;
+use crate::config::AtRest;
 use crate::priority::Priority;
 
 /// A request that the client gave up on.
@@ -45,6 +46,9 @@ pub struct DeadLetter {
     pub attempts: Vec<AttemptRecord>,
     /// The request, as much of it as is kept.
     pub request: LetterRequest,
+    /// In which form the client's own store is to keep it.
+    #[serde(skip)]
+    pub(crate) at_rest: AtRest,
 }
 
 impl DeadLetter {
@@ -73,6 +77,7 @@ impl DeadLetter {
             idempotency_key: None,
             attempts: Vec::new(),
             request,
+            at_rest: AtRest::Plain,
         }
     }
 
@@ -92,6 +97,7 @@ impl DeadLetter {
             attempts: self.attempts.clone(),
             // Not cloned first and redacted then: a body may be large.
             request: self.request.redacted(),
+            at_rest: self.at_rest,
         }
     }
 }

@@ -144,6 +144,15 @@ impl Inner {
             return Err(refuse(why));
         }
         let key = stored.key.clone().filter(|_| own_key).map(|key| (key, stored.fingerprint()));
+        let key = key.map(|(key, fingerprint)| match tenant.vendor.at_rest {
+            // A short key or body could be guessed from a hash that anybody can make.
+            AtRest::Sealed => {
+                let lane = [&*tenant.id, &*tenant.vendor.name];
+                let mark = |what, text: &str| outbox.store.mark(&[what, lane[0], lane[1], text]).unwrap_or_default();
+                (mark("key", &key), mark("fingerprint", &fingerprint))
+            }
+            _ => (key, fingerprint),
+        });
         let lane = LaneTier {
             tenant: tenant.id.to_string(),
             vendor: tenant.vendor.name.to_string(),

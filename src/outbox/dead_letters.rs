@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::Outbox;
+use super::{Outbox, sealing};
 use crate::client::IntegrationClient;
 use crate::dead_letter::{DeadLetter, Reason};
 use crate::error::{Error, ErrorKind};
 use crate::send::durable::History;
-use crate::store::dead::{self, Filter, Kept, Redriven};
+use crate::store::dead::{self, Filter, Redriven};
 use crate::store::{Id, LaneTier};
 
 /// The dead letters of a store, or those that fit what is asked for.
@@ -36,7 +36,8 @@ pub struct DeadLetters {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KeptLetter {
-    /// What may be shown: the request as an outline, unless the vendor's entry says `dead_letters = "whole"`.
+    /// What may be shown: the request as an outline, unless the vendor's entry says `dead_letters = "whole"`. Nothing of the
+    /// request where the letter is sealed (`at_rest`) and this client has no key that opens it.
     pub letter: DeadLetter,
     /// Its whole request is kept, so that it can be sent again.
     pub can_be_sent: bool,
@@ -93,7 +94,7 @@ impl DeadLetters {
     /// [`ErrorKind::Store`].
     pub async fn list(&self, after: Option<i64>, most: usize) -> Result<Vec<KeptLetter>, Error> {
         let found = self.outbox.store.read(self.page(after.unwrap_or(0), most), dead::list).await?;
-        Ok(found.into_iter().filter_map(letter).collect())
+        Ok(found.into_iter().filter_map(|kept| sealing::open(&self.outbox.store, kept)).collect())
     }
 
     /// One letter, by its id; none where there is none, or it does not fit what was asked for.
@@ -102,8 +103,16 @@ impl DeadLetters {
     /// [`ErrorKind::Store`].
     pub async fn show(&self, id: &str) -> Result<Option<KeptLetter>, Error> {
         let Ok(id) = Id::try_parse(id) else { return Ok(None) };
-        let found = self.outbox.store.read(id, dead::show).await?.and_then(letter);
-        Ok(found.filter(|kept| self.fits(&kept.letter)))
+        Ok(self.find(&id).await?.map(|(kept, _)| kept))
+    }
+
+    /// One letter, and whether it is sealed in the store.
+    async fn find(&self, id: &Id) -> Result<Option<(KeptLetter, bool)>, Error> {
+        let store = &self.outbox.store;
+        let Some(found) = store.read(*id, dead::show).await? else { return Ok(None) };
+        let is_sealed = store.is_sealed(&found.letter);
+        let kept = sealing::open(store, found).filter(|kept| self.fits(&kept.letter));
+        Ok(kept.map(|kept| (kept, is_sealed)))
     }
 
     fn fits(&self, letter: &DeadLetter) -> bool {
@@ -128,10 +137,10 @@ impl DeadLetters {
     /// # Errors
     /// [`ErrorKind::InvalidRequest`]: its request was not kept. [`ErrorKind::Store`].
     pub async fn redrive(&self, id: &str) -> Result<bool, Error> {
-        let Some(kept) = self.show(id).await? else { return Ok(false) };
-        let Ok(id) = Id::try_parse(&kept.letter.id) else { return Ok(false) };
+        let Ok(id) = Id::try_parse(id) else { return Ok(false) };
+        let Some((kept, is_sealed)) = self.find(&id).await? else { return Ok(false) };
         let history = History { attempts: kept.letter.attempts.clone(), ..History::default() };
-        let history = serde_json::to_vec(&history).ok();
+        let history = Some(sealing::history(&self.outbox.store, &id, &history, is_sealed));
         match self.outbox.store.write((id, history), dead::redrive).await? {
             Redriven::Yes => {
                 let DeadLetter { tenant, vendor, priority, .. } = kept.letter;
@@ -162,7 +171,11 @@ impl DeadLetters {
             let page = self.outbox.store.read(page, dead::list).await?;
             let Some(last) = page.last() else { break };
             after = last.seq;
-            for kept in page.into_iter().filter_map(letter).filter(|kept| kept.can_be_sent) {
+            for kept in page
+                .into_iter()
+                .filter_map(|kept| sealing::open(&self.outbox.store, kept))
+                .filter(|kept| kept.can_be_sent)
+            {
                 if sent.len() < most && !sent.contains(&kept.letter.id) && self.redrive(&kept.letter.id).await? {
                     sent.insert(kept.letter.id);
                 }
@@ -183,22 +196,6 @@ impl DeadLetters {
 
 /// Letters in one answer.
 const MOST: usize = 1_000;
-
-/// A row that holds no letter is said, and left out.
-fn letter(kept: Kept) -> Option<KeptLetter> {
-    match serde_json::from_slice::<DeadLetter>(&kept.letter) {
-        // The row's own id counts: it is what the other statements go by.
-        Ok(letter) => {
-            let letter = DeadLetter { id: kept.id.simple().to_string(), ..letter };
-            Some(KeptLetter { letter, can_be_sent: kept.can_be_sent, place: kept.seq })
-        }
-        Err(error) => {
-            let (line, column) = (error.line(), error.column());
-            tracing::error!(id = %kept.id, line, column, "a row of dead letters holds none; was it edited by hand?");
-            None
-        }
-    }
-}
 
 impl fmt::Debug for DeadLetters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::handler::end_after;
 use super::receipt::KeptResponse;
 use super::stored::Stored;
-use super::{Delivered, Outbox, priority};
+use super::{Delivered, Outbox, priority, sealing};
 use crate::client::Inner;
 use crate::config::{AtRest, Keep, LimitKind, OnAmbiguous, Tenant};
 use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phase, Reason, told_to_the_log};
@@ -134,6 +134,13 @@ impl Payload {
         }
     }
 
+    fn is_sealed(&self, outbox: &Outbox) -> bool {
+        match self {
+            Payload::Row(row) => outbox.store.is_sealed(row),
+            Payload::Read { was_sealed, .. } => *was_sealed,
+        }
+    }
+
     /// What the row of its dead letter holds.
     fn row(&self, outbox: &Outbox, id: &Id) -> Option<Vec<u8>> {
         match self {
@@ -158,7 +165,8 @@ pub(super) async fn run(
 ) -> Option<Finish> {
     let (id, fence) = (job.id, job.fence);
     let finish = |end| Some(Finish { id, fence, end });
-    let history = job.history.as_deref().and_then(|json| serde_json::from_slice(json).ok());
+    let history = job.history.as_deref().and_then(|text| outbox.store.unseal(&id, text));
+    let history = history.and_then(|json| serde_json::from_slice(&json).ok());
     let mut history: History = history.unwrap_or_default();
     let now = |inner: &Inner| jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
     let row = std::mem::take(&mut job.request);
@@ -249,8 +257,8 @@ pub(super) async fn run(
         Ending::Later { wait, history } => {
             let left = job.expires_ms.unwrap_or(i64::MAX);
             let after_ms = millis_of(wait).max(1).min(left.max(1));
-            // All keys are strings, so it can always be written.
-            finish(End::Later { after_ms, history: serde_json::to_vec(&history).unwrap_or_default() })
+            let seals = seals(&outbox, &payload, tenant.as_deref());
+            finish(End::Later { after_ms, history: sealing::history(&outbox.store, &id, &history, seals) })
         }
         Ending::Back => finish(End::Back),
         Ending::Gone => None,
@@ -281,7 +289,8 @@ async fn sealed(
     if left <= 0 {
         return bury(inner, outbox, job, &payload, Reason::Expired, history).await;
     }
-    let history = serde_json::to_vec(&history).unwrap_or_default();
+    // It cannot be read, and goes back as it is.
+    let history = job.history.clone().unwrap_or_default();
     let end = End::Later { after_ms: millis_of(NO_KEY).min(left), history };
     Some(Finish { id: job.id, fence: job.fence, end })
 }
@@ -338,16 +347,21 @@ async fn given_up(outbox: &Outbox, job: &Claimed, letter: DeadLetter, kept: NewD
     end_after(outbox, (job.id, job.fence), call, |_| End::Dead(Box::new(kept))).await
 }
 
+/// Whether what is written about a job is sealed: its vendor's entry says so, or its request is.
+fn seals(outbox: &Outbox, payload: &Payload, tenant: Option<&Tenant>) -> bool {
+    tenant.is_some_and(|tenant| tenant.vendor.at_rest == AtRest::Sealed) || payload.is_sealed(outbox)
+}
+
 fn kept(inner: &Inner, outbox: &Outbox, job: &Claimed, payload: &Payload, letter: &DeadLetter) -> NewDead {
     told_to_the_log(letter);
     let known = inner.tenant(&job.lane.tenant, &job.lane.vendor);
-    let is_redacted = known.is_ok_and(|tenant| tenant.vendor.at_rest == AtRest::Redacted);
+    let known = known.ok();
+    let is_redacted = known.as_ref().is_some_and(|tenant| tenant.vendor.at_rest == AtRest::Redacted);
     NewDead {
         id: job.id,
         lane: job.lane.clone(),
         reason: letter.reason.as_str().to_owned(),
-        // All keys are strings, so it can always be written.
-        letter: serde_json::to_vec(letter).unwrap_or_default(),
+        letter: sealing::letter(&outbox.store, &job.id, letter, seals(outbox, payload, known.as_deref())),
         // Whatever is shown: a request that was accepted can be sent again, unless its vendor's entry says otherwise.
         request: if is_redacted { None } else { payload.row(outbox, &job.id) },
         keep_result: job.keep_result,

@@ -39,6 +39,7 @@ mod pool;
 mod queues;
 mod recall;
 mod receipt;
+mod sealing;
 mod sink;
 pub(crate) mod starts;
 mod stored;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Outbox, stored::Stored};
+use super::stored::Stored;
+use super::{Outbox, sealing};
+use crate::config::AtRest;
 use crate::dead_letter::{BoxError, DeadLetter, DeadLetterSink, LetterRequest, told_to_the_log};
 use crate::store::dead::{self, NewDead};
 use crate::store::{Id, LaneTier};
@@ -29,12 +31,16 @@ impl DeadLetterSink for StoreSink {
                 vendor: letter.vendor.clone(),
                 tier: i64::from(letter.priority.tier()),
             };
+            let store = &self.0.store;
+            let seals = letter.at_rest == AtRest::Sealed;
             let request = stored.map(|stored| serde_json::to_vec(&stored)).transpose()?;
+            // Without a key to seal it with, nothing of the request is written.
+            let request = request.and_then(|request| if seals { store.seal(&id, request) } else { Some(request) });
             let reason = letter.reason.as_str().to_owned();
-            let text = serde_json::to_vec(letter)?;
+            let text = sealing::letter(store, &id, letter, seals);
             told_to_the_log(letter);
             let dead = NewDead { id, lane, reason, letter: text, request, keep_result: false };
-            Ok(self.0.store.write(dead, dead::keep).await?)
+            Ok(store.write(dead, dead::keep).await?)
         })
     }
 }

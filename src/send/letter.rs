@@ -70,6 +70,7 @@ impl Job {
         if let Some(kept) = &self.kept {
             letter.id.clone_from(&kept.id);
         }
+        letter.at_rest = tenant.vendor.at_rest;
         letter.endpoint = events::name(tenant, self.endpoint).map(str::to_owned);
         if let Some(notes) = &self.notes {
             letter.metadata = notes.metadata.clone();

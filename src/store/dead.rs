@@ -12,9 +12,9 @@ pub(crate) struct NewDead {
     pub(crate) id: Id,
     pub(crate) lane: LaneTier,
     pub(crate) reason: String,
-    /// What may be shown: JSON.
+    /// What may be shown: JSON, or that sealed.
     pub(crate) letter: Vec<u8>,
-    /// What it takes to send it again: JSON.
+    /// What it takes to send it again: JSON, or that sealed.
     pub(crate) request: Option<Vec<u8>>,
     pub(crate) keep_result: bool,
 }
@@ -63,6 +63,11 @@ pub(crate) struct Filter {
 pub(crate) struct Kept {
     pub(crate) seq: i64,
     pub(crate) id: Id,
+    pub(crate) lane: LaneTier,
+    pub(crate) reason: String,
+    /// In milliseconds since 1970.
+    pub(crate) died_at: i64,
+    /// JSON, or that sealed.
     pub(crate) letter: Vec<u8>,
     pub(crate) can_be_sent: bool,
 }
@@ -70,7 +75,7 @@ pub(crate) struct Kept {
 /// Letters, oldest first.
 pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<Kept>, DbError>> {
     Box::pin(async move {
-        let sql = "SELECT seq, id, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE seq > $1 \
+        let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE seq > $1 \
                    AND ($2 IS NULL OR tenant = $2) AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) \
                    AND ($5 IS NULL OR died_at < $5) AND ($7 IS NULL OR seq <= $7) ORDER BY seq LIMIT $6";
         let (tenant, vendor, reason) = (filter.tenant.as_deref(), filter.vendor.as_deref(), filter.reason.as_deref());
@@ -80,7 +85,10 @@ pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, 
 }
 
 fn kept(mut row: Row) -> Result<Kept, DbError> {
-    Ok(Kept { seq: row.int()?, id: row.id()?, letter: row.bytes()?, can_be_sent: row.int()? != 0 })
+    let (seq, id) = (row.int()?, row.id()?);
+    let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
+    let (reason, died_at, letter) = (row.text()?, row.int()?, row.bytes()?);
+    Ok(Kept { seq, id, lane, reason, died_at, letter, can_be_sent: row.int()? != 0 })
 }
 
 /// Where the newest letter stands; none where there is none.
@@ -94,7 +102,7 @@ pub(crate) fn newest<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result
 /// One letter, and its request.
 pub(crate) fn show<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<Kept>, DbError>> {
     Box::pin(async move {
-        let sql = "SELECT seq, id, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE id = $1";
+        let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE id = $1";
         db.fetch(sql, args![id.as_bytes().as_slice()]).await?.into_iter().next().map(kept).transpose()
     })
 }

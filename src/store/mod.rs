@@ -206,8 +206,10 @@ impl Store {
     /// The key is 32 bytes in base64 (`openssl rand -base64 32`); keep it elsewhere than the store. Called again, it adds an
     /// older key, which opens what was sealed with it and seals nothing.
     ///
-    /// Tenant, vendor, priority, times, statuses, and a hash of a request that brought a key of its own stay readable. A job
-    /// that no key opens waits until one does.
+    /// Sealed are the request with its path, metadata and idempotency key, what was tried, the answer and the dead letter. Of a
+    /// key that a caller brought a keyed hash is kept, made with the oldest seal key: leave an old one out when nothing is sealed
+    /// with it any more. Tenant, vendor, priority, times, statuses and reasons stay readable. A job that no key opens waits until
+    /// one does, and of a dead letter that no key opens these are all that is shown.
     pub fn seal_key(mut self, key: impl Into<SecretString>) -> Store {
         self.seal_keys.push(key.into());
         self
@@ -321,6 +323,16 @@ impl Opened {
     /// A text that only who has the key can read. None where the store has none.
     pub(crate) fn seal(&self, id: &Id, text: Vec<u8>) -> Option<Vec<u8>> {
         self.sealer.seal(id, text)
+    }
+
+    /// Whether a stored text is a sealed one.
+    pub(crate) fn is_sealed(&self, stored: &[u8]) -> bool {
+        seal::is_sealed(stored)
+    }
+
+    /// By what a text is known again by whoever has the key. None where the store has none.
+    pub(crate) fn mark(&self, parts: &[&str]) -> Option<String> {
+        self.sealer.mark(parts)
     }
 
     /// A text as it was before it was sealed, if it was. None where no key opens it.

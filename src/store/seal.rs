@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use secrecy::{ExposeSecret, SecretString};
@@ -16,13 +17,19 @@ use crate::error::Error;
 
 /// No JSON begins like this, and everything else that is stored is JSON.
 const MARK: u8 = 1;
+/// Whether a stored text is a sealed one.
+pub(super) fn is_sealed(stored: &[u8]) -> bool {
+    stored.first() == Some(&MARK)
+}
+
 /// Of a key's hash: enough to find it among a few, and nothing to guess it by.
 const NAME: usize = 4;
 const KEY: usize = 32;
 
-/// Keys: the first seals, all open.
+/// Keys: the first seals, all open, the last makes marks.
 pub(crate) struct Sealer {
     keys: Vec<([u8; NAME], RandomizedNonceKey)>,
+    marks: Option<hmac::Key>,
 }
 
 impl Sealer {
@@ -43,7 +50,9 @@ impl Sealer {
             let key = RandomizedNonceKey::new(&AES_256_GCM, &bytes).map_err(|_| wrong(number))?;
             Ok((name, key))
         };
-        Ok(Sealer { keys: keys.iter().enumerate().map(key).collect::<Result<_, _>>()? })
+        let keys_found = keys.iter().enumerate().map(key).collect::<Result<_, _>>()?;
+        let marks = keys.last().and_then(|text| BASE64.decode(text.expose_secret().trim()).ok());
+        Ok(Sealer { keys: keys_found, marks: marks.map(|bytes| hmac::Key::new(hmac::HMAC_SHA256, &bytes)) })
     }
 
     /// None where there is no key.
@@ -64,6 +73,18 @@ impl Sealer {
             Some(&MARK) => self.open(id, stored).map(Cow::Owned),
             _ => Some(Cow::Borrowed(stored)),
         }
+    }
+
+    /// By what a text is known again, without saying what it was: the same for the same parts. None where there is no key.
+    ///
+    /// It is made with the oldest key, so that it stays the same when a new one is put in front.
+    pub(super) fn mark(&self, parts: &[&str]) -> Option<String> {
+        let mut context = hmac::Context::with_key(self.marks.as_ref()?);
+        for part in parts {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part.as_bytes());
+        }
+        Some(BASE64.encode(context.sign()))
     }
 
     /// What was stored, sealed or not. None where no key fits, or it was changed.
@@ -109,6 +130,16 @@ mod tests {
         assert_ne!(sealer(&[1]).seal(&id, text.clone()), Some(sealed), "each has a nonce of its own");
         assert_eq!(sealer(&[]).open(&id, &text), Some(text.clone()), "what is not sealed is as it was");
         assert_eq!(sealer(&[]).seal(&id, text), None);
+    }
+
+    #[test]
+    fn mark_is_the_same_for_the_same_parts_and_oldest_key_alone() {
+        let mark = |keys: &[u8], parts: &[&str]| sealer(keys).mark(parts);
+        assert_eq!(mark(&[1], &["acme", "order-17"]), mark(&[1], &["acme", "order-17"]));
+        assert_eq!(mark(&[2, 1], &["acme", "order-17"]), mark(&[1], &["acme", "order-17"]), "a new key in front");
+        assert_ne!(mark(&[1], &["acme", "order-17"]), mark(&[2], &["acme", "order-17"]));
+        assert_ne!(mark(&[1], &["acme", "order-17"]), mark(&[1], &["acm", "eorder-17"]));
+        assert_eq!(mark(&[], &["acme"]), None);
     }
 
     #[test]

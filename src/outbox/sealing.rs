@@ -1,0 +1,64 @@
+//! What is written about a job beside its request, sealed where its vendor's entry says so: what was tried, and its dead letter.
+
+use super::dead_letters::KeptLetter;
+use super::priority;
+use super::receipt::reason_of;
+use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
+use crate::send::durable::History;
+use crate::store::dead::Kept;
+use crate::store::{Id, Opened};
+
+/// A letter as it is written. Where it is to be sealed and there is no key, it says nothing of the request.
+pub(super) fn letter(store: &Opened, id: &Id, letter: &DeadLetter, seals: bool) -> Vec<u8> {
+    // All keys are strings, so it can always be written.
+    let text = serde_json::to_vec(letter).unwrap_or_default();
+    if !seals {
+        return text;
+    }
+    store.seal(id, text).unwrap_or_else(|| serde_json::to_vec(&outline(letter)).unwrap_or_default())
+}
+
+/// What was tried, as it is written. Where it is to be sealed and there is no key, the counts alone.
+pub(super) fn history(store: &Opened, id: &Id, history: &History, seals: bool) -> Vec<u8> {
+    let text = |history: &History| serde_json::to_vec(history).unwrap_or_default();
+    match seals {
+        false => text(history),
+        true => {
+            store.seal(id, text(history)).unwrap_or_else(|| text(&History { attempts: Vec::new(), ..history.clone() }))
+        }
+    }
+}
+
+/// A letter without anything of the request: what stands in the columns of its row anyway.
+fn outline(letter: &DeadLetter) -> DeadLetter {
+    let mut outline =
+        DeadLetter::new(letter.at, &letter.tenant, &letter.vendor, letter.priority, letter.reason, nothing());
+    outline.id.clone_from(&letter.id);
+    outline
+}
+
+fn nothing() -> LetterRequest {
+    LetterRequest::Redacted { method: String::new(), path: String::new(), body_bytes: None }
+}
+
+/// A letter as it is shown. Of one that no key opens its columns are shown; a row that holds no letter is said, and left out.
+pub(super) fn open(store: &Opened, kept: Kept) -> Option<KeptLetter> {
+    let shown = |letter| Some(KeptLetter { letter, can_be_sent: kept.can_be_sent, place: kept.seq });
+    // The row's own id counts: it is what the other statements go by.
+    let id = kept.id.simple().to_string();
+    let Some(text) = store.unseal(&kept.id, &kept.letter) else {
+        let at = jiff::Timestamp::from_millisecond(kept.died_at).unwrap_or_default();
+        let reason = reason_of(&kept.reason).unwrap_or(Reason::Exhausted);
+        let lane = &kept.lane;
+        let letter = DeadLetter::new(at, &lane.tenant, &lane.vendor, priority(lane.tier), reason, nothing());
+        return shown(DeadLetter { id, ..letter });
+    };
+    match serde_json::from_slice::<DeadLetter>(&text) {
+        Ok(letter) => shown(DeadLetter { id, ..letter }),
+        Err(error) => {
+            let (line, column) = (error.line(), error.column());
+            tracing::error!(id, line, column, "a row of dead letters holds none; was it edited by hand?");
+            None
+        }
+    }
+}
