@@ -58,6 +58,25 @@ fn inspect_a_refusal() {
 }
 
 #[test]
+fn inspect_reads_a_configuration_file_and_an_environment_of_it() {
+    let path = std::env::temp_dir().join(format!("ic-inspect-{}.toml", std::process::id()));
+    let text = "[vendors.mine]\nbase_url = \"https://mine.example\"\n\
+                [vendors.mine.environments.sandbox]\n[vendors.mine.environments.sandbox.dialect]\n\
+                [[vendors.mine.environments.sandbox.dialect.windows]]\nname = \"day\"\nlimit = \"x-most\"\nused = \"x-had\"\n\
+                [[tenants]]\nid = \"acme\"\nvendor = \"mine\"\ncredential = \"env:MINE_KEY\"\n";
+    std::fs::write(&path, text).unwrap();
+    let input = "HTTP/1.1 200 OK\nx-most: 700\nx-had: 77\n\n";
+    let inspect = |more: &[&str]| {
+        let args = [&["inspect", "--vendor", "mine", "--vendors", path.to_str().unwrap()], more].concat();
+        run(&args, input)
+    };
+    let (live, sandbox) = (inspect(&[]), inspect(&["--environment", "sandbox"]));
+    let _ = std::fs::remove_file(&path);
+    assert_eq!((live.code, sandbox.code), (0, 0), "{}{}", live.err, sandbox.err);
+    assert!(sandbox.out.contains("700") && !live.out.contains("700"), "{}{}", live.out, sandbox.out);
+}
+
+#[test]
 fn inspect_pasted_headers_of_a_vendor_that_nobody_knows() {
     let input = "ratelimit: \"minute\";r=40;t=5, \"daily\";r=120;t=7200\nratelimit-policy: \"minute\";q=60;w=60, \"daily\";q=1000;w=86400\n";
     check("inspect_unknown", &["inspect", "--vendor", "githb", "--now", NOW], input);

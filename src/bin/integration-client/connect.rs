@@ -11,7 +11,7 @@ use crate::output::Failure;
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Configuration {
     /// A file with vendors, tenants or both; without it there are the shipped catalogue and what is in the store.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", alias = "vendors-file")]
     pub(crate) vendors: Option<PathBuf>,
 
     /// A file with tenants, where they are in one of their own.

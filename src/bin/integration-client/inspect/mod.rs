@@ -14,6 +14,7 @@ use std::time::SystemTime;
 use integration_client::clock::Clock;
 use integration_client::config::{Config, Sources, Vendor};
 
+use crate::connect::Configuration;
 use crate::output::{Failure, Outcome};
 
 /// A response that is pasted: far more than any whose headers a person wants to read.
@@ -23,6 +24,8 @@ const EXAMPLES: &str = "\
 Examples:
   curl -si https://api.github.com | integration-client inspect --vendor github
   pbpaste | integration-client inspect --status 429
+  curl -si https://mine.example | integration-client inspect --vendor mine \
+      --vendors vendors.toml --environment sandbox
   integration-client inspect --now 2026-01-15T10:00:00Z response.txt
   integration-client inspect --json < responses.jsonl
 
@@ -47,7 +50,7 @@ pub(crate) struct Args {
     /// A file instead of standard input.
     file: Option<PathBuf>,
 
-    /// The vendor that answered, as the catalogue names it; without it, headers are read by their shape.
+    /// The vendor that answered, as the catalogue or your file names it; without it, headers are read by their shape.
     #[arg(long, value_name = "NAME")]
     vendor: Option<String>,
 
@@ -63,15 +66,19 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// A file with vendors of your own, beside the catalogue.
-    #[arg(long, value_name = "FILE")]
-    vendors_file: Option<PathBuf>,
+    /// The vendor's environment.
+    #[arg(long, value_name = "NAME", default_value = "live")]
+    environment: String,
+
+    #[command(flatten)]
+    configuration: Configuration,
 }
 
 /// What holds for every response of one run.
 struct Context {
     config: Config,
     vendor: Option<String>,
+    environment: String,
     status: Option<u16>,
     now: Option<SystemTime>,
     clock: Clock,
@@ -85,7 +92,7 @@ impl Context {
 
     /// The vendor's entry; none for one that nobody knows, which is then read by shape.
     fn vendor(&self, name: Option<&str>) -> Option<Arc<Vendor>> {
-        self.config.vendor(name?, "live").ok()
+        self.config.vendor(name?, &self.environment).ok()
     }
 }
 
@@ -93,6 +100,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     let context = Context {
         config: config(args)?,
         vendor: args.vendor.clone(),
+        environment: args.environment.clone(),
         status: args.status,
         now: args.now,
         clock: Clock::system(),
@@ -121,7 +129,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         return Err(Failure::Input(message.into()));
     }
     if let Some(name) = context.vendor.as_deref()
-        && let Err(error) = context.config.vendor(name, "live")
+        && let Err(error) = context.config.vendor(name, &context.environment)
     {
         let style = crate::output::WARNING;
         let _ = writeln!(anstream::stderr(), "{style}note:{style:#} {error} (headers are read by their shape)");
@@ -132,7 +140,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
 
 fn config(args: &Args) -> Result<Config, Failure> {
     let mut sources = Sources::new();
-    if let Some(path) = &args.vendors_file {
+    let Configuration { vendors, tenants } = &args.configuration;
+    for path in vendors.iter().chain(tenants) {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
         sources = sources.file(path.display().to_string(), text);
     }
