@@ -11,7 +11,9 @@ use integration_client::config::TenantEntry;
 use integration_client::dead_letter::{BoxError, DeadLetter, LetterRequest, Reason};
 use integration_client::outbox::{Delivered, Receipt, ResponseHandler, Status};
 use integration_client::store::Store;
-use integration_client::testing::{FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Outage, VendorLimit, When};
+use integration_client::testing::{
+    FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Outage, Reply, VendorLimit, When,
+};
 use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
 use integration_client::{Builder, Delivery, ErrorKind, IntegrationClient, Priority, Request};
 
@@ -600,5 +602,33 @@ async fn tenants_in_the_store_are_in_use_within_two_seconds_and_a_bad_row_change
     while client.config_problem().is_some() {
         assert!(written.elapsed() < Duration::from_secs(20));
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letter_holds_the_reason_that_the_vendor_gave_unless_its_entry_forbids_it() {
+    let said = format!("the postcode is missing {}", "é".repeat(300));
+    let vendor = vendor(
+        FakeVendor::builder()
+            .reply_at("/labels", Reply::text(422, said.clone()))
+            .reply_at("/denied", Reply::text(403, format!("no access for {CANARY}-acme")))
+            .reply_at("/binary", Reply::text(422, vec![0xff; 400])),
+    )
+    .await;
+    for (keep, characters) in [("redacted", 200), ("no_answer", 0), ("whole", said.chars().count())] {
+        let store = Store::sqlite(folder().join("s.db"));
+        let keeps = format!("{RETRY}\n[vendors.v.environments.other]\ndead_letters = \"{keep}\"\n");
+        let other = TenantEntry::new("other", "v").credential("keys:acme").environment("other");
+        let client = client(&vendor, &store, &keeps).tenant(other).work().build().await.unwrap();
+        for (path, expected) in [("/labels", characters), ("/denied", 0), ("/binary", 0)] {
+            if (path, keep) == ("/denied", "whole") {
+                continue;
+            }
+            let receipt = client.enqueue("other", Priority::Normal, post(path)).await.unwrap();
+            assert!(matches!(until_ended(&receipt).await, Status::Dead { reason: Some(Reason::Rejected), .. }));
+            let kept = client.dead_letters_stored().unwrap().show(&receipt.id()).await.unwrap().unwrap();
+            let answer = kept.letter.attempts.last().unwrap().answer.clone().unwrap_or_default();
+            assert_eq!(answer, said.chars().take(expected).collect::<String>(), "{keep} {path}");
+        }
     }
 }

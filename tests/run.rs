@@ -183,6 +183,7 @@ async fn a_file_is_sent_and_every_line_has_its_result() {
     assert_eq!(lines_of(&results, "done"), (1..=300).chain([303]).collect::<Vec<_>>());
     let dead = results.iter().find(|result| result["outcome"] == "dead").unwrap();
     assert_eq!((&dead["line"], &dead["status"], &dead["tenant"]), (&301.into(), &422.into(), &"umbra".into()));
+    assert!(dead["answer"].is_string(), "what the vendor said: {dead}");
     let first = results.iter().find(|result| result["line"] == 1).unwrap();
     assert_eq!(
         (&first["status"], &first["attempts"], &first["body"]),

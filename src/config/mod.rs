@@ -17,7 +17,7 @@
 //! throttle = "bands"          # near a limit: bands (slower in steps) | pace (spread until the reset) | off
 //! unpublished = true          # no figures are published, or known: no warning that no limit is stated
 //! quirks = ["…"]              # what a developer must know about it
-//! dead_letters = "redacted"   # what is kept of a request given up on: redacted | whole
+//! dead_letters = "redacted"   # what is kept of a request given up on: redacted | no_answer | whole
 //! at_rest = "plain"           # accepted requests in the store: plain | sealed (with the store's key) | redacted (not kept
 //!                             # beyond their end, and neither is an answer)
 //!

@@ -78,14 +78,17 @@ pub enum Throttle {
     Off,
 }
 
-/// How much of a request is kept once it is given up on.
+/// How much of a request, and of what the vendor answered, is kept once it is given up on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Keep {
-    /// Without what may be secret or personal.
+    /// Without what may be secret or personal; of each answer that gave no success the first 200 characters, which usually say
+    /// why. Not of a 401, 403 or 407, which may repeat a credential.
     #[default]
     Redacted,
-    /// As it was.
+    /// The same without anything of an answer but its status.
+    NoAnswer,
+    /// As it was, and up to 16 KiB of the answer.
     Whole,
 }
 
@@ -106,4 +109,4 @@ pub enum AtRest {
 names!(OnAmbiguous { Fail = "fail", Park = "park", Resend = "resend" });
 names!(Throttle { Bands = "bands", Pace = "pace", Off = "off" });
 names!(AtRest { Plain = "plain", Sealed = "sealed", Redacted = "redacted" });
-names!(Keep { Redacted = "redacted", Whole = "whole" });
+names!(Keep { Redacted = "redacted", NoAnswer = "no_answer", Whole = "whole" });

@@ -159,6 +159,10 @@ pub struct AttemptRecord {
     /// What failed. Holds no credential, no body and no query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// What the vendor said, as far as its entry lets it be kept ([`Keep`](crate::config::Keep)). Of the answer that ended an accepted
+    /// request alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
     /// From its begin to the answer's headers or the failure, in milliseconds.
     pub took_ms: u64,
 }
@@ -166,7 +170,7 @@ pub struct AttemptRecord {
 impl AttemptRecord {
     /// An attempt that began `at` and took `took_ms`. What is not given is empty.
     pub fn new(at: Timestamp, phase: Phase, took_ms: u64) -> AttemptRecord {
-        AttemptRecord { at, phase, status: None, retry_after_ms: None, error: None, took_ms }
+        AttemptRecord { at, phase, status: None, retry_after_ms: None, error: None, answer: None, took_ms }
     }
 }
 

@@ -8,10 +8,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::follow::EXCERPT;
 use super::{Job, Past, letter};
 use crate::Priority;
 use crate::client::Inner;
-use crate::config::{OnAmbiguous, Tenant};
+use crate::config::{AtRest, Keep, OnAmbiguous, Tenant};
 use crate::dead_letter::{AttemptRecord, DeadLetter, LetterRequest, Phase, Reason};
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::events::EventKind;
@@ -170,7 +171,7 @@ pub(crate) async fn send_kept(inner: &Inner, send: Sending, expires: Option<Dura
         true => job.run_in_span(inner).await,
     };
     job.ended(inner, &result);
-    job.ending(inner, result)
+    job.ending(inner, result).await
 }
 
 /// An error before there was a job to speak of.
@@ -244,15 +245,19 @@ impl Job {
         self.past.get_or_insert_default().records.push(record);
     }
 
-    fn ending(mut self, inner: &Inner, result: Result<Response, Error>) -> Ending {
+    async fn ending(mut self, inner: &Inner, result: Result<Response, Error>) -> Ending {
         if self.kept.as_ref().is_some_and(|kept| kept.gone) {
             return Ending::Gone;
         }
-        if let Some(letter) = self.kept.as_mut().and_then(|kept| kept.letter.take()) {
+        if let Some(mut letter) = self.kept.as_mut().and_then(|kept| kept.letter.take()) {
+            let answer = result.as_ref().err().and_then(Error::response);
+            if let (Some(answer), Some(last)) = (answer, letter.attempts.last_mut()) {
+                last.answer = last.status.and_then(|status| self.words(status, answer.body()));
+            }
             return Ending::Dead(letter);
         }
         let error = match result {
-            Ok(response) => return self.answered(inner, response),
+            Ok(response) => return self.answered(inner, response).await,
             Err(error) => error,
         };
         let wait = error.retry_after();
@@ -304,7 +309,7 @@ impl Job {
     }
 
     /// An answer that was not retried: taken, or refused for good.
-    fn answered(mut self, inner: &Inner, response: Response) -> Ending {
+    async fn answered(mut self, inner: &Inner, response: Response) -> Ending {
         let status = response.status();
         let class = inner.classifier(&self.tenant);
         let class = class.and_then(|classifier| classifier.classify(status, response.headers()));
@@ -318,8 +323,55 @@ impl Job {
         if noted < response.attempts() as usize {
             self.note(inner, Phase::Answered, Some(status.as_u16()), None);
         }
+        let body = excerpt(response).await;
+        let words = self.words(status.as_u16(), &body);
+        if let Some(last) = self.past.as_mut().and_then(|past| past.records.last_mut()) {
+            last.answer = words;
+        }
         self.bury(inner, Reason::Rejected)
     }
+
+    /// What the letter keeps of an answer: why the vendor refused, usually.
+    fn words(&self, status: u16, body: &[u8]) -> Option<String> {
+        let vendor = &self.tenant.vendor;
+        let most = match vendor.dead_letters {
+            Keep::Whole => EXCERPT,
+            // An answer about a credential may repeat it.
+            Keep::Redacted if matches!(status, 401 | 403 | 407) => return None,
+            Keep::Redacted => WORDS,
+            Keep::NoAnswer => return None,
+        };
+        if vendor.at_rest == AtRest::Redacted {
+            return None;
+        }
+        // What was cut in the middle of a character is text all the same.
+        let text = body.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+        let is_text = body.len() - text.len() < 4;
+        let plain = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
+        let text: String = text.trim().chars().take(most).map(plain).collect();
+        (is_text && !text.is_empty()).then_some(text)
+    }
+}
+
+/// Characters of an answer that a redacted letter keeps.
+const WORDS: usize = 200;
+/// Nothing waits longer for a body that only says why.
+const READ: Duration = Duration::from_secs(1);
+
+/// The beginning of an answer's body.
+async fn excerpt(mut response: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    let read = async {
+        while let Ok(Some(data)) = response.chunk().await {
+            let room = EXCERPT - body.len();
+            body.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() >= room {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(READ, read).await;
+    body
 }
 
 /// A request that was found good, in the form in which it is kept.

@@ -311,7 +311,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
 }
 
 /// The most of an answer's body that is kept or read away.
-const EXCERPT: usize = 16 * 1024;
+pub(super) const EXCERPT: usize = 16 * 1024;
 
 /// What is kept of an answer that is not handed on. Its body is read, unless it is long or long in coming.
 async fn last_response(answered: Answered) -> LastResponse {

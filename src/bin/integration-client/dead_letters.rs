@@ -250,6 +250,9 @@ async fn show(letters: &DeadLetters, id: &str, json: bool, out: &mut dyn Write) 
         };
         let took = span(std::time::Duration::from_millis(attempt.took_ms));
         writeln!(out, "{:.0}  {came}, after {took}", attempt.at)?;
+        for line in attempt.answer.iter().flat_map(|answer| answer.lines()) {
+            writeln!(out, "    {line}")?;
+        }
     }
     Ok(Outcome::Fine)
 }

@@ -315,6 +315,7 @@ impl ResponseHandler for Results {
                     "line": number, "id": letter.id, "tenant": letter.tenant, "vendor": letter.vendor, "outcome": "dead",
                     "reason": letter.reason.as_str(), "status": last.and_then(|last| last.status),
                     "attempts": letter.attempts.len(), "error": last.and_then(|last| last.error.clone()),
+                    "answer": last.and_then(|last| last.answer.clone()),
                 })
             };
             Ok(self.write(number, OTHER, 0, line).await?)
