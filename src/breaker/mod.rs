@@ -5,12 +5,12 @@
 //! request connects for a second. Then exactly one does, the *probe*; the others wait for what becomes of it. A failure
 //! opens for twice as long, at most half a minute. A success makes the host *recover*: those who waited return in batches
 //! of 2, 4, 8, … (see [`Ramp`]), because a host that has just come back would fall over under all of them at once. The
-//! host is closed when a batch is larger than what still waits.
+//! host is closed when a batch was not used up.
 //!
 //! Odd cases. Connections that began before the host was opened go on: their failures say nothing new and do not make
 //! the wait longer, their success makes the host recover. A probe whose caller goes away leaves its place to the next, and
-//! so does one that does not leave within a second: a probe is in flight, or it is nobody's. A probe that is overtaken by
-//! another's success stays the only one until it ends, even if the host is opened again meanwhile.
+//! so does one whose exchange has not left within a second. A probe that is overtaken by another's success stays the only
+//! one until it ends, even if the host is opened again meanwhile.
 //!
 //! Only hosts that fail have an entry, so that a healthy one costs nothing. There is room for ten thousand; when that
 //! many fail at once, those beyond are not held back: to connect in vain is the lesser harm.
@@ -171,7 +171,7 @@ impl Breaker {
     }
 
     /// When [`allow`](Breaker::allow) may say yes: not later than `now` if it may at once, [`Time::MAX`] where that depends
-    /// on how another connection ends. Whoever waits for it asks again whenever a pass of the same host has ended.
+    /// on how another connection ends. The moment may come nearer whenever a pass of the same host ends.
     pub(crate) fn ready_at(&self, host: &str, now: Time) -> Time {
         self.hosts.get(host).map_or(now, |entry| entry.ready_at(now))
     }
@@ -272,7 +272,7 @@ impl Breaker {
         }
     }
 
-    /// Forgets hosts that nobody has asked for since they came back: every request asks for as long as there is an entry.
+    /// Forgets hosts that no request went to since they came back: every request has to ask for as long as there is an entry.
     fn forget_stale(&mut self, now: Time) {
         if now >= self.next_look {
             self.next_look = now + LOOK;

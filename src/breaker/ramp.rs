@@ -1,4 +1,4 @@
-//! The return of those who waited for a host that can be connected to again.
+//! The return of the requests that waited for a host which can be connected to again.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ const STEP: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Hands out passes in batches. A batch is twice as large as the one before if a connection was made meanwhile, and begins
-/// after [`STEP`] at the earliest: a number of requests in flight alone would not slow anybody down at a vendor that
-/// answers within a millisecond.
+/// after [`STEP`] at the earliest: a bound on the requests in flight would not slow them down at a vendor that answers
+/// within a millisecond.
 #[derive(Debug)]
 pub(super) struct Ramp {
     /// The number of the first pass. Those below it began before the host was opened.
@@ -31,13 +31,13 @@ pub(super) struct Ramp {
     heard: bool,
 }
 
-/// What there is for whoever asks for a pass.
+/// The answer to a request for a pass.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Pass,
     /// Not before then, unless a pass ends earlier.
     Wait(Time),
-    /// Everybody may connect.
+    /// All requests may connect from now on.
     Closed,
 }
 

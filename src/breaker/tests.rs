@@ -152,7 +152,7 @@ fn host_that_fails_while_it_recovers_is_opened_for_longer() {
 
 /// A probe that waits for something else, such as the store, is given to another.
 #[test]
-fn probe_that_does_not_leave_is_nobodys() {
+fn probe_that_does_not_leave_is_taken_back() {
     let mut breaker = open("a");
     let stuck = breaker.allow("a", ms(1000)).unwrap();
     assert_eq!(breaker.allow("a", ms(1999)).unwrap_err(), ms(2000));
@@ -167,7 +167,7 @@ fn probe_that_does_not_leave_is_nobodys() {
 
 /// Every request asks for as long as there is an entry.
 #[test]
-fn host_that_nobody_asks_for_is_forgotten() {
+fn host_without_requests_is_forgotten() {
     let mut breaker = open("a");
     fail(&mut breaker, "b", ms(0));
     let pass = probe(&mut breaker, "a", ms(1000));

@@ -1,8 +1,8 @@
 //! Hosts to which no connection can be made are left alone, by all tenants together.
 //!
 //! A request first waits until its host may be ready, then for its permit, and takes a pass of the breaker last: a pass that
-//! waited for a permit, a secret or the store would keep a healthy host shut for everybody. A permit without a pass is given
-//! back unspent.
+//! waited for a permit or a secret would keep a healthy host shut for all other requests. A permit without a pass is given
+//! back unspent. A job takes its pass before its record is written; the breaker takes a pass back that the store holds up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ pub(crate) struct Hosts {
 
 struct State {
     breaker: Breaker,
-    /// By host: wakes those who wait for it. There is an entry only while somebody waits.
+    /// By host: wakes the requests that wait for it. There is an entry only while there are such requests.
     waiting: HashMap<Box<str>, Arc<Notify>>,
 }
 
@@ -53,8 +53,8 @@ impl Hosts {
         self.tell(host, |breaker| breaker.allow(host, now).is_ok_and(|pass| breaker.failed(host, pass, now)))
     }
 
-    /// Tells the breaker what became of a connection to `host`, and wakes those who wait for that host if it is ready earlier
-    /// than they believe.
+    /// Tells the breaker what became of a connection to `host`, and wakes the requests that wait for that host if it is ready
+    /// earlier than they know.
     fn tell<T>(&self, host: &str, what: impl FnOnce(&mut Breaker) -> T) -> T {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -70,6 +70,10 @@ impl Hosts {
         result
     }
 
+    fn ready_at(&self, host: &str, now: Time) -> Time {
+        self.state.lock().breaker.ready_at(host, now)
+    }
+
     fn allow(&self, host: &str, now: Time) -> Result<Pass, Time> {
         let mut state = self.state.lock();
         let pass = state.breaker.allow(host, now);
@@ -78,7 +82,7 @@ impl Hosts {
     }
 }
 
-/// Waits for a host. There is one for each request, so that the last of them knows that it is.
+/// One request's wait for a host. The last one to be dropped takes the host's entry away.
 struct Waiting<'a> {
     hosts: &'a Hosts,
     host: &'a str,
@@ -92,7 +96,7 @@ impl<'a> Waiting<'a> {
         Waiting { hosts, host, notify }
     }
 
-    /// When the host may be ready, and what ends when it is ready earlier than that.
+    /// When the host may be ready, and a future that ends when it is ready earlier than that.
     fn look(&self, now: Time) -> (Time, tokio::sync::futures::Notified<'_>) {
         let state = self.hosts.state.lock();
         // Made under the lock: no change of the host is missed between the two.
@@ -126,7 +130,7 @@ impl HostPass {
     }
 
     /// What became of the connection. Whether the host is open now, if that has changed.
-    pub(super) fn connected(&mut self, result: &Result<Answer, TransportError>) -> Option<bool> {
+    pub(super) fn connected(mut self, result: &Result<Answer, TransportError>) -> Option<bool> {
         let pass = self.pass.take()?;
         let now = self.hosts.clock.now();
         self.hosts.tell(&self.host, |breaker| match result {
@@ -149,20 +153,26 @@ impl Drop for HostPass {
 }
 
 impl Job {
-    /// Leave to connect to the request's host, if it can be had at once. The connection is to be made within a second.
+    /// Takes leave to connect to the request's host, if it can be had at once. The connection is to be made within a second.
+    /// Returns whether there is leave.
     #[cold]
-    pub(super) fn pass_host(&self, inner: &Inner) -> Option<Box<HostPass>> {
+    pub(super) fn pass_host(&mut self, inner: &Inner) -> bool {
         let host = self.prepared.host(&self.tenant);
-        let pass = inner.hosts.allow(&host, inner.clock.now()).ok()?;
-        Some(Box::new(HostPass { hosts: inner.hosts.clone(), host: host.into(), pass: Some(pass) }))
+        let pass = inner.hosts.allow(&host, inner.clock.now()).ok();
+        self.host_pass =
+            pass.map(|pass| Box::new(HostPass { hosts: inner.hosts.clone(), host: host.into(), pass: Some(pass) }));
+        self.host_pass.is_some()
     }
 
     /// Waits until the request's host may be connected to.
     pub(super) async fn wait_for_host(&self, inner: &Inner) -> Result<(), Error> {
         let host = &*self.prepared.host(&self.tenant);
+        let mut now = inner.clock.now();
+        if inner.hosts.ready_at(host, now) <= now {
+            return Ok(());
+        }
         let waiting = Waiting::new(&inner.hosts, host);
         loop {
-            let now = inner.clock.now();
             let (ready_at, changed) = waiting.look(now);
             if ready_at <= now {
                 return Ok(());
@@ -176,6 +186,7 @@ impl Job {
                 () = changed => {}
                 () = tokio::time::sleep_until(inner.clock.instant(ready_at.min(self.deadline))) => {}
             }
+            now = inner.clock.now();
         }
     }
 

@@ -73,6 +73,9 @@ pub(crate) struct Job {
     past: Option<Box<Past>>,
     /// Where it is a job of the outbox.
     kept: Option<Box<durable::Kept>>,
+    /// Leave to connect for the exchange that comes next or is under way, where the host has failed lately. Here rather than in
+    /// the future of the send, which it would enlarge.
+    host_pass: Option<Box<hosts::HostPass>>,
 }
 
 /// What was tried before.
@@ -183,6 +186,7 @@ impl Job {
             notes,
             past: None,
             kept: None,
+            host_pass: None,
         })
     }
 
@@ -205,17 +209,13 @@ impl Job {
                     authorization
                 }
             };
-            let (grant, mut pass) = match self.kept.is_some() {
-                false => (self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why))?, None),
+            let Grant { held, began, waited, reason } = match self.kept.is_some() {
+                false => self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why))?,
                 true => apart(|| self.permit_of_job(inner, now)).await?,
             };
-            let Grant { held, began, waited, reason } = grant;
-            if !inner.hosts.are_well() && self.kept.is_none() {
-                pass = self.pass_host(inner);
-                if pass.is_none() {
-                    held.not_sent();
-                    continue;
-                }
+            if !inner.hosts.are_well() && self.kept.is_none() && !self.pass_host(inner) {
+                held.not_sent();
+                continue;
             }
             let exchange = match self.exchange(inner, authorization.as_deref(), began) {
                 Ok(exchange) => exchange,
@@ -226,16 +226,17 @@ impl Job {
             };
             if !inner.signers.is_empty() && self.was_signed_late(inner, began) {
                 held.not_sent();
+                self.host_pass = None;
                 continue;
             }
-            if let Some(pass) = &pass {
+            if let Some(pass) = &self.host_pass {
                 pass.leaves();
             }
             self.dispatched(inner, waited);
             let result = self.in_span(inner.transport.execute(exchange), waited).await;
             let ended = inner.clock.now();
             self.exchanged(&result, ended.since(began));
-            let opened = match (&mut pass, &result) {
+            let opened = match (self.host_pass.take(), &result) {
                 (Some(pass), result) => pass.connected(result),
                 (None, Err(error)) if error.is_connect() => {
                     inner.hosts.failed(&self.prepared.host(&self.tenant), ended).then_some(true)

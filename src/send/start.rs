@@ -9,7 +9,6 @@ use std::future::Future;
 
 use super::Job;
 use super::durable::Ledger;
-use super::hosts::HostPass;
 use crate::client::Inner;
 use crate::clock::Time;
 use crate::dispatch::{Grant, Place, Waiting, Whose, acquire_deferred};
@@ -18,9 +17,6 @@ use crate::error::{Error, ErrorKind};
 
 #[cfg(all(test, feature = "testing"))]
 mod tests;
-
-/// A started permit, and leave to connect where the host has failed lately.
-pub(super) type JobPermit = (Grant, Option<Box<HostPass>>);
 
 /// Why a job has no permit.
 enum NoPermit {
@@ -35,11 +31,11 @@ impl From<Refusal> for NoPermit {
 }
 
 impl Job {
-    /// Waits for a permit, writes the exchange down, and starts the permit. Where the job's host has failed lately, leave to
-    /// connect comes with it.
-    pub(super) async fn permit_of_job(&mut self, inner: &Inner, now: Time) -> Result<JobPermit, Error> {
+    /// Waits for a permit, writes the exchange down, and starts the permit. Where the job's host has failed lately, it takes
+    /// leave to connect before the exchange is written down.
+    pub(super) async fn permit_of_job(&mut self, inner: &Inner, now: Time) -> Result<Grant, Error> {
         let Some(ledger) = self.kept.as_ref().map(|kept| kept.ledger.clone()) else {
-            return self.permit(inner, now).await.map(|grant| (grant, None)).map_err(|why| self.no_permit(inner, why));
+            return self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why));
         };
         let (series, tenant, mut ask) = (self.running.series().clone(), self.tenant.clone(), self.ask(inner));
         let (endpoint, mut place, mut asked) = (ask.endpoint, None::<Place>, now);
@@ -57,12 +53,12 @@ impl Job {
                 }
             };
             match ended {
-                Ok((mut grant, pass)) => {
+                Ok(mut grant) => {
                     grant.waited = grant.began.since(now);
                     series.waited(ask.tier, grant.waited);
                     let began = grant.began;
                     grant.held = grant.held.counted_from(&series, || began);
-                    return Ok((grant, pass));
+                    return Ok(grant);
                 }
                 // Its lane was dropped while it rested, or has moved.
                 Err(NoPermit::Refused(Refusal::NoLane)) => {
@@ -85,13 +81,13 @@ impl Job {
         ledger: &dyn Ledger,
         mut waiting: Waiting<'_>,
         record: &mut Option<Time>,
-    ) -> Result<JobPermit, NoPermit> {
+    ) -> Result<Grant, NoPermit> {
         let is_fresh = |record: Option<Time>| record.is_some_and(|at| inner.clock.now().since(at) < ledger.latest());
         loop {
+            // A grant that was taken back meanwhile leaves no other request waiting for the host.
+            self.host_pass = None;
             self.unless_stopped(ledger, record.is_some(), waiting.granted()).await??;
-            let is_well = inner.hosts.are_well();
-            let pass = if is_well { None } else { self.pass_host(inner) };
-            if pass.is_none() && !is_well {
+            if !inner.hosts.are_well() && !self.pass_host(inner) {
                 // Others can use the units meanwhile. Nothing is written down for an exchange that may not leave.
                 waiting.put_back();
                 let waited = self.unless_stopped(ledger, record.is_some(), self.wait_for_host(inner)).await?;
@@ -115,7 +111,7 @@ impl Job {
             if is_fresh(*record)
                 && let Some(grant) = waiting.start()?
             {
-                return Ok((grant, pass));
+                return Ok(grant);
             }
         }
     }
