@@ -97,6 +97,10 @@ impl Job {
                 past.exchanges += 1;
                 if let Some(stale) = answered.authorization.as_ref().map(|known| &known.secret) {
                     inner.credentials.invalidate(&self.tenant, stale).await;
+                    // The next attempt takes the tenant as it is now, beside which the same secret may be kept.
+                    if let Ok(now) = inner.tenant(&self.tenant.id, &self.tenant.vendor.name) {
+                        inner.credentials.invalidate(&now, stale).await;
+                    }
                 }
                 answered.held.finish();
                 Step::Again
