@@ -1,6 +1,6 @@
 //! A store that stalls between a grant and its exchange, on virtual time: the vendor's windows hold all the same.
 
-#![allow(clippy::unwrap_used, reason = "tests: helpers unwrap too")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -235,4 +235,83 @@ async fn late_signature_is_made_again_for_a_new_grant() {
     let client = builder(&text, &transport).signer("v", signer.clone()).build().await.unwrap();
     client.send("acme", Priority::High, Request::get("v", "/")).await.unwrap();
     assert_eq!((signer.0.load(Relaxed), transport.calls().len()), (2, 1));
+}
+
+/// A vendor whose host can be switched on.
+fn dead(up: &Arc<AtomicBool>) -> FakeTransport {
+    let up = up.clone();
+    FakeTransport::new(move |_| match up.load(Relaxed) {
+        true => FakeAnswer::status(200),
+        false => FakeAnswer::not_connected(),
+    })
+}
+
+/// Five failures in a row: the host is left alone for a second.
+async fn open_host(client: &IntegrationClient) {
+    for _ in 0..5 {
+        let error = client.try_send("acme", Priority::High, Request::get("v", "/")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connect);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_of_a_host_that_is_left_alone_is_not_recorded() {
+    let up = Arc::<AtomicBool>::default();
+    let transport = dead(&up);
+    let client = builder(TWENTY, &transport).build().await.unwrap();
+    open_host(&client).await;
+    let ledger = Stalling::new(Duration::ZERO, &[]);
+    let job = job(1, ledger.clone());
+    let watch = async {
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        assert_eq!(ledger.records.load(Relaxed), 0, "nothing leaves");
+        up.store(true, Relaxed);
+    };
+    let (ending, ()) = tokio::join!(send_kept(client.inner(), job, None), watch);
+    assert!(matches!(ending, Ending::Delivered(_)));
+    assert_eq!((ledger.records.load(Relaxed), transport.calls().len()), (1, 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn store_that_stalls_holds_no_probe() {
+    let up = Arc::<AtomicBool>::default();
+    let transport = dead(&up);
+    let client = builder(TWENTY, &transport).build().await.unwrap();
+    open_host(&client).await;
+    let (began, clock) = (Clock::system().now(), Clock::system());
+    let job = job(1, Stalling::new(Duration::ZERO, &[(0, 30)]));
+    let other = async {
+        // The job waits for the host before this one does, and is the first to try it.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        up.store(true, Relaxed);
+        client.send("acme", Priority::High, Request::get("v", "/other")).await.unwrap();
+        clock.now().since(began)
+    };
+    let (_, took) = tokio::join!(send_kept(client.inner(), job, None), other);
+    assert!(took < Duration::from_millis(2_500), "a second for the host, and one for the probe: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unprocessed_job_is_sent_again_and_uses_no_retry() {
+    let transport = FakeTransport::new(|call| match call.number {
+        0..6 => FakeAnswer::refused_stream(),
+        _ => FakeAnswer::status(200),
+    });
+    let client = builder(TWENTY, &transport).build().await.unwrap();
+    let ledger = Stalling::new(Duration::ZERO, &[]);
+    let mut history = History::default();
+    // Also while its lane is paused for longer than a job waits in memory.
+    loop {
+        let request = Request::post("v", "/").body("content");
+        match send_kept(client.inner(), Sending { request, history, ..job(1, ledger.clone()) }, None).await {
+            Ending::Later { wait, history: next } => {
+                assert_eq!((next.retries, next.connects), (0, next.exchanges));
+                tokio::time::sleep(wait).await;
+                history = next;
+            }
+            Ending::Delivered(_) => break,
+            _ => panic!("given up after {} calls", transport.calls().len()),
+        }
+    }
+    assert_eq!(transport.calls().len(), 7);
 }
