@@ -94,7 +94,8 @@ pub enum EventKind {
         /// Between two requests.
         delay: Duration,
     },
-    /// The vendor refused an attempt for now: a 429, or what a [`Classifier`](crate::Classifier) takes for one.
+    /// The vendor refused an attempt for now: a 429, what a [`Classifier`](crate::Classifier) takes for one, or a refused HTTP/2
+    /// stream.
     #[non_exhaustive]
     Refused {
         /// The vendor's endpoint; none where the path belongs to none.
