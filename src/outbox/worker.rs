@@ -23,7 +23,7 @@ use crate::dispatch::plan::pace;
 use crate::error::Error;
 use crate::store::batches;
 use crate::store::jobs::{self, Claimed, End, Finish, Most, Wanted};
-use crate::store::records::{self, Retention};
+use crate::store::purge::{self, Retention};
 use crate::store::{Id, LaneTier, is_down, millis_of};
 
 /// Work that is claimed of one lane and tier and has no permit yet.
@@ -466,7 +466,7 @@ impl Worker {
                             dead_ms: millis_of(limits.keep_dead),
                             most_dead: i64::try_from(limits.max_dead).unwrap_or(i64::MAX),
                         };
-                        Done::Chore(chore, store.write(keep, records::purge).await)
+                        Done::Chore(chore, purge::run(store, keep).await)
                     }
                 }
             });

@@ -53,6 +53,7 @@ mod postgres;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod probe;
+pub(crate) mod purge;
 pub(crate) mod records;
 mod schema;
 mod seal;

@@ -80,27 +80,3 @@ pub(super) fn readable<T>(rows: Vec<Row>, read: impl Fn(Row) -> Result<T, DbErro
     let told = |error: DbError| tracing::error!(%error, "a row of the store cannot be read, and is left out");
     rows.into_iter().filter_map(|row| read(row).map_err(told).ok()).collect()
 }
-
-/// How long what has ended is kept, in milliseconds, and how many dead letters there may be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Retention {
-    pub(crate) done_ms: i64,
-    pub(crate) dead_ms: i64,
-    pub(crate) most_dead: i64,
-}
-
-/// Forgets what is past. Returns the dead letters that had to go.
-pub(crate) fn purge<'a>(keep: &'a Retention, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<u64, DbError>> {
-    Box::pin(async move {
-        let old = "DELETE FROM ic_done WHERE id IN (SELECT id FROM ic_done WHERE finished_at <= $1 LIMIT 5000)";
-        db.execute(old, args![now.saturating_sub(keep.done_ms)]).await?;
-        let keys = "DELETE FROM ic_key WHERE expires_at <= $1 AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)";
-        db.execute(keys, args![now]).await?;
-        db.execute("DELETE FROM ic_spent WHERE until <= $1", args![now]).await?;
-        let dead = "DELETE FROM ic_dead WHERE seq IN (SELECT seq FROM ic_dead WHERE died_at <= $1 LIMIT 5000)";
-        let mut gone = db.execute(dead, args![now.saturating_sub(keep.dead_ms)]).await?;
-        let many = "DELETE FROM ic_dead WHERE seq <= (SELECT seq FROM ic_dead ORDER BY seq DESC LIMIT 1 OFFSET $1)";
-        gone += db.execute(many, args![keep.most_dead]).await?;
-        Ok(gone)
-    })
-}

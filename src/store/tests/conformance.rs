@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use super::super::Step;
 use super::super::dead::{self, Filter, NewDead, Redriven};
 use super::super::jobs::{self, Accepted, End, Finish, Most, NewJob, Start, Wanted};
-use super::super::records::{self, Place, Retention};
+use super::super::purge::{self, Retention};
+use super::super::records::{self, Place};
 use super::super::usage;
 use super::*;
 
@@ -414,13 +415,13 @@ fn what_is_past_is_forgotten_and_the_oldest_letters_first() {
             store.write(letter.clone(), dead::keep).await.unwrap();
         }
         let keep = Retention { done_ms: 60_000, dead_ms: 60_000, most_dead: 3 };
-        assert_eq!(store.write(keep, records::purge).await.unwrap(), 2);
+        assert_eq!(purge::run(&store, keep).await.unwrap(), 2);
         let left = store.read(Filter { most: 10, ..Filter::default() }, dead::list).await.unwrap();
         let expected: Vec<Id> = letters[2..].iter().map(|letter| letter.id).collect();
         assert_eq!(left.iter().map(|kept| kept.id).collect::<Vec<_>>(), expected);
         assert!(matches!(store.read(claimed.id, records::find).await.unwrap(), Place::Done { .. }));
         let nothing = Retention { done_ms: 0, dead_ms: 0, most_dead: 3 };
-        assert_eq!(store.write(nothing, records::purge).await.unwrap(), 3);
+        assert_eq!(purge::run(&store, nothing).await.unwrap(), 3);
         assert_eq!(store.read(claimed.id, records::find).await.unwrap(), Place::Nowhere);
     });
 }

@@ -10,6 +10,7 @@ mod conformance;
 mod opening;
 #[cfg(all(feature = "postgres", feature = "testing"))]
 mod postgres;
+mod purge;
 mod stalls;
 #[cfg(feature = "postgres")]
 mod taken_over;

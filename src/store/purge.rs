@@ -1,0 +1,213 @@
+//! What is over is deleted, in small steps: one that took all that is due would keep everything else from being written
+//! for seconds.
+
+use std::time::Duration;
+
+use super::Opened;
+use super::driver::{Db, DbError, Dialect, Row, args};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::transport::BoxFuture;
+
+/// How long what has ended is kept, in milliseconds, and how many dead letters there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retention {
+    pub(crate) done_ms: i64,
+    pub(crate) dead_ms: i64,
+    pub(crate) most_dead: i64,
+}
+
+/// Rows of the first step.
+const FIRST: i64 = 500;
+/// Rows of the largest.
+const MOST: i64 = 4_000;
+/// How long the statements of a step are to take. With its commit it then holds up others for less than 20 ms.
+const GOAL: Duration = Duration::from_millis(10);
+/// How much longer a key is kept whose request has not ended.
+const KEY_AGAIN_MS: i64 = 3_600_000;
+
+/// What is deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum What {
+    /// What has been delivered or cancelled.
+    Done,
+    Keys,
+    Usage,
+    OldLetters,
+    /// Letters up to this one: there are more than there may be.
+    Surplus(i64),
+}
+
+/// A step: at most `rows` of what is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) what: What,
+    pub(super) keep: Retention,
+    pub(super) rows: i64,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Swept {
+    /// Rows that are settled: deleted, or kept for longer.
+    pub(super) settled: u64,
+    /// How many rows the next step is to take.
+    next: i64,
+}
+
+/// Deletes all that is over, in steps between which others write. Returns the dead letters that had to go.
+pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
+    let surplus = store.read(keep.most_dead, surplus).await?;
+    let all = [What::Done, What::Keys, What::Usage, What::OldLetters];
+    let mut letters = 0;
+    for what in all.into_iter().chain(surplus.map(What::Surplus)) {
+        let mut rows = FIRST;
+        loop {
+            let clock = Clock::system();
+            let began = clock.now();
+            let swept = store.write(Step { what, keep, rows }, step).await?;
+            if matches!(what, What::OldLetters | What::Surplus(_)) {
+                letters += swept.settled;
+            }
+            if swept.settled < rows.unsigned_abs() {
+                break;
+            }
+            rows = swept.next;
+            // Whatever others have to write in the meantime goes first.
+            tokio::time::sleep(clock.now().since(began).min(Duration::from_secs(1))).await;
+        }
+    }
+    Ok(letters)
+}
+
+/// The newest letter that is one too many. Found by whoever reads: it is a walk over all letters.
+fn surplus<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
+    Box::pin(async move {
+        let sql = "SELECT seq FROM ic_dead ORDER BY seq DESC LIMIT 1 OFFSET $1";
+        db.fetch(sql, args![*most]).await?.first_mut().map(Row::int).transpose()
+    })
+}
+
+/// Deletes the first rows of what is over.
+pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Swept, DbError>> {
+    Box::pin(async move {
+        let Step { what, keep, rows } = *step;
+        let clock = Clock::system();
+        let began = clock.now();
+        let is_sqlite = db.dialect() == Dialect::Sqlite;
+        let settled = match what {
+            What::Done => {
+                let sql = match is_sqlite {
+                    true => {
+                        "DELETE FROM ic_done WHERE id IN (SELECT id FROM ic_done WHERE finished_at <= $1 \
+                         ORDER BY finished_at LIMIT $2)"
+                    }
+                    false => {
+                        "DELETE FROM ic_done WHERE id = ANY(ARRAY(SELECT id FROM ic_done WHERE finished_at <= $1 \
+                         ORDER BY finished_at LIMIT $2))"
+                    }
+                };
+                db.execute(sql, args![now.saturating_sub(keep.done_ms), rows]).await?
+            }
+            What::Keys => keys(db, now, rows).await?,
+            What::Usage => {
+                let sql = match is_sqlite {
+                    true => {
+                        "DELETE FROM ic_spent WHERE rowid IN (SELECT rowid FROM ic_spent WHERE until <= $1 \
+                         ORDER BY until LIMIT $2)"
+                    }
+                    false => {
+                        "DELETE FROM ic_spent WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_spent WHERE until <= $1 \
+                         ORDER BY until LIMIT $2)) AND until <= $1"
+                    }
+                };
+                db.execute(sql, args![now, rows]).await?
+            }
+            What::OldLetters => {
+                let sql = match is_sqlite {
+                    true => {
+                        "DELETE FROM ic_dead WHERE seq IN (SELECT seq FROM ic_dead WHERE died_at <= $1 \
+                         ORDER BY died_at LIMIT $2)"
+                    }
+                    false => {
+                        "DELETE FROM ic_dead WHERE seq = ANY(ARRAY(SELECT seq FROM ic_dead WHERE died_at <= $1 \
+                         ORDER BY died_at LIMIT $2))"
+                    }
+                };
+                db.execute(sql, args![now.saturating_sub(keep.dead_ms), rows]).await?
+            }
+            What::Surplus(last) => {
+                let sql = match is_sqlite {
+                    true => {
+                        "DELETE FROM ic_dead WHERE seq IN (SELECT seq FROM ic_dead WHERE seq <= $1 ORDER BY seq LIMIT $2)"
+                    }
+                    false => {
+                        "DELETE FROM ic_dead WHERE seq = ANY(ARRAY(SELECT seq FROM ic_dead WHERE seq <= $1 \
+                         ORDER BY seq LIMIT $2))"
+                    }
+                };
+                db.execute(sql, args![last, rows]).await?
+            }
+        };
+        // PostgreSQL holds up nobody else meanwhile, and its time is that of the network too.
+        let least = if is_sqlite { 1 } else { FIRST };
+        Ok(Swept { settled, next: next(rows, clock.now().since(began)).max(least) })
+    })
+}
+
+/// Keys whose time is over: those of requests that have ended go, the others are looked at again later. Were they only
+/// passed over, every step would pass over all of them.
+async fn keys(db: Db<'_>, now: i64, rows: i64) -> Result<u64, DbError> {
+    let (keep, delete) = match db.dialect() {
+        Dialect::Sqlite => (
+            "UPDATE ic_key SET expires_at = $3 WHERE rowid IN (SELECT rowid FROM ic_key WHERE expires_at <= $1 \
+             ORDER BY expires_at LIMIT $2) AND EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
+            "DELETE FROM ic_key WHERE rowid IN (SELECT rowid FROM ic_key WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2) \
+             AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
+        ),
+        Dialect::Postgres => (
+            "UPDATE ic_key SET expires_at = $3 WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_key WHERE expires_at <= $1 \
+             ORDER BY expires_at LIMIT $2)) AND EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
+            "DELETE FROM ic_key WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_key WHERE expires_at <= $1 \
+             ORDER BY expires_at LIMIT $2)) AND NOT EXISTS (SELECT 1 FROM ic_job WHERE ic_job.id = ic_key.job)",
+        ),
+    };
+    let kept = db.execute(keep, args![now, rows, now.saturating_add(KEY_AGAIN_MS)]).await?;
+    // Those that were kept are not among the first any more, so all of these have ended.
+    let left = rows.saturating_sub(i64::try_from(kept).unwrap_or(i64::MAX));
+    let deleted = if left > 0 { db.execute(delete, args![now, left]).await? } else { 0 };
+    Ok(kept + deleted)
+}
+
+/// How many rows the next step takes, after one of `rows` whose statements took `time`.
+fn next(rows: i64, time: Duration) -> i64 {
+    let next = match time {
+        time if time > 4 * GOAL => rows / 8,
+        time if time > GOAL => rows / 2,
+        time if time < GOAL / 3 => rows.saturating_mul(2),
+        _ => rows,
+    };
+    next.clamp(1, MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn step_is_as_large_as_the_time_that_it_takes_allows() {
+        let ms = Duration::from_millis;
+        let sizes = [(500, 0), (500, 5), (500, 11), (500, 50), (1, 900), (4_000, 0), (i64::MAX, 0)];
+        let next = sizes.map(|(rows, time)| next(rows, ms(time)));
+        assert_eq!(next, [1_000, 500, 250, 62, 1, 4_000, 4_000]);
+        // Whatever a row costs, a step comes to take no longer than it should.
+        for row in [1u32, 10, 100, 1_000, 10_000, 200_000] {
+            let mut rows = FIRST;
+            for _ in 0..12 {
+                rows = super::next(rows, Duration::from_micros(row.into()) * u32::try_from(rows).unwrap());
+            }
+            let time = Duration::from_micros(row.into()) * u32::try_from(rows).unwrap();
+            assert!(time <= GOAL || rows == 1, "{rows} rows of {row} µs");
+        }
+    }
+}
