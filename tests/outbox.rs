@@ -431,6 +431,42 @@ async fn what_was_sent_is_counted_for_tenants_and_vendors_that_a_reload_brings()
     what_was_sent_is_counted_for_a_tenant_that_comes_late(Late::Vendor).await;
 }
 
+/// More rows of usage than were once read at all, of other lanes and older, do not hide what a lane sent last.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_process_counts_usage_behind_a_million_rows_of_others() {
+    use sqlx::Connection;
+    let limit = VendorLimit::sliding_log(20, Duration::from_secs(60));
+    let vendor = vendor(FakeVendor::builder().limit(limit)).await;
+    let path = folder().join("s.db");
+    let store = Store::sqlite(&path);
+    // Makes the tables.
+    drop(client(&vendor, &store, RETRY).build().await.unwrap());
+    let mut database = sqlx::SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
+    for statement in [
+        "PRAGMA synchronous = OFF".to_owned(),
+        format!(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1050000) \
+             INSERT INTO ic_spent (tenant, vendor, endpoint, slot, owner, high, requests, points, last_at, until) \
+             SELECT printf('other-%07d', i / 100), 'v', '', i % 100, x'00', 0, 1, 1, {now} - 2000000 + i, {now} + 60000 FROM n"
+        ),
+        format!(
+            "INSERT INTO ic_spent (tenant, vendor, endpoint, slot, owner, high, requests, points, last_at, until) \
+             VALUES ('acme', 'v', '', 1, x'00', 0, 20, 20, {now}, {now} + 60000)"
+        ),
+    ] {
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut database).await.unwrap();
+    }
+    database.close().await.unwrap();
+    let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
+    working.enqueue("acme", Priority::High, post("/acme")).await.unwrap();
+    let other = working.enqueue("umbra", Priority::High, post("/umbra")).await.unwrap();
+    until_ended(&other).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let paths: Vec<String> = vendor.arrivals().iter().map(|arrival| arrival.path.to_string()).collect();
+    assert_eq!(paths, ["/umbra"], "the limit of the other tenant was used up before");
+}
+
 /// Runs `job` in a process that dies in the middle of the exchange, and returns its id.
 fn dies_in_the_middle(vendor: &FakeVendor, store: &Store, retry: &str, request: Request) -> String {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
