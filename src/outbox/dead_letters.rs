@@ -167,7 +167,7 @@ impl DeadLetters {
         let mut sent = HashSet::new();
         let mut after = 0;
         while sent.len() < most {
-            let page = Filter { upto: Some(newest), ..self.page(after, MOST) };
+            let page = Filter { upto: Some(newest), ..self.page(after, TOGETHER) };
             let page = self.outbox.store.read(page, dead::list).await?;
             let Some(last) = page.last() else { break };
             after = last.seq;
@@ -196,6 +196,8 @@ impl DeadLetters {
 
 /// Letters in one answer.
 const MOST: usize = 1_000;
+/// Letters that are in memory at once while all are sent again. Each may hold its whole request.
+const TOGETHER: usize = 50;
 
 impl fmt::Debug for DeadLetters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -48,19 +48,21 @@ struct Tier {
     vendors: VecDeque<Vendor>,
 }
 
-/// A vendor's tenants of one tier that are in line.
+/// A vendor's lanes of one tier that are in line.
 struct Vendor {
     name: String,
-    tenants: VecDeque<String>,
+    lanes: VecDeque<LaneTier>,
 }
 
 /// Those of a tier who can take no more in this claim.
 #[derive(Default)]
 struct Resting {
     vendors: Vec<Vendor>,
-    tenants: HashMap<String, Vec<String>>,
+    /// By vendor.
+    lanes: HashMap<String, Vec<LaneTier>>,
 }
 
+/// What a row states may be anything: what is no tier is the lowest.
 fn tier_of(lane: &LaneTier) -> usize {
     usize::try_from(lane.tier).unwrap_or(2).min(2)
 }
@@ -118,7 +120,7 @@ impl Lanes {
                 left
             };
             let turn = self.tiers[tier].turn_from(self.turn);
-            let Some((lane, count)) = self.tiers[tier].take(tier, pool, &mut resting[tier], &mut left) else {
+            let Some((lane, count)) = self.tiers[tier].take(pool, &mut resting[tier], &mut left) else {
                 can_take[tier] = false;
                 continue;
             };
@@ -159,7 +161,7 @@ impl Lanes {
         self.not_claimed(pool, lane, asked);
         let inside = &mut self.tiers[tier_of(lane)];
         inside.turn = inside.turn.saturating_sub(u64::from(asked.saturating_sub(came)) * inside.stride);
-        let Some(known) = self.known.get_mut(lane) else { return };
+        let Some(known) = self.known.get_mut(lane) else { return inside.leave(lane) };
         if came >= asked || !known.in_line {
             return;
         }
@@ -215,20 +217,20 @@ impl Tier {
     /// A lane joins the line: behind those of its vendor, or before them.
     fn stand(&mut self, lane: LaneTier, first: bool) {
         let at = self.vendors.iter().position(|vendor| vendor.name == lane.vendor).unwrap_or_else(|| {
-            self.vendors.push_back(Vendor { name: lane.vendor, tenants: VecDeque::new() });
+            self.vendors.push_back(Vendor { name: lane.vendor.clone(), lanes: VecDeque::new() });
             self.vendors.len() - 1
         });
         match (self.vendors.get_mut(at), first) {
-            (Some(vendor), true) => vendor.tenants.push_front(lane.tenant),
-            (Some(vendor), false) => vendor.tenants.push_back(lane.tenant),
+            (Some(vendor), true) => vendor.lanes.push_front(lane),
+            (Some(vendor), false) => vendor.lanes.push_back(lane),
             (None, _) => {}
         }
     }
 
     fn leave(&mut self, lane: &LaneTier) {
         if let Some(at) = self.vendors.iter().position(|vendor| vendor.name == lane.vendor) {
-            self.vendors[at].tenants.retain(|tenant| *tenant != lane.tenant);
-            if self.vendors[at].tenants.is_empty() {
+            self.vendors[at].lanes.retain(|other| other != lane);
+            if self.vendors[at].lanes.is_empty() {
                 self.vendors.remove(at);
             }
         }
@@ -237,23 +239,24 @@ impl Tier {
     /// The next jobs, of the vendor and tenant whose turn it is. None where none can take any.
     fn take(
         &mut self,
-        tier: usize,
         pool: &Pool,
         resting: &mut Resting,
         left: &mut impl FnMut(&LaneTier) -> u32,
     ) -> Option<(LaneTier, u32)> {
         while let Some(mut vendor) = self.vendors.pop_front() {
             if pool.vendor_room(&vendor.name) > 0 {
-                while let Some(tenant) = vendor.tenants.pop_front() {
-                    let lane = LaneTier { tenant, vendor: vendor.name.clone(), tier: i64::try_from(tier).unwrap_or(2) };
+                while let Some(lane) = vendor.lanes.pop_front() {
                     let room = u32::try_from(pool.lane_room(&lane)).unwrap_or(u32::MAX);
                     let count = if room == 0 { 0 } else { room.min(left(&lane)).min(CHUNK) };
                     if count > 0 {
-                        vendor.tenants.push_back(lane.tenant.clone());
+                        vendor.lanes.push_back(lane.clone());
                         self.vendors.push_back(vendor);
                         return Some((lane, count));
                     }
-                    resting.tenants.entry(lane.vendor).or_default().push(lane.tenant);
+                    match resting.lanes.get_mut(&lane.vendor) {
+                        Some(lanes) => lanes.push(lane),
+                        None => drop(resting.lanes.insert(lane.vendor.clone(), vec![lane])),
+                    }
                 }
             }
             resting.vendors.push(vendor);
@@ -263,10 +266,10 @@ impl Tier {
 
     fn rest_is_over(&mut self, resting: Resting) {
         self.vendors.extend(resting.vendors);
-        let mut tenants = resting.tenants;
+        let mut lanes = resting.lanes;
         for vendor in &mut self.vendors {
-            if let Some(rested) = tenants.remove(&vendor.name) {
-                vendor.tenants.extend(rested);
+            if let Some(rested) = lanes.remove(&vendor.name) {
+                vendor.lanes.extend(rested);
             }
         }
     }

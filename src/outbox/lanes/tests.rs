@@ -58,6 +58,17 @@ fn lane_that_a_claim_was_cut_for_goes_first_next_time() {
 }
 
 #[test]
+fn lane_of_a_row_with_no_known_tier_is_asked_about_once() {
+    for tier in [-1, 3, i64::MAX] {
+        let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
+        lanes.due(at("v", "a", tier));
+        assert_eq!(lanes.wanted(&mut pool, 10, |_| 5), [(at("v", "a", tier), 5)]);
+        lanes.claimed(&mut pool, &at("v", "a", tier), 5, 0, false);
+        assert_eq!((lanes.len(), lanes.wanted(&mut pool, 10, |_| 5).len()), (0, 0), "{tier}");
+    }
+}
+
+#[test]
 fn scarce_pool_is_shared_60_30_10_by_tiers_with_work() {
     for most in [1, 5, 100] {
         let (mut lanes, mut pool, mut rng) = (Lanes::new(WEIGHTS), pool(most), fastrand::Rng::with_seed(3));
