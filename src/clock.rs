@@ -5,8 +5,11 @@
 //! panicking `Instant` arithmetic. Every operation saturates, because time may stand still or appear to go back.
 //!
 //! The system clock reads `tokio::time::Instant`, so that tests with paused time move it.
+//!
+//! What must agree between processes of one machine, and outlive them, reads [`MachineTime`] instead.
 
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 /// Milliseconds that [`Clock::wall`] adds to the system's wall clock. Only tests change it.
@@ -122,4 +125,74 @@ impl Clock {
         const CAP: u64 = 30 * 365 * 86_400 * 1_000_000_000;
         self.origin + Duration::from_nanos(time.0.min(CAP))
     }
+}
+
+/// What the machine says of time, in milliseconds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct MachineTime {
+    /// Since 1970, by the wall clock. It may be stepped, forwards and back.
+    pub(crate) wall_ms: i64,
+    /// Names the start of the machine that `steady_ms` counts from. Every process of the machine is told the same name. None where
+    /// the system has no such name.
+    pub(crate) boot: Option<Arc<str>>,
+    /// Since the machine was started, the time in which it was suspended included; no step of the wall clock changes it. Without a
+    /// `boot`: since 1970 by the wall clock of the process's first look, continued by its monotonic clock.
+    pub(crate) steady_ms: i64,
+}
+
+impl MachineTime {
+    /// Reads it.
+    pub(crate) fn read() -> MachineTime {
+        let wall_ms = whole_millis(Clock::wall_since_1970());
+        let boot = boot();
+        let steady_ms = match &boot {
+            Some(_) => whole_millis(since_boot()),
+            None => {
+                static FIRST: OnceLock<(Clock, Time, i64)> = OnceLock::new();
+                let (clock, at, wall_ms) = FIRST.get_or_init(|| {
+                    let clock = Clock::system();
+                    (clock, clock.now(), wall_ms)
+                });
+                wall_ms.saturating_add(whole_millis(clock.now().since(*at)))
+            }
+        };
+        MachineTime { wall_ms, boot, steady_ms }
+    }
+}
+
+impl Clock {
+    fn wall_since_1970() -> Duration {
+        Clock::system().wall().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+fn whole_millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+fn boot() -> Option<Arc<str>> {
+    static BOOT: OnceLock<Option<Arc<str>>> = OnceLock::new();
+    let read = || {
+        let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(name.trim()).filter(|name| !name.is_empty() && !name.contains('/')).map(Arc::from)
+    };
+    BOOT.get_or_init(read).clone()
+}
+
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+fn since_boot() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0));
+    Duration::new(seconds, nanos.min(999_999_999))
+}
+
+#[cfg(not(all(target_os = "linux", feature = "sqlite")))]
+fn boot() -> Option<Arc<str>> {
+    None
+}
+
+#[cfg(not(all(target_os = "linux", feature = "sqlite")))]
+fn since_boot() -> Duration {
+    Duration::ZERO
 }

@@ -1,8 +1,9 @@
 //! Workers that are stopped for longer than their lease, and go on.
 //!
 //! With PostgreSQL four work at a time, of which three are stopped together: what they had in hand goes to the fourth, and
-//! what they say of it when they go on must count for nothing. A trigger is the judge: it notes which connection made the
-//! latest claim of a job, and every word about the job that comes over another. With SQLite one works, and nobody takes its jobs.
+//! what they say of it when they go on must count for nothing, unless it is the outcome of an exchange. A trigger is the judge: it
+//! notes which connection made the latest claim of a job, and every other word about the job that comes over another connection.
+//! With SQLite one works, and nobody takes its jobs.
 
 use std::time::Duration;
 
@@ -18,16 +19,20 @@ CREATE TABLE audit_claim (id BYTEA PRIMARY KEY, fence BIGINT NOT NULL, backend I
 CREATE TABLE audit_stale (id BYTEA NOT NULL, what TEXT NOT NULL);
 CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'UPDATE' AND NEW.fence <> OLD.fence THEN
+    IF TG_OP = 'UPDATE' AND NEW.fence <> OLD.fence AND NEW.state = 1 THEN
         INSERT INTO audit_claim VALUES (NEW.id, NEW.fence, pg_backend_pid())
             ON CONFLICT (id) DO UPDATE SET fence = excluded.fence, backend = excluded.backend;
-    ELSIF TG_OP = 'DELETE' OR NEW.started <> OLD.started OR NEW.run_at <> OLD.run_at THEN
+    ELSIF TG_OP = 'DELETE' OR NEW.fence = OLD.fence AND (NEW.started <> OLD.started OR NEW.run_at <> OLD.run_at) THEN
+        -- What an exchange came to is true whoever has the job: a delivery, a rejection, or a refusal, for which the fence goes up.
         INSERT INTO audit_stale SELECT OLD.id, TG_OP WHERE NOT EXISTS (SELECT 1 FROM audit_claim c
-            WHERE c.id = OLD.id AND c.fence = OLD.fence AND c.backend = pg_backend_pid());
+            WHERE c.id = OLD.id AND c.fence = OLD.fence AND c.backend = pg_backend_pid())
+            AND NOT EXISTS (SELECT 1 FROM ic_done d WHERE d.id = OLD.id)
+            AND NOT EXISTS (SELECT 1 FROM ic_dead d WHERE d.id = OLD.id AND d.reason <> 'ambiguous');
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER audit AFTER UPDATE OR DELETE ON ic_job FOR EACH ROW EXECUTE FUNCTION audit();
+CREATE CONSTRAINT TRIGGER audit AFTER UPDATE OR DELETE ON ic_job DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION audit();
 ";
 
 pub(crate) fn run(options: &Options, zombies: u32) -> Fallible<bool> {

@@ -89,13 +89,15 @@ impl Ends {
                 _ if is_down => self.waiting.push((finish, about)),
                 (..TRIES, _) => self.waiting.push((finish, About { failed: about.failed + 1, ..about })),
                 (_, End::Dropped) => lost.push(about.hand),
-                _ => self.waiting.push((Finish { end: End::Dropped, ..finish }, About { failed: 1, ..about })),
+                _ => self
+                    .waiting
+                    .push((Finish { known: None, end: End::Dropped, ..finish }, About { failed: 1, ..about })),
             }
         }
         lost
     }
 
-    /// Nobody waits for them any longer: the leases end by themselves.
+    /// Nobody waits for them any longer: other processes take the jobs over.
     pub(super) fn give_up(&mut self) {
         *self = Ends::default();
     }
@@ -106,7 +108,7 @@ mod tests {
     use super::*;
 
     fn end(number: u128) -> Finish {
-        Finish { id: Id::from_u128(number), fence: 1, end: End::Back }
+        Finish { id: Id::from_u128(number), fence: 1, known: None, end: End::Back }
     }
 
     fn ids(finishes: &[Finish]) -> Vec<u128> {

@@ -158,15 +158,15 @@ impl Drop for Contained {
 /// The job stays in hand for as long as the call goes on, so that a slow handler slows down the claims.
 pub(super) async fn end_after(
     outbox: &Outbox,
-    (id, fence): (Id, i64),
+    (id, fence, known): (Id, i64, Option<i64>),
     call: impl Future<Output = bool>,
     end: impl FnOnce(bool) -> End,
 ) -> Option<Finish> {
     let mut call = std::pin::pin!(call);
     if let Ok(taken) = timeout(PROMPT, &mut call).await {
-        return Some(Finish { id, fence, end: end(taken) });
+        return Some(Finish { id, fence, known, end: end(taken) });
     }
-    outbox.end_early(Finish { id, fence, end: end(false) });
+    outbox.end_early(Finish { id, fence, known, end: end(false) });
     call.await;
     None
 }

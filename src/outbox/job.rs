@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -67,6 +69,8 @@ struct Entry {
     lane: LaneTier,
     slot_ms: i64,
     counts_ms: i64,
+    /// Which exchange of the job is the latest that this claim has begun; 0 where it has begun none.
+    latest: Arc<AtomicI64>,
 }
 
 impl Ledger for Entry {
@@ -77,7 +81,7 @@ impl Ledger for Entry {
             let start = Start {
                 id: self.id,
                 fence: self.fence,
-                owner: self.outbox.owner,
+                owner: self.outbox.store.owner,
                 lane: self.lane.clone(),
                 again,
                 endpoint: endpoint.to_owned(),
@@ -85,7 +89,9 @@ impl Ledger for Entry {
                 slot_ms: self.slot_ms,
                 counts_ms: self.counts_ms,
             };
-            self.outbox.store.write(start, jobs::start).await.map_err(Error::before_the_exchange)
+            let begun = self.outbox.store.write(start, jobs::start).await.map_err(Error::before_the_exchange)?;
+            self.latest.store(begun.unwrap_or(0), Release);
+            Ok(begun.is_some())
         })
     }
 
@@ -164,7 +170,6 @@ pub(super) async fn run(
     mut stop: watch::Receiver<bool>,
 ) -> Option<Finish> {
     let (id, fence) = (job.id, job.fence);
-    let finish = |end| Some(Finish { id, fence, end });
     let history = job.history.as_deref().and_then(|text| outbox.store.unseal(&id, text));
     let history = history.and_then(|json| serde_json::from_slice(&json).ok());
     let mut history: History = history.unwrap_or_default();
@@ -211,7 +216,7 @@ pub(super) async fn run(
     let request = request?;
     let counts_ms = tenant.as_deref().map_or(0, remembered);
     let slot_ms = if counts_ms > 0 { (counts_ms / 64).max(1_000) } else { 0 };
-    let begun = Arc::new(AtomicBool::new(false));
+    let (begun, latest) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(0)));
     let entry = Entry {
         outbox: outbox.clone(),
         waits,
@@ -220,6 +225,7 @@ pub(super) async fn run(
         lane: job.lane.clone(),
         slot_ms,
         counts_ms: counts_ms.saturating_add(slot_ms).saturating_add(millis_of(outbox.store.limits.latest_start())),
+        latest: latest.clone(),
     };
     let send = Sending {
         id: id.simple().to_string(),
@@ -237,12 +243,18 @@ pub(super) async fn run(
             biased;
             ending = &mut sending => ending,
             true = async { stop.wait_for(|stop| *stop).await.is_ok() } => match begun.load(Acquire) {
-                false => return finish(End::Back),
+                false => return Some(Finish { id, fence, known: None, end: End::Back }),
                 // What has begun goes to its end.
                 true => sending.await,
             },
         }
     };
+    // Of an exchange of this claim, and not that nobody knows.
+    let known = |last: Option<&AttemptRecord>| {
+        let latest = Some(latest.load(Acquire)).filter(|latest| *latest > 0)?;
+        last.is_some_and(|last| last.phase != Phase::MaybeSent).then_some(latest)
+    };
+    let finish = |known, end| Some(Finish { id, fence, known, end });
     match ending {
         Ending::Delivered(response) => {
             let at_rest = tenant.as_deref().map_or(AtRest::Plain, |tenant| tenant.vendor.at_rest);
@@ -251,16 +263,18 @@ pub(super) async fn run(
             delivered(&outbox, &job, metadata, *response, at_rest).await
         }
         Ending::Dead(letter) => {
-            let kept = kept(&inner, &outbox, &job, &payload, &letter);
-            given_up(&outbox, &job, *letter, kept).await
+            let (known, kept) = (known(letter.attempts.last()), kept(&inner, &outbox, &job, &payload, &letter));
+            given_up(&outbox, (&job, known), *letter, kept).await
         }
         Ending::Later { wait, history } => {
             let left = job.expires_ms.unwrap_or(i64::MAX);
             let after_ms = millis_of(wait).max(1).min(left.max(1));
+            let known = known(history.attempts.last());
             let seals = seals(&outbox, &payload, tenant.as_deref());
-            finish(End::Later { after_ms, history: sealing::history(&outbox.store, &id, &history, seals) })
+            let history = sealing::history(&outbox.store, &id, &history, seals);
+            finish(known, End::Later { after_ms, history })
         }
-        Ending::Back => finish(End::Back),
+        Ending::Back => finish(None, End::Back),
         Ending::Gone => None,
     }
 }
@@ -292,7 +306,7 @@ async fn sealed(
     // It cannot be read, and goes back as it is.
     let history = job.history.clone().unwrap_or_default();
     let end = End::Later { after_ms: millis_of(NO_KEY).min(left), history };
-    Some(Finish { id: job.id, fence: job.fence, end })
+    Some(Finish { id: job.id, fence: job.fence, known: None, end })
 }
 
 /// Whether a request of which nobody knows what became may be sent again.
@@ -333,18 +347,23 @@ async fn bury(
     }
     inner.tell_dead(&letter);
     let kept = kept(inner, outbox, job, payload, &letter);
-    given_up(outbox, job, letter, kept).await
+    given_up(outbox, (job, None), letter, kept).await
 }
 
-/// Tells the handler of a letter, and ends its job.
-async fn given_up(outbox: &Outbox, job: &Claimed, letter: DeadLetter, kept: NewDead) -> Option<Finish> {
+/// Tells the handler of a letter, and ends its job, with the exchange whose outcome is `known`.
+async fn given_up(
+    outbox: &Outbox,
+    (job, known): (&Claimed, Option<i64>),
+    letter: DeadLetter,
+    kept: NewDead,
+) -> Option<Finish> {
     let call = async {
         match &outbox.handler {
             Some(handler) => handler.given_up(Arc::new(letter)).await,
             None => true,
         }
     };
-    end_after(outbox, (job.id, job.fence), call, |_| End::Dead(Box::new(kept))).await
+    end_after(outbox, (job.id, job.fence, known), call, |_| End::Dead(Box::new(kept))).await
 }
 
 /// Whether what is written about a job is sealed: its vendor's entry says so, or its request is.
@@ -409,5 +428,5 @@ async fn delivered(
         };
         handler.delivered(answer).await
     };
-    end_after(outbox, (job.id, job.fence), call, end).await
+    end_after(outbox, (job.id, job.fence, None), call, end).await
 }

@@ -18,8 +18,11 @@
 //! - A refusal or a failure puts the job back, due when its wait is over. It waits in the store, not in memory.
 //! - A process that dies gives no sign of life; its jobs go to others after [the lease](crate::store::Store::lease), 20 s, and
 //!   five more. With SQLite they are taken up at once when the next process starts.
+//! - A sign of life is a number that grows, and others wait for the next one by clocks that no step moves. While the store
+//!   answers nobody, nobody loses a job: each gets a new lease when the store is back.
 //! - A process that was stopped for longer than that and goes on finds its jobs gone, and sends nothing: every exchange is
-//!   written down before it leaves, which is refused to it.
+//!   written down before it leaves, which is refused to it. What it knows of exchanges that have ended counts: a delivery takes
+//!   the job out, also where it had become a dead letter `ambiguous` meanwhile.
 //! - Every exchange is written down, so that a new process knows what the old one has sent and counts it against the limits. Its
 //!   permit starts when the record is on the disk: a store that is slow delays it, and leads to nothing above the limits.
 //! - A job of which five exchanges began and had no outcome becomes a dead letter with the reason `poison`: it may be what ends
@@ -35,6 +38,7 @@ mod handler;
 mod intake;
 mod job;
 mod lanes;
+pub(crate) mod leases;
 mod pool;
 mod queues;
 mod recall;
@@ -118,6 +122,9 @@ pub trait ResponseHandler: Send + Sync + 'static {
 
     /// A job was given up, and is a dead letter in a moment. By default there is nothing to do.
     ///
+    /// A letter with the reason `ambiguous` may be taken back: the process that lost the job may still tell what came of its
+    /// exchange, and calls [`delivered`](Self::delivered) if that was a delivery.
+    ///
     /// # Errors
     /// As for [`delivered`](Self::delivered).
     fn given_up<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
@@ -166,8 +173,6 @@ impl std::fmt::Debug for Delivered {
 /// What one client does with its store.
 pub(crate) struct Outbox {
     pub(crate) store: Opened,
-    /// Of this client: no two have the same, whatever their processes' numbers are.
-    pub(crate) owner: Id,
     handler: Option<Handler>,
     pub(crate) works: bool,
     /// What one tenant may have in hand at one vendor at most.
@@ -220,7 +225,6 @@ impl Outbox {
         let Settings { works, max_jobs, max_job_bytes, tier_weights, tell_every } = settings;
         Outbox {
             store,
-            owner: new_id(clock),
             handler: handler.map(Handler::new),
             works,
             most_in_hand: pool::Amount { jobs: max_jobs, bytes: max_job_bytes },

@@ -221,7 +221,7 @@ async fn read(inner: &Weak<Inner>, outbox: &Outbox, lanes: &[Lane]) {
     let mut wanted: Vec<Wanted> = lanes.iter().map(start).collect();
     let mut failed = 0;
     while !wanted.is_empty() {
-        match outbox.store.read((outbox.owner, wanted.clone()), usage::read).await {
+        match outbox.store.read((outbox.store.owner, wanted.clone()), usage::read).await {
             Ok(pages) => {
                 let Some(inner) = inner.upgrade() else { return };
                 let mut more = Vec::new();

@@ -5,6 +5,8 @@
 //! claimed, what has no permit is released, what has one goes to its end, and only then is the last word written: a job
 //! released earlier could be begun by another process while it is under way here.
 
+mod heart;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use super::Outbox;
 use super::ends::{Ends, Hand};
 use super::job::{self, Waits};
 use super::lanes::Lanes;
+use super::leases::Leases;
 use super::pool::{Amount, Pool};
 use super::{queues, recall};
 use crate::client::Inner;
@@ -23,6 +26,7 @@ use crate::dispatch::plan::pace;
 use crate::error::Error;
 use crate::store::batches;
 use crate::store::jobs::{self, Claimed, End, Finish, Most, Wanted};
+use crate::store::owners::{self, Beat, Seen};
 use crate::store::purge::{self, Retention};
 use crate::store::{Id, LaneTier, is_down, millis_of};
 
@@ -53,7 +57,7 @@ const CLAIM_BYTES: usize = 8 << 20;
 enum Chore {
     Look,
     LookAtAll,
-    Renew,
+    Beat,
     Recover,
     Expire,
     Purge,
@@ -61,7 +65,7 @@ enum Chore {
 }
 
 const CHORES: [Chore; 7] =
-    [Chore::Look, Chore::LookAtAll, Chore::Renew, Chore::Recover, Chore::Expire, Chore::Purge, Chore::Tell];
+    [Chore::Look, Chore::LookAtAll, Chore::Beat, Chore::Recover, Chore::Expire, Chore::Purge, Chore::Tell];
 
 enum Done {
     /// The task that counts what was sent before has ended.
@@ -72,6 +76,8 @@ enum Done {
     Flushed(Result<Vec<bool>, Error>),
     Looked(Chore, Time, Result<(Vec<LaneTier>, i64), Error>),
     Expired(Result<Vec<Claimed>, Error>),
+    Beaten(Time, Result<Option<Vec<Seen>>, Error>),
+    TakenOver(Result<u64, Error>),
     Chore(Chore, Result<u64, Error>),
 }
 
@@ -81,6 +87,9 @@ struct Worker {
     held: Weak<()>,
     outbox: Arc<Outbox>,
     lanes: Lanes,
+    leases: Leases,
+    /// Claims that processes before this one left in a SQLite file are still to be made ready.
+    recovers: bool,
     pool: Pool,
     tasks: JoinSet<Done>,
     /// Jobs in hand, by the task that runs them.
@@ -106,6 +115,8 @@ pub(crate) async fn work(inner: Weak<Inner>, held: Weak<()>, outbox: Arc<Outbox>
         outbox: outbox.clone(),
         lanes: Lanes::new(outbox.tier_weights),
         pool: Pool::new(outbox.most_in_hand),
+        leases: Leases::new(outbox.store.limits.lease),
+        recovers: outbox.store.is_alone,
         tasks: JoinSet::new(),
         running: HashMap::new(),
         ends: Ends::default(),
@@ -116,24 +127,21 @@ pub(crate) async fn work(inner: Weak<Inner>, held: Weak<()>, outbox: Arc<Outbox>
         chores: [(Time::ZERO, false); CHORES.len()],
         look_at_all_every: Duration::from_secs(5),
     };
-    worker.begin().await;
+    worker.begin();
     worker.run().await;
     if outbox.tell_every.is_some() {
-        let _ = outbox.store.write((outbox.owner, None), batches::tell).await;
+        let _ = outbox.store.write((outbox.store.owner, None), batches::tell).await;
     }
+    // Whoever comes next finds out by itself if this cannot be written.
+    let leave = outbox.store.write(outbox.store.owner, owners::leave);
+    let _ = tokio::time::timeout(Duration::from_secs(1), leave).await;
     outbox.store.stop_working();
     outbox.ended.send_replace(true);
 }
 
 impl Worker {
-    /// What the process before this one left.
-    async fn begin(&mut self) {
-        let store = &self.outbox.store;
-        match store.write(store.is_alone, jobs::recover).await {
-            Ok(0) => {}
-            Ok(jobs) => tracing::info!(jobs, "jobs of a process that has ended are taken up"),
-            Err(error) => tracing::error!(%error, "the store cannot be read"),
-        }
+    /// Begins to count what processes before this one sent.
+    fn begin(&mut self) {
         let run = recall::run(self.inner.clone(), self.outbox.clone());
         self.tasks.spawn(async move {
             run.await;
@@ -184,7 +192,7 @@ impl Worker {
         if self.is_claiming() {
             return;
         }
-        let (outbox, owner) = (self.outbox.clone(), self.outbox.owner);
+        let (outbox, owner) = (self.outbox.clone(), self.outbox.store.owner);
         if self.doubtful {
             if self.ends.is_writing() {
                 // What is being written is in nobody's list.
@@ -239,7 +247,7 @@ impl Worker {
     fn start(&mut self, jobs: Vec<Claimed>) {
         let Some(inner) = self.inner.upgrade() else {
             // The client went meanwhile.
-            let back = |job: &Claimed| Finish { id: job.id, fence: job.fence, end: End::Back };
+            let back = |job: &Claimed| Finish { id: job.id, fence: job.fence, known: None, end: End::Back };
             jobs.iter().for_each(|job| self.ends.add(back(job), None));
             return;
         };
@@ -301,7 +309,7 @@ impl Worker {
             return self.ends.give_up();
         }
         for hand in self.ends.failed(self.outbox.clock.now(), is_down) {
-            // Its lease is renewed with the others': `unclaim` finds it.
+            // It stays claimed for as long as this process works: `unclaim` finds it.
             self.doubtful = true;
             self.release(hand);
         }
@@ -368,19 +376,22 @@ impl Worker {
                     }
                 }
             }
+            Done::Beaten(asked, result) => self.beaten(asked, result),
+            Done::TakenOver(result) => self.taken_over(result),
             Done::Chore(chore, result) => {
                 let every = match chore {
-                    // Before the lease ends.
-                    Chore::Renew if result.is_err() => LOOK,
-                    Chore::Renew | Chore::Recover => self.outbox.store.limits.lease / 4,
+                    Chore::Recover => LOOK,
                     Chore::Tell => self.outbox.tell_every.unwrap_or(Duration::from_secs(60)),
                     _ => Duration::from_secs(60),
                 };
                 self.over(chore, every);
                 match (chore, result) {
-                    (Chore::Recover, Ok(jobs)) if jobs > 0 => {
-                        tracing::warn!(jobs, "jobs of a process that gives no sign of life are taken up");
-                        self.set(Chore::LookAtAll, Time::ZERO);
+                    (Chore::Recover, Ok(jobs)) => {
+                        self.recovers = false;
+                        if jobs > 0 {
+                            tracing::info!(jobs, "jobs of a process that has ended are taken up");
+                            self.set(Chore::LookAtAll, Time::ZERO);
+                        }
                     }
                     (Chore::Purge, Ok(letters)) if letters > 0 => {
                         tracing::warn!(letters, "old dead letters are deleted: `keep_dead` and `max_dead` say when");
@@ -400,7 +411,7 @@ impl Worker {
                 if error.is_panic() {
                     tracing::error!(%id, "the task of a job broke; that is a mistake in the library or in a handler");
                 }
-                self.ends.add(Finish { id, fence, end: End::Dropped }, Some(hand));
+                self.ends.add(Finish { id, fence, known: None, end: End::Dropped }, Some(hand));
             }
             // A claim or a flush, which hold no code but ours.
             None => {
@@ -425,7 +436,8 @@ impl Worker {
         for chore in CHORES {
             let (at, runs) = self.chores[chore as usize];
             let wanted = match chore {
-                Chore::Renew => true,
+                Chore::Beat => true,
+                Chore::Recover => !stopping && self.recovers,
                 Chore::Tell => !stopping && self.outbox.tell_every.is_some(),
                 _ => !stopping,
             };
@@ -439,7 +451,8 @@ impl Worker {
             self.chores[chore as usize].1 = true;
             let (outbox, seen) = (self.outbox.clone(), self.seen.saturating_sub(OVERLAP_MS));
             let lease_ms = millis_of(outbox.store.limits.lease);
-            let owner = outbox.owner;
+            let owner = outbox.store.owner;
+            let beat = if chore == Chore::Beat { self.leases.next_beat() } else { 0 };
             let free = self.pool.free();
             let most = |count: usize, most: usize| i64::try_from(count.min(most)).unwrap_or(i64::MAX);
             let most = Most { owner, lease_ms, jobs: most(free.jobs, EXPIRED), bytes: most(free.bytes, CLAIM_BYTES) };
@@ -455,8 +468,8 @@ impl Worker {
                     Chore::Look if seen <= 0 => Done::Looked(chore, now, Ok((Vec::new(), 0))),
                     Chore::Look => Done::Looked(chore, now, store.read(seen, jobs::due).await),
                     Chore::LookAtAll => Done::Looked(chore, now, store.read((), jobs::all_due).await),
-                    Chore::Renew => Done::Chore(chore, store.write((owner, lease_ms), jobs::renew).await),
-                    Chore::Recover => Done::Chore(chore, store.write(false, jobs::recover).await),
+                    Chore::Beat => Done::Beaten(now, store.beat(Beat { owner, number: beat, lease_ms }).await),
+                    Chore::Recover => Done::Chore(chore, store.write(owner, owners::recover).await),
                     Chore::Expire if most.jobs == 0 || most.bytes == 0 => Done::Expired(Ok(Vec::new())),
                     Chore::Expire => Done::Expired(store.write_once(most, jobs::expired).await),
                     Chore::Purge => {

@@ -185,7 +185,7 @@ pub(crate) fn queues<'a>(most: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, R
             let (waiting, due) = (row.int()?, row.int()?.saturating_sub(now).max(0));
             queues.insert(lane.clone(), Queue { lane, waiting, under_way: 0, due_in_ms: Some(due) });
         }
-        let sql = "SELECT tenant, vendor, tier, count(*) FROM ic_job WHERE state = 1 AND lease_until IS NOT NULL \
+        let sql = "SELECT tenant, vendor, tier, count(*) FROM ic_job WHERE state = 1 AND owner IS NOT NULL \
                    GROUP BY tenant, vendor, tier LIMIT $1";
         for mut row in db.fetch(sql, args![*most]).await? {
             let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };

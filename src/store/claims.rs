@@ -17,7 +17,7 @@ pub(crate) struct Wanted {
     pub(crate) most_bytes: usize,
 }
 
-/// A job in this process's hands, until the lease ends.
+/// A job in this process's hands, for as long as its heart beats.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed {
     pub(crate) id: Id,
@@ -70,8 +70,8 @@ const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::te
     RETURNING u.run_at, u.seq, u.id, u.tenant, u.vendor, u.tier, u.fence, u.claims, u.started, \
     u.expires_at, u.keep_result, u.request, u.history";
 
-/// Claims jobs, in the order in which they are due. A row that cannot be read stays claimed, and is told about when its
-/// lease has ended five times.
+/// Claims jobs, in the order in which they are due. A row that cannot be read stays claimed until the process ends, and is told
+/// about each time.
 pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
     Box::pin(async move {
         let (owner, until) = (wanted.owner.as_bytes().as_slice(), now.saturating_add(wanted.lease_ms));

@@ -19,28 +19,82 @@ pub(crate) struct NewDead {
     pub(crate) keep_result: bool,
 }
 
-async fn insert(dead: &NewDead, db: Db<'_>, now: i64) -> Result<u64, DbError> {
-    let sql = "INSERT INTO ic_dead (id, tenant, vendor, tier, reason, died_at, letter, request, keep_result) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING";
+async fn insert(dead: &NewDead, (fence, begun): (i64, i64), db: Db<'_>, now: i64) -> Result<u64, DbError> {
+    let sql = "INSERT INTO ic_dead (id, tenant, vendor, tier, reason, died_at, letter, request, keep_result, fence, begun) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (id) DO NOTHING";
     let LaneTier { tenant, vendor, tier } = &dead.lane;
     let (id, keep) = (dead.id.as_bytes().as_slice(), i64::from(dead.keep_result));
     let request = dead.request.as_deref();
-    db.execute(sql, args![id, tenant, vendor, *tier, &dead.reason, now, &dead.letter, request, keep]).await
+    let args = args![id, tenant, vendor, *tier, &dead.reason, now, &dead.letter, request, keep, fence, begun];
+    db.execute(sql, args).await
 }
 
 /// Moves a job to the dead letters. False where it was not in the state, or with the fence, that was thought.
 pub(super) async fn bury(dead: &NewDead, fence: i64, state: i64, db: Db<'_>, now: i64) -> Result<bool, DbError> {
-    let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state + 0 = $3";
-    if db.execute(sql, args![dead.id.as_bytes().as_slice(), fence, state]).await? == 0 {
-        return Ok(false);
-    }
-    insert(dead, db, now).await?;
+    let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state + 0 = $3 RETURNING fence, begun";
+    let mut gone = db.fetch(sql, args![dead.id.as_bytes().as_slice(), fence, state]).await?;
+    let Some(row) = gone.first_mut() else { return Ok(false) };
+    let was = (row.int()?, row.int()?);
+    insert(dead, was, db, now).await?;
     Ok(true)
+}
+
+/// Moves a job to the dead letters because of what is `known` of its latest exchange, whoever has the job by now; or puts this
+/// letter in the place of one that says that nobody knows. False where another exchange has begun since, or the job has ended.
+pub(super) async fn bury_known(dead: &NewDead, fence: i64, known: i64, db: Db<'_>, now: i64) -> Result<bool, DbError> {
+    for sql in [
+        "DELETE FROM ic_job WHERE id = $1 AND ((fence = $2 AND state + 0 = 1) OR (fence >= $2 AND begun = $3)) RETURNING fence, begun",
+        "DELETE FROM ic_dead WHERE id = $1 AND fence > $2 AND begun = $3 AND reason = 'ambiguous' RETURNING fence, begun",
+    ] {
+        let mut gone = db.fetch(sql, args![dead.id.as_bytes().as_slice(), fence, known]).await?;
+        if let Some(row) = gone.first_mut() {
+            let was = (row.int()?, row.int()?);
+            insert(dead, was, db, now).await?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Makes a letter that says that nobody knows a job again, because of what is `known` of the exchange. False where there is none, or
+/// its request was not kept.
+pub(super) async fn revive(
+    id: &[u8],
+    fence: i64,
+    known: i64,
+    (run_at, history): (i64, &[u8]),
+    db: Db<'_>,
+    now: i64,
+) -> Result<bool, DbError> {
+    let sql = "DELETE FROM ic_dead WHERE id = $1 AND fence > $2 AND begun = $3 AND reason = 'ambiguous' AND request IS NOT NULL \
+               RETURNING tenant, vendor, tier, keep_result, request, fence, begun";
+    let mut gone = db.fetch(sql, args![id, fence, known]).await?;
+    let Some(row) = gone.first_mut() else { return Ok(false) };
+    again(id, row, (0, run_at, Some(history)), db, now).await?;
+    Ok(true)
+}
+
+/// Inserts the job that a letter was: from tenant, vendor, tier, `keep_result`, request, fence and begun. Its fence goes on
+/// behind that of every claim before, and so does its count of exchanges where `exchanges` says so.
+async fn again(
+    id: &[u8],
+    row: &mut Row,
+    (exchanges, run_at, history): (i64, i64, Option<&[u8]>),
+    db: Db<'_>,
+    now: i64,
+) -> Result<(), DbError> {
+    let (tenant, vendor, tier, keep) = (row.text()?, row.text()?, row.int()?, row.int()?);
+    let (request, fence, begun) = (row.bytes()?, row.int()?, row.int()?);
+    let (fence, begun) = (fence.saturating_add(1), begun.saturating_add(exchanges));
+    let sql = "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, keep_result, request, history, fence, begun) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT (id) DO NOTHING";
+    let args = args![id, &tenant, &vendor, tier, run_at, now, keep, &request, history, fence, begun];
+    db.execute(sql, args).await.map(drop)
 }
 
 /// Keeps the letter of a request that was never in the outbox.
 pub(crate) fn keep<'a>(dead: &'a NewDead, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
-    Box::pin(async move { insert(dead, db, now).await.map(drop) })
+    Box::pin(async move { insert(dead, (0, 0), db, now).await.map(drop) })
 }
 
 /// Which letters: all that fit what is stated.
@@ -126,17 +180,14 @@ pub(crate) fn redrive<'a>(
 ) -> BoxFuture<'a, Result<Redriven, DbError>> {
     Box::pin(async move {
         let bytes = id.as_bytes().as_slice();
-        let look = "SELECT tenant, vendor, tier, keep_result, request FROM ic_dead WHERE id = $1";
-        let Some(mut row) = db.fetch(look, args![bytes]).await?.into_iter().next() else { return Ok(Redriven::Gone) };
-        let (tenant, vendor, tier, keep) = (row.text()?, row.text()?, row.int()?, row.int()?);
-        let Some(request) = row.maybe_bytes()? else { return Ok(Redriven::NoRequest) };
-        if db.execute("DELETE FROM ic_dead WHERE id = $1", args![bytes]).await? == 0 {
-            return Ok(Redriven::Gone);
-        }
-        let sql = "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, keep_result, request, history) \
-                   VALUES ($1, $2, $3, $4, $5, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING";
-        let history = history.as_deref();
-        db.execute(sql, args![bytes, &tenant, &vendor, tier, now, keep, &request, history]).await?;
+        let sql = "DELETE FROM ic_dead WHERE id = $1 AND request IS NOT NULL \
+                   RETURNING tenant, vendor, tier, keep_result, request, fence, begun";
+        let Some(mut row) = db.fetch(sql, args![bytes]).await?.into_iter().next() else {
+            let left = db.fetch("SELECT 1 FROM ic_dead WHERE id = $1", args![bytes]).await?;
+            return Ok(if left.is_empty() { Redriven::Gone } else { Redriven::NoRequest });
+        };
+        // Counted as an exchange: what an earlier claim knows is not about the job that it is from now on.
+        again(bytes, &mut row, (1, now, history.as_deref()), db, now).await?;
         Ok(Redriven::Yes)
     })
 }

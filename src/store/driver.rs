@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::clock::MachineTime;
 use crate::transport::BoxFuture;
 
 /// Which SQL is spoken, where the two differ.
@@ -238,8 +239,13 @@ pub(crate) trait Driver: Send {
         })
     }
 
-    /// The store's clock: milliseconds since 1970. Leases and due times are counted by it alone.
+    /// The store's clock: milliseconds since 1970, moved by no step of a wall clock of this machine.
     fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>>;
+
+    /// The time of the machine that this process runs on, for databases that have no clock of their own.
+    fn machine(&self) -> MachineTime {
+        MachineTime::read()
+    }
 }
 
 /// A connection, for whoever runs a statement on it.

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use super::Store;
 use super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row};
+use super::{Store, clock};
+use crate::clock::MachineTime;
 use crate::transport::BoxFuture;
 
 /// Where a statement is.
@@ -37,6 +38,16 @@ pub enum Fault {
 pub trait Watch: Send + Sync + 'static {
     /// `what` is one of [`WHAT`], or `connect`, `begin`, `commit`, `rollback`, `read` or `other`.
     fn at(&self, what: &'static str, moment: Moment) -> Fault;
+
+    /// By how many milliseconds the machine's wall clock was stepped.
+    fn wall_step_ms(&self) -> i64 {
+        0
+    }
+
+    /// How often the machine was started anew, and for how many milliseconds it has run since.
+    fn restarted(&self) -> Option<(u64, i64)> {
+        None
+    }
 }
 
 /// What statements write, by a piece of their text. The first that fits counts.
@@ -50,7 +61,7 @@ const PIECES: [(&str, usize); 12] = [
     ("INTO ic_done", 4),
     ("INTO ic_dead", 5),
     ("SET state = 0, run_at", 6),
-    ("SET lease_until", 7),
+    ("SET beat", 7),
     ("SET state = 0, claims", 8),
     ("SET state = 0, owner", 8),
     ("DELETE FROM", 9),
@@ -160,13 +171,28 @@ impl Driver for Line {
     fn begin(&mut self, writes: bool) -> BoxFuture<'_, Result<i64, DbError>> {
         Box::pin(async move {
             self.before("begin").await?;
-            let now = self.driver.begin(writes).await?;
+            let mut now = self.driver.begin(writes).await?;
+            if self.dialect() == Dialect::Sqlite {
+                now = self.now().await?;
+            }
             self.after("begin")?;
             Ok(now)
         })
     }
 
     fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>> {
-        self.driver.now()
+        match self.dialect() {
+            Dialect::Sqlite => Box::pin(clock::of_file(self)),
+            Dialect::Postgres => self.driver.now(),
+        }
+    }
+
+    fn machine(&self) -> MachineTime {
+        let mut machine = self.driver.machine();
+        machine.wall_ms = machine.wall_ms.saturating_add(self.watch.wall_step_ms());
+        if let Some((times, ran_ms)) = self.watch.restarted() {
+            (machine.boot, machine.steady_ms) = (Some(format!("start {times}").into()), ran_ms);
+        }
+        machine
     }
 }

@@ -133,16 +133,18 @@ pub(crate) struct Start {
     pub(crate) counts_ms: i64,
 }
 
-/// Writes that an exchange is about to leave, and what it takes of the limits. False where the job is another's by now:
-/// nothing may leave then.
-pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
+/// Writes that an exchange is about to leave, and what it takes of the limits. Returns how many exchanges of the job have begun
+/// with it. None where the job is another's by now: nothing may leave then.
+///
+/// Whether it is another's is asked of the row alone, and of no clock: whoever takes a job over changes its row.
+pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
     Box::pin(async move {
         let id = start.id.as_bytes().as_slice();
-        let sql = "UPDATE ic_job SET started = started + $4 WHERE id = $1 AND fence = $2 AND state + 0 = 1 AND lease_until > $3";
+        let sql = "UPDATE ic_job SET started = started + $3, begun = begun + $3 WHERE id = $1 AND fence = $2 AND state + 0 = 1 \
+                   RETURNING begun";
         let exchanges = i64::from(!start.again);
-        if db.execute(sql, args![id, start.fence, now, exchanges]).await? == 0 {
-            return Ok(false);
-        }
+        let mut rows = db.fetch(sql, args![id, start.fence, exchanges]).await?;
+        let Some(begun) = rows.first_mut().map(Row::int).transpose()? else { return Ok(None) };
         if start.slot_ms > 0 {
             // By owner, so that no two processes ever wait for the same row.
             let sql = "INSERT INTO ic_spent (tenant, vendor, endpoint, slot, owner, high, requests, points, last_at, until) \
@@ -156,15 +158,22 @@ pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a,
             let endpoint = &start.endpoint;
             db.execute(sql, args![tenant, vendor, endpoint, slot, owner, high, start.points, now, until]).await?;
         }
-        Ok(true)
+        Ok(Some(begun))
     })
 }
 
 /// How a claim ends.
+///
+/// An end that states what came of an exchange is true whoever has the job by now: the process may have been stopped, or cut
+/// off from the store, for so long that another took its claim for one without an outcome. It counts unless another
+/// exchange of the job has begun since. A delivery counts even then. Every other end counts for its own claim alone.
 #[derive(Clone, Debug)]
 pub(crate) struct Finish {
     pub(crate) id: Id,
     pub(crate) fence: i64,
+    /// The exchange whose outcome is known, by how many had begun with it ([`start`]); none where no exchange was made in this
+    /// claim, or nobody knows what came of it.
+    pub(crate) known: Option<i64>,
     pub(crate) end: End,
 }
 
@@ -196,7 +205,7 @@ pub(crate) fn finish_all<'a>(
     finish(ends, db, now)
 }
 
-/// Ends claims: for each, whether it was still this process's to end.
+/// Ends claims: for each, whether that counted.
 pub(crate) fn finish<'a>(ends: &'a Vec<Finish>, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<bool>, DbError>> {
     Box::pin(async move {
         let mut told = vec![false; ends.len()];
@@ -223,7 +232,7 @@ async fn delivered_together<'a>(
     now: i64,
 ) -> Result<Vec<Id>, DbError> {
     let sql = "WITH gone AS (DELETE FROM ic_job j USING unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[]) \
-               AS o(id, fence, status, attempts) WHERE j.id = o.id AND j.fence = o.fence AND j.state + 0 = 1 \
+               AS o(id, fence, status, attempts) WHERE j.id = o.id AND j.fence = o.fence \
                RETURNING j.id, j.tenant, j.vendor, o.status, o.attempts), \
                kept AS (INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at) \
                SELECT id, tenant, vendor, 0, status, attempts, $5 FROM gone ON CONFLICT (id) DO NOTHING) \
@@ -242,17 +251,45 @@ async fn delivered_together<'a>(
 }
 
 async fn finish_one(finish: &Finish, db: Db<'_>, now: i64) -> Result<bool, DbError> {
-    let (id, fence) = (finish.id.as_bytes().as_slice(), finish.fence);
+    let (id, fence, known) = (finish.id.as_bytes().as_slice(), finish.fence, finish.known);
     match &finish.end {
         End::Delivered { status, attempts, result } => {
-            done(db, id, fence, 1, (0, i64::from(*status), i64::from(*attempts)), result.as_deref(), now).await
+            let what = (0, i64::from(*status), i64::from(*attempts));
+            // What is sent again moves from the letters to the jobs: looked for twice, it is found in one of them.
+            for _ in 0..2 {
+                for sql in [
+                    "DELETE FROM ic_job WHERE id = $1 AND fence >= $2 RETURNING tenant, vendor",
+                    "DELETE FROM ic_dead WHERE id = $1 AND fence > $2 RETURNING tenant, vendor",
+                ] {
+                    let mut gone = db.fetch(sql, args![id, fence]).await?;
+                    if let Some(row) = gone.first_mut() {
+                        let lane = (row.text()?, row.text()?);
+                        insert_done(db, id, lane, what, result.as_deref(), now).await?;
+                        return Ok(true);
+                    }
+                }
+            }
+            Ok(false)
         }
-        End::Dead(dead) => dead::bury(dead, fence, 1, db, now).await,
+        End::Dead(dead) => match known {
+            Some(known) => dead::bury_known(dead, fence, known, db, now).await,
+            None => dead::bury(dead, fence, 1, db, now).await,
+        },
         End::Later { after_ms, history } => {
-            let sql = "UPDATE ic_job SET state = 0, run_at = $3, history = $4, claims = 0, started = 0, owner = NULL, \
-                       lease_until = NULL WHERE id = $1 AND fence = $2 AND state + 0 = 1";
             let run_at = now.saturating_add(*after_ms);
-            Ok(db.execute(sql, args![id, fence, run_at, history]).await? > 0)
+            let Some(known) = known else {
+                let sql = "UPDATE ic_job SET state = 0, run_at = $3, history = $4, claims = 0, started = 0, owner = NULL, \
+                           lease_until = NULL WHERE id = $1 AND fence = $2 AND state + 0 = 1";
+                return Ok(db.execute(sql, args![id, fence, run_at, history]).await? > 0);
+            };
+            // The fence goes up, so that a claim from which the job is taken here can neither send nor end it.
+            let sql = "UPDATE ic_job SET state = 0, run_at = $3, history = $4, claims = 0, started = 0, owner = NULL, \
+                       lease_until = NULL, fence = fence + 1 \
+                       WHERE id = $1 AND ((fence = $2 AND state + 0 = 1) OR (fence >= $2 AND begun = $5))";
+            if db.execute(sql, args![id, fence, run_at, history, known]).await? > 0 {
+                return Ok(true);
+            }
+            dead::revive(id, fence, known, (run_at, history), db, now).await
         }
         End::Back | End::Dropped => {
             // Where it stood in its queue.
@@ -278,38 +315,22 @@ pub(super) async fn done(
     let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state + 0 = $3 RETURNING tenant, vendor";
     let mut gone = db.fetch(sql, args![id, fence, state]).await?;
     let Some(row) = gone.first_mut() else { return Ok(false) };
-    let (tenant, vendor) = (row.text()?, row.text()?);
-    let sql = "INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at, result) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING";
-    db.execute(sql, args![id, &tenant, &vendor, outcome, status, attempts, now, result]).await?;
+    let lane = (row.text()?, row.text()?);
+    insert_done(db, id, lane, (outcome, status, attempts), result, now).await?;
     Ok(true)
 }
 
-/// Renews the leases of the jobs in hand; their owner holds no others.
-pub(crate) fn renew<'a>((owner, lease_ms): &'a (Id, i64), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<u64, DbError>> {
-    Box::pin(async move {
-        let sql = "UPDATE ic_job SET lease_until = $2 WHERE state = 1 AND owner = $1 AND lease_until > $3";
-        db.execute(sql, args![owner.as_bytes().as_slice(), now.saturating_add(*lease_ms), now]).await
-    })
-}
-
-/// Jobs whose lease has ended become ready again; with `all` every job that is claimed, for a store on which nobody else
-/// works.
-pub(crate) fn recover<'a>(all: &'a bool, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<u64, DbError>> {
-    Box::pin(async move {
-        let before = if *all { i64::MAX } else { now };
-        let sql = match db.dialect() {
-            Dialect::Sqlite => {
-                "UPDATE ic_job SET state = 0, owner = NULL, lease_until = NULL WHERE state = 1 AND \
-                 (lease_until IS NULL OR lease_until <= $1)"
-            }
-            Dialect::Postgres => {
-                "UPDATE ic_job SET state = 0, owner = NULL, lease_until = NULL WHERE seq = ANY(ARRAY(SELECT seq FROM ic_job \
-                 WHERE state = 1 AND (lease_until IS NULL OR lease_until <= $1) LIMIT 1000 FOR UPDATE SKIP LOCKED))"
-            }
-        };
-        db.execute(sql, args![before]).await
-    })
+async fn insert_done(
+    db: Db<'_>,
+    id: &[u8],
+    (tenant, vendor): (String, String),
+    (outcome, status, attempts): (i64, i64, i64),
+    result: Option<&[u8]>,
+    now: i64,
+) -> Result<(), DbError> {
+    let sql = "INSERT INTO ic_done (id, tenant, vendor, outcome, status, attempts, finished_at, result) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO NOTHING";
+    db.execute(sql, args![id, &tenant, &vendor, outcome, status, attempts, now, result]).await.map(drop)
 }
 
 /// Claims of `owner` that it does not know of, because the word about them was lost, are undone.

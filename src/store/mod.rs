@@ -36,6 +36,7 @@
 mod actor;
 pub(crate) mod batches;
 mod claims;
+pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod driver;
@@ -45,6 +46,7 @@ pub mod faults;
 pub(crate) mod jobs;
 #[cfg(feature = "sqlite")]
 mod mounts;
+pub(crate) mod owners;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(not(feature = "postgres"))]
@@ -71,13 +73,15 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 pub(crate) use self::actor::{Actor, Step};
 use self::config::StoreSource;
 use self::driver::{Connect, DbError, DbKind};
 use self::jobs::{Accepted, NewJob};
+use self::owners::{Beat, Seat, Seen};
 use self::seal::Sealer;
+use crate::clock::Clock;
 use crate::config::ConfigSource;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::transport::{BoxFuture, SecretString};
@@ -235,7 +239,9 @@ impl Store {
     }
 
     /// After how long without a sign of life a process's requests go to others; 20 s by default, at least 2 s. A sign is
-    /// given four times as often.
+    /// given four times as often. Others count that time by their own clocks, and only while the store answers them: a step of a
+    /// clock or a store that stands still takes no request from a process that lives. Of processes that share a store and
+    /// state different times, the longer one counts.
     pub fn lease(mut self, time: Duration) -> Store {
         self.limits.lease = time.max(Duration::from_secs(2));
         self
@@ -268,17 +274,36 @@ impl Store {
     pub(crate) async fn open(self, work: bool) -> Result<(Opened, Vec<BoxFuture<'static, ()>>), Error> {
         let sealer = Sealer::new(&self.seal_keys)?;
         let connect = self.connect()?;
-        let alone = match &self.place {
-            Place::Sqlite(path) if work => Some(sqlite::lock(path)?),
-            _ => None,
-        };
         let failed = |error: DbError| Error::config(format!("store {self:?}: {error}")).with_source(error);
+        let owner = crate::outbox::new_id(Clock::system());
+        let mut alone = None;
+        if let Place::Sqlite(path) = &self.place
+            && work
+        {
+            let lock = sqlite::lock(path)?;
+            let seat = Seat { owner, name: lock.seat.clone(), lease: self.limits.lease };
+            if !owners::sit(&*connect, &seat).await.map_err(failed)? {
+                return Err(sqlite::works_elsewhere(path));
+            }
+            alone = Some(lock);
+        }
         let (writer, writing) = Actor::write(connect.clone()).await.map_err(failed)?;
-        let (reader, reading) = Actor::read(connect).await.map_err(failed)?;
+        let (reader, reading) = Actor::read(connect.clone()).await.map_err(failed)?;
         let is_alone = matches!(self.place, Place::Sqlite(_));
+        let mut tasks = vec![writing, reading];
+        let pulse = match work && !is_alone {
+            true => {
+                let (pulse, beating) = Actor::read(connect).await.map_err(failed)?;
+                tasks.push(beating);
+                Some(pulse)
+            }
+            false => None,
+        };
         let opened = Opened {
             writer,
             reader,
+            pulse,
+            owner,
             limits: self.limits,
             is_alone,
             sealer,
@@ -286,7 +311,7 @@ impl Store {
             fails: AtomicBool::new(false),
             problem: parking_lot::Mutex::default(),
         };
-        Ok((opened, vec![writing, reading]))
+        Ok((opened, tasks))
     }
 }
 
@@ -305,6 +330,10 @@ impl fmt::Debug for Store {
 pub(crate) struct Opened {
     writer: Actor,
     reader: Actor,
+    /// A connection for the heartbeat of a process that works on PostgreSQL: it waits for no row that the writer waits for.
+    pulse: Option<Actor>,
+    /// Whoever opened it: no two have the same, whatever their processes' numbers are.
+    pub(crate) owner: Id,
     pub(crate) limits: Limits,
     /// No other process can work on it.
     pub(crate) is_alone: bool,
@@ -384,6 +413,14 @@ impl Opened {
         self.noted(self.writer.call(input, step, true).await)
     }
 
+    /// Gives a sign of life, and reads those of others.
+    pub(crate) async fn beat(&self, beat: Beat) -> Result<Option<Vec<Seen>>, Error> {
+        match &self.pulse {
+            Some(pulse) => pulse.call(beat, owners::beat, false).await.map_err(failed),
+            None => self.write(beat, owners::beat).await,
+        }
+    }
+
     /// Something that is only read.
     pub(crate) async fn read<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
     where
@@ -406,12 +443,6 @@ pub(crate) fn failed(error: DbError) -> Error {
 pub(crate) fn is_down(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
     source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again | DbKind::Storage))
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn millis(time: SystemTime) -> i64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    millis_of(since)
 }
 
 pub(crate) fn millis_of(duration: Duration) -> i64 {

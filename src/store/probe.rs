@@ -50,7 +50,7 @@ impl Probe {
     /// Says that they were delivered; how many were.
     pub async fn finish(&self, held: Vec<Held>) -> Result<usize, Error> {
         let end = || End::Delivered { status: 200, attempts: 1, result: None };
-        let ends = held.into_iter().map(|Held(id, fence)| Finish { id, fence, end: end() }).collect();
+        let ends = held.into_iter().map(|Held(id, fence)| Finish { id, fence, known: None, end: end() }).collect();
         let told = self.store.write(ends, jobs::finish).await?;
         Ok(told.into_iter().filter(|told| *told).count())
     }

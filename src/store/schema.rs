@@ -7,10 +7,11 @@
 use tokio::time::timeout;
 
 use super::actor::TRANSACTION;
+use super::clock;
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 
 /// What this version of the library reads and writes.
-pub(crate) const VERSION: i64 = 2;
+pub(crate) const VERSION: i64 = 3;
 
 /// Connects, and makes the tables or brings them up to date. Again with another connection where the first turned out to be
 /// of no use: what is behind it shows with the first statements.
@@ -24,8 +25,18 @@ pub(super) async fn connect(connect: &dyn Connect) -> Result<Box<dyn Driver>, Db
 async fn open(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
     let mut connection = connect.connect().await?;
     let late = |_| DbError::new(DbKind::Unreachable, "the database did not answer");
-    timeout(TRANSACTION, connection.begin(true)).await.map_err(late)??;
+    let begun = async {
+        match connection.dialect() {
+            // Its clock stands in a table, which may not be there yet.
+            Dialect::Sqlite => connection.execute("BEGIN IMMEDIATE", Vec::new()).await.map(drop),
+            Dialect::Postgres => connection.begin(true).await.map(drop),
+        }
+    };
+    timeout(TRANSACTION, begun).await.map_err(late)??;
     prepare(&mut *connection).await?;
+    if connection.dialect() == Dialect::Sqlite {
+        clock::set_origin(&mut *connection).await?;
+    }
     connection.execute("COMMIT", Vec::new()).await?;
     Ok(connection)
 }
@@ -51,12 +62,12 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if found == VERSION {
         return Ok(());
     }
-    let (first, triggers, second) = match db.dialect() {
-        Dialect::Sqlite => (SQLITE, SQLITE_TRIGGERS, SQLITE_SECOND),
-        Dialect::Postgres => (POSTGRES, POSTGRES_TRIGGERS, POSTGRES_SECOND),
+    let (first, triggers, second, third) = match db.dialect() {
+        Dialect::Sqlite => (SQLITE, SQLITE_TRIGGERS, SQLITE_SECOND, SQLITE_THIRD),
+        Dialect::Postgres => (POSTGRES, POSTGRES_TRIGGERS, POSTGRES_SECOND, POSTGRES_THIRD),
     };
-    let first = first.iter().chain(INDEXES).chain(triggers).filter(|_| found < 1);
-    for statement in first.chain(second) {
+    let steps = [(1, first), (1, INDEXES), (1, triggers), (2, second), (3, third), (3, THIRD)];
+    for statement in steps.iter().filter(|(version, _)| found < *version).flat_map(|(_, statements)| *statements) {
         db.execute(statement, Vec::new()).await?;
     }
     db.execute("DELETE FROM ic_schema", Vec::new()).await?;
@@ -69,7 +80,8 @@ macro_rules! tables {
     ($seq:literal, $bytes:literal, $job_options:literal) => {
         &[
             // state: 0 ready, 1 claimed. claims: those without an outcome. started: exchanges that may have left, and have
-            // no outcome. fence: goes up with each claim, and is asked for by every word about the job.
+            // no outcome. fence: goes up with each claim, and is asked for by every word about the job. lease_until: up to
+            // when the claim was meant to stand at first; for people who look at the table, nothing is decided by it.
             concat!(
                 "CREATE TABLE ic_job (seq ", $seq, ", id ", $bytes, " NOT NULL UNIQUE, tenant TEXT NOT NULL, ",
                 "vendor TEXT NOT NULL, tier BIGINT NOT NULL, state BIGINT NOT NULL DEFAULT 0, run_at BIGINT NOT NULL, ",
@@ -143,6 +155,34 @@ macro_rules! second {
 
 const SQLITE_SECOND: &[&str] = second!("BLOB");
 const POSTGRES_SECOND: &[&str] = second!("BYTEA");
+
+/// What version 3 added.
+macro_rules! third {
+    ($bytes:literal) => {
+        // Processes that work. beat: goes up with each sign of life. seat: in a SQLite file, which lock the process holds.
+        concat!(
+            "CREATE TABLE ic_owner (owner ",
+            $bytes,
+            " NOT NULL PRIMARY KEY, beat BIGINT NOT NULL, lease_ms BIGINT NOT NULL, seat TEXT NOT NULL)"
+        )
+    };
+}
+
+const SQLITE_THIRD: &[&str] = &[
+    third!("BLOB"),
+    // The file's clock: which start of the machine it counts from, the time at that start, and a recent time.
+    "CREATE TABLE ic_clock (boot TEXT NOT NULL, at_ms BIGINT NOT NULL, latest_ms BIGINT NOT NULL)",
+];
+const POSTGRES_THIRD: &[&str] = &[third!("BYTEA")];
+const THIRD: &[&str] = &[
+    // Exchanges of the job that have begun, in all its claims: an outcome states which of them it is of.
+    "ALTER TABLE ic_job ADD COLUMN begun BIGINT NOT NULL DEFAULT 0",
+    // Those of the job that the letter was, for the outcome of an earlier claim, and for the job that it becomes again.
+    "ALTER TABLE ic_dead ADD COLUMN fence BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE ic_dead ADD COLUMN begun BIGINT NOT NULL DEFAULT 0",
+    "DROP INDEX ic_job_leased",
+    "CREATE INDEX ic_job_owned ON ic_job (owner) WHERE state = 1",
+];
 
 const INDEXES: &[&str] = &[
     // What a claim reads: the ready jobs of one lane and tier, in order.

@@ -9,7 +9,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, Sq
 use sqlx::{ConnectOptions, Row as _, Sqlite, TypeInfo, ValueRef};
 
 use super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
-use crate::clock::Clock;
+use crate::clock::MachineTime;
 use crate::error::Error;
 use crate::transport::BoxFuture;
 
@@ -62,14 +62,22 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
 /// The right to work on the jobs of a file. The system takes it back when the process ends, however it ends.
 pub(super) struct WorkLock {
     _file: File,
+    /// Which start of the machine and which file of the lock: two that hold the same lock, one after the other, have the same.
+    pub(super) seat: String,
 }
 
 /// Takes the right to work on the file at `path`, or says that another process has it.
+///
+/// The lock is a file of its own: SQLite's locks on the database itself are POSIX's, which a process loses when it closes any
+/// descriptor of that file. It stands beside the file that `path` leads to, so that all symbolic links to it lead to one lock.
 pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
-    let mut name = path.as_os_str().to_owned();
+    let shown = path.display();
+    let real = path.canonicalize().map_err(|error| {
+        Error::config(format!("store {shown}: the path cannot be followed: {error}")).with_source(error)
+    })?;
+    let mut name = real.into_os_string();
     name.push(".work");
     let lock = PathBuf::from(name);
-    let shown = path.display();
     let failed = |error: std::io::Error| {
         let message = format!("store {shown}: the lock {} cannot be made: {error}", lock.display());
         Error::config(message).with_source(error)
@@ -80,13 +88,30 @@ pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let file = options.open(&lock).map_err(failed)?;
     match file.try_lock() {
-        Ok(()) => Ok(WorkLock { _file: file }),
-        Err(TryLockError::WouldBlock) => Err(Error::config(format!(
-            "store {shown}: another process works on this file; one may work, any number may enqueue and read. \
-             Leave `work` out here, or use PostgreSQL for several working processes"
-        ))),
-        Err(TryLockError::Error(error)) => Err(failed(error)),
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(works_elsewhere(path)),
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
     }
+    #[cfg(unix)]
+    let number = {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = file.metadata().map_err(failed)?;
+        format!("{}:{}", metadata.dev(), metadata.ino())
+    };
+    // A file that is open cannot be exchanged there.
+    #[cfg(not(unix))]
+    let number = "0";
+    let boot = MachineTime::read().boot.unwrap_or_default();
+    Ok(WorkLock { _file: file, seat: format!("{boot}/{number}") })
+}
+
+/// The refusal of a second worker.
+pub(super) fn works_elsewhere(path: &Path) -> Error {
+    let shown = path.display();
+    Error::config(format!(
+        "store {shown}: another process works on this file; one may work, any number may enqueue and read. \
+         Leave `work` out here, or use PostgreSQL for several working processes"
+    ))
 }
 
 impl Connect for SqliteFile {
@@ -139,8 +164,7 @@ impl Driver for SqliteConnection {
     }
 
     fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>> {
-        // All processes of one file are on one machine.
-        Box::pin(std::future::ready(Ok(super::millis(Clock::system().wall()))))
+        Box::pin(super::clock::of_file(self))
     }
 }
 

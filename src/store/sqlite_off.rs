@@ -7,7 +7,9 @@ use super::driver::Connect;
 use crate::error::Error;
 
 /// Never made.
-pub(super) enum WorkLock {}
+pub(super) struct WorkLock {
+    pub(super) seat: String,
+}
 
 fn off(path: &Path) -> Error {
     let path = path.display();
@@ -20,4 +22,8 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
 
 pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
     Err(off(path))
+}
+
+pub(super) fn works_elsewhere(path: &Path) -> Error {
+    off(path)
 }

@@ -38,7 +38,8 @@ async fn a_page_is_accepted_once_and_with_its_mark() {
         let owner = id();
         let claimed = claim(&store, owner, "acme", 3).await;
         let end = |result| End::Delivered { status: 200, attempts: 1, result };
-        let ends = claimed.iter().map(|job| Finish { id: job.id, fence: job.fence, end: end(None) }).collect();
+        let ends =
+            claimed.iter().map(|job| Finish { id: job.id, fence: job.fence, known: None, end: end(None) }).collect();
         assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [true; 3]);
         assert!(store.write(page(0, "40", 0..40), batches::accept).await.unwrap());
         assert_eq!(count().await.unwrap(), Counts { waiting: 37, delivered: 3, ..Counts::default() });
@@ -89,13 +90,27 @@ async fn a_store_of_the_version_before_is_brought_up_to_date() {
         {
             let store = open(&kind).await;
             accept(&store, job("acme")).await;
-            for back in [
-                (|(), db, _| db.execute("DROP TABLE ic_batch", Vec::new())) as crate::store::Step<(), u64>,
-                |(), db, _| db.execute("DROP TABLE ic_worker", Vec::new()),
-                |(), db, _| db.execute("UPDATE ic_schema SET version = 1", Vec::new()),
-            ] {
-                store.write((), back).await.unwrap();
-            }
+            // In one transaction: without its table the clock cannot be read.
+            let back: crate::store::Step<(), ()> = |(), db, _| {
+                Box::pin(async move {
+                    for sql in [
+                        "DROP TABLE ic_batch",
+                        "DROP TABLE ic_worker",
+                        "DROP TABLE ic_owner",
+                        "DROP TABLE IF EXISTS ic_clock",
+                        "ALTER TABLE ic_job DROP COLUMN begun",
+                        "ALTER TABLE ic_dead DROP COLUMN fence",
+                        "ALTER TABLE ic_dead DROP COLUMN begun",
+                        "DROP INDEX ic_job_owned",
+                        "CREATE INDEX ic_job_leased ON ic_job (lease_until) WHERE state = 1",
+                        "UPDATE ic_schema SET version = 1",
+                    ] {
+                        db.execute(sql, Vec::new()).await?;
+                    }
+                    Ok(())
+                })
+            };
+            store.write((), back).await.unwrap();
         }
         let store = open(&kind).await;
         store.write(("labels".to_owned(), [7; 8], false), batches::open).await.unwrap();

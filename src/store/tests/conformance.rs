@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::super::Step;
 use super::super::dead::{self, Filter, NewDead, Redriven};
 use super::super::jobs::{self, Accepted, End, Finish, Most, NewJob, Start, Wanted};
+use super::super::owners;
 use super::super::purge::{self, Retention};
 use super::super::records::{self, Place};
 use super::super::usage;
@@ -26,7 +27,7 @@ fn on_all<F: Future<Output = ()>>(test: impl Fn(Store, Opened) -> F) {
 
 fn delivered(claimed: &Claimed) -> Finish {
     let end = End::Delivered { status: 200, attempts: 1, result: None };
-    Finish { id: claimed.id, fence: claimed.fence, end }
+    Finish { id: claimed.id, fence: claimed.fence, known: None, end }
 }
 
 fn dead(id: Id, reason: &str) -> NewDead {
@@ -156,6 +157,7 @@ fn an_end_moves_a_job_to_one_place_and_counts_once() {
             Finish {
                 id: claimed[2].id,
                 fence: claimed[2].fence,
+                known: None,
                 end: End::Dead(Box::new(dead(claimed[2].id, "rejected"))),
             },
         ];
@@ -170,32 +172,32 @@ fn an_end_moves_a_job_to_one_place_and_counts_once() {
         let with_result = accept(&store, job("a")).await;
         let claimed = claim(&store, id(), "a", 1).await;
         let end = End::Delivered { status: 201, attempts: 2, result: result.clone() };
-        assert!(finish(&store, Finish { id: with_result, fence: claimed[0].fence, end }).await);
+        assert!(finish(&store, Finish { id: with_result, fence: claimed[0].fence, known: None, end }).await);
         let found = store.read(with_result, records::find).await.unwrap();
         assert_eq!(found, Place::Done { outcome: 0, status: 201, attempts: 2, result });
     });
 }
 
 #[test]
-fn a_zombie_changes_nothing() {
+fn claim_without_an_outcome_changes_nothing_once_another_has_the_job() {
     on_all(|_, store| async move {
         accept(&store, job("a")).await;
         let old = claim(&store, id(), "a", 1).await.remove(0);
         // The store takes it back, and another claims it.
-        assert_eq!(store.write(true, jobs::recover).await.unwrap(), 1);
+        assert_eq!(store.write(id(), owners::recover).await.unwrap(), 1);
         let owner = id();
         let new = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!((new.id, new.fence, new.claims), (old.id, old.fence + 1, 2));
-        for end in [
-            End::Delivered { status: 200, attempts: 1, result: None },
-            End::Dead(Box::new(dead(old.id, "rejected"))),
-            End::Later { after_ms: 0, history: Vec::new() },
-            End::Back,
-        ] {
-            assert!(!finish(&store, Finish { id: old.id, fence: old.fence, end: end.clone() }).await, "{end:?}");
+        for end in
+            [End::Dead(Box::new(dead(old.id, "ambiguous"))), End::Later { after_ms: 0, history: Vec::new() }, End::Back]
+        {
+            assert!(
+                !finish(&store, Finish { id: old.id, fence: old.fence, known: None, end: end.clone() }).await,
+                "{end:?}"
+            );
         }
-        assert!(!store.write(start_of(&old, id()), jobs::start).await.unwrap(), "and sends nothing");
-        assert!(store.write(start_of(&new, owner), jobs::start).await.unwrap());
+        assert_eq!(store.write(start_of(&old, id()), jobs::start).await.unwrap(), None, "and sends nothing");
+        assert_eq!(store.write(start_of(&new, owner), jobs::start).await.unwrap(), Some(1));
         assert!(finish(&store, delivered(&new)).await);
     });
 }
@@ -215,42 +217,20 @@ fn start_of(claimed: &Claimed, owner: Id) -> Start {
 }
 
 #[test]
-fn a_lease_that_has_ended_gives_the_job_away_and_a_renewed_one_does_not() {
-    on_all(|_, store| async move {
-        for _ in 0..2 {
-            accept(&store, job("a")).await;
-        }
-        let short = |owner| Wanted { owner, lease_ms: 300, lanes: vec![(lane("a"), 1)], most_bytes: 1 << 20 };
-        let (stale, alive) = (id(), id());
-        let gone = store.write(short(stale), jobs::claim).await.unwrap().remove(0);
-        let kept = store.write(short(alive), jobs::claim).await.unwrap().remove(0);
-        assert_eq!(store.write((alive, 60_000), jobs::renew).await.unwrap(), 1);
-        // Real time, for the store's clock is not ours to move.
-        tokio::time::sleep(Duration::from_millis(400)).await;
-        assert!(!store.write(start_of(&gone, stale), jobs::start).await.unwrap(), "its time is over");
-        assert_eq!(store.write((stale, 60_000), jobs::renew).await.unwrap(), 0, "what has ended is not renewed");
-        assert_eq!(store.write(false, jobs::recover).await.unwrap(), 1);
-        let again = claim(&store, id(), "a", 9).await;
-        assert_eq!(again.iter().map(|job| (job.id, job.claims)).collect::<Vec<_>>(), [(gone.id, 2)]);
-        assert!(finish(&store, delivered(&kept)).await);
-    });
-}
-
-#[test]
 fn what_was_not_tried_counts_no_claim_and_what_was_begun_is_known() {
     on_all(|_, store| async move {
         accept(&store, job("a")).await;
         let owner = id();
         let first = claim(&store, owner, "a", 1).await.remove(0);
-        assert!(finish(&store, Finish { id: first.id, fence: first.fence, end: End::Back }).await);
+        assert!(finish(&store, Finish { id: first.id, fence: first.fence, known: None, end: End::Back }).await);
         let second = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!((second.claims, second.started), (1, 0));
-        assert!(store.write(start_of(&second, owner), jobs::start).await.unwrap());
-        store.write(true, jobs::recover).await.unwrap();
+        assert!(store.write(start_of(&second, owner), jobs::start).await.unwrap().is_some());
+        store.write(id(), owners::recover).await.unwrap();
         let third = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!((third.claims, third.started), (2, 1), "the process ended in the middle of it");
         let later = End::Later { after_ms: 60_000, history: b"history".to_vec() };
-        assert!(finish(&store, Finish { id: third.id, fence: third.fence, end: later }).await);
+        assert!(finish(&store, Finish { id: third.id, fence: third.fence, known: None, end: later }).await);
         assert!(claim(&store, owner, "a", 1).await.is_empty());
         let found = store.read(third.id, records::find).await.unwrap();
         assert!(matches!(found, Place::Waiting { due_in_ms: 50_000..=60_000 }), "{found:?}");
@@ -264,7 +244,7 @@ fn what_was_sent_is_remembered_by_lane_and_endpoint() {
         let (one, other) = (id(), id());
         let claimed = claim(&store, one, "a", 1).await.remove(0);
         for owner in [one, other, one] {
-            assert!(store.write(start_of(&claimed, owner), jobs::start).await.unwrap());
+            assert!(store.write(start_of(&claimed, owner), jobs::start).await.unwrap().is_some());
         }
         let wanted = usage::Wanted { tenant: "a".to_owned(), vendor: "v".to_owned(), after: usage::Mark::START };
         let pages = store.read((id(), vec![wanted]), usage::read).await.unwrap();
@@ -368,7 +348,7 @@ fn a_letter_becomes_a_job_again_once() {
         let accepted = accept(&opened, job("a")).await;
         let claimed = claim(&opened, id(), "a", 1).await.remove(0);
         let end = End::Dead(Box::new(dead(accepted, "exhausted")));
-        assert!(finish(&opened, Finish { id: accepted, fence: claimed.fence, end }).await);
+        assert!(finish(&opened, Finish { id: accepted, fence: claimed.fence, known: None, end }).await);
         let filter = |reason: &str| Filter { reason: Some(reason.to_owned()), most: 10, ..Filter::default() };
         assert_eq!(opened.read(filter("exhausted"), dead::list).await.unwrap().len(), 1);
         assert!(opened.read(filter("rejected"), dead::list).await.unwrap().is_empty());

@@ -6,7 +6,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 mod batches;
+#[cfg(all(feature = "sqlite", feature = "testing"))]
+mod clock;
 mod conformance;
+mod known_outcomes;
 mod opening;
 #[cfg(all(feature = "postgres", feature = "testing"))]
 mod postgres;
@@ -23,6 +26,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::jobs::{self, Claimed, NewJob, Wanted};
+use super::owners::Silent;
 use super::{Id, LaneTier, Opened, Store};
 use crate::clock::Clock;
 
@@ -116,4 +120,11 @@ pub(super) async fn claim(store: &Opened, owner: Id, tenant: &str, count: u32) -
     let lease_ms = i64::try_from(Duration::from_secs(20).as_millis()).unwrap();
     let wanted = Wanted { owner, lease_ms, lanes: vec![(lane(tenant), count)], most_bytes: 1 << 30 };
     store.write(wanted, jobs::claim).await.unwrap()
+}
+
+/// A process that gave no sign of life, for an observer whom the store answers.
+pub(super) fn silent(owner: Id) -> Silent {
+    let clock = Clock::system();
+    let not_after = clock.now() + Duration::from_secs(60);
+    Silent { owner: owner.as_bytes().to_vec(), number: None, not_after, clock }
 }

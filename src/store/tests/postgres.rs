@@ -88,8 +88,10 @@ async fn jobs_go_through_a_pool_in_transaction_mode() {
                 let claimed = claim(&opened, owner, &tenant, 10).await;
                 assert_eq!(claimed.len(), 2);
                 let end = || End::Delivered { status: 200, attempts: 1, result: None };
-                let ends: Vec<_> =
-                    claimed.iter().map(|job| Finish { id: job.id, fence: job.fence, end: end() }).collect();
+                let ends: Vec<_> = claimed
+                    .iter()
+                    .map(|job| Finish { id: job.id, fence: job.fence, known: None, end: end() })
+                    .collect();
                 assert_eq!(opened.write(ends, jobs::finish).await.unwrap(), [true, true]);
                 for id in [first, second] {
                     let place = opened.read(id, records::find).await.unwrap();
@@ -141,7 +143,8 @@ const CLAIM_AND_END: Step<Wanted, (usize, i64, i64)> = |wanted, db, now| {
         let claimed = jobs::claim(wanted, db, now).await?;
         let between = rows_read(&mut *db).await;
         let end = || End::Delivered { status: 200, attempts: 1, result: None };
-        let ends: Vec<_> = claimed.iter().map(|job| Finish { id: job.id, fence: job.fence, end: end() }).collect();
+        let ends: Vec<_> =
+            claimed.iter().map(|job| Finish { id: job.id, fence: job.fence, known: None, end: end() }).collect();
         jobs::finish(&ends, db, now).await?;
         Ok((claimed.len(), between - before, rows_read(db).await - between))
     })

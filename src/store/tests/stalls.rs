@@ -9,7 +9,7 @@ use super::super::Step;
 use super::super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
 use super::super::schema::VERSION;
 use super::*;
-use crate::clock::Clock;
+use crate::clock::{Clock, MachineTime};
 use crate::error::Delivery;
 use crate::transport::BoxFuture;
 
@@ -86,6 +86,10 @@ impl Driver for Connection {
 
     fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>> {
         Box::pin(std::future::ready(Ok(1)))
+    }
+
+    fn machine(&self) -> MachineTime {
+        MachineTime { wall_ms: 1, boot: None, steady_ms: 1 }
     }
 }
 

@@ -1,0 +1,172 @@
+//! Whose jobs may be taken over: a failure detector by observation. Pure.
+//!
+//! A process that works writes a number that grows, a quarter of a lease apart. An observer takes its jobs over when it has read
+//! the same number for a whole lease of its own monotonic time, in which its own writes to the store succeeded without a gap. After a
+//! gap, whatever its cause (the store stood still, the observer was stopped), the observation of every process begins anew: a
+//! stall of the store gives everybody a new lease.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::clock::{Clock, Time};
+use crate::store::owners::{Seen, Silent};
+
+/// What this process has seen of others, and how often its own heart has beaten.
+pub(super) struct Leases {
+    lease: Duration,
+    beats: i64,
+    /// When the latest observation ended.
+    last: Option<Time>,
+    seen: HashMap<Vec<u8>, Known>,
+}
+
+struct Known {
+    number: Option<i64>,
+    /// It had this number then, for the first time here.
+    since: Time,
+}
+
+impl Leases {
+    pub(super) fn new(lease: Duration) -> Leases {
+        Leases { lease, beats: 0, last: None, seen: HashMap::new() }
+    }
+
+    /// The next beat of this process's own heart.
+    pub(super) fn next_beat(&mut self) -> i64 {
+        self.beats = self.beats.saturating_add(1);
+        self.beats
+    }
+
+    /// How often the heart beats.
+    pub(super) fn every(&self) -> Duration {
+        self.lease / 4
+    }
+
+    /// Takes an observation that was `asked` for and ended `now`. Returns the processes whose jobs may be taken over.
+    pub(super) fn observe(&mut self, asked: Time, now: Time, clock: Clock, seen: Vec<Seen>) -> Vec<Silent> {
+        // Every process tries to beat within a quarter of a lease. Whatever holds up all of them for less than half of one
+        // leaves a lease in which each can be seen; what holds them up for longer is noticed here.
+        let gap = self.last.replace(now).is_none_or(|last| now.since(last) > self.lease / 2);
+        if gap {
+            self.seen.clear();
+        }
+        let mut before = std::mem::take(&mut self.seen);
+        let mut silent = Vec::new();
+        for Seen { owner, number, lease_ms } in seen {
+            let known = before.remove(&owner).filter(|known| known.number == number);
+            let known = known.unwrap_or(Known { number, since: now });
+            // Its heart may beat more slowly than ours.
+            let lease = self.lease.max(Duration::from_millis(u64::try_from(lease_ms).unwrap_or(0)));
+            // The number was read at some moment after `asked`, and for the first time before `since`.
+            if asked.since(known.since) >= lease {
+                let not_after = now + self.every();
+                silent.push(Silent { owner: owner.clone(), number, not_after, clock });
+            }
+            self.seen.insert(owner, known);
+        }
+        silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(20);
+    const BEAT: Duration = Duration::from_secs(5);
+
+    struct Observer {
+        leases: Leases,
+        now: Time,
+    }
+
+    impl Observer {
+        fn new() -> Observer {
+            Observer { leases: Leases::new(LEASE), now: Time::ZERO + LEASE }
+        }
+
+        /// Observes after `wait`; how many may be taken over.
+        fn sees(&mut self, wait: Duration, others: &[(u8, Option<i64>)]) -> usize {
+            let asked = self.now + wait;
+            // An answer takes a while.
+            self.now = asked + Duration::from_millis(10);
+            let seen =
+                |(owner, number): &(u8, Option<i64>)| Seen { owner: vec![*owner], number: *number, lease_ms: 20_000 };
+            let seen = others.iter().map(seen).collect();
+            self.leases.observe(asked, self.now, Clock::system(), seen).len()
+        }
+    }
+
+    #[test]
+    fn silent_process_is_taken_over_after_one_lease() {
+        let mut observer = Observer::new();
+        for number in 0..4 {
+            assert_eq!(observer.sees(BEAT, &[(1, Some(7)), (2, None), (3, Some(number))]), 0, "observation {number}");
+        }
+        assert_eq!(
+            observer.sees(BEAT, &[(1, Some(7)), (2, None), (3, Some(4))]),
+            2,
+            "and not the one whose heart beats"
+        );
+        // Until its jobs are gone it stays silent; one that begins again is observed anew.
+        assert_eq!(observer.sees(BEAT, &[(1, Some(7)), (2, Some(1))]), 1);
+    }
+
+    #[test]
+    fn stall_of_the_store_gives_every_process_a_new_lease() {
+        for stall in [11, 26, 3_600, 86_400] {
+            let mut observer = Observer::new();
+            for _ in 0..3 {
+                assert_eq!(observer.sees(BEAT, &[(1, Some(7))]), 0);
+            }
+            assert_eq!(observer.sees(Duration::from_secs(stall), &[(1, Some(7))]), 0, "{stall} s");
+            for _ in 0..3 {
+                assert_eq!(observer.sees(BEAT, &[(1, Some(7))]), 0, "{stall} s");
+            }
+            assert_eq!(observer.sees(BEAT, &[(1, Some(7))]), 1, "{stall} s");
+        }
+    }
+
+    #[test]
+    fn living_process_is_never_taken_over_by_stalls_of_any_length() {
+        // Store time stands still now and then, for both at once; each tries to beat every five seconds of its own.
+        let mut random = fastrand::Rng::with_seed(3);
+        for _ in 0..2_000 {
+            let mut observer = Observer::new();
+            let (mut at, mut own, mut other, mut number) = (0u64, 0u64, random.u64(..5_000), 0);
+            for _ in 0..60 {
+                // The store answers at once, or when its stall ends.
+                let stalled = if random.u8(..5) == 0 { random.u64(..30_000) } else { random.u64(..50) };
+                let until = at + stalled;
+                // Who beats meanwhile waits for the end; the order of those who waited is chance.
+                let first = random.bool();
+                for turn in 0..2 {
+                    if (turn == 0) == first {
+                        if other <= until {
+                            number += 1;
+                            other = until + 5_000;
+                        }
+                    } else if own <= until {
+                        let (asked, ended) = (own.max(at), until + 1);
+                        let seen = vec![Seen { owner: vec![1], number: Some(number), lease_ms: 20_000 }];
+                        let time = |at: u64| Time::from_nanos(at * 1_000_000);
+                        let silent = observer.leases.observe(time(asked), time(ended), Clock::system(), seen);
+                        assert!(silent.is_empty(), "at {ended} ms");
+                        own = until + 5_000;
+                    }
+                }
+                at = until.max(own.min(other)).max(at + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn longer_lease_of_the_other_counts() {
+        let mut observer = Observer::new();
+        observer.leases.lease = Duration::from_secs(2);
+        let beat = Duration::from_millis(500);
+        for number in 0..30 {
+            assert_eq!(observer.sees(beat, &[(1, Some(7))]), 0, "{number}");
+        }
+    }
+}

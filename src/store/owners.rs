@@ -1,0 +1,182 @@
+//! Which processes work: a heartbeat for each, what others see of it, and what becomes of the jobs of one that is silent.
+//!
+//! No moment is compared with another process's clock, or with a moment that was written down earlier. A working process
+//! writes a number that grows; another counts by its own monotonic clock for how long it has read the same number
+//! ([`Leases`](crate::outbox::leases::Leases)). So neither a step of a clock nor a store that stands still makes a process look silent.
+
+use std::time::Duration;
+
+use super::driver::{Arg, Connect, Db, DbError, Dialect, Row, args};
+use super::records::readable;
+use super::{Id, clock, schema};
+use crate::clock::{Clock, Time};
+use crate::transport::BoxFuture;
+
+/// A sign of life.
+#[derive(Clone, Debug)]
+pub(crate) struct Beat {
+    pub(crate) owner: Id,
+    /// Larger than that of the beat before.
+    pub(crate) number: i64,
+    pub(crate) lease_ms: i64,
+}
+
+/// Another process, or what is left of one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    /// As it stands in the rows, which may have been edited.
+    pub(crate) owner: Vec<u8>,
+    /// Its last beat; none where it has claims and has never given a sign of life.
+    pub(crate) number: Option<i64>,
+    pub(crate) lease_ms: i64,
+}
+
+/// Owners that are looked at.
+const MOST: i64 = 10_000;
+
+/// Gives a sign of life and reads those of others. None where the owner's row is gone from a SQLite file: another process
+/// works on it by now.
+///
+/// It also writes to the table of jobs, where nothing but a claim without an owner is there to be changed: whoever holds a lock on
+/// that table holds up every process's heart, and not the writes of one while another's heart beats on.
+pub(crate) fn beat<'a>(beat: &'a Beat, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Option<Vec<Seen>>, DbError>> {
+    Box::pin(async move {
+        let owner = beat.owner.as_bytes().as_slice();
+        let unowned = "UPDATE ic_job SET state = 0, owner = NULL WHERE state = 1 AND owner IS NULL";
+        if db.dialect() == Dialect::Sqlite {
+            let sql = "UPDATE ic_owner SET beat = $2, lease_ms = $3 WHERE owner = $1";
+            if db.execute(sql, args![owner, beat.number, beat.lease_ms]).await? == 0 {
+                return Ok(None);
+            }
+            db.execute(unowned, Vec::new()).await?;
+            clock::note(db, now).await?;
+            // Nobody else works on the file.
+            return Ok(Some(Vec::new()));
+        }
+        db.execute(unowned, Vec::new()).await?;
+        let sql = "SELECT owner, beat, lease_ms FROM ic_owner WHERE owner <> $1 LIMIT $2";
+        let mut seen = readable(db.fetch(sql, args![owner, MOST]).await?, known);
+        // From one owner to the next by the index, whatever the statistics say.
+        let sql = "WITH RECURSIVE o AS ((SELECT owner FROM ic_job WHERE state = 1 AND owner IS NOT NULL ORDER BY owner LIMIT 1) \
+                   UNION ALL SELECT n.owner FROM o CROSS JOIN LATERAL (SELECT owner FROM ic_job WHERE state = 1 \
+                   AND owner > o.owner ORDER BY owner LIMIT 1) n) \
+                   SELECT owner FROM o WHERE owner <> $1 AND NOT EXISTS (SELECT 1 FROM ic_owner k WHERE k.owner = o.owner) LIMIT $2";
+        let without = |mut row: Row| Ok(Seen { owner: row.bytes()?, number: None, lease_ms: beat.lease_ms });
+        seen.append(&mut readable(db.fetch(sql, args![owner, MOST]).await?, without));
+        // Last, so that its row is locked for one round trip alone.
+        let sql = "INSERT INTO ic_owner (owner, beat, lease_ms, seat) VALUES ($1, $2, $3, '') \
+                   ON CONFLICT (owner) DO UPDATE SET beat = excluded.beat, lease_ms = excluded.lease_ms";
+        db.execute(sql, args![owner, beat.number, beat.lease_ms]).await?;
+        Ok(Some(seen))
+    })
+}
+
+fn known(mut row: Row) -> Result<Seen, DbError> {
+    Ok(Seen { owner: row.bytes()?, number: Some(row.int()?), lease_ms: row.int()? })
+}
+
+/// Removes the row of a process that has stopped working, unless it leaves claims behind.
+pub(crate) fn leave<'a>(owner: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
+    Box::pin(async move {
+        let sql = "DELETE FROM ic_owner WHERE owner = $1 AND NOT EXISTS (SELECT 1 FROM ic_job WHERE state = 1 AND owner = $1)";
+        db.execute(sql, args![owner.as_bytes().as_slice()]).await
+    })
+}
+
+/// A process that has been silent for a lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Silent {
+    pub(crate) owner: Vec<u8>,
+    pub(crate) number: Option<i64>,
+    /// Its jobs are in the hands of the store by then, or the store stood still meanwhile, and nothing is known.
+    pub(crate) not_after: Time,
+    pub(crate) clock: Clock,
+}
+
+/// Jobs in one transaction.
+const TOGETHER: i64 = 1_000;
+
+/// Makes claims of a silent process ready again; how many. For PostgreSQL.
+pub(crate) fn take_over<'a>(silent: &'a Silent, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
+    Box::pin(async move {
+        let owner = silent.owner.as_slice();
+        // Its next beat waits for this transaction, or is seen here; one that is being written is not waited for.
+        let sql = "SELECT beat FROM ic_owner WHERE owner = $1 FOR UPDATE SKIP LOCKED";
+        let mut rows = db.fetch(sql, args![owner]).await?;
+        if rows.first_mut().map(Row::int).transpose()? != silent.number {
+            return Ok(0);
+        }
+        // Rows that are locked are being ended: skipped, and looked at again later.
+        let sql = "SELECT seq FROM ic_job WHERE state = 1 AND owner = $1 LIMIT $2 FOR UPDATE SKIP LOCKED";
+        let mut rows = db.fetch(sql, args![owner, TOGETHER]).await?;
+        let jobs: Vec<i64> = rows.iter_mut().map(Row::int).collect::<Result<_, _>>()?;
+        if silent.clock.now() > silent.not_after {
+            return Ok(0);
+        }
+        let mut taken = 0;
+        if !jobs.is_empty() {
+            let sql = "UPDATE ic_job SET state = 0, owner = NULL WHERE seq = ANY($1) AND state + 0 = 1";
+            taken = db.execute(sql, vec![Arg::Ints(jobs)]).await?;
+        }
+        let sql = "DELETE FROM ic_owner WHERE owner = $1 AND NOT EXISTS (SELECT 1 FROM ic_job WHERE state = 1 AND owner = $1)";
+        db.execute(sql, args![owner]).await?;
+        Ok(taken)
+    })
+}
+
+/// Makes the claims of all other processes ready again, of a SQLite file that `owner` has taken its seat at: no other process can be
+/// working on it. What `owner` itself has claimed stays claimed.
+pub(crate) fn recover<'a>(owner: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
+    Box::pin(async move {
+        let sql = "UPDATE ic_job SET state = 0, owner = NULL WHERE state = 1 AND (owner IS NULL OR owner <> $1)";
+        db.execute(sql, args![owner.as_bytes().as_slice()]).await
+    })
+}
+
+/// A place at a SQLite file, for the one process that works on it.
+#[derive(Clone, Debug)]
+pub(super) struct Seat {
+    pub(super) owner: Id,
+    /// Which start of the machine and which lock: whoever holds the lock now knows that a process with the same seat is gone.
+    pub(super) name: String,
+    pub(super) lease: Duration,
+}
+
+/// Half of the longest lease that is waited for before a process that holds another lock counts as gone.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Takes a seat. False where another process works on the file: it holds another lock, because the one beside the file was removed,
+/// and its heart beats.
+pub(super) async fn sit(connect: &dyn Connect, seat: &Seat) -> Result<bool, DbError> {
+    let mut connection = schema::connect(connect).await?;
+    let others = try_to_sit(&mut *connection, seat, &[]).await?;
+    let Some(longest) = others.iter().map(|other| other.lease_ms).max() else { return Ok(true) };
+    // Two of its beats, and some more.
+    let wait = Duration::from_millis(u64::try_from(longest).unwrap_or(0)) / 2;
+    tokio::time::sleep(wait.min(LONGEST_WAIT) + Duration::from_millis(500)).await;
+    Ok(try_to_sit(&mut *connection, seat, &others).await?.is_empty())
+}
+
+/// Takes the seat if all others that sit at the file are `silent`, and returns them if not.
+async fn try_to_sit(db: Db<'_>, seat: &Seat, silent: &[Seen]) -> Result<Vec<Seen>, DbError> {
+    db.execute("BEGIN IMMEDIATE", Vec::new()).await?;
+    let others = sit_down(db, seat, silent).await;
+    let end = if others.as_ref().is_ok_and(Vec::is_empty) { "COMMIT" } else { "ROLLBACK" };
+    db.execute(end, Vec::new()).await?;
+    others
+}
+
+async fn sit_down(db: Db<'_>, seat: &Seat, silent: &[Seen]) -> Result<Vec<Seen>, DbError> {
+    let (boot, _) = seat.name.split_once('/').unwrap_or_default();
+    // A process of an earlier start of the machine is gone, and so is one that held the lock that we hold.
+    let sql = "SELECT owner, beat, lease_ms FROM ic_owner WHERE seat <> $1 AND substr(seat, 1, length($2) + 1) = $2 || '/' LIMIT $3";
+    let mut others = readable(db.fetch(sql, args![&seat.name, boot, MOST]).await?, known);
+    others.retain(|other| !silent.contains(other));
+    if others.is_empty() {
+        db.execute("DELETE FROM ic_owner", Vec::new()).await?;
+        let lease_ms = super::millis_of(seat.lease);
+        let sql = "INSERT INTO ic_owner (owner, beat, lease_ms, seat) VALUES ($1, 0, $2, $3)";
+        db.execute(sql, args![seat.owner.as_bytes().as_slice(), lease_ms, &seat.name]).await?;
+    }
+    Ok(others)
+}

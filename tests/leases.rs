@@ -1,0 +1,259 @@
+//! Which process has a job, and for how long: steps of the wall clock, stalls of the store, and second
+//! workers. Real time and real sockets, with short leases.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::outbox::{Receipt, Status};
+use integration_client::store::Store;
+use integration_client::store::faults::{Fault, Moment, Watch};
+use integration_client::testing::{Delay, FakeVendor, Fault as VendorFault, HeaderStyle, When};
+use integration_client::{Error, IntegrationClient, Priority, Request};
+
+fn folder() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("ic-leases-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let folder = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A vendor that takes `service` for each request, and refuses the first at `/late`.
+async fn vendor(service: Duration) -> FakeVendor {
+    let builder = FakeVendor::builder().headers(HeaderStyle::Silent).service_time(Delay::fixed(service));
+    builder.fault(When::path("/late").first(1), VendorFault::Status(503)).start().await.unwrap()
+}
+
+/// Builds a working client that knows the vendor as `keyed`, with an idempotency header, and as `plain`, without one.
+async fn client(vendor: &FakeVendor, store: &Store) -> Result<IntegrationClient, Error> {
+    let retry = "\n[vendors.keyed.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"1s\"\n\
+                 longest_wait = \"2s\"\n";
+    let text = format!("{}{retry}\n{}", vendor.vendors_toml("keyed"), vendor.vendors_toml("plain"));
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text);
+    let builder = builder.tenant(TenantEntry::new("acme", "keyed").credential("env:PATH"));
+    let builder = builder.tenant(TenantEntry::new("acme", "plain").credential("env:PATH"));
+    builder.store(store.clone()).work().build().await
+}
+
+async fn enqueue(client: &IntegrationClient, vendor: &str, path: &str) -> Receipt {
+    client.enqueue("acme", Priority::Normal, Request::post(vendor, path).json(&["work"])).await.unwrap()
+}
+
+/// Accepts three jobs for each of the vendor's names.
+async fn enqueue_six(client: &IntegrationClient) -> Vec<Receipt> {
+    let mut receipts = Vec::new();
+    for number in 0..3 {
+        for name in ["keyed", "plain"] {
+            receipts.push(enqueue(client, name, &format!("/{name}/{number}")).await);
+        }
+    }
+    receipts
+}
+
+async fn until_arrived(vendor: &FakeVendor, requests: usize) {
+    for _ in 0..2_000 {
+        if vendor.arrivals().len() >= requests {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{} of {requests} requests arrived", vendor.arrivals().len());
+}
+
+async fn until_ended(receipt: &Receipt) -> Status {
+    let mut status = None;
+    for _ in 0..3_000 {
+        status = receipt.status().await.ok();
+        if !matches!(status, None | Some(Status::Waiting { .. } | Status::UnderWay)) {
+            return status.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it stays {status:?}");
+}
+
+/// Counts what arrived, by path.
+fn arrived(vendor: &FakeVendor) -> BTreeMap<String, usize> {
+    let mut arrived = BTreeMap::new();
+    for arrival in vendor.arrivals() {
+        *arrived.entry(arrival.path.to_string()).or_default() += 1;
+    }
+    arrived
+}
+
+/// A machine whose wall clock is stepped.
+#[derive(Default)]
+struct Stepped {
+    by_ms: AtomicI64,
+}
+
+impl Watch for Stepped {
+    fn at(&self, _: &'static str, _: Moment) -> Fault {
+        Fault::None
+    }
+
+    fn wall_step_ms(&self) -> i64 {
+        self.by_ms.load(Relaxed)
+    }
+}
+
+const HOUR: i64 = 3_600_000;
+const STEPS: [i64; 4] = [HOUR, -HOUR, 24 * HOUR, -24 * HOUR];
+
+async fn steps_under_way(by_ms: i64) {
+    let vendor = vendor(Duration::from_millis(1_500)).await;
+    let machine = Arc::new(Stepped::default());
+    let store = Store::sqlite(folder().join("s.db")).lease(Duration::from_secs(2)).watched_by(machine.clone());
+    let client = client(&vendor, &store).await.unwrap();
+    let late = enqueue(&client, "keyed", "/late").await;
+    until_arrived(&vendor, 1).await;
+    // Its answer is a refusal, and it waits in the store for a second.
+    while !matches!(late.status().await.unwrap(), Status::Waiting { .. }) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let receipts = enqueue_six(&client).await;
+    until_arrived(&vendor, 7).await;
+    machine.by_ms.store(by_ms, Relaxed);
+    for receipt in receipts.iter().chain([&late]) {
+        let status = until_ended(receipt).await;
+        assert!(matches!(status, Status::Delivered { status: 200, .. }), "a step of {by_ms} ms: {status:?}");
+    }
+    let mut arrived = arrived(&vendor);
+    assert_eq!(arrived.remove("/late"), Some(2), "a step of {by_ms} ms");
+    assert!(arrived.values().all(|times| *times == 1), "a step of {by_ms} ms: {arrived:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clock_steps_under_way_neither_bury_nor_double_nor_park() {
+    let mut runs = tokio::task::JoinSet::new();
+    STEPS.into_iter().for_each(|by_ms| drop(runs.spawn(steps_under_way(by_ms))));
+    runs.join_all().await;
+}
+
+async fn step_between_two_processes(by_ms: i64) {
+    let vendor = vendor(Duration::from_millis(10)).await;
+    let machine = Arc::new(Stepped::default());
+    let store = Store::sqlite(folder().join("s.db")).watched_by(machine.clone());
+    let first = client(&vendor, &store).await.unwrap();
+    let late = enqueue(&first, "keyed", "/late").await;
+    until_arrived(&vendor, 1).await;
+    assert!(first.shutdown(Duration::from_secs(10)).await);
+    let useful = Request::post("plain", "/useful").json(&["work"]).deadline(Duration::from_secs(60));
+    let useful = first.enqueue("acme", Priority::Normal, useful).await.unwrap();
+    drop(first);
+    machine.by_ms.store(by_ms, Relaxed);
+    let second = client(&vendor, &store).await.unwrap();
+    for receipt in [late, useful] {
+        let status = until_ended(&second.receipt(&receipt.id()).unwrap()).await;
+        assert!(matches!(status, Status::Delivered { status: 200, .. }), "a step of {by_ms} ms: {status:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clock_steps_before_a_start_neither_expire_nor_park() {
+    let mut runs = tokio::task::JoinSet::new();
+    STEPS.into_iter().for_each(|by_ms| drop(runs.spawn(step_between_two_processes(by_ms))));
+    runs.join_all().await;
+}
+
+/// Another program's connection to the file.
+async fn connection(path: &Path) -> sqlx::SqliteConnection {
+    use sqlx::Connection;
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+    sqlx::SqliteConnection::connect_with(&options).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_lock_held_beyond_the_lease_neither_buries_nor_doubles() {
+    use sqlx::Executor;
+    let vendor = vendor(Duration::from_millis(1_500)).await;
+    let path = folder().join("s.db");
+    let client = client(&vendor, &Store::sqlite(&path).lease(Duration::from_secs(2))).await.unwrap();
+    let mut other = connection(&path).await;
+    let receipts = enqueue_six(&client).await;
+    until_arrived(&vendor, 6).await;
+    other.execute("BEGIN IMMEDIATE").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    other.execute("ROLLBACK").await.unwrap();
+    for receipt in &receipts {
+        let status = until_ended(receipt).await;
+        assert!(matches!(status, Status::Delivered { status: 200, attempts: 1, .. }), "{status:?}");
+    }
+    assert!(arrived(&vendor).values().all(|times| *times == 1), "{:?}", arrived(&vendor));
+}
+
+/// The URL of an empty database.
+#[cfg(feature = "postgres")]
+async fn database() -> String {
+    use sqlx::{Connection, Executor};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let url = std::env::var("IC_TEST_POSTGRES").expect("`eval $(scripts/postgres.sh start)` before");
+    let name = format!("leases{}_{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let mut server = sqlx::PgConnection::connect(&url).await.unwrap();
+    server.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+    let (server, _) = url.rsplit_once('/').unwrap();
+    format!("{server}/{name}")
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_locked_beyond_the_lease_neither_buries_nor_doubles() {
+    use sqlx::{Connection, Executor};
+    let mut runs = tokio::task::JoinSet::new();
+    for mode in ["ACCESS EXCLUSIVE", "EXCLUSIVE", "SHARE"] {
+        runs.spawn(async move {
+            let vendor = vendor(Duration::from_millis(1_500)).await;
+            let url = database().await;
+            let store = Store::postgres(&url).lease(Duration::from_secs(2));
+            // Two workers: each sees the other stand still.
+            let (first, _second) = (client(&vendor, &store).await.unwrap(), client(&vendor, &store).await.unwrap());
+            let mut other = sqlx::PgConnection::connect(&url).await.unwrap();
+            let receipts = enqueue_six(&first).await;
+            until_arrived(&vendor, 6).await;
+            other.execute("BEGIN").await.unwrap();
+            other.execute(sqlx::AssertSqlSafe(format!("LOCK TABLE ic_job IN {mode} MODE"))).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            other.execute("ROLLBACK").await.unwrap();
+            for receipt in &receipts {
+                let status = until_ended(receipt).await;
+                assert!(matches!(status, Status::Delivered { status: 200, attempts: 1, .. }), "{mode}: {status:?}");
+            }
+            assert!(arrived(&vendor).values().all(|times| *times == 1), "{mode}: {:?}", arrived(&vendor));
+        });
+    }
+    runs.join_all().await;
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn symlinked_store_has_one_worker() {
+    let (vendor, folder) = (vendor(Duration::from_millis(10)).await, folder());
+    let (path, link) = (folder.join("s.db"), folder.join("link.db"));
+    let _first = client(&vendor, &Store::sqlite(&path)).await.unwrap();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let error = client(&vendor, &Store::sqlite(&link)).await.unwrap_err();
+    assert!(error.to_string().contains("another process works on this file"), "{error}");
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn removed_lock_file_admits_no_second_worker() {
+    let vendor = vendor(Duration::from_millis(10)).await;
+    let path = folder().join("s.db");
+    let store = Store::sqlite(&path).lease(Duration::from_secs(2));
+    let first = client(&vendor, &store).await.unwrap();
+    std::fs::remove_file(path.with_extension("db.work")).unwrap();
+    let error = client(&vendor, &store).await.unwrap_err();
+    assert!(error.to_string().contains("another process works on this file"), "{error}");
+    // Its heart beats for as long as it works.
+    let receipt = enqueue(&first, "plain", "/a").await;
+    assert!(matches!(until_ended(&receipt).await, Status::Delivered { .. }));
+    assert!(first.shutdown(Duration::from_secs(5)).await);
+    client(&vendor, &store).await.unwrap();
+}
