@@ -13,7 +13,7 @@ use integration_client::outbox::{Receipt, Status};
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{Delay, FakeVendor, Fault as VendorFault, HeaderStyle, When};
-use integration_client::{Error, IntegrationClient, Priority, Request};
+use integration_client::{Error, ErrorKind, IntegrationClient, Priority, Request};
 
 fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -256,4 +256,49 @@ async fn removed_lock_file_admits_no_second_worker() {
     assert!(matches!(until_ended(&receipt).await, Status::Delivered { .. }));
     assert!(first.shutdown(Duration::from_secs(5)).await);
     client(&vendor, &store).await.unwrap();
+}
+
+/// Does `harm` to a store in use, and returns the words of the refusal that follows.
+async fn harmed(harm: impl Fn(&Path)) -> String {
+    let vendor = vendor(Duration::from_millis(10)).await;
+    let path = folder().join("s.db");
+    let client = client(&vendor, &Store::sqlite(&path)).await.unwrap();
+    let receipt = enqueue(&client, "plain", "/before").await;
+    until_ended(&receipt).await;
+    harm(&path);
+    let mut said = String::new();
+    for number in 0..5 {
+        let request = Request::post("plain", format!("/after/{number}")).json(&["work"]);
+        let error = client.enqueue("acme", Priority::Normal, request).await.expect_err("it must not be acknowledged");
+        assert_eq!(error.kind(), ErrorKind::Store);
+        said = error.to_string();
+        assert_eq!(client.store_problem().map(|problem| said.contains(&problem)), Some(true), "{said}");
+    }
+    said
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_store_file_acknowledges_nothing() {
+    let said = harmed(|path| std::fs::remove_file(path).unwrap()).await;
+    assert!(said.contains("deleted or replaced"), "{said}");
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn replaced_store_file_acknowledges_nothing() {
+    let said = harmed(|path| {
+        let copy = path.with_extension("copy");
+        std::fs::copy(path, &copy).unwrap();
+        std::fs::rename(copy, path).unwrap();
+    })
+    .await;
+    assert!(said.contains("deleted or replaced"), "{said}");
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn removed_write_ahead_log_acknowledges_nothing() {
+    let said = harmed(|path| std::fs::remove_file(path.with_extension("db-wal")).unwrap()).await;
+    assert!(said.contains("-wal"), "{said}");
 }

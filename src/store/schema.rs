@@ -176,10 +176,13 @@ const SQLITE_THIRD: &[&str] = &[
 const POSTGRES_THIRD: &[&str] = &[third!("BYTEA")];
 const THIRD: &[&str] = &[
     // Exchanges of the job that have begun, in all its claims: an outcome states which of them it is of.
-    "ALTER TABLE ic_job ADD COLUMN begun BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE ic_job ADD COLUMN begun BIGINT NOT NULL DEFAULT \
+     0",
     // Those of the job that the letter was, for the outcome of an earlier claim, and for the job that it becomes again.
-    "ALTER TABLE ic_dead ADD COLUMN fence BIGINT NOT NULL DEFAULT 0",
-    "ALTER TABLE ic_dead ADD COLUMN begun BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE ic_dead ADD COLUMN fence BIGINT NOT NULL DEFAULT \
+     0",
+    "ALTER TABLE ic_dead ADD COLUMN begun BIGINT NOT NULL DEFAULT \
+     0",
     "DROP INDEX ic_job_leased",
     "CREATE INDEX ic_job_owned ON ic_job (owner) WHERE state = 1",
 ];

@@ -1,5 +1,8 @@
 //! One SQLite file: WAL, and a sync to the disk at every commit.
 
+#[cfg(unix)]
+mod identity;
+
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +24,9 @@ const CACHE: &str = "-8192";
 
 struct SqliteFile {
     path: PathBuf,
+    /// The file that was found at the path first.
+    #[cfg(unix)]
+    file: Arc<identity::First>,
 }
 
 /// Connections to the file at `path`, which is made if it is not there.
@@ -43,11 +49,7 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
         );
         return Err(Error::config(message));
     }
-    let mut options = OpenOptions::new();
-    options.read(true).append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    if let Err(error) = options.open(path) {
+    if let Err(error) = made_and_writable(path) {
         let why = match error.kind() {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
                 "the file must be readable and writable by this process, and so must its folder"
@@ -56,7 +58,27 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
         };
         return Err(Error::config(format!("store {shown}: {why}: {error}")).with_source(error));
     }
-    Ok(Arc::new(SqliteFile { path: path.to_owned() }))
+    Ok(Arc::new(SqliteFile {
+        path: path.to_owned(),
+        #[cfg(unix)]
+        file: Arc::default(),
+    }))
+}
+
+/// Makes the file if it is not there, and looks whether it may be read and written. A file that is there is not opened: SQLite's locks
+/// on it are POSIX's, and this process may hold some, which it would lose when it closes any descriptor of the file.
+fn made_and_writable(path: &Path) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        other => return other.map(drop),
+    }
+    #[cfg(unix)]
+    rustix::fs::access(path, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK)?;
+    Ok(())
 }
 
 /// The right to work on the jobs of a file. The system takes it back when the process ends, however it ends.
@@ -79,7 +101,13 @@ pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
     name.push(".work");
     let lock = PathBuf::from(name);
     let failed = |error: std::io::Error| {
-        let message = format!("store {shown}: the lock {} cannot be made: {error}", lock.display());
+        let hint = match error.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                "; the file's folder must be writable by this process"
+            }
+            _ => "",
+        };
+        let message = format!("store {shown}: the lock {} cannot be made: {error}{hint}", lock.display());
         Error::config(message).with_source(error)
     };
     let mut options = OpenOptions::new();
@@ -117,6 +145,8 @@ pub(super) fn works_elsewhere(path: &Path) -> Error {
 impl Connect for SqliteFile {
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Driver>, DbError>> {
         Box::pin(async move {
+            #[cfg(unix)]
+            self.file.check(&self.path)?;
             let options = SqliteConnectOptions::new()
                 .filename(&self.path)
                 .journal_mode(SqliteJournalMode::Wal)
@@ -124,7 +154,16 @@ impl Connect for SqliteFile {
                 .busy_timeout(BUSY)
                 .pragma("cache_size", CACHE)
                 .disable_statement_logging();
-            let connection = options.connect().await.map_err(error)?;
+            #[cfg_attr(not(unix), expect(unused_mut, reason = "nothing is asked of it there"))]
+            let mut connection = options.connect().await.map_err(error)?;
+            #[cfg(unix)]
+            {
+                // Read something, so that its -wal is there.
+                connection.fetch("SELECT count(*) FROM sqlite_master", Vec::new()).await?;
+                let files = identity::Files::found(&self.path, &self.file)?;
+                Ok(Box::new(identity::Watched { connection, files, writes: false, refused: false }) as Box<dyn Driver>)
+            }
+            #[cfg(not(unix))]
             Ok(Box::new(connection) as Box<dyn Driver>)
         })
     }

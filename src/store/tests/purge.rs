@@ -69,7 +69,10 @@ async fn purge_deletes_all_that_is_over_and_lets_others_write_in_between() {
         let recent = accept(&store, job("a")).await;
         let claimed = claim(&store, id(), "a", 1).await.remove(0);
         let end = jobs::End::Delivered { status: 200, attempts: 1, result: None };
-        store.write(vec![jobs::Finish { id: recent, fence: claimed.fence, end }], jobs::finish).await.unwrap();
+        store
+            .write(vec![jobs::Finish { id: recent, fence: claimed.fence, known: None, end }], jobs::finish)
+            .await
+            .unwrap();
         let purge = purge::run(&store, HOUR);
         let mut written = 0;
         let others = async {

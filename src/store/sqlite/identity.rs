@@ -1,0 +1,164 @@
+//! Whether the files of a SQLite store are still those that were opened.
+//!
+//! SQLite goes on writing to a file that was deleted, or replaced by another, and says that all is well; what it writes is gone
+//! when the last process closes the file. So whoever writes compares what stands at the path with what was opened, before a
+//! transaction and before its commit is acknowledged. That costs three looks at the folder, a few microseconds beside a sync to the
+//! disk.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use sqlx::sqlite::SqliteConnection;
+
+use super::super::driver::{Arg, DbError, DbKind, Dialect, Driver, Row};
+use crate::transport::BoxFuture;
+
+/// Device and number.
+type Number = (u64, u64);
+
+/// What a store was opened with, for all its connections.
+#[derive(Default)]
+pub(super) struct First {
+    /// Another database at the same path is another store.
+    database: OnceLock<Number>,
+    /// Its log or the index of that was lost: a new connection would make new ones, which older connections do not see.
+    lost: OnceLock<DbError>,
+}
+
+impl First {
+    /// An error where a connection to `path` would not be one to the store that was opened.
+    pub(super) fn check(&self, path: &Path) -> Result<(), DbError> {
+        match (self.lost.get(), self.database.get()) {
+            (Some(lost), _) => Err(lost.clone()),
+            (None, Some(database)) if number(path) != Some(*database) => Err(replaced()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A database with its write-ahead log and the index of that, as a connection found them.
+pub(super) struct Files {
+    first: Arc<First>,
+    paths: [PathBuf; 3],
+    numbers: [Option<Number>; 3],
+}
+
+fn number(path: &Path) -> Option<Number> {
+    // A link is followed: what counts is what SQLite would open.
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+impl Files {
+    /// What stands at `path` now. An error where it is not the file that the store was opened with.
+    pub(super) fn found(path: &Path, first: &Arc<First>) -> Result<Files, DbError> {
+        // SQLite names its other files after the file that a link leads to.
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let beside = |end: &str| {
+            let mut name = real.as_os_str().to_owned();
+            name.push(end);
+            PathBuf::from(name)
+        };
+        let paths = [path.to_owned(), beside("-wal"), beside("-shm")];
+        let numbers = [number(&paths[0]), number(&paths[1]), number(&paths[2])];
+        let Some(database) = numbers[0] else { return Err(replaced()) };
+        if *first.database.get_or_init(|| database) != database {
+            return Err(replaced());
+        }
+        Ok(Files { first: first.clone(), paths, numbers })
+    }
+
+    /// An error where one of them was deleted or replaced.
+    fn check(&mut self) -> Result<(), DbError> {
+        if number(&self.paths[0]) != self.numbers[0] {
+            return Err(replaced());
+        }
+        let mut changed = None;
+        for (place, end) in [(1, "-wal"), (2, "-shm")] {
+            let found = number(&self.paths[place]);
+            // One that was not there at first was made since.
+            if self.numbers[place].is_some() && found != self.numbers[place] {
+                changed = changed.or(Some(end));
+            } else {
+                self.numbers[place] = found;
+            }
+        }
+        let Some(end) = changed else { return self.first.lost.get().map_or(Ok(()), |lost| Err(lost.clone())) };
+        let message = format!(
+            "SQLite: the file's {end} was deleted or replaced while it was in use; nothing more is accepted. Stop every process \
+             that uses the file in an orderly way, which saves what was written, and start them again"
+        );
+        Err(self.first.lost.get_or_init(|| DbError::new(DbKind::Storage, message)).clone())
+    }
+
+    /// The log alone is missing: what stands in it can still be saved by whoever has it open.
+    fn log_is_missing(&self) -> bool {
+        number(&self.paths[0]) == self.numbers[0] && number(&self.paths[1]).is_none() && self.numbers[1].is_some()
+    }
+}
+
+fn replaced() -> DbError {
+    DbError::new(
+        DbKind::Storage,
+        "SQLite: the file was deleted or replaced while it was in use; nothing more is accepted. Move it back, or stop every \
+         process that uses it and start them again",
+    )
+}
+
+/// A connection that neither begins nor acknowledges to write where the files are no longer those that it has open.
+pub(super) struct Watched {
+    pub(super) connection: SqliteConnection,
+    pub(super) files: Files,
+    /// The open transaction is one that writes. What was acknowledged can still be read.
+    pub(super) writes: bool,
+    /// The transaction was refused before it began, or after it ended: there is none to undo.
+    pub(super) refused: bool,
+}
+
+impl Watched {
+    async fn check(&mut self) -> Result<(), DbError> {
+        let checked = self.files.check();
+        if checked.is_err() && self.files.log_is_missing() {
+            // Into the database, before the log goes with the last descriptor of it. Nobody else can have opened the file since:
+            // there would be a log again.
+            let _ = self.connection.execute("PRAGMA wal_checkpoint(FULL)", Vec::new()).await;
+        }
+        checked
+    }
+}
+
+impl Driver for Watched {
+    fn dialect(&self) -> Dialect {
+        self.connection.dialect()
+    }
+
+    fn execute<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<u64, DbError>> {
+        Box::pin(async move {
+            if sql == "ROLLBACK" && std::mem::take(&mut self.refused) {
+                return Ok(0);
+            }
+            if sql.starts_with("BEGIN") {
+                self.writes = sql == "BEGIN IMMEDIATE";
+                if self.writes {
+                    // The connection is kept: it may be the last that has what was written.
+                    self.check().await.inspect_err(|_| self.refused = true)?;
+                    self.refused = false;
+                }
+            }
+            let done = Driver::execute(&mut self.connection, sql, args).await?;
+            if sql == "COMMIT" && self.writes {
+                self.check().await.inspect_err(|_| self.refused = true)?;
+            }
+            Ok(done)
+        })
+    }
+
+    fn fetch<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<Vec<Row>, DbError>> {
+        Driver::fetch(&mut self.connection, sql, args)
+    }
+
+    fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>> {
+        self.connection.now()
+    }
+}
