@@ -73,6 +73,20 @@ fn structured_fields() {
     drive(3, &seeds()[1], rounds(), fuzz::structured);
 }
 
+/// Found by libFuzzer: each control character became three bytes after the length had been checked.
+#[test]
+fn name_of_control_characters_stays_within_its_bound() {
+    for length in 1..200 {
+        let tabs = "\t".repeat(length);
+        for value in [format!("2:\"{tabs}\":x"), format!("2:x:\"{tabs}\""), format!("2:\"{tabs}2:\"{tabs}\"")] {
+            fuzz::structured(value.as_bytes());
+        }
+        // Two words, with a dash between them.
+        fuzz::structured(format!("2:{}:x", "n".repeat(length)).as_bytes());
+        fuzz::structured(format!("2:{}:{}", "n".repeat(length), "m".repeat(length)).as_bytes());
+    }
+}
+
 #[test]
 fn bodies() {
     drive(4, &seeds()[2], rounds(), fuzz::body);

@@ -40,6 +40,9 @@ impl Name {
 
     /// Adds a word, with a `-` before it.
     pub(super) fn add(&mut self, word: &str) {
+        if self.0.len() >= MAX_NAME {
+            return;
+        }
         if !self.0.is_empty() {
             self.0.push('-');
         }
@@ -49,10 +52,12 @@ impl Name {
             return self.0.push_str(word);
         }
         for c in word.chars() {
+            // What stands in for a control character takes more bytes than the character itself.
+            let c = if c.is_control() { '\u{fffd}' } else { c };
             if self.0.len() + c.len_utf8() > MAX_NAME {
                 return;
             }
-            self.0.push(if c.is_control() { '\u{fffd}' } else { c });
+            self.0.push(c);
         }
     }
 
