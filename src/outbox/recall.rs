@@ -20,11 +20,14 @@ use crate::clock::nanos;
 use crate::config::{Scope, Tenant};
 use crate::engine::limit::Past;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
+use crate::store::may_pass;
 use crate::store::usage::{self, Mark, Usage, Wanted};
 
-/// How often one page is tried to be read. A damaged page of the file must not stop a lane for ever.
-const TRIES: u32 = 5;
-const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// How often a page that the store has and cannot read is tried. A damaged file must not stop a lane for ever.
+const TRIES: u32 = 3;
+const BETWEEN_TRIES: Duration = Duration::from_millis(200);
+/// Between two tries to reach a store that is away. It is tried until it is back: no job can be claimed before that either.
+const AWAY: Duration = Duration::from_secs(1);
 
 /// A tenant and its vendor.
 type Lane = (Arc<str>, Arc<str>);
@@ -218,9 +221,12 @@ async fn read(inner: &Weak<Inner>, outbox: &Outbox, lanes: &[Lane]) {
         vendor: vendor.as_ref().to_owned(),
         after: Mark::START,
     };
-    let mut wanted: Vec<Wanted> = lanes.iter().map(start).collect();
+    let mut left: Vec<Vec<Wanted>> = vec![lanes.iter().map(start).collect()];
     let mut failed = 0;
-    while !wanted.is_empty() {
+    while let Some(wanted) = left.pop() {
+        if wanted.is_empty() {
+            continue;
+        }
         match outbox.store.read((outbox.store.owner, wanted.clone()), usage::read).await {
             Ok(pages) => {
                 let Some(inner) = inner.upgrade() else { return };
@@ -230,17 +236,26 @@ async fn read(inner: &Weak<Inner>, outbox: &Outbox, lanes: &[Lane]) {
                     inner.recall(&lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start());
                     more.extend(page.more.map(|after| Wanted { after, ..lane.clone() }));
                 }
-                wanted = more;
+                left.push(more);
                 failed = 0;
             }
+            Err(error) if may_pass(&error) => {
+                left.push(wanted);
+                tokio::time::sleep(AWAY).await;
+            }
+            // What is damaged may be of one lane alone.
+            Err(_) if wanted.len() > 1 => left.extend(wanted.into_iter().map(|lane| vec![lane])),
             Err(error) => {
                 failed += 1;
-                if failed >= TRIES {
-                    let lanes = wanted.len();
-                    tracing::error!(%error, lanes, "what was sent of these lanes before cannot be read; they go on without");
-                    return;
+                if failed < TRIES {
+                    left.push(wanted);
+                    tokio::time::sleep(BETWEEN_TRIES).await;
+                    continue;
                 }
-                tokio::time::sleep(BETWEEN_TRIES).await;
+                failed = 0;
+                for Wanted { tenant, vendor, .. } in &wanted {
+                    tracing::error!(%error, tenant, vendor, "what was sent before cannot be read; the lane goes on without");
+                }
             }
         }
     }

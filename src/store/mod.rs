@@ -445,6 +445,12 @@ pub(crate) fn is_down(error: &Error) -> bool {
     source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again | DbKind::Storage))
 }
 
+/// The store is away, or others are in the way: the same may work later.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
+    source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again))
+}
+
 pub(crate) fn millis_of(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
