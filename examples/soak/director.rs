@@ -190,11 +190,9 @@ impl<'a> Director<'a> {
     }
 
     fn begin_something(&mut self) -> Fallible<()> {
-        let kind = KINDS[self.random.usize(..KINDS.len())];
-        if self.is_left_out(kind) {
-            return Ok(());
-        }
-        match kind {
+        let kinds: Vec<&str> = KINDS.into_iter().filter(|kind| !self.is_left_out(kind)).collect();
+        let Some(kind) = kinds.get(self.random.usize(..kinds.len().max(1))) else { return Ok(()) };
+        match *kind {
             "reload" => {
                 let what = self.settings.vary(&mut self.random);
                 self.note(&what);

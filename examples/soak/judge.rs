@@ -163,8 +163,7 @@ fn judge_limits(vendor: &VendorRecord, verdict: &mut Verdict) {
     verdict.sent += vendor.seen.iter().filter(|seen| seen.admitted).count() as u64;
     for seen in vendor.seen.iter().filter(|seen| seen.judged && !seen.admitted) {
         verdict.refused += 1;
-        let ms = seen.at / 1_000_000;
-        verdict.faults.push(format!("refused: {} {} of {} at {ms} ms", vendor.plan.name, seen.path, seen.key));
+        verdict.faults.push(format!("refused: {}", refusal(vendor, seen)));
     }
     for limit in vendor.plan.limits {
         let mut events: BTreeMap<&str, Vec<Event>> = BTreeMap::new();
@@ -187,6 +186,20 @@ fn judge_limits(vendor: &VendorRecord, verdict: &mut Verdict) {
             }
         }
     }
+}
+
+/// A refusal, and what the vendor had of the same account then.
+fn refusal(vendor: &VendorRecord, refused: &Seen) -> String {
+    let before = refused.at.saturating_sub(2_000_000_000)..refused.at;
+    let mut keys: BTreeMap<&str, [u32; 2]> = BTreeMap::new();
+    for seen in vendor.seen.iter().filter(|seen| seen.admitted && seen.account == refused.account) {
+        let [recent, under_way] = keys.entry(&seen.key).or_default();
+        *recent += u32::from(before.contains(&seen.at));
+        *under_way += u32::from(seen.at <= refused.at && refused.at < seen.finished);
+    }
+    keys.retain(|_, counts| *counts != [0, 0]);
+    let (name, ms) = (vendor.plan.name, refused.at / 1_000_000);
+    format!("{name} {} of {} at {ms} ms; in two seconds before, and under way: {keys:?}", refused.path, refused.key)
 }
 
 /// Who shares the limit with this request; none where the limit does not hold for it.
