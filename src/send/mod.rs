@@ -205,6 +205,9 @@ impl Job {
                 Some(authorization) => authorization,
                 None => {
                     let authorization = apart(|| self.authorization(inner)).await?;
+                    if self.renew(inner)? {
+                        continue;
+                    }
                     now = inner.clock.now();
                     authorization
                 }
@@ -213,6 +216,16 @@ impl Job {
                 false => self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why))?,
                 true => apart(|| self.permit_of_job(inner, now)).await?,
             };
+            // A tenant that moved to another account meanwhile has another credential: with the old one the vendor would
+            // count the request in an account whose limits it has not taken.
+            if !waited.is_zero() {
+                let renewed = self.renew(inner);
+                if !matches!(renewed, Ok(false)) {
+                    held.not_sent();
+                    renewed?;
+                    continue;
+                }
+            }
             if !inner.hosts.are_well() && self.kept.is_none() && !self.pass_host(inner) {
                 held.not_sent();
                 continue;
@@ -340,14 +353,15 @@ impl Job {
     }
 
     /// Takes the tenant as it is now for a further attempt: URL, credential and connection settings of one version. A
-    /// tenant that is gone stays as it was.
+    /// tenant that is gone stays as it was. Returns whether anything about it has changed.
     #[cold]
-    fn renew(&mut self, inner: &Inner) -> Result<(), Error> {
-        let Ok(now) = inner.tenant(&self.tenant.id, &self.tenant.vendor.name) else { return Ok(()) };
+    fn renew(&mut self, inner: &Inner) -> Result<bool, Error> {
+        let Ok(now) = inner.tenant(&self.tenant.id, &self.tenant.vendor.name) else { return Ok(false) };
         if Arc::ptr_eq(&now, &self.tenant) {
-            return Ok(());
+            return Ok(false);
         }
-        if *now != *self.tenant {
+        let has_changed = *now != *self.tenant;
+        if has_changed {
             self.prepared.retarget(&self.tenant, &now).map_err(|why| self.gone(&why))?;
             // A reload may have numbered the endpoints anew.
             let known = events::name(&self.tenant, self.endpoint).and_then(|name| now.vendor.endpoint(name).ok());
@@ -356,7 +370,7 @@ impl Job {
             self.endpoint = found.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);
         }
         self.tenant = now;
-        Ok(())
+        Ok(has_changed)
     }
 
     /// The request is no longer one of its tenant's vendor: it names a host that the vendor had.

@@ -111,3 +111,26 @@ async fn token_leaves_for_the_base_url_it_was_fetched_for() {
     assert!(pairs.iter().all(|(host, secret)| host == secret), "{pairs:?}");
     assert_eq!(fetched.load(SeqCst), 2, "one for each version");
 }
+
+/// A request takes the credential of the account whose limits it has taken, also where its tenant moved while it waited. Each
+/// account has a credential of its own here: a vendor counts a request where its credential belongs.
+#[tokio::test(start_paused = true)]
+async fn waiting_request_takes_the_credential_of_the_account_that_it_counts_in() {
+    let vendor = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"bearer\" }\n\
+                  [[vendors.v.limits]]\nname = \"parallel\"\nscope = \"account\"\nconcurrency = 1\n";
+    let in_account = |account: &str| TenantEntry::new("a", "v").account(account).credential(format!("keys:{account}"));
+    let transport = answers(Duration::from_secs(1));
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor).transport(transport.clone());
+    let client = builder.credential_resolver("keys", Keys).tenant(in_account("old")).build().await.unwrap();
+    let first = spawn(&client, Priority::High, get("/1"));
+    tokio::time::sleep(ms(10)).await;
+    let waiting = spawn(&client, Priority::High, get("/2"));
+    tokio::time::sleep(ms(10)).await;
+    assert_eq!(transport.calls().len(), 1, "the second waits for the slot of the old account");
+
+    client.set_tenant(in_account("new")).unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap().status(), 200);
+    assert_eq!(first.await.unwrap().unwrap().status(), 200);
+    let secrets: Vec<String> = pairs(&transport).into_iter().map(|(_, secret)| secret).collect();
+    assert_eq!(secrets, ["old", "new"]);
+}
