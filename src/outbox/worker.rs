@@ -161,7 +161,8 @@ impl Worker {
             let inner = self.inner.upgrade().filter(|_| self.held.strong_count() > 0);
             let stopping = inner.is_none() || *stop.borrow_and_update();
             if stopping {
-                self.outbox.stop.send_replace(true);
+                // Once: each further word would wake this loop again, and it would do nothing else.
+                self.outbox.stop.send_if_modified(|stop| !std::mem::replace(stop, true));
                 if self.running.is_empty() && self.ends.is_empty() && !self.is_claiming() {
                     return;
                 }
