@@ -10,10 +10,13 @@ mod pages;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use integration_client::config::{ConfigSource, LoadFuture, Sources, TenantEntry};
 use integration_client::metrics::{Kind, METRICS};
+use integration_client::store::Store;
+use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
 use integration_client::{Builder, IntegrationClient, Priority, Request};
 use metrics_util::MetricKind;
@@ -241,6 +244,27 @@ impl ConfigSource for Breaking {
     }
 }
 
+struct FullDisk(std::sync::atomic::AtomicBool);
+
+impl Watch for FullDisk {
+    fn at(&self, what: &'static str, moment: Moment) -> Fault {
+        let fails = what == "accept" && moment == Moment::Before && self.0.load(std::sync::atomic::Ordering::Relaxed);
+        if fails { Fault::Full } else { Fault::None }
+    }
+}
+
+/// In real time: a file is read and written by a thread of its own.
+async fn a_store_that_fails() {
+    tokio::time::resume();
+    let path = std::env::temp_dir().join(format!("ic-metrics-{}.db", std::process::id()));
+    let store = Store::sqlite(&path).watched_by(Arc::new(FullDisk(true.into())));
+    let client = builder(|_| FakeAnswer::status(200)).store(store).build().await.unwrap();
+    client.enqueue("a", Priority::High, Request::post("v", "/x").json(&[1])).await.unwrap_err();
+    drop(client);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let _ = std::fs::remove_file(&path);
+}
+
 /// A client goes through everything that can happen to it; what it then exports is what the table, the page and the
 /// dashboard say, names, kinds, labels and all.
 #[tokio::test(start_paused = true)]
@@ -262,6 +286,7 @@ async fn page_and_dashboard_name_what_a_client_exports() {
     events.next().await.unwrap();
     a_second().await;
     drop(client);
+    a_store_that_fails().await;
 
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut kinds = BTreeMap::new();

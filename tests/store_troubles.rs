@@ -13,7 +13,7 @@ use integration_client::outbox::{Receipt, Status};
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, WHAT, Watch};
 use integration_client::testing::{FakeVendor, Fault as VendorFault, HeaderStyle, When};
-use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::{Builder, Delivery, Error, ErrorKind, IntegrationClient, Priority, Request};
 
 fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -318,6 +318,60 @@ async fn enqueue_whose_commit_is_in_doubt_is_ambiguous_and_names_the_job() {
     assert_eq!(acted(&vendor), BTreeMap::from([("/a".to_owned(), 1)]));
 }
 
+/// Overwrites the page of a SQLite file in which a text stands, so that the row that it belongs to cannot be read.
+fn damage(path: &Path, text: &str) {
+    const PAGE: usize = 4096;
+    let mut file = std::fs::read(path).unwrap();
+    let at = file.windows(text.len()).position(|window| window == text.as_bytes()).expect("the text is in the file");
+    let page = at / PAGE * PAGE;
+    file[page..page + PAGE].fill(0xff);
+    std::fs::write(path, file).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_page_stops_the_lane_it_belongs_to_and_no_other() {
+    let (vendor, path) = (vendor().await, folder().join("s.db"));
+    let builder = || {
+        let tenants = ["acme", "umbra", "zeta"].map(|id| TenantEntry::new(id, "v").credential("env:PATH"));
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.vendors_toml("v"));
+        tenants.into_iter().fold(builder, Builder::tenant).store(Store::sqlite(&path))
+    };
+    let accepting = builder().build().await.unwrap();
+    let marker = "the-middle-of-a-long-body";
+    let mut receipts = Vec::new();
+    for tenant in ["acme", "umbra", "zeta"] {
+        // Long enough for pages of their own.
+        let body = format!("{}{marker}-{tenant}{}", "x".repeat(9_000), "x".repeat(9_000));
+        let request = Request::post("v", format!("/{tenant}")).body(body);
+        receipts.push(accepting.enqueue(tenant, Priority::Normal, request).await.unwrap());
+    }
+    drop(receipts);
+    accepting.shutdown(Duration::from_secs(5)).await;
+    drop(accepting);
+    // Whoever closes the file last moves everything into it.
+    for _ in 0..500 {
+        if !path.with_extension("db-wal").exists() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    damage(&path, &format!("{marker}-umbra"));
+    let client = builder().work().build().await.unwrap();
+    let arrived = async {
+        while acted(&vendor).len() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), arrived).await.expect("the others' jobs are sent");
+    assert!(!acted(&vendor).contains_key("/umbra"), "{:?}", acted(&vendor));
+    // It is said for as long as it lasts, whatever succeeds meanwhile.
+    let receipt = client.enqueue("acme", Priority::High, Request::post("v", "/later").json(&[1])).await.unwrap();
+    assert!(matches!(until_ended(&receipt).await, Status::Delivered { status: 200, .. }));
+    let problem = client.store_problem().expect("it is said");
+    assert!(problem.contains("tenant umbra, vendor v") && problem.contains("damaged"), "{problem}");
+    assert!(acted(&vendor).values().all(|times| *times == 1), "{:?}", acted(&vendor));
+}
+
 /// The disk is full, or all is lost, from one moment to another.
 #[derive(Default)]
 struct Disk {
@@ -393,6 +447,9 @@ async fn what_was_sent_is_not_sent_again_however_long_nothing_can_be_written() {
     disk.fails.store(true, Relaxed);
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert!(matches!(receipts[0].status().await.unwrap(), Status::UnderWay));
+    // What is read well meanwhile does not hide it.
+    let problem = client.store_problem().expect("it is said");
+    assert!(problem.contains("the ends of jobs cannot be written: a test: the disk is full"), "{problem}");
     disk.fails.store(false, Relaxed);
     for receipt in &receipts {
         let status = until_ended(receipt).await;

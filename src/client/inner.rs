@@ -124,6 +124,7 @@ impl Inner {
             config_version: self.config.load().version(),
             hosts_open: self.hosts.open(),
             events_missed: self.feed.missed(),
+            store_failures: self.outbox.as_ref().map(|outbox| outbox.store.problems.failures()).unwrap_or_default(),
         };
         self.metrics.tell(self.clock.now(), totals, last);
     }

@@ -30,13 +30,16 @@ use crate::contained::contained;
 use handle::{Count, Depth, Figure};
 use series::Set;
 pub(crate) use series::{Queued, Running, Series};
-use table::{CONFIG, HOSTS, MISSED, OPENINGS, REJECTED};
+use table::{CONFIG, HOSTS, MISSED, OPENINGS, REJECTED, STORE};
 pub use table::{Kind, METRICS, Metric, Unit};
 
 /// Tenants beyond those that are told apart.
 const OTHER: &str = "other";
 /// Who asks for a tenant or vendor that is not there.
 const UNKNOWN: &str = "unknown";
+
+/// What a store is used for.
+pub(crate) const KINDS_OF_WORK: usize = 6;
 
 /// How a permit ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +54,8 @@ pub(crate) struct Totals {
     pub(crate) config_version: u64,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
+    /// By kind of work.
+    pub(crate) store_failures: [(&'static str, u64); KINDS_OF_WORK],
 }
 
 /// By vendor and tenant.
@@ -69,6 +74,7 @@ pub(crate) struct Metrics {
     config: Figure,
     rejected: Count,
     missed: Count,
+    store_failures: [Count; KINDS_OF_WORK],
     complained: AtomicBool,
 }
 
@@ -84,6 +90,7 @@ impl Metrics {
             config: Figure::default(),
             rejected: Count::default(),
             missed: Count::default(),
+            store_failures: Default::default(),
             complained: AtomicBool::new(false),
         }
     }
@@ -152,6 +159,10 @@ impl Metrics {
             self.rejected.tell(&REJECTED, &[], &[]);
             self.missed.set(totals.events_missed);
             self.missed.tell(&MISSED, &[], &[]);
+            for (count, (work, failures)) in self.store_failures.iter().zip(totals.store_failures) {
+                count.set(failures);
+                count.tell(&STORE, &[], &[("work", work)]);
+            }
         });
         let mut well = own.is_some();
         for set in self.sets.load().values().flat_map(HashMap::values) {

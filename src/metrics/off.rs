@@ -10,6 +10,9 @@ use crate::clock::Time;
 use crate::dead_letter::Reason;
 use crate::error::ErrorKind;
 
+/// What a store is used for.
+pub(crate) const KINDS_OF_WORK: usize = 6;
+
 #[derive(Clone, Copy)]
 pub(crate) enum End {
     Finished,
@@ -22,6 +25,7 @@ pub(crate) struct Totals {
     pub(crate) config_version: u64,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
+    pub(crate) store_failures: [(&'static str, u64); KINDS_OF_WORK],
 }
 
 pub(crate) struct Metrics;

@@ -229,6 +229,14 @@ pub(super) const MISSED: Metric = metric(
     &[],
     "Events that listeners were too slow for.",
 );
+pub(super) const STORE: Metric = metric(
+    "integration_client_store_failures_total",
+    Kind::Counter,
+    Unit::Count,
+    &["work"],
+    "What failed in the store, by what it was for: `accept` (jobs), `claim`, `start` (exchanges that are recorded), `end` (of \
+     jobs), `keep` (leases and what is kept), `read`.",
+);
 
 /// Every metric that the client exports.
 pub const METRICS: &[Metric] = &[
@@ -253,4 +261,5 @@ pub const METRICS: &[Metric] = &[
     CONFIG,
     REJECTED,
     MISSED,
+    STORE,
 ];

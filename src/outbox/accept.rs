@@ -8,6 +8,7 @@ use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
 use crate::send::durable::acceptable;
 use crate::store::jobs::{self, Accepted, NewJob};
+use crate::store::problems::Work;
 use crate::store::{CallersConnection, Id, LaneTier, failed, millis_of};
 use std::sync::Arc;
 
@@ -177,7 +178,7 @@ impl Outbox {
         let (id, lane) = (job.id, job.lane.clone());
         let accepted = match &job.message {
             None => self.store.insert(job).await,
-            Some(_) => self.store.write(job, jobs::insert).await,
+            Some(_) => self.store.write_as(Work::Accept, job, jobs::insert).await,
         };
         match accepted {
             Ok(accepted) => self.receipt(id, lane, accepted),

@@ -14,6 +14,7 @@ use crate::request::Request;
 use crate::store::Id;
 use crate::store::batches::{self, Page, Run};
 use crate::store::jobs::NewJob;
+use crate::store::problems::Work;
 
 /// The requests of one source, each with a number, and the mark up to which the source was taken over.
 ///
@@ -155,7 +156,7 @@ impl Batch {
             mark: mark.to_owned(),
             jobs: requests.into_iter().map(|checked| checked.0).collect(),
         };
-        if !outbox.store.write(page, batches::accept).await? {
+        if !outbox.store.write_as(Work::Accept, page, batches::accept).await? {
             let message = format!("batch {}: another process has gone on with it; one may fill a batch", self.name);
             return Err(Error::not_sent(ErrorKind::Store, message));
         }

@@ -23,6 +23,7 @@ use crate::retry::idempotent;
 use crate::send::durable::{Ending, History, Ledger, Sending, send_kept};
 use crate::store::dead::NewDead;
 use crate::store::jobs::{self, Claimed, End, Finish, Start};
+use crate::store::problems::Work;
 use crate::store::{Id, LaneTier, millis_of};
 use crate::transport::BoxFuture;
 
@@ -89,7 +90,12 @@ impl Ledger for Entry {
                 slot_ms: self.slot_ms,
                 counts_ms: self.counts_ms,
             };
-            let begun = self.outbox.store.write(start, jobs::start).await.map_err(Error::before_the_exchange)?;
+            let begun = self
+                .outbox
+                .store
+                .write_as(Work::Start, start, jobs::start)
+                .await
+                .map_err(Error::before_the_exchange)?;
             self.latest.store(begun.unwrap_or(0), Release);
             Ok(begun.is_some())
         })

@@ -26,7 +26,9 @@ use crate::dispatch::plan::pace;
 use crate::error::Error;
 use crate::store::batches;
 use crate::store::jobs::{self, Claimed, End, Finish, Most, Wanted};
+use crate::store::lane_by_lane::Claims;
 use crate::store::owners::{self, Beat, Seen};
+use crate::store::problems::Work;
 use crate::store::purge::{self, Retention};
 use crate::store::{Id, LaneTier, is_down, millis_of};
 
@@ -51,6 +53,8 @@ const UNKNOWN: Duration = Duration::from_secs(600);
 
 /// The most bytes of one claim. While it is read, they are in memory more than once.
 const CLAIM_BYTES: usize = 8 << 20;
+/// Until the next claim, after one that failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// What is done from time to time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,7 +75,7 @@ enum Done {
     /// The task that counts what was sent before has ended.
     Recalled,
     Job(Option<Finish>),
-    Claimed(Result<Vec<Claimed>, Error>),
+    Claimed(Claims),
     Unclaimed(Result<u64, Error>),
     Flushed(Result<Vec<bool>, Error>),
     Looked(Chore, Time, Result<(Vec<LaneTier>, i64), Error>),
@@ -99,6 +103,8 @@ struct Worker {
     claiming: Option<(Vec<(LaneTier, u32)>, usize)>,
     /// The claims are being undone of which the word was lost.
     unclaiming: bool,
+    /// When the next claim may be made: the one before failed a moment ago.
+    claim_at: Time,
     /// Claims whose word was lost may be ours without our knowing.
     doubtful: bool,
     /// Up to when looks have seen, by the store's clock.
@@ -122,6 +128,7 @@ pub(crate) async fn work(inner: Weak<Inner>, held: Weak<()>, outbox: Arc<Outbox>
         ends: Ends::default(),
         claiming: None,
         unclaiming: false,
+        claim_at: Time::ZERO,
         doubtful: false,
         seen: 0,
         chores: [(Time::ZERO, false); CHORES.len()],
@@ -172,8 +179,7 @@ impl Worker {
             drop(inner);
             let next = self.begin_chores(now, stopping);
             self.flush(now);
-            let flush_at = self.ends.not_before;
-            let next = if flush_at > now { next.min(flush_at) } else { next };
+            let next = [self.ends.not_before, self.claim_at].into_iter().filter(|at| *at > now).fold(next, Time::min);
             let wake_up = self.outbox.clock.instant(next);
             tokio::select! {
                 biased;
@@ -190,7 +196,7 @@ impl Worker {
 
     /// Claims for as many as there is capacity in hand for.
     fn claim(&mut self, inner: &Arc<Inner>, now: Time) {
-        if self.is_claiming() {
+        if self.is_claiming() || now < self.claim_at {
             return;
         }
         let (outbox, owner) = (self.outbox.clone(), self.outbox.store.owner);
@@ -211,6 +217,7 @@ impl Worker {
         let mut unknown = Vec::new();
         let mut wanted =
             self.lanes.wanted(&mut self.pool, LANES, |lane| match inner.tenant(&lane.tenant, &lane.vendor) {
+                _ if outbox.store.problems.is_parked(lane, now) => 0,
                 // What was sent of it before is read first.
                 Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
                 Ok(tenant) => match pace(&tenant.vendor).unit_ns {
@@ -241,7 +248,7 @@ impl Worker {
         self.tasks.spawn(async move {
             let lease_ms = millis_of(outbox.store.limits.lease);
             let claim = Wanted { owner, lease_ms, lanes: wanted, most_bytes };
-            Done::Claimed(outbox.store.write_once(claim, jobs::claim).await)
+            Done::Claimed(outbox.store.claim(claim).await)
         });
     }
 
@@ -286,22 +293,31 @@ impl Worker {
     }
 
     /// Begins the jobs of a claim.
-    fn claimed(&mut self, jobs: Vec<Claimed>) {
+    fn claimed(&mut self, Claims { jobs, skipped, error }: Claims) {
         let (asked, most_bytes) = self.claiming.take().unwrap_or_default();
         let bytes: usize = jobs.iter().map(Claimed::bytes).sum();
         // One more may not have fitted.
         let cut = bytes.saturating_add(self.outbox.store.limits.max_payload) > most_bytes;
         for (lane, count) in &asked {
+            if skipped.contains(lane) {
+                self.lanes.not_claimed(&mut self.pool, lane, *count);
+                continue;
+            }
             let came = jobs.iter().filter(|job| job.lane == *lane).count();
             self.lanes.claimed(&mut self.pool, lane, *count, u32::try_from(came).unwrap_or(u32::MAX), cut);
         }
         self.start(jobs);
+        if error.is_some() {
+            (self.doubtful, self.claim_at) = (true, self.outbox.clock.now() + AFTER_FAILURE);
+        }
     }
 
     fn flush(&mut self, now: Time) {
         if let Some(finishes) = self.ends.next(now) {
             let outbox = self.outbox.clone();
-            self.tasks.spawn(async move { Done::Flushed(outbox.store.write(finishes, jobs::finish_all).await) });
+            self.tasks.spawn(async move {
+                Done::Flushed(outbox.store.write_as(Work::End, finishes, jobs::finish_all).await)
+            });
         }
     }
 
@@ -326,13 +342,13 @@ impl Worker {
                     None => self.release(hand),
                 }
             }
-            Done::Claimed(Ok(jobs)) => self.claimed(jobs),
-            Done::Claimed(Err(error)) => {
-                tracing::error!(%error, "no jobs can be claimed");
-                self.not_claimed();
-            }
+            Done::Claimed(claims) => self.claimed(claims),
             Done::Unclaimed(result) => {
-                (self.unclaiming, self.doubtful) = (false, result.is_err());
+                // A row that cannot be read must not keep all others from being claimed.
+                (self.unclaiming, self.doubtful) = (false, result.as_ref().is_err_and(is_down));
+                if result.is_err() {
+                    self.claim_at = self.outbox.clock.now() + AFTER_FAILURE;
+                }
             }
             Done::Flushed(Ok(told)) => {
                 let (finishes, hands) = self.ends.written();
@@ -346,7 +362,6 @@ impl Worker {
                 }
             }
             Done::Flushed(Err(error)) => {
-                tracing::error!(%error, "how jobs ended cannot be written");
                 self.not_flushed(is_down(&error));
             }
             Done::Looked(chore, began, result) => {
@@ -356,12 +371,9 @@ impl Worker {
                     _ => LOOK,
                 };
                 self.over(chore, every);
-                match result {
-                    Ok((lanes, at)) => {
-                        lanes.into_iter().for_each(|lane| self.lanes.due(lane));
-                        self.seen = self.seen.max(at);
-                    }
-                    Err(error) => tracing::error!(%error, "the store cannot be looked at"),
+                if let Ok((lanes, at)) = result {
+                    lanes.into_iter().for_each(|lane| self.lanes.due(lane));
+                    self.seen = self.seen.max(at);
                 }
                 if chore == Chore::LookAtAll {
                     self.lanes.forget();
@@ -371,10 +383,7 @@ impl Worker {
                 self.over(Chore::Expire, Duration::from_secs(1));
                 match result {
                     Ok(jobs) => self.start(jobs),
-                    Err(error) => {
-                        tracing::error!(%error, "jobs whose time is over cannot be found");
-                        self.doubtful = true;
-                    }
+                    Err(_) => self.doubtful = true,
                 }
             }
             Done::Beaten(asked, result) => self.beaten(asked, result),
@@ -397,8 +406,8 @@ impl Worker {
                     (Chore::Purge, Ok(letters)) if letters > 0 => {
                         tracing::warn!(letters, "old dead letters are deleted: `keep_dead` and `max_dead` say when");
                     }
-                    (_, Ok(_)) => {}
-                    (_, Err(error)) => tracing::error!(%error, "the store cannot be kept in order"),
+                    // The store has logged what it fails with.
+                    _ => {}
                 }
             }
         }

@@ -163,8 +163,10 @@ pub(crate) enum DbKind {
     Unreachable,
     /// Somebody else was in the way: the same again may work.
     Again,
-    /// The disk is full, the file cannot be written, or it is damaged.
+    /// The disk is full, or the file cannot be written.
     Storage,
+    /// What the statement touched is damaged. Other rows may be well.
+    Damaged,
     /// A row holds what no version of this library wrote.
     Nonsense,
     /// Anything else.

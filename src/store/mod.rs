@@ -44,6 +44,7 @@ pub(crate) mod driver;
 #[doc(hidden)]
 pub mod faults;
 pub(crate) mod jobs;
+pub(crate) mod lane_by_lane;
 #[cfg(feature = "sqlite")]
 mod mounts;
 pub(crate) mod owners;
@@ -55,6 +56,7 @@ mod postgres;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod probe;
+pub(crate) mod problems;
 pub(crate) mod purge;
 pub(crate) mod records;
 mod schema;
@@ -72,7 +74,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 pub(crate) use self::actor::{Actor, Step};
@@ -80,6 +81,7 @@ use self::config::StoreSource;
 use self::driver::{Connect, DbError, DbKind};
 use self::jobs::{Accepted, NewJob};
 use self::owners::{Beat, Seat, Seen};
+use self::problems::{Problems, Work};
 use self::seal::Sealer;
 use crate::clock::Clock;
 use crate::config::ConfigSource;
@@ -308,8 +310,7 @@ impl Store {
             is_alone,
             sealer,
             lock: parking_lot::Mutex::new(alone),
-            fails: AtomicBool::new(false),
-            problem: parking_lot::Mutex::default(),
+            problems: Problems::default(),
         };
         Ok((opened, tasks))
     }
@@ -339,9 +340,7 @@ pub(crate) struct Opened {
     pub(crate) is_alone: bool,
     sealer: Sealer,
     lock: parking_lot::Mutex<Option<sqlite::WorkLock>>,
-    /// The last write failed, and why.
-    fails: AtomicBool,
-    problem: parking_lot::Mutex<Option<String>>,
+    pub(crate) problems: Problems,
 }
 
 impl Opened {
@@ -376,23 +375,12 @@ impl Opened {
             None => self.writer.insert(job).await,
             Some(_) => self.writer.call(job, jobs::insert, false).await,
         };
-        self.noted(written)
+        self.noted(Work::Accept, written)
     }
 
-    /// Why nothing can be written, while that lasts.
-    pub(crate) fn problem(&self) -> Option<String> {
-        self.problem.lock().clone()
-    }
-
-    fn noted<T>(&self, written: Result<T, DbError>) -> Result<T, Error> {
-        let problem = match &written {
-            Err(error) => Some(error.to_string()),
-            Ok(_) if self.fails.load(Relaxed) => None,
-            Ok(_) => return written.map_err(failed),
-        };
-        self.fails.store(problem.is_some(), Relaxed);
-        *self.problem.lock() = problem;
-        written.map_err(failed)
+    fn noted<T>(&self, work: Work, result: Result<T, DbError>) -> Result<T, Error> {
+        self.problems.note(work, &result);
+        result.map_err(failed)
     }
 
     /// Something that is written: on the disk when this returns.
@@ -401,7 +389,16 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.noted(self.writer.call(input, step, false).await)
+        self.write_as(Work::Keep, input, step).await
+    }
+
+    /// The same, as a kind of work whose problems are kept apart.
+    pub(crate) async fn write_as<I, T>(&self, work: Work, input: I, step: Step<I, T>) -> Result<T, Error>
+    where
+        I: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.noted(work, self.writer.call(input, step, false).await)
     }
 
     /// The same for what cannot be found to have happened: it is not tried again where it may have been committed.
@@ -410,7 +407,7 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.noted(self.writer.call(input, step, true).await)
+        self.noted(Work::Keep, self.writer.call(input, step, true).await)
     }
 
     /// Gives a sign of life, and reads those of others.
@@ -427,7 +424,7 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.reader.call(input, step, false).await.map_err(|error| failed(error.certain()))
+        self.noted(Work::Read, self.reader.call(input, step, false).await.map_err(DbError::certain))
     }
 }
 

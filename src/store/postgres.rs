@@ -274,7 +274,7 @@ fn error(error: sqlx::Error) -> DbError {
         // Nothing was written, and nothing will be as long as this connection is used.
         "25006" => (DbKind::Unreachable, "; connect to the primary"),
         "58030" => (DbKind::Storage, "; the server's disk fails"),
-        "XX001" | "XX002" => (DbKind::Storage, "; the server's files are damaged"),
+        "XX001" | "XX002" => (DbKind::Damaged, "; the server's files are damaged"),
         "28P01" | "28000" => (DbKind::Other, "; look at user and password in the URL"),
         "3D000" => (DbKind::Other, "; create the database first"),
         "42501" => (DbKind::Other, "; the user needs the right to make and change tables"),

@@ -239,7 +239,7 @@ fn error(error: sqlx::Error) -> DbError {
         8 => (DbKind::Storage, "; make the file and its folder writable for this process"),
         10 => (DbKind::Storage, "; the disk fails"),
         11 => (
-            DbKind::Storage,
+            DbKind::Damaged,
             "; the file is damaged: restore it from a copy, or save what `sqlite3 FILE .recover` finds",
         ),
         13 => (DbKind::Storage, "; the disk is full"),

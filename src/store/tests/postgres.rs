@@ -49,7 +49,7 @@ async fn connection_to_a_server_that_became_read_only_is_replaced() {
         let accepted = accept(&opened, job("a")).await;
         assert_eq!(watch.connections.load(Relaxed), before + 1, "{at:?}");
         assert!(matches!(opened.read(accepted, records::find).await.unwrap(), records::Place::Waiting { .. }));
-        assert_eq!(opened.problem(), None);
+        assert_eq!(opened.problems.now(), None);
     }
     // What a former primary holds is out of date: it is not read either.
     let before = watch.connections.load(Relaxed);
@@ -97,7 +97,7 @@ async fn jobs_go_through_a_pool_in_transaction_mode() {
                     let place = opened.read(id, records::find).await.unwrap();
                     assert!(matches!(place, records::Place::Done { status: 200, .. }), "{place:?}");
                 }
-                assert_eq!(opened.problem(), None);
+                assert_eq!(opened.problems.now(), None);
             }
         });
     }

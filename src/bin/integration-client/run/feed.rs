@@ -6,7 +6,6 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use integration_client::IntegrationClient;
 use integration_client::clock::Clock;
 use integration_client::outbox::{Batch, Checked};
 use tokio::sync::mpsc;
@@ -106,7 +105,7 @@ impl Feed {
     }
 
     /// Takes the whole input over, or says what is in the way.
-    pub(super) async fn run(mut self, client: &IntegrationClient) -> Result<(), String> {
+    pub(super) async fn run(mut self) -> Result<(), String> {
         while !self.far.is_complete() {
             while self.results.left() >= AHEAD {
                 tokio::time::sleep(LOOK).await;
@@ -129,7 +128,8 @@ impl Feed {
             // All keys are strings, so it can always be written.
             let text = serde_json::to_string(&mark).unwrap_or_default();
             while let Err(error) = self.batch.accept(jobs.clone(), &text).await {
-                if client.store_problem().is_none() {
+                // What the store fails with has a cause, and is waited for; a refusal of the batch has none.
+                if std::error::Error::source(&error).is_none() {
                     return Err(format!("{}: {error}", self.shown));
                 }
                 tokio::time::sleep(AGAIN).await;

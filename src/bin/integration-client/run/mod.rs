@@ -276,8 +276,7 @@ impl Going {
     async fn until_it_ends(&mut self, feed: Feed, signals: &Signals) -> End {
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let client = self.client.clone();
-        let (mut interrupted, mut feeding) = (std::pin::pin!(signals.first()), std::pin::pin!(feed.run(&client)));
+        let (mut interrupted, mut feeding) = (std::pin::pin!(signals.first()), std::pin::pin!(feed.run()));
         let mut is_fed = false;
         loop {
             tokio::select! {

@@ -1,0 +1,97 @@
+//! Claims of many lanes at once, and what becomes of them where the rows of one cannot be read.
+
+use std::collections::HashSet;
+
+use super::driver::{DbError, DbKind};
+use super::jobs::{self, Claimed, Wanted};
+use super::problems::Work;
+use super::{LaneTier, Opened, failed};
+use crate::error::Error;
+
+/// Lanes that fail by themselves before a claim ends. Each costs a transaction, and the others may have to wait for it.
+const MOST_FAILED: usize = 8;
+
+/// What a claim brought.
+#[derive(Default)]
+pub(crate) struct Claims {
+    pub(crate) jobs: Vec<Claimed>,
+    /// Lanes of which nothing was claimed, because they failed or were not asked.
+    pub(crate) skipped: Vec<LaneTier>,
+    /// Why it ended before all lanes were asked. Where it may have been committed, there may be claims that nobody knows of.
+    pub(crate) error: Option<Error>,
+}
+
+/// Whether a failure may be that of one lane's rows, so that others can be claimed.
+fn may_be_of_one_lane(error: &DbError) -> bool {
+    matches!(error.kind, DbKind::Damaged | DbKind::Nonsense | DbKind::Other)
+}
+
+impl Opened {
+    /// Claims jobs. A claim of many lanes that fails is made again lane by lane: one damaged page must not stop the jobs of all
+    /// tenants. Lanes that fail by themselves are left alone for a while, and are asked by themselves from then on.
+    pub(crate) async fn claim(&self, wanted: Wanted) -> Claims {
+        let (mut alone, together): (Vec<_>, Vec<_>) =
+            wanted.lanes.iter().cloned().partition(|(lane, _)| self.problems.is_suspect(lane));
+        let (mut claims, mut asked) = (Claims::default(), HashSet::new());
+        if !together.is_empty() {
+            match self.claim_of(&wanted, together.clone(), 0).await {
+                Ok(jobs) => {
+                    claims.jobs = jobs;
+                    asked.extend(together.iter().map(|(lane, _)| lane.clone()));
+                }
+                Err(error) if may_be_of_one_lane(&error) => alone.extend(together),
+                Err(error) => return claims.ended(self, &wanted, &asked, Some(error)),
+            }
+        }
+        let mut failing = Vec::new();
+        for (lane, count) in alone {
+            let bytes = claims.jobs.iter().map(Claimed::bytes).sum();
+            match self.claim_of(&wanted, vec![(lane.clone(), count)], bytes).await {
+                Ok(jobs) => {
+                    self.problems.unpark(&lane);
+                    claims.jobs.extend(jobs);
+                    asked.insert(lane);
+                }
+                Err(error) if may_be_of_one_lane(&error) => {
+                    failing.push((lane, error));
+                    if failing.len() >= MOST_FAILED {
+                        break;
+                    }
+                }
+                Err(error) => return claims.ended(self, &wanted, &asked, Some(error)),
+            }
+        }
+        // Where none can be claimed, it is not the lanes; unless it is said to be.
+        let is_the_store = asked.is_empty() && failing.iter().all(|(_, error)| error.kind != DbKind::Damaged);
+        match failing.pop() {
+            Some((_, error)) if is_the_store => return claims.ended(self, &wanted, &asked, Some(error)),
+            last => failing.extend(last),
+        }
+        failing.iter().for_each(|(lane, error)| self.problems.park(lane, error));
+        claims.ended(self, &wanted, &asked, None)
+    }
+
+    /// `bytes`: what was claimed already.
+    async fn claim_of(
+        &self,
+        wanted: &Wanted,
+        lanes: Vec<(LaneTier, u32)>,
+        bytes: usize,
+    ) -> Result<Vec<Claimed>, DbError> {
+        let Wanted { owner, lease_ms, most_bytes, .. } = *wanted;
+        let most_bytes = most_bytes.saturating_sub(bytes);
+        self.writer.call(Wanted { owner, lease_ms, lanes, most_bytes }, jobs::claim, true).await
+    }
+}
+
+impl Claims {
+    fn ended(mut self, store: &Opened, wanted: &Wanted, asked: &HashSet<LaneTier>, error: Option<DbError>) -> Claims {
+        store.problems.note(Work::Claim, &error.clone().map_or(Ok(()), Err));
+        self.error = error.map(failed);
+        if asked.len() < wanted.lanes.len() {
+            let skipped = wanted.lanes.iter().map(|(lane, _)| lane).filter(|lane| !asked.contains(lane));
+            self.skipped = skipped.cloned().collect();
+        }
+        self
+    }
+}
