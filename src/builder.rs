@@ -184,7 +184,9 @@ impl Builder {
 
     /// Reads vendors and tenants from the store too: each row of its table `ic_config` is a text in the format of
     /// `vendors.toml`, and is laid over what files and program say. A change is in use within 2 s, in every process that
-    /// shares the store; one that is wrong is refused as a whole, as with files.
+    /// shares the store. A row that is wrong counts as it was before it was changed, or not at all, and the others are used;
+    /// [`IntegrationClient::config_problem`] and the log say so. At the start of a process, which knows no earlier version, a wrong
+    /// row that may state a vendor is an error: leaving it out could lift a limit.
     /// [`IntegrationClient::set_stored_config`] writes rows, and so may any other program.
     pub fn config_in_store(mut self) -> Builder {
         self.config_in_store = true;

@@ -608,7 +608,7 @@ async fn letters_of_plain_sends_are_in_the_store_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenants_in_the_store_are_in_use_within_two_seconds_and_a_bad_row_changes_nothing() {
+async fn tenants_in_the_store_are_in_use_within_two_seconds_and_a_bad_row_holds_up_no_other() {
     let vendor = vendor(FakeVendor::builder()).await;
     let store = Store::sqlite(folder().join("s.db"));
     let client = client(&vendor, &store, RETRY).config_in_store().build().await.unwrap();
@@ -635,6 +635,15 @@ async fn tenants_in_the_store_are_in_use_within_two_seconds_and_a_bad_row_change
     assert!(problem.contains("row `z-bad` of ic_config") && problem.contains(":2:"), "{problem}");
     assert_eq!(client.config().version(), config.version());
     assert_eq!(client.send("late", Priority::High, Request::get("v", "/a")).await.unwrap().status(), 200);
+    // The other rows go on being used, also those that are written while it is bad.
+    let row = "[[tenants]]\nid = \"later\"\nvendor = \"v\"\ncredential = \"keys:later\"\n";
+    client.set_stored_config("later", Some(row)).await.unwrap();
+    while client.send("later", Priority::High, Request::get("v", "/a")).await.is_err() {
+        assert!(written.elapsed() < Duration::from_secs(15), "{:?}", client.config_problem());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(client.config_problem().is_some_and(|problem| problem.contains("row `z-bad` of ic_config")));
+    assert_eq!(client.config().vendor("v", "live").unwrap().attempt_timeout, timeout);
     client.set_stored_config("z-bad", None).await.unwrap();
     while client.config_problem().is_some() {
         assert!(written.elapsed() < Duration::from_secs(20));

@@ -34,7 +34,8 @@ impl IntegrationClient {
     }
 
     /// Writes a row of the store's [configuration](crate::Builder::config_in_store), or removes it. Every process that reads
-    /// it goes over to it within 2 s, if the whole is valid then.
+    /// it goes over to it within 2 s. A row that is wrong counts as it was before, or not at all, and
+    /// [`config_problem`](Self::config_problem) says so.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store): the client has no store, or it cannot be written.
@@ -77,7 +78,7 @@ impl Inner {
             tracing::warn!(warning, "configuration");
         }
         self.config.store(Arc::new(config));
-        *self.problem.lock() = None;
+        *self.problem.lock() = sources.rows_left_out().map(str::to_owned);
         for tenant in changes.changed.iter().chain(&changes.added).chain(&changes.removed) {
             self.bring_up_to_date(&tenant.id, &tenant.vendor.name, self.on_remove == OnRemove::Refuse);
         }

@@ -47,6 +47,8 @@ enum Reported {
     Unreadable(String),
     /// What it says is wrong; by the hash of what it says.
     Wrong(u64),
+    /// Some rows of it are wrong, and the others are used.
+    Rows(String),
 }
 
 impl Watch {
@@ -67,7 +69,9 @@ impl Watch {
         let hash = sources.hash();
         if hash == inner.config.load().hash() {
             self.seen = fingerprint;
-            if self.reported.take().is_some() {
+            if let Some(why) = sources.rows_left_out() {
+                self.report_rows(&inner, why);
+            } else if self.reported.take().is_some() {
                 *inner.problem.lock() = None;
                 tracing::info!(hash = format_args!("{hash:016x}"), "the configuration is again what is in use");
             }
@@ -77,13 +81,19 @@ impl Watch {
             self.seen = fingerprint;
             return;
         }
+        let rows = sources.rows_left_out().map(str::to_owned);
         let gone_over = off_the_worker(move || {
             let _reloading = reloading;
             inner.go_over_to(&sources)
         });
-        match gone_over.await.and_then(|result| result) {
-            Ok(_) => self.reported = None,
-            Err(error) => self.report(Reported::Wrong(hash), &error),
+        match (gone_over.await.and_then(|result| result), rows) {
+            (Ok(_), None) => self.reported = None,
+            (Ok(_), Some(why)) => {
+                if let Some(inner) = self.inner.upgrade() {
+                    self.report_rows(&inner, &why);
+                }
+            }
+            (Err(error), _) => self.report(Reported::Wrong(hash), &error),
         }
         self.seen = fingerprint;
     }
@@ -105,6 +115,17 @@ impl Watch {
             tokio::time::sleep(settle).await;
         }
         Ok(None)
+    }
+
+    /// The source has logged it.
+    fn report_rows(&mut self, inner: &Inner, why: &str) {
+        let error = Error::config(why);
+        inner.refused(&error);
+        let what = Reported::Rows(why.to_owned());
+        if self.reported.as_ref() != Some(&what) {
+            inner.tell_rejected(&error);
+            self.reported = Some(what);
+        }
     }
 
     fn report(&mut self, what: Reported, error: &Error) {

@@ -21,6 +21,7 @@ pub struct Sources {
     pub(super) over: Vec<Text>,
     pub(super) tenants: Vec<TenantEntry>,
     pub(super) resolvers: BTreeSet<String>,
+    rows_left_out: Option<String>,
 }
 
 #[derive(Clone)]
@@ -51,7 +52,18 @@ impl Sources {
             over: Vec::new(),
             tenants: Vec::new(),
             resolvers: BTreeSet::new(),
+            rows_left_out: None,
         }
+    }
+
+    /// Why some rows of a store are not part of this as they are now. No part of the hash.
+    pub(crate) fn without_rows(mut self, why: Option<String>) -> Self {
+        self.rows_left_out = why;
+        self
+    }
+
+    pub(crate) fn rows_left_out(&self) -> Option<&str> {
+        self.rows_left_out.as_deref()
     }
 
     /// Leaves the shipped catalogue out: only vendors that the files state exist.

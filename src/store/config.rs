@@ -8,8 +8,9 @@ use tokio::time::timeout;
 
 use super::actor::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Driver, Row, args};
+use super::rows::{self, Read, Rows};
 use super::schema;
-use crate::config::{ConfigSource, FingerprintFuture, LoadFuture};
+use crate::config::{ConfigSource, FingerprintFuture, LoadFuture, Sources, off_the_worker};
 use crate::error::Error;
 use crate::transport::BoxFuture;
 
@@ -19,11 +20,21 @@ pub(crate) struct StoreSource {
     under: Arc<dyn ConfigSource>,
     /// Taken out while it is used: whoever drops the future in the middle drops the connection too.
     connection: Mutex<Option<Box<dyn Driver>>>,
+    /// What was read last.
+    last: parking_lot::Mutex<Last>,
+}
+
+#[derive(Default)]
+struct Last {
+    /// The rows that were used when all was right last.
+    used: Option<Rows>,
+    /// The hash of all that was laid together last, and what came of it. A look reads everything twice.
+    read: Option<(u64, Read)>,
 }
 
 impl StoreSource {
     pub(crate) fn new(connect: Arc<dyn Connect>, under: Arc<dyn ConfigSource>) -> StoreSource {
-        StoreSource { connect, under, connection: Mutex::default() }
+        StoreSource { connect, under, connection: Mutex::default(), last: parking_lot::Mutex::default() }
     }
 
     async fn fetch(&self, sql: &'static str) -> Result<Vec<Row>, DbError> {
@@ -38,9 +49,36 @@ impl StoreSource {
         Ok(rows)
     }
 
-    async fn rows(&self) -> Result<Vec<(String, String)>, DbError> {
+    async fn rows(&self) -> Result<Rows, DbError> {
         let rows = self.fetch("SELECT name, text FROM ic_config ORDER BY name").await?;
         rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
+    }
+
+    /// The rows over what is under them, without those that are wrong.
+    async fn laid(&self, under: Sources, rows: Rows) -> Result<Sources, Error> {
+        let all = rows.iter().fold(under.clone(), |sources, (name, text)| sources.over(name, text)).hash();
+        let used = {
+            let last = self.last.lock();
+            if let Some((hash, read)) = &last.read
+                && *hash == all
+            {
+                return Ok(read.sources.clone());
+            }
+            last.used.clone()
+        };
+        let read = off_the_worker(move || rows::lay(&under, &rows, used.as_ref())).await?;
+        let mut last = self.last.lock();
+        let before = last.read.as_ref().and_then(|(_, read)| read.sources.rows_left_out());
+        if let Some(why) = read.sources.rows_left_out()
+            && before != Some(why)
+        {
+            tracing::error!(why, "rows of the configuration in the store are wrong, and the others are used");
+        }
+        if read.used.is_some() {
+            last.used.clone_from(&read.used);
+        }
+        last.read = Some((all, read.clone()));
+        Ok(read.sources)
     }
 
     async fn version(&self) -> Result<i64, DbError> {
@@ -60,13 +98,11 @@ async fn in_transaction(db: Db<'_>, sql: &'static str) -> Result<Vec<Row>, DbErr
 impl ConfigSource for StoreSource {
     fn load(&self) -> LoadFuture<'_> {
         Box::pin(async move {
-            let mut sources = self.under.load().await?;
+            let under = self.under.load().await?;
             let failed =
                 |error: DbError| Error::config(format!("the configuration in the store: {error}")).with_source(error);
-            for (name, text) in self.rows().await.map_err(failed)? {
-                sources = sources.over(format!("row `{name}` of ic_config"), text);
-            }
-            Ok(sources)
+            let rows = self.rows().await.map_err(failed)?;
+            self.laid(under, rows).await
         })
     }
 

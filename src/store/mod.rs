@@ -59,6 +59,7 @@ pub mod probe;
 pub(crate) mod problems;
 pub(crate) mod purge;
 pub(crate) mod records;
+mod rows;
 mod schema;
 mod seal;
 #[cfg(feature = "sqlite")]

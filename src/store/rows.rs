@@ -1,0 +1,132 @@
+//! Rows of configuration that are wrong, so that one of them does not keep all others from being used.
+//!
+//! A row that was changed and is wrong now counts as it was when it was right; one that is new counts as if it were not there. A row
+//! that did not change, and is wrong because something else did, is no mistake of its own: then the whole is refused, as with files.
+//! At the start of a process nothing is known of earlier versions. A wrong row is left out then unless it may state a vendor: limits
+//! must not be lifted by a typing mistake.
+
+use std::collections::BTreeMap;
+
+use crate::config::{Config, Sources};
+
+/// By name.
+pub(super) type Rows = BTreeMap<String, String>;
+
+/// How often a wrong row may bring another to light: parsing, merging and tenants are checked one after the other.
+const PASSES: usize = 16;
+/// Rows that are explained one by one.
+const EXPLAINED: usize = 10;
+
+/// What is read of some rows.
+#[derive(Clone)]
+pub(super) struct Read {
+    pub(super) sources: Sources,
+    /// The rows that are used, as they are used. None where the whole is wrong.
+    pub(super) used: Option<Rows>,
+}
+
+fn shown(name: &str) -> String {
+    format!("row `{name}` of ic_config")
+}
+
+fn laid_over(under: &Sources, rows: &Rows) -> Sources {
+    rows.iter().fold(under.clone(), |sources, (name, text)| sources.over(shown(name), text))
+}
+
+/// Lays `rows` over what `under` says, without those that are wrong. `before`: the rows that were used last, if any were read.
+pub(super) fn lay(under: &Sources, rows: &Rows, before: Option<&Rows>) -> Read {
+    let (mut used, mut wrong) = (rows.clone(), BTreeMap::new());
+    for _ in 0..PASSES {
+        let sources = laid_over(under, &used);
+        let Err(findings) = Config::check(&sources) else {
+            return Read { sources: sources.without_rows(explain(&wrong)), used: Some(used) };
+        };
+        let before_this_pass = wrong.len();
+        for (name, text) in rows {
+            let Some(finding) = findings.iter().find(|finding| finding.file.as_deref() == Some(&shown(name))) else {
+                continue;
+            };
+            let earlier = before.map(|before| before.get(name));
+            let may_be_left_out = match earlier {
+                None => !text.contains("vendors"),
+                Some(earlier) => earlier != Some(text),
+            };
+            if may_be_left_out && wrong.insert(name, finding.to_string()).is_none() {
+                match earlier.flatten() {
+                    Some(earlier) => used.insert(name.clone(), earlier.clone()),
+                    None => used.remove(name),
+                };
+            }
+        }
+        if wrong.len() == before_this_pass {
+            break;
+        }
+    }
+    Read { sources: laid_over(under, rows), used: None }
+}
+
+fn explain(wrong: &BTreeMap<&String, String>) -> Option<String> {
+    let mut said: Vec<String> = wrong.values().take(EXPLAINED).cloned().collect();
+    if wrong.len() > EXPLAINED {
+        said.push(format!("and {} more rows", wrong.len() - EXPLAINED));
+    }
+    (!said.is_empty()).then(|| format!("left out, or used as before it was changed: {}", said.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::*;
+
+    const VENDOR: &str =
+        "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
+
+    fn under() -> Sources {
+        Sources::new().without_catalogue().file("vendors.toml", VENDOR)
+    }
+
+    fn tenant(id: &str) -> String {
+        format!("[[tenants]]\nid = \"{id}\"\nvendor = \"v\"\n")
+    }
+
+    fn rows(rows: &[(&str, &str)]) -> Rows {
+        rows.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    }
+
+    #[track_caller]
+    fn tenants(read: &Read) -> Vec<String> {
+        let config = Config::load(&read.sources, 1).unwrap();
+        ["a", "b", "c"].iter().filter(|id| config.tenant(id, "v").is_ok()).map(|id| (*id).to_owned()).collect()
+    }
+
+    #[test]
+    fn wrong_row_is_used_as_before_or_left_out_and_the_others_are_used() {
+        let before = rows(&[("a", &tenant("a"))]);
+        let now =
+            rows(&[("a", "[[tenants]\n"), ("b", &tenant("b")), ("c", "[[tenants]]\nid = \"c\"\nvendor = \"w\"\n")]);
+        let read = lay(&under(), &now, Some(&before));
+        assert_eq!(tenants(&read), ["a", "b"]);
+        let why = read.sources.rows_left_out().unwrap();
+        assert!(why.contains("row `a`") && why.contains("row `c`") && !why.contains("row `b`"), "{why}");
+        assert_eq!(read.used.unwrap(), rows(&[("a", &tenant("a")), ("b", &tenant("b"))]));
+    }
+
+    #[test]
+    fn row_that_something_else_made_wrong_refuses_the_whole() {
+        let before = rows(&[("a", &tenant("a"))]);
+        let empty = Sources::new().without_catalogue().file("vendors.toml", "# the vendor is gone");
+        let read = lay(&empty, &before, Some(&before));
+        assert!(read.used.is_none() && Config::load(&read.sources, 1).is_err());
+    }
+
+    #[test]
+    fn at_the_start_a_wrong_row_is_left_out_unless_it_may_state_limits() {
+        let read = lay(&under(), &rows(&[("a", "[[tenants]\n"), ("b", &tenant("b"))]), None);
+        assert_eq!(tenants(&read), ["b"]);
+        let read = lay(&under(), &rows(&[("a", "[vendors.v\n"), ("b", &tenant("b"))]), None);
+        assert!(read.used.is_none());
+        let error = Config::load(&read.sources, 1).unwrap_err();
+        assert!(error.to_string().contains("row `a` of ic_config"), "{error}");
+    }
+}
