@@ -104,6 +104,7 @@ async fn full_disk_is_logged_once_for_each_kind_of_work() {
     while vendor.arrivals().len() < 200 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    client.enqueue("acme", Priority::Normal, request()).await.unwrap();
     while client.store_problem().is_some() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -83,7 +83,8 @@ impl IntegrationClient {
 
     /// What fails in the store, while that lasts: a full disk, a server that is gone or does not answer, a damaged page. By what
     /// the store is used for: to accept jobs, to claim them (also those of one tenant alone), to record exchanges and ends, to
-    /// keep it in order, to read. Each is told until the same succeeds again. None without a store.
+    /// keep it in order, to read. Each is told until the same succeeds again, or was not tried for
+    /// two and a half minutes. None without a store.
     pub fn store_problem(&self) -> Option<String> {
         self.inner().outbox.as_ref()?.store.problems.now()
     }

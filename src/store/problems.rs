@@ -1,7 +1,7 @@
 //! What goes wrong in the store, by what it is used for, for as long as it does.
 //!
 //! A disk that is full still reads, and one damaged page stops the claims of one lane while jobs are accepted. So a success of one
-//! kind of work says nothing about the others: each keeps its problem until the same kind succeeds. The log gets one line a minute
+//! kind of work says nothing about the others: each keeps its problem until the same kind succeeds, or was not tried for long. The log gets one line a minute
 //! for each kind, however often it fails; whoever works on the store logs none of its errors.
 
 use std::collections::HashMap;
@@ -61,6 +61,9 @@ impl Work {
 
 /// How often the log is told about one kind of work.
 const TELL_EVERY: Duration = Duration::from_secs(60);
+/// How long a problem is told after the last failure. Whatever is done from time to time is done more often; of what is not, such
+/// as accepting jobs, nobody knows by then.
+const STALE: Duration = Duration::from_secs(150);
 /// How long a lane is left alone whose jobs could not be claimed.
 const PARK: Duration = Duration::from_secs(30);
 /// Lanes that are named as parked. Others are parked as well, and counted.
@@ -82,7 +85,8 @@ struct Kind {
 
 #[derive(Default)]
 struct State {
-    problem: Option<String>,
+    /// What the last failure said, and when it was.
+    problem: Option<(String, Time)>,
     /// When the log was told last, and the failures until then.
     told: Option<(Time, u64)>,
     /// The log knows of this problem, and is to be told of its end.
@@ -115,7 +119,7 @@ impl Problems {
                 let failures = kind.failures.fetch_add(1, Relaxed) + 1;
                 let now = Clock::system().now();
                 let mut state = kind.state.lock();
-                state.problem = Some(error.to_string());
+                state.problem = Some((error.to_string(), now));
                 let is_due = state.told.is_none_or(|(at, _)| now.since(at) >= TELL_EVERY);
                 if is_due {
                     let before = state.told.replace((now, failures)).map_or(0, |(_, before)| before);
@@ -160,9 +164,11 @@ impl Problems {
 
     /// What fails now, in words.
     pub(crate) fn now(&self) -> Option<String> {
-        let mut said = Vec::new();
+        let (mut said, now) = (Vec::new(), Clock::system().now());
         for work in Work::ALL {
-            if let Some(problem) = &self.kinds[work as usize].state.lock().problem {
+            if let Some((problem, at)) = &self.kinds[work as usize].state.lock().problem
+                && now.since(*at) < STALE
+            {
                 said.push(format!("{}: {problem}", work.failing()));
             }
         }
@@ -206,7 +212,10 @@ mod tests {
         assert_eq!(problems.now().as_deref(), Some("the store cannot be kept in order: the disk is full"));
         problems.note(Work::Keep, &Ok(()));
         assert_eq!(problems.now(), None);
-        assert_eq!(problems.failures()[0], ("accept", 1));
+        problems.note(Work::Accept, &full());
+        tokio::time::advance(STALE).await;
+        assert_eq!(problems.now(), None, "nobody has tried for long");
+        assert_eq!(problems.failures()[0], ("accept", 2));
     }
 
     #[tokio::test(start_paused = true)]
