@@ -414,7 +414,7 @@ impl Opened {
     /// Gives a sign of life, and reads those of others.
     pub(crate) async fn beat(&self, beat: Beat) -> Result<Option<Vec<Seen>>, Error> {
         match &self.pulse {
-            Some(pulse) => pulse.call(beat, owners::beat, false).await.map_err(failed),
+            Some(pulse) => self.noted(Work::Keep, pulse.call(beat, owners::beat, false).await),
             None => self.write(beat, owners::beat).await,
         }
     }
