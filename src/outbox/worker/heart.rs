@@ -22,19 +22,20 @@ impl Worker {
                 tracing::error!("another process works on the store's file: this one claims nothing more");
                 self.outbox.stop.send_replace(true);
             }
-            Err(error) => tracing::error!(%error, "no sign of life can be given"),
+            // The store has logged it.
+            Err(_) => {}
         }
     }
 
     /// Jobs of a silent process were made ready, or that failed.
     pub(super) fn taken_over(&mut self, result: Result<u64, Error>) {
         match result {
-            Ok(0) => {}
+            // What the store fails with it has logged.
+            Ok(0) | Err(_) => {}
             Ok(jobs) => {
                 tracing::warn!(jobs, "jobs of a process that gives no sign of life are taken up");
                 self.set(Chore::LookAtAll, Time::ZERO);
             }
-            Err(error) => tracing::error!(%error, "jobs of a silent process cannot be taken up"),
         }
     }
 }
