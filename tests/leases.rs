@@ -13,7 +13,7 @@ use integration_client::outbox::{Receipt, Status};
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{Delay, FakeVendor, Fault as VendorFault, HeaderStyle, When};
-use integration_client::{Error, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::{Builder, Error, ErrorKind, IntegrationClient, Priority, Request};
 
 fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -30,15 +30,20 @@ async fn vendor(service: Duration) -> FakeVendor {
     builder.fault(When::path("/late").first(1), VendorFault::Status(503)).start().await.unwrap()
 }
 
-/// Builds a working client that knows the vendor as `keyed`, with an idempotency header, and as `plain`, without one.
-async fn client(vendor: &FakeVendor, store: &Store) -> Result<IntegrationClient, Error> {
+/// A client that knows the vendor as `keyed`, with an idempotency header, and as `plain`, without one.
+fn builder(vendor: &FakeVendor, store: &Store) -> Builder {
     let retry = "\n[vendors.keyed.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"1s\"\n\
                  longest_wait = \"2s\"\n";
     let text = format!("{}{retry}\n{}", vendor.vendors_toml("keyed"), vendor.vendors_toml("plain"));
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text);
     let builder = builder.tenant(TenantEntry::new("acme", "keyed").credential("env:PATH"));
     let builder = builder.tenant(TenantEntry::new("acme", "plain").credential("env:PATH"));
-    builder.store(store.clone()).work().build().await
+    builder.store(store.clone())
+}
+
+/// A client that works.
+async fn client(vendor: &FakeVendor, store: &Store) -> Result<IntegrationClient, Error> {
+    builder(vendor, store).work().build().await
 }
 
 async fn enqueue(client: &IntegrationClient, vendor: &str, path: &str) -> Receipt {
@@ -144,9 +149,11 @@ async fn step_between_two_processes(by_ms: i64) {
     let late = enqueue(&first, "keyed", "/late").await;
     until_arrived(&vendor, 1).await;
     assert!(first.shutdown(Duration::from_secs(10)).await);
-    let useful = Request::post("plain", "/useful").json(&["work"]).deadline(Duration::from_secs(60));
-    let useful = first.enqueue("acme", Priority::Normal, useful).await.unwrap();
     drop(first);
+    let accepting = builder(&vendor, &store).build().await.unwrap();
+    let useful = Request::post("plain", "/useful").json(&["work"]).deadline(Duration::from_secs(60));
+    let useful = accepting.enqueue("acme", Priority::Normal, useful).await.unwrap();
+    drop(accepting);
     machine.by_ms.store(by_ms, Relaxed);
     let second = client(&vendor, &store).await.unwrap();
     for receipt in [late, useful] {
