@@ -157,10 +157,10 @@ impl Dispatch {
             }
             // The scope of its limits has changed: it moves, history and all.
             let plan = self.plans.lock().of(tenant, &self.policy);
-            Shard::decide_both(shard, home, |from, to, now| {
-                let Some(moved) = from.move_out(now, lane) else { return };
+            Shard::move_between(shard, home, |from, to, now| {
+                let Some(moved) = from.move_out(now, lane) else { return Vec::new() };
                 let lane = to.upsert(now, &tenant.id, &tenant.account, &plan, config);
-                to.move_in(now, lane, moved);
+                to.move_in(now, lane, moved)
             });
             return;
         }

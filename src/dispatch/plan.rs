@@ -15,7 +15,7 @@ use crate::engine::limit::vendor_bucket::VendorBucketSpec;
 use crate::engine::limit::window_counter::CounterSpec;
 use crate::engine::limit::window_log::LogSpec;
 use crate::engine::limit::{LimitKind, LimitSpec};
-use crate::engine::plan::{EndpointId, EndpointPlan, Pace, Plan, SharedSpec};
+use crate::engine::plan::{EndpointHash, EndpointPlan, Pace, Plan, SharedSpec};
 use crate::engine::throttle::Mode;
 
 /// What holds for all plans of a client.
@@ -68,12 +68,14 @@ pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
     for endpoint in &vendor.endpoints {
         let from = own.len();
         own.extend(endpoint.limits.iter().filter(is_own).map(spec));
-        endpoints.push(EndpointPlan { name: endpoint.name.clone(), own: from..own.len() });
+        let (name, hash) = (endpoint.name.clone(), EndpointHash::of(&endpoint.name));
+        endpoints.push(EndpointPlan { name, hash, own: from..own.len() });
     }
     let shared = |scope: Scope| -> Arc<[SharedSpec]> {
         let of_all = vendor.limits.iter().map(|limit| (limit, None));
-        let of_endpoints = vendor.endpoints.iter().enumerate().flat_map(|(number, endpoint)| {
-            endpoint.limits.iter().map(move |limit| (limit, Some(number as EndpointId)))
+        let of_endpoints = vendor.endpoints.iter().flat_map(|endpoint| {
+            let hash = EndpointHash::of(&endpoint.name);
+            endpoint.limits.iter().map(move |limit| (limit, Some(hash)))
         });
         of_all
             .chain(of_endpoints)

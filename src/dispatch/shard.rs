@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::Waker;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
@@ -34,9 +35,19 @@ pub(super) struct Core {
     /// When the timer task will wake up by itself.
     timer_at: Time,
     closed: bool,
+    /// Permits whose lane has gone to another shard, and where they are there. Each stays until its holder has told how
+    /// the exchange ended.
+    moved: HashMap<Key, (Arc<Shard>, Key)>,
 }
 
 impl Core {
+    /// Where else an end, or an answer, is to be told. `ends`: nothing more will be told of this permit.
+    #[cold]
+    fn moved(&mut self, permit: Key, ends: bool) -> Option<Box<(Arc<Shard>, Key)>> {
+        let found = if ends { self.moved.remove(&permit) } else { self.moved.get(&permit).cloned() };
+        found.map(Box::new)
+    }
+
     pub(super) fn wait(&mut self, waiter: Key, waker: &Waker) {
         let index = waiter.index as usize;
         if self.wakers.len() <= index {
@@ -66,41 +77,71 @@ impl Core {
 
 impl Shard {
     pub(crate) fn new(engine: Engine, clock: Clock) -> Shard {
-        let core = Core { engine, wakers: Vec::new(), timer_at: Time::MAX, closed: false };
+        let (wakers, moved) = (Vec::new(), HashMap::new());
+        let core = Core { engine, wakers, timer_at: Time::MAX, closed: false, moved };
         Shard { core: Mutex::new(core), earlier: Notify::new(), clock }
     }
 
     /// Runs a decision. Afterwards whoever it concerns is woken, and the timer task is told if it is to wake earlier.
     #[inline]
     pub(crate) fn decide<T>(&self, decision: impl FnOnce(&mut Engine, Time) -> T) -> T {
-        self.decide_at(self.clock.now(), decision)
-    }
-
-    /// The same at a moment that was just read. Reading the clock is not free: about 0.1 µs on a virtual machine.
-    #[inline]
-    fn decide_at<T>(&self, now: Time, decision: impl FnOnce(&mut Engine, Time) -> T) -> T {
+        let now = self.clock.now();
         let mut core = self.core.lock();
         let result = decision(&mut core.engine, now);
         self.after(core);
         result
     }
 
-    /// Runs a decision that concerns two shards, under both locks. They are taken in the order of their addresses, so
-    /// that two such decisions cannot wait for each other.
-    pub(crate) fn decide_both<T>(
+    /// Tells what becomes of a permit, also where its lane has gone since the grant. `ends`: nothing more will be told.
+    /// Returns what was said where the lane now is.
+    #[inline]
+    fn tell<T>(&self, now: Time, permit: Key, ends: bool, decision: impl Fn(&mut Engine, Time, Key) -> T) -> T {
+        let mut core = self.core.lock();
+        let result = decision(&mut core.engine, now, permit);
+        let elsewhere = if core.moved.is_empty() { None } else { core.moved(permit, ends) };
+        self.after(core);
+        match elsewhere {
+            None => result,
+            Some(elsewhere) => Shard::tell_on(elsewhere, now, ends, decision).unwrap_or(result),
+        }
+    }
+
+    /// From shard to shard, one lock at a time.
+    #[cold]
+    fn tell_on<T>(
+        first: Box<(Arc<Shard>, Key)>,
+        now: Time,
+        ends: bool,
+        decision: impl Fn(&mut Engine, Time, Key) -> T,
+    ) -> Option<T> {
+        let (mut next, mut result) = (Some(first), None);
+        while let Some(elsewhere) = next {
+            let (shard, permit) = *elsewhere;
+            let mut core = shard.core.lock();
+            result = Some(decision(&mut core.engine, now, permit));
+            next = core.moved(permit, ends);
+            shard.after(core);
+        }
+        result
+    }
+
+    /// Takes a lane from shard `a` to shard `b`, under both locks. They are taken in the order of their addresses, so that
+    /// two moves cannot wait for each other. `decision` returns the keys of what is under way, in `a` and in `b`.
+    pub(crate) fn move_between(
         a: &Arc<Shard>,
         b: &Arc<Shard>,
-        decision: impl FnOnce(&mut Engine, &mut Engine, Time) -> T,
-    ) -> T {
+        decision: impl FnOnce(&mut Engine, &mut Engine, Time) -> Vec<(Key, Key)>,
+    ) {
         let now = a.clock.now();
         let (mut first, mut second);
-        let result = if Arc::as_ptr(a) < Arc::as_ptr(b) {
+        let keys = if Arc::as_ptr(a) < Arc::as_ptr(b) {
             (first, second) = (a.core.lock(), b.core.lock());
             decision(&mut first.engine, &mut second.engine, now)
         } else {
             (second, first) = (b.core.lock(), a.core.lock());
             decision(&mut first.engine, &mut second.engine, now)
         };
+        first.moved.extend(keys.into_iter().map(|(before, after)| (before, (b.clone(), after))));
         let (earlier_a, earlier_b) = (Self::set_timer(&mut first), Self::set_timer(&mut second));
         let woken = [Self::take_woken(&mut first), Self::take_woken(&mut second)];
         drop((first, second));
@@ -110,7 +151,6 @@ impl Shard {
                 shard.earlier.notify_one();
             }
         }
-        result
     }
 
     /// Whether the timer task is to wake earlier than it will by itself.
@@ -253,14 +293,14 @@ impl Held {
     /// The vendor has answered, and said `word`.
     pub(crate) fn hear(&self, now: Time, word: Word) -> Heard {
         self.answered.store(true, Relaxed);
-        self.shard.decide_at(now, |engine, now| engine.answered_with(now, self.key, word, false))
+        self.shard.tell(now, self.key, false, |engine, now, key| engine.answered_with(now, key, word, false))
     }
 
     /// The same where the whole answer is here, and so the exchange has ended: one decision instead of two.
     #[inline(always)]
     pub(crate) fn hear_whole(mut self, now: Time, word: Word) -> Heard {
         self.ended = true;
-        let heard = self.shard.decide_at(now, |engine, now| engine.answered_with(now, self.key, word, true));
+        let heard = self.shard.tell(now, self.key, true, |engine, now, key| engine.answered_with(now, key, word, true));
         self.series.permit_ended(now, End::Finished);
         heard
     }
@@ -269,14 +309,15 @@ impl Held {
     pub(crate) fn cost(&self, units: Option<f64>) {
         if let Some(units) = units.filter(|units| units.is_finite() && *units >= 0.0) {
             // Float to integer casts saturate.
-            self.shard.decide(|engine, now| engine.corrected(now, self.key, units.ceil() as u32));
+            let (now, units) = (self.now(), units.ceil() as u32);
+            self.shard.tell(now, self.key, false, |engine, now, key| engine.corrected(now, key, units));
         }
     }
 
     /// The body of the answer had so many bytes.
     pub(crate) fn received(&self, bytes: u64) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.shard.decide(|engine, now| engine.received(now, self.key, bytes));
+        self.shard.tell(self.now(), self.key, false, |engine, now, key| engine.received(now, key, bytes));
     }
 
     #[inline]
@@ -291,13 +332,11 @@ impl Held {
     #[inline]
     fn end(&mut self, end: End) {
         self.ended = true;
-        let now = self.shard.decide(|engine, now| {
-            match end {
-                End::Finished => engine.finished(now, self.key),
-                End::NotSent => engine.not_sent(now, self.key),
-                End::Abandoned => engine.abandoned(now, self.key),
-            }
-            now
+        let now = self.now();
+        self.shard.tell(now, self.key, true, |engine, now, key| match end {
+            End::Finished => engine.finished(now, key),
+            End::NotSent => engine.not_sent(now, key),
+            End::Abandoned => engine.abandoned(now, key),
         });
         // Once it was answered, a drop is as good an end as any.
         let end = if self.answered.load(Relaxed) { End::Finished } else { end };

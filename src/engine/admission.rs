@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::limit::one_less;
 use super::slab::Key;
 use super::turns::Need;
 use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
@@ -65,7 +66,8 @@ impl Engine {
         let lane = self.lanes.slab.get(need.lane)?;
         let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(need.endpoint)).map(|index| &lane.plan.own[index]);
         let holders = lane.shared.iter().filter_map(|holder| self.lanes.shared.get(*holder));
-        let shared = holders.flat_map(|holder| holder.specs.iter()).filter(|shared| shared.applies(need.endpoint));
+        let endpoint = lane.plan.endpoint_hash(need.endpoint);
+        let shared = holders.flat_map(|holder| holder.specs.iter()).filter(|shared| shared.applies(endpoint));
         let spec = own
             .chain(shared.map(|shared| &shared.spec))
             .find(|spec| spec.units(need.cost) > spec.largest(need.high()))?;
@@ -151,7 +153,7 @@ impl Engine {
         let waiting = lane.waiting.get_or_insert_with(|| Box::new(LaneWait::new()));
         waiting.lingering = false;
         if fresh && vendor != Key::NONE && account != Key::NONE {
-            self.reweigh(account, weight as i64);
+            self.reweigh([account, vendor], weight as i64);
         }
         let Some(waiting) = &mut self.lanes.slab[need.lane].waiting else { return Key::NONE };
         let mut queues = waiting.queues.iter().copied();
@@ -166,17 +168,19 @@ impl Engine {
         let mut parent = Key::NONE;
         for holder in [vendor, account] {
             let Some(inside) = shared.get_mut(holder) else { continue };
-            if parent == Key::NONE && inside.root == Key::NONE {
-                inside.root = tree.add_root();
+            let above = if holder == account { vendor } else { Key::NONE };
+            let branch = inside.branch_mut(above);
+            if parent == Key::NONE && branch.root == Key::NONE {
+                branch.root = tree.add_root();
             }
-            let first = inside.tiers == [Key::NONE; 3];
-            if inside.tiers[tier] == Key::NONE {
-                inside.tiers[tier] = match parent {
-                    Key::NONE => tree.add_branch(inside.root, tier_weights[tier], need.tier as u64),
-                    parent => tree.add_branch(parent, inside.weight.max(1), 0),
+            let first = branch.tiers == [Key::NONE; 3];
+            if branch.tiers[tier] == Key::NONE {
+                branch.tiers[tier] = match parent {
+                    Key::NONE => tree.add_branch(branch.root, tier_weights[tier], need.tier as u64),
+                    parent => tree.add_branch(parent, branch.weight.max(1), 0),
                 };
             }
-            parent = inside.tiers[tier];
+            parent = branch.tiers[tier];
             if first
                 && holder == account
                 && let Some(above) = shared.get_mut(vendor)
@@ -200,16 +204,6 @@ impl Engine {
         tree.set_queue(leaf, queue);
         waiting.queues.push(queue);
         queue
-    }
-
-    /// An account's turns among accounts are those of its lanes that wait.
-    pub(super) fn reweigh(&mut self, account: Key, by: i64) {
-        if let Some(shared) = self.lanes.shared.get_mut(account) {
-            shared.weight = (shared.weight as i64 + by).max(0) as u32;
-            for tier in shared.tiers {
-                self.tree.set_weight(tier, shared.weight);
-            }
-        }
     }
 
     /// Queues a waiter that is in no queue, or in one that was given up: at the end, or before all others.
@@ -239,9 +233,11 @@ impl Engine {
         if let Some(waiting) = &mut inside.waiting {
             waiting.waiting[tier] += 1;
         }
-        for holder in inside.shared {
+        let [account, vendor] = inside.shared;
+        for (holder, above) in [(account, vendor), (vendor, Key::NONE)] {
             if let Some(shared) = self.lanes.shared.get_mut(holder) {
                 shared.waiting += 1;
+                shared.branch_mut(above).waiting += 1;
             }
         }
         self.record_crowd(lane);
@@ -260,9 +256,11 @@ impl Engine {
         if let Some(waiting) = &mut inside.waiting {
             waiting.waiting[tier] -= 1;
         }
-        for holder in inside.shared {
+        let [account, vendor] = inside.shared;
+        for (holder, above) in [(account, vendor), (vendor, Key::NONE)] {
             if let Some(shared) = self.lanes.shared.get_mut(holder) {
-                shared.waiting -= 1;
+                one_less(&mut shared.waiting);
+                one_less(&mut shared.branch_mut(above).waiting);
             }
         }
         self.record_crowd(lane);
@@ -358,7 +356,7 @@ impl Engine {
             self.release(queue);
             let inside = &self.queues[queue];
             let need = Need { lane, endpoint: inside.endpoint, tier: inside.tier, cost: 1.into() };
-            self.wake_all(&need, true);
+            self.wake_limits_of(&need);
         }
         self.tidy(lane);
     }

@@ -1,54 +1,79 @@
 //! The limits that a permit has taken from: the lane's own, its endpoint's, and those that lanes share.
 
 use super::limit::{Cell, LimitSpec};
-use super::plan::EndpointId;
+use super::plan::{EndpointHash, EndpointId};
 use super::slab::Key;
 use super::{Engine, lane::Lane};
 
+/// From which limits a permit took its units. A lane may change its plan, its account or its engine while the exchange is
+/// under way: the permit ends in the limits that it took from, and those who wait there are woken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// Holder of the lane's own limits. [`Key::NONE`] once the lane has gone to another engine: its own limits went along,
+    /// and only what is shared here is left of the permit.
+    pub(super) lane: Key,
+    /// The account and the vendor that held the shared limits at the time of the grant. A holder whose slots are taken
+    /// does not rest, so it exists for as long as a permit counts there.
+    pub(super) holders: [Key; 2],
+    pub(super) endpoint_hash: EndpointHash,
+    /// Versions of lane, account and vendor at the time of the grant: a limit that came later is not ended in.
+    pub(super) versions: [u32; 3],
+    /// In the numbers of the lane's present plan.
+    pub(super) endpoint: EndpointId,
+    /// Of the shared limits only the slots are taken: it came from another engine, and their rates have its history.
+    pub(super) only_slots: bool,
+}
+
 impl Engine {
+    /// The limits that a request of a lane takes from as the lane now is.
+    pub(super) fn limits_of(&self, lane: Key, endpoint: EndpointId) -> Origin {
+        let inside = self.lanes.slab.get(lane);
+        Origin {
+            lane,
+            holders: inside.map_or([Key::NONE; 2], |lane| lane.shared),
+            endpoint_hash: inside.map_or(EndpointHash::NONE, |lane| lane.plan.endpoint_hash(endpoint)),
+            versions: [u32::MAX; 3],
+            endpoint,
+            only_slots: false,
+        }
+    }
+
     /// Calls `f` with every limit that a permit has taken from.
     #[inline]
-    pub(super) fn each_cell(
-        &mut self,
-        lane: Key,
-        endpoint: EndpointId,
-        versions: [u32; 3],
-        mut f: impl FnMut(&mut Cell, &LimitSpec),
-    ) {
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
-        for (cell, spec) in inside.whole().filter(|(cell, _)| cell.since <= versions[0]) {
-            f(cell, spec);
+    pub(super) fn each_cell(&mut self, origin: &Origin, mut f: impl FnMut(&mut Cell, &LimitSpec)) {
+        let mut has_others = origin.holders != [Key::NONE; 2];
+        if let Some(lane) = self.lanes.slab.get_mut(origin.lane) {
+            has_others |= !lane.plan.endpoint_own(origin.endpoint).is_empty();
+            for (cell, spec) in lane.whole().filter(|(cell, _)| cell.since <= origin.versions[0]) {
+                f(cell, spec);
+            }
         }
-        if inside.has_others(endpoint) {
-            self.each_other_cell(lane, endpoint, versions, &mut f);
+        if has_others {
+            self.each_other_cell(origin, &mut f);
         }
     }
 
     /// Of those, the limits of the endpoint, and those that are shared. Apart from the lane's own, which the busiest
     /// paths go through by themselves: where both were one, a decision took an eighth more instructions.
     #[inline(never)]
-    pub(super) fn each_other_cell(
-        &mut self,
-        lane: Key,
-        endpoint: EndpointId,
-        versions: [u32; 3],
-        f: &mut dyn FnMut(&mut Cell, &LimitSpec),
-    ) {
-        let Some(Lane { plan, own, shared, .. }) = self.lanes.slab.get_mut(lane) else { return };
-        let (range, shared) = (plan.endpoint_own(endpoint), *shared);
-        for (cell, spec) in own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]) {
-            if cell.since <= versions[0] {
-                f(cell, spec);
+    pub(super) fn each_other_cell(&mut self, origin: &Origin, f: &mut dyn FnMut(&mut Cell, &LimitSpec)) {
+        if let Some(Lane { plan, own, .. }) = self.lanes.slab.get_mut(origin.lane) {
+            let range = plan.endpoint_own(origin.endpoint);
+            for (cell, spec) in own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]) {
+                if cell.since <= origin.versions[0] {
+                    f(cell, spec);
+                }
             }
         }
-        for (holder, version) in shared.into_iter().zip(&versions[1..]) {
+        for (holder, version) in origin.holders.into_iter().zip(&origin.versions[1..]) {
             if holder == Key::NONE {
                 continue;
             }
             let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
-            for (cell, spec) in holder.cells.iter_mut().zip(holder.specs.iter()) {
-                if cell.since <= *version && spec.applies(endpoint) {
-                    f(cell, &spec.spec);
+            for (cell, shared) in holder.cells.iter_mut().zip(holder.specs.iter()) {
+                let is_meant = !origin.only_slots || cell.is_slots();
+                if is_meant && cell.since <= *version && shared.applies(origin.endpoint_hash) {
+                    f(cell, &shared.spec);
                 }
             }
         }

@@ -2,24 +2,12 @@
 
 use std::sync::Arc;
 
-use super::cost::Cost;
 use super::lane::{Lane, OwnCells, SharedKey, hash_ids};
-use super::limit::Cell;
+use super::limit::{Cell, one_less};
 use super::plan::{EndpointId, NO_ENDPOINT, Plan, SharedSpec};
 use super::slab::Key;
-use super::throttle::Throttle;
-use super::waiting::LaneWait;
 use super::{Engine, Group, Refusal};
 use crate::clock::Time;
-
-/// A lane's history, on its way to another engine because its vendor has come to share wider limits.
-pub(crate) struct Moved {
-    plan: Arc<Plan>,
-    cells: Vec<Cell>,
-    /// Endpoint, tier, cost, grant and deadline of what is under way.
-    under_way: Vec<(EndpointId, u8, Cost, Time, Time)>,
-    throttle: Option<Box<Throttle>>,
-}
 
 impl Engine {
     #[inline]
@@ -45,7 +33,7 @@ impl Engine {
 
     pub(crate) fn unpin(&mut self, lane: Key) {
         if let Some(lane) = self.lanes.slab.get_mut(lane) {
-            lane.pins = lane.pins.saturating_sub(1);
+            one_less(&mut lane.pins);
         }
     }
 
@@ -60,6 +48,7 @@ impl Engine {
         if let Some(key) = self.lanes.find(hash, tenant, &plan.vendor) {
             self.lanes.set_account(key, account);
             self.change(key, plan, holders);
+            self.run_turns();
             return key;
         }
         for holder in holders {
@@ -82,6 +71,7 @@ impl Engine {
             retired: false,
         });
         self.lanes.set_account(key, account);
+        self.run_turns();
         key
     }
 
@@ -146,9 +136,10 @@ impl Engine {
         }
         let waiters: Vec<Key> = self.waiters.keys().collect();
         self.refuse_too_expensive(waiters);
-        self.run_turns();
     }
 
+    /// Goes over to another plan or other holders of shared limits. What is under way stays where it took its units, and
+    /// ends there.
     fn change(&mut self, key: Key, plan: &Arc<Plan>, holders: [Key; 2]) {
         let now = self.now;
         let lane = &mut self.lanes.slab[key];
@@ -169,13 +160,14 @@ impl Engine {
             Some(old) => plan.endpoints.iter().position(|new| new.name == old.name).map(|new| new as EndpointId),
         };
         for permit in self.permits_of(key) {
-            let permit = &mut self.permits[permit];
-            permit.set_endpoint(endpoint(permit.endpoint()).unwrap_or(NO_ENDPOINT));
-            permit.leave_holders(old_holders, holders);
+            let origin = &mut self.permits[permit].origin;
+            origin.endpoint = endpoint(origin.endpoint).unwrap_or(NO_ENDPOINT);
         }
         for (old, new) in old_holders.into_iter().zip(holders) {
             if old != new {
-                self.leave_holder(old, key);
+                if let Some(shared) = self.lanes.shared.get_mut(old) {
+                    one_less(&mut shared.lanes);
+                }
                 if let Some(shared) = self.lanes.shared.get_mut(new) {
                     shared.lanes += 1;
                 }
@@ -198,19 +190,6 @@ impl Engine {
             }
         }
         self.refuse_too_expensive(self.waiters_of(key));
-        self.run_turns();
-    }
-
-    /// A lane goes over to another holder of shared limits. Slots that it has there are freed now rather than at the
-    /// end of each exchange: whoever shares them may start that much earlier, once.
-    fn leave_holder(&mut self, holder: Key, lane: Key) {
-        let in_flight = self.lanes.slab.get(lane).map_or(0, |lane| lane.in_flight);
-        if let Some(shared) = self.lanes.shared.get_mut(holder) {
-            shared.lanes -= 1;
-            for cell in &mut shared.cells {
-                (0..in_flight).for_each(|_| cell.finish());
-            }
-        }
     }
 
     /// Takes all waiters out of a lane's queues, in order, and forgets its tree.
@@ -244,7 +223,7 @@ impl Engine {
 
     /// Those that were granted or missed their grant first, and then those in queues, first to last: whoever is told
     /// to ask elsewhere asks in the order of being told.
-    fn waiters_of(&self, lane: Key) -> Vec<Key> {
+    pub(super) fn waiters_of(&self, lane: Key) -> Vec<Key> {
         let of_lane = |key: &Key| self.waiters[*key].lane == lane;
         let mut found: Vec<Key> = self.waiters.keys().filter(|key| of_lane(key) && !self.is_queued(*key)).collect();
         let queues = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| &waiting.queues);
@@ -252,131 +231,6 @@ impl Engine {
             found.extend(self.queues[*queue].in_order(&self.waiters));
         }
         found
-    }
-
-    /// Takes a lane out, for another engine to go on with. Its waiters are told to ask there.
-    pub(crate) fn move_out(&mut self, now: Time, lane: Key) -> Option<Moved> {
-        self.retire(now, lane, false);
-        for waiter in self.waiters_of(lane) {
-            self.refuse_waiter(waiter, Refusal::NoLane);
-        }
-        self.run_turns();
-        let under_way = self.permits_of(lane).iter().map(|key| self.permits[*key].under_way()).collect();
-        for permit in self.permits_of(lane) {
-            self.permits.remove(permit);
-        }
-        self.drop_waiting(lane);
-        let holders = self.lanes.slab.get(lane)?.shared;
-        let in_flight = self.lanes.slab[lane].in_flight;
-        for holder in holders {
-            if let Some(shared) = self.lanes.shared.get_mut(holder) {
-                for cell in &mut shared.cells {
-                    (0..in_flight).for_each(|_| cell.finish());
-                }
-            }
-        }
-        let mut inside = self.lanes.remove(lane)?;
-        if let Some(throttle) = &mut inside.throttle {
-            throttle.forget_permits(self.now);
-        }
-        Some(Moved { plan: inside.plan, cells: inside.own.into_cells(), under_way, throttle: inside.throttle })
-    }
-
-    /// Goes on with a lane from another engine. What was under way there counts here until its deadline, for its end
-    /// is told to the other engine.
-    pub(crate) fn move_in(&mut self, now: Time, lane: Key, moved: Moved) {
-        let now = self.tick(now);
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
-        let plan = inside.plan.clone();
-        inside.version += 1;
-        let version = inside.version;
-        let endpoint = |old: EndpointId| {
-            let name = moved.plan.endpoints.get(old as usize).map(|endpoint| &endpoint.name);
-            plan.endpoints.iter().position(|new| Some(&new.name) == name).map_or(NO_ENDPOINT, |new| new as EndpointId)
-        };
-        inside.throttle = moved.throttle;
-        inside.own = OwnCells::from_cells(carry_over(&moved.plan, moved.cells, &plan, now, version));
-        for (old, tier, cost, granted, deadline) in moved.under_way {
-            self.adopt(lane, endpoint(old), tier, cost, granted, deadline);
-        }
-    }
-
-    /// Nobody waits in a lane any more: its part of the tree goes, once its place in it has no meaning.
-    pub(super) fn tidy(&mut self, lane: Key) {
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
-        let [account, vendor] = inside.shared;
-        let Some(waiting) = &mut inside.waiting else { return };
-        if waiting.total() > 0 {
-            return;
-        }
-        let holder = if account == Key::NONE { vendor } else { account };
-        if holder == Key::NONE {
-            return self.drop_waiting(lane);
-        }
-        self.linger(lane);
-        let all = self.lanes.shared[holder].waiting == 0;
-        for _ in 0..if all { usize::MAX } else { 2 } {
-            let Some(lane) = self.lanes.shared[holder].lingering.front().copied() else { break };
-            let waiting = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref());
-            let gone = waiting.filter(|waiting| waiting.lingering && waiting.total() == 0);
-            if let Some(waiting) = gone {
-                if !all && !waiting.tiers.iter().all(|tier| self.tree.is_past(*tier)) {
-                    break;
-                }
-                self.drop_waiting(lane);
-            }
-            self.lanes.shared[holder].lingering.pop_front();
-        }
-        let widest = if vendor == Key::NONE { account } else { vendor };
-        if self.lanes.shared[widest].waiting == 0 {
-            // Nobody is left whose turn it could be: the next to come starts afresh, as it would had all of these been
-            // dropped while they rested.
-            for account in std::mem::take(&mut self.lanes.shared[widest].accounts) {
-                let inside = self.lanes.shared.get_mut(account);
-                let lingering = inside.map(|account| std::mem::take(&mut account.lingering)).unwrap_or_default();
-                lingering.into_iter().for_each(|lane| self.drop_waiting(lane));
-                if let Some(account) = self.lanes.shared.get_mut(account) {
-                    account.clear_tree(&mut self.tree);
-                }
-            }
-            self.lanes.shared[widest].clear_tree(&mut self.tree);
-        }
-    }
-
-    /// Nobody waits in a lane that has a part of the tree: it keeps its place there until that has no meaning, or until
-    /// nobody at all waits for what it shares with others.
-    pub(super) fn linger(&mut self, lane: Key) {
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
-        let ([account, vendor], weight) = (inside.shared, inside.plan.weight);
-        let holder = if account == Key::NONE { vendor } else { account };
-        let Some(waiting) = inside.waiting.as_mut().filter(|waiting| holder != Key::NONE && waiting.total() == 0)
-        else {
-            return;
-        };
-        if !std::mem::replace(&mut waiting.lingering, true) {
-            if vendor != Key::NONE && account != Key::NONE {
-                self.reweigh(account, -(weight as i64));
-            }
-            self.lanes.shared[holder].lingering.push_back(lane);
-        }
-    }
-
-    fn drop_waiting(&mut self, lane: Key) {
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
-        let Some(waiting) = inside.waiting.take() else { return };
-        let LaneWait { root, tiers, queues, lingering, .. } = *waiting;
-        let ([account, vendor], weight) = (inside.shared, inside.plan.weight);
-        // One that lingers has taken its weight out already.
-        if !lingering && account != Key::NONE && vendor != Key::NONE {
-            self.reweigh(account, -(weight as i64));
-        }
-        for queue in queues {
-            if let Some(queue) = self.queues.remove(queue) {
-                self.tree.discard(queue.node);
-            }
-        }
-        tiers.into_iter().for_each(|tier| self.tree.discard(tier));
-        self.tree.discard(root);
     }
 
     /// Nothing is left of anything that was ever submitted: for tests.
@@ -417,7 +271,7 @@ impl Engine {
 }
 
 /// Cells for `new`, with the history of those in `old` that have the same name.
-fn carry_over(old: &Plan, cells: Vec<Cell>, new: &Plan, now: Time, version: u32) -> Vec<Cell> {
+pub(super) fn carry_over(old: &Plan, cells: Vec<Cell>, new: &Plan, now: Time, version: u32) -> Vec<Cell> {
     let mut cells: Vec<Option<Cell>> = cells.into_iter().map(Some).collect();
     (0..new.own.len())
         .map(|index| {

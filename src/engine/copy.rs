@@ -1,6 +1,7 @@
 //! A copy of one lane with all that decides when its requests go, to look ahead with.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::iter::repeat;
 use std::sync::Arc;
 
 use compact_str::CompactString;
@@ -8,7 +9,7 @@ use compact_str::CompactString;
 use super::cost::Cost;
 use super::lane::OwnCells;
 use super::limit::Cell;
-use super::permits::Permit;
+use super::permit::Permit;
 use super::plan::{EndpointId, Plan, SharedSpec};
 use super::slab::Key;
 use super::throttle::Throttle;
@@ -25,6 +26,8 @@ const MOST_RIVALS: usize = 128;
 /// A lane, the lanes that wait for the same limits, and those limits.
 pub(crate) struct Copy {
     lanes: Vec<LaneCopy>,
+    /// What is under way at the same shared limits for lanes that are not copied, or that have gone.
+    strays: Vec<Permit>,
 }
 
 struct LaneCopy {
@@ -41,6 +44,8 @@ struct LaneCopy {
 }
 
 struct SharedCopy {
+    /// What permits call it.
+    key: Key,
     specs: Arc<[SharedSpec]>,
     cells: Vec<Cell>,
     version: u32,
@@ -67,7 +72,7 @@ pub(crate) struct Line {
 impl Engine {
     /// A copy of a lane and of those that compete with it.
     pub(crate) fn copy(&self, lane: Key) -> Option<Copy> {
-        let mut lanes = vec![self.copy_lane(lane)?];
+        let (mut lanes, mut strays) = (vec![self.copy_lane(lane)?], Vec::new());
         let holders = self.lanes.slab[lane].shared;
         if holders.iter().any(|holder| *holder != Key::NONE) {
             let shares = |key: &Key| {
@@ -83,9 +88,14 @@ impl Engine {
                     rivals.insert(key);
                 }
             }
-            lanes.extend(rivals.into_iter().filter_map(|key| self.copy_lane(key)));
+            lanes.extend(rivals.iter().filter_map(|key| self.copy_lane(*key)));
+            let is_stray = |permit: &&Permit| {
+                let counts = permit.origin.holders.iter().any(|at| *at != Key::NONE && holders.contains(at));
+                counts && permit.lane() != lane && !rivals.contains(&permit.lane())
+            };
+            strays = self.permits.keys().filter_map(|key| self.permits.get(key)).filter(is_stray).cloned().collect();
         }
-        Some(Copy { lanes })
+        Some(Copy { lanes, strays })
     }
 
     fn copy_lane(&self, key: Key) -> Option<LaneCopy> {
@@ -110,12 +120,16 @@ impl Engine {
             under_way: self.permits_of(key).into_iter().filter_map(|key| self.permits.get(key).cloned()).collect(),
             waiting: waiting.collect(),
             turns: lane.waiting.as_ref().map(|waiting| waiting.site.turns).unwrap_or_default(),
-            shared: lane.shared.map(|holder| {
-                self.lanes.shared.get(holder).map(|holder| SharedCopy {
+            shared: [(0, lane.shared[1]), (1, Key::NONE)].map(|(number, above)| {
+                let holder = lane.shared[number];
+                self.lanes.shared.get(holder).map(|inside| (holder, inside)).map(|(key, holder)| SharedCopy {
+                    key,
                     specs: holder.specs.clone(),
                     cells: holder.cells.clone(),
                     version: holder.version,
-                    leads: holder.tiers.map(|tier| self.tree.lead(tier).0),
+                    leads: holder
+                        .branch(above)
+                        .map_or([0; 3], |branch| branch.tiers.map(|tier| self.tree.lead(tier).0)),
                     turns: holder.site.turns,
                 })
             }),
@@ -142,6 +156,8 @@ impl Copy {
     pub(crate) fn unfold(&self, now: Time) -> Ahead {
         let mut engine = Engine::new(Bound::new(u32::MAX), Default::default());
         let (mut lanes, mut under_way) = (Vec::new(), Vec::new());
+        // Holders by the keys that they have in the engine that was copied.
+        let mut known: HashMap<Key, Key> = HashMap::new();
         for copy in &self.lanes {
             let plan = Arc::new(Plan { max_waiting: u32::MAX, ..(*copy.plan).clone() });
             let key = engine.upsert(now, &copy.tenant, &copy.account, &plan, 1);
@@ -152,6 +168,7 @@ impl Copy {
                 inside.cells.clone_from(&shared.cells);
                 inside.version = shared.version;
                 inside.site.turns = shared.turns;
+                known.insert(shared.key, holder);
             }
             let lane = &mut engine.lanes.slab[key];
             lane.own = OwnCells::from_cells(copy.cells.clone());
@@ -159,7 +176,6 @@ impl Copy {
             if let Some(throttle) = &mut lane.throttle {
                 throttle.forget_permits(now);
             }
-            lane.in_flight = copy.under_way.len() as u32;
             for line in copy.waiting.iter().filter(|line| !line.costs.is_empty()) {
                 let need = Need { lane: key, endpoint: line.endpoint, tier: line.tier, cost: 1.into() };
                 engine.queue_for(&need);
@@ -168,16 +184,24 @@ impl Copy {
                     engine.tree.set_lead(waiting.tiers[line.tier as usize], line.lead);
                 }
             }
-            for (holder, shared) in holders.into_iter().zip(&copy.shared) {
-                let (Some(inside), Some(shared)) = (engine.lanes.shared.get(holder), shared) else { continue };
-                for (tier, lead) in inside.tiers.into_iter().zip(shared.leads) {
+            for ((holder, above), shared) in holders.into_iter().zip([holders[1], Key::NONE]).zip(&copy.shared) {
+                let branch = engine.lanes.shared.get(holder).and_then(|holder| holder.branch(above));
+                let (Some(branch), Some(shared)) = (branch, shared) else { continue };
+                for (tier, lead) in branch.tiers.into_iter().zip(shared.leads) {
                     engine.tree.set_lead(tier, lead);
                 }
             }
-            for permit in &copy.under_way {
-                under_way.push((engine.permits.insert(permit.moved_to(key)), permit.granted()));
-            }
             lanes.push((key, copy.waiting.clone()));
+        }
+        let of_lanes =
+            self.lanes.iter().zip(&lanes).flat_map(|(copy, (key, _))| copy.under_way.iter().zip(repeat(*key)));
+        for (permit, lane) in of_lanes.chain(self.strays.iter().zip(repeat(Key::NONE))) {
+            let ahead = permit.ahead(lane, |holder| known.get(&holder).copied().unwrap_or(Key::NONE));
+            under_way.push((engine.permits.insert(ahead), permit.granted));
+            match engine.lanes.slab.get_mut(lane) {
+                Some(lane) => lane.in_flight += 1,
+                None => engine.departed += 1,
+            }
         }
         // Their places are kept, but they go with the rest of the tree when it does.
         lanes.iter().for_each(|(lane, _)| engine.linger(*lane));

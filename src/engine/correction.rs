@@ -27,14 +27,14 @@ impl Engine {
 
     fn correct(&mut self, now: Time, key: Key, actual: Cost) {
         let Some(permit) = self.permits.get_mut(key) else { return };
-        let (take, need, versions) = (permit.take(), permit.need(), permit.versions());
+        let (take, need, origin) = (permit.take(), permit.need(), permit.origin);
         if need.cost == actual {
             return;
         }
         // What it took more is counted from now on, and ends by itself.
         permit.set_cost(need.cost.min(actual));
-        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| cell.correct(spec, take, actual, now));
-        self.wake_if_waiting(&need, true);
+        self.each_cell(&origin, |cell, spec| cell.correct(spec, take, actual, now));
+        self.wake_if_waiting(&origin, true);
     }
 
     /// An answer says that a window of `limit` units ends in `reset_ns`, give or take `error_ns`: guards of vendors that
@@ -42,16 +42,16 @@ impl Engine {
     pub(crate) fn window_ends(&mut self, now: Time, key: Key, limit: u64, reset_ns: u64, error_ns: u64) {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key).filter(|permit| permit.is_started()) else { return };
-        let (need, versions, granted) = (permit.need(), permit.versions(), permit.granted());
+        let (origin, granted) = (permit.origin, permit.granted);
         // The vendor said so at some moment between the grant and now, and by a clock that drifts.
         let error_ns = error_ns.saturating_add(reset_ns / 10_000);
         let from = granted.plus_nanos(reset_ns).minus_nanos(error_ns);
         let to = now.plus_nanos(reset_ns).plus_nanos(error_ns);
-        self.each_cell(need.lane, need.endpoint, versions, |cell, spec| {
+        self.each_cell(&origin, |cell, spec| {
             if spec.counts_windows_of(limit) {
                 cell.window_ends(spec, now, from, to);
             }
         });
-        self.wake_if_waiting(&need, true);
+        self.wake_if_waiting(&origin, true);
     }
 }

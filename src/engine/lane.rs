@@ -1,16 +1,15 @@
 //! Lanes (one tenant at one vendor), and what several lanes share.
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use compact_str::CompactString;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
+use super::branch::Branch;
 use super::index::Index;
-use super::limit::{Cell, LimitSpec};
-use super::plan::{EndpointId, Plan, SharedSpec};
-use super::scheduler::Tree;
+use super::limit::{Cell, LimitSpec, one_less};
+use super::plan::{EndpointHash, EndpointId, Plan, SharedSpec};
 use super::slab::{Key, Slab};
 use super::sweep::excess;
 use super::throttle::Throttle;
@@ -29,7 +28,7 @@ pub(crate) struct Lane {
     pub(crate) waiting: Option<Box<LaneWait>>,
     /// What the vendor's answers have changed; most lanes never need it.
     pub(crate) throttle: Option<Box<Throttle>>,
-    /// Permits that exist, those of callers that went away included.
+    /// Permits that exist, those of callers that went away included. Exact: each grant adds one and each end takes one.
     pub(crate) in_flight: u32,
     /// Counts changes of the plan.
     pub(crate) version: u32,
@@ -73,6 +72,15 @@ impl Lane {
             0 => self.plan.service_ns,
             _ if self.has_forgotten(now) => self.plan.service_ns,
             known => 2 * known as u64 * 1_000,
+        }
+    }
+
+    /// One of its permits has ended, which started at this moment. `answers`: by the vendor's answer.
+    #[inline(always)]
+    pub(crate) fn permit_left(&mut self, now: Time, started: Time, answers: bool) {
+        one_less(&mut self.in_flight);
+        if answers && self.plan.has_slots {
+            self.learn_service(now, started);
         }
     }
 
@@ -123,6 +131,14 @@ impl OwnCells {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn clone_cells(&self) -> Vec<Cell> {
+        match self {
+            OwnCells::One(cell) => vec![cell.clone()],
+            OwnCells::Many(cells) => cells.to_vec(),
+        }
+    }
+
     pub(crate) fn into_cells(self) -> Vec<Cell> {
         match self {
             OwnCells::One(cell) => vec![cell],
@@ -159,18 +175,13 @@ pub(crate) struct Shared {
     pub(crate) lanes: u32,
     pub(crate) site: Site,
     /// Where requests wait for a limit that only their endpoint has.
-    pub(crate) endpoint_sites: Vec<(EndpointId, Site)>,
-    /// Set where this is the widest holder of its lanes.
-    pub(crate) root: Key,
-    pub(crate) tiers: [Key; 3],
+    pub(crate) endpoint_sites: Vec<(EndpointHash, Site)>,
+    /// Its places in the tree, by what stands above it there.
+    pub(crate) branches: Vec<Branch>,
     /// Accounts that have nodes below these.
     pub(crate) accounts: Vec<Key>,
     /// Requests waiting in all its lanes.
     pub(crate) waiting: u32,
-    /// Sum of the weights of lanes that wait.
-    pub(crate) weight: u32,
-    /// Lanes that stopped waiting, until forgetting their place in the tree cannot be observed.
-    pub(crate) lingering: VecDeque<Key>,
 }
 
 impl Shared {
@@ -185,33 +196,18 @@ impl Shared {
             lanes: 0,
             site: Site::default(),
             endpoint_sites: Vec::new(),
-            root: Key::NONE,
-            tiers: [Key::NONE; 3],
+            branches: Vec::new(),
             accounts: Vec::new(),
             waiting: 0,
-            weight: 0,
-            lingering: VecDeque::new(),
         }
     }
 
-    pub(crate) fn endpoint_site(&mut self, endpoint: EndpointId) -> &mut Site {
+    pub(crate) fn endpoint_site(&mut self, endpoint: EndpointHash) -> &mut Site {
         let at = self.endpoint_sites.iter().position(|(id, _)| *id == endpoint).unwrap_or_else(|| {
             self.endpoint_sites.push((endpoint, Site::default()));
             self.endpoint_sites.len() - 1
         });
         &mut self.endpoint_sites[at].1
-    }
-
-    /// Forgets the tree while nobody waits.
-    pub(crate) fn clear_tree(&mut self, tree: &mut Tree) {
-        for tier in std::mem::replace(&mut self.tiers, [Key::NONE; 3]) {
-            tree.discard(tier);
-        }
-        if self.root != Key::NONE {
-            tree.discard(std::mem::replace(&mut self.root, Key::NONE));
-        }
-        self.site = Site::default();
-        self.endpoint_sites.clear();
     }
 }
 
@@ -274,7 +270,7 @@ impl Lanes {
         self.accounts.remove(&key);
         for holder in lane.shared {
             if let Some(shared) = self.shared.get_mut(holder) {
-                shared.lanes -= 1;
+                one_less(&mut shared.lanes);
             }
         }
         Some(lane)

@@ -9,20 +9,25 @@
 //! |---|---|
 //! | `admission.rs` | who may wait at all: bounds, deadlines, costs |
 //! | `scheduler.rs` | whose turn it is: tiers, lanes, endpoints |
+//! | `branch.rs` | where lanes that share a limit stand in that tree |
 //! | `turns.rs` | whether the limits let it go, and what to wait for if not |
+//! | `sites.rs` | where requests wait for a limit, and who is woken when it has room |
 //! | `limit/` | one limit: bucket, guard, slots |
 //! | `throttle/` | what the vendor's own word makes slower: pauses, spacing, learned rates |
 //! | `pushback.rs` | what an answer changes |
 //! | `standing.rs` | pauses of an account, or of all who call a vendor |
-//! | `permits.rs` | what happens to a permit until it ends |
+//! | `permit.rs`, `permits.rs` | what happens to a permit until it ends |
+//! | `cells.rs` | the limits that a permit took from, whatever has become of its lane since |
 //! | `recall.rs` | nothing: what was sent before this process was |
 //! | `change.rs` | lanes that come, change and go |
 //! | `deferred.rs` | grants that are picked up, and started then or by a second call |
+//! | `moving.rs` | lanes that go to another engine |
 //! | `sweep.rs` | lanes that rest, and room that nobody needs |
 //! | `view.rs` | nothing: what a lane looks like from outside |
 //! | `copy.rs`, `forecast.rs` | nothing: a copy of a lane, and what would become of it |
 
 mod admission;
+mod branch;
 mod cells;
 mod change;
 mod copy;
@@ -33,11 +38,14 @@ mod forecast;
 mod index;
 mod lane;
 pub(crate) mod limit;
+mod moving;
+mod permit;
 mod permits;
 pub(crate) mod plan;
 mod pushback;
 mod recall;
 mod scheduler;
+mod sites;
 pub(crate) mod slab;
 mod standing;
 mod sweep;
@@ -61,7 +69,7 @@ pub(crate) use forecast::{Batch, forecast};
 use lane::Lanes;
 pub(crate) use lane::hash_ids;
 use limit::Lack;
-use permits::Permit;
+use permit::Permit;
 use plan::EndpointId;
 pub(crate) use pushback::{Heard, Word};
 use scheduler::Tree;
@@ -240,6 +248,8 @@ pub(crate) struct Engine {
     waiting: u32,
     crowd: Crowd,
     permits: Slab<Permit>,
+    /// Permits of lanes that have gone to another engine, where they are counted too.
+    departed: u32,
     /// Groups of lanes that wait, by their hash, and until when.
     standing: HashMap<u64, Time>,
     /// Granted and perhaps not started, in the order of granting.
@@ -265,6 +275,7 @@ impl Engine {
             waiting: 0,
             crowd: Crowd::default(),
             permits: Slab::new(),
+            departed: 0,
             standing: HashMap::default(),
             unstarted: VecDeque::new(),
             permit_due: Time::MAX,
@@ -361,9 +372,9 @@ impl Engine {
         self.waiting
     }
 
-    /// Permits that have not ended.
+    /// Permits of lanes here that have not ended.
     pub(crate) fn in_flight(&self) -> usize {
-        self.permits.len()
+        self.permits.len().saturating_sub(self.departed as usize)
     }
 
     pub(crate) fn lane_count(&self) -> usize {

@@ -1,5 +1,6 @@
 //! What the engine knows about a lane's vendor: its limits, by who shares them. Immutable; shared by all lanes alike.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::limit::LimitSpec;
@@ -10,6 +11,22 @@ pub(crate) type EndpointId = u16;
 
 /// A request that belongs to no endpoint.
 pub(crate) const NO_ENDPOINT: EndpointId = EndpointId::MAX;
+
+/// An endpoint by the hash of its name. Its number differs from plan to plan when a reload adds or removes endpoints; the
+/// hash does not, so limits that lanes of different plans share are compared by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct EndpointHash(u64);
+
+impl EndpointHash {
+    /// Of requests that belong to no endpoint.
+    pub(crate) const NONE: EndpointHash = EndpointHash(0);
+
+    pub(crate) fn of(name: &str) -> EndpointHash {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        EndpointHash(hasher.finish().max(1))
+    }
+}
 
 /// Limits and weights of a lane.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +79,7 @@ pub(crate) struct Pace {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EndpointPlan {
     pub(crate) name: Arc<str>,
+    pub(crate) hash: EndpointHash,
     pub(crate) own: std::ops::Range<usize>,
 }
 
@@ -70,11 +88,11 @@ pub(crate) struct EndpointPlan {
 pub(crate) struct SharedSpec {
     pub(crate) spec: LimitSpec,
     /// Holds for requests to this endpoint alone.
-    pub(crate) endpoint: Option<EndpointId>,
+    pub(crate) endpoint: Option<EndpointHash>,
 }
 
 impl SharedSpec {
-    pub(crate) fn applies(&self, endpoint: EndpointId) -> bool {
+    pub(crate) fn applies(&self, endpoint: EndpointHash) -> bool {
         self.endpoint.is_none_or(|only| only == endpoint)
     }
 }
@@ -83,6 +101,11 @@ impl Plan {
     #[inline]
     pub(crate) fn endpoint_own(&self, endpoint: EndpointId) -> std::ops::Range<usize> {
         self.endpoints.get(endpoint as usize).map_or(0..0, |endpoint| endpoint.own.clone())
+    }
+
+    #[inline]
+    pub(crate) fn endpoint_hash(&self, endpoint: EndpointId) -> EndpointHash {
+        self.endpoints.get(endpoint as usize).map_or(EndpointHash::NONE, |endpoint| endpoint.hash)
     }
 
     /// The name by which a limit of `own` is found again after a change: limits of two endpoints may share one.

@@ -45,9 +45,11 @@ impl Engine {
     pub(crate) fn answered_with(&mut self, now: Time, key: Key, word: Word, whole: bool) -> Heard {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key) else { return Heard::default() };
-        let (lane, endpoint, took) = (permit.lane(), permit.endpoint(), now.since(permit.granted()));
+        let (lane, endpoint, took) = (permit.lane(), permit.origin.endpoint, now.since(permit.granted));
+        // The permit may hold slots of an account that its lane has left.
+        let took_others = permit.origin.holders != [Key::NONE; 2];
         let of = self.lanes.slab.get(lane);
-        let alone = of.is_some_and(|lane| lane.throttle.is_none() && !lane.has_others(endpoint));
+        let alone = of.is_some_and(|lane| lane.throttle.is_none() && !took_others && !lane.has_others(endpoint));
         if whole && alone && word == Word::Passed(None) && self.waiting == 0 {
             return Heard { headroom: self.finished_alone(now, key), notice: None, took };
         }
@@ -94,14 +96,14 @@ impl Engine {
         let shared = lane.shared.iter().filter_map(|holder| self.lanes.shared.get(*holder));
         let mut shared = shared.flat_map(|holder| holder.specs.iter());
         let endpoint_has_limits = !lane.plan.endpoint_own(need.endpoint).is_empty()
-            || shared.any(|spec| spec.endpoint == Some(need.endpoint));
+            || shared.any(|spec| spec.endpoint == Some(lane.plan.endpoint_hash(need.endpoint)));
         report.filter(|report| !endpoint_has_limits || report.limit == lane.plan.pace.limit)
     }
 
     #[cold]
     fn take_to_heart(&mut self, now: Time, key: Key, word: Word) -> Option<Notice> {
         let permit = self.permits.get(key)?;
-        let (need, granted) = (permit.need(), permit.granted());
+        let (need, granted) = (permit.need(), permit.granted);
         let used = self.used(&need);
         let report = match word {
             Word::Passed(report)
@@ -221,7 +223,7 @@ impl Engine {
         for queue in waiting.queues.clone() {
             if let Some(queue) = self.queues.get(queue) {
                 let need = Need { lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
-                self.wake_all(&need, true);
+                self.wake_limits_of(&need);
             }
         }
     }

@@ -15,6 +15,7 @@ impl Engine {
     pub(crate) fn recall(&mut self, now: Time, lane: Key, endpoint: EndpointId, past: &Past) {
         let now = self.tick(now);
         let past = Past { at: past.at.min(now), ..*past };
-        self.each_cell(lane, endpoint, [u32::MAX; 3], |cell, spec| cell.recall(spec, &past, now));
+        let origin = self.limits_of(lane, endpoint);
+        self.each_cell(&origin, |cell, spec| cell.recall(spec, &past, now));
     }
 }

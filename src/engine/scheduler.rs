@@ -207,6 +207,18 @@ impl Tree {
         root
     }
 
+    /// Whether `node` is `above`, or stands somewhere below it.
+    pub(crate) fn is_below(&self, node: Key, above: Key) -> bool {
+        let mut at = node;
+        while at != above {
+            match self.nodes.get(at) {
+                Some(inside) => at = inside.parent,
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// Puts a node, and those above it, where they can be chosen, behind their equals.
     fn make_ready(&mut self, node: Key) {
         let mut node = node;

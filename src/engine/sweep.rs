@@ -72,7 +72,8 @@ impl Engine {
             rests &= cell.rest(&spec.spec, now);
         }
         if rests && shared.lanes == 0 && shared.waiting == 0 {
-            shared.clear_tree(&mut self.tree);
+            self.clear_tree(key);
+            self.clear_branches(key);
             self.lanes.unshare(key);
         }
     }

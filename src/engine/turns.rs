@@ -17,7 +17,7 @@ use super::plan::EndpointId;
 use super::scheduler::Path;
 use super::slab::Key;
 use super::throttle::Gate;
-use super::waiting::{Place, Site, WaiterState};
+use super::waiting::{Place, WaiterState};
 use super::{Engine, LATENESS_NS, Timer, Until, WaitReason};
 use crate::clock::Time;
 
@@ -92,23 +92,6 @@ fn later(a: Free, b: Free) -> bool {
 }
 
 impl Engine {
-    /// The site at a place of a lane; None where nobody has waited.
-    fn site(&mut self, need: &Need, place: Place) -> Option<&mut Site> {
-        let lane = self.lanes.slab.get_mut(need.lane)?;
-        match place {
-            Place::Endpoint => Some(lane.waiting.as_mut()?.endpoint_site(need.endpoint)),
-            Place::Lane => Some(&mut lane.waiting.as_mut()?.site),
-            Place::SharedEndpoint(holder) => {
-                let holder = lane.shared[holder];
-                Some(self.lanes.shared.get_mut(holder)?.endpoint_site(need.endpoint))
-            }
-            Place::Shared(holder) => {
-                let holder = lane.shared[holder];
-                Some(&mut self.lanes.shared.get_mut(holder)?.site)
-            }
-        }
-    }
-
     fn reserved_by_another(&mut self, need: &Need, place: Place, queue: Key) -> bool {
         let reserved = self.site(need, place).map_or(Key::NONE, |site| site.reserved);
         if reserved == Key::NONE || reserved == queue {
@@ -152,19 +135,6 @@ impl Engine {
         }
     }
 
-    /// Somebody has waited here.
-    fn has_site(&self, need: &Need, place: Place) -> bool {
-        let Some(lane) = self.lanes.slab.get(need.lane) else { return false };
-        let knows = |sites: &[(EndpointId, Site)]| sites.iter().any(|(endpoint, _)| *endpoint == need.endpoint);
-        match place {
-            Place::Endpoint => lane.waiting.as_ref().is_some_and(|waiting| knows(&waiting.endpoint_sites)),
-            Place::SharedEndpoint(holder) => {
-                self.lanes.shared.get(lane.shared[holder]).is_some_and(|shared| knows(&shared.endpoint_sites))
-            }
-            Place::Lane | Place::Shared(_) => true,
-        }
-    }
-
     /// Whether every limit has room, where nobody waits and so nothing is reserved: [`ask`](Self::ask) without the
     /// reasons, which nobody reads who is granted.
     #[inline(always)]
@@ -190,7 +160,7 @@ impl Engine {
     fn others_have_room(&mut self, need: &Need) -> bool {
         let now = self.now;
         let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
-        let (range, shared) = (plan.endpoint_own(need.endpoint), *shared);
+        let (range, shared, endpoint) = (plan.endpoint_own(need.endpoint), *shared, plan.endpoint_hash(need.endpoint));
         let mut pairs = own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]);
         if !pairs.all(|(cell, spec)| cell.has_room(spec, now, need.cost, need.high())) {
             return false;
@@ -199,7 +169,7 @@ impl Engine {
             let Some(holder) = self.lanes.shared.get_mut(holder) else { return true };
             let mut pairs = holder.cells.iter_mut().zip(holder.specs.iter());
             pairs.all(|(cell, shared)| {
-                !shared.applies(need.endpoint) || cell.has_room(&shared.spec, now, need.cost, need.high())
+                !shared.applies(endpoint) || cell.has_room(&shared.spec, now, need.cost, need.high())
             })
         })
     }
@@ -208,6 +178,7 @@ impl Engine {
     pub(super) fn ask(&mut self, need: &Need, queue: Key) -> Result<(), Stop> {
         let lane = &self.lanes.slab[need.lane];
         let (shared, busy) = (lane.shared, lane.waiting.is_some());
+        let endpoint = lane.plan.endpoint_hash(need.endpoint);
         if lane.throttle.is_some() || !lane.plan.endpoint_own(need.endpoint).is_empty() {
             self.ask_at(need, Place::Endpoint, queue, busy)?;
         }
@@ -215,7 +186,7 @@ impl Engine {
         for (number, holder) in shared.into_iter().enumerate() {
             let Some(holder) = self.lanes.shared.get(holder) else { continue };
             let busy = holder.waiting > 0;
-            if holder.specs.iter().any(|spec| spec.endpoint == Some(need.endpoint)) {
+            if holder.specs.iter().any(|spec| spec.endpoint == Some(endpoint)) {
                 self.ask_at(need, Place::SharedEndpoint(number), queue, busy)?;
             }
             self.ask_at(need, Place::Shared(number), queue, busy)?;
@@ -246,7 +217,7 @@ impl Engine {
             }
             Place::Lane => room(own.as_mut()[..plan.whole].iter_mut().zip(&plan.own), now, need),
             Place::SharedEndpoint(number) | Place::Shared(number) => {
-                let only = matches!(place, Place::SharedEndpoint(_)).then_some(need.endpoint);
+                let only = matches!(place, Place::SharedEndpoint(_)).then(|| plan.endpoint_hash(need.endpoint));
                 let Some(Shared { cells, specs, .. }) = self.lanes.shared.get_mut(shared[number]) else {
                     return Ok(());
                 };
@@ -277,7 +248,7 @@ impl Engine {
                 hear(free);
             }
         }
-        let (own, shared) = (own.as_mut(), *shared);
+        let (own, shared, endpoint) = (own.as_mut(), *shared, plan.endpoint_hash(need.endpoint));
         for index in (0..plan.whole).chain(plan.endpoint_own(need.endpoint)) {
             if let Room::No { free, .. } = own[index].room(&plan.own[index], now, need.cost, need.high()) {
                 hear(free);
@@ -286,7 +257,7 @@ impl Engine {
         for holder in shared {
             let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
             for (cell, shared) in holder.cells.iter_mut().zip(holder.specs.iter()) {
-                if shared.applies(need.endpoint)
+                if shared.applies(endpoint)
                     && let Room::No { free, .. } = cell.room(&shared.spec, now, need.cost, need.high())
                 {
                     hear(free);
@@ -345,7 +316,9 @@ impl Engine {
             Place::Endpoint | Place::SharedEndpoint(_) => leaf,
             Place::Lane => lane.waiting.as_ref().map_or(leaf, |waiting| waiting.tiers[need.tier as usize]),
             Place::Shared(number) => {
-                self.lanes.shared.get(lane.shared[number]).map_or(leaf, |shared| shared.tiers[need.tier as usize])
+                let above = if number == 0 { lane.shared[1] } else { Key::NONE };
+                let branch = self.lanes.shared.get(lane.shared[number]).and_then(|shared| shared.branch(above));
+                branch.map_or(leaf, |branch| branch.tiers[need.tier as usize])
             }
         };
         // A queue that was stopped somewhere else before lets others have what it had reserved there.
@@ -376,6 +349,7 @@ impl Engine {
             self.set_timer(at, Timer::Unpark { node, parking });
         }
         self.tree.put_back(path);
+        self.release_beyond(need, stop.place, node);
     }
 
     /// Something under this root may have become possible, at `due`.
@@ -392,54 +366,5 @@ impl Engine {
         self.tree.unpark(node);
         let root = self.tree.root_of(node);
         self.mark_dirty(root, due);
-    }
-
-    /// Gives up what a queue's head had reserved, and lets the others ask again.
-    pub(super) fn release(&mut self, key: Key) {
-        let Some(queue) = self.queues.get_mut(key) else { return };
-        let Some(place) = queue.reserving.take() else { return };
-        let need = Need { lane: queue.lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
-        if let Some(site) = self.site(&need, place) {
-            if site.reserved == key {
-                site.reserved = Key::NONE;
-            }
-            self.wake(&need, place);
-        }
-    }
-
-    /// Everybody parked at a place asks again.
-    fn wake(&mut self, need: &Need, place: Place) {
-        let Some(site) = self.site(need, place) else { return };
-        site.on_settle = false;
-        let mut parked = std::mem::take(&mut site.parked);
-        for node in parked.drain(..) {
-            self.unpark(node, self.now);
-        }
-        // The allocation goes back to where it is needed again at once.
-        if let Some(site) = self.site(need, place)
-            && site.parked.is_empty()
-        {
-            site.parked = parked;
-        }
-    }
-
-    /// Something of a request's limits has come free: those who wait for that ask again. `all`: more than an ended
-    /// exchange has changed, so also those who wait for a moment do.
-    pub(super) fn wake_all(&mut self, need: &Need, all: bool) {
-        let Some(lane) = self.lanes.slab.get(need.lane) else { return };
-        let shared = lane.shared;
-        for place in PLACES {
-            let waits = match place {
-                Place::Endpoint | Place::Lane => {
-                    self.lanes.slab.get(need.lane).is_some_and(|lane| lane.waiting.is_some())
-                }
-                Place::SharedEndpoint(number) | Place::Shared(number) => {
-                    self.lanes.shared.get(shared[number]).is_some_and(|shared| shared.waiting > 0)
-                }
-            };
-            if waits && self.site(need, place).is_some_and(|site| all || site.on_settle) {
-                self.wake(need, place);
-            }
-        }
     }
 }

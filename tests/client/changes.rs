@@ -236,3 +236,72 @@ async fn a_handle_keeps_its_endpoint_through_a_reload() {
     assert_eq!(refused(lane.try_acquire(Priority::High, 1)), ErrorKind::UnknownEndpoint);
     assert_eq!(refused(lane.acquire(Priority::High, 1).await), ErrorKind::UnknownEndpoint);
 }
+
+/// A tenant under `account` that shares its account's limit with whoever else is there.
+fn tenant_of(name: &str, account: &str) -> TenantEntry {
+    TenantEntry::new(name, "v").account(account)
+}
+
+fn send_of(
+    client: &IntegrationClient,
+    tenant: &'static str,
+    path: &'static str,
+) -> tokio::task::JoinHandle<Result<Response, Error>> {
+    let client = client.clone();
+    #[expect(clippy::disallowed_methods, reason = "tests measure and spawn")]
+    tokio::spawn(async move { client.send(tenant, Priority::High, get(path)).await })
+}
+
+/// Accounts are held by different shards, so that the tenant goes to another one each time.
+#[tokio::test(start_paused = true)]
+async fn account_that_a_tenant_leaves_and_enters_again_keeps_its_slots() {
+    let transport = answers(Duration::from_secs(5));
+    let limits = [("account", "scope = \"account\"\nconcurrency = 4"), ("own", "concurrency = 6")];
+    let text = vendor(&limits);
+    let client = builder(&text, &transport).shards(16).build().await.unwrap();
+    client.set_tenant(tenant_of("a", "first")).unwrap();
+    client.set_tenant(tenant_of("b", "first")).unwrap();
+    let sends: Vec<_> = (0..4).map(|_| send_of(&client, "a", "/a")).collect();
+    let began = now();
+    while client.in_flight() < 4 {
+        tokio::task::yield_now().await;
+    }
+    let others = send_of(&client, "b", "/b");
+    until_waiting(&client, 1).await;
+    for account in ["second", "first", "third", "first"] {
+        client.set_tenant(tenant_of("a", account)).unwrap();
+        if account == "first" {
+            let refused = client.try_send("a", Priority::High, get("/again")).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::NotNow);
+        }
+        tokio::time::sleep(ms(100)).await;
+        assert_eq!((transport.calls().len(), client.in_flight()), (4, 4), "exchanges of account `first`");
+    }
+    others.await.unwrap().unwrap().text().await.unwrap();
+    assert_eq!(began.elapsed().as_secs(), 10, "the first end wakes who waits at the account");
+    all_answered(sends).await;
+    assert_idle(&client);
+}
+
+/// What becomes of an exchange is told where its lane has gone meanwhile.
+#[tokio::test(start_paused = true)]
+async fn refusal_pauses_a_lane_that_has_changed_its_account_meanwhile() {
+    let transport = FakeTransport::new(|call| match call.number {
+        0 => FakeAnswer::status(429).header("retry-after", "30").delay(ms(500)),
+        _ => FakeAnswer::status(200),
+    });
+    let text = vendor(&[("account", "scope = \"account\"\nconcurrency = 4")]);
+    let client = builder(&text, &transport).shards(16).build().await.unwrap();
+    client.set_tenant(tenant_of("a", "first")).unwrap();
+    let first = send_of(&client, "a", "/refused");
+    tokio::time::sleep(ms(100)).await;
+    for account in ["second", "third", "fourth"] {
+        client.set_tenant(tenant_of("a", account)).unwrap();
+    }
+    tokio::time::sleep(ms(500)).await;
+    let began = now();
+    client.send("a", Priority::High, get("/next")).await.unwrap().text().await.unwrap();
+    assert_eq!(began.elapsed().as_secs(), 29, "thirty seconds after the answer");
+    all_answered(vec![first]).await;
+    assert_idle(&client);
+}

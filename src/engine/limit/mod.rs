@@ -149,6 +149,16 @@ impl Past {
     }
 }
 
+/// Takes one from a count of what is under way. A count of zero means that an end was told to a limit that it never took
+/// from: a debug build panics, and a release build keeps the zero.
+#[inline(always)]
+pub(crate) fn one_less(count: &mut u32) {
+    match count.checked_sub(1) {
+        Some(left) => *count = left,
+        None => debug_assert!(false, "an end that nothing was taken for"),
+    }
+}
+
 impl Cell {
     pub(crate) fn new(spec: &LimitSpec, now: Time, since: u32) -> Cell {
         let state = match &spec.kind {
@@ -274,7 +284,7 @@ impl Cell {
     #[inline]
     pub(crate) fn finish(&mut self) {
         if let State::Slots { used } = &mut self.state {
-            *used = used.saturating_sub(1);
+            one_less(used);
         }
     }
 
@@ -288,7 +298,7 @@ impl Cell {
                     guard.give_back(mirrored, now, take.taken(units));
                 }
             }
-            (State::Slots { used }, _) => *used = used.saturating_sub(1),
+            (State::Slots { used }, _) => one_less(used),
             _ => {}
         }
     }
@@ -407,6 +417,42 @@ impl Cell {
             }
             (State::Slots { .. }, _, LimitKind::Slots { .. }) => {}
             _ => *self = Cell::new(new, now, version),
+        }
+    }
+
+    /// Whether this is a number of slots, and not a rate.
+    pub(crate) fn is_slots(&self) -> bool {
+        matches!(self.state, State::Slots { .. })
+    }
+
+    /// Sets a number of slots to those that are taken.
+    pub(crate) fn set_slots(&mut self, taken: u32) {
+        if let State::Slots { used } = &mut self.state {
+            *used = taken;
+        }
+    }
+
+    /// One more slot is taken by what is under way already.
+    pub(crate) fn take_slot(&mut self) {
+        if let State::Slots { used } = &mut self.state {
+            *used += 1;
+        }
+    }
+
+    /// Nothing was ever taken.
+    pub(crate) fn is_new(&self) -> bool {
+        match &self.state {
+            State::Rate { guard, .. } => guard.is_none(),
+            State::Slots { used } => *used == 0,
+        }
+    }
+
+    /// The slots that are taken; none of a rate.
+    #[cfg(test)]
+    pub(crate) fn slots_used(&self) -> Option<u32> {
+        match self.state {
+            State::Slots { used } => Some(used),
+            State::Rate { .. } => None,
         }
     }
 

@@ -128,8 +128,10 @@ fn an_account_weighs_what_its_waiting_lanes_weigh() {
     let lane = bench.lane("acme", "acme", &with(1));
     let permit = bench.granted(lane, ask(0));
     let waiter = bench.waits(lane, ask(0)).0;
-    let weights =
-        |bench: &Bench| bench.engine.lanes.shared.keys().map(|key| bench.engine.lanes.shared[key].weight).sum::<u32>();
+    let weights = |bench: &Bench| {
+        let shared = bench.engine.lanes.shared.keys().map(|key| &bench.engine.lanes.shared[key]);
+        shared.flat_map(|shared| &shared.branches).map(|branch| branch.weight).sum::<u32>()
+    };
     assert_eq!(weights(&bench), 1);
     bench.engine.upsert(bench.now, "acme", "acme", &with(1), 2);
     assert_eq!(weights(&bench), 1);

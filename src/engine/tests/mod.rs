@@ -7,6 +7,8 @@ mod forecast;
 #[cfg(feature = "testing")]
 mod learning;
 mod pushback;
+mod slots;
+mod slots_model;
 mod tiers;
 mod waits;
 
@@ -17,7 +19,7 @@ use super::limit::guard::GuardSpec;
 use super::limit::token_bucket::BucketSpec;
 use super::limit::window_log::LogSpec;
 use super::limit::{LimitKind, LimitSpec};
-use super::plan::{EndpointPlan, NO_ENDPOINT, Plan, SharedSpec};
+use super::plan::{EndpointHash, EndpointPlan, NO_ENDPOINT, Plan, SharedSpec};
 use super::slab::Key;
 use super::*;
 
@@ -77,7 +79,7 @@ pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {
 pub(super) fn with_endpoint(mut plan: Plan, name: &str, limit: LimitSpec) -> Plan {
     let at = plan.own.len();
     plan.own.push(limit);
-    plan.endpoints.push(EndpointPlan { name: name.into(), own: at..at + 1 });
+    plan.endpoints.push(EndpointPlan { name: name.into(), hash: EndpointHash::of(name), own: at..at + 1 });
     plan
 }
 
@@ -88,6 +90,11 @@ pub(super) fn with_shared(mut plan: Plan, account: Vec<LimitSpec>, vendor: Vec<L
     plan.account = shared(account);
     plan.vendor_wide = shared(vendor);
     plan
+}
+
+/// A limit that lanes share for requests to one endpoint.
+pub(super) fn endpoint_spec(name: &str, spec: LimitSpec) -> SharedSpec {
+    SharedSpec { spec, endpoint: Some(EndpointHash::of(name)) }
 }
 
 pub(super) fn ask(tier: u8) -> Ask {

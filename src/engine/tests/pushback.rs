@@ -306,7 +306,7 @@ fn scarcity_lets_the_lower_tiers_wait_but_not_for_ever() {
 }
 
 fn first_turn(bench: &Bench, permit: Key) -> Time {
-    bench.engine.permits[permit].granted() + std::time::Duration::from_secs(1)
+    bench.engine.permits[permit].granted + std::time::Duration::from_secs(1)
 }
 
 #[test]

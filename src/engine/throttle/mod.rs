@@ -460,14 +460,6 @@ impl Throttle {
         was
     }
 
-    /// In another engine permits have other keys.
-    pub(crate) fn forget_permits(&mut self, now: Time) {
-        let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.lane]);
-        for pause in pauses.filter(|pause| matches!(pause, Pause::Probing(_))) {
-            *pause = Pause::Until(now);
-        }
-    }
-
     /// An operator's pause.
     pub(crate) fn hold(&mut self) {
         self.held = true;

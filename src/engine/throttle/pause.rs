@@ -59,4 +59,23 @@ impl Throttle {
         self.lane = Pause::Until(later);
         true
     }
+
+    /// In another engine permits have other keys: pairs of what they were and what they are.
+    pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(Key, Key)]) {
+        let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.lane]);
+        for pause in pauses {
+            if let Pause::Probing(probe) = pause {
+                let found = keys.iter().find(|(before, _)| before == probe);
+                *pause = found.map_or(Pause::Until(now), |(_, key)| Pause::Probing(*key));
+            }
+        }
+    }
+
+    /// Nothing that finds something out is under way in a copy.
+    pub(crate) fn forget_permits(&mut self, now: Time) {
+        let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.lane]);
+        for pause in pauses.filter(|pause| matches!(pause, Pause::Probing(_))) {
+            *pause = Pause::Until(now);
+        }
+    }
 }

@@ -1,0 +1,182 @@
+//! Where lanes that share a limit stand in the tree, while somebody waits and for as long as their place has a meaning.
+//!
+//! Lanes of one account may differ in what is above the account: while a reload goes through them, some know a limit of the
+//! vendor's that the others do not know yet. The account then has two places in the tree, a [`Branch`] each: below the
+//! vendor, and as a root.
+
+use std::collections::VecDeque;
+
+use super::Engine;
+use super::lane::{Lane, Shared};
+use super::scheduler::Tree;
+use super::slab::Key;
+use super::waiting::{LaneWait, Site};
+
+/// The place of a holder of shared limits in the tree, below another one or at the top.
+pub(crate) struct Branch {
+    /// The vendor that an account stands below; [`Key::NONE`] at the top.
+    pub(crate) above: Key,
+    /// Set at the top.
+    pub(crate) root: Key,
+    pub(crate) tiers: [Key; 3],
+    /// Sum of the weights of lanes that wait.
+    pub(crate) weight: u32,
+    /// Requests waiting in the lanes of this branch.
+    pub(crate) waiting: u32,
+    /// Lanes that stopped waiting, until forgetting their place in the tree cannot be observed.
+    pub(crate) lingering: VecDeque<Key>,
+}
+
+impl Branch {
+    fn new(above: Key) -> Branch {
+        let (root, tiers) = (Key::NONE, [Key::NONE; 3]);
+        Branch { above, root, tiers, weight: 0, waiting: 0, lingering: VecDeque::new() }
+    }
+}
+
+impl Shared {
+    pub(crate) fn branch(&self, above: Key) -> Option<&Branch> {
+        self.branches.iter().find(|branch| branch.above == above)
+    }
+
+    /// The branch below `above`, made if it is not there.
+    pub(crate) fn branch_mut(&mut self, above: Key) -> &mut Branch {
+        let at = self.branches.iter().position(|branch| branch.above == above).unwrap_or_else(|| {
+            self.branches.push(Branch::new(above));
+            self.branches.len() - 1
+        });
+        &mut self.branches[at]
+    }
+
+    /// Forgets a branch in which nobody waits.
+    fn clear_branch(&mut self, above: Key, tree: &mut Tree) {
+        let Some(at) = self.branches.iter().position(|branch| branch.above == above && branch.waiting == 0) else {
+            return;
+        };
+        let Branch { root, tiers, .. } = self.branches.swap_remove(at);
+        tiers.into_iter().chain([root]).for_each(|node| tree.discard(node));
+        if self.waiting == 0 {
+            self.site = Site::default();
+            self.endpoint_sites.clear();
+        }
+    }
+}
+
+impl Lane {
+    /// The narrowest holder that it shares limits in, and what is above that: its place in the tree is below there.
+    fn stands_below(&self) -> Option<(Key, Key)> {
+        match self.shared {
+            [Key::NONE, Key::NONE] => None,
+            [Key::NONE, vendor] => Some((vendor, Key::NONE)),
+            [account, vendor] => Some((account, vendor)),
+        }
+    }
+}
+
+impl Engine {
+    /// An account's turns among accounts are those of its lanes that wait.
+    pub(super) fn reweigh(&mut self, [account, vendor]: [Key; 2], by: i64) {
+        if let Some(shared) = self.lanes.shared.get_mut(account) {
+            let branch = shared.branch_mut(vendor);
+            branch.weight = (branch.weight as i64 + by).max(0) as u32;
+            for tier in branch.tiers {
+                self.tree.set_weight(tier, branch.weight);
+            }
+        }
+    }
+
+    /// Nobody waits in a lane any more: its part of the tree goes, once its place in it has no meaning.
+    pub(super) fn tidy(&mut self, lane: Key) {
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let (stands_below, [account, vendor]) = (inside.stands_below(), inside.shared);
+        if inside.waiting.as_ref().is_none_or(|waiting| waiting.total() > 0) {
+            return;
+        }
+        let Some((holder, above)) = stands_below else { return self.drop_waiting(lane) };
+        self.linger(lane);
+        let all = self.lanes.shared[holder].branch_mut(above).waiting == 0;
+        for _ in 0..if all { usize::MAX } else { 2 } {
+            let branch = self.lanes.shared[holder].branch_mut(above);
+            let Some(lane) = branch.lingering.front().copied() else { break };
+            // One that has gone to another holder meanwhile lingers there, if at all.
+            let inside = self.lanes.slab.get(lane).filter(|lane| lane.stands_below() == stands_below);
+            let waiting = inside.and_then(|lane| lane.waiting.as_ref());
+            let gone = waiting.filter(|waiting| waiting.lingering && waiting.total() == 0);
+            if let Some(waiting) = gone {
+                if !all && !waiting.tiers.iter().all(|tier| self.tree.is_past(*tier)) {
+                    break;
+                }
+                self.drop_waiting(lane);
+            }
+            self.lanes.shared[holder].branch_mut(above).lingering.pop_front();
+        }
+        let widest = if vendor == Key::NONE { account } else { vendor };
+        if self.lanes.shared[widest].branch_mut(Key::NONE).waiting == 0 {
+            // Nobody is left whose turn it could be: the next to come starts afresh, as it would had all of these been
+            // dropped while they rested.
+            self.clear_tree(widest);
+        }
+    }
+
+    /// Forgets what stands in the tree at and below a holder at the top, where nobody waits.
+    pub(super) fn clear_tree(&mut self, widest: Key) {
+        let Some(inside) = self.lanes.shared.get_mut(widest) else { return };
+        let accounts = std::mem::take(&mut inside.accounts);
+        let below = accounts.into_iter().map(|account| (account, widest)).chain([(widest, Key::NONE)]);
+        for (holder, above) in below {
+            let Some(inside) = self.lanes.shared.get_mut(holder) else { continue };
+            for lane in std::mem::take(&mut inside.branch_mut(above).lingering) {
+                let stands_below = self.lanes.slab.get(lane).and_then(Lane::stands_below);
+                let waits = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref());
+                if stands_below == Some((holder, above)) && waits.is_some_and(|waiting| waiting.lingering) {
+                    self.drop_waiting(lane);
+                }
+            }
+            if let Some(inside) = self.lanes.shared.get_mut(holder) {
+                inside.clear_branch(above, &mut self.tree);
+            }
+        }
+    }
+
+    /// Forgets all that stands in the tree of a holder that has no lanes any more.
+    pub(super) fn clear_branches(&mut self, holder: Key) {
+        let Some(inside) = self.lanes.shared.get_mut(holder) else { return };
+        let above: Vec<Key> = inside.branches.iter().map(|branch| branch.above).collect();
+        for above in above {
+            inside.clear_branch(above, &mut self.tree);
+        }
+    }
+
+    /// Nobody waits in a lane that has a part of the tree: it keeps its place there until that has no meaning, or until
+    /// nobody at all waits for what it shares with others.
+    pub(super) fn linger(&mut self, lane: Key) {
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let (stands_below, shared, weight) = (inside.stands_below(), inside.shared, inside.plan.weight);
+        let Some((holder, above)) = stands_below else { return };
+        let Some(waiting) = inside.waiting.as_mut().filter(|waiting| waiting.total() == 0) else { return };
+        if !std::mem::replace(&mut waiting.lingering, true) {
+            if !shared.contains(&Key::NONE) {
+                self.reweigh(shared, -(weight as i64));
+            }
+            self.lanes.shared[holder].branch_mut(above).lingering.push_back(lane);
+        }
+    }
+
+    pub(super) fn drop_waiting(&mut self, lane: Key) {
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let Some(waiting) = inside.waiting.take() else { return };
+        let LaneWait { root, tiers, queues, lingering, .. } = *waiting;
+        let (shared, weight) = (inside.shared, inside.plan.weight);
+        // One that lingers has taken its weight out already.
+        if !lingering && !shared.contains(&Key::NONE) {
+            self.reweigh(shared, -(weight as i64));
+        }
+        for queue in queues {
+            if let Some(queue) = self.queues.remove(queue) {
+                self.tree.discard(queue.node);
+            }
+        }
+        tiers.into_iter().for_each(|tier| self.tree.discard(tier));
+        self.tree.discard(root);
+    }
+}
