@@ -1,19 +1,21 @@
 //! What answers correct in the limits' own state: what a request cost, and when the vendor's windows end.
 
 use super::Engine;
+use super::cells::Origin;
 use super::cost::Cost;
 use super::slab::Key;
 use crate::clock::Time;
 
 impl Engine {
-    /// The answer tells what the request really cost. Comes before [`answered`](Self::answered).
+    /// The answer tells what the request really cost; at least one unit, for a request that was answered was counted.
+    /// Comes before [`answered`](Self::answered).
     pub(crate) fn corrected(&mut self, now: Time, key: Key, cost: u32) {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key) else { return };
         if !permit.is_started() {
             return;
         }
-        let actual = Cost { points: cost, ..permit.need().cost };
+        let actual = Cost { points: cost.max(1), ..permit.need().cost };
         self.correct(now, key, actual);
     }
 
@@ -33,7 +35,20 @@ impl Engine {
         }
         // What it took more is counted from now on, and ends by itself.
         permit.set_cost(need.cost.min(actual));
-        self.each_cell(&origin, |cell, spec| cell.correct(spec, take, actual, now));
+        let own = Origin { holders: [Key::NONE; 2], ..origin };
+        self.each_cell(&own, |cell, spec| {
+            cell.correct(spec, take, actual, now);
+        });
+        // Of limits that lanes share all have to wait until the units are there again, and this lane then waits as long
+        // once more: the others have the limit for themselves first.
+        let shared = Origin { lane: Key::NONE, ..origin };
+        let mut later = 0;
+        self.each_cell(&shared, |cell, spec| later = later.max(cell.correct(spec, take, actual, now)));
+        if later > 0
+            && let Some(lane) = self.lanes.slab.get_mut(origin.lane)
+        {
+            lane.throttle.get_or_insert_default().pay_back(now.plus_nanos(later.saturating_mul(2)));
+        }
         self.wake_if_waiting(&origin, true);
     }
 

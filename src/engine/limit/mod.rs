@@ -304,34 +304,40 @@ impl Cell {
     }
 
     /// The request took another number of units than was believed when it was granted: what it took too little is taken
-    /// now, what it took too much is given back.
-    pub(crate) fn correct(&mut self, spec: &LimitSpec, take: Take, actual: Cost, now: Time) {
+    /// now, what it took too much is given back. Whatever is stated, the limit is left at most one capacity below empty:
+    /// a mistake of the vendor's would otherwise stop all who share the limit for ever. Returns how much later the next
+    /// unit comes for that, in nanoseconds.
+    pub(crate) fn correct(&mut self, spec: &LimitSpec, take: Take, actual: Cost, now: Time) -> u64 {
         let taken = spec.units(take.cost);
         // More than this is no cost, but a mistake of whoever said so: the lane would stand for ever.
         let actual = spec.units(actual).min(spec.largest(true).max(taken));
         if actual == taken {
-            return;
+            return 0;
         }
         let (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) =
             (&mut self.state, &spec.kind)
         else {
-            return;
+            return 0;
         };
         if let Some(more) = actual.checked_sub(taken) {
-            bucket.take(shape, now, more);
+            let next = |bucket: &Bucket| bucket.ready_at(shape, 1).max(now);
+            let before = next(bucket);
+            bucket.owe(shape, now, more);
             if guard.is_none() {
                 *guard = Guard::new(mirrored);
             }
             if let Some(guard) = guard {
-                guard.owe(mirrored, now, more);
+                let most = mirrored.limit().saturating_mul(2).saturating_sub(guard.units(mirrored, now));
+                guard.owe(mirrored, now, more.min(most));
             }
-        } else {
-            let less = taken - actual;
-            bucket.give_back(shape, less);
-            if let Some(guard) = guard {
-                guard.give_back(mirrored, now, take.taken(less));
-            }
+            return next(bucket).as_nanos() - before.as_nanos();
         }
+        let less = taken - actual;
+        bucket.give_back(shape, less);
+        if let Some(guard) = guard {
+            guard.give_back(mirrored, now, take.taken(less));
+        }
+        0
     }
 
     /// Counts what another process took. Whether there was room does not matter, because it happened.

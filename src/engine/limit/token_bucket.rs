@@ -92,6 +92,13 @@ impl Bucket {
         self.full_at = self.full_at.max(spec.ticks(now)).saturating_add(spec.span(units));
     }
 
+    /// Takes `units` that were used already, whether they are there or not, until the bucket is one capacity below empty.
+    pub(crate) fn owe(&mut self, spec: &BucketSpec, now: Time, units: u32) {
+        let most = Bucket::empty(spec, now).full_at.saturating_add(spec.span(spec.capacity));
+        let owed = self.full_at.max(spec.ticks(now)).saturating_add(spec.span(units));
+        self.full_at = self.full_at.max(owed.min(most));
+    }
+
     pub(crate) fn give_back(&mut self, spec: &BucketSpec, units: u32) {
         self.full_at = self.full_at.saturating_sub(spec.span(units));
     }

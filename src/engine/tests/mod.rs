@@ -3,6 +3,7 @@
 mod answers;
 mod change;
 mod concurrency;
+mod costs;
 mod forecast;
 #[cfg(feature = "testing")]
 mod learning;

@@ -60,6 +60,11 @@ impl Throttle {
         true
     }
 
+    /// The lane has used more of a shared limit than was there: it sends nothing before this moment.
+    pub(crate) fn pay_back(&mut self, until: Time) {
+        self.next = self.next.max(until);
+    }
+
     /// In another engine permits have other keys: pairs of what they were and what they are.
     pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(Key, Key)]) {
         let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.lane]);
