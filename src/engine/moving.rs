@@ -105,10 +105,8 @@ impl Engine {
                 keys.push((before, here));
             }
         }
-        if let Some(inside) = self.lanes.slab.get_mut(lane) {
-            if let Some(throttle) = &mut inside.throttle {
-                throttle.rename_permits(now, &keys);
-            }
+        if let Some(throttle) = self.lanes.slab.get_mut(lane).and_then(|lane| lane.throttle.as_mut()) {
+            throttle.rename_permits(now, &keys);
         }
         keys
     }
