@@ -197,7 +197,7 @@ impl Dispatch {
         };
         let group = Group { vendor: &tenant.vendor.name, environment: &tenant.vendor.environment, account };
         for shard in &self.shards {
-            shard.decide(|engine, now| engine.pause_group(now, group, until));
+            shard.decide(|engine, now| engine.pause_group(now, group, &tenant.id, until));
         }
     }
 

@@ -251,7 +251,7 @@ pub(crate) struct Engine {
     /// Permits of lanes that have gone to another engine, where they are counted too.
     departed: u32,
     /// Groups of lanes that wait, by their hash, and until when.
-    standing: HashMap<u64, Time>,
+    standing: HashMap<u64, standing::Standing>,
     /// Granted and perhaps not started, in the order of granting.
     unstarted: VecDeque<(Time, Key)>,
     /// No permit needs settling by time before this moment.

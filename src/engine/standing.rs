@@ -11,6 +11,12 @@ use super::lane::{Lane, hash_ids};
 use super::slab::Key;
 use crate::clock::Time;
 
+/// The longest that a whole group waits because of one tenant's refusals, in nanoseconds. A quarter of an hour, as long as
+/// a request waits at most by default: nobody who has more time loses by it. Its lanes then ask one request each, and the
+/// answer to another tenant decides.
+pub(super) const ONE_WITNESS: u64 = 900_000_000_000;
+/// A witness is remembered so long after the pause, in nanoseconds: the next refusal comes only after it.
+const WITNESS_MEMORY: u64 = 900_000_000_000;
 /// The most by which lanes of one scope are spread, in nanoseconds.
 const MOST_SPREAD: u64 = 5_000_000_000;
 
@@ -21,6 +27,14 @@ pub(crate) struct Group<'a> {
     pub(crate) environment: &'a str,
     /// None for all who call the vendor.
     pub(crate) account: Option<&'a str>,
+}
+
+/// A group that waits, or did until lately.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    until: Time,
+    /// The tenant that was refused first, as a hash.
+    witness: u64,
 }
 
 impl Group<'_> {
@@ -35,15 +49,21 @@ impl Group<'_> {
 }
 
 impl Engine {
-    /// Nothing of a group goes before `until`.
-    pub(crate) fn pause_group(&mut self, now: Time, group: Group<'_>, until: Time) {
+    /// Nothing of a group goes before `until`, because `tenant` was refused. As long as no other tenant of the group was,
+    /// at most for [`ONE_WITNESS`]: one answer that is wrong does not stop all who call a vendor for a month. The tenant's
+    /// own lane waits as long as it was told, which is not said here.
+    pub(crate) fn pause_group(&mut self, now: Time, group: Group<'_>, tenant: &str, until: Time) {
         let now = self.tick(now);
-        let hash = group.hash(&self.lanes.hasher);
-        let known = self.standing.entry(hash).or_insert(Time::ZERO);
-        if until <= *known || until <= now {
+        if until <= now {
             return;
         }
-        *known = until;
+        let (hash, witness) = (group.hash(&self.lanes.hasher), self.lanes.hasher.hash_one(tenant));
+        let known = self.standing.entry(hash).or_insert(Standing { until: Time::ZERO, witness });
+        let until = if known.witness == witness { until.min(now.plus_nanos(ONE_WITNESS)) } else { until };
+        if until <= known.until {
+            return;
+        }
+        known.until = until;
         let waiting = self.crowd.keys();
         let granted = self.unstarted.iter().filter_map(|(_, permit)| self.permits.get(*permit)).map(|p| p.lane());
         let mut lanes: Vec<Key> = waiting.chain(granted).filter(|lane| self.is_in(*lane, hash)).collect();
@@ -72,7 +92,7 @@ impl Engine {
             return Time::ZERO;
         }
         let known = self.groups_of(key, lane).into_iter().filter_map(|group| self.standing.get(&group));
-        known.max().copied().unwrap_or(Time::ZERO)
+        known.map(|standing| standing.until).max().unwrap_or(Time::ZERO)
     }
 
     /// A lane that is asked waits as long as the groups that it is in.
@@ -112,6 +132,6 @@ impl Engine {
     /// Waits that are over.
     pub(super) fn sweep_groups(&mut self) {
         let now = self.now;
-        self.standing.retain(|_, until| *until > now);
+        self.standing.retain(|_, standing| standing.until.plus_nanos(WITNESS_MEMORY) > now);
     }
 }

@@ -7,6 +7,7 @@ mod costs;
 mod forecast;
 #[cfg(feature = "testing")]
 mod learning;
+mod pauses;
 mod pushback;
 mod slots;
 mod slots_model;

@@ -1,0 +1,69 @@
+//! How long one answer stops a lane, and all lanes of an account or a vendor.
+
+use std::time::Duration;
+
+use super::*;
+use crate::engine::throttle::Wait;
+
+const MONTH: u64 = 31 * 86_400 * SECOND;
+
+fn everybody() -> Group<'static> {
+    Group { vendor: "vendor", environment: "live", account: None }
+}
+
+fn lanes<const N: usize>(bench: &mut Bench, tenants: [&str; N]) -> [Key; N] {
+    let plan = plan(vec![slots("slots", 9)]);
+    let pace = plan::Pace { max_hold_ns: u64::MAX, ..plan.pace };
+    let plan = Arc::new(Plan { pace, ..plan });
+    tenants.map(|tenant| bench.lane(tenant, tenant, &plan))
+}
+
+/// A tenant's request is refused for all who call the vendor, for a month.
+fn refuse(bench: &mut Bench, tenant: &str, lane: Key) {
+    let permit = bench.granted(lane, ask(0));
+    bench.engine.answered_with(bench.now, permit, Word::Refused(Wait::Told(MONTH), None), true);
+    bench.engine.pause_group(bench.now, everybody(), tenant, bench.now.plus_nanos(MONTH));
+}
+
+fn paused_for(bench: &Bench, lane: Key) -> Duration {
+    bench.engine.paused_until(bench.now, lane).map_or(Duration::ZERO, |until| until.since(bench.now))
+}
+
+#[test]
+fn refusal_of_one_tenant_stops_the_others_for_a_quarter_of_an_hour_at_most() {
+    let mut bench = Bench::new();
+    let [refused, other] = lanes(&mut bench, ["refused", "other"]);
+    refuse(&mut bench, "refused", refused);
+    let start = bench.now;
+    assert_eq!(paused_for(&bench, refused), Duration::from_nanos(MONTH), "its own lane waits as it was told");
+    let waiter = bench.waits(other, ask(0)).0;
+    let grants = bench.serve(start + Duration::from_secs(3_600), 0);
+    let (at, first) = grants[0];
+    assert_eq!(first, waiter);
+    assert!((900..=905).contains(&at.since(start).as_secs()), "{:?}", at.since(start));
+}
+
+#[test]
+fn refusal_of_a_second_tenant_stops_all_for_as_long_as_it_says() {
+    let mut bench = Bench::new();
+    let [refused, second, third] = lanes(&mut bench, ["refused", "second", "third"]);
+    refuse(&mut bench, "refused", refused);
+    bench.now = bench.now + Duration::from_secs(910);
+    bench.sweep(bench.now, false);
+    refuse(&mut bench, "second", second);
+    assert_eq!(paused_for(&bench, third), Duration::from_nanos(MONTH));
+}
+
+#[test]
+fn answer_that_was_no_refusal_stops_a_lane_for_an_hour_at_most() {
+    let mut bench = Bench::new();
+    let [lane] = lanes(&mut bench, ["acme"]);
+    let permit = bench.granted(lane, ask(0));
+    bench.engine.answered_with(bench.now, permit, Word::PassedFor(MONTH, None), true);
+    assert_eq!(paused_for(&bench, lane), Duration::from_secs(3_600));
+    let start = bench.now;
+    let alone = bench.waits(lane, ask(0)).0;
+    bench.waits(lane, ask(0));
+    let grants = bench.serve(start + Duration::from_secs(3_600), SECOND);
+    assert_eq!(grants, [(start + Duration::from_secs(3_600), alone)], "one request finds out");
+}
