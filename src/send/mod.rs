@@ -222,6 +222,7 @@ impl Job {
                 let renewed = self.renew(inner);
                 if !matches!(renewed, Ok(false)) {
                     held.not_sent();
+                    self.host_pass = None;
                     renewed?;
                     continue;
                 }
