@@ -196,3 +196,22 @@ fn program_of_the_soak() {
         result.unwrap();
     }
 }
+
+/// The whole of it, from a seed that is new each time and printed first: `scripts/soak.sh --seed N` repeats it.
+#[test]
+fn a_minute_of_disturbances_does_no_harm() {
+    let stores: &[&str] = match std::env::var_os("IC_TEST_POSTGRES") {
+        Some(_) if cfg!(feature = "postgres") => &["sqlite", "postgres"],
+        _ => &["sqlite"],
+    };
+    for store in stores {
+        let options = soak::Options {
+            seconds: 50 / stores.len() as u64,
+            store: (*store).to_owned(),
+            verbose: true,
+            child_arguments: &["--exact", "program_of_the_soak", "--nocapture", "--test-threads=2"],
+            ..soak::Options::new()
+        };
+        assert!(soak::soak(&options).unwrap(), "see the lines above");
+    }
+}
