@@ -217,7 +217,7 @@ impl Worker {
         let mut unknown = Vec::new();
         let mut wanted =
             self.lanes.wanted(&mut self.pool, LANES, |lane| match inner.tenant(&lane.tenant, &lane.vendor) {
-                _ if outbox.store.problems.is_parked(lane, now) => 0,
+                _ if outbox.store.problems.is_parked(lane) => 0,
                 // What was sent of it before is read first.
                 Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
                 Ok(tenant) => match pace(&tenant.vendor).unit_ns {

@@ -311,7 +311,7 @@ impl Store {
             is_alone,
             sealer,
             lock: parking_lot::Mutex::new(alone),
-            problems: Problems::default(),
+            problems: Problems::new(Clock::system()),
         };
         Ok((opened, tasks))
     }

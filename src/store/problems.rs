@@ -69,8 +69,9 @@ const PARK: Duration = Duration::from_secs(30);
 /// Lanes that are named as parked. Others are parked as well, and counted.
 const NAMED: usize = 3;
 
-#[derive(Default)]
 pub(crate) struct Problems {
+    /// One for all: the times of two clocks cannot be compared.
+    clock: Clock,
     kinds: [Kind; Work::ALL.len()],
     lanes: Mutex<HashMap<LaneTier, Parked>>,
     any_lane: AtomicBool,
@@ -99,6 +100,11 @@ struct Parked {
 }
 
 impl Problems {
+    pub(crate) fn new(clock: Clock) -> Problems {
+        let (kinds, lanes) = (Default::default(), Mutex::default());
+        Problems { clock, kinds, lanes, any_lane: AtomicBool::new(false) }
+    }
+
     /// Keeps what became of some work.
     pub(crate) fn note<T>(&self, work: Work, result: &Result<T, DbError>) {
         let kind = &self.kinds[work as usize];
@@ -117,7 +123,7 @@ impl Problems {
             Err(error) => {
                 kind.fails.store(true, Relaxed);
                 let failures = kind.failures.fetch_add(1, Relaxed) + 1;
-                let now = Clock::system().now();
+                let now = self.clock.now();
                 let mut state = kind.state.lock();
                 state.problem = Some((error.to_string(), now));
                 let is_due = state.told.is_none_or(|(at, _)| now.since(at) >= TELL_EVERY);
@@ -134,7 +140,7 @@ impl Problems {
 
     /// The jobs of a lane could not be claimed, and those of others can.
     pub(crate) fn park(&self, lane: &LaneTier, error: &DbError) {
-        let until = Clock::system().now() + PARK;
+        let until = self.clock.now() + PARK;
         let before = self.lanes.lock().insert(lane.clone(), Parked { until, why: error.to_string() });
         self.any_lane.store(true, Relaxed);
         if before.is_none() {
@@ -157,14 +163,15 @@ impl Problems {
         self.any_lane.load(Relaxed) && self.lanes.lock().contains_key(lane)
     }
 
-    /// Whether a lane is to be left alone at `now`.
-    pub(crate) fn is_parked(&self, lane: &LaneTier, now: Time) -> bool {
-        self.any_lane.load(Relaxed) && self.lanes.lock().get(lane).is_some_and(|parked| now < parked.until)
+    /// Whether a lane is to be left alone now.
+    pub(crate) fn is_parked(&self, lane: &LaneTier) -> bool {
+        let is_parked = |parked: &Parked| self.clock.now() < parked.until;
+        self.any_lane.load(Relaxed) && self.lanes.lock().get(lane).is_some_and(is_parked)
     }
 
     /// What fails now, in words.
     pub(crate) fn now(&self) -> Option<String> {
-        let (mut said, now) = (Vec::new(), Clock::system().now());
+        let (mut said, now) = (Vec::new(), self.clock.now());
         for work in Work::ALL {
             if let Some((problem, at)) = &self.kinds[work as usize].state.lock().problem
                 && now.since(*at) < STALE
@@ -201,7 +208,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn problem_stays_until_the_same_kind_of_work_succeeds() {
-        let problems = Problems::default();
+        let problems = Problems::new(Clock::system());
         let full = || Err::<(), _>(DbError::new(DbKind::Storage, "the disk is full"));
         problems.note(Work::Accept, &full());
         problems.note(Work::Read, &Ok(()));
@@ -220,12 +227,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn parked_lane_is_left_alone_for_a_while_and_named_until_it_is_claimed() {
-        let (problems, damaged) = (Problems::default(), DbError::new(DbKind::Damaged, "the file is damaged"));
-        let clock = Clock::system();
+        let (problems, damaged) =
+            (Problems::new(Clock::system()), DbError::new(DbKind::Damaged, "the file is damaged"));
         problems.park(&lane("a"), &damaged);
-        assert!(problems.is_parked(&lane("a"), clock.now()) && !problems.is_parked(&lane("b"), clock.now()));
+        assert!(problems.is_parked(&lane("a")) && !problems.is_parked(&lane("b")));
         tokio::time::advance(PARK).await;
-        assert!(!problems.is_parked(&lane("a"), clock.now()) && problems.is_suspect(&lane("a")));
+        assert!(!problems.is_parked(&lane("a")) && problems.is_suspect(&lane("a")));
         assert!(problems.now().unwrap().contains("tenant a, vendor v"));
         problems.unpark(&lane("a"));
         assert_eq!(problems.now(), None);
