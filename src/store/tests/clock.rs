@@ -59,7 +59,8 @@ async fn store_clock_runs_through_wall_steps_and_never_back_behind_what_it_has_s
     assert_eq!(time(&opened).await, began + 60_000);
     note(&opened).await;
     // The machine is started again, with a wall clock that is behind: time goes on where it was.
-    (machine.starts.store(1, Relaxed), machine.ran_ms.store(5, Relaxed));
+    machine.starts.store(1, Relaxed);
+    machine.ran_ms.store(5, Relaxed);
     machine.wall_step_ms.store(-24 * HOUR, Relaxed);
     assert_eq!(time(&open(&store).await).await, began + 60_000);
     machine.ran_ms.store(1_005, Relaxed);
