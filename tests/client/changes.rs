@@ -301,7 +301,9 @@ async fn refusal_pauses_a_lane_that_has_changed_its_account_meanwhile() {
     tokio::time::sleep(ms(500)).await;
     let began = now();
     client.send("a", Priority::High, get("/next")).await.unwrap().text().await.unwrap();
-    assert_eq!(began.elapsed().as_secs(), 29, "thirty seconds after the answer");
+    // Thirty seconds after the answer, and up to a tenth longer.
+    let waited = began.elapsed().as_secs();
+    assert!((29..=33).contains(&waited), "{waited} s");
     all_answered(vec![first]).await;
     assert_idle(&client);
 }
