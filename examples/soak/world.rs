@@ -141,6 +141,15 @@ impl Limit {
 }
 
 impl VendorPlan {
+    /// Half of what the vendor allows each tenant.
+    fn lowered_per_tenant(&self) -> u32 {
+        let stated = self.limits.iter().find(|limit| limit.name == "per-tenant").map(|limit| limit.amount);
+        match stated {
+            Some(Amount::Window(limit, _) | Amount::Concurrency(limit)) => limit / 2,
+            None => 1,
+        }
+    }
+
     pub(crate) async fn start(&self, seed: u64) -> std::io::Result<FakeVendor> {
         let service = Delay::fixed(Duration::from_millis(20)).jitter(Duration::from_millis(80));
         let mut builder = FakeVendor::builder()
@@ -239,7 +248,7 @@ impl Settings {
                     self.weight[tenant],
                 );
                 if self.lowered == Some(tenant) {
-                    let _ = writeln!(out, "[tenants.limits.per-tenant]\nlimit = 20");
+                    let _ = writeln!(out, "[tenants.limits.per-tenant]\nlimit = {}", vendor.lowered_per_tenant());
                 }
             }
         }
