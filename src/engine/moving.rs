@@ -5,8 +5,9 @@
 //! of the exchange to both: [`Engine::move_in`] says under which key the second part is found.
 //!
 //! A reload may also move all lanes of an account, one after the other. The account is held in both engines meanwhile.
-//! The new holder begins with the history of the old one, and counts what is under way in each lane that comes, so that
-//! both together never take more slots than there are.
+//! The new holder begins with the history of the old one, and counts what is under way in each lane that comes. Requests
+//! under way in lanes that have not come yet are counted in the old engine alone: while such a reload goes on, a slot
+//! limit of the account can be exceeded by as many.
 
 use std::sync::Arc;
 
