@@ -229,6 +229,20 @@ async fn an_answer_that_did_what_was_asked_may_ask_to_be_left_alone() {
     }
 }
 
+/// One answer, which a proxy or a test page may have made, does not stop a lane for a month. A refusal's wait stays whole.
+#[tokio::test(start_paused = true)]
+async fn answer_that_was_no_refusal_stops_a_lane_for_an_hour_unless_the_entry_says_otherwise() {
+    const MONTH: &str = "2678400";
+    for (status, setting, longest) in [(200, "", 3_600), (200, "max_pause = \"2m\"\n", 120), (429, "", 2_678_400)] {
+        let transport = FakeTransport::new(move |_| FakeAnswer::status(status).header("retry-after", MONTH));
+        let text = scoped("tenant").replace("limit = 1\n", "limit = 9\n") + "[vendors.v.retry]\n" + setting;
+        let client = client(&text, &transport, &TENANTS).await;
+        let _ = client.send("a", Priority::Normal, Request::get("v", "/x")).await;
+        let paused = client.paused_for("a", "v").unwrap().unwrap().as_secs();
+        assert!((longest - 1..=longest + longest / 10).contains(&paused), "{status} {setting}: {paused} s");
+    }
+}
+
 /// A gateway that writes the header on every answer would slow its lane down for good: the vendor's entry can say so.
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_the_dialect_ignores_slows_nothing_down() {

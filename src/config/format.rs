@@ -76,6 +76,7 @@ pub(super) struct RetryEntry {
     pub(super) longest_wait: Option<String>,
     pub(super) max_age: Option<String>,
     pub(super) max_hold: Option<String>,
+    pub(super) max_pause: Option<String>,
     pub(super) on_ambiguous: Option<String>,
     pub(super) unavailable_is_safe: Option<bool>,
     pub(super) unprocessed_is_safe: Option<bool>,

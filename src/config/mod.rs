@@ -31,6 +31,7 @@
 //! longest_wait = "120s"       # shortens no wait that the vendor states
 //! max_age = "5m"              # how long a connection is tried again that cannot be made, or a stream it did not process
 //! max_hold = "15m"            # a longer pause is handed back to the caller
+//! max_pause = "1h"            # the longest pause after an answer that was no refusal
 //! on_ambiguous = "fail"       # did the vendor act? nobody knows: fail (the caller decides) | park (that, and a dead
 //!                             # letter is kept) | resend (it may act twice)
 //! unavailable_is_safe = false # its 408, 425 and 503 with Retry-After mean that it did not act

@@ -20,6 +20,10 @@ pub struct RetryPolicy {
     pub max_age: Duration,
     /// A pause longer than this is handed back to the caller instead of being waited for; 15 minutes by default.
     pub max_hold: Duration,
+    /// The longest pause that follows an answer which was no refusal (a `Retry-After` on a 200); an hour by default. After it
+    /// one request goes alone and finds out. The vendor took the request, so what an early one risks is a refusal,
+    /// which says how long to wait. The wait that a refusal states is not shortened by it.
+    pub max_pause: Duration,
     /// What becomes of a request of which nobody knows whether the vendor acted on it.
     pub on_ambiguous: OnAmbiguous,
     /// A 408, 425 or 503 with `Retry-After` from this vendor means that it did not act; false by default.
@@ -42,6 +46,7 @@ impl Default for RetryPolicy {
             longest_wait: Duration::from_secs(120),
             max_age: Duration::from_secs(5 * 60),
             max_hold: Duration::from_secs(15 * 60),
+            max_pause: Duration::from_secs(3600),
             on_ambiguous: OnAmbiguous::default(),
             unavailable_is_safe: false,
             unprocessed_is_safe: true,

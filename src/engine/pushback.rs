@@ -36,10 +36,6 @@ pub(crate) struct Heard {
     pub(crate) took: Duration,
 }
 
-/// The longest pause that an answer brings about which was no refusal, in nanoseconds: an hour. The vendor took the request,
-/// so the worst that an early one can meet is a refusal, which says how long to wait.
-pub(super) const LONGEST_AFTER_SUCCESS: u64 = 3_600_000_000_000;
-
 /// What a stated reset may be off: it is rounded to a second, and so is the `Date` that it is counted from.
 const RESET_ERROR_NS: u64 = 2_000_000_000;
 
@@ -142,7 +138,7 @@ impl Engine {
             Word::PassedFor(wait, _) => {
                 throttle.passed(now, key, need.endpoint, &pace);
                 tell(throttle);
-                let until = now.plus_nanos(wait.min(LONGEST_AFTER_SUCCESS));
+                let until = now.plus_nanos(wait);
                 (throttle.wait_until(now, until, until), Some(Notice::Exhausted { until }))
             }
             Word::Failed | Word::Disowned => {

@@ -46,7 +46,7 @@ impl Job {
         let report = self.report(inner, signals);
         let is_done = status.is_success() && status != StatusCode::ACCEPTED;
         match signals.retry_after.filter(|wait| is_done && !wait.is_zero()) {
-            Some(wait) => Word::PassedFor(nanos(wait), report),
+            Some(wait) => Word::PassedFor(nanos(wait.min(self.tenant.vendor.retry.max_pause)), report),
             None => Word::Passed(report),
         }
     }

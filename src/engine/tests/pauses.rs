@@ -55,11 +55,11 @@ fn refusal_of_a_second_tenant_stops_all_for_as_long_as_it_says() {
 }
 
 #[test]
-fn answer_that_was_no_refusal_stops_a_lane_for_an_hour_at_most() {
+fn one_request_finds_out_after_the_pause_of_an_answer_that_was_no_refusal() {
     let mut bench = Bench::new();
     let [lane] = lanes(&mut bench, ["acme"]);
     let permit = bench.granted(lane, ask(0));
-    bench.engine.answered_with(bench.now, permit, Word::PassedFor(MONTH, None), true);
+    bench.engine.answered_with(bench.now, permit, Word::PassedFor(3_600 * SECOND, None), true);
     assert_eq!(paused_for(&bench, lane), Duration::from_secs(3_600));
     let start = bench.now;
     let alone = bench.waits(lane, ask(0)).0;
