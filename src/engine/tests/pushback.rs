@@ -460,3 +460,24 @@ fn never_before_the_stated_time_whatever_is_stated() {
     }
     assert!(latest > 0, "something went on after a refusal");
 }
+
+/// What was under way when a lane is left alone fails by the same cause, and makes the next pause no longer.
+#[test]
+fn failures_of_exchanges_under_way_lengthen_no_pause() {
+    let (mut bench, lane) = Bench::with(Plan { pace: PACE, ..plan(vec![slots("slots", 20)]) });
+    let under_way: Vec<Key> = (0..20).map(|_| bench.granted(lane, ask(0))).collect();
+    for permit in under_way {
+        bench.hear(permit, Word::Failed);
+    }
+    let seconds = std::time::Duration::from_secs;
+    assert_eq!(bench.engine.paused_until(bench.now, lane), Some(bench.now + seconds(1)));
+    let mut probe = vec![bench.waits(lane, ask(0)).0];
+    bench.at(bench.now + seconds(1));
+    let probe = bench.started(&mut probe);
+    bench.hear(probe[0], Word::Failed);
+    assert_eq!(
+        bench.engine.paused_until(bench.now, lane),
+        Some(bench.now + seconds(2)),
+        "twice as long, not thirty seconds"
+    );
+}

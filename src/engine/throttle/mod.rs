@@ -356,9 +356,14 @@ impl Throttle {
 
     /// The vendor failed. After a row of failures the lane is left alone, longer each time, and then tried by one.
     pub(crate) fn failed(&mut self, now: Time, permit: Key, endpoint: EndpointId) -> Option<Time> {
-        self.failures = self.failures.saturating_add(1);
         let probed = self.lane == Pause::Probing(permit);
-        if !probed && (self.failures < FAILURES || self.lane != Pause::Over) {
+        // What was under way when the pause began failed by the same cause. Counted, a hundred of them would make the next
+        // pause the longest.
+        if !probed && self.lane != Pause::Over {
+            return None;
+        }
+        self.failures = self.failures.saturating_add(1);
+        if !probed && self.failures < FAILURES {
             return None;
         }
         let wait = (LEAST_PAUSE << self.failures.saturating_sub(FAILURES).min(5)).min(LONGEST_OPEN);
