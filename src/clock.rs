@@ -6,7 +6,7 @@
 //!
 //! The system clock reads `tokio::time::Instant`, so that tests with paused time move it.
 //!
-//! What must agree between processes of one machine, and outlive them, reads [`MachineTime`] instead.
+//! What must agree between processes of one machine, and outlive them, reads `MachineTime` instead.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
