@@ -169,6 +169,11 @@ impl Error {
         self
     }
 
+    pub(crate) fn with_delivery(mut self, delivery: Delivery) -> Error {
+        self.0.delivery = delivery;
+        self
+    }
+
     pub(crate) fn with_retry_after(mut self, wait: Duration) -> Error {
         self.0.retry_after = Some(wait);
         self

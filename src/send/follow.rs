@@ -250,6 +250,24 @@ impl Job {
         Word::Refused(Wait::Guess { most: nanos(most) }, None)
     }
 
+    /// The error that ends the request, with what is known of all its attempts: the last one may not have left, and the
+    /// vendor may have acted on an earlier one all the same.
+    #[cold]
+    pub(super) fn of_all_attempts(&self, error: Error) -> Error {
+        let may_have_acted = |record: &AttemptRecord| match record.phase {
+            Phase::NotSent | Phase::Unprocessed => false,
+            Phase::MaybeSent => true,
+            Phase::Answered => record.status.is_none_or(|status| status >= 500),
+        };
+        let is_sure = matches!(error.delivery(), Delivery::NotSent | Delivery::Rejected);
+        match &self.past {
+            Some(past) if is_sure && past.records.iter().any(may_have_acted) => {
+                error.with_delivery(Delivery::Ambiguous)
+            }
+            _ => error,
+        }
+    }
+
     fn spend_budget(&self, inner: &Inner, now: Time) -> bool {
         inner.budgets.try_retry(inner.dispatch.hash(&self.tenant.id, &self.tenant.vendor.name), now)
     }

@@ -23,12 +23,12 @@ use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::credential::Authorization;
 use crate::config::{OnAmbiguous, Tenant, Vendor};
-use crate::dead_letter::{AttemptRecord, Phase};
+use crate::dead_letter::AttemptRecord;
 use crate::dispatch::{Grant, Held};
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Heard, Refusal, Word};
-use crate::error::{Delivery, Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 use crate::events::Event;
 use crate::metrics::{Running, Series};
 use crate::refusal;
@@ -376,18 +376,11 @@ impl Job {
 
     /// The request is no longer one of its tenant's vendor: it names a host that the vendor had.
     fn gone(&self, why: &str) -> Error {
-        let may_have_acted = |record: &AttemptRecord| match record.phase {
-            Phase::NotSent | Phase::Unprocessed => false,
-            Phase::MaybeSent => true,
-            Phase::Answered => record.status.is_none_or(|status| status >= 500),
-        };
-        let acted = self.past.as_ref().is_some_and(|past| past.records.iter().any(may_have_acted));
-        let delivery = if acted { Delivery::Ambiguous } else { Delivery::NotSent };
         let message = format!(
             "tenant {}, vendor {}: the configuration has changed while the request waited: {why}",
             self.tenant.id, self.tenant.vendor.name
         );
-        Error::new(ErrorKind::InvalidRequest, delivery, message)
+        self.of_all_attempts(Error::not_sent(ErrorKind::InvalidRequest, message))
     }
 
     fn permit<'a>(&'a self, inner: &'a Inner, now: Time) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {
@@ -483,6 +476,7 @@ pub(crate) fn send(
                     false => job.run(inner).await,
                     true => job.run_in_span(inner).await,
                 };
+                let result = result.map_err(|error| job.of_all_attempts(error));
                 job.ended(inner, &result);
                 result.map_err(|error| error.of_request(job.id))
             }

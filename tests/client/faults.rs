@@ -18,6 +18,27 @@ async fn what_was_not_sent_costs_nothing() {
     assert_eq!(error.kind(), ErrorKind::NotNow, "the second was sent");
 }
 
+/// The vendor may have acted on the first attempt: that the last one did not leave says nothing about it.
+#[tokio::test(start_paused = true)]
+async fn delivery_is_ambiguous_where_an_earlier_attempt_may_have_acted() {
+    for (first, expected) in [
+        (FakeAnswer::reset(), Delivery::Ambiguous),
+        (FakeAnswer::status(503), Delivery::Ambiguous),
+        (FakeAnswer::status(429), Delivery::NotSent),
+        (FakeAnswer::not_connected(), Delivery::NotSent),
+    ] {
+        let answer = first.clone();
+        let transport = FakeTransport::new(move |call| match call.number {
+            0 => answer.clone(),
+            _ => FakeAnswer::not_connected(),
+        });
+        let toml = vendor(&[("slots", "concurrency = 9")]).replace("max_retries = 0", "first_wait = \"1s\"");
+        let client = builder(&toml, &transport).build().await.unwrap();
+        let error = client.send("a", Priority::High, get("/").deadline(ms(60_000))).await.unwrap_err();
+        assert_eq!(error.delivery(), expected, "{first:?}: {error}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_may_have_been_sent_counts() {
     let transport = FakeTransport::new(|_| FakeAnswer::reset().delay(ms(20)));
