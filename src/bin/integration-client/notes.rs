@@ -29,7 +29,7 @@ static IS_OVER: AtomicBool = AtomicBool::new(false);
 
 type Draw = Box<dyn FnOnce() + Send>;
 
-/// The thread that writes to standard error. A terminal that is stopped or a pipe that nobody reads blocks it and no other.
+/// The thread that writes to standard error. A stopped terminal or a pipe without a reader blocks this thread alone.
 /// None where no thread can be started.
 fn screen() -> Option<&'static SyncSender<Draw>> {
     static SCREEN: OnceLock<Option<SyncSender<Draw>>> = OnceLock::new();

@@ -126,7 +126,7 @@ async fn callers_own_connections_accept_jobs_through_a_pool() {
     assert_eq!(opened.read(1_000, records::count).await.unwrap(), 120);
 }
 
-/// Rows of the outbox that this session has read, as it counts them itself.
+/// Rows of the outbox that this connection has read, by PostgreSQL's own count.
 fn rows_read<'a>(db: super::super::driver::Db<'a>) -> crate::transport::BoxFuture<'a, i64> {
     Box::pin(async move {
         let sql =

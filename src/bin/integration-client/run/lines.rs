@@ -13,7 +13,7 @@ use crate::output::Failure;
 
 /// Bytes of lines that wait to be written.
 const ROOM: usize = 16 << 20;
-/// Bytes that are written at once, if so many wait.
+/// The most bytes that one write to the file takes from the queue.
 const AT_ONCE: usize = 1 << 16;
 
 /// Where lines go.
@@ -38,7 +38,7 @@ impl Out {
     /// A file, which is made where there is none. What is in it stays.
     pub(super) fn file(path: &Path) -> Result<File, Failure> {
         let mut options = OpenOptions::new();
-        // Answers are the vendor's words about somebody's data: for the owner alone, as the store is.
+        // Answers hold customers' data: the file is readable by its owner alone, as the store's file is.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         options.read(true).write(true).create(true).truncate(false).open(path).map_err(|error| match error.kind() {
@@ -103,7 +103,7 @@ impl Lines {
         Ok(Lines { queue, room: Arc::new(Semaphore::new(ROOM)), fate })
     }
 
-    /// Waits until there is room for about so many bytes.
+    /// Waits until the queue has room for about that many more bytes.
     pub(super) async fn room(&self, bytes: usize) -> io::Result<Room> {
         // ROOM fits into 32 bits. A longer line is written when it is alone.
         let bytes = bytes.min(ROOM) as u32;
@@ -144,7 +144,7 @@ pub(super) fn broken() -> io::Error {
     io::Error::other("the results cannot be written")
 }
 
-/// Writes what comes until nobody can hand in any more.
+/// Writes lines as they arrive, until the last sender is dropped.
 fn write_all(mut out: Out, queue: &mpsc::Receiver<Line>, fate: &Fate) {
     while let Ok(first) = queue.recv() {
         let mut text = first.text;
@@ -160,7 +160,7 @@ fn write_all(mut out: Out, queue: &mpsc::Receiver<Line>, fate: &Fate) {
         }
         match out.write(text.as_bytes()) {
             Ok(()) => rooms.into_iter().for_each(|(written, _)| {
-                // Nobody may wait for it any more.
+                // The receiver may have been dropped.
                 let _ = written.send(());
             }),
             Err(error) => {

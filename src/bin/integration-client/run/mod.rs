@@ -434,7 +434,7 @@ impl Going {
         outcome
     }
 
-    /// Waits for what is under way and for whoever reads the results. Returns what the store counts then.
+    /// Waits for the exchanges under way and for the reader of the results. Returns what the store counts then.
     async fn settle(&self, args: &Args, end: &End) -> (Result<(), Failure>, Option<BatchCounts>) {
         let is_all = matches!(end, End::All);
         if !is_all && !args.quiet && self.client.in_flight() > 0 {
