@@ -1,9 +1,10 @@
 //! The limits that a permit has taken from: the lane's own, its endpoint's, and those that lanes share.
 
+use super::Engine;
+use super::lane::{Lane, Lanes};
 use super::limit::{Cell, LimitSpec};
 use super::plan::{EndpointHash, EndpointId};
 use super::slab::Key;
-use super::{Engine, lane::Lane};
 
 /// From which limits a permit took its units. A lane may change its plan, its account or its engine while the exchange is
 /// under way: the permit ends in the limits that it took from, and those who wait there are woken.
@@ -49,15 +50,18 @@ impl Engine {
             }
         }
         if has_others {
-            self.each_other_cell(origin, &mut f);
+            self.lanes.each_other_cell(origin, &mut f);
         }
     }
+}
 
-    /// Of those, the limits of the endpoint, and those that are shared. Apart from the lane's own, which the busiest
-    /// paths go through by themselves: where both were one, a decision took an eighth more instructions.
+impl Lanes {
+    /// Of the limits that a permit has taken from, those of the endpoint, and those that are shared. Apart from the lane's
+    /// own, which the busiest paths go through by themselves: where both were one, a decision took an eighth more
+    /// instructions.
     #[inline(never)]
     pub(super) fn each_other_cell(&mut self, origin: &Origin, f: &mut dyn FnMut(&mut Cell, &LimitSpec)) {
-        if let Some(Lane { plan, own, .. }) = self.lanes.slab.get_mut(origin.lane) {
+        if let Some(Lane { plan, own, .. }) = self.slab.get_mut(origin.lane) {
             let range = plan.endpoint_own(origin.endpoint);
             for (cell, spec) in own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]) {
                 if cell.since <= origin.versions[0] {
@@ -69,7 +73,7 @@ impl Engine {
             if holder == Key::NONE {
                 continue;
             }
-            let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
+            let Some(holder) = self.shared.get_mut(holder) else { continue };
             for (cell, shared) in holder.cells.iter_mut().zip(holder.specs.iter()) {
                 let is_meant = !origin.only_slots || cell.is_slots();
                 if is_meant && cell.since <= *version && shared.applies(origin.endpoint_hash) {

@@ -32,14 +32,6 @@ pub(super) enum State {
     Abandoned,
 }
 
-/// What a permit took that is no more.
-pub(super) struct Left {
-    pub(super) take: Take,
-    pub(super) origin: Origin,
-    /// Nobody spoke of an answer before.
-    pub(super) answers: bool,
-}
-
 impl Permit {
     /// A permit that was granted just now, to a waiter that has not picked it up, or to a caller that has started.
     #[inline(always)]
@@ -66,10 +58,6 @@ impl Permit {
 
     pub(super) fn take(&self) -> Take {
         Take { cost: self.cost, high: self.tier == 0, granted: self.granted }
-    }
-
-    pub(super) fn left(&self) -> Left {
-        Left { take: self.take(), origin: self.origin, answers: self.state == State::Started }
     }
 
     /// It stands for so many units from now on.

@@ -3,7 +3,7 @@
 use super::cells::Origin;
 use super::lane::Lane;
 use super::limit::{Take, one_less};
-use super::permit::{Left, Permit, State};
+use super::permit::{Permit, State};
 use super::plan::{EndpointHash, EndpointId};
 use super::slab::Key;
 use super::turns::Need;
@@ -43,7 +43,7 @@ impl Engine {
             for (version, holder) in origin.versions[1..].iter_mut().zip(origin.holders) {
                 *version = self.lanes.shared.get(holder).map_or(0, |shared| shared.version);
             }
-            self.each_other_cell(&origin, &mut |cell, spec| cell.take(spec, take, due));
+            self.lanes.each_other_cell(&origin, &mut |cell, spec| cell.take(spec, take, due));
         }
         let permit = self.permits.insert(Permit::new(origin, need, now, attempt_ns, waiter));
         if throttled && let Some(Lane { plan, throttle: Some(throttle), .. }) = self.lanes.slab.get_mut(need.lane) {
@@ -109,26 +109,30 @@ impl Engine {
             self.end(key);
             return self.run_turns();
         }
-        // The same in one go: nobody waits whom the answer could wake before the end does.
-        let Some(Left { take, origin, answers }) = self.permits.discard(key, Permit::left) else { return };
-        let mut has_others = origin.holders != [Key::NONE; 2];
-        let mut throttled = false;
-        match self.lanes.slab.get_mut(origin.lane) {
-            Some(lane) => {
-                lane.permit_left(now, take.granted, answers);
-                throttled = lane.throttle.is_some();
-                has_others |= !lane.plan.endpoint_own(origin.endpoint).is_empty();
-                for (cell, spec) in lane.whole().filter(|(cell, _)| cell.since <= origin.versions[0]) {
-                    cell.end(spec, take, now, answers);
+        // The same in one go: nobody waits whom the answer could wake before the end does. The permit is read where it is:
+        // copied out, its origin was written and read back in pieces of other sizes, and the processor waited for that.
+        let ended = self.permits.discard(key, |permit| {
+            let (take, origin, answers) = (permit.take(), &permit.origin, permit.is_started());
+            let mut has_others = origin.holders != [Key::NONE; 2];
+            let mut throttled = false;
+            match self.lanes.slab.get_mut(origin.lane) {
+                Some(lane) => {
+                    lane.permit_left(now, take.granted, answers);
+                    throttled = lane.throttle.is_some();
+                    has_others |= !lane.plan.endpoint_own(origin.endpoint).is_empty();
+                    for (cell, spec) in lane.whole().filter(|(cell, _)| cell.since <= origin.versions[0]) {
+                        cell.end(spec, take, now, answers);
+                    }
                 }
+                None => one_less(&mut self.departed),
             }
-            None => one_less(&mut self.departed),
-        }
-        if has_others {
-            self.each_other_cell(&origin, &mut |cell, spec| cell.end(spec, take, now, answers));
-        }
-        if throttled {
-            self.ended_unheard(origin.lane, key);
+            if has_others {
+                self.lanes.each_other_cell(origin, &mut |cell, spec| cell.end(spec, take, now, answers));
+            }
+            (origin.lane, throttled)
+        });
+        if let Some((lane, true)) = ended {
+            self.ended_unheard(lane, key);
         }
     }
 
@@ -137,17 +141,20 @@ impl Engine {
     /// full speed, while nobody waits.
     #[inline]
     pub(super) fn finished_alone(&mut self, now: Time, key: Key) -> Option<(u32, u32)> {
-        let Left { take, origin, answers } = self.permits.discard(key, Permit::left)?;
-        let lane = self.lanes.slab.get_mut(origin.lane)?;
-        lane.permit_left(now, take.granted, answers);
-        let mut tightest = None;
-        for (cell, spec) in lane.whole() {
-            if cell.since <= origin.versions[0] {
-                cell.end(spec, take, now, answers);
+        let tightest = self.permits.discard(key, |permit| {
+            let (take, origin, answers) = (permit.take(), &permit.origin, permit.is_started());
+            let lane = self.lanes.slab.get_mut(origin.lane)?;
+            lane.permit_left(now, take.granted, answers);
+            let mut tightest = None;
+            for (cell, spec) in lane.whole() {
+                if cell.since <= origin.versions[0] {
+                    cell.end(spec, take, now, answers);
+                }
+                tightest = tighter(tightest, cell.remaining(spec, now));
             }
-            tightest = tighter(tightest, cell.remaining(spec, now));
-        }
-        tightest
+            tightest
+        });
+        tightest.flatten()
     }
 
     /// The caller went away after the start: the vendor may still count the request, and is still busy with it.
