@@ -92,37 +92,24 @@ impl Shard {
         result
     }
 
-    /// Tells what becomes of a permit, also where its lane has gone since the grant. `ends`: nothing more will be told.
-    /// Returns what was said where the lane now is.
+    /// Tells what becomes of a permit, also where its lane has gone since the grant: from shard to shard, one lock at a
+    /// time. `ends`: nothing more will be told. Returns what was said where the lane now is.
+    ///
+    /// The decision is called at one place, so that it becomes part of the caller.
     #[inline]
     fn tell<T>(&self, now: Time, permit: Key, ends: bool, decision: impl Fn(&mut Engine, Time, Key) -> T) -> T {
-        let mut core = self.core.lock();
-        let result = decision(&mut core.engine, now, permit);
-        let elsewhere = if core.moved.is_empty() { None } else { core.moved(permit, ends) };
-        self.after(core);
-        match elsewhere {
-            None => result,
-            Some(elsewhere) => Shard::tell_on(elsewhere, now, ends, decision).unwrap_or(result),
-        }
-    }
-
-    /// From shard to shard, one lock at a time.
-    #[cold]
-    fn tell_on<T>(
-        first: Box<(Arc<Shard>, Key)>,
-        now: Time,
-        ends: bool,
-        decision: impl Fn(&mut Engine, Time, Key) -> T,
-    ) -> Option<T> {
-        let (mut next, mut result) = (Some(first), None);
-        while let Some(elsewhere) = next {
-            let (shard, permit) = *elsewhere;
+        let mut elsewhere: Option<Box<(Arc<Shard>, Key)>> = None;
+        loop {
+            let (shard, permit) = elsewhere.as_deref().map_or((self, permit), |(shard, permit)| (&**shard, *permit));
             let mut core = shard.core.lock();
-            result = Some(decision(&mut core.engine, now, permit));
-            next = core.moved(permit, ends);
+            let result = decision(&mut core.engine, now, permit);
+            let next = if core.moved.is_empty() { None } else { core.moved(permit, ends) };
             shard.after(core);
+            if next.is_none() {
+                return result;
+            }
+            elsewhere = next;
         }
-        result
     }
 
     /// Takes a lane from shard `a` to shard `b`, under both locks. They are taken in the order of their addresses, so that
