@@ -33,6 +33,8 @@ pub struct Stated {
     pub window_ns: u64,
     /// What is left.
     pub reading: Reading,
+    /// When one unit more is left if nobody comes before.
+    pub regains_at_ns: u64,
 }
 
 impl ScriptedVendor {
@@ -49,15 +51,23 @@ impl ScriptedVendor {
         }
         let foremost = self.reading(at_ns, call, verdict.refused_by);
         let retry_at_ns = self.retry_at(at_ns, call, verdict);
+        let limits = self.stated(at_ns, call);
+        Notice { at_ns, retry_at_ns, foremost, limits, outage: false }
+    }
+
+    /// What is left of every rate limit that holds for `call`.
+    pub(in crate::testing) fn stated(&mut self, at_ns: u64, call: &Call) -> Vec<Stated> {
         let mut limits = Vec::new();
         for (place, enforced) in self.limits.iter_mut().enumerate() {
             let Some(window_ns) = window(&enforced.limit.rule) else { continue };
             let name = enforced.limit.name.clone();
             let Some(state) = enforced.state(call) else { continue };
             let name = name.unwrap_or_else(|| format!("limit-{place}").into());
-            limits.push(Stated { name, window_ns, reading: state.reading(at_ns) });
+            let reading = state.reading(at_ns);
+            let regains_at_ns = state.fits_at(at_ns, reading.remaining.saturating_add(1)).unwrap_or(at_ns);
+            limits.push(Stated { name, window_ns, reading, regains_at_ns });
         }
-        Notice { at_ns, retry_at_ns, foremost, limits, outage: false }
+        limits
     }
 
     /// What is left of the limit that refused, or else of the rate limit with the smallest share left.
