@@ -34,6 +34,8 @@ pub struct Builder {
     source: Option<Arc<dyn ConfigSource>>,
     /// Zero is off; none where it follows from the source.
     watch_every: Option<Duration>,
+    /// Off for simulations: on virtual time a tick a second is most of what a month costs.
+    ticks: bool,
     on_remove: OnRemove,
     tenants: Vec<TenantEntry>,
     credentials: Credentials,
@@ -64,6 +66,7 @@ impl Builder {
             files: Vec::new(),
             source: None,
             watch_every: None,
+            ticks: true,
             on_remove: OnRemove::Drain,
             tenants: Vec::new(),
             credentials: Credentials::new(),
@@ -245,6 +248,13 @@ impl Builder {
         self
     }
 
+    /// Nothing happens once a second: the gauges of the metrics stand still.
+    #[cfg(feature = "testing")]
+    pub(crate) fn without_ticks(mut self) -> Builder {
+        self.ticks = false;
+        self
+    }
+
     /// Sends by a transport of your own instead of reqwest.
     pub fn transport(mut self, transport: impl Transport) -> Builder {
         self.transport = Some(Arc::new(transport));
@@ -371,7 +381,7 @@ impl Builder {
         )?;
         let client = IntegrationClient::from_inner(inner);
         #[cfg(feature = "metrics")]
-        {
+        if self.ticks {
             let inner = Arc::downgrade(client.inner());
             let tell = move || inner.upgrade().map(|inner| inner.tell_metrics(false)).is_some();
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, a second later at most")]

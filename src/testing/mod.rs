@@ -3,6 +3,7 @@
 //! - [`FakeVendor`]: an HTTP server on loopback that enforces limits and keeps a log, for real time and sockets.
 //! - [`ScriptedVendor`] and [`algorithm`]: vendors' limits, and their troubles, as pure functions, for made-up time.
 //! - [`saturation`]: how much of a limit a lane uses that always has more to send, and what is refused.
+//! - [`walk`]: every limit of the shipped catalogue, enforced and announced as its entry says, and what a client makes of it.
 //! - [`checker`]: judges a log of arrivals by a limit's definition, independently of the above.
 //! - [`fuzz`]: what must hold for any bytes of a stranger.
 //! - [`FakeTransport`]: a script in place of a network, for [`VirtualClock`].
@@ -14,6 +15,7 @@ mod scripted;
 mod transport;
 mod vendor;
 mod virtual_clock;
+pub mod walk;
 mod world;
 
 pub use crate::limit as algorithm;

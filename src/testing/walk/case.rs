@@ -1,0 +1,287 @@
+//! What is walked: a limit of a vendor in an environment, at a load that virtual time can afford.
+
+use std::sync::Arc;
+
+use crate::clock::nanos;
+use crate::config::{Algorithm, Config, Limit, LimitKind, Rate, Scope, Sources, Unit, Vendor};
+use crate::testing::VendorLimit;
+use crate::testing::algorithm::{Phase, Refill, Rule};
+use crate::{Delivery, Error, ErrorKind};
+
+/// How a vendor counts that does not say how.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stranger {
+    /// Windows that begin at an odd moment.
+    Fixed,
+    /// Every request counts for one window.
+    Log,
+    /// Two windows, the older one weighted.
+    Counter,
+}
+
+impl Stranger {
+    const ALL: [Stranger; 3] = [Stranger::Fixed, Stranger::Log, Stranger::Counter];
+
+    fn name(self) -> &'static str {
+        match self {
+            Stranger::Fixed => "unknown(fixed)",
+            Stranger::Log => "unknown(log)",
+            Stranger::Counter => "unknown(counter)",
+        }
+    }
+}
+
+/// Where a limit stands in an entry: its endpoint, and its place there; without an endpoint, among the vendor's.
+pub(super) type Place = (Option<usize>, usize);
+
+/// How far a walk goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Depth {
+    /// A limit of more units is walked as if it were of so many, and the vendor's others in proportion.
+    pub most_units: u32,
+    /// Requests for each of the eight spans of a case.
+    pub span_requests: u32,
+    /// Of the strangers of each unknown limit all, or one by turns.
+    pub all_strangers: bool,
+}
+
+impl Depth {
+    /// What a person asks for who has a minute.
+    pub const WHOLE: Depth = Depth { most_units: 300, span_requests: 100, all_strangers: true };
+    /// What a test has time for.
+    pub const SHORT: Depth = Depth { most_units: 60, span_requests: 30, all_strangers: false };
+}
+
+/// One limit of one vendor in one environment; of a vendor without figures, the vendor alone.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub(super) vendor: Arc<Vendor>,
+    /// The entry with the figures of this case.
+    pub(super) toml: String,
+    /// None for a vendor without figures.
+    pub(super) of: Option<Place>,
+    pub(super) stranger: Stranger,
+    pub(super) depth: Depth,
+}
+
+/// The catalogue as it is shipped.
+const CATALOGUE: &str = include_str!("../../../vendors.toml");
+/// No figure is made smaller than this, so that a cost still fits.
+const LEAST: u64 = 40;
+
+/// Every case of the catalogue, or of the vendor of this name.
+///
+/// # Errors
+/// The catalogue cannot be read.
+pub fn cases(depth: Depth, only: Option<&str>) -> Result<Vec<Case>, Error> {
+    let config = Config::load(&Sources::new(), 1)?;
+    let whole: toml::Table = toml::from_str(CATALOGUE).map_err(|why| invalid(&why.to_string()))?;
+    let vendors = whole.get("vendors").and_then(toml::Value::as_table).ok_or_else(|| invalid("no vendors"))?;
+    let mut cases = Vec::new();
+    for (name, entry) in vendors.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
+        let environments = entry.get("environments").and_then(toml::Value::as_table);
+        let others = environments.into_iter().flatten().map(|(name, _)| name.as_str());
+        for environment in std::iter::once("live").chain(others) {
+            let vendor = config.vendor(name, environment)?;
+            let places = places(&vendor);
+            for place in &places {
+                let strangers: &[Stranger] = match rate(limit_at(&vendor, *place)) {
+                    Some(rate) if rate.algorithm == Algorithm::Unknown => &Stranger::ALL,
+                    _ => &Stranger::ALL[..1],
+                };
+                let turn = cases.len() % strangers.len();
+                let strangers = if depth.all_strangers { strangers } else { &strangers[turn..=turn] };
+                for stranger in strangers {
+                    cases.push(Case::new(name, environment, entry, &vendor, Some(*place), *stranger, depth)?);
+                }
+            }
+            if places.is_empty() {
+                cases.push(Case::new(name, environment, entry, &vendor, None, Stranger::Fixed, depth)?);
+            }
+        }
+    }
+    Ok(cases)
+}
+
+fn invalid(why: &str) -> Error {
+    Error::new(ErrorKind::Config, Delivery::NotSent, format!("the catalogue cannot be walked: {why}"))
+}
+
+fn places(vendor: &Vendor) -> Vec<Place> {
+    let whole = (0..vendor.limits.len()).map(|at| (None, at));
+    let endpoints = vendor.endpoints.iter().enumerate();
+    whole.chain(endpoints.flat_map(|(at, endpoint)| (0..endpoint.limits.len()).map(move |l| (Some(at), l)))).collect()
+}
+
+fn limit_at(vendor: &Vendor, (endpoint, at): Place) -> &Limit {
+    match endpoint {
+        None => &vendor.limits[at],
+        Some(endpoint) => &vendor.endpoints[endpoint].limits[at],
+    }
+}
+
+pub(super) fn rate(limit: &Limit) -> Option<&Rate> {
+    match &limit.kind {
+        LimitKind::Rate(rate) => Some(rate),
+        LimitKind::Concurrency { .. } => None,
+    }
+}
+
+impl Case {
+    fn new(
+        name: &str,
+        environment: &str,
+        entry: &toml::Value,
+        vendor: &Arc<Vendor>,
+        of: Option<Place>,
+        stranger: Stranger,
+        depth: Depth,
+    ) -> Result<Case, Error> {
+        let mut entry = entry.clone();
+        let figure = of.and_then(|place| rate(limit_at(vendor, place))).map_or(1, |rate| rate.limit);
+        if figure > depth.most_units {
+            scale(&mut entry, u64::from(depth.most_units), u64::from(figure));
+        }
+        let table = toml::Table::from_iter([(name.to_owned(), entry)]);
+        let toml = toml::to_string(&toml::Table::from_iter([("vendors".to_owned(), toml::Value::Table(table))]))
+            .map_err(|why| invalid(&why.to_string()))?;
+        let config = Config::load(&Sources::new().without_catalogue().file("walk", toml.as_str()), 1)?;
+        Ok(Case { vendor: config.vendor(name, environment)?, toml, of, stranger, depth })
+    }
+
+    /// The vendor's name.
+    pub fn vendor(&self) -> &str {
+        &self.vendor.name
+    }
+
+    /// Vendor, environment, limit and how it is counted.
+    pub fn title(&self) -> String {
+        let Vendor { name, environment, .. } = &*self.vendor;
+        let Some(place) = self.of else { return format!("{name} {environment} (no figures)") };
+        let (limit, title) = (self.limit(), self.limit_name(place));
+        let text = match limit.and_then(rate) {
+            Some(rate) => {
+                let algorithm = match rate.algorithm {
+                    Algorithm::Unknown => self.stranger.name(),
+                    algorithm => algorithm.name(),
+                };
+                format!("{}/{} {algorithm}", rate.limit, span(nanos(rate.window)))
+            }
+            None => "at once".to_owned(),
+        };
+        let scope = limit.map_or("", |limit| limit.scope.name());
+        format!("{name} {environment} {title} ({text}, {scope})")
+    }
+
+    /// One limit, however often it is walked.
+    pub fn limit_key(&self) -> Option<String> {
+        let place = self.of?;
+        Some(format!("{} {} {}", self.vendor.name, self.vendor.environment, self.limit_name(place)))
+    }
+
+    pub(super) fn limit(&self) -> Option<&Limit> {
+        self.of.map(|place| limit_at(&self.vendor, place))
+    }
+
+    /// As the announcements know it.
+    pub(super) fn limit_name(&self, place: Place) -> String {
+        let limit = limit_at(&self.vendor, place);
+        match place.0 {
+            None => limit.name.to_string(),
+            Some(at) => format!("{}/{}", self.vendor.endpoints[at].name, limit.name),
+        }
+    }
+
+    /// All limits, with the endpoint that each is of.
+    pub(super) fn limits(&self) -> impl Iterator<Item = (Option<usize>, &Limit)> {
+        let endpoints = self.vendor.endpoints.iter().enumerate();
+        let of_endpoints = endpoints.flat_map(|(at, endpoint)| endpoint.limits.iter().map(move |l| (Some(at), l)));
+        self.vendor.limits.iter().map(|limit| (None, limit)).chain(of_endpoints)
+    }
+
+    /// The place of the walked limit in [`limits`](Case::limits).
+    pub(super) fn number(&self) -> Option<usize> {
+        let place = self.of?;
+        places(&self.vendor).iter().position(|other| *other == place)
+    }
+
+    /// The vendor's limits as the simulated vendor enforces them, in the order of [`limits`](Case::limits).
+    pub(super) fn enforced(&self) -> Vec<VendorLimit> {
+        let of_each = places(&self.vendor).into_iter().zip(self.limits());
+        let limit = |(place, (endpoint, limit)): (Place, (Option<usize>, &Limit))| {
+            let mut enforced = VendorLimit::new(self.rule(limit)).scope(limit.scope).named(&self.limit_name(place));
+            if let Some(endpoint) = endpoint {
+                enforced = enforced.endpoint(&self.vendor.endpoints[endpoint].name);
+            }
+            let counts_requests = rate(limit).is_none_or(|rate| rate.unit == Unit::Requests);
+            if counts_requests { enforced.count_requests() } else { enforced }
+        };
+        of_each.map(limit).collect()
+    }
+
+    fn rule(&self, limit: &Limit) -> Rule {
+        let Some(rate) = rate(limit) else {
+            let LimitKind::Concurrency { limit } = limit.kind else { return Rule::Concurrency { limit: 1 } };
+            return Rule::Concurrency { limit };
+        };
+        let (limit, window_ns) = (rate.limit, nanos(rate.window));
+        let odd = window_ns / 1_000 * 371 + 1_234_567;
+        let fixed = Rule::FixedWindow { limit, window_ns, phase: Phase::At(odd % window_ns) };
+        let counter = Rule::SlidingCounter { limit, window_ns, phase_ns: odd % window_ns };
+        let log = Rule::SlidingLog { limit, window_ns, both_ends: true };
+        match (rate.algorithm, self.stranger) {
+            (Algorithm::FixedWindow | Algorithm::Quota, _) | (Algorithm::Unknown, Stranger::Fixed) => fixed,
+            (Algorithm::SlidingCounter, _) | (Algorithm::Unknown, Stranger::Counter) => counter,
+            (Algorithm::TokenBucket, _) => {
+                let refill = rate.refill_interval.map_or(Refill::Steady, |interval| {
+                    let interval_ns = nanos(interval);
+                    Refill::Lumps { interval_ns, phase_ns: odd % interval_ns.max(1) }
+                });
+                Rule::TokenBucket { capacity: limit, rate: limit, per_ns: window_ns, refill }
+            }
+            (Algorithm::LeakyBucket, _) => Rule::LeakyBucket { capacity: limit, rate: limit, per_ns: window_ns },
+            _ => log,
+        }
+    }
+}
+
+/// Every `limit` in the entry, in proportion.
+fn scale(entry: &mut toml::Value, to: u64, of: u64) {
+    match entry {
+        toml::Value::Table(table) => {
+            for (key, value) in table.iter_mut() {
+                match value {
+                    // A dialect's limits are others.
+                    _ if key == "dialect" => {}
+                    toml::Value::Integer(figure) if key == "limit" => {
+                        let whole = u64::try_from(*figure).unwrap_or(1);
+                        let scaled = whole.saturating_mul(to).div_ceil(of).max(whole.min(LEAST));
+                        *figure = i64::try_from(scaled).unwrap_or(i64::MAX);
+                    }
+                    value => scale(value, to, of),
+                }
+            }
+        }
+        toml::Value::Array(values) => values.iter_mut().for_each(|value| scale(value, to, of)),
+        _ => {}
+    }
+}
+
+fn span(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    match seconds {
+        _ if seconds >= 86_400 && seconds.is_multiple_of(86_400) => format!("{}d", seconds / 86_400),
+        _ if seconds >= 3_600 && seconds.is_multiple_of(3_600) => format!("{}h", seconds / 3_600),
+        _ if seconds >= 60 && seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
+        _ => format!("{seconds}s"),
+    }
+}
+
+/// Whether a call of this tenant and account shares `scope` with another.
+pub(super) fn shares(scope: Scope, one: (u32, u32), other: (u32, u32)) -> bool {
+    match scope {
+        Scope::Vendor => true,
+        Scope::Account => one.1 == other.1,
+        Scope::Tenant | Scope::Endpoint => one.0 == other.0,
+    }
+}

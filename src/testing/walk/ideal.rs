@@ -1,0 +1,124 @@
+//! What a client could have sent that knows everything, under the same limits and the same share of them: a fluid that
+//! runs through buckets of the same size and rate.
+
+use super::case::{Case, rate, shares};
+use super::plan::{Class, Timeline, used_rate};
+use super::vendor::Accident;
+use crate::clock::nanos;
+use crate::config::{LimitKind, Scope, Unit};
+
+/// Steps of a case.
+const STEPS: u64 = 3_000;
+
+/// A limit for those who share it.
+struct Bucket {
+    /// Of the limit in [`Case::limits`].
+    number: usize,
+    level: f64,
+    capacity: f64,
+    /// Units a nanosecond.
+    rate: f64,
+    /// The same while the other user is there.
+    rate_beside: f64,
+    /// Classes that take from it, and what a request of each takes.
+    takers: Vec<(usize, f64)>,
+}
+
+/// Units that go through the walked limit, by all who have it.
+pub(super) fn possible(case: &Case, classes: &[Class], timeline: &Timeline, accident: Option<Accident>) -> f64 {
+    let mut buckets = buckets(case, classes, timeline);
+    let step = (timeline.ends / STEPS).max(1);
+    let walked = case.number();
+    let mut total = 0.0;
+    let pause = accident.map(|accident| (accident, accident.heard.saturating_add(accident.asks.unwrap_or(0))));
+    for number in 0..STEPS {
+        let now = number * step;
+        let beside = (timeline.other_from..timeline.other_until).contains(&now) && timeline.other_every > 0;
+        for bucket in &mut buckets {
+            let rate = if beside { bucket.rate_beside } else { bucket.rate };
+            bucket.level = (bucket.level + rate * step as f64).min(bucket.capacity.max(rate * step as f64));
+        }
+        let is_paused = |class: &Class| {
+            pause.is_some_and(|(accident, until)| {
+                (accident.heard..until).contains(&now) && is_paused_with(case, &class.call, &accident.call)
+            })
+        };
+        let mut open: Vec<usize> =
+            (0..classes.len()).filter(|at| classes[*at].saturates && !is_paused(&classes[*at])).collect();
+        // Everybody gets as much of each bucket as the others, and what somebody cannot use goes to the rest.
+        for round in 0..4 {
+            let shares: Vec<f64> = buckets
+                .iter()
+                .map(|b| b.takers.iter().filter(|(taker, _)| open.contains(taker)).count() as f64)
+                .collect();
+            open.retain(|at| {
+                let of = |(bucket, share): (&Bucket, &f64)| {
+                    let cost = bucket.takers.iter().find(|(taker, _)| taker == at)?.1;
+                    let part = if round == 3 { 1.0 } else { share.max(1.0) };
+                    Some(bucket.level / part / cost)
+                };
+                let amount = buckets.iter().zip(&shares).filter_map(of).fold(f64::INFINITY, f64::min);
+                if !amount.is_finite() || amount <= 0.0 {
+                    return false;
+                }
+                for bucket in &mut buckets {
+                    if let Some((_, cost)) = bucket.takers.iter().find(|(taker, _)| taker == at) {
+                        bucket.level = (bucket.level - amount * cost).max(0.0);
+                        if Some(bucket.number) == walked {
+                            total += amount * cost;
+                        }
+                    }
+                }
+                true
+            });
+        }
+    }
+    total
+}
+
+/// Whether a refusal of the walked limit to one call stops the other.
+pub(super) fn is_paused_with(case: &Case, call: &crate::testing::Call, refused: &crate::testing::Call) -> bool {
+    let Some(limit) = case.limit() else { return call.tenant == refused.tenant };
+    let endpoint = case.of.and_then(|(endpoint, _)| endpoint).map(|at| at as u32 + 1);
+    let counts = endpoint.is_none_or(|endpoint| call.endpoint == endpoint);
+    let same = limit.scope != Scope::Endpoint || call.endpoint == refused.endpoint;
+    counts && same && shares(limit.scope, (call.tenant, call.account), (refused.tenant, refused.account))
+}
+
+fn buckets(case: &Case, classes: &[Class], timeline: &Timeline) -> Vec<Bucket> {
+    let mut buckets: Vec<(Bucket, crate::testing::Call)> = Vec::new();
+    for (number, (endpoint, limit)) in case.limits().enumerate() {
+        for (at, class) in classes.iter().enumerate() {
+            if endpoint.is_some() && class.endpoint != endpoint {
+                continue;
+            }
+            let call = class.call;
+            let same = |other: &crate::testing::Call| {
+                let endpoint = limit.scope != Scope::Endpoint || other.endpoint == call.endpoint;
+                endpoint && shares(limit.scope, (other.tenant, other.account), (call.tenant, call.account))
+            };
+            let in_points = rate(limit).is_some_and(|rate| rate.unit != Unit::Requests);
+            let cost = if in_points { f64::from(call.cost) } else { 1.0 };
+            if let Some((bucket, _)) = buckets.iter_mut().find(|(b, other)| b.number == number && same(other)) {
+                bucket.takers.push((at, cost));
+                continue;
+            }
+            let full = used_rate(&limit.kind, timeline.service_ns);
+            let (capacity, published) = match &limit.kind {
+                LimitKind::Rate(rate) => {
+                    (f64::from(rate.shape().capacity), f64::from(rate.limit) / nanos(rate.window).max(1) as f64)
+                }
+                LimitKind::Concurrency { limit } => (f64::from(*limit), f64::INFINITY),
+            };
+            // The other user is of the first class's account.
+            let first = classes.first().map(|class| class.call);
+            let is_his = first.is_some_and(|first| same(&first)) && timeline.other_every > 0;
+            let others = if is_his { 1.0 / timeline.other_every as f64 } else { 0.0 };
+            let rate_beside = full.min((published - others).max(0.0));
+            let bucket =
+                Bucket { number, level: capacity, capacity, rate: full, rate_beside, takers: vec![(at, cost)] };
+            buckets.push((bucket, call));
+        }
+    }
+    buckets.into_iter().map(|(bucket, _)| bucket).collect()
+}

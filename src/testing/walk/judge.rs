@@ -1,0 +1,165 @@
+//! What came of a case.
+
+use super::case::{Case, rate};
+use super::ideal;
+use super::plan::{Class, Timeline};
+use super::vendor::{Departure, State};
+use crate::clock::nanos;
+
+/// A client goes on so long after an answer at most, in nanoseconds: timers are that coarse.
+const GRAIN: u64 = 2_000_000;
+/// Of the requests that left after nothing was left, one in so many may be an accident of overtaking.
+const OVERTAKING: usize = 50;
+/// Below this share of a limit, in percent, grants are to be spread.
+const SCARCE: u64 = 10;
+/// Spread is what is slower than this share of the full rate.
+const SPREAD: f64 = 0.6;
+
+/// What came of a [`Case`].
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// Requests that left.
+    pub requests: usize,
+    /// Refusals beyond what may be: one for each change of the other user, and the accident.
+    pub refused: usize,
+    /// All refusals but the accident.
+    pub refusals: usize,
+    /// The vendor told what is left of the limit.
+    pub announced: bool,
+    /// What is wrong with slowing down and with pausing; nothing if nothing is.
+    pub unthrottled: Vec<String>,
+    /// Units that went through the limit, in percent of what was possible; none for a vendor without figures.
+    pub share: Option<f64>,
+}
+
+/// Judges the record of a case.
+pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: &State) -> Outcome {
+    let record = &state.record;
+    let mut outcome =
+        Outcome { requests: record.departures.len(), announced: !record.heard.is_empty(), ..Outcome::default() };
+    outcome.refusals = record.refusals.len();
+    let beside = timeline.other_every > 0;
+    let is_his = |at: u64| beside && at >= timeline.other_from && at < timeline.ends;
+    let in_his_time = record.refusals.iter().filter(|(at, _)| is_his(*at)).count();
+    outcome.refused = outcome.refusals - in_his_time + in_his_time.saturating_sub(2);
+    outcome.unthrottled.extend(exhausted(state));
+    outcome.unthrottled.extend(scarce(case, state));
+    outcome.unthrottled.extend(pause(case, classes, state));
+    outcome.unthrottled.extend(others(case, classes, timeline, state));
+    if case.of.is_some() {
+        let in_points = case.limit().and_then(rate).is_some_and(|rate| rate.unit != crate::config::Unit::Requests);
+        let units = |departure: &Departure| if in_points { u64::from(departure.call.cost) } else { 1 };
+        let counted = record.departures.iter().filter(|departure| departure.admitted && state.counts(&departure.call));
+        let went: u64 = counted.map(units).sum();
+        let possible = ideal::possible(case, classes, timeline, record.accident);
+        outcome.share = Some(100.0 * went as f64 / possible.max(1.0));
+    }
+    outcome
+}
+
+/// Departures after `from` and before `until` that share the walked limit with `call`.
+fn leaving<'s>(
+    state: &'s State,
+    call: &'s crate::testing::Call,
+    from: u64,
+    until: u64,
+) -> impl Iterator<Item = &'s Departure> {
+    let departures = &state.record.departures;
+    let first = departures.partition_point(|departure| departure.at <= from);
+    let within = departures[first..].iter().take_while(move |departure| departure.at < until);
+    within.filter(|departure| state.counts_with(&departure.call, call))
+}
+
+/// After an answer that said that nothing is left, nothing leaves until a unit is back.
+fn exhausted(state: &State) -> Option<String> {
+    let (mut told, mut left) = (0, 0);
+    for heard in state.record.heard.iter().filter(|heard| heard.remaining == 0) {
+        told += 1;
+        left += usize::from(leaving(state, &heard.call, heard.at + GRAIN, heard.regains_at).next().is_some());
+    }
+    (left > 1 + told / OVERTAKING)
+        .then(|| format!("unstopped: {left} of {told} times something left when nothing was left"))
+}
+
+/// While little is left, grants are spread.
+fn scarce(case: &Case, state: &State) -> Option<String> {
+    let rate = case.limit().and_then(rate).filter(|rate| u64::from(rate.limit) * SCARCE >= 200)?;
+    let window = nanos(rate.window);
+    let full = rate.safety * f64::from(rate.limit) / window as f64;
+    let (mut scarce, mut granted, mut times) = (0, 0, 0);
+    let heard = &state.record.heard;
+    let mut at = 0;
+    while at < heard.len() {
+        let first = &heard[at];
+        at += 1;
+        if first.remaining * 100 >= first.limit * SCARCE {
+            continue;
+        }
+        // Until more is said to be left, or the window ends.
+        let mut until = first.resets_at;
+        let rest = heard[at..].iter().take_while(|later| later.at < first.resets_at);
+        let of_it = rest.filter(|later| state.counts_with(&later.call, &first.call));
+        for later in of_it {
+            if later.remaining * 100 >= later.limit * SCARCE {
+                until = later.at;
+                break;
+            }
+        }
+        while heard.get(at).is_some_and(|later| later.at < until) {
+            at += 1;
+        }
+        scarce += until.saturating_sub(first.at);
+        granted += leaving(state, &first.call, first.at + GRAIN, until).count();
+        times += 1;
+    }
+    let most = SPREAD * full * scarce as f64 + f64::from(2 * times);
+    (scarce > window / 20 && granted as f64 > most).then(|| {
+        let unspread = 100.0 * granted as f64 / (full * scarce as f64).max(1.0);
+        format!("unspread: {unspread:.0} % of the full rate while less than {SCARCE} % was left, {times} times")
+    })
+}
+
+/// After the accident nothing leaves that counts in the same limit, until the wait that was stated is over.
+fn pause(case: &Case, classes: &[Class], state: &State) -> Option<String> {
+    let Some(accident) = state.record.accident else { return Some("unwalked: no request met the accident".into()) };
+    let until = accident.heard.saturating_add(accident.asks?);
+    let departures = &state.record.departures;
+    let first = departures.partition_point(|departure| departure.at <= accident.heard.saturating_add(GRAIN));
+    let within = departures[first..].iter().take_while(|departure| departure.at < until);
+    let left: Vec<_> = within.filter(|one| ideal::is_paused_with(case, &one.call, &accident.call)).collect();
+    let of_others = left.iter().filter(|one| one.call.tenant != accident.call.tenant).count();
+    let tenants = classes.iter().map(|class| class.call.tenant).max().unwrap_or(0) + 1;
+    (!left.is_empty()).then(|| {
+        let (left, wait) = (left.len(), accident.asks.unwrap_or(0) / 1_000_000);
+        format!("unpaused: {left} left in the {wait} ms after a refusal, {of_others} of them of other lanes ({tenants} tenants)")
+    })
+}
+
+/// Who shares no limit with what was refused goes on meanwhile.
+fn others(case: &Case, classes: &[Class], timeline: &Timeline, state: &State) -> Option<String> {
+    let accident = state.record.accident?;
+    let wait = accident.asks?;
+    let until = accident.heard.saturating_add(wait);
+    let apart = |class: &&Class| {
+        case.limits().all(|(endpoint, limit)| {
+            let holds = |call: &crate::testing::Call| endpoint.is_none_or(|at| call.endpoint == at as u32 + 1);
+            let pair = [&class.call, &accident.call].map(|call| (call.tenant, call.account));
+            !(holds(&class.call) && holds(&accident.call) && super::case::shares(limit.scope, pair[0], pair[1]))
+        }) && class.call.tenant != accident.call.tenant
+            && class.call.account != accident.call.account
+    };
+    let others: Vec<&Class> = classes.iter().filter(apart).collect();
+    // How many would have gone: those that look do so at their own pace, and the others at the limit's.
+    let of_one = |class: &&Class| match class.saturates {
+        true => {
+            case.limit().map_or(0.0, |limit| super::plan::used_rate(&limit.kind, timeline.service_ns) * wait as f64)
+        }
+        false => wait as f64 / timeline.look_every().max(1) as f64,
+    };
+    let expected = others.iter().map(of_one).fold(0.0, f64::max);
+    let first = state.record.departures.partition_point(|departure| departure.at <= accident.heard);
+    let within = state.record.departures[first..].iter().take_while(|departure| departure.at < until);
+    let went = within.filter(|one| others.iter().any(|class| class.call == one.call)).count();
+    (expected >= 4.0 && went == 0).then(|| "stopped: others of the vendor did not go on during the pause".to_owned())
+}

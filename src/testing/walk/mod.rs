@@ -1,0 +1,115 @@
+//! The catalogue walk: for every limit of every vendor in `vendors.toml` a vendor that enforces exactly what the entry says and
+//! announces it in its own words, and a client that always has more to send; on virtual time, without a socket.
+//!
+//! The client is a whole one: requests go through [`IntegrationClient::send`](crate::IntegrationClient::send), and answers
+//! through all that reads them. Only the transport is the walk's own. Each case has several tenants, two of them in one account,
+//! all tiers and several endpoints; one refusal that the client's books do not expect; and for three of its eight spans another
+//! user of the first account's key, who takes half of its slowest limit.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `case.rs` | which limits are walked, and how the vendor counts |
+//! | `announcements.toml`, `announce.rs`, `moment.rs` | how each vendor announces its limits |
+//! | `plan.rs` | who sends what, and what happens when |
+//! | `vendor.rs` | the vendor, and the way to it |
+//! | `drive.rs` | the client |
+//! | `ideal.rs` | what was possible |
+//! | `judge.rs` | what came of it |
+
+mod announce;
+mod case;
+mod drive;
+mod ideal;
+mod judge;
+mod moment;
+mod plan;
+mod vendor;
+
+pub use case::{Case, Depth, Stranger, cases};
+pub use judge::Outcome;
+
+use std::collections::BTreeSet;
+
+/// The figures of many cases.
+#[derive(Clone, Debug, Default)]
+pub struct Sum {
+    vendors: BTreeSet<String>,
+    limits: BTreeSet<String>,
+    refused: usize,
+    unthrottled: BTreeSet<String>,
+    below_90: BTreeSet<String>,
+    requests: usize,
+}
+
+/// Of what is possible, a limit is to be used to this percentage.
+pub const WANTED_SHARE: f64 = 90.0;
+
+impl Sum {
+    /// Adds what came of a case. Returns what falls short, if anything does.
+    pub fn add(&mut self, case: &Case, outcome: &Outcome) -> Option<String> {
+        let key = case.limit_key().unwrap_or_else(|| case.title());
+        self.vendors.insert(case.vendor().to_owned());
+        if case.limit_key().is_some() {
+            self.limits.insert(key.clone());
+        }
+        self.refused += outcome.refused;
+        self.requests += outcome.requests;
+        let mut short = outcome.unthrottled.clone();
+        if !short.is_empty() {
+            self.unthrottled.insert(key.clone());
+        }
+        if outcome.refused > 0 {
+            short.insert(0, format!("refused: {} beyond what may be, of {}", outcome.refused, outcome.requests));
+        }
+        if let Some(share) = outcome.share.filter(|share| *share < WANTED_SHARE) {
+            self.below_90.insert(key);
+            short.push(format!("below 90: {share:.1} % of what was possible"));
+        }
+        let heard = if outcome.announced { "announced" } else { "silent" };
+        (!short.is_empty()).then(|| format!("{} [{heard}]: {}", case.title(), short.join("; ")))
+    }
+
+    /// Vendors that were walked.
+    pub fn vendors(&self) -> usize {
+        self.vendors.len()
+    }
+
+    /// Limits that were walked.
+    pub fn limits(&self) -> usize {
+        self.limits.len()
+    }
+
+    /// Refusals beyond what may be.
+    pub fn refused(&self) -> usize {
+        self.refused
+    }
+
+    /// Limits of which it was not seen that a client slows down for what is left, or pauses after a refusal.
+    pub fn unthrottled(&self) -> usize {
+        self.unthrottled.len()
+    }
+
+    /// Limits that were used to less than [`WANTED_SHARE`].
+    pub fn below_90(&self) -> usize {
+        self.below_90.len()
+    }
+
+    /// Requests that left.
+    pub fn requests(&self) -> usize {
+        self.requests
+    }
+}
+
+impl std::fmt::Display for Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "catalogue-walk: vendors={} limits={} refused={} unthrottled={} below_90={}",
+            self.vendors(),
+            self.limits(),
+            self.refused(),
+            self.unthrottled(),
+            self.below_90()
+        )
+    }
+}

@@ -1,0 +1,179 @@
+//! Who sends what in a case, and what happens when.
+
+use std::time::Duration;
+
+use super::announce::{self, Shown, Truth};
+use super::case::{Case, rate};
+use super::vendor::WAY;
+use crate::clock::nanos;
+use crate::config::{LimitKind, Scope};
+use crate::testing::Call;
+
+const SECOND: u64 = 1_000_000_000;
+/// How long the vendor takes where only rates are limited.
+const QUICK: u64 = 10_000_000;
+/// Where requests at once are limited, the vendor takes so long, so that a load is no million requests.
+const SLOW: u64 = 900_000_000;
+/// More accounts than this are not simulated.
+const MOST_ACCOUNTS: u64 = 12;
+/// Another user takes half of limits from this figure on. Of one request a second nobody can take half.
+const LEAST_SHARED: u32 = 10;
+/// Classes of one tenant.
+const MOST_ENDPOINTS: usize = 4;
+
+/// Requests of one tenant to one endpoint.
+#[derive(Clone, Debug)]
+pub(super) struct Class {
+    pub(super) call: Call,
+    /// The endpoint's place in the entry.
+    pub(super) endpoint: Option<usize>,
+    /// Always more to send, or one now and then to see that others go on.
+    pub(super) saturates: bool,
+}
+
+/// When things happen, in nanoseconds since the walk began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timeline {
+    pub(super) accident_at: u64,
+    /// How long the accident asks to wait, where its form can say it.
+    pub(super) asks_ns: u64,
+    /// The longest that it may stop the client.
+    pub(super) pause_ns: u64,
+    pub(super) other_from: u64,
+    pub(super) other_until: u64,
+    /// Between two calls of the other user; 0 for none.
+    pub(super) other_every: u64,
+    pub(super) ends: u64,
+    pub(super) service_ns: u64,
+    /// Requests of each class and tier that wait or are under way.
+    pub(super) copies: usize,
+}
+
+/// A limit's rate in units a nanosecond, at the share that is used.
+pub(super) fn used_rate(kind: &LimitKind, service_ns: u64) -> f64 {
+    match kind {
+        LimitKind::Rate(rate) => rate.safety * f64::from(rate.limit) / nanos(rate.window).max(1) as f64,
+        LimitKind::Concurrency { limit } => f64::from(*limit) / (service_ns + 2 * WAY) as f64,
+    }
+}
+
+/// Tenants and their requests. Two tenants share the first account; each other account has one.
+pub(super) fn classes(case: &Case) -> Vec<Class> {
+    let vendor = &case.vendor;
+    let cost = |endpoint: Option<usize>| endpoint.map_or(1, |at| vendor.endpoints[at].cost.max(1));
+    let plain = vendor.match_endpoint("GET", "/walk").map(|(at, _)| at);
+    let mut endpoints = vec![plain];
+    endpoints.extend((0..vendor.endpoints.len()).map(Some).filter(|endpoint| *endpoint != plain));
+    let walked = case.of.and_then(|(endpoint, _)| endpoint);
+    if walked.is_some() {
+        // The walked one first, and another beside it.
+        endpoints.retain(|endpoint| *endpoint != walked);
+        endpoints.insert(0, walked);
+        endpoints.truncate(2);
+    }
+    endpoints.truncate(MOST_ENDPOINTS);
+    let accounts = accounts(case);
+    let tenants = std::iter::once((0, 0)).chain((0..accounts).map(|account| (account + 1, account)));
+    let class = |(tenant, account): (u32, u32), endpoint: Option<usize>| {
+        let number = endpoint.map_or(0, |at| at as u32 + 1);
+        let call = Call { tenant, account, endpoint: number, cost: cost(endpoint) };
+        Class { call, endpoint, saturates: walked.is_none() || endpoint == walked }
+    };
+    tenants.flat_map(|tenant| endpoints.iter().map(move |endpoint| class(tenant, *endpoint))).collect()
+}
+
+/// Whether the vendor tells what is left of the walked limit when little is.
+fn is_told(case: &Case) -> bool {
+    let Some(walked) = case.number() else { return false };
+    let endpoint = case.of.and_then(|(endpoint, _)| endpoint);
+    let holds = |of: Option<usize>| of.is_none() || of == endpoint;
+    let numbered = case.enforced().into_iter().zip(case.limits()).enumerate();
+    let limits: Vec<(bool, Shown)> = numbered
+        .filter(|(_, (_, (of, limit)))| holds(*of) && rate(limit).is_some())
+        .map(|(number, (enforced, (_, limit)))| {
+            let figure = rate(limit).map_or(1, |rate| u64::from(rate.limit));
+            let window_ns = rate(limit).map_or(0, |rate| nanos(rate.window));
+            let remaining = if number == walked { figure / 20 } else { figure };
+            let name = enforced.name.unwrap_or_else(|| "".into());
+            (number == walked, Shown { name, window_ns, limit: figure, remaining, reset_at: window_ns, oldest_at: 0 })
+        })
+        .collect();
+    let place = limits.iter().position(|(is_walked, _)| *is_walked);
+    let limits: Vec<Shown> = limits.into_iter().map(|(_, shown)| shown).collect();
+    let endpoint = endpoint.or_else(|| case.vendor.match_endpoint("GET", "/walk").map(|(at, _)| at));
+    let endpoint = endpoint.map(|at| &*case.vendor.endpoints[at].name);
+    let truth = Truth { at: 0, cost: 1, endpoint, limits: &limits, refusal: None };
+    let said = announce::of(&case.vendor.name).say(&truth);
+    place.is_some_and(|place| said.told.contains(&place))
+}
+
+/// As many that a limit of all of them is reached although each account has its own.
+fn accounts(case: &Case) -> u32 {
+    let Some(limit) = case.limit().filter(|limit| limit.scope == Scope::Vendor) else { return 2 };
+    let endpoint = case.of.and_then(|(endpoint, _)| endpoint);
+    let of_one = case.limits().filter(|(of, other)| other.scope != Scope::Vendor && (of.is_none() || *of == endpoint));
+    let slowest = of_one.map(|(_, other)| used_rate(&other.kind, QUICK)).fold(f64::INFINITY, f64::min);
+    let wanted = (1.3 * used_rate(&limit.kind, QUICK) / slowest).ceil() as u64;
+    wanted.clamp(2, MOST_ACCOUNTS) as u32
+}
+
+/// The spans of a case: three calm ones with the accident in the second, three with another user, and two calm ones.
+pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
+    let has_slots = case.limit().is_some_and(|limit| rate(limit).is_none());
+    let service_ns = if has_slots { SLOW } else { QUICK };
+    let (window, per_second) = match case.limit() {
+        Some(limit) => {
+            let window = rate(limit).map_or(SECOND, |rate| nanos(rate.window));
+            (window, used_rate(&limit.kind, service_ns) * SECOND as f64)
+        }
+        None => (10 * SECOND, 10.0),
+    };
+    let asks_ns = (window / 4).clamp(2 * SECOND, 120 * SECOND);
+    let longest_pause = asks_ns.max(announce::of(&case.vendor.name).longest_silence());
+    let for_requests = (f64::from(case.depth.span_requests) / per_second * SECOND as f64) as u64;
+    let windows = for_requests.div_ceil(window).max(1);
+    // Whole windows: a span is long enough for a pause to cost little of it.
+    let span = window * windows.max((6 * longest_pause).div_ceil(window));
+    // Half of the slowest limit that holds for the first class, if any tells what is left.
+    let first = classes.first();
+    let holds = |of: Option<usize>| of.is_none() || first.is_some_and(|class| class.endpoint == of);
+    let slowest = case.limits().filter(|(of, limit)| holds(*of) && rate(limit).is_some());
+    let published = slowest.filter_map(|(_, limit)| rate(limit));
+    let published = published.map(|rate| nanos(rate.window) / u64::from(rate.limit.max(1)));
+    let may_share = is_told(case) && case.limit().and_then(rate).is_some_and(|rate| rate.limit >= LEAST_SHARED);
+    let other_every = published.max().filter(|_| may_share).map_or(0, |unit| 2 * unit);
+    let saturating = classes.iter().filter(|class| class.saturates).count().max(1) as f64;
+    let under_way = per_second * (2 * WAY + service_ns) as f64 / SECOND as f64;
+    // A window's whole room goes within a part of it, if it can.
+    let copies = (4.0 * under_way / (3.0 * saturating)).ceil() as usize;
+    Timeline {
+        accident_at: span + span / 2,
+        asks_ns,
+        pause_ns: longest_pause,
+        other_from: 3 * span + span / 3,
+        other_until: 6 * span + span / 3,
+        other_every,
+        ends: 8 * span,
+        service_ns,
+        copies: copies.clamp(1, 16),
+    }
+}
+
+impl Timeline {
+    /// How long a class that only looks whether others go on waits between two requests of the accident's time.
+    pub(super) fn look_every(&self) -> u64 {
+        (self.pause_ns / 10).max(50_000_000)
+    }
+
+    /// How long it waits now.
+    pub(super) fn next_look(&self, now: u64) -> Duration {
+        let seldom = (self.ends / 400).max(self.look_every());
+        let begins = self.accident_at.saturating_sub(self.look_every());
+        let wait = match now {
+            _ if now < begins => seldom.min(begins - now).max(1_000_000),
+            _ if now < self.accident_at + 3 * self.pause_ns => self.look_every(),
+            _ => seldom,
+        };
+        Duration::from_nanos(wait)
+    }
+}

@@ -1,0 +1,258 @@
+//! The simulated vendor of a case, and the way to it: a [`Transport`] on virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use http::HeaderMap;
+use parking_lot::Mutex;
+
+use super::announce::{self, Announced, Refusal, Said, Shown, Truth};
+use super::case::{Case, shares};
+use super::plan::Timeline;
+use crate::ErrorKind;
+use crate::clock::{Clock, Time, nanos};
+use crate::config::Scope;
+use crate::testing::{Call, ScriptedVendor};
+use crate::transport::{Answer, AnswerBody, BoxFuture, Exchange, Sent, Transport, TransportError};
+
+/// Names the class of a request.
+pub(super) const MARK: &str = "x-walk";
+/// The tenant of the other user, who is no client's.
+const OTHER: u32 = 1_000;
+/// How long a request travels, and its answer, on average.
+pub(super) const WAY: u64 = 7_500_000;
+
+/// A request that left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Departure {
+    pub(super) at: u64,
+    pub(super) call: Call,
+    /// When it arrived and was admitted.
+    pub(super) admitted: bool,
+}
+
+/// What an answer said about the walked limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    /// When the client had the answer.
+    pub(super) at: u64,
+    pub(super) call: Call,
+    pub(super) remaining: u64,
+    pub(super) limit: u64,
+    /// When a unit is there again, as the vendor knew it.
+    pub(super) regains_at: u64,
+    pub(super) resets_at: u64,
+}
+
+/// The refusal that the client's books do not expect.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Accident {
+    pub(super) heard: u64,
+    pub(super) call: Call,
+    /// How long the vendor asks to wait, in nanoseconds.
+    pub(super) asks: Option<u64>,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Record {
+    pub(super) departures: Vec<Departure>,
+    pub(super) heard: Vec<Heard>,
+    /// Refusals but for the accident: when, and which limit refused.
+    pub(super) refusals: Vec<(u64, usize)>,
+    pub(super) accident: Option<Accident>,
+}
+
+pub(super) struct State {
+    vendor: ScriptedVendor,
+    announced: &'static Announced,
+    names: Vec<Arc<str>>,
+    walked: Option<usize>,
+    /// The walked limit's endpoint and scope.
+    place: (u32, Scope),
+    timeline: Timeline,
+    next_other: u64,
+    other: Call,
+    random: Rng,
+    has_slots: bool,
+    endpoints: Vec<Arc<str>>,
+    calls: Vec<Call>,
+    pub(super) record: Record,
+}
+
+/// The way to the vendor. Clones share it.
+#[derive(Clone)]
+pub(super) struct Road {
+    pub(super) state: Arc<Mutex<State>>,
+    clock: Clock,
+    began: Time,
+    service: u64,
+}
+
+impl Road {
+    /// `calls`: what each class of requests is at the vendor. An endpoint's number there is its place in the entry, from 1.
+    pub(super) fn new(case: &Case, timeline: Timeline, calls: Vec<Call>) -> Road {
+        let mut vendor = ScriptedVendor::new([]);
+        let endpoints: Vec<Arc<str>> = case.vendor.endpoints.iter().map(|endpoint| endpoint.name.clone()).collect();
+        for name in &endpoints {
+            vendor.endpoint(name);
+        }
+        case.enforced().into_iter().for_each(|limit| vendor.add(limit));
+        let limit = case.limit();
+        let endpoint = case.of.and_then(|(endpoint, _)| endpoint).map_or(0, |at| at as u32 + 1);
+        let names = vendor.limits().map(|limit| limit.name.clone().unwrap_or_else(|| "".into())).collect();
+        let has_slots = case.limits().any(|(_, limit)| super::case::rate(limit).is_none());
+        let first = calls.first().copied().unwrap_or(Call { tenant: 0, account: 0, endpoint: 0, cost: 1 });
+        let scope = limit.map_or(Scope::Tenant, |limit| limit.scope);
+        // Whoever has the key is the same tenant where the limit is a tenant's.
+        let tenant = if matches!(scope, Scope::Tenant | Scope::Endpoint) { first.tenant } else { OTHER };
+        let state = State {
+            vendor,
+            announced: announce::of(&case.vendor.name),
+            names,
+            walked: case.number(),
+            place: (endpoint, scope),
+            next_other: timeline.other_from,
+            other: Call { tenant, cost: 1, ..first },
+            timeline,
+            random: Rng::with_seed(7),
+            has_slots,
+            endpoints,
+            calls,
+            record: Record::default(),
+        };
+        let clock = Clock::system();
+        Road { state: Arc::new(Mutex::new(state)), clock, began: clock.now(), service: timeline.service_ns }
+    }
+
+    /// Nanoseconds since the walk began.
+    pub(super) fn now(&self) -> u64 {
+        nanos(self.clock.now().since(self.began))
+    }
+
+    async fn exchange(self, exchange: Exchange) -> Result<Answer, TransportError> {
+        let unknown = || TransportError::new(Sent::NotSent, ErrorKind::Protocol, "a request of nobody");
+        let class = class_of(&exchange.headers).ok_or_else(unknown)?;
+        let (number, there, service, back) = {
+            let mut state = self.state.lock();
+            let call = state.calls.get(class).copied().ok_or_else(unknown)?;
+            let at = self.now();
+            state.record.departures.push(Departure { at, call, admitted: false });
+            let mut some = |mean: u64| state.random.u64(mean / 2..=mean + mean / 2);
+            let (there, service, back) = (some(WAY), some(self.service), some(WAY));
+            (state.record.departures.len() - 1, there, service, back)
+        };
+        sleep(there).await;
+        let (said, call, admitted) = self.state.lock().arrive(self.now(), number);
+        if self.state.lock().has_slots {
+            sleep(service).await;
+            if let Some(call) = admitted {
+                self.state.lock().vendor.finish(self.now(), call);
+            }
+            sleep(back).await;
+        } else {
+            sleep(service + back).await;
+        }
+        self.state.lock().heard(self.now(), call, &said);
+        let Spoken { said, .. } = said;
+        let body = AnswerBody::from_bytes(said.body, u64::MAX, exchange.deadline);
+        Ok(Answer::new(said.status, said.headers, body))
+    }
+}
+
+impl Transport for Road {
+    fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
+        Box::pin(self.clone().exchange(exchange))
+    }
+}
+
+async fn sleep(ns: u64) {
+    tokio::time::sleep(Duration::from_nanos(ns)).await;
+}
+
+fn class_of(headers: &HeaderMap) -> Option<usize> {
+    headers.get(MARK)?.to_str().ok()?.parse().ok()
+}
+
+/// An answer, and what of it concerns the walked limit.
+struct Spoken {
+    said: Said,
+    of_walked: Option<Shown>,
+    is_accident: bool,
+}
+
+impl State {
+    /// Whether the walked limit counts the call.
+    pub(super) fn counts(&self, call: &Call) -> bool {
+        self.walked.is_some() && (self.place.0 == 0 || self.place.0 == call.endpoint)
+    }
+
+    /// Whether it counts it together with the other.
+    pub(super) fn counts_with(&self, call: &Call, other: &Call) -> bool {
+        let both = [call, other].map(|call| (call.tenant, call.account));
+        let same_endpoint = self.place.1 != Scope::Endpoint || call.endpoint == other.endpoint;
+        self.counts(call) && self.counts(other) && same_endpoint && shares(self.place.1, both[0], both[1])
+    }
+
+    /// The other user of the key calls until now.
+    fn others(&mut self, now: u64) {
+        while self.next_other <= now && self.next_other < self.timeline.other_until && self.timeline.other_every > 0 {
+            let verdict = self.vendor.arrive(self.next_other, &self.other);
+            self.vendor.finish(self.next_other, verdict.call);
+            self.next_other += self.timeline.other_every;
+        }
+    }
+
+    fn arrive(&mut self, now: u64, number: usize) -> (Spoken, Call, Option<u64>) {
+        self.others(now);
+        let call = self.record.departures[number].call;
+        let is_accident = self.record.accident.is_none()
+            && now >= self.timeline.accident_at
+            && (self.counts(&call) || self.walked.is_none());
+        if is_accident {
+            self.record.accident = Some(Accident { heard: u64::MAX, call, asks: None });
+            let until = now + self.timeline.asks_ns;
+            let limit = self.walked.and_then(|at| self.names.get(at)).cloned().unwrap_or_else(|| "".into());
+            let refusal = Refusal { limit: &limit, until, accident: true };
+            return (self.speak(now, &call, Some(refusal), true), call, None);
+        }
+        let verdict = self.vendor.arrive(now, &call);
+        self.record.departures[number].admitted = verdict.admitted;
+        if verdict.admitted {
+            return (self.speak(now, &call, None, false), call, Some(verdict.call));
+        }
+        let by = verdict.refused_by.unwrap_or_default();
+        self.record.refusals.push((now, by));
+        let limit = self.names.get(by).cloned().unwrap_or_else(|| "".into());
+        // A place under way is free when it is: a second is a guess.
+        let until = verdict.retry_at_ns.unwrap_or(now + 1_000_000_000);
+        let refusal = Refusal { limit: &limit, until, accident: false };
+        (self.speak(now, &call, Some(refusal), false), call, None)
+    }
+
+    fn speak(&mut self, now: u64, call: &Call, refusal: Option<Refusal<'_>>, is_accident: bool) -> Spoken {
+        let shown: Vec<Shown> = self.vendor.stated(now, call).into_iter().map(Shown::from).collect();
+        let endpoint = (call.endpoint as usize).checked_sub(1).and_then(|at| self.endpoints.get(at));
+        let truth = Truth { at: now, cost: call.cost, endpoint: endpoint.map(|name| &**name), limits: &shown, refusal };
+        let said = self.announced.say(&truth);
+        let walked = self.walked.and_then(|at| self.names.get(at));
+        let told = said.told.iter().filter_map(|at| shown.get(*at));
+        let of_walked = told.into_iter().find(|shown| Some(&shown.name) == walked).cloned();
+        Spoken { said, of_walked, is_accident }
+    }
+
+    /// The client has the answer.
+    fn heard(&mut self, now: u64, call: Call, spoken: &Spoken) {
+        if spoken.is_accident
+            && let Some(accident) = &mut self.record.accident
+        {
+            (accident.heard, accident.asks) = (now, spoken.said.asks);
+        }
+        if let Some(shown) = &spoken.of_walked {
+            let Shown { limit, remaining, oldest_at, reset_at, .. } = *shown;
+            let (regains_at, resets_at) = (oldest_at, reset_at);
+            self.record.heard.push(Heard { at: now, call, remaining, limit, regains_at, resets_at });
+        }
+    }
+}
