@@ -1,6 +1,7 @@
 //! The engine against vendors of every algorithm, on virtual time: what they refuse, and how much of what they allow is used.
 //!
 //! `cargo run --release --example simulate -- --requests 1000000 --seed 1`
+//! `cargo run --release --example simulate -- --catalogue`
 //!
 //! Vendors judge requests by when they arrive; the engine knows when it granted them and when they were answered. Ways take
 //! 0 to 50 ms, in six manners; vendors' clocks drift by up to 50 ppm, and half of them tick once a millisecond; every
@@ -12,12 +13,16 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use integration_client::testing::saturation::{Case, Counting, Outcome, Travel, saturate};
+use integration_client::testing::walk::{self, Depth, Sum};
 
 const USAGE: &str =
     "usage: simulate [--requests N] [--seed S] [--algorithm A] [--safety F] [--window SECONDS] [--without-guard]
+       simulate --catalogue [--vendor NAME] [--all]
 
   --requests N      requests for each algorithm (default 200000)
   --seed S          another seed, other phases and delays (default 1)
@@ -26,8 +31,11 @@ const USAGE: &str =
   --safety F        only this share of the limit (default: 0.8 and 1)
   --window SECONDS  only this window (default: 1 and 60; the limit is 100 in a window of 1 s, 1,000 in others)
   --without-guard   shows what the guards prevent
+  --catalogue       instead: every limit of vendors.toml, enforced and announced as its entry says
+  --vendor NAME     of the catalogue only this vendor
+  --all             a line for each limit, and not for those alone that fall short
 
-exit code: 0 when nothing was refused, 1 when something was, 2 for wrong arguments";
+exit code: 0 when nothing was refused and no limit falls short, 1 when something was, 2 for wrong arguments";
 
 struct Wanted {
     requests: u64,
@@ -36,6 +44,9 @@ struct Wanted {
     safety: Vec<f64>,
     windows: Vec<u64>,
     guarded: bool,
+    catalogue: bool,
+    vendor: Option<String>,
+    all: bool,
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
@@ -46,6 +57,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
         safety: vec![0.8, 1.0],
         windows: vec![1, 60],
         guarded: true,
+        catalogue: false,
+        vendor: None,
+        all: false,
     };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -61,6 +75,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
                     vec![share.ok_or_else(|| format!("--safety takes a share above 0 up to 1, not {text}"))?];
             }
             "--without-guard" => wanted.guarded = false,
+            "--catalogue" => wanted.catalogue = true,
+            "--vendor" => wanted.vendor = Some(value()?),
+            "--all" => wanted.all = true,
             "--help" | "-h" => return Err(String::new()),
             _ => return Err(format!("{word} is no argument of this example")),
         }
@@ -122,6 +139,67 @@ fn lines(wanted: &Wanted) -> Vec<Line> {
     lines
 }
 
+/// What `run` makes of each. Every core takes the next; what they make is in order all the same.
+fn on_every_core<T: Sync, O: Send>(
+    things: &[T],
+    run: impl Fn(&T) -> Result<O, integration_client::Error> + Sync,
+) -> Vec<Option<Result<O, String>>> {
+    let next = AtomicUsize::new(0);
+    let done: Vec<Mutex<Option<Result<O, String>>>> = things.iter().map(|_| None.into()).collect();
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                while let Some((number, thing)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, things.get(n)?)))
+                {
+                    let outcome = run(thing).map_err(|error| error.to_string());
+                    if let Ok(mut place) = done[number].lock() {
+                        *place = Some(outcome);
+                    }
+                }
+            });
+        }
+    });
+    done.into_iter().map(|place| place.into_inner().ok().flatten()).collect()
+}
+
+/// Walks the catalogue.
+fn catalogue(wanted: &Wanted) -> ExitCode {
+    let cases = match walk::cases(Depth::WHOLE, wanted.vendor.as_deref()) {
+        Ok(cases) => cases,
+        Err(error) => {
+            println!("simulate: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let began = Instant::now();
+    let (mut sum, mut unwalked) = (Sum::default(), 0);
+    for (case, outcome) in cases.iter().zip(on_every_core(&cases, walk::Case::walk)) {
+        match outcome {
+            Some(Ok(outcome)) => {
+                let short = sum.add(case, &outcome);
+                if let Some(short) = &short {
+                    println!("{short}");
+                } else if wanted.all {
+                    let share = outcome.share.map_or("-".to_owned(), |share| format!("{share:.1} %"));
+                    println!("{} ok: {} requests, {share}", case.title(), outcome.requests);
+                }
+            }
+            other => {
+                unwalked += 1;
+                let why = other.and_then(Result::err).unwrap_or_else(|| "it panicked".to_owned());
+                println!("{} unwalked: {why}", case.title());
+            }
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{} cases, {} requests, {seconds:.1} s, {unwalked} unwalked", cases.len(), sum.requests());
+    println!("{sum}");
+    let falls_short = unwalked + sum.refused() + sum.unthrottled() + sum.below_90() > 0;
+    if falls_short { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
 fn main() -> ExitCode {
     let wanted = match parse(std::env::args().skip(1)) {
         Ok(wanted) => wanted,
@@ -130,36 +208,22 @@ fn main() -> ExitCode {
             return ExitCode::from(if message.is_empty() { 0 } else { 2 });
         }
     };
+    if wanted.catalogue {
+        return catalogue(&wanted);
+    }
     let lines = lines(&wanted);
-    let next = std::sync::atomic::AtomicUsize::new(0);
     let began = Instant::now();
-    // Every core takes the next line; they are told in order all the same.
-    let done: Vec<std::sync::Mutex<Option<Result<Outcome, String>>>> = lines.iter().map(|_| None.into()).collect();
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    std::thread::scope(|scope| {
-        for _ in 0..cores {
-            scope.spawn(|| {
-                while let Some((number, line)) =
-                    Some(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)).and_then(|n| Some((n, lines.get(n)?)))
-                {
-                    let outcome = saturate(&line.case, line.requests, line.seed).map_err(|error| error.to_string());
-                    if let Ok(mut place) = done[number].lock() {
-                        *place = Some(outcome);
-                    }
-                }
-            });
-        }
-    });
+    let done = on_every_core(&lines, |line| saturate(&line.case, line.requests, line.seed));
     let seconds = began.elapsed().as_secs_f64();
     let (mut requests, mut refused, mut decisions, mut trace) = (0, 0, 0, DefaultHasher::new());
     for (line, outcome) in lines.iter().zip(done) {
-        let outcome = match outcome.into_inner() {
-            Ok(Some(Ok(outcome))) => outcome,
-            Ok(Some(Err(message))) => {
+        let outcome: Outcome = match outcome {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(message)) => {
                 println!("simulate: {message}");
                 return ExitCode::from(2);
             }
-            _ => return ExitCode::FAILURE,
+            None => return ExitCode::FAILURE,
         };
         let Line { algorithm, safety, window, delay, .. } = line;
         println!(
