@@ -127,6 +127,7 @@ impl Lane {
             retry: false,
             immediate: true,
             give_up: crate::clock::Time::MAX,
+            patience_ns: 0,
             attempt_ns: self.attempt_ns,
         };
         match try_acquire(&self.place.shard, self.place.lane, &ask) {

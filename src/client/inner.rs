@@ -218,7 +218,7 @@ impl Inner {
     ) -> Ask {
         let tier = priority.tier();
         let attempt_ns = nanos(attempt);
-        Ask { tier, endpoint, cost, retry: false, immediate: false, give_up, attempt_ns }
+        Ask { tier, endpoint, cost, retry: false, immediate: false, give_up, patience_ns: 0, attempt_ns }
     }
 
     /// Waits for a permit, from `now` on, of the lane at `place`, or where `tenant` says that it is. A lane that rests

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::limit::one_less;
+use super::plan::EndpointId;
 use super::slab::Key;
 use super::turns::Need;
 use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
@@ -97,17 +98,18 @@ impl Engine {
         // The limits alone, nobody else: a caller whose time is up before that is told at once.
         let alone = self.until(need);
         let earliest = alone.not_before();
-        if let Some(refusal) = self.held_back(need.lane, need.endpoint, ask.give_up) {
+        let (tires, give_up) = self.patience(need, ask);
+        if let Some(refusal) = self.held_back(need.lane, need.endpoint, give_up) {
             return Err(refusal);
         }
-        if earliest > ask.give_up {
+        if earliest > tires {
             return Err(Refusal::TooLate { earliest });
         }
         if self.bound.is_reached() && !self.make_place_for(need.lane) {
             return Err(Refusal::AllFull { waiting: self.waiting });
         }
         let queue = self.queue_for(need);
-        let waiter = self.waiters.insert(Waiter::new(need.lane, queue, now, ask));
+        let waiter = self.waiters.insert(Waiter::new(need.lane, queue, now, ask).until(tires, give_up));
         let first = self.queues[queue].head().is_none();
         self.enqueue(waiter, false);
         let root = self.tree.root_of(self.queues[queue].node);
@@ -139,8 +141,29 @@ impl Engine {
             self.cancel(now, waiter);
             return Answer::Refused(Refusal::NotNow { until, reason });
         }
-        self.set_timer(ask.give_up, Timer::GiveUp { waiter });
+        self.set_timer(self.waiters[waiter].tires, Timer::GiveUp { waiter });
         Answer::Wait { waiter, until, reason }
+    }
+
+    /// When the caller of a request that is to be queued stops waiting: unless the vendor's pause goes on then, and whatever
+    /// happens. All pauses together keep a request waiting for `max_hold` at most.
+    fn patience(&self, need: &Need, ask: &Ask) -> (Time, Time) {
+        if ask.patience_ns == 0 {
+            return (ask.give_up, ask.give_up);
+        }
+        let most = self.lanes.slab[need.lane].plan.pace.max_hold_ns;
+        let give_up = ask.give_up.max(self.now.plus_nanos(most).plus_nanos(ask.patience_ns));
+        let tires =
+            self.pause_ends(need.lane, need.endpoint).map_or(ask.give_up, |end| end.plus_nanos(ask.patience_ns));
+        (tires.clamp(ask.give_up, give_up), give_up)
+    }
+
+    /// When the vendor's pause ends that holds back requests to an endpoint; none where nothing is paused.
+    fn pause_ends(&self, lane: Key, endpoint: EndpointId) -> Option<Time> {
+        match self.held_back(lane, endpoint, self.now) {
+            Some(Refusal::RetryLater { at }) => Some(at),
+            _ => None,
+        }
     }
 
     /// The queue of a request, with all of the tree above it.
@@ -298,7 +321,7 @@ impl Engine {
     pub(super) fn requeue(&mut self, waiter: Key) {
         let Some(inside) = self.waiters.get_mut(waiter) else { return };
         inside.state = WaiterState::Queued;
-        let (give_up, lane) = (inside.give_up, inside.lane);
+        let (tires, lane) = (inside.tires, inside.lane);
         self.unpin(lane);
         self.heed_groups(lane);
         let Some(need) = self.need_of(waiter) else { return self.forget(waiter, Refusal::NoLane) };
@@ -307,7 +330,7 @@ impl Engine {
             return self.forget(waiter, refusal);
         }
         self.wait_again(waiter, true);
-        self.set_timer(give_up, Timer::GiveUp { waiter });
+        self.set_timer(tires, Timer::GiveUp { waiter });
     }
 
     fn need_of(&self, waiter: Key) -> Option<Need> {
@@ -322,11 +345,27 @@ impl Engine {
 
     /// The caller's time is up.
     pub(super) fn give_up(&mut self, waiter: Key) {
-        if self.is_queued(waiter) {
-            let lane = self.lanes.slab.get(self.waiters[waiter].lane);
-            let is_held = lane.and_then(|lane| lane.throttle.as_ref()).is_some_and(|throttle| throttle.is_held());
-            self.refuse_waiter(waiter, if is_held { Refusal::Held } else { Refusal::Deadline });
+        if !self.is_queued(waiter) {
+            return;
         }
+        let inside = &self.waiters[waiter];
+        let (lane, give_up, patience) = (inside.lane, inside.give_up, inside.patience_ns);
+        let paused = self.pause_ends(lane, inside.endpoint).filter(|_| patience > 0);
+        if let Some(end) = paused
+            && self.now < give_up
+        {
+            let tires = end.plus_nanos(patience).min(give_up);
+            self.waiters[waiter].tires = tires;
+            return self.set_timer(tires, Timer::GiveUp { waiter });
+        }
+        let lane = self.lanes.slab.get(lane);
+        let is_held = lane.and_then(|lane| lane.throttle.as_ref()).is_some_and(|throttle| throttle.is_held());
+        let refusal = match paused {
+            _ if is_held => Refusal::Held,
+            Some(at) => Refusal::RetryLater { at },
+            None => Refusal::Deadline,
+        };
+        self.refuse_waiter(waiter, refusal);
     }
 
     /// Ends a waiter that is queued or holds an unstarted grant; its caller is told.

@@ -30,7 +30,7 @@ impl Engine {
         }
         let waiter = self.queue_up(&need, ask)?.waiter;
         if self.is_queued(waiter) {
-            self.set_timer(ask.give_up, Timer::GiveUp { waiter });
+            self.set_timer(self.waiters[waiter].tires, Timer::GiveUp { waiter });
         }
         Ok(waiter)
     }

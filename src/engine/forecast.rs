@@ -227,5 +227,14 @@ impl Run {
 fn ask(endpoint: u16, tier: u8, cost: impl Into<Cost>) -> Ask {
     // Whatever is under way ends when it is answered, not by its time.
     let attempt_ns = NEVER.as_nanos() as u64;
-    Ask { tier, endpoint, cost: cost.into(), retry: false, immediate: false, give_up: Time::MAX, attempt_ns }
+    Ask {
+        tier,
+        endpoint,
+        cost: cost.into(),
+        retry: false,
+        immediate: false,
+        give_up: Time::MAX,
+        patience_ns: 0,
+        attempt_ns,
+    }
 }

@@ -98,6 +98,9 @@ pub(crate) struct Ask {
     pub(crate) immediate: bool,
     /// When the caller stops waiting.
     pub(crate) give_up: Time,
+    /// The vendor's pauses do not count as waiting: after one the caller waits for so long again, in nanoseconds. 0 where
+    /// `give_up` holds whatever happens.
+    pub(crate) patience_ns: u64,
     /// How long the exchange may take, in nanoseconds: its permit is settled after that, whatever became of it.
     pub(crate) attempt_ns: u64,
 }

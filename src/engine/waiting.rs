@@ -18,8 +18,12 @@ pub(crate) struct Waiter {
     pub(crate) cost: Cost,
     /// A retry: goes before first attempts.
     pub(crate) retry: bool,
-    /// When the caller stops waiting.
+    /// When the caller stops waiting, whatever happens.
     pub(crate) give_up: Time,
+    /// When the caller stops waiting, unless the vendor's pause goes on then.
+    pub(crate) tires: Time,
+    /// After a pause of the vendor's the caller waits for so long again, in nanoseconds; 0 where it does not.
+    pub(crate) patience_ns: u64,
     /// How long the exchange may take, in nanoseconds.
     pub(crate) attempt_ns: u64,
     pub(crate) submitted: Time,
@@ -50,6 +54,8 @@ impl Waiter {
             cost: ask.cost,
             retry: ask.retry,
             give_up: ask.give_up,
+            tires: ask.give_up,
+            patience_ns: ask.patience_ns,
             attempt_ns: ask.attempt_ns,
             submitted,
             state: WaiterState::Queued,
@@ -57,6 +63,10 @@ impl Waiter {
             prev: Key::NONE,
             next: Key::NONE,
         }
+    }
+
+    pub(super) fn until(self, tires: Time, give_up: Time) -> Waiter {
+        Waiter { tires, give_up, ..self }
     }
 }
 

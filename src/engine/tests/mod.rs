@@ -107,6 +107,7 @@ pub(super) fn ask(tier: u8) -> Ask {
         retry: false,
         immediate: false,
         give_up: Time::MAX,
+        patience_ns: 0,
         attempt_ns: 30 * SECOND,
     }
 }

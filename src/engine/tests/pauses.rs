@@ -67,3 +67,64 @@ fn one_request_finds_out_after_the_pause_of_an_answer_that_was_no_refusal() {
     let grants = bench.serve(start + Duration::from_secs(3_600), SECOND);
     assert_eq!(grants, [(start + Duration::from_secs(3_600), alone)], "one request finds out");
 }
+
+/// A lane whose vendor may keep a request waiting for a quarter of an hour, paused for `seconds`.
+fn paused(seconds: u64) -> (Bench, Key) {
+    let plan = plan(vec![slots("slots", 9)]);
+    let (mut bench, lane) =
+        Bench::with(Plan { pace: plan::Pace { max_hold_ns: 900 * SECOND, ..plan.pace }, ..plan.clone() });
+    let permit = bench.granted(lane, ask(0));
+    bench.hear(permit, Word::Refused(Wait::Told(seconds * SECOND), None));
+    (bench, lane)
+}
+
+/// Waits a minute, and as long again after each pause.
+fn patient(bench: &Bench) -> Ask {
+    Ask { give_up: bench.now + Duration::from_secs(60), patience_ns: 60 * SECOND, attempt_ns: 3_600 * SECOND, ..ask(0) }
+}
+
+#[test]
+fn pause_does_not_count_as_waiting_where_the_caller_is_patient() {
+    let (mut bench, lane) = paused(600);
+    let (start, ask) = (bench.now, patient(&bench));
+    assert!(matches!(bench.submit(lane, Ask { patience_ns: 0, ..ask }), Answer::Refused(Refusal::RetryLater { .. })));
+    let mut waiters = vec![bench.waits(lane, ask).0, bench.waits(lane, ask).0];
+    bench.at(start + Duration::from_secs(599));
+    assert!(bench.started(&mut waiters).is_empty());
+    bench.at(start + Duration::from_secs(600));
+    let probe = bench.started(&mut waiters);
+    assert_eq!(probe.len(), 1);
+    // The other has a minute for its turn.
+    bench.at(start + Duration::from_secs(659));
+    assert!(matches!(bench.engine.claim(bench.now, waiters[0]), Claim::Waiting));
+    bench.at(start + Duration::from_secs(660));
+    assert!(matches!(bench.engine.claim(bench.now, waiters[0]), Claim::Refused(Refusal::Deadline)));
+}
+
+#[test]
+fn pauses_keep_a_patient_caller_for_a_quarter_of_an_hour_at_most() {
+    let (mut bench, lane) = paused(600);
+    let (start, ask) = (bench.now, patient(&bench));
+    let mut waiters = vec![bench.waits(lane, ask).0, bench.waits(lane, ask).0];
+    bench.at(start + Duration::from_secs(600));
+    let probe = bench.started(&mut waiters)[0];
+    // It would go on for 600 s more, which is more than 900 in all.
+    bench.hear(probe, Word::Refused(Wait::Told(600 * SECOND), None));
+    assert!(matches!(bench.engine.claim(bench.now, waiters[0]), Claim::Refused(Refusal::RetryLater { .. })));
+    // One that comes now has another quarter of an hour, and is told at once of a pause that is longer.
+    let waiter = bench.waits(lane, patient(&bench)).0;
+    bench.at(start + Duration::from_secs(1_200));
+    let Claim::Started(probe, _) = bench.engine.claim(bench.now, waiter) else { panic!() };
+    bench.hear(probe, Word::Refused(Wait::Told(901 * SECOND), None));
+    let answer = bench.submit(lane, patient(&bench));
+    assert!(matches!(answer, Answer::Refused(Refusal::RetryLater { .. })), "{answer:?}");
+}
+
+#[test]
+fn operators_pause_counts_as_waiting() {
+    let (mut bench, lane) = paused(1);
+    bench.engine.pause(bench.now, lane);
+    let waiter = bench.waits(lane, patient(&bench)).0;
+    bench.at(bench.now + Duration::from_secs(70));
+    assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Refused(Refusal::Held)));
+}

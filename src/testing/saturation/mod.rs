@@ -207,6 +207,7 @@ impl Run {
                 retry: false,
                 immediate: false,
                 give_up: Time::MAX,
+                patience_ns: 0,
                 attempt_ns: 30_000_000_000,
             };
             self.decisions += 1;

@@ -318,8 +318,7 @@ impl World {
 
     fn ask(&mut self, number: usize) {
         let job = &self.jobs[number].job;
-        let tenant = job.tenant;
-        let vendor = &self.tenants[tenant].vendor;
+        let (tenant, vendor) = (job.tenant, &self.tenants[job.tenant].vendor);
         let endpoint = job.endpoint.as_deref().and_then(|name| vendor.endpoint(name).ok());
         let ask = Ask {
             tier: job.priority.tier(),
@@ -328,6 +327,7 @@ impl World {
             retry: false,
             immediate: false,
             give_up: self.now + job.patience,
+            patience_ns: 0,
             attempt_ns: nanos(vendor.attempt_timeout),
         };
         self.decisions += 1;
