@@ -74,6 +74,7 @@ pub(super) struct RetryEntry {
     pub(super) max_retries: Option<i64>,
     pub(super) first_wait: Option<String>,
     pub(super) longest_wait: Option<String>,
+    pub(super) default_wait: Option<String>,
     pub(super) max_age: Option<String>,
     pub(super) max_hold: Option<String>,
     pub(super) max_pause: Option<String>,

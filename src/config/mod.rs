@@ -29,6 +29,7 @@
 //! max_retries = 5             # 0 to 20, on top of the first exchange
 //! first_wait = "5s"           # waits of 5-10, 10-20, 20-40, 40-80, 80-120 s
 //! longest_wait = "120s"       # shortens no wait that the vendor states
+//! default_wait = "60s"        # after a refusal that states no wait; by default a part of the window is tried, and longer each time
 //! max_age = "5m"              # how long a connection is tried again that cannot be made, or a stream it did not process
 //! max_hold = "15m"            # a longer pause is handed back to the caller
 //! max_pause = "1h"            # the longest pause after an answer that was no refusal

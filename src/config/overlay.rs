@@ -66,6 +66,7 @@ fn retry(lower: &mut RetryEntry, upper: &RetryEntry) {
     set(&mut lower.max_retries, &upper.max_retries);
     set(&mut lower.first_wait, &upper.first_wait);
     set(&mut lower.longest_wait, &upper.longest_wait);
+    set(&mut lower.default_wait, &upper.default_wait);
     set(&mut lower.max_age, &upper.max_age);
     set(&mut lower.max_hold, &upper.max_hold);
     set(&mut lower.max_pause, &upper.max_pause);

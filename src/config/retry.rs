@@ -15,6 +15,10 @@ pub struct RetryPolicy {
     pub first_wait: Duration,
     /// The longest wait of the library's own making; 120 s by default. It shortens no wait that the vendor states.
     pub longest_wait: Duration,
+    /// The wait after a refusal that states none: it counts as if the vendor had stated this one. Without it, which is the
+    /// default, the lane tries a part of the limit's window first and learns from what follows, and no wait is longer than
+    /// the one drawn from [`first_wait`](RetryPolicy::first_wait) and [`longest_wait`](RetryPolicy::longest_wait).
+    pub default_wait: Option<Duration>,
     /// How long a connection is tried again that cannot be made, and a request that the vendor says it did not process; 5
     /// minutes by default. These tries do not count as retries: the vendor did not act.
     pub max_age: Duration,
@@ -44,6 +48,7 @@ impl Default for RetryPolicy {
             max_retries: 5,
             first_wait: Duration::from_secs(5),
             longest_wait: Duration::from_secs(120),
+            default_wait: None,
             max_age: Duration::from_secs(5 * 60),
             max_hold: Duration::from_secs(15 * 60),
             max_pause: Duration::from_secs(3600),

@@ -68,6 +68,8 @@ impl Job {
         let backoff = retry::backoff(policy, retries + 1, &mut fastrand::Rng::new());
         let told = stated.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
         let is_refusal = class == Some(Class::RateLimited);
+        let told = stated.or(policy.default_wait.filter(|_| is_refusal));
+        let told = told.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
         let is_final = matches!(class, Some(Class::Success | Class::Rejected));
         let word = match (is_refusal, told) {
             (true, Some(told)) if signals.scope == Some(Scope::Endpoint) => {
@@ -246,6 +248,9 @@ impl Job {
         }
         self.refused(inner, None, false);
         let tries = self.past.as_ref().map_or(0, |past| past.connects) + 1;
+        if let Some(wait) = self.tenant.vendor.retry.default_wait {
+            return Word::Refused(Wait::Told(nanos(retry::later(wait, &mut fastrand::Rng::new()))), None);
+        }
         let most = retry::backoff(&self.tenant.vendor.retry, tries, &mut fastrand::Rng::new());
         Word::Refused(Wait::Guess { most: nanos(most) }, None)
     }

@@ -43,6 +43,9 @@ fn waits(entry: &RetryEntry, policy: &mut RetryPolicy, path: &Path, report: &mut
     };
     read(&entry.first_wait, "first_wait", &mut policy.first_wait);
     read(&entry.longest_wait, "longest_wait", &mut policy.longest_wait);
+    let mut default_wait = Duration::ZERO;
+    read(&entry.default_wait, "default_wait", &mut default_wait);
+    policy.default_wait = entry.default_wait.is_some().then_some(default_wait);
     read(&entry.max_age, "max_age", &mut policy.max_age);
     read(&entry.max_hold, "max_hold", &mut policy.max_hold);
     read(&entry.max_pause, "max_pause", &mut policy.max_pause);
@@ -54,6 +57,16 @@ fn waits(entry: &RetryEntry, policy: &mut RetryPolicy, path: &Path, report: &mut
             policy.first_wait, policy.longest_wait
         );
         report.problem(at(path, field), message);
+    }
+    if let Some(wait) = policy.default_wait.filter(|wait| *wait > policy.max_hold)
+        && report.problems.len() == before
+    {
+        let message = format!(
+            "default_wait {wait:?} is longer than max_hold {:?}, so that each refusal without a stated wait would be handed \
+             back; shorten it, or raise max_hold",
+            policy.max_hold
+        );
+        report.problem(at(path, "default_wait"), message);
     }
 }
 
