@@ -65,6 +65,7 @@ mod send;
 pub mod signals;
 pub mod status;
 pub mod store;
+mod template;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;

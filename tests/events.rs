@@ -74,7 +74,7 @@ async fn an_answer_is_dispatched_and_completed() {
     assert_eq!(
         kinds(&heard[..2], 1),
         [
-            "Dispatched { endpoint: None, priority: High, attempt: 1, waited: 0ns }",
+            "Dispatched { endpoint: Some(\"/x\"), priority: High, attempt: 1, waited: 0ns }",
             "Completed { status: 404, attempts: 1, elapsed: 30ms }"
         ]
     );

@@ -28,7 +28,8 @@ pub struct DeadLetter {
     pub tenant: String,
     /// Whom it was for.
     pub vendor: String,
-    /// The vendor's endpoint, where one was named or found by the path.
+    /// The vendor's endpoint, where one was named or found by the path. Otherwise the template of the path, which begins with a
+    /// slash: without a query, and with `*` for segments that do not look like words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// The tier that it waited in. Also the order in which letters are written when many come at once.

@@ -75,6 +75,13 @@ impl LetterRequest {
         LetterRequest::Redacted { method: method.clone(), path: without_query(path).to_owned(), body_bytes }
     }
 
+    /// The path, perhaps with a query.
+    pub(crate) fn path(&self) -> &str {
+        match self {
+            LetterRequest::Redacted { path, .. } | LetterRequest::Whole { path, .. } => path,
+        }
+    }
+
     /// About how many bytes it holds on the heap.
     pub(super) fn weight(&self) -> usize {
         match self {

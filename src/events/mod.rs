@@ -55,7 +55,8 @@ pub enum EventKind {
     /// An attempt has its permit and leaves now.
     #[non_exhaustive]
     Dispatched {
-        /// The vendor's endpoint; none where the path belongs to none.
+        /// The vendor's endpoint, or the template of the path where it belongs to none: it begins with a slash, and segments that
+        /// do not look like words are `*`.
         endpoint: Option<Arc<str>>,
         /// Its tier.
         priority: Priority,
@@ -98,7 +99,7 @@ pub enum EventKind {
     /// stream.
     #[non_exhaustive]
     Refused {
-        /// The vendor's endpoint; none where the path belongs to none.
+        /// As in [`Dispatched`](EventKind::Dispatched).
         endpoint: Option<Arc<str>>,
         /// The wait that it stated; none where it stated none.
         retry_after: Option<Duration>,

@@ -25,6 +25,7 @@ use crate::store::dead::NewDead;
 use crate::store::jobs::{self, Claimed, End, Finish, Start};
 use crate::store::problems::Work;
 use crate::store::{Id, LaneTier, millis_of};
+use crate::template::template;
 use crate::transport::BoxFuture;
 
 /// Exchanges that began and had no outcome, before a job is given up: it may be what ends the process.
@@ -347,7 +348,8 @@ async fn bury(
     letter.id = job.id.simple().to_string();
     letter.attempts = history.attempts;
     if let Some(stored) = stored {
-        letter.endpoint.clone_from(&stored.endpoint);
+        let path = |stored: &Stored| template(stored.request.path());
+        letter.endpoint = Some(stored.endpoint.clone().unwrap_or_else(|| path(stored)));
         letter.idempotency_key.clone_from(&stored.key);
         letter.metadata.clone_from(&stored.metadata);
     }

@@ -19,7 +19,7 @@ impl DeadLetterSink for StoreSink {
             let id = Id::try_parse(&letter.id)?;
             let stored = matches!(letter.request, LetterRequest::Whole { .. }).then(|| Stored {
                 request: letter.request.clone(),
-                endpoint: letter.endpoint.clone(),
+                endpoint: letter.endpoint.clone().filter(|endpoint| !endpoint.starts_with('/')),
                 cost: None,
                 attempt_timeout_ms: None,
                 resend: None,

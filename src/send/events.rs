@@ -1,6 +1,7 @@
 //! What is said about a send, in one place each: to the log, where `docs/RATE_LIMITS.md` states the fields, and to
 //! whoever listens to the client's [events](crate::events).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,15 +15,32 @@ use crate::engine::throttle::Notice;
 use crate::error::Error;
 use crate::events::EventKind;
 use crate::response::Response;
+use crate::template::template;
 use crate::transport::{Answer, TransportError};
 
 impl Job {
+    /// The request's endpoint, or the template of its path where it belongs to none.
+    #[cold]
+    pub(super) fn label(&self) -> Cow<'_, str> {
+        match name(&self.tenant, self.endpoint) {
+            Some(name) => Cow::Borrowed(name),
+            None => Cow::Owned(template(&self.prepared.path_below_base(&self.tenant))),
+        }
+    }
+
+    fn arc_label(&self) -> Arc<str> {
+        match self.tenant.vendor.endpoints.get(self.endpoint as usize) {
+            Some(endpoint) => endpoint.name.clone(),
+            None => (&*self.label()).into(),
+        }
+    }
+
     /// An attempt leaves.
     #[inline]
     pub(super) fn dispatched(&mut self, inner: &Inner, waited: Duration) {
         self.tries += 1;
         inner.feed.tell(self.id, &self.tenant, || EventKind::Dispatched {
-            endpoint: arc_name(&self.tenant, self.endpoint),
+            endpoint: Some(self.arc_label()),
             priority: self.priority,
             attempt: self.tries,
             waited,
@@ -56,14 +74,14 @@ impl Job {
         tracing::warn!(
             tenant = &*self.tenant.id,
             vendor = &*self.tenant.vendor.name,
-            endpoint = name(&self.tenant, self.endpoint),
+            endpoint = &*self.label(),
             retry_after_s = wait.map(|wait| wait.as_secs_f64()),
             attempt = self.tries,
             "{}",
             if answered { "429 received" } else { "HTTP/2 stream refused" }
         );
         inner.feed.tell(self.id, &self.tenant, || EventKind::Refused {
-            endpoint: arc_name(&self.tenant, self.endpoint),
+            endpoint: Some(self.arc_label()),
             retry_after: wait,
             attempt: self.tries,
         });
@@ -147,8 +165,8 @@ pub(super) fn failed(error: &Error, attempts: u32, elapsed: Duration) -> EventKi
     EventKind::Failed { kind: error.kind(), delivery: error.delivery(), attempts, elapsed }
 }
 
-fn arc_name(tenant: &Tenant, endpoint: EndpointId) -> Option<Arc<str>> {
-    tenant.vendor.endpoints.get(endpoint as usize).map(|endpoint| endpoint.name.clone())
+pub(super) fn failed(error: &Error, attempts: u32, elapsed: Duration) -> EventKind {
+    EventKind::Failed { kind: error.kind(), delivery: error.delivery(), attempts, elapsed }
 }
 
 pub(super) fn name(tenant: &Tenant, endpoint: EndpointId) -> Option<&str> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::{Job, events};
+use super::Job;
 use crate::client::Inner;
 use crate::clock::Clock;
 use crate::config::{Keep, Vendor};
@@ -71,7 +71,7 @@ impl Job {
             letter.id.clone_from(&kept.id);
         }
         letter.at_rest = tenant.vendor.at_rest;
-        letter.endpoint = events::name(tenant, self.endpoint).map(str::to_owned);
+        letter.endpoint = Some(self.label().into_owned());
         if let Some(notes) = &self.notes {
             letter.metadata = notes.metadata.clone();
             letter.idempotency_key = notes.idempotency_key.as_deref().map(str::to_owned);
@@ -101,7 +101,8 @@ impl Request {
         for (name, value) in headers {
             request = request.header(name.as_str(), value.as_bytes().as_ref());
         }
-        if let Some(endpoint) = &letter.endpoint {
+        // Of a request to no endpoint the letter has the template of its path.
+        if let Some(endpoint) = letter.endpoint.as_ref().filter(|endpoint| !endpoint.starts_with('/')) {
             request = request.endpoint(endpoint);
         }
         if let Some(key) = &letter.idempotency_key {

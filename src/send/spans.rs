@@ -8,7 +8,7 @@ use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Level, Span};
 
-use super::{Job, events};
+use super::Job;
 use crate::client::Inner;
 use crate::error::Error;
 use crate::response::Response;
@@ -32,7 +32,7 @@ impl Job {
             "integration_client.send",
             tenant = &*self.tenant.id,
             vendor = &*self.tenant.vendor.name,
-            endpoint = events::name(&self.tenant, self.endpoint),
+            endpoint = &*self.label(),
             priority = %self.priority,
             request_id = self.id,
             "http.request.method" = self.prepared.method().as_str(),

@@ -1,0 +1,105 @@
+//! The template of a path, for logs, events and dead letters of requests to no configured endpoint.
+//!
+//! A path may hold identifiers of people and orders, and at some vendors a secret (`/bot<token>/getMe`). So only segments
+//! that look like words of the vendor's interface stay, and the others become `*`. It errs on the side of `*`.
+
+/// The most bytes of a template. What lies behind becomes `**`.
+const LONGEST: usize = 96;
+/// The most bytes of a segment that is taken for a word.
+const LONGEST_WORD: usize = 32;
+
+/// The template of `path`, without query and fragment: `/orders/17?page=2` is `/orders/*`. It begins with a slash, which no
+/// endpoint's name does.
+pub(crate) fn template(path: &str) -> String {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let mut template = String::new();
+    for segment in path.split('/').filter(|segment| !segment.is_empty()) {
+        let shown = if is_word(segment) { segment } else { "*" };
+        if template.len() + 1 + shown.len() + "/**".len() > LONGEST {
+            template.push_str("/**");
+            break;
+        }
+        template.push('/');
+        template.push_str(shown);
+    }
+    if template.is_empty() {
+        template.push('/');
+    }
+    template
+}
+
+/// Words of letters (`orders`, `getUser`, `API`), several of them with `-`, `_` or `.` between, and versions.
+fn is_word(segment: &str) -> bool {
+    let has_words = || segment.split(['-', '_', '.']).all(|part| is_plain(part) || is_version(part));
+    segment.len() <= LONGEST_WORD && (has_words() || is_date(segment))
+}
+
+/// Letters alone, at most one digit behind them; upper case only at the beginning of a word or throughout.
+fn is_plain(part: &str) -> bool {
+    let letters = part.strip_suffix(|last: char| last.is_ascii_digit()).unwrap_or(part);
+    let bytes = letters.as_bytes();
+    let is_lower = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_lowercase);
+    let begins_words =
+        || (0..bytes.len()).all(|at| bytes[at].is_ascii_lowercase() || (is_lower(at + 1) && is_lower(at + 2)));
+    !bytes.is_empty()
+        && bytes.len() <= 20
+        && bytes.iter().all(u8::is_ascii_alphabetic)
+        && (begins_words() || (bytes.len() <= 6 && bytes.iter().all(u8::is_ascii_uppercase)))
+}
+
+/// `v2`, `v12`, `v1beta1`.
+fn is_version(part: &str) -> bool {
+    let Some(number) = part.strip_prefix('v') else { return false };
+    let behind = number.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    let digits = number.len() - behind.len();
+    (1..=3).contains(&digits) && (behind.is_empty() || (behind.len() <= 7 && is_plain(behind)))
+}
+
+/// Versions by their date: `2024-10`, `2024-10-01`.
+fn is_date(segment: &str) -> bool {
+    let mut parts = segment.split('-');
+    let is_number = |part: &str, digits: usize| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
+    parts.next().is_some_and(|year| is_number(year, 4) && (year.starts_with("19") || year.starts_with("20")))
+        && segment.contains('-')
+        && parts.by_ref().take(2).all(|part| is_number(part, 2))
+        && parts.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_versions_stay_and_the_rest_does_not() {
+        for (path, expected) in [
+            ("/", "/"),
+            ("", "/"),
+            ("/repos/rust-lang/rust/issues/5", "/repos/rust-lang/rust/issues/*"),
+            ("/v2/users.json?token=secret#x", "/v2/users.json"),
+            ("/v1beta1/getUser/API/oauth2", "/v1beta1/getUser/API/oauth2"),
+            ("/admin/api/2024-10/orders/4711.json", "/admin/api/2024-10/orders/*"),
+            ("/20241001/12-34/2.0", "/*/*/*"),
+            ("//a//b/", "/a/b"),
+            ("/bot123456:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw/getMe", "/*/getMe"),
+            ("/services/T024BE7LD/B0000/aBcXyZqWeRtY", "/services/*/*/*"),
+            ("/users/jane%40example.com/x", "/users/*/x"),
+            ("/9f86d081-884c-4d63-a1b2-5f1f5d9b8a00/deadbeefcafe1234", "/*/*"),
+            ("/abcdefghijklmnopqrstuvwxyz", "/*"),
+        ] {
+            assert_eq!(template(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn template_is_bounded_and_has_no_query_whatever_the_path() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let alphabet: Vec<char> = "abcXYZ019/-_.%~:;@ü?#=&".chars().collect();
+        for _ in 0..20_000 {
+            let path: String = (0..random.usize(..300)).map(|_| alphabet[random.usize(..alphabet.len())]).collect();
+            let template = template(&path);
+            assert!(template.len() <= LONGEST && template.starts_with('/'), "{path}: {template}");
+            assert!(!template.contains(['?', '#', '=', '&', '%', ':', ' ']), "{path}: {template}");
+        }
+        assert_eq!(template(&"/word".repeat(100)).len(), "/word".len() * 18 + "/**".len());
+    }
+}
