@@ -1,8 +1,9 @@
 //! Dead letters: what the client gave up on, and where it goes.
 //!
 //! A [`DeadLetter`] says whose request it was, why it was given up, and what came of every attempt. It goes to a
-//! [`DeadLetterSink`]: to the log ([`TracingSink`], unless you say otherwise), to memory ([`MemorySink`], for tests), to
-//! a file ([`JsonLinesSink`]), or to a place of yours.
+//! [`DeadLetterSink`]: to the log alone ([`TracingSink`], unless you say otherwise), to memory ([`MemorySink`], for tests), to
+//! a file ([`JsonLinesSink`]), or to a place of yours. Whatever the sink, each is said in the log when it is made: an error event
+//! "dead-lettered" with tenant, vendor, endpoint, attempts and reason.
 //!
 //! Between the client and the sink stands a queue, so that a slow sink holds up no request. It is bounded; under a
 //! flood the letters of high priority are written first, and those of one priority in the order in which they came. A

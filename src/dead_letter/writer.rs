@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use super::queue::{self, Entrance, Exit, Refused};
-use super::{BoxError, DeadLetter, DeadLetterSink};
+use super::{BoxError, DeadLetter, DeadLetterSink, told_to_the_log};
 use crate::contained::contained;
 use crate::transport::BoxFuture;
 
@@ -94,8 +94,9 @@ impl Writer {
         (Writer { shared }, task)
     }
 
-    /// Takes the letter, or reports it. Never waits.
+    /// Says that there is a letter, whatever the sink is and does, and takes or reports it. Never waits.
     pub(crate) fn offer(&self, letter: DeadLetter) {
+        told_to_the_log(&letter);
         let shared = &self.shared;
         let weight = weight(&letter);
         // Counted before it can be seen, so that nobody takes it off before it was added.

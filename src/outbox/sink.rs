@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::stored::Stored;
 use super::{Outbox, sealing};
 use crate::config::AtRest;
-use crate::dead_letter::{BoxError, DeadLetter, DeadLetterSink, LetterRequest, told_to_the_log};
+use crate::dead_letter::{BoxError, DeadLetter, DeadLetterSink, LetterRequest};
 use crate::store::dead::{self, NewDead};
 use crate::store::{Id, LaneTier};
 use crate::transport::BoxFuture;
@@ -38,7 +38,6 @@ impl DeadLetterSink for StoreSink {
             let request = request.and_then(|request| if seals { store.seal(&id, request) } else { Some(request) });
             let reason = letter.reason.as_str().to_owned();
             let text = sealing::letter(store, &id, letter, seals);
-            told_to_the_log(letter);
             let dead = NewDead { id, lane, reason, letter: text, request, keep_result: false };
             Ok(store.write(dead, dead::keep).await?)
         })
