@@ -127,6 +127,43 @@ impl ErrorKind {
 }
 
 /// Whether the vendor may have acted on the request. Of an error of the store: whether what was to be written may have been
+/// Every kind of error, at the place of its number.
+pub(crate) const KINDS: [ErrorKind; 23] = [
+    ErrorKind::Config,
+    ErrorKind::UnknownTenant,
+    ErrorKind::UnknownVendor,
+    ErrorKind::UnknownEndpoint,
+    ErrorKind::InvalidRequest,
+    ErrorKind::QueueFull,
+    ErrorKind::Deadline,
+    ErrorKind::CostAboveCapacity,
+    ErrorKind::NotNow,
+    ErrorKind::RetryLater,
+    ErrorKind::Credential,
+    ErrorKind::Connect,
+    ErrorKind::Tls,
+    ErrorKind::Timeout,
+    ErrorKind::Protocol,
+    ErrorKind::ResponseTooLarge,
+    ErrorKind::Exhausted,
+    ErrorKind::Status,
+    ErrorKind::Decode,
+    ErrorKind::Retired,
+    ErrorKind::Shutdown,
+    ErrorKind::Store,
+    ErrorKind::KeyReused,
+];
+
+/// A kind that is added without a place here does not compile.
+const _: () = {
+    let mut number = 0;
+    while number < KINDS.len() {
+        assert!(KINDS[number] as usize == number);
+        number += 1;
+    }
+    assert!(ErrorKind::KeyReused as usize + 1 == KINDS.len());
+};
+
 /// written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Delivery {

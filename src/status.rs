@@ -1,5 +1,6 @@
 //! What a client is doing, for people and dashboards: why something waits, until when, and what is left.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -152,6 +153,8 @@ pub struct ClientStatus {
     pub vendors: Vec<VendorStatus>,
     /// Dead letters since the start.
     pub dead_letters: DeadLetterCounts,
+    /// Sends that ended in an error since the start, by [its kind](crate::ErrorKind::as_str).
+    pub failed: BTreeMap<&'static str, u64>,
 }
 
 /// When more requests would be done: [`IntegrationClient::estimate`](crate::IntegrationClient::estimate). Each is none

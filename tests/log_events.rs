@@ -69,15 +69,16 @@ impl tracing::Subscriber for Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_five_events_have_exactly_their_fields() {
+async fn the_events_have_exactly_their_fields() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let transport = FakeTransport::new(|call: &FakeCall| match (call.path(), call.number) {
         ("/base/poisoned/x", 0..6) => FakeAnswer::status(429).header("retry-after", "1"),
         ("/base/poisoned/x", _) => FakeAnswer::status(200),
-        _ => FakeAnswer::status(200)
+        ("/base/failing", _) => FakeAnswer::status(429).header("retry-after", "100"),
+        (path, _) => FakeAnswer::status(200)
             .header("x-ratelimit-limit", "100")
-            .header("x-ratelimit-remaining", "15")
+            .header("x-ratelimit-remaining", if path == "/base/y" { "15" } else { "7" })
             .header("x-ratelimit-reset", "60"),
     });
     let client = IntegrationClient::builder().without_catalogue().vendors_toml(VENDOR).transport(transport);
@@ -86,14 +87,17 @@ async fn the_five_events_have_exactly_their_fields() {
     client.send("a", Priority::Normal, hours("/poisoned/x")).await.unwrap_err();
     client.send("a", Priority::Normal, hours("/poisoned/x")).await.unwrap();
     client.send("a", Priority::Normal, Request::get("v", "/y")).await.unwrap();
+    client.send("a", Priority::Normal, Request::get("v", "/z")).await.unwrap();
+    let soon = Request::get("v", "/failing").deadline(Duration::from_secs(60));
+    client.send("a", Priority::Normal, soon).await.unwrap_err();
     tokio::time::sleep(Duration::from_millis(10)).await;
     let mut seen = log.0.lock().unwrap().clone();
     seen.sort();
     seen.dedup();
     let events = rows(include_str!("../docs/RATE_LIMITS.md"), "event in the log");
-    assert_eq!(events.len(), 5);
+    assert_eq!(events.len(), 7);
     for row in events {
-        let event = format!("{} {}", row[1].to_uppercase(), row[0]);
+        let event = format!("{} {}", row[1].to_uppercase(), row[0].split(" (").next().unwrap().trim_matches('`'));
         let of_it: Vec<_> = seen.iter().filter(|line| line.starts_with(&event)).collect();
         assert_eq!(of_it, [&format!("{event}: {}", row[2].replace(',', ""))], "in {seen:#?}");
     }

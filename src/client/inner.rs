@@ -23,7 +23,7 @@ use crate::metrics::{Metrics, Series, Totals};
 use crate::outbox::Outbox;
 use crate::refusal;
 use crate::retry::Classifier;
-use crate::send::{Budgets, Hosts};
+use crate::send::{Budgets, Failures, Hosts};
 use crate::transport::{Credentials, Signer, Transport};
 
 pub(crate) struct Inner {
@@ -43,6 +43,7 @@ pub(crate) struct Inner {
     /// Where the client has a store.
     pub(crate) outbox: Option<Arc<Outbox>>,
     pub(super) on_remove: OnRemove,
+    pub(crate) failures: Failures,
     /// Held from the reading of a source to the end of the change, so that of two readings the later one wins.
     pub(super) reloading: Arc<tokio::sync::Mutex<()>>,
     /// Why what the source last said is not in use.
@@ -110,6 +111,7 @@ impl Inner {
             on_remove,
             reloading: Arc::default(),
             problem: parking_lot::Mutex::new(None),
+            failures: Failures::new(),
             feed,
             metrics,
             changing,

@@ -59,6 +59,7 @@ impl IntegrationClient {
             tenants: inner.tenants.len(),
             vendors: sums.into_iter().map(|(vendor, sum)| of_the_vendor(vendor, sum)).collect(),
             dead_letters: self.dead_letters(),
+            failed: inner.failures.by_kind(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What labels say.
 
 use crate::dead_letter::Reason;
-use crate::error::ErrorKind;
+pub(super) use crate::error::KINDS;
 
 pub(super) const TIERS: [&str; 3] = ["high", "normal", "low"];
 
@@ -15,47 +15,10 @@ pub(super) const METHODS: [&str; 10] =
 pub(super) const REASONS: [Reason; 6] =
     [Reason::Exhausted, Reason::Ambiguous, Reason::Rejected, Reason::Expired, Reason::Poison, Reason::NotConfigured];
 
-/// Every kind of error, at the place of its number.
-pub(super) const KINDS: [ErrorKind; 23] = [
-    ErrorKind::Config,
-    ErrorKind::UnknownTenant,
-    ErrorKind::UnknownVendor,
-    ErrorKind::UnknownEndpoint,
-    ErrorKind::InvalidRequest,
-    ErrorKind::QueueFull,
-    ErrorKind::Deadline,
-    ErrorKind::CostAboveCapacity,
-    ErrorKind::NotNow,
-    ErrorKind::RetryLater,
-    ErrorKind::Credential,
-    ErrorKind::Connect,
-    ErrorKind::Tls,
-    ErrorKind::Timeout,
-    ErrorKind::Protocol,
-    ErrorKind::ResponseTooLarge,
-    ErrorKind::Exhausted,
-    ErrorKind::Status,
-    ErrorKind::Decode,
-    ErrorKind::Retired,
-    ErrorKind::Shutdown,
-    ErrorKind::Store,
-    ErrorKind::KeyReused,
-];
-
 const _: () = {
     let mut number = 0;
     while number < REASONS.len() {
         assert!(REASONS[number] as usize == number);
         number += 1;
     }
-};
-
-/// A kind that is added without a place here does not compile.
-const _: () = {
-    let mut number = 0;
-    while number < KINDS.len() {
-        assert!(KINDS[number] as usize == number);
-        number += 1;
-    }
-    assert!(ErrorKind::KeyReused as usize + 1 == KINDS.len());
 };

@@ -12,7 +12,7 @@ use crate::dead_letter::DeadLetter;
 use crate::dispatch::plan::pace;
 use crate::engine::plan::EndpointId;
 use crate::engine::throttle::Notice;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::events::EventKind;
 use crate::response::Response;
 use crate::template::template;
@@ -58,6 +58,9 @@ impl Job {
     #[inline]
     pub(super) fn ended(&mut self, inner: &Inner, result: &Result<Response, Error>) {
         self.running.ended(result.as_ref().err().map(Error::kind));
+        if let Err(error) = result {
+            self.failed(inner, error);
+        }
         self.close_span(result);
         inner.feed.tell(self.id, &self.tenant, || {
             let elapsed = inner.clock.now().since(self.began);
@@ -66,6 +69,31 @@ impl Job {
                 Err(error) => failed(error, self.tries, elapsed),
             }
         });
+    }
+
+    /// The caller is told an error. That of a job is its worker's, and no end.
+    #[cold]
+    fn failed(&self, inner: &Inner, error: &Error) {
+        if self.kept.is_some() {
+            return;
+        }
+        let Some(left_out) = inner.failures.count(error.kind(), inner.clock.now()) else { return };
+        let (kind, delivery) = (error.kind().as_str(), error.delivery());
+        // Asked for now or not at all, and a letter has a line of its own.
+        if error.kind() == ErrorKind::NotNow || error.letter_id().is_some() {
+            return;
+        }
+        tracing::warn!(
+            tenant = &*self.tenant.id,
+            vendor = &*self.tenant.vendor.name,
+            endpoint = &*self.label(),
+            kind,
+            delivery = ?delivery,
+            attempts = self.tries,
+            retry_after_s = error.retry_after().map(|wait| wait.as_secs_f64()),
+            left_out = (left_out > 0).then_some(left_out),
+            "request failed"
+        );
     }
 
     /// The vendor refused a request: by an answer, or else by refusing the HTTP/2 stream.
@@ -99,7 +127,11 @@ impl Job {
                 let pace = pace(&self.tenant.vendor);
                 let share = pace.unit_ns as f64 / delay_ns.max(1) as f64;
                 series.slowed(&self.tenant.id, share, now.plus_nanos(pace.window_ns));
-                tracing::info!(tenant, vendor, remaining_pct, delay_ms, "pre-emptive throttle triggered");
+                // The low tier goes once a window from here on.
+                match remaining_pct < SCARCE_PCT {
+                    true => tracing::warn!(tenant, vendor, remaining_pct, delay_ms, "pre-emptive throttle triggered"),
+                    false => tracing::info!(tenant, vendor, remaining_pct, delay_ms, "pre-emptive throttle triggered"),
+                }
                 tell(EventKind::Throttled { remaining_pct, delay: Duration::from_nanos(delay_ns) });
             }
             Notice::Exhausted { until } => {
@@ -136,7 +168,7 @@ impl Job {
         }
     }
 
-    /// The request was given up on. The sink logs it.
+    /// The request was given up on. Whoever takes the letter logs it.
     pub(super) fn dead_lettered(&self, inner: &Inner, letter: &DeadLetter) {
         self.running.series().dead_lettered(letter.reason);
         inner.feed.tell(self.id, &self.tenant, || EventKind::DeadLettered {
@@ -161,8 +193,16 @@ impl Job {
     }
 }
 
-pub(super) fn failed(error: &Error, attempts: u32, elapsed: Duration) -> EventKind {
-    EventKind::Failed { kind: error.kind(), delivery: error.delivery(), attempts, elapsed }
+/// Less of the limit is left than this, in percent: a warning.
+const SCARCE_PCT: u64 = 10;
+
+/// A request ended before there was a job to speak of. The message names who asked for what.
+#[cold]
+pub(super) fn refused_at_once(inner: &Inner, error: &Error) {
+    if let Some(left_out) = inner.failures.count(error.kind(), inner.clock.now()) {
+        let left_out = (left_out > 0).then_some(left_out);
+        tracing::warn!(kind = error.kind().as_str(), %error, left_out, "request refused");
+    }
 }
 
 pub(super) fn failed(error: &Error, attempts: u32, elapsed: Duration) -> EventKind {

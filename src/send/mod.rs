@@ -8,6 +8,7 @@
 mod budgets;
 pub(crate) mod durable;
 pub(crate) mod events;
+mod failures;
 mod follow;
 mod heard;
 mod hosts;
@@ -40,6 +41,7 @@ use crate::transport::exchange::{Attempt, Prepared};
 use crate::transport::{Answer, BoxFuture, Exchange};
 
 pub(crate) use budgets::Budgets;
+pub(crate) use failures::Failures;
 use follow::Step;
 pub(crate) use hosts::Hosts;
 
@@ -125,6 +127,7 @@ impl Job {
                 inner.feed.say(Event { request_id: Some(id), tenant: Some(tenant), vendor, kind });
             }
             error.of_request(id)
+            events::refused_at_once(inner, &error);
         })
     }
 

@@ -1,0 +1,85 @@
+//! Ends of sends that are no success: counted by kind, and said in the log in a bounded number of lines.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::clock::Time;
+use crate::error::{ErrorKind, KINDS};
+
+/// Lines in a second. A full queue may refuse thousands: each is counted, and the log says how many it left out.
+const LINES: u32 = 10;
+
+/// What has failed since the client was built.
+pub(crate) struct Failures {
+    by_kind: [AtomicU64; KINDS.len()],
+    lines: Mutex<Lines>,
+}
+
+impl Failures {
+    pub(crate) fn new() -> Failures {
+        Failures { by_kind: std::array::from_fn(|_| AtomicU64::new(0)), lines: Mutex::default() }
+    }
+
+    /// Counts one. Returns how many lines were left out since the last, if this one is to be said.
+    pub(super) fn count(&self, kind: ErrorKind, now: Time) -> Option<u64> {
+        self.by_kind[kind as usize].fetch_add(1, Relaxed);
+        self.lines.lock().may_say(now)
+    }
+
+    /// Every kind that there was, by its name.
+    pub(crate) fn by_kind(&self) -> BTreeMap<&'static str, u64> {
+        let counts = KINDS.iter().zip(&self.by_kind).map(|(kind, count)| (kind.as_str(), count.load(Relaxed)));
+        counts.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+/// Lets so many lines into each second.
+#[derive(Debug, Default)]
+struct Lines {
+    /// The second in progress, since the clock's origin.
+    second: u64,
+    said: u32,
+    left_out: u64,
+}
+
+impl Lines {
+    fn may_say(&mut self, now: Time) -> Option<u64> {
+        let second = now.as_nanos() / 1_000_000_000;
+        if second > self.second {
+            (self.second, self.said) = (second, 0);
+        }
+        if self.said >= LINES {
+            self.left_out = self.left_out.saturating_add(1);
+            return None;
+        }
+        self.said += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_lines_go_into_a_second_and_the_next_says_how_many_did_not() {
+        let mut lines = Lines::default();
+        let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
+        let said = (0..1_000).filter(|step| lines.may_say(at(5_000 + step / 2)).is_some()).count();
+        assert_eq!(said, 10);
+        assert_eq!(lines.may_say(at(6_000)), Some(990));
+        assert_eq!(lines.may_say(at(6_001)), Some(0));
+        // Time does not go back; if it does, nothing more is said.
+        assert!((0..20).filter(|_| lines.may_say(at(5_500)).is_some()).count() <= 10);
+    }
+
+    #[test]
+    fn every_end_is_counted_whether_or_not_it_is_said() {
+        let failures = Failures::new();
+        let said = (0..100).filter(|_| failures.count(ErrorKind::QueueFull, Time::ZERO).is_some()).count();
+        assert_eq!((said, failures.count(ErrorKind::RetryLater, Time::ZERO)), (10, None));
+        assert_eq!(failures.by_kind(), BTreeMap::from([("queue_full", 100), ("retry_later", 1)]));
+    }
+}
