@@ -41,7 +41,8 @@ pub struct Builder {
     credentials: Credentials,
     signers: HashMap<String, Arc<dyn Signer>>,
     transport: Option<Arc<dyn Transport>>,
-    default_deadline: Duration,
+    /// None: nobody has stated one.
+    default_deadline: Option<Duration>,
     max_waiting: u32,
     classifiers: HashMap<String, Arc<dyn Classifier>>,
     /// None: the store, or the log.
@@ -72,7 +73,7 @@ impl Builder {
             credentials: Credentials::new(),
             signers: HashMap::new(),
             transport: None,
-            default_deadline: Duration::from_secs(60),
+            default_deadline: None,
             max_waiting: 1_000_000,
             policy: Policy { tier_weights: [6, 3, 1], max_waiting: 10_000, guard: true },
             shards: None,
@@ -261,9 +262,15 @@ impl Builder {
         self
     }
 
-    /// How long a request may take from `send` to the end of the body, unless it says otherwise; 60 s by default.
+    /// How long a request may take from `send` to the end of the body, waits and retries included, unless it
+    /// [says otherwise](crate::Request::deadline).
+    ///
+    /// Where neither says anything, a request has 60 s for each try, and waits that the vendor or the retry policy asks for
+    /// do not count. So it is tried as often as `max_retries` says, whatever the waits between, each of which is `max_hold`
+    /// at most (15 minutes unless the vendor's entry says otherwise): six exchanges that are all refused take about five
+    /// minutes with `Retry-After: 60`.
     pub fn default_deadline(mut self, deadline: Duration) -> Builder {
-        self.default_deadline = deadline;
+        self.default_deadline = Some(deadline);
         self
     }
 

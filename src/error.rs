@@ -59,7 +59,8 @@ pub enum ErrorKind {
     /// `try_send` or `try_acquire`: not now. [`Error::retry_after`] says when at the earliest.
     NotNow,
     /// The vendor wants no request before a moment that lies after this one's deadline, or very far off.
-    /// [`Error::retry_after`] says when; the request is still the caller's.
+    /// [`Error::retry_after`] says when. The request is still the caller's, unless it has become a dead letter
+    /// ([`Error::letter_id`]): the vendor has refused it, and nobody had stated a deadline.
     RetryLater,
     /// The credential could not be read or refreshed, or the request could not be signed.
     Credential,
@@ -126,7 +127,6 @@ impl ErrorKind {
     }
 }
 
-/// Whether the vendor may have acted on the request. Of an error of the store: whether what was to be written may have been
 /// Every kind of error, at the place of its number.
 pub(crate) const KINDS: [ErrorKind; 23] = [
     ErrorKind::Config,
@@ -164,6 +164,7 @@ const _: () = {
     assert!(ErrorKind::KeyReused as usize + 1 == KINDS.len());
 };
 
+/// Whether the vendor may have acted on the request. Of an error of the store: whether what was to be written may have been
 /// written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Delivery {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Priority;
 use crate::clock::Time;
-use crate::config::Tenant;
+use crate::config::{Tenant, Vendor};
 use crate::engine::{Refusal, Until};
 use crate::error::{Error, ErrorKind};
 use crate::response::WaitReason;
@@ -89,6 +89,16 @@ pub(crate) fn credential_timeout(tenant: &Tenant) -> Error {
         ErrorKind::Credential,
         format!("tenant {id}, vendor {vendor}: the credential was not there before the deadline"),
     )
+}
+
+#[cold]
+#[inline(never)]
+pub(crate) fn unknown_size(vendor: &Vendor) -> Error {
+    let message = format!(
+        "vendor {} counts bytes, and how many a streamed body has is not known: say so by `Request::expect_bytes`",
+        vendor.name
+    );
+    Error::not_sent(ErrorKind::InvalidRequest, message)
 }
 
 /// Names the host alone: a path or query may hold what nobody should read.

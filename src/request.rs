@@ -255,7 +255,9 @@ impl Request {
         self
     }
 
-    /// The longest from send to the end of the response body, waiting and retries included.
+    /// The longest from send to the end of the response body, waiting and retries included. What cannot be tried again
+    /// before it is handed back as [`ErrorKind::RetryLater`](crate::ErrorKind::RetryLater). Without it the client's
+    /// [`default_deadline`](crate::Builder::default_deadline).
     #[must_use]
     pub fn deadline(mut self, total: Duration) -> Request {
         self.parts.deadline = Some(total);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -140,13 +141,142 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
 async fn a_wait_beyond_the_deadline_is_handed_back_and_not_shortened() {
     let (client, transport) = client(|_| FakeAnswer::status(429).header("retry-after", "3600")).await;
     let began = now();
-    let error = client.send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap_err();
+    let minute = Request::get("v", "/x").deadline(Duration::from_secs(60));
+    let error = client.send("a", Priority::Normal, minute).await.unwrap_err();
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::RetryLater, Delivery::Rejected));
     assert!(error.retry_after().unwrap() >= Duration::from_secs(3_600));
-    assert_eq!(error.response().unwrap().status(), 429);
+    assert_eq!((error.response().unwrap().status().as_u16(), error.letter_id()), (429, None));
     let error = client.send("a", Priority::High, hours(Request::get("v", "/x"))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::RetryLater, "longer than anybody is kept");
     assert_eq!((transport.calls().len(), began.elapsed().as_secs()), (1, 0));
+    assert_eq!(client.overview().failed, BTreeMap::from([("retry_later", 2)]));
+}
+
+/// A client whose sink is at hand, of a vendor with the waits that are the default.
+async fn with_sink(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> Sunk {
+    let transport = FakeTransport::new(script);
+    let sink = Arc::new(MemorySink::new(100));
+    let vendor = VENDOR.replace("first_wait = \"1s\", longest_wait = \"10s\", ", "");
+    let client = builder_with(&vendor, &transport).dead_letter_sink(sink.clone()).build().await.unwrap();
+    Sunk { client, transport, sink }
+}
+
+struct Sunk {
+    client: IntegrationClient,
+    transport: FakeTransport,
+    sink: Arc<MemorySink>,
+}
+
+impl Sunk {
+    /// Sends, and returns the error, the reasons of the letters that there are then, and how many exchanges there were.
+    async fn fails(&self, request: Request) -> (ErrorKind, Vec<Reason>, usize) {
+        let error = self.client.send("a", Priority::Normal, request).await.unwrap_err();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let letters = self.sink.letters();
+        assert_eq!(letters.last().map(|letter| &*letter.id), error.letter_id());
+        (error.kind(), letters.iter().map(|letter| letter.reason).collect(), self.transport.calls().len())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_states_no_deadline_is_tried_to_the_end_of_the_schedule() {
+    let get = || Request::get("v", "/x");
+    for (wait, least, most) in [(None, 155, 280), (Some("60"), 300, 335), (Some("600"), 3_000, 3_030)] {
+        let refused = move |_: &FakeCall| match wait {
+            Some(wait) => FakeAnswer::status(429).header("retry-after", wait),
+            None => FakeAnswer::status(429),
+        };
+        let began = now();
+        let end = with_sink(refused).await.fails(get()).await;
+        assert_eq!(end, (ErrorKind::Exhausted, vec![Reason::Exhausted], 6), "{wait:?}");
+        let took = began.elapsed().as_secs();
+        assert!((least..=most).contains(&took), "{wait:?}: {took}");
+    }
+    let end = with_sink(|_| FakeAnswer::status(503)).await.fails(get()).await;
+    assert_eq!(end, (ErrorKind::Exhausted, vec![Reason::Exhausted], 6));
+    let (kind, reasons, calls) = with_sink(|_| FakeAnswer::not_connected()).await.fails(get()).await;
+    assert_eq!((kind, reasons), (ErrorKind::Exhausted, vec![Reason::Exhausted]), "for `max_age`, {calls} tries");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_for_less_gets_less_and_no_letter() {
+    let refused = |_: &FakeCall| FakeAnswer::status(429).header("retry-after", "60");
+    let minute = Duration::from_secs(60);
+    let end = with_sink(refused).await.fails(Request::get("v", "/x").deadline(minute)).await;
+    assert_eq!(end, (ErrorKind::RetryLater, vec![], 1));
+
+    let transport = FakeTransport::new(refused);
+    let client = builder(&transport).default_deadline(minute).build().await.unwrap();
+    let error = client.send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap_err();
+    assert_eq!((error.kind(), error.letter_id(), transport.calls().len()), (ErrorKind::RetryLater, None, 1));
+
+    let transport = FakeTransport::new(refused);
+    let client = builder(&transport).build().await.unwrap();
+    let answer = client.try_send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap();
+    assert_eq!((answer.status().as_u16(), transport.calls().len()), (429, 1));
+    // Now or not at all, and at most a second for the permit: the pause is not waited for.
+    let error = client.try_send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NotNow | ErrorKind::RetryLater), "{error:?}");
+    let began = now();
+    let second = Request::get("v", "/x").max_wait(Duration::from_secs(1));
+    let error = client.send("a", Priority::Normal, second).await.unwrap_err();
+    assert_eq!((error.kind(), error.letter_id(), began.elapsed().as_secs()), (ErrorKind::RetryLater, None, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_that_is_handed_back_is_a_dead_letter_unless_a_deadline_was_stated() {
+    let sunk = with_sink(|_| FakeAnswer::status(429).header("retry-after", "3600")).await;
+    let end = sunk.fails(Request::get("v", "/x")).await;
+    assert_eq!(end, (ErrorKind::RetryLater, vec![Reason::Expired], 1));
+    assert_eq!(sunk.sink.letters()[0].endpoint.as_deref(), Some("/x"));
+    // One that has not been sent is its caller's.
+    let error = sunk.client.send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap_err();
+    assert_eq!((error.kind(), error.letter_id()), (ErrorKind::RetryLater, None));
+    assert_eq!(sunk.client.redrive(&sunk.sink.letters()[0]).await.unwrap_err().kind(), ErrorKind::RetryLater);
+}
+
+/// A pause of two minutes keeps nobody from going after it, and one that is renewed each time keeps nobody for ever.
+#[tokio::test(start_paused = true)]
+async fn a_pause_does_not_count_against_the_deadline_that_nobody_stated() {
+    let first = |call: &FakeCall| match call.number {
+        0 => FakeAnswer::status(429).header("retry-after", "120"),
+        _ => FakeAnswer::status(200),
+    };
+    let (client, transport) = client(first).await;
+    let send = || client.send("a", Priority::Normal, Request::get("v", "/x"));
+    let later = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        send().await
+    };
+    let (refused, waited) = tokio::join!(send(), later);
+    assert_eq!((refused.unwrap().attempts(), waited.unwrap().attempts()), (2, 1));
+    assert!(gaps(&transport)[0] >= 120_000);
+
+    let slow = |_: &FakeCall| FakeAnswer::status(429).header("retry-after", "120").delay(Duration::from_millis(50));
+    let sunk = with_sink(slow).await;
+    let began = now();
+    let sends = (0..40).map(|_| sunk.client.send("a", Priority::Normal, Request::get("v", "/x")));
+    let results = join_all(sends).await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let errors: Vec<_> = results.into_iter().map(Result::unwrap_err).collect();
+    // All forty left before the first refusal came, so that each of them is a letter, whatever ended it.
+    assert!(errors.iter().all(|error| error.letter_id().is_some()), "{errors:?}");
+    assert_eq!(sunk.sink.letters().len(), 40);
+    assert!(began.elapsed() <= 6 * Duration::from_secs(17 * 60), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_wait_of_a_vendor_counts_as_a_stated_one() {
+    let transport = FakeTransport::new(|call| match call.number {
+        0 | 1 => FakeAnswer::status(429),
+        2 => FakeAnswer::refused_stream(),
+        _ => FakeAnswer::status(200),
+    });
+    let vendor = VENDOR.replace("first_wait", "default_wait = \"60s\", first_wait");
+    let client = builder_with(&vendor, &transport).build().await.unwrap();
+    client.send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap();
+    let gaps = gaps(&transport);
+    assert!(gaps.len() == 3 && gaps.iter().all(|gap| (60_000..=66_100).contains(gap)), "{gaps:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,7 +403,8 @@ async fn a_refused_credential_is_refreshed_once() {
 #[tokio::test(start_paused = true)]
 async fn a_host_that_cannot_be_reached_is_tried_by_one_at_a_time() {
     let (client, transport) = client(|_| FakeAnswer::not_connected()).await;
-    let sends = (0..50).map(|_| client.send("a", Priority::Normal, Request::get("v", "/x")));
+    let minute = || Request::get("v", "/x").deadline(Duration::from_secs(60));
+    let sends = (0..50).map(|_| client.send("a", Priority::Normal, minute()));
     for result in join_all(sends).await {
         let error = result.unwrap_err();
         assert_eq!((error.kind(), error.delivery()), (ErrorKind::Connect, Delivery::NotSent));

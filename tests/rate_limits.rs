@@ -412,7 +412,7 @@ async fn deadline_and_breakers_are_those_of_the_page() {
     paused.pause("a", "v").unwrap();
     let began = now();
     paused.send("a", Priority::High, Request::get("v", "/x")).await.unwrap_err();
-    assert_eq!(began.elapsed(), duration(&figure("deadline of a request")));
+    assert_eq!(began.elapsed(), duration(&figure("deadline of each try")));
 
     let failures: usize = number(&figure("breaker: failures in a row"));
     let first = duration(&figure("breaker: first pause")).as_millis();

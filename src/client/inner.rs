@@ -26,6 +26,9 @@ use crate::retry::Classifier;
 use crate::send::{Budgets, Failures, Hosts};
 use crate::transport::{Credentials, Signer, Transport};
 
+/// The deadline of requests for which nobody states one.
+const DEADLINE: Duration = Duration::from_secs(60);
+
 pub(crate) struct Inner {
     pub(super) source: Arc<dyn ConfigSource>,
     pub(super) config: ArcSwap<Config>,
@@ -35,15 +38,17 @@ pub(crate) struct Inner {
     pub(crate) credentials: Credentials,
     pub(crate) signers: HashMap<String, Arc<dyn Signer>>,
     pub(crate) default_deadline: Duration,
+    /// Nobody stated that deadline: it is for each try, and the vendor's waits do not count.
+    pub(crate) is_patient: bool,
     pub(crate) clock: Clock,
     pub(crate) classifiers: HashMap<String, Arc<dyn Classifier>>,
     pub(crate) budgets: Budgets,
+    pub(crate) failures: Failures,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) dead_letters: Writer,
     /// Where the client has a store.
     pub(crate) outbox: Option<Arc<Outbox>>,
     pub(super) on_remove: OnRemove,
-    pub(crate) failures: Failures,
     /// Held from the reading of a source to the end of the change, so that of two readings the later one wins.
     pub(super) reloading: Arc<tokio::sync::Mutex<()>>,
     /// Why what the source last said is not in use.
@@ -82,7 +87,7 @@ impl Inner {
         outbox: Option<Arc<Outbox>>,
         feed: Feed,
         metrics: Metrics,
-        default_deadline: Duration,
+        default_deadline: Option<Duration>,
         on_remove: OnRemove,
         clock: Clock,
     ) -> Result<Inner, Error> {
@@ -101,17 +106,18 @@ impl Inner {
             transport,
             credentials,
             signers,
-            default_deadline,
+            default_deadline: default_deadline.unwrap_or(DEADLINE),
+            is_patient: default_deadline.is_none(),
             clock,
             classifiers,
             budgets: Budgets::new(),
+            failures: Failures::new(),
             hosts: Arc::new(Hosts::new(clock)),
             dead_letters,
             outbox,
             on_remove,
             reloading: Arc::default(),
             problem: parking_lot::Mutex::new(None),
-            failures: Failures::new(),
             feed,
             metrics,
             changing,

@@ -115,9 +115,10 @@ pub enum Reason {
     /// The vendor answered that it will not act, or the request cannot be sent as it is. Of accepted requests alone: for
     /// others the answer is the caller's.
     Rejected,
-    /// Its deadline passed before it could be delivered. Of accepted requests alone, like those below.
+    /// It was not delivered in time: the deadline of an accepted request passed; or the vendor has refused a request that stated
+    /// no deadline, and it could not be tried again within the time that anybody is kept waiting.
     Expired,
-    /// The process ended again and again while it had the request in hand.
+    /// The process ended again and again while it had the request in hand. Of accepted requests alone, like the one below.
     Poison,
     /// Its tenant, vendor or endpoint is in no configuration.
     NotConfigured,

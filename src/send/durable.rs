@@ -88,7 +88,8 @@ impl History {
             now.minus_nanos(u64::try_from(failing.as_nanos()).unwrap_or(u64::MAX))
         });
         let tried = Tried { retries: self.retries, refreshed: false, failing_since };
-        Some(Box::new(Past { tried, connects: self.connects, exchanges: self.exchanges, records: self.attempts }))
+        let (connects, exchanges, records) = (self.connects, self.exchanges, self.attempts);
+        Some(Box::new(Past { tried, connects, exchanges, records, again: false }))
     }
 
     fn of(past: Option<Box<Past>>, inner: &Inner) -> History {

@@ -61,12 +61,12 @@ impl Job {
         record.retry_after_ms = stated.map(millis);
         let past = self.past();
         past.records.push(record);
+        past.again = false;
         past.tried.failing_since = None;
         let retries = past.tried.retries;
 
         let policy = &self.tenant.vendor.retry;
         let backoff = retry::backoff(policy, retries + 1, &mut fastrand::Rng::new());
-        let told = stated.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
         let is_refusal = class == Some(Class::RateLimited);
         let told = stated.or(policy.default_wait.filter(|_| is_refusal));
         let told = told.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
@@ -127,7 +127,7 @@ impl Job {
                     let error = self.put_off(earliest.since(now), delivery);
                     return Step::End(Err(error.with_response(last_response(answered).await)));
                 }
-                if earliest > self.deadline {
+                if !self.may_wait(now, earliest, told) {
                     let error = self.too_late(earliest.since(now), delivery);
                     return Step::End(Err(error.with_response(last_response(answered).await)));
                 }
@@ -196,6 +196,7 @@ impl Job {
         let replays = verdict != Verdict::Done;
         let past = self.past();
         past.records.push(record);
+        past.again = false;
         if matches!(error.sent(), Sent::NotSent | Sent::Unprocessed) {
             past.tried.failing_since.get_or_insert(began);
             past.connects += 1;
@@ -223,7 +224,7 @@ impl Job {
                     return Step::End(Err(self.put_off(wait, error.sent().delivery())));
                 }
                 // No time is left for another: what failed is what the caller hears.
-                if now + wait > self.deadline {
+                if !self.may_wait(now, now + wait, None) {
                     return Step::End(Err(error.into_error(&self.tenant)));
                 }
                 self.past().tried.retries += u32::from(counts);
@@ -247,10 +248,10 @@ impl Job {
             return Word::Disowned;
         }
         self.refused(inner, None, false);
-        let tries = self.past.as_ref().map_or(0, |past| past.connects) + 1;
         if let Some(wait) = self.tenant.vendor.retry.default_wait {
             return Word::Refused(Wait::Told(nanos(retry::later(wait, &mut fastrand::Rng::new()))), None);
         }
+        let tries = self.past.as_ref().map_or(0, |past| past.connects) + 1;
         let most = retry::backoff(&self.tenant.vendor.retry, tries, &mut fastrand::Rng::new());
         Word::Refused(Wait::Guess { most: nanos(most) }, None)
     }
@@ -283,10 +284,46 @@ impl Job {
         past.exchanges += 1;
     }
 
+    /// Whether the request may wait until `earliest`, before which it does not go again: until its deadline, or where
+    /// nobody stated one, for as long as anybody is kept waiting for what the vendor `told`.
+    fn may_wait(&mut self, now: Time, earliest: Time, told: Option<Duration>) -> bool {
+        self.past().again = true;
+        if self.patience_ns == 0 {
+            return earliest <= self.deadline;
+        }
+        let is_short = told.is_none_or(|_| earliest.since(now) <= self.tenant.vendor.retry.max_hold);
+        if is_short {
+            self.deadline = self.deadline.max(earliest.plus_nanos(self.patience_ns));
+        }
+        is_short
+    }
+
+    /// A request that was to go again and cannot, though nobody stated a deadline, becomes a dead letter: whoever sends and
+    /// looks no further would lose it otherwise.
+    #[cold]
+    pub(super) fn unless_letter(&mut self, inner: &Inner, error: Error) -> Error {
+        let is_over = matches!(
+            error.kind(),
+            ErrorKind::RetryLater
+                | ErrorKind::Deadline
+                | ErrorKind::QueueFull
+                | ErrorKind::Connect
+                | ErrorKind::Credential
+        );
+        let was_to_go = self.patience_ns > 0 && self.past.as_ref().is_some_and(|past| past.again);
+        if !is_over || !was_to_go {
+            return error;
+        }
+        let letter = self.letter(inner, Reason::Expired);
+        let error = error.with_letter(&letter.id);
+        self.hand_over(inner, letter);
+        error
+    }
+
     fn too_late(&self, wait: Duration, delivery: Delivery) -> Error {
         let message = format!(
-            "tenant {}, vendor {}: the vendor refused, and the next try is {} ms away, after the request's deadline; \
-             send it again then",
+            "tenant {}, vendor {}: the vendor refused, and the next try is {} ms away, after the request's deadline \
+             or too far off to wait for; send it again then",
             self.tenant.id,
             self.tenant.vendor.name,
             wait.as_millis()

@@ -56,7 +56,7 @@ pub(super) fn add_key(request: &mut Request, notes: &mut Option<Box<Notes>>, ven
 }
 
 impl Job {
-    pub(super) fn letter(&mut self, inner: &Inner, reason: Reason) -> DeadLetter {
+    pub(super) fn letter(&self, inner: &Inner, reason: Reason) -> DeadLetter {
         let (prepared, tenant) = (&self.prepared, &self.tenant);
         let path = prepared.path_below_base(tenant);
         let request = match (tenant.vendor.dead_letters, prepared.body()) {
@@ -76,8 +76,8 @@ impl Job {
             letter.metadata = notes.metadata.clone();
             letter.idempotency_key = notes.idempotency_key.as_deref().map(str::to_owned);
         }
-        if let Some(past) = &mut self.past {
-            letter.attempts = std::mem::take(&mut past.records);
+        if let Some(past) = &self.past {
+            letter.attempts.clone_from(&past.records);
         }
         letter
     }

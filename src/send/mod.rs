@@ -23,7 +23,7 @@ use crate::Priority;
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::credential::Authorization;
-use crate::config::{OnAmbiguous, Tenant, Vendor};
+use crate::config::{OnAmbiguous, Tenant};
 use crate::dead_letter::AttemptRecord;
 use crate::dispatch::{Grant, Held};
 use crate::engine::cost::Cost;
@@ -69,6 +69,9 @@ pub(crate) struct Job {
     deadline: Time,
     /// When it must have begun.
     give_up: Time,
+    /// Nobody stated a deadline: so long is each try's, in nanoseconds, and waits that the vendor or the retry policy asks
+    /// for do not count. 0 where the deadline holds for all tries together.
+    patience_ns: u64,
     attempt_timeout: Duration,
     notes: Option<Box<Notes>>,
     /// What was tried before, where anything was.
@@ -89,6 +92,8 @@ struct Past {
     /// Exchanges that left and were followed by another.
     exchanges: u32,
     records: Vec<AttemptRecord>,
+    /// It was to go again, and has not left yet.
+    again: bool,
 }
 
 /// An answer, and what it took to get it.
@@ -122,12 +127,12 @@ impl Job {
         let job = found.and_then(|tenant| Job::prepare(inner, id, tenant, priority, request, immediate, &series));
         job.map_err(|error| {
             Running::new(series, priority).ended(Some(error.kind()));
+            events::refused_at_once(inner, &error);
             if let Some((tenant, vendor)) = heard {
                 let kind = events::failed(&error, 0, Duration::ZERO);
                 inner.feed.say(Event { request_id: Some(id), tenant: Some(tenant), vendor, kind });
             }
             error.of_request(id)
-            events::refused_at_once(inner, &error);
         })
     }
 
@@ -143,6 +148,8 @@ impl Job {
         let now = inner.clock.now();
         let deadline = now + request.parts.deadline.unwrap_or(inner.default_deadline);
         let give_up = request.parts.max_wait.map_or(deadline, |wait| deadline.min(now + wait));
+        let is_patient = inner.is_patient && request.parts.deadline.is_none() && !immediate;
+        let patience_ns = if is_patient { nanos(inner.default_deadline) } else { 0 };
 
         // Where to.
         let vendor = &tenant.vendor;
@@ -160,7 +167,7 @@ impl Job {
             && request.parts.body.bytes().is_none()
             && notes.as_ref().is_none_or(|notes| notes.bytes.is_none())
         {
-            return Err(unknown_size(vendor));
+            return Err(refusal::unknown_size(vendor));
         }
         let takes_key = vendor.retry.idempotency_header.is_some();
         let has_key = takes_key && letter::add_key(&mut request, &mut notes, vendor);
@@ -185,6 +192,7 @@ impl Job {
             on_ambiguous,
             deadline,
             give_up,
+            patience_ns,
             attempt_timeout,
             notes,
             past: None,
@@ -233,6 +241,9 @@ impl Job {
             if !inner.hosts.are_well() && self.kept.is_none() && !self.pass_host(inner) {
                 held.not_sent();
                 continue;
+            }
+            if self.patience_ns > 0 {
+                self.deadline = self.deadline.max(began.plus_nanos(self.patience_ns));
             }
             let exchange = match self.exchange(inner, authorization.as_deref(), began) {
                 Ok(exchange) => exchange,
@@ -396,7 +407,9 @@ impl Job {
         // The longest wait that a caller allows is that for the first exchange.
         let give_up = if retry { self.deadline } else { self.give_up };
         let ask = inner.ask(self.priority, self.endpoint, self.whole_cost(), give_up, self.attempt_timeout);
-        Ask { immediate: self.immediate && !retry, retry, ..ask }
+        // A longest wait for the first exchange holds, whatever is waited for.
+        let patience_ns = if retry || self.give_up == self.deadline { self.patience_ns } else { 0 };
+        Ask { immediate: self.immediate && !retry, retry, patience_ns, ..ask }
     }
 
     fn whole_cost(&self) -> Cost {
@@ -447,16 +460,6 @@ impl Job {
 /// For this long a signer may take in any case.
 const SIGNING: Duration = Duration::from_millis(100);
 
-#[cold]
-#[inline(never)]
-fn unknown_size(vendor: &Vendor) -> Error {
-    let message = format!(
-        "vendor {} counts bytes, and how many a streamed body has is not known: say so by `Request::expect_bytes`",
-        vendor.name
-    );
-    Error::not_sent(ErrorKind::InvalidRequest, message)
-}
-
 /// What few sends come to, boxed: all would carry its state. Made in a function of its own, because a future that is made
 /// in [`Job::run`] takes room on its stack, which each send would step over on its way to reqwest.
 #[cold]
@@ -479,7 +482,8 @@ pub(crate) fn send(
                     false => job.run(inner).await,
                     true => job.run_in_span(inner).await,
                 };
-                let result = result.map_err(|error| job.of_all_attempts(error));
+                let result =
+                    result.map_err(|error| job.unless_letter(inner, error)).map_err(|error| job.of_all_attempts(error));
                 job.ended(inner, &result);
                 result.map_err(|error| error.of_request(job.id))
             }
