@@ -166,10 +166,10 @@ impl IntegrationClient {
         for shard in dispatch.shards() {
             shard.decide(|engine, _| engine.close());
         }
-        let mut drained = dispatch.load() == (0, 0);
+        let mut drained = !dispatch.is_busy();
         while !drained && self.inner.clock.now() < ends {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            drained = dispatch.load() == (0, 0);
+            drained = !dispatch.is_busy();
         }
         for shard in dispatch.shards() {
             shard.decide(|engine, now| engine.shut_down(now));

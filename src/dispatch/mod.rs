@@ -214,6 +214,11 @@ impl Dispatch {
         })
     }
 
+    /// Somebody waits, or has an exchange under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.shards.iter().any(|shard| shard.look(|engine, _| engine.is_busy()))
+    }
+
     /// Lanes that are in memory.
     pub(crate) fn lanes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.look(|engine, _| engine.lane_count() as u64)).sum()

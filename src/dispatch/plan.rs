@@ -98,8 +98,15 @@ pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
         tier_weights: policy.tier_weights,
         max_waiting: policy.max_waiting,
         service_ns: nanos(vendor.attempt_timeout),
+        closing_ns: if has_slots { nanos(closing(vendor)) } else { 0 },
         pace: pace(vendor),
     }
+}
+
+/// How long the end of a connection may be on its way: `max_transit` without the time to connect, which is over by then.
+fn closing(vendor: &Vendor) -> Duration {
+    let connected = vendor.max_transit.saturating_sub(vendor.connect_timeout);
+    if connected.is_zero() { vendor.max_transit } else { connected }
 }
 
 /// The slowest rate that holds for every request.

@@ -380,6 +380,11 @@ impl Engine {
         self.permits.len().saturating_sub(self.departed as usize)
     }
 
+    /// Somebody waits, or holds a permit. One whose caller has gone away ends by itself.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.waiting > 0 || self.permits.keys().any(|permit| !self.permits[permit].is_abandoned())
+    }
+
     pub(crate) fn lane_count(&self) -> usize {
         self.lanes.slab.len()
     }

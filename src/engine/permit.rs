@@ -52,6 +52,10 @@ impl Permit {
         self.state == State::Started
     }
 
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.state == State::Abandoned
+    }
+
     pub(super) fn need(&self) -> Need {
         Need { lane: self.origin.lane, endpoint: self.origin.endpoint, tier: self.tier, cost: self.cost }
     }

@@ -157,25 +157,33 @@ impl Engine {
         tightest.flatten()
     }
 
-    /// The caller went away after the start: the vendor may still count the request, and is still busy with it.
+    /// The caller went away after the start: the vendor may still count the request, and is still busy with it until it
+    /// is done or notices that nobody listens any more.
     pub(crate) fn abandoned(&mut self, now: Time, key: Key) {
-        let now = self.tick(now);
-        let Some(permit) = self.permits.get_mut(key) else { return };
-        if permit.state == State::Answered {
-            self.end(key);
-            return self.run_turns();
+        self.tick(now);
+        let Some(permit) = self.permits.get(key) else { return };
+        match permit.state {
+            State::Answered => self.end(key),
+            State::Abandoned => return,
+            State::Granted | State::Started => self.abandon(key),
         }
+        self.run_turns();
+    }
+
+    /// Nobody waits for the answer any more.
+    fn abandon(&mut self, key: Key) {
+        let Some(permit) = self.permits.get_mut(key) else { return };
         permit.state = State::Abandoned;
         let lane = permit.lane();
         if let Some(lane) = self.lanes.slab.get(lane) {
-            permit.deadline = permit.deadline.min(now.plus_nanos(lane.expected_service(now)));
+            let served = permit.deadline.min(self.now.plus_nanos(lane.expected_service(self.now)));
+            permit.deadline = served.plus_nanos(lane.plan.closing_ns);
         }
         self.permit_due = self.permit_due.min(permit.deadline);
         if self.lanes.slab.get(lane).is_some_and(|lane| lane.throttle.is_some()) {
             // Its caller's time was up: that says nothing about the vendor, so somebody with more time tries. The oldest
             // goes first after a pause, and has the least time of all: a lane once stayed shut for ever by that.
             self.ended_unheard(lane, key);
-            self.run_turns();
         }
     }
 
@@ -284,7 +292,8 @@ impl Engine {
         }
     }
 
-    /// Ends permits whose deadline has passed: their holders are gone, or hang. What they took from a rate stays taken.
+    /// Ends permits whose deadline has passed: their holders are gone, or hang. What they took from a rate stays taken. The
+    /// slot of one that was not answered stays taken until the vendor must have noticed that too.
     pub(super) fn settle_overdue(&mut self, now: Time) {
         if self.permit_due > now {
             return;
@@ -304,7 +313,12 @@ impl Engine {
         }
         self.permit_due = next;
         for key in overdue {
-            self.end(key);
+            if self.permits[key].is_started() {
+                self.abandon(key);
+            }
+            if self.permits[key].deadline <= now {
+                self.end(key);
+            }
         }
     }
 

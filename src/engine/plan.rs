@@ -54,6 +54,9 @@ pub(crate) struct Plan {
     /// How long a slot stays taken after its caller went away in the middle of an exchange, when nothing is known
     /// about how long the vendor takes, in nanoseconds.
     pub(crate) service_ns: u64,
+    /// How much later the vendor may notice that a connection was closed, in nanoseconds: for so much longer a slot stays
+    /// taken after an exchange that got no answer.
+    pub(crate) closing_ns: u64,
     pub(crate) pace: Pace,
 }
 

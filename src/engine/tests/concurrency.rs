@@ -108,6 +108,40 @@ fn a_started_permit_that_nobody_ends_ends_at_its_deadline() {
     assert_eq!(woken.first().map(|(at, waiter)| (at.since(start).as_secs(), *waiter)), Some((5, waiter)));
 }
 
+/// A connection that is closed is closed for the vendor a little later.
+#[test]
+fn slot_of_an_exchange_without_an_answer_is_held_until_the_vendor_must_have_noticed() {
+    let closing = Plan { closing_ns: 2 * SECOND, ..plan(vec![slots("slots", 1)]) };
+    let five_seconds = Ask { attempt_ns: 5 * SECOND, ..ask(0) };
+    // Its caller says nothing, goes away at its deadline or a second after it, or went away before: the vendor is expected
+    // to be busy with it for a second.
+    for (abandoned_at, free_at) in [(None, 7_000), (Some(5_000), 7_000), (Some(6_000), 7_000), (Some(1_000), 4_000)] {
+        let (mut bench, lane) = Bench::with(closing.clone());
+        let start = bench.now;
+        let permit = bench.granted(lane, five_seconds);
+        let waiter = bench.waits(lane, ask(0)).0;
+        if let Some(after) = abandoned_at {
+            assert_eq!(bench.run(start + std::time::Duration::from_millis(after)), [], "{after}");
+            bench.engine.abandoned(bench.now, permit);
+        }
+        let woken = bench.run(start + std::time::Duration::from_secs(9));
+        let (at, who) = woken[0];
+        assert_eq!((at.since(start).as_millis(), who), (free_at, waiter), "{abandoned_at:?}");
+    }
+}
+
+#[test]
+fn answer_that_comes_after_the_deadline_frees_the_slot_at_once() {
+    let (mut bench, lane) = Bench::with(Plan { closing_ns: 2 * SECOND, ..plan(vec![slots("slots", 1)]) });
+    let permit = bench.granted(lane, Ask { attempt_ns: 5 * SECOND, ..ask(0) });
+    let waiter = bench.waits(lane, ask(0)).0;
+    bench.run(bench.now + std::time::Duration::from_millis(5_500));
+    bench.engine.finished(bench.now, permit);
+    assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
+    bench.engine.cancel(bench.now, waiter);
+    bench.assert_clean();
+}
+
 #[test]
 fn a_thousand_waiters_are_granted_in_order_and_on_time() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 500.0)]));

@@ -73,6 +73,7 @@ pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {
         tier_weights: [6, 3, 1],
         max_waiting: 100_000,
         service_ns: SECOND,
+        closing_ns: 0,
         pace: Default::default(),
     }
 }
