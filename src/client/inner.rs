@@ -182,7 +182,8 @@ impl Inner {
     /// To be held from before the table of tenants changes until all their lanes are up to date.
     pub(super) fn moving(&self) -> Moving<'_> {
         self.moving.store(true, Ordering::Release);
-        Moving(&self.moving)
+        self.dispatch.begin_changes();
+        Moving(self)
     }
 
     pub(super) fn making(&self, tenant: &str, vendor: &str) -> parking_lot::MutexGuard<'_, ()> {
@@ -291,10 +292,11 @@ impl Inner {
 }
 
 /// See [`Inner::moving`].
-pub(super) struct Moving<'a>(&'a AtomicBool);
+pub(super) struct Moving<'a>(&'a Inner);
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        self.0.dispatch.end_changes();
+        self.0.moving.store(false, Ordering::Release);
     }
 }

@@ -143,6 +143,17 @@ impl Dispatch {
         shard.decide(|engine, now| engine.upsert(now, &tenant.id, &tenant.account, &plan, config))
     }
 
+    /// Lanes are brought up to date one by one from now on. A limit of requests at once that this brings grants nothing
+    /// until [`end_changes`](Self::end_changes).
+    pub(crate) fn begin_changes(&self) {
+        self.shards.iter().for_each(|shard| shard.decide(|engine, _| engine.begin_changes()));
+    }
+
+    /// All lanes are up to date.
+    pub(crate) fn end_changes(&self) {
+        self.shards.iter().for_each(|shard| shard.decide(Engine::end_changes));
+    }
+
     /// Brings a lane that exists to what the configuration now says; the others are made when they are used.
     pub(crate) fn update(&self, tenant: &Tenant, config: u64) {
         let home = self.home(tenant);

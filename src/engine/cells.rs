@@ -17,7 +17,8 @@ pub(super) struct Origin {
     /// does not rest, so it exists for as long as a permit counts there.
     pub(super) holders: [Key; 2],
     pub(super) endpoint_hash: EndpointHash,
-    /// Versions of lane, account and vendor at the time of the grant: a limit that came later is not ended in.
+    /// Versions of lane, account and vendor at the time of the grant: a rate that came later is not ended in. Slots are,
+    /// as they hold all that is under way (`under_way.rs`).
     pub(super) versions: [u32; 3],
     /// In the numbers of the lane's present plan.
     pub(super) endpoint: EndpointId,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::lane::{Lane, OwnCells, SharedKey, hash_ids};
+use super::lane::{Account, Lane, OwnCells, SharedKey, hash_ids};
 use super::limit::{Cell, one_less};
 use super::plan::{EndpointId, NO_ENDPOINT, Plan, SharedSpec};
 use super::slab::Key;
@@ -41,11 +41,23 @@ impl Engine {
     /// limit the stricter holds inside one version, and a newer version replaces an older.
     pub(crate) fn upsert(&mut self, now: Time, tenant: &str, account: &str, plan: &Arc<Plan>, config: u64) -> Key {
         let now = self.tick(now);
-        let holders = self.holders(account, plan, config);
         let hash = hash_ids(&self.lanes.hasher, tenant, &plan.vendor);
+        let known = self.lanes.find(hash, tenant, &plan.vendor);
+        if let Some(key) = known {
+            self.belong_to(key, account);
+        }
+        let holders = self.holders(account, plan, config);
+        let before = known.and_then(|key| self.lanes.slab.get(key)).map_or([Key::NONE; 2], |lane| lane.shared);
+        for (before, holder) in before.into_iter().zip(holders) {
+            if before == Key::NONE {
+                // Others that belong to it may still come.
+                self.gather(holder, |_| true);
+            }
+        }
         let group = Group { vendor: &plan.vendor, environment: &plan.environment, account: Some(account) };
-        let account = (account != tenant).then(|| group.hash(&self.lanes.hasher));
-        if let Some(key) = self.lanes.find(hash, tenant, &plan.vendor) {
+        let account =
+            (account != tenant).then(|| Account { hash: group.hash(&self.lanes.hasher), name: account.into() });
+        if let Some(key) = known {
             self.lanes.set_account(key, account);
             self.change(key, plan, holders);
             self.run_turns();
@@ -86,7 +98,10 @@ impl Engine {
             if specs.is_empty() {
                 return Key::NONE;
             }
-            let holder = self.lanes.share(key, specs, self.now);
+            let (before, holder) = (self.lanes.shared.len(), self.lanes.share(key, specs, self.now));
+            if self.lanes.shared.len() > before {
+                self.gather(holder, |_| true);
+            }
             self.change_shared(holder, specs, config);
             holder
         };
@@ -113,6 +128,7 @@ impl Engine {
             })
             .collect();
         shared.version += 1;
+        let was_slots: Vec<bool> = shared.cells.iter().map(Cell::is_slots).collect();
         let mut cells: Vec<Option<Cell>> = std::mem::take(&mut shared.cells).into_iter().map(Some).collect();
         let version = shared.version;
         shared.cells = merged
@@ -125,15 +141,12 @@ impl Engine {
                 None => Cell::new(&new.spec, now, version),
             })
             .collect();
+        let known: Vec<bool> = merged.iter().map(|new| find(new).is_some_and(|at| was_slots[at])).collect();
         shared.specs = merged.into();
+        self.gather(holder, |place| !known[place]);
+        self.count_shared(holder);
         // Everybody asks again, by the new figures.
-        let mut parked = std::mem::take(&mut shared.site.parked);
-        for (_, site) in &mut shared.endpoint_sites {
-            parked.append(&mut site.parked);
-        }
-        for node in parked {
-            self.unpark(node, self.now);
-        }
+        self.ask_again(holder);
         let waiters: Vec<Key> = self.waiters.keys().collect();
         self.refuse_too_expensive(waiters);
     }
@@ -159,10 +172,7 @@ impl Engine {
             None => Some(NO_ENDPOINT),
             Some(old) => plan.endpoints.iter().position(|new| new.name == old.name).map(|new| new as EndpointId),
         };
-        for permit in self.permits_of(key) {
-            let origin = &mut self.permits[permit].origin;
-            origin.endpoint = endpoint(origin.endpoint).unwrap_or(NO_ENDPOINT);
-        }
+        self.count_lane(key, &old_plan);
         for (old, new) in old_holders.into_iter().zip(holders) {
             if old != new {
                 if let Some(shared) = self.lanes.shared.get_mut(old) {

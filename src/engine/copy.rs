@@ -166,6 +166,8 @@ impl Copy {
                 let (Some(inside), Some(shared)) = (engine.lanes.shared.get_mut(holder), shared) else { continue };
                 inside.specs = shared.specs.clone();
                 inside.cells.clone_from(&shared.cells);
+                // A change of the configuration is over in a moment.
+                inside.cells.iter_mut().for_each(|cell| cell.gather(false));
                 inside.version = shared.version;
                 inside.site.turns = shared.turns;
                 known.insert(shared.key, holder);

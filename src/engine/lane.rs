@@ -219,9 +219,15 @@ pub(crate) struct Lanes {
     pub(crate) hasher: DefaultHashBuilder,
     pub(crate) shared: Slab<Shared>,
     shared_keys: HashMap<SharedKey, Key>,
-    /// The accounts of lanes, as hashes (see [`Group`](super::Group)), where they are not named like their tenants: most
-    /// are, and a lane is kept small.
-    accounts: HashMap<Key, u64>,
+    /// The accounts of lanes, where they are not named like their tenants: most are, and a lane is kept small.
+    accounts: HashMap<Key, Account>,
+}
+
+/// The account of a lane.
+pub(crate) struct Account {
+    /// By [`Group`](super::Group).
+    pub(crate) hash: u64,
+    pub(crate) name: CompactString,
 }
 
 /// One hash of both names.
@@ -277,15 +283,23 @@ impl Lanes {
     }
 
     /// Notes the account of a lane, where it is not named like its tenant.
-    pub(crate) fn set_account(&mut self, key: Key, account: Option<u64>) {
+    pub(crate) fn set_account(&mut self, key: Key, account: Option<Account>) {
         match account {
             Some(account) => drop(self.accounts.insert(key, account)),
             None => drop(self.accounts.remove(&key)),
         }
     }
 
+    /// The hash of it, where it is not named like its tenant.
     pub(crate) fn account(&self, key: Key) -> Option<u64> {
-        self.accounts.get(&key).copied()
+        self.accounts.get(&key).map(|account| account.hash)
+    }
+
+    pub(crate) fn account_name(&self, key: Key) -> Option<&CompactString> {
+        match self.accounts.get(&key) {
+            Some(account) => Some(&account.name),
+            None => self.slab.get(key).map(|lane| &lane.tenant),
+        }
     }
 
     /// The holder of shared limits under `key`, made if it does not exist.

@@ -20,6 +20,7 @@
 //! | `cells.rs` | the limits that a permit took from, whatever has become of its lane since |
 //! | `recall.rs` | nothing: what was sent before this process was |
 //! | `change.rs` | lanes that come, change and go |
+//! | `under_way.rs` | in which limits of requests at once a change counts what is under way |
 //! | `deferred.rs` | grants that are picked up, and started then or by a second call |
 //! | `moving.rs` | lanes that go to another engine |
 //! | `sweep.rs` | lanes that rest, and room that nobody needs |
@@ -53,6 +54,7 @@ mod sweep;
 mod tests;
 pub(crate) mod throttle;
 mod turns;
+mod under_way;
 mod view;
 mod waiting;
 
@@ -264,6 +266,10 @@ pub(crate) struct Engine {
     dirty: Vec<(Key, Time)>,
     woken: Vec<Key>,
     shutdown: bool,
+    /// Lanes are being changed one by one.
+    changing: bool,
+    /// Holders of limits that grant nothing until that is over.
+    gathering: Vec<Key>,
 }
 
 impl Engine {
@@ -286,6 +292,8 @@ impl Engine {
             dirty: Vec::new(),
             woken: Vec::new(),
             shutdown: false,
+            changing: false,
+            gathering: Vec::new(),
         }
     }
 

@@ -5,11 +5,12 @@
 //! of the exchange to both: [`Engine::move_in`] says under which key the second part is found.
 //!
 //! A reload may also move all lanes of an account, one after the other. The account is held in both engines meanwhile.
-//! The new holder begins with the history of the old one, and counts what is under way in each lane that comes. Requests
-//! under way in lanes that have not come yet are counted in the old engine alone: while such a reload goes on, a slot
-//! limit of the account can be exceeded by as many.
+//! The new holder begins with the history of the old one, and counts what is under way in each lane that comes. Its limits
+//! of requests at once grant nothing until all have come (`under_way.rs`).
 
 use std::sync::Arc;
+
+use compact_str::CompactString;
 
 use super::Engine;
 use super::Refusal;
@@ -18,7 +19,7 @@ use super::change::carry_over;
 use super::lane::{OwnCells, SharedKey};
 use super::limit::Cell;
 use super::permit::{Permit, State};
-use super::plan::{EndpointHash, EndpointId, NO_ENDPOINT, Plan, SharedSpec};
+use super::plan::{Plan, SharedSpec};
 use super::slab::Key;
 use super::throttle::Throttle;
 use crate::clock::Time;
@@ -29,8 +30,8 @@ pub(crate) struct Moved {
     cells: Vec<Cell>,
     version: u32,
     throttle: Option<Box<Throttle>>,
-    /// By the key that it has in the engine that it leaves.
-    under_way: Vec<(Key, Permit)>,
+    /// By the key that it has in the engine that it leaves, with the account that it is of.
+    under_way: Vec<(Key, Permit, CompactString)>,
     /// The account and the vendor: what they have counted.
     shared: [Option<History>; 2],
 }
@@ -40,8 +41,6 @@ struct History {
     key: SharedKey,
     specs: Arc<[SharedSpec]>,
     cells: Vec<Cell>,
-    /// The holder, as the permits that are under way name it.
-    holder: Key,
 }
 
 impl Engine {
@@ -54,12 +53,20 @@ impl Engine {
         self.run_turns();
         self.drop_waiting(lane);
         let mut under_way = Vec::new();
+        let closing_ns = self.lanes.slab.get(lane)?.plan.closing_ns;
+        let account = self.lanes.account_name(lane)?.clone();
         for key in self.permits_of(lane) {
-            under_way.push((key, self.permits[key].clone()));
+            let named = self.lanes.shared.get(self.permits[key].origin.holders[0]);
+            let account = named.and_then(|holder| holder.key.account.as_ref()).unwrap_or(&account);
+            under_way.push((key, self.permits[key].clone(), account.clone()));
             if self.permits[key].origin.holders == [Key::NONE; 2] {
                 self.permits.remove(key);
             } else {
-                self.permits[key].origin.lane = Key::NONE;
+                let permit = &mut self.permits[key];
+                permit.origin.lane = Key::NONE;
+                if permit.state != State::Abandoned {
+                    permit.deadline = permit.deadline.plus_nanos(closing_ns);
+                }
                 self.departed += 1;
             }
         }
@@ -67,7 +74,7 @@ impl Engine {
         let shared = inside.shared.map(|holder| {
             let shared = self.lanes.shared.get(holder)?;
             let (key, specs, cells) = (shared.key.clone(), shared.specs.clone(), shared.cells.clone());
-            Some(History { key, specs, cells, holder })
+            Some(History { key, specs, cells })
         });
         let (plan, cells, version) = (inside.plan, inside.own.into_cells(), inside.version);
         Some(Moved { plan, cells, version, throttle: inside.throttle, under_way, shared })
@@ -91,14 +98,15 @@ impl Engine {
             }
         }
         let mut keys = Vec::new();
-        for (before, permit) in under_way {
-            let name = old.endpoints.get(permit.origin.endpoint as usize).map(|endpoint| &endpoint.name);
-            let endpoint = plan.endpoints.iter().position(|new| Some(&new.name) == name);
-            let endpoint = endpoint.map_or(NO_ENDPOINT, |new| new as EndpointId);
-            let origin = self.origin_here(lane, endpoint, holders, &permit.origin, &shared);
+        for (before, permit, account) in under_way {
+            // `count_lane` names those of the lane's holders where it counts too.
+            let origin = Origin { lane, holders: [Key::NONE; 2], only_slots: true, ..permit.origin };
             self.permit_due = self.permit_due.min(permit.deadline);
             let is_told_of = permit.state != State::Abandoned;
             let here = self.permits.insert(Permit { origin, ..permit });
+            if self.lanes.account_name(lane) != Some(&account) {
+                self.name_account(&[here], &old, account);
+            }
             if let Some(inside) = self.lanes.slab.get_mut(lane) {
                 inside.in_flight += 1;
             }
@@ -106,33 +114,11 @@ impl Engine {
                 keys.push((before, here));
             }
         }
+        self.count_lane(lane, &old);
         if let Some(throttle) = self.lanes.slab.get_mut(lane).and_then(|lane| lane.throttle.as_mut()) {
             throttle.rename_permits(now, &keys);
         }
         keys
-    }
-
-    /// Where a permit from another engine counts here: in the lane's own limits, and in the slots of an account or vendor
-    /// whose slots it holds there.
-    fn origin_here(
-        &mut self,
-        lane: Key,
-        endpoint: EndpointId,
-        holders: [Key; 2],
-        there: &Origin,
-        shared: &[Option<History>; 2],
-    ) -> Origin {
-        let mut origin = Origin { lane, endpoint, holders: [Key::NONE; 2], only_slots: true, ..*there };
-        for (number, holder) in holders.into_iter().enumerate() {
-            let Some(history) = &shared[number] else { continue };
-            let Some(inside) = self.lanes.shared.get_mut(holder) else { continue };
-            if inside.key == history.key && there.holders[number] == history.holder {
-                origin.holders[number] = holder;
-                origin.versions[number + 1] = inside.version;
-                inside.take_slots(there.endpoint_hash);
-            }
-        }
-        origin
     }
 
     /// A holder that no lane used here before begins with what its lanes have used in the engine that they come from.
@@ -149,20 +135,12 @@ impl Engine {
             if let Some((old, used)) = found {
                 let mut used = used.clone();
                 used.change(&old.spec, &new.spec, now, version);
-                used.since = version;
-                // Each permit that comes along takes its own.
-                used.set_slots(0);
-                *cell = used;
+                // Of slots each permit that comes along takes its own.
+                if !used.is_slots() {
+                    used.since = version;
+                    *cell = used;
+                }
             }
-        }
-    }
-}
-
-impl super::lane::Shared {
-    /// A request to `endpoint` that is under way takes its slots.
-    fn take_slots(&mut self, endpoint: EndpointHash) {
-        for (cell, _) in self.cells.iter_mut().zip(self.specs.iter()).filter(|(_, spec)| spec.applies(endpoint)) {
-            cell.take_slot();
         }
     }
 }

@@ -3,7 +3,10 @@
 //! A lane may be dropped when nobody can notice: nothing waits, is under way or owed, and nothing was learned that is
 //! still in use. All of it goes in small steps, for senders wait while one is made.
 
+use std::collections::HashSet;
+
 use super::Engine;
+use super::slab::Key;
 use crate::clock::Time;
 
 /// Where a sweep goes on.
@@ -39,7 +42,8 @@ impl Engine {
             Sweep::Shared(from) => {
                 let end = self.lanes.shared.end();
                 let to = end.min(from.saturating_add(count));
-                (from..to).for_each(|index| self.sweep_shared(now, index));
+                let mut named = None;
+                (from..to).for_each(|index| self.sweep_shared(now, index, &mut named));
                 Some(if to < end { Sweep::Shared(to) } else { Sweep::Room })
             }
             Sweep::Room => self.give_room_back().then_some(Sweep::Room),
@@ -64,14 +68,21 @@ impl Engine {
         }
     }
 
-    fn sweep_shared(&mut self, now: Time, index: u32) {
+    /// `named`: holders that permits name, once that was asked.
+    fn sweep_shared(&mut self, now: Time, index: u32, named: &mut Option<HashSet<Key>>) {
         let Some(key) = self.lanes.shared.key_at(index) else { return };
         let shared = &mut self.lanes.shared[key];
         let mut rests = true;
         for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
             rests &= cell.rest(&spec.spec, now);
         }
-        if rests && shared.lanes == 0 && shared.waiting == 0 {
+        if !rests || shared.lanes > 0 || shared.waiting > 0 {
+            return;
+        }
+        // A request that is under way counts at its holder as soon as that has a limit of requests at once.
+        let permits = &self.permits;
+        let named = named.get_or_insert_with(|| permits.keys().flat_map(|key| permits[key].origin.holders).collect());
+        if !named.contains(&key) {
             self.clear_tree(key);
             self.clear_branches(key);
             self.lanes.unshare(key);

@@ -104,14 +104,22 @@ pub(crate) enum Room {
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     state: State,
-    /// The holder's plan version from which on this limit exists: what was granted before it is not in here.
+    /// The holder's plan version from which on this limit exists: what was granted before it is not in here. 0 of slots,
+    /// which hold all that is under way at the holder, however much older than the limit it is.
     pub(crate) since: u32,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    Rate { bucket: Bucket, guard: Option<Guard> },
-    Slots { used: u32 },
+    Rate {
+        bucket: Bucket,
+        guard: Option<Guard>,
+    },
+    Slots {
+        used: u32,
+        /// Grants nothing yet: a change of the configuration goes on, and not all that is under way is known here.
+        gathers: bool,
+    },
 }
 
 /// What one request takes.
@@ -160,15 +168,15 @@ pub(crate) fn one_less(count: &mut u32) {
 }
 
 impl Cell {
+    /// A limit that holds nothing yet. Of slots the holder says how many are taken ([`set_slots`](Self::set_slots)).
     pub(crate) fn new(spec: &LimitSpec, now: Time, since: u32) -> Cell {
-        let state = match &spec.kind {
+        match &spec.kind {
             LimitKind::Rate { bucket, .. } => {
                 let bucket = if spec.starts_spent { Bucket::empty(bucket, now) } else { Bucket::full() };
-                State::Rate { bucket, guard: None }
+                Cell { state: State::Rate { bucket, guard: None }, since }
             }
-            LimitKind::Slots { .. } => State::Slots { used: 0 },
-        };
-        Cell { state, since }
+            LimitKind::Slots { .. } => Cell { state: State::Slots { used: 0, gathers: false }, since: 0 },
+        }
     }
 
     /// Whether a request fits: [`room`](Self::room) without the reasons.
@@ -180,7 +188,7 @@ impl Cell {
                 let fits = guard.as_mut().is_none_or(|guard| guard.has_room(mirrored, now, units, high));
                 fits && bucket.fits(shape, now, units)
             }
-            (State::Slots { used }, LimitKind::Slots { limit }) => *used < *limit,
+            (State::Slots { used, gathers }, LimitKind::Slots { limit }) => *used < *limit && !*gathers,
             _ => true,
         }
     }
@@ -211,8 +219,8 @@ impl Cell {
                     Free::OnSettle(latest) => Room::No { free: Free::OnSettle(latest.max(ready)), lack },
                 }
             }
-            (State::Slots { used }, LimitKind::Slots { limit }) => {
-                if *used < *limit {
+            (State::Slots { used, gathers }, LimitKind::Slots { limit }) => {
+                if *used < *limit && !*gathers {
                     Room::Yes
                 } else {
                     Room::No { free: Free::OnSettle(Time::MAX), lack: Lack::Slots }
@@ -243,7 +251,7 @@ impl Cell {
                     guard.take(mirrored, take.taken(units));
                 }
             }
-            (State::Slots { used }, _) => *used += 1,
+            (State::Slots { used, .. }, _) => *used += 1,
             _ => {}
         }
     }
@@ -283,7 +291,7 @@ impl Cell {
     /// The response has been read or dropped: the slot is free.
     #[inline]
     pub(crate) fn finish(&mut self) {
-        if let State::Slots { used } = &mut self.state {
+        if let State::Slots { used, .. } = &mut self.state {
             one_less(used);
         }
     }
@@ -298,7 +306,7 @@ impl Cell {
                     guard.give_back(mirrored, now, take.taken(units));
                 }
             }
-            (State::Slots { used }, _) => one_less(used),
+            (State::Slots { used, .. }, _) => one_less(used),
             _ => {}
         }
     }
@@ -375,7 +383,7 @@ impl Cell {
                 }
                 guard.is_none() && bucket.is_full(shape, now)
             }
-            (State::Slots { used }, _) => *used == 0,
+            (State::Slots { used, .. }, _) => *used == 0,
             _ => true,
         }
     }
@@ -388,7 +396,7 @@ impl Cell {
                 let used = guard.as_mut().map_or(0, |guard| guard.units(mirrored, now));
                 (mirrored.limit().saturating_sub(used), mirrored.limit())
             }
-            (State::Slots { used }, LimitKind::Slots { limit }) => (limit.saturating_sub(*used), *limit),
+            (State::Slots { used, .. }, LimitKind::Slots { limit }) => (limit.saturating_sub(*used), *limit),
             _ => (0, 0),
         }
     }
@@ -433,14 +441,21 @@ impl Cell {
 
     /// Sets a number of slots to those that are taken.
     pub(crate) fn set_slots(&mut self, taken: u32) {
-        if let State::Slots { used } = &mut self.state {
+        if let State::Slots { used, .. } = &mut self.state {
             *used = taken;
+        }
+    }
+
+    /// Grants nothing until this is said again with `false`: what is under way is still being counted.
+    pub(crate) fn gather(&mut self, on: bool) {
+        if let State::Slots { gathers, .. } = &mut self.state {
+            *gathers = on;
         }
     }
 
     /// One more slot is taken by what is under way already.
     pub(crate) fn take_slot(&mut self) {
-        if let State::Slots { used } = &mut self.state {
+        if let State::Slots { used, .. } = &mut self.state {
             *used += 1;
         }
     }
@@ -449,7 +464,7 @@ impl Cell {
     pub(crate) fn is_new(&self) -> bool {
         match &self.state {
             State::Rate { guard, .. } => guard.is_none(),
-            State::Slots { used } => *used == 0,
+            State::Slots { used, .. } => *used == 0,
         }
     }
 
@@ -457,7 +472,7 @@ impl Cell {
     #[cfg(test)]
     pub(crate) fn slots_used(&self) -> Option<u32> {
         match self.state {
-            State::Slots { used } => Some(used),
+            State::Slots { used, .. } => Some(used),
             State::Rate { .. } => None,
         }
     }
@@ -471,7 +486,7 @@ impl Cell {
                 Some(Guard::Counter(counter)) => counter.is_empty(),
                 Some(Guard::Bucket(bucket)) => bucket.is_empty(Time::MAX),
             },
-            State::Slots { used } => *used == 0,
+            State::Slots { used, .. } => *used == 0,
         }
     }
 }

@@ -32,16 +32,31 @@ fn a_lowered_limit_holds_at_once_and_forgets_nothing() {
 }
 
 #[test]
-fn a_permit_from_before_the_change_ends_in_what_it_took_from() {
-    let (mut bench, lane) = Bench::with(plan(vec![slots("old", 2)]));
-    let old = bench.granted(lane, ask(0));
-    bench.lane("acme", "acme", &Arc::new(plan(vec![slots("old", 2), slots("new", 1)])));
-    let new = bench.granted(lane, ask(0));
-    bench.engine.finished(bench.now, old);
+fn a_permit_from_before_the_change_counts_in_a_new_limit_of_requests_at_once() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("old", 3)]));
+    let old = [bench.granted(lane, ask(0)), bench.granted(lane, ask(0))];
+    bench.lane("acme", "acme", &Arc::new(plan(vec![slots("old", 3), slots("new", 2)])));
+    let waiter = bench.waits(lane, ask(0)).0;
+    bench.engine.finished(bench.now, old[0]);
+    assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
+    let Claim::Started(new, _) = bench.engine.claim(bench.now, waiter) else { panic!() };
     bench.waits(lane, ask(0));
-    assert!(bench.engine.is_quiet(), "the slot of `new` is still taken");
+    assert!(bench.engine.is_quiet(), "both slots of `new` are taken");
     bench.engine.finished(bench.now, new);
     assert!(!bench.engine.is_quiet());
+}
+
+#[test]
+fn a_permit_from_before_the_change_ends_in_no_rate_that_is_younger() {
+    let (mut bench, lane) = Bench::with(plan(vec![slots("old", 3)]));
+    let old = bench.granted(lane, ask(0));
+    bench.lane("acme", "acme", &Arc::new(plan(vec![slots("old", 3), per_second("new", 10)])));
+    let new = bench.granted(lane, ask(0));
+    bench.engine.not_sent(bench.now, old);
+    assert_eq!(bench.engine.headroom(bench.now, lane, NO_ENDPOINT), Some((2, 3)));
+    assert_eq!(bench.engine.lanes.slab[lane].own.as_mut()[1].remaining(&per_second("new", 10), bench.now), (9, 10));
+    bench.engine.finished(bench.now, new);
+    bench.assert_clean();
 }
 
 #[test]

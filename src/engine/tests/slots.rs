@@ -108,3 +108,118 @@ fn lane_that_changed_often_before_it_moved_frees_its_slots() {
     }
     other.assert_clean();
 }
+
+#[test]
+fn limit_that_a_change_brings_begins_with_what_is_under_way() {
+    let mut bench = Bench::new();
+    let unlimited = Arc::new(plan(vec![]));
+    let lanes = ["one", "two"].map(|tenant| bench.lane(tenant, "account", &unlimited));
+    let under_way = lanes.map(|lane| bench.granted(lane, ask(0)));
+    bench.engine.begin_changes();
+    let limited = account_of(3);
+    let lane = bench.engine.upsert(bench.now, "one", "account", &limited, 2);
+    assert_eq!(take_all(&mut bench, lane), [], "what is under way in the other lane is not known yet");
+    let waiter = bench.waits(lane, ask(0)).0;
+    bench.engine.upsert(bench.now, "two", "account", &limited, 2);
+    bench.engine.end_changes(bench.now);
+    assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
+    let Claim::Started(third, _) = bench.engine.claim(bench.now, waiter) else { panic!() };
+    assert_eq!(take_all(&mut bench, lane), []);
+    under_way.into_iter().chain([third]).for_each(|permit| bench.engine.finished(bench.now, permit));
+    assert_eq!(take_all(&mut bench, lane).len(), 3);
+    bench.assert_clean();
+}
+
+/// The holder of the limit is still there, and knows only what is under way from before.
+#[test]
+fn limit_that_a_change_brings_back_begins_with_what_is_under_way() {
+    let mut bench = Bench::new();
+    let [limited, unlimited] = [account_of(3), Arc::new(plan(vec![]))];
+    let change = |bench: &mut Bench, tenant: &str, plan: &Arc<Plan>, config| {
+        bench.engine.upsert(bench.now, tenant, "account", plan, config)
+    };
+    let lanes = ["one", "two"].map(|tenant| change(&mut bench, tenant, &limited, 1));
+    let before = bench.granted(lanes[0], ask(0));
+    for tenant in ["one", "two"] {
+        change(&mut bench, tenant, &unlimited, 2);
+    }
+    let meanwhile = bench.granted(lanes[1], ask(0));
+    bench.engine.begin_changes();
+    change(&mut bench, "one", &limited, 3);
+    assert_eq!(take_all(&mut bench, lanes[0]), [], "what is under way in the other lane is not known yet");
+    change(&mut bench, "two", &limited, 3);
+    bench.engine.end_changes(bench.now);
+    let under_way = take_all(&mut bench, lanes[0]);
+    assert_eq!(under_way.len(), 1);
+    under_way.into_iter().chain([before, meanwhile]).for_each(|permit| bench.engine.finished(bench.now, permit));
+    assert_eq!(take_all(&mut bench, lanes[1]).len(), 3);
+    bench.assert_clean();
+}
+
+#[test]
+fn limit_of_another_scope_begins_with_what_is_under_way() {
+    let mut bench = Bench::new();
+    let rate = || bucket("overall", 100, 100.0);
+    let of_account = Arc::new(with_shared(plan(vec![]), vec![slots("parallel", 4)], vec![rate()]));
+    let of_vendor = Arc::new(with_shared(plan(vec![]), vec![], vec![rate(), slots("parallel", 4)]));
+    let lanes = [("one", "a"), ("two", "b")].map(|(tenant, account)| bench.lane(tenant, account, &of_account));
+    let mut under_way: Vec<Key> =
+        lanes.into_iter().flat_map(|lane| [(); 3].map(|()| bench.granted(lane, ask(0)))).collect();
+    let change = |bench: &mut Bench, plan: &Arc<Plan>, config: u64| {
+        for (tenant, account) in [("one", "a"), ("two", "b")] {
+            bench.engine.upsert(bench.now, tenant, account, plan, config);
+        }
+    };
+    change(&mut bench, &of_vendor, 2);
+    assert_eq!(take_all(&mut bench, lanes[0]), [], "six are under way");
+    under_way.drain(..4).for_each(|permit| bench.engine.finished(bench.now, permit));
+    under_way.extend(take_all(&mut bench, lanes[0]));
+    assert_eq!(under_way.len(), 4);
+    // Two of account b and two of account a.
+    change(&mut bench, &of_account, 3);
+    for lane in lanes {
+        let granted = take_all(&mut bench, lane);
+        assert_eq!(granted.len(), 2);
+        under_way.extend(granted);
+    }
+    under_way.into_iter().for_each(|permit| bench.engine.finished(bench.now, permit));
+    assert_eq!(take_all(&mut bench, lanes[0]).len(), 4);
+    bench.assert_clean();
+}
+
+#[test]
+fn account_whose_lanes_go_to_another_engine_one_by_one_is_never_above_its_limit() {
+    let (mut here, mut there) = (Bench::new(), Bench::new());
+    let plan = account_of(4);
+    let tenants = ["one", "two", "three"];
+    let lanes = tenants.map(|tenant| here.lane(tenant, "account", &plan));
+    let mut under_way: Vec<Vec<Key>> = lanes.iter().map(|lane| vec![here.granted(*lane, ask(0))]).collect();
+    [&mut here, &mut there].into_iter().for_each(|bench| bench.engine.begin_changes());
+    let mut keys = Vec::new();
+    let mut granted = Vec::new();
+    for (number, (tenant, lane)) in tenants.into_iter().zip(lanes).enumerate() {
+        let moved = here.engine.move_out(here.now, lane).expect("the lane exists");
+        let lane = there.lane(tenant, "account", &plan);
+        keys.extend(there.engine.move_in(there.now, lane, moved));
+        granted.extend(take_all(&mut there, lane));
+        // Those that have not gone go on where they are.
+        if let Some(lane) = lanes.get(number + 1)
+            && let Answer::Granted(permit) = here.submit(*lane, Ask { immediate: true, ..ask(0) })
+        {
+            under_way[number + 1].push(permit);
+        }
+    }
+    [&mut here, &mut there].into_iter().for_each(|bench| bench.engine.end_changes(bench.now));
+    let lane = there.lane("one", "account", &plan);
+    granted.extend(take_all(&mut there, lane));
+    let exchanges: Vec<Key> = under_way.into_iter().flatten().collect();
+    assert_eq!((exchanges.len(), granted.len()), (4, 0));
+    for permit in exchanges {
+        here.engine.finished(here.now, permit);
+        let (_, moved) = keys.iter().find(|(before, _)| *before == permit).expect("it came along");
+        there.engine.finished(there.now, *moved);
+    }
+    assert_eq!(take_all(&mut there, lane).len(), 4);
+    here.assert_clean();
+    there.assert_clean();
+}

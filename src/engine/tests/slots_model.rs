@@ -1,9 +1,11 @@
 //! Slots against a model, under any sequence of changes: of plans, accounts, endpoints and engines, of requests that wait,
 //! go, are answered, end, are given back or abandoned, and of time.
 //!
-//! The model knows for each permit which limits it took from, by the names of their holders, endpoints and limits. After
-//! each step every limit must have exactly the slots taken that the model counts, and no request may wait whose limits have
-//! room. In the end all exchanges end, and everybody who waits must go.
+//! The model knows for each permit whose slots it takes, by the names of tenants, accounts and endpoints. After each step
+//! every limit, however young, must have exactly as many slots taken as there are permits that it would hold for, and no
+//! request may wait whose limits have room. In the end all exchanges end, and everybody who waits must go.
+
+mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,84 +14,11 @@ use fastrand::Rng;
 use super::*;
 use crate::engine::plan::EndpointId;
 use crate::engine::turns::Need;
+use settings::{ENDPOINTS, Limit, Settings, Vendor};
 
 const TENANTS: [&str; 4] = ["t0", "t1", "t2", "t3"];
 /// The first engine holds the first two accounts, the second the others.
 const ACCOUNTS: [&str; 4] = ["a0", "a1", "b0", "b1"];
-const ENDPOINTS: [&str; 3] = ["export", "read", "search"];
-
-/// A limit by the names of its holder, of its endpoint and of itself. A holder is a tenant, `@` and an account, or `*`.
-type Limit = (String, Option<&'static str>, &'static str);
-
-/// Whether there are limits that all tenants share.
-#[derive(Clone, Copy, PartialEq)]
-enum Vendor {
-    Nothing,
-    Always,
-    /// Of some tenants, as while a reload goes through them. One of an account that knows the vendor's limit then reserves
-    /// the account's next slot before one that does not, and may have to wait for the vendor: the other waits with it.
-    Sometimes,
-}
-
-/// What a tenant is configured with.
-#[derive(Clone, Default)]
-struct Settings {
-    endpoints: Vec<&'static str>,
-    /// How many slots, where there is such a limit: of the tenant, the account and the vendor.
-    whole: [Option<u32>; 3],
-    /// The same of each endpoint.
-    of_endpoint: BTreeMap<&'static str, [Option<u32>; 3]>,
-    /// Requests a second of the tenant.
-    rate: Option<u32>,
-}
-
-impl Settings {
-    fn random(rng: &mut Rng, vendor: Vendor) -> Settings {
-        let mut slots = |most: u32| rng.bool().then(|| rng.u32(1..=most));
-        let has_vendor = vendor != Vendor::Nothing;
-        let mut whole = [slots(4), slots(3), slots(5).filter(|_| has_vendor)];
-        if vendor == Vendor::Always {
-            whole[2] = whole[2].or(Some(5));
-        }
-        let mut settings = Settings { whole, rate: slots(20), ..Settings::default() };
-        for name in ENDPOINTS {
-            if rng.u8(..4) > 0 {
-                let mut slots = |most: u32| (rng.u8(..3) == 0).then(|| rng.u32(1..=most));
-                settings.endpoints.push(name);
-                settings.of_endpoint.insert(name, [slots(2), slots(2), slots(3).filter(|_| has_vendor)]);
-            }
-        }
-        settings
-    }
-
-    fn plan(&self) -> Arc<Plan> {
-        let mut own: Vec<LimitSpec> = self.whole[0].map(|most| slots("whole", most)).into_iter().collect();
-        own.extend(self.rate.map(|rate| bucket("rate", 1, rate.into())));
-        let mut plan = plan(own);
-        for name in &self.endpoints {
-            let from = plan.own.len();
-            plan.own.extend(self.of_endpoint[name][0].map(|most| slots("single", most)));
-            let hash = EndpointHash::of(name);
-            plan.endpoints.push(EndpointPlan { name: (*name).into(), hash, own: from..plan.own.len() });
-        }
-        let shared = |level: usize| -> Arc<[SharedSpec]> {
-            let whole = self.whole[level].map(|most| SharedSpec { spec: slots("whole", most), endpoint: None });
-            let of_endpoint =
-                |name: &&'static str| Some(endpoint_spec(name, slots("single", self.of_endpoint[name][level]?)));
-            whole.into_iter().chain(self.endpoints.iter().filter_map(of_endpoint)).collect()
-        };
-        Arc::new(Plan { account: shared(1), vendor_wide: shared(2), ..plan })
-    }
-
-    /// The limits of a level that exist by these settings.
-    fn limits(&self, level: usize, holder: &str) -> BTreeSet<Limit> {
-        let whole = self.whole[level].map(|_| (holder.to_owned(), None, "whole"));
-        let of_endpoint =
-            |name: &&'static str| self.of_endpoint[name][level].map(|_| (holder.to_owned(), Some(*name), "single"));
-        whole.into_iter().chain(self.endpoints.iter().filter_map(of_endpoint)).collect()
-    }
-}
-
 struct Tenant {
     name: &'static str,
     account: &'static str,
@@ -105,14 +34,30 @@ impl Tenant {
 }
 
 /// What tells a permit from others in whatever engine it is.
-fn identity(permit: &Permit) -> (Time, Time, u32, EndpointHash) {
-    (permit.granted, permit.deadline, permit.origin.versions[0], permit.origin.endpoint_hash)
+fn identity(permit: &Permit, endpoint: EndpointHash) -> (Time, Time, u32, EndpointHash) {
+    (permit.granted, permit.deadline, permit.origin.versions[0], endpoint)
 }
 
-#[derive(Default)]
+/// Where a permit counts.
+#[derive(Clone)]
 struct Counted {
-    /// What it took, each with the life of the limit that it was in.
-    took: Vec<(Limit, u32)>,
+    /// None in the engine that its lane has left.
+    tenant: Option<&'static str>,
+    /// None where its account has had no limits since the grant: it is that of its tenant.
+    account: Option<&'static str>,
+    vendor: bool,
+    endpoint: Option<&'static str>,
+}
+
+impl Counted {
+    fn takes(&self, (holder, endpoint, _): &Limit) -> bool {
+        let is_holder = match holder.strip_prefix('@') {
+            Some(account) => self.account == Some(account),
+            None if holder == "*" => self.vendor,
+            None => self.tenant == Some(holder),
+        };
+        is_holder && (endpoint.is_none() || *endpoint == self.endpoint)
+    }
 }
 
 struct Story {
@@ -124,14 +69,14 @@ struct Story {
     tenants: Vec<Tenant>,
     /// Limits of each engine as they are now.
     limits: [BTreeSet<Limit>; 2],
-    /// How often a limit came anew: what an earlier one of the name had taken does not count in it.
-    lives: BTreeMap<Limit, u32>,
     permits: [BTreeMap<Key, Counted>; 2],
     /// Exchanges under way, by the engine and the key of their permits when they were granted.
     exchanges: Vec<(usize, Key)>,
     /// Permits that have gone on under another key in the other engine.
     moved: BTreeMap<(usize, Key), (usize, Key)>,
     waiting: Vec<(usize, Key)>,
+    /// A change of the configuration goes on: limits that it brings grant nothing.
+    is_changing: bool,
 }
 
 impl Story {
@@ -146,23 +91,24 @@ impl Story {
             config: 1,
             tenants: Vec::new(),
             limits: Default::default(),
-            lives: BTreeMap::new(),
             permits: Default::default(),
             exchanges: Vec::new(),
             moved: BTreeMap::new(),
             waiting: Vec::new(),
+            is_changing: false,
         };
         for name in TENANTS {
             let settings = Settings::random(&mut story.rng, story.vendor);
             story.tenants.push(Tenant { name, account: "a0", engine: 0, lane: Key::NONE, settings });
             let last = story.tenants.len() - 1;
-            story.configure(last);
+            story.configure(last, "a0");
         }
         story
     }
 
-    /// Brings a tenant's lane, in the engine where it is, to its settings.
-    fn configure(&mut self, number: usize) {
+    /// Brings a tenant's lane, in the engine where it is, to its settings. `before`: the account that it belonged to.
+    fn configure(&mut self, number: usize, before: &'static str) {
+        self.notice_grants();
         let Tenant { name, account, engine, ref settings, .. } = self.tenants[number];
         self.config += 1;
         let plan = settings.plan();
@@ -173,57 +119,77 @@ impl Story {
             if level > 0 && new.is_empty() {
                 continue;
             }
-            let old = self.limits[engine].iter().filter(|limit| limit.0 == *holder).cloned().collect::<BTreeSet<_>>();
-            for gone in old.difference(&new) {
-                self.limits[engine].remove(gone);
-            }
-            for come in new.difference(&old) {
-                self.limits[engine].insert(come.clone());
-                *self.lives.entry(come.clone()).or_default() += 1;
-            }
+            self.limits[engine].retain(|limit| limit.0 != *holder);
+            self.limits[engine].extend(new);
         }
         self.tenants[number].lane = self.engines[engine].upsert(self.now, name, account, &plan, self.config);
+        self.take_in(number, before);
+        self.notice_grants();
+    }
+
+    /// A tenant's permits count in the limits that it shares from now on.
+    fn take_in(&mut self, number: usize, before: &'static str) {
+        let tenant = &self.tenants[number];
+        let [_, account, vendor] = tenant.holders();
+        let [has_account, has_vendor] =
+            [(1, account), (2, vendor)].map(|(level, holder)| !tenant.settings.limits(level, &holder).is_empty());
+        let permits = self.permits[tenant.engine].values_mut().filter(|permit| permit.tenant == Some(tenant.name));
+        for permit in permits {
+            if before != tenant.account {
+                permit.account.get_or_insert(before);
+            }
+            if has_account {
+                permit.account.get_or_insert(tenant.account);
+            }
+            permit.vendor |= has_vendor;
+        }
     }
 
     /// Takes a tenant to an account, and to the engine that holds it. One engine holds all that share a vendor's limits.
     fn move_to(&mut self, number: usize, account: &'static str) {
         let (from, to) =
             (self.tenants[number].engine, usize::from(self.vendor == Vendor::Nothing && account.starts_with('b')));
+        let before = std::mem::replace(&mut self.tenants[number].account, account);
         if from == to {
-            self.tenants[number].account = account;
-            return self.configure(number);
+            return self.configure(number, before);
         }
         self.notice_grants();
         let (name, lane) = (self.tenants[number].name, self.tenants[number].lane);
-        // What its permits took of its own limits goes along.
-        let mut own = Vec::new();
+        // Its permits count in both engines: here for those that it shared limits with, there for the tenant.
+        let mut under_way = Vec::new();
         for key in self.engines[from].permits_of(lane) {
             let permit = self.permits[from].get_mut(&key).expect("it was noticed");
-            let took = permit.took.extract_if(.., |(limit, _)| limit.0 == name).collect::<Vec<_>>();
-            own.push((key, identity(&self.engines[from].permits[key]), took));
+            permit.tenant = None;
+            let old = permit.account.or(Some(before)).filter(|old| *old != account);
+            let there = Counted { tenant: Some(name), account: old, vendor: false, ..permit.clone() };
+            let endpoint = permit.endpoint.map_or(EndpointHash::NONE, EndpointHash::of);
+            under_way.push((key, identity(&self.engines[from].permits[key], endpoint), there));
         }
         let moved = self.engines[from].move_out(self.now, lane).expect("the lane exists");
         self.notice_grants();
-        (self.tenants[number].account, self.tenants[number].engine) = (account, to);
+        self.tenants[number].engine = to;
         let limits: Vec<Limit> = self.limits[from].extract_if(.., |limit| limit.0 == name).collect();
         self.limits[to].extend(limits);
-        self.configure(number);
+        self.configure(number, account);
         let lane = self.tenants[number].lane;
         let told = self.engines[to].move_in(self.now, lane, moved);
         self.moved.extend(told.iter().map(|(before, after)| ((from, *before), (to, *after))));
         let mut untold: Vec<Key> = self.engines[to].permits_of(lane);
         untold.retain(|key| !told.iter().any(|(_, after)| after == key));
-        for (before, what, took) in own {
+        for (before, what, there) in under_way {
             let after = told.iter().find(|(key, _)| *key == before).map(|(_, after)| *after).or_else(|| {
                 // Its caller went away: it ends by its deadline, under a key that nobody was told.
-                let at = untold.iter().position(|key| identity(&self.engines[to].permits[*key]) == what)?;
+                let arrived = |key: &Key| &self.engines[to].permits[*key];
+                let is_it = |key| identity(arrived(key), arrived(key).origin.endpoint_hash) == what;
+                let at = untold.iter().position(is_it)?;
                 Some(untold.swap_remove(at))
             });
             // What was granted and not picked up was given back.
             if let Some(after) = after {
-                self.permits[to].insert(after, Counted { took });
+                self.permits[to].insert(after, there);
             }
         }
+        self.take_in(number, account);
     }
 
     /// Forgets permits that have ended, and counts those that are new.
@@ -242,18 +208,11 @@ impl Story {
                     continue;
                 };
                 let endpoint = tenant.settings.endpoints.get(permit.origin.endpoint as usize).copied();
-                let mut took = Vec::new();
-                for (level, holder) in tenant.holders().iter().enumerate() {
-                    // A lane that asks for no shared limit at a level takes from none.
-                    if tenant.settings.limits(level, holder).is_empty() {
-                        continue;
-                    }
-                    let limits = self.limits[engine].iter().filter(|limit| limit.0 == *holder);
-                    for limit in limits.filter(|limit| limit.1.is_none() || limit.1 == endpoint) {
-                        took.push((limit.clone(), self.lives[limit]));
-                    }
-                }
-                self.permits[engine].insert(key, Counted { took });
+                let [_, account, vendor] = tenant.holders();
+                let shares = |level, holder: &str| !tenant.settings.limits(level, holder).is_empty();
+                let account = shares(1, &account).then_some(tenant.account);
+                let counted = Counted { tenant: Some(tenant.name), account, vendor: shares(2, &vendor), endpoint };
+                self.permits[engine].insert(key, counted);
             }
         }
     }
@@ -285,17 +244,27 @@ impl Story {
         used
     }
 
+    /// The limits that there must be: those of holders that some tenant knows.
+    fn asked_for(&self, engine: usize) -> Vec<Limit> {
+        let tenants = self.tenants.iter().filter(|tenant| tenant.engine == engine);
+        let holders = tenants.flat_map(|tenant| {
+            let holders = tenant.holders().into_iter().enumerate();
+            holders.filter(|(level, holder)| !tenant.settings.limits(*level, holder).is_empty())
+        });
+        let holders: BTreeSet<String> = holders.map(|(_, holder)| holder).collect();
+        self.limits[engine].iter().filter(|limit| holders.contains(&limit.0)).cloned().collect()
+    }
+
     fn check(&mut self, step: &str) {
         self.notice_grants();
         for engine in 0..2 {
-            let mut expected: BTreeMap<Limit, u32> = BTreeMap::new();
-            for (limit, life) in self.permits[engine].values().flat_map(|permit| &permit.took) {
-                if self.limits[engine].contains(limit) && self.lives[limit] == *life {
-                    *expected.entry(limit.clone()).or_default() += 1;
-                }
+            let used = self.used(engine);
+            for limit in self.asked_for(engine) {
+                assert!(used.contains_key(&limit), "no {limit:?} in engine {engine} after: {step}");
             }
-            let mut used = self.used(engine);
-            used.retain(|_, taken| *taken > 0);
+            let taken = |limit: &Limit| self.permits[engine].values().filter(|permit| permit.takes(limit)).count();
+            let expected: BTreeMap<Limit, u32> =
+                used.keys().map(|limit| (limit.clone(), taken(limit) as u32)).collect();
             assert_eq!(used, expected, "slots taken in engine {engine} after: {step}");
             if self.vendor != Vendor::Sometimes {
                 self.check_nobody_sleeps(engine, step);
@@ -377,7 +346,7 @@ impl Story {
     }
 
     fn step(&mut self) -> String {
-        match self.rng.u8(..20) {
+        match self.rng.u8(..21) {
             0..=8 => self.submit(),
             9..=13 if !self.exchanges.is_empty() => self.end_one(),
             14 if !self.waiting.is_empty() => {
@@ -389,7 +358,7 @@ impl Story {
             15 => {
                 let number = self.rng.usize(..self.tenants.len());
                 self.tenants[number].settings = Settings::random(&mut self.rng, self.vendor);
-                self.configure(number);
+                self.configure(number, self.tenants[number].account);
                 format!("{} gets other limits", self.tenants[number].name)
             }
             16 | 17 => {
@@ -399,6 +368,16 @@ impl Story {
                 format!("{} goes to {account}", self.tenants[number].name)
             }
             18 => {
+                self.is_changing = !self.is_changing;
+                for engine in &mut self.engines {
+                    match self.is_changing {
+                        true => engine.begin_changes(),
+                        false => engine.end_changes(self.now),
+                    }
+                }
+                format!("a change goes on: {}", self.is_changing)
+            }
+            19 => {
                 for engine in &mut self.engines {
                     let mut next = Some(Sweep::START);
                     while let Some(from) = next {
@@ -417,6 +396,7 @@ impl Story {
 
     /// All exchanges end, and time passes until nothing happens any more.
     fn come_to_rest(&mut self) {
+        self.engines.iter_mut().for_each(|engine| engine.end_changes(self.now));
         for _ in 0..100_000 {
             self.pick_up(true);
             self.check("an end");
