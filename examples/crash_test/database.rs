@@ -89,7 +89,9 @@ where
 {
     use sqlx::{Connection, Row};
     let path = store.strip_prefix("sqlite:").ok_or(MISSING)?;
+    // The programs' own writes may keep it waiting, on a machine that has much else to do.
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path).create_if_missing(true);
+    let options = options.busy_timeout(std::time::Duration::from_secs(60));
     let mut connection = sqlx::SqliteConnection::connect_with(&options).await?;
     let rows = sqlx::query(sql).fetch_all(&mut connection).await?;
     connection.close().await?;

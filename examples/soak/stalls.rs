@@ -43,7 +43,9 @@ pub(crate) async fn begin(url: &str, stall: Stall) -> Fallible<Holding> {
 
 async fn lock_sqlite(path: &str) -> Fallible<Holding> {
     use sqlx::Connection;
+    // The programs' own writes may keep it waiting, on a machine that has much else to do.
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+    let options = options.busy_timeout(std::time::Duration::from_secs(60));
     let mut connection = sqlx::SqliteConnection::connect_with(&options).await?;
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut connection).await?;
     Ok(Holding::Sqlite(Box::new(connection)))
