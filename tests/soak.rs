@@ -183,10 +183,17 @@ fn soak_judge_counts_what_does_not_move() {
     let mut record = empty();
     told(&mut record, MAIL, "/other/get-0.0-1", Some(deadline.clone()));
     record.told.get_mut("/other/get-0.0-1").unwrap().ended = Some((20 * SECOND, deadline));
-    record.vendors[MAIL].outages.push(Span { from: 0, until: 9 * SECOND });
-    assert_eq!(figures(&record), [0, 0, 0, 0, 1], "the outage was over for more than ten seconds");
+    record.vendors[MAIL].outages.push(Span { from: 4 * SECOND, until: 6 * SECOND });
+    assert_eq!(figures(&record), [0, 0, 0, 0, 1], "ten seconds after the outage and the pause of three seconds");
     record.vendors[MAIL].outages[0].until = 11 * SECOND;
     assert_eq!(figures(&record), [0; 5]);
+
+    // Outages that follow each other make the pause longer, and after a quiet time it is short again.
+    record.vendors[MAIL].outages =
+        vec![Span { from: 0, until: 2 * SECOND }, Span { from: 4 * SECOND, until: 6 * SECOND }];
+    assert_eq!(figures(&record), [0; 5], "six seconds of failures, and a pause of seven");
+    record.vendors[MAIL].outages[0].until = SECOND;
+    assert_eq!(figures(&record), [0, 0, 0, 0, 1]);
 }
 
 /// Not a test of its own: the soak starts this executable again for each of its programs.

@@ -13,6 +13,9 @@ use super::world::{Amount, Limit, VendorPlan};
 
 /// What waits without a cause for longer than this is stuck.
 pub(crate) const BOUND_NS: u64 = 10_000_000_000;
+/// The shortest and the longest pause of a lane or a host after failures, each twice as long as the one before
+/// (docs/RATE_LIMITS.md, "breaker").
+const PAUSES_NS: [u64; 2] = [1_000_000_000, 30_000_000_000];
 /// How much later than it happened a thing may be noticed: by a client that its connection broke, by the director that a
 /// program said something.
 const NOTICE_NS: u64 = 500_000_000;
@@ -270,6 +273,22 @@ impl Case<'_> {
         self.vendor.outages.iter().any(|outage| outage.overlaps(from, until.saturating_add(NOTICE_NS)))
     }
 
+    /// Whether the request may still have waited at this moment because of an outage: while it lasted, and in the pause
+    /// after it. Pauses double while the probes fail, so the last is about as long as the failures have lasted; another
+    /// outage in that pause goes on with them.
+    fn waits_for_outage(&self, at: u64) -> bool {
+        let (mut since, mut over) = (0, 0);
+        self.vendor.outages.iter().any(|outage| {
+            if outage.from > over {
+                since = outage.from;
+            }
+            let [shortest, longest] = PAUSES_NS;
+            let pause = outage.until.saturating_sub(since).saturating_add(shortest).min(longest);
+            over = outage.until.saturating_add(pause);
+            Span { from: outage.from, until: over }.overlaps(at, at.saturating_add(BOUND_NS))
+        })
+    }
+
     fn was_answered(&self, status: u16) -> bool {
         self.seen.iter().any(|seen| seen.admitted && seen.status == status)
     }
@@ -304,7 +323,7 @@ fn judge_outcome(record: &Record, case: &Case<'_>, verdict: &mut Verdict) {
                 verdict.doubled(case.fault(&format!("{what}, though the vendor acted: its caller sends it again")));
             } else if is_job && record.stalls.iter().any(|stall| stall.overlaps(asked, ended)) {
                 verdict.excuse("not accepted while the store was held up");
-            } else if !is_job && waited_in_vain && case.met_outage(ended.saturating_sub(BOUND_NS), ended) {
+            } else if !is_job && waited_in_vain && case.waits_for_outage(ended.saturating_sub(BOUND_NS)) {
                 verdict.excuse("waited in vain in an outage");
             } else if !is_job && !waited_in_vain && case.met_outage(asked, ended) {
                 verdict.excuse("failed in an outage");
