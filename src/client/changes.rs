@@ -12,7 +12,7 @@ impl IntegrationClient {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) or [`ErrorKind::UnknownVendor`](crate::ErrorKind::UnknownVendor); nothing has changed then.
     pub fn set_tenant(&self, tenant: TenantEntry) -> Result<(), Error> {
         let _changing = self.inner.changing.lock();
-        let _moving = self.inner.moving();
+        let _moving = self.inner.moving(false);
         let config = self.inner.config.load();
         let (tenant, _) = self.inner.tenants.insert(config.vendors(), &tenant)?;
         self.inner.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);

@@ -179,11 +179,14 @@ impl Inner {
         Ok(self.dispatch.place(&tenant, version))
     }
 
-    /// To be held from before the table of tenants changes until all their lanes are up to date.
-    pub(super) fn moving(&self) -> Moving<'_> {
+    /// To be held from before the table of tenants changes until all their lanes are up to date. `many`: more than one
+    /// tenant may change.
+    pub(super) fn moving(&self, many: bool) -> Moving<'_> {
         self.moving.store(true, Ordering::Release);
-        self.dispatch.begin_changes();
-        Moving(self)
+        if many {
+            self.dispatch.begin_changes();
+        }
+        Moving { inner: self, many }
     }
 
     pub(super) fn making(&self, tenant: &str, vendor: &str) -> parking_lot::MutexGuard<'_, ()> {
@@ -292,11 +295,16 @@ impl Inner {
 }
 
 /// See [`Inner::moving`].
-pub(super) struct Moving<'a>(&'a Inner);
+pub(super) struct Moving<'a> {
+    inner: &'a Inner,
+    many: bool,
+}
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        self.0.dispatch.end_changes();
-        self.0.moving.store(false, Ordering::Release);
+        if self.many {
+            self.inner.dispatch.end_changes();
+        }
+        self.inner.moving.store(false, Ordering::Release);
     }
 }

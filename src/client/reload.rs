@@ -71,7 +71,7 @@ impl Inner {
     pub(super) fn go_over_to(&self, sources: &Sources) -> Result<u64, Error> {
         let config = self.config.load().reload(sources)?;
         let _changing = self.changing.lock();
-        let _moving = self.moving();
+        let _moving = self.moving(true);
         let (version, hash) = (config.version(), config.hash());
         let changes = self.tenants.replace_all(&config)?;
         for warning in config.warnings() {
