@@ -12,8 +12,8 @@ use crate::clock::Clock;
 use crate::config::{Config, ConfigSource, FileSource, Sources, StaticSource, TenantEntry};
 use crate::dead_letter::writer::{CAPACITY, Writer};
 use crate::dead_letter::{DeadLetterSink, TracingSink};
-use crate::dispatch::Dispatch;
 use crate::dispatch::plan::Policy;
+use crate::dispatch::{Dispatch, SWEEP_EVERY};
 use crate::error::Error;
 use crate::events::{self, Feed};
 use crate::metrics::Metrics;
@@ -24,6 +24,8 @@ use crate::transport::{CredentialResolver, Credentials, ReqwestTransport, Signer
 
 /// How often files are looked at.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// How often resting lanes are looked for in simulations.
+const SELDOM: Duration = Duration::from_secs(3600);
 
 /// Settings of an [`IntegrationClient`]. Every one has a default: with none at all there is the shipped catalogue of
 /// vendors and no tenant.
@@ -249,7 +251,7 @@ impl Builder {
         self
     }
 
-    /// Nothing happens once a second: the gauges of the metrics stand still.
+    /// Nothing happens once a second, and lanes that rest are looked for once an hour: on virtual time a month is long.
     #[cfg(feature = "testing")]
     pub(crate) fn without_ticks(mut self) -> Builder {
         self.ticks = false;
@@ -336,9 +338,10 @@ impl Builder {
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let shards = self.shards.unwrap_or((4 * processors).min(64));
         let dispatch = Dispatch::new(shards, self.max_waiting, self.policy, clock);
+        let sweep_every = if self.ticks { SWEEP_EVERY } else { SELDOM };
         for shard in dispatch.shards() {
             #[expect(clippy::disallowed_methods, reason = "the one place that spawns; the task ends with the client")]
-            tokio::spawn(shard.clone().keep_time());
+            tokio::spawn(shard.clone().keep_time(sweep_every));
         }
         let outbox = match self.store {
             None if self.works => return Err(Error::config("`work` needs a store: call `Builder::store`")),

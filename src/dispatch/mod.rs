@@ -22,7 +22,7 @@ use crate::metrics::Series;
 use crate::signals;
 pub(crate) use acquire::{Asked, Grant, Waiting, Whose, acquire, acquire_deferred, try_acquire};
 use plan::{Plans, Policy};
-pub(crate) use shard::{Held, Shard};
+pub(crate) use shard::{Held, SWEEP_EVERY, Shard};
 
 /// All shards of a client.
 pub(crate) struct Dispatch {

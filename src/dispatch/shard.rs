@@ -17,7 +17,7 @@ use crate::engine::{Engine, Heard, Sweep, Word, excess};
 use crate::metrics::{End, Series};
 
 /// How often resting lanes are looked for.
-const SWEEP_EVERY: Duration = Duration::from_secs(10);
+pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// Lanes looked at under one hold of the lock: about 20 µs, where no cache holds them.
 const SWEEP_CHUNK: u32 = 128;
 
@@ -199,14 +199,14 @@ impl Shard {
         self.earlier.notify_one();
     }
 
-    /// Tells the engine the time until the shard is closed. One task per shard.
-    pub(crate) async fn keep_time(self: Arc<Self>) {
-        let mut sweep_at = self.clock.now() + SWEEP_EVERY;
+    /// Tells the engine the time until the shard is closed, and looks for resting lanes this often. One task per shard.
+    pub(crate) async fn keep_time(self: Arc<Self>, sweep_every: Duration) {
+        let mut sweep_at = self.clock.now() + sweep_every;
         loop {
             let now = self.clock.now();
             if now >= sweep_at {
                 self.sweep(true).await;
-                sweep_at = self.clock.now() + SWEEP_EVERY;
+                sweep_at = self.clock.now() + sweep_every;
             }
             let due = {
                 let mut core = self.core.lock();
