@@ -41,15 +41,17 @@ pub struct Depth {
     pub most_units: u32,
     /// Requests for each of the eight spans of a case.
     pub span_requests: u32,
+    /// The shortest span, in pauses.
+    pub span_pauses: u64,
     /// Of the strangers of each unknown limit all, or one by turns.
     pub all_strangers: bool,
 }
 
 impl Depth {
     /// What a person asks for who has a minute.
-    pub const WHOLE: Depth = Depth { most_units: 300, span_requests: 100, all_strangers: true };
+    pub const WHOLE: Depth = Depth { most_units: 200, span_requests: 100, span_pauses: 4, all_strangers: true };
     /// What a test has time for.
-    pub const SHORT: Depth = Depth { most_units: 60, span_requests: 30, all_strangers: false };
+    pub const SHORT: Depth = Depth { most_units: 24, span_requests: 20, span_pauses: 2, all_strangers: false };
 }
 
 /// One limit of one vendor in one environment; of a vendor without figures, the vendor alone.
@@ -138,7 +140,10 @@ impl Case {
         depth: Depth,
     ) -> Result<Case, Error> {
         let mut entry = entry.clone();
-        let figure = of.and_then(|place| rate(limit_at(vendor, place))).map_or(1, |rate| rate.limit);
+        let figure = of.map_or(1, |place| match &limit_at(vendor, place).kind {
+            LimitKind::Rate(rate) => rate.limit,
+            LimitKind::Concurrency { limit } => *limit,
+        });
         if figure > depth.most_units {
             scale(&mut entry, u64::from(depth.most_units), u64::from(figure));
         }
@@ -253,9 +258,13 @@ fn scale(entry: &mut toml::Value, to: u64, of: u64) {
                 match value {
                     // A dialect's limits are others.
                     _ if key == "dialect" => {}
-                    toml::Value::Integer(figure) if key == "limit" => {
+                    toml::Value::Integer(figure) if key == "limit" || key == "concurrency" => {
                         let whole = u64::try_from(*figure).unwrap_or(1);
-                        let scaled = whole.saturating_mul(to).div_ceil(of).max(whole.min(LEAST));
+                        let scaled = whole.saturating_mul(to).div_ceil(of).max(whole.min(if key == "limit" {
+                            LEAST
+                        } else {
+                            1
+                        }));
                         *figure = i64::try_from(scaled).unwrap_or(i64::MAX);
                     }
                     value => scale(value, to, of),

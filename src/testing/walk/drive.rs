@@ -50,7 +50,7 @@ impl Case {
             let copies = if class.saturates { 3 * timeline.copies } else { 1 };
             for copy in 0..copies {
                 let priority = [Priority::High, Priority::Normal, Priority::Low][copy % 3];
-                let looks = (!class.saturates).then(|| (road.clone(), timeline));
+                let looks = (!class.saturates).then(|| (road.clone(), timeline, class.clone()));
                 let sender = Sender { client: client.clone(), tenant: tenant(class), priority, looks };
                 sending.spawn(sender.run(self.request(number, class)));
             }
@@ -124,7 +124,7 @@ struct Sender {
     tenant: String,
     priority: Priority,
     /// Sends one now and then only.
-    looks: Option<(Road, Timeline)>,
+    looks: Option<(Road, Timeline, Class)>,
 }
 
 impl Sender {
@@ -138,8 +138,8 @@ impl Sender {
                     tokio::time::sleep(wait.max(Duration::from_millis(100))).await;
                 }
             }
-            if let Some((road, timeline)) = &self.looks {
-                tokio::time::sleep(timeline.next_look(road.now())).await;
+            if let Some((road, timeline, class)) = &self.looks {
+                tokio::time::sleep(timeline.next_look(class, road.now())).await;
             }
         }
     }

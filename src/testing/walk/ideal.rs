@@ -1,11 +1,13 @@
 //! What a client could have sent that knows everything, under the same limits and the same share of them: a fluid that
 //! runs through buckets of the same size and rate.
 
+use std::collections::VecDeque;
+
 use super::case::{Case, rate, shares};
 use super::plan::{Class, Timeline, used_rate};
 use super::vendor::Accident;
 use crate::clock::nanos;
-use crate::config::{LimitKind, Scope, Unit};
+use crate::config::{Algorithm, LimitKind, Scope, Unit};
 
 /// Steps of a case.
 const STEPS: u64 = 3_000;
@@ -20,8 +22,44 @@ struct Bucket {
     rate: f64,
     /// The same while the other user is there.
     rate_beside: f64,
+    /// The vendor takes no more in any stretch of so many nanoseconds, where it counts in windows.
+    window: Option<(u64, f64)>,
+    /// What went in the last window: when, and how much.
+    past: VecDeque<(u64, f64)>,
+    in_window: f64,
     /// Classes that take from it, and what a request of each takes.
     takers: Vec<(usize, f64)>,
+}
+
+impl Bucket {
+    /// Time goes on to `now`, by `step`.
+    fn refill(&mut self, now: u64, step: u64, beside: bool) {
+        let more = if beside { self.rate_beside } else { self.rate } * step as f64;
+        self.level = (self.level + more).min(self.capacity.max(more));
+        let Some((window, _)) = self.window else { return };
+        while let Some((at, units)) = self.past.front().copied() {
+            if at + window > now {
+                break;
+            }
+            self.past.pop_front();
+            self.in_window -= units;
+        }
+    }
+
+    fn room(&self) -> f64 {
+        match self.window {
+            Some((_, limit)) => self.level.min(limit - self.in_window).max(0.0),
+            None => self.level,
+        }
+    }
+
+    fn take(&mut self, now: u64, units: f64) {
+        self.level = (self.level - units).max(0.0);
+        if self.window.is_some() {
+            self.past.push_back((now, units));
+            self.in_window += units;
+        }
+    }
 }
 
 /// Units that go through the walked limit, by all who have it.
@@ -35,8 +73,7 @@ pub(super) fn possible(case: &Case, classes: &[Class], timeline: &Timeline, acci
         let now = number * step;
         let beside = (timeline.other_from..timeline.other_until).contains(&now) && timeline.other_every > 0;
         for bucket in &mut buckets {
-            let rate = if beside { bucket.rate_beside } else { bucket.rate };
-            bucket.level = (bucket.level + rate * step as f64).min(bucket.capacity.max(rate * step as f64));
+            bucket.refill(now, step, beside);
         }
         let is_paused = |class: &Class| {
             pause.is_some_and(|(accident, until)| {
@@ -55,18 +92,18 @@ pub(super) fn possible(case: &Case, classes: &[Class], timeline: &Timeline, acci
                 let of = |(bucket, share): (&Bucket, &f64)| {
                     let cost = bucket.takers.iter().find(|(taker, _)| taker == at)?.1;
                     let part = if round == 3 { 1.0 } else { share.max(1.0) };
-                    Some(bucket.level / part / cost)
+                    Some(bucket.room() / part / cost)
                 };
                 let amount = buckets.iter().zip(&shares).filter_map(of).fold(f64::INFINITY, f64::min);
                 if !amount.is_finite() || amount <= 0.0 {
                     return false;
                 }
                 for bucket in &mut buckets {
-                    if let Some((_, cost)) = bucket.takers.iter().find(|(taker, _)| taker == at) {
-                        bucket.level = (bucket.level - amount * cost).max(0.0);
-                        if Some(bucket.number) == walked {
-                            total += amount * cost;
-                        }
+                    let taker = bucket.takers.iter().find(|(taker, _)| taker == at);
+                    let Some(units) = taker.map(|(_, cost)| amount * cost) else { continue };
+                    bucket.take(now, units);
+                    if Some(bucket.number) == walked {
+                        total += units;
                     }
                 }
                 true
@@ -103,7 +140,14 @@ fn buckets(case: &Case, classes: &[Class], timeline: &Timeline) -> Vec<Bucket> {
                 bucket.takers.push((at, cost));
                 continue;
             }
-            let full = used_rate(&limit.kind, timeline.service_ns);
+            let mut full = used_rate(&limit.kind, timeline.service_ns);
+            if let Some(rate) = rate(limit).filter(|rate| rate.algorithm == Algorithm::Unknown) {
+                full = full.min(safe_for_strangers(rate.limit) / nanos(rate.window).max(1) as f64);
+            }
+            let window = rate(limit).filter(|rate| !rate.shape().guard_is_bucket);
+            // In windows shorter than that a step's own rate is all there is to say.
+            let window = window.map(|rate| (nanos(rate.window), f64::from(rate.limit)));
+            let window = window.filter(|(window, _)| *window > 4 * timeline.ends / STEPS);
             let (capacity, published) = match &limit.kind {
                 LimitKind::Rate(rate) => {
                     (f64::from(rate.shape().capacity), f64::from(rate.limit) / nanos(rate.window).max(1) as f64)
@@ -115,10 +159,41 @@ fn buckets(case: &Case, classes: &[Class], timeline: &Timeline) -> Vec<Bucket> {
             let is_his = first.is_some_and(|first| same(&first)) && timeline.other_every > 0;
             let others = if is_his { 1.0 / timeline.other_every as f64 } else { 0.0 };
             let rate_beside = full.min((published - others).max(0.0));
-            let bucket =
-                Bucket { number, level: capacity, capacity, rate: full, rate_beside, takers: vec![(at, cost)] };
+            let bucket = Bucket {
+                number,
+                level: capacity,
+                capacity,
+                rate: full,
+                rate_beside,
+                window,
+                past: VecDeque::new(),
+                in_window: 0.0,
+                takers: vec![(at, cost)],
+            };
             buckets.push((bucket, call));
         }
     }
     buckets.into_iter().map(|(bucket, _)| bucket).collect()
+}
+
+/// Units a window that no vendor refuses whose counting is unknown: a sliding counter of any phase takes them, evenly
+/// spaced. Of two requests at most one may be in each pair of windows, where the limit is one.
+fn safe_for_strangers(limit: u32) -> f64 {
+    if limit >= 10 {
+        return f64::from(limit - 1);
+    }
+    let spacings = (1..=400_u32).map(|step| f64::from(step) / 200.0).filter(|s| *s * f64::from(limit) >= 1.0);
+    let safe = |spacing: &f64| (0..100).all(|phase| is_taken(limit, *spacing, f64::from(phase) / 100.0));
+    spacings.into_iter().find(safe).map_or(0.5, |spacing| 1.0 / spacing)
+}
+
+/// Whether a sliding counter takes requests of this spacing, in windows, the first so long after a window's beginning.
+fn is_taken(limit: u32, spacing: f64, phase: f64) -> bool {
+    let at = |number: u32| phase + f64::from(number) * spacing;
+    let window = |number: u32| at(number).floor();
+    (0..40).all(|number| {
+        let of = |window_: f64| (0..=number).filter(|other| window(*other) == window_).count() as f64;
+        let left = window(number) + 1.0 - at(number);
+        of(window(number)) + of(window(number) - 1.0) * left <= f64::from(limit) + 1e-9
+    })
 }

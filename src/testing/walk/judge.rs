@@ -13,7 +13,7 @@ const OVERTAKING: usize = 50;
 /// Below this share of a limit, in percent, grants are to be spread.
 const SCARCE: u64 = 10;
 /// Spread is what is slower than this share of the full rate.
-const SPREAD: f64 = 0.6;
+const SPREAD: f64 = 0.7;
 
 /// What came of a [`Case`].
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,10 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
     if case.of.is_some() {
         let in_points = case.limit().and_then(rate).is_some_and(|rate| rate.unit != crate::config::Unit::Requests);
         let units = |departure: &Departure| if in_points { u64::from(departure.call.cost) } else { 1 };
-        let counted = record.departures.iter().filter(|departure| departure.admitted && state.counts(&departure.call));
+        let saturates =
+            |call: &crate::testing::Call| classes.iter().any(|class| class.saturates && class.call == *call);
+        let admitted = record.departures.iter().filter(|departure| departure.admitted);
+        let counted = admitted.filter(|departure| state.counts(&departure.call) && saturates(&departure.call));
         let went: u64 = counted.map(units).sum();
         let possible = ideal::possible(case, classes, timeline, record.accident);
         outcome.share = Some(100.0 * went as f64 / possible.max(1.0));
@@ -149,17 +152,12 @@ fn others(case: &Case, classes: &[Class], timeline: &Timeline, state: &State) ->
         }) && class.call.tenant != accident.call.tenant
             && class.call.account != accident.call.account
     };
-    let others: Vec<&Class> = classes.iter().filter(apart).collect();
-    // How many would have gone: those that look do so at their own pace, and the others at the limit's.
-    let of_one = |class: &&Class| match class.saturates {
-        true => {
-            case.limit().map_or(0.0, |limit| super::plan::used_rate(&limit.kind, timeline.service_ns) * wait as f64)
-        }
-        false => wait as f64 / timeline.look_every().max(1) as f64,
-    };
+    // Those that look have room at all times; others may have come to the end of theirs.
+    let others: Vec<&Class> = classes.iter().filter(|class| !class.saturates).filter(apart).collect();
+    let of_one = |class: &&Class| wait as f64 / timeline.look_every(class).max(1) as f64;
     let expected = others.iter().map(of_one).fold(0.0, f64::max);
     let first = state.record.departures.partition_point(|departure| departure.at <= accident.heard);
     let within = state.record.departures[first..].iter().take_while(|departure| departure.at < until);
     let went = within.filter(|one| others.iter().any(|class| class.call == one.call)).count();
-    (expected >= 4.0 && went == 0).then(|| "stopped: others of the vendor did not go on during the pause".to_owned())
+    (expected >= 3.0 && went == 0).then(|| "stopped: others of the vendor did not go on during the pause".to_owned())
 }

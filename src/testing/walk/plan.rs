@@ -29,6 +29,8 @@ pub(super) struct Class {
     pub(super) endpoint: Option<usize>,
     /// Always more to send, or one now and then to see that others go on.
     pub(super) saturates: bool,
+    /// Between two of those, in nanoseconds, as its own limits allow it at all times.
+    pub(super) gap_ns: u64,
 }
 
 /// When things happen, in nanoseconds since the walk began.
@@ -45,6 +47,8 @@ pub(super) struct Timeline {
     pub(super) other_every: u64,
     pub(super) ends: u64,
     pub(super) service_ns: u64,
+    /// Between two units of the walked limit.
+    pub(super) unit_ns: u64,
     /// Requests of each class and tier that wait or are under way.
     pub(super) copies: usize,
 }
@@ -74,12 +78,26 @@ pub(super) fn classes(case: &Case) -> Vec<Class> {
     endpoints.truncate(MOST_ENDPOINTS);
     let accounts = accounts(case);
     let tenants = std::iter::once((0, 0)).chain((0..accounts).map(|account| (account + 1, account)));
-    let class = |(tenant, account): (u32, u32), endpoint: Option<usize>| {
+    let gap_ns = |endpoint: Option<usize>| {
+        let holds = case.limits().filter(|(of, _)| of.is_none() || *of == endpoint);
+        let slowest = holds.map(|(_, limit)| used_rate(&limit.kind, QUICK)).fold(f64::INFINITY, f64::min);
+        (2.0 * f64::from(cost(endpoint)) / slowest) as u64
+    };
+    let class = |(tenant, account): (u32, u32), endpoint: Option<usize>, saturates: bool| {
         let number = endpoint.map_or(0, |at| at as u32 + 1);
         let call = Call { tenant, account, endpoint: number, cost: cost(endpoint) };
-        Class { call, endpoint, saturates: walked.is_none() || endpoint == walked }
+        // Without figures nothing would end a flood.
+        let saturates = saturates && case.of.is_some();
+        Class { call, endpoint, saturates, gap_ns: gap_ns(endpoint) }
     };
-    tenants.flat_map(|tenant| endpoints.iter().map(move |endpoint| class(tenant, *endpoint))).collect()
+    let is_walked = |endpoint: Option<usize>| walked.is_none() || endpoint == walked;
+    let of_one = |tenant| endpoints.iter().map(move |endpoint| class(tenant, *endpoint, is_walked(*endpoint)));
+    let mut classes: Vec<Class> = tenants.flat_map(of_one).collect();
+    // One more account, which has room at all times.
+    if case.limit().is_some_and(|limit| limit.scope != Scope::Vendor) {
+        classes.push(class((accounts + 1, accounts), endpoints[0], false));
+    }
+    classes
 }
 
 /// Whether the vendor tells what is left of the walked limit when little is.
@@ -133,7 +151,7 @@ pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
     let for_requests = (f64::from(case.depth.span_requests) / per_second * SECOND as f64) as u64;
     let windows = for_requests.div_ceil(window).max(1);
     // Whole windows: a span is long enough for a pause to cost little of it.
-    let span = window * windows.max((6 * longest_pause).div_ceil(window));
+    let span = window * windows.max((case.depth.span_pauses * longest_pause).div_ceil(window));
     // Half of the slowest limit that holds for the first class, if any tells what is left.
     let first = classes.first();
     let holds = |of: Option<usize>| of.is_none() || first.is_some_and(|class| class.endpoint == of);
@@ -142,10 +160,11 @@ pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
     let published = published.map(|rate| nanos(rate.window) / u64::from(rate.limit.max(1)));
     let may_share = is_told(case) && case.limit().and_then(rate).is_some_and(|rate| rate.limit >= LEAST_SHARED);
     let other_every = published.max().filter(|_| may_share).map_or(0, |unit| 2 * unit);
-    let saturating = classes.iter().filter(|class| class.saturates).count().max(1) as f64;
+    // One tenant alone can use all that its account has, and a window's whole room within a part of it.
+    let of_one = classes.iter().filter(|class| class.saturates && class.call.tenant == 0).count().max(1) as f64;
     let under_way = per_second * (2 * WAY + service_ns) as f64 / SECOND as f64;
-    // A window's whole room goes within a part of it, if it can.
-    let copies = (4.0 * under_way / (3.0 * saturating)).ceil() as usize;
+    let ahead = if has_slots { 1.5 } else { 3.0 };
+    let copies = (ahead * under_way / (3.0 * of_one)).ceil() as usize;
     Timeline {
         accident_at: span + span / 2,
         asks_ns,
@@ -155,23 +174,25 @@ pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
         other_every,
         ends: 8 * span,
         service_ns,
-        copies: copies.clamp(1, 16),
+        copies: copies.clamp(1, 64),
+        unit_ns: (SECOND as f64 / per_second) as u64,
     }
 }
 
 impl Timeline {
     /// How long a class that only looks whether others go on waits between two requests of the accident's time.
-    pub(super) fn look_every(&self) -> u64 {
-        (self.pause_ns / 10).max(50_000_000)
+    pub(super) fn look_every(&self, class: &Class) -> u64 {
+        (self.pause_ns / 10).max(50_000_000).max(class.gap_ns)
     }
 
     /// How long it waits now.
-    pub(super) fn next_look(&self, now: u64) -> Duration {
-        let seldom = (self.ends / 400).max(self.look_every());
-        let begins = self.accident_at.saturating_sub(self.look_every());
+    pub(super) fn next_look(&self, class: &Class, now: u64) -> Duration {
+        let often = self.look_every(class);
+        let seldom = (self.ends / 400).max(often);
+        let begins = self.accident_at.saturating_sub(often);
         let wait = match now {
             _ if now < begins => seldom.min(begins - now).max(1_000_000),
-            _ if now < self.accident_at + 3 * self.pause_ns => self.look_every(),
+            _ if now < self.accident_at + 3 * self.pause_ns + 4 * self.unit_ns => often,
             _ => seldom,
         };
         Duration::from_nanos(wait)
