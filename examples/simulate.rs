@@ -22,7 +22,7 @@ use integration_client::testing::walk::{self, Depth, Sum};
 
 const USAGE: &str =
     "usage: simulate [--requests N] [--seed S] [--algorithm A] [--safety F] [--window SECONDS] [--without-guard]
-       simulate --catalogue [--vendor NAME] [--all]
+       simulate --catalogue [--vendor NAME] [--short] [--all]
 
   --requests N      requests for each algorithm (default 200000)
   --seed S          another seed, other phases and delays (default 1)
@@ -33,6 +33,7 @@ const USAGE: &str =
   --without-guard   shows what the guards prevent
   --catalogue       instead: every limit of vendors.toml, enforced and announced as its entry says
   --vendor NAME     of the catalogue only this vendor
+  --short           with smaller figures, as the tests do it
   --all             a line for each limit, and not for those alone that fall short
 
 exit code: 0 when nothing was refused and no limit falls short, 1 when something was, 2 for wrong arguments";
@@ -46,6 +47,7 @@ struct Wanted {
     guarded: bool,
     catalogue: bool,
     vendor: Option<String>,
+    short: bool,
     all: bool,
 }
 
@@ -59,6 +61,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
         guarded: true,
         catalogue: false,
         vendor: None,
+        short: false,
         all: false,
     };
     while let Some(word) = words.next() {
@@ -77,6 +80,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
             "--without-guard" => wanted.guarded = false,
             "--catalogue" => wanted.catalogue = true,
             "--vendor" => wanted.vendor = Some(value()?),
+            "--short" => wanted.short = true,
             "--all" => wanted.all = true,
             "--help" | "-h" => return Err(String::new()),
             _ => return Err(format!("{word} is no argument of this example")),
@@ -166,7 +170,8 @@ fn on_every_core<T: Sync, O: Send>(
 
 /// Walks the catalogue.
 fn catalogue(wanted: &Wanted) -> ExitCode {
-    let cases = match walk::cases(Depth::WHOLE, wanted.vendor.as_deref()) {
+    let depth = if wanted.short { Depth::SHORT } else { Depth::WHOLE };
+    let cases = match walk::cases(depth, wanted.vendor.as_deref()) {
         Ok(cases) => cases,
         Err(error) => {
             println!("simulate: {error}");

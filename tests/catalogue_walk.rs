@@ -1,0 +1,42 @@
+//! The catalogue walk, shortened: every vendor of `vendors.toml` enforces and announces its limits as its entry says, and a
+//! client that always has more to send is watched. `cargo run --release --example simulate -- --catalogue` is the whole walk.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that prints figures")]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use integration_client::config::{Config, Sources};
+use integration_client::testing::walk::{Depth, Sum, cases};
+
+/// What falls short today. Whoever mends it lowers these; the goal is none. Of the smaller figures of this walk a pause is a
+/// larger part than of the whole walk's, so that more limits are used to less than nine tenths.
+const MOST_REFUSED: usize = 1_500;
+const MOST_UNTHROTTLED: usize = 200;
+const MOST_BELOW_90: usize = 60;
+
+#[test]
+fn every_limit_of_every_vendor_is_walked() {
+    let cases = cases(Depth::SHORT, None).unwrap();
+    let (next, sum) = (AtomicUsize::new(0), Mutex::new(Sum::default()));
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = case.walk().unwrap();
+                    assert!(outcome.requests > 0, "{}: nothing left", case.title());
+                    if let Some(short) = sum.lock().unwrap().add(case, &outcome) {
+                        println!("{short}");
+                    }
+                }
+            });
+        }
+    });
+    let sum = sum.into_inner().unwrap();
+    println!("{sum}");
+    assert_eq!(sum.vendors(), Config::load(&Sources::new(), 1).unwrap().vendors().names().count());
+    assert!(sum.limits() >= 250, "{}", sum.limits());
+    assert!(sum.refused() <= MOST_REFUSED, "{sum}");
+    assert!(sum.unthrottled() <= MOST_UNTHROTTLED, "{sum}");
+    assert!(sum.below_90() <= MOST_BELOW_90, "{sum}");
+}
