@@ -39,8 +39,8 @@ fn is_plain(part: &str) -> bool {
     let letters = part.strip_suffix(|last: char| last.is_ascii_digit()).unwrap_or(part);
     let bytes = letters.as_bytes();
     let is_lower = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_lowercase);
-    let begins_words =
-        || (0..bytes.len()).all(|at| bytes[at].is_ascii_lowercase() || (is_lower(at + 1) && is_lower(at + 2)));
+    let begins_word = |at: usize| is_lower(at + 1) && (is_lower(at + 2) || at + 2 == bytes.len());
+    let begins_words = || (0..bytes.len()).all(|at| bytes[at].is_ascii_lowercase() || begins_word(at));
     !bytes.is_empty()
         && bytes.len() <= 20
         && bytes.iter().all(u8::is_ascii_alphabetic)
