@@ -120,6 +120,33 @@ pub struct WaitStatus {
 /// All tenants at one vendor.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
+/// Whether a request could go now: [`IntegrationClient::check`](crate::IntegrationClient::check).
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Check {
+    /// A request that asks for now or not at all would go.
+    pub allowed: bool,
+    /// The limit of which the next three speak: the one that stands in the way, or else the one of which the smallest share
+    /// is left. None where there is no limit, and so none of the three.
+    pub name: Option<Arc<str>>,
+    /// What the vendor allows, in the limit's units: requests, points or bytes in its window, or requests at once.
+    pub limit: Option<u32>,
+    /// What is left of it now, in the same units.
+    pub remaining: Option<u32>,
+    /// After so long, in seconds, all of it is there again if nothing else goes; none where that depends on something under
+    /// way.
+    #[serde(rename = "reset_s", serialize_with = "seconds")]
+    pub reset: Option<Duration>,
+    /// Requests of the tenant that wait for this vendor, of all priorities.
+    pub pending: u32,
+    /// Why not now, in words; none where it is allowed.
+    pub reason: Option<String>,
+    /// Not before so long from now, in seconds, if nothing else happens; none where it is allowed, or where that depends on
+    /// something under way or on an operator.
+    #[serde(rename = "until_s", serialize_with = "seconds")]
+    pub until: Option<Duration>,
+}
+
 pub struct VendorStatus {
     /// The vendor's name.
     pub vendor: Arc<str>,

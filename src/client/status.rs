@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::{Inner, IntegrationClient};
 use crate::clock::Time;
 use crate::config::Tenant;
-use crate::engine::{Batch, Holder, Sum, Until, View, forecast};
+use crate::engine::plan::{EndpointId, NO_ENDPOINT};
+use crate::engine::{self, Batch, Engine, Holder, Sum, Until, View, forecast};
 use crate::error::Error;
 use crate::response::WaitReason;
 use crate::status::{
-    ByPriority, ClientStatus, Estimate, LimitStatus, PauseStatus, PausedBy, TenantStatus, ThrottleStatus, VendorStatus,
-    WaitStatus,
+    ByPriority, Check, ClientStatus, Estimate, Flow, LimitStatus, PauseStatus, PausedBy, TenantStatus, ThrottleStatus,
+    UnderWay, VendorStatus, WaitStatus,
 };
 use crate::{Priority, refusal};
 
@@ -61,6 +62,81 @@ impl IntegrationClient {
             dead_letters: self.dead_letters(),
             failed: inner.failures.by_kind(),
         }
+            cleanup: inner.cleanups.status(),
+        }
+    }
+
+    /// The attempts of sends that are under way, those that have been for longest first, at most so many.
+    ///
+    /// An attempt is in it from the moment at which it leaves until the headers of its answer are there. With more than
+    /// 65,536 under way some are left out; [`in_flight`](Self::in_flight) counts them all, and those that are made with a
+    /// [`Permit`](crate::Permit) too.
+    ///
+    /// ```no_run
+    /// # fn run(client: integration_client::IntegrationClient) {
+    /// for one in client.under_way(10) {
+    ///     println!("{} at {} for {:?}, attempt {}", one.tenant, one.vendor, one.since, one.attempt);
+    /// }
+    /// # }
+    /// ```
+    pub fn under_way(&self, most: usize) -> Vec<UnderWay> {
+        let inner = &self.inner;
+        let entries = inner.under_way.oldest(most);
+        let now = inner.clock.now();
+        let of_entry = |entry: Entry| UnderWay {
+            request_id: entry.request,
+            tenant: (&*entry.tenant.id).into(),
+            vendor: entry.tenant.vendor.name.clone(),
+            endpoint: entry.tenant.vendor.endpoints.get(entry.endpoint as usize).map(|endpoint| endpoint.name.clone()),
+            priority: entry.priority,
+            attempt: entry.attempt,
+            since: now.since(entry.since),
+        };
+        entries.into_iter().map(of_entry).collect()
+    }
+
+    /// Whether a request of cost 1 could go now, what is left for it, and until when it would wait: one answer for all kinds
+    /// of limits, pauses and queues. Nothing is taken, and nobody waits for it.
+    ///
+    /// `endpoint` is one of the vendor's by name; none for requests to no endpoint. The answer is that of
+    /// [`try_send`](Self::try_send) at this moment, as far as limits, pauses and turns are concerned: whether the vendor's host
+    /// can be connected to is not asked. It is no promise, because others may ask for the same units.
+    ///
+    /// ```
+    /// # use integration_client::config::TenantEntry;
+    /// # use integration_client::{IntegrationClient, Priority};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let tenant = TenantEntry::new("acme", "github").credential("env:ACME_GITHUB_TOKEN");
+    /// let client = IntegrationClient::builder().tenant(tenant).build().await?;
+    /// let check = client.check("acme", "github", None, Priority::Low)?;
+    /// assert!(check.allowed && check.remaining == check.limit);
+    /// # Ok::<(), integration_client::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Unknown tenant, vendor or endpoint; a tenant that was removed a moment ago.
+    pub fn check(
+        &self,
+        tenant: &str,
+        vendor: &str,
+        endpoint: Option<&str>,
+        priority: Priority,
+    ) -> Result<Check, Error> {
+        let inner = &self.inner;
+        let tenant = inner.tenant(tenant, vendor)?;
+        let endpoint = match endpoint {
+            Some(name) => tenant.vendor.endpoint(name)?.0 as EndpointId,
+            None => NO_ENDPOINT,
+        };
+        let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
+        loop {
+            let place = inner.place(&tenant).map_err(refused)?;
+            let check =
+                |engine: &mut Engine, now| Some((engine.check(now, place.lane, endpoint, priority.tier())?, now));
+            // None where it was dropped or moved between the two lines above.
+            if let Some((check, now)) = place.shard.look(check) {
+                return Ok(of_the_check(check, now));
+            }
     }
 
     /// When `requests` more requests of a tenant would be answered if they were sent now: at the earliest, as expected,
@@ -175,7 +251,26 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
     }
 }
 
-fn of_the_vendor(vendor: Arc<str>, sum: Sum) -> VendorStatus {
+fn of_the_check(check: engine::Check, now: Time) -> Check {
+    let (reason, until) = check.stop.unzip();
+    let until = until.and_then(|until| match until {
+        Until::At(at) | Until::Turn(at) => Some(at.since(now)),
+        Until::OnSettle(_) => None,
+    });
+    let left = check.left.as_ref();
+    Check {
+        allowed: reason.is_none(),
+        name: left.map(|left| left.name.clone()),
+        limit: left.map(|left| left.limit),
+        remaining: left.map(|left| left.remaining),
+        reset: left.and_then(|left| left.full).map(|full| full.since(now)),
+        pending: check.pending,
+        reason: reason.map(|reason| WaitReason::new(reason).to_string()),
+        until,
+    }
+}
+
+fn of_the_vendor(inner: &Inner, vendor: Arc<str>, sum: Sum) -> VendorStatus {
     VendorStatus {
         vendor,
         lanes: sum.lanes,

@@ -25,12 +25,14 @@
 //! | `moving.rs` | lanes that go to another engine |
 //! | `sweep.rs` | lanes that rest, and room that nobody needs |
 //! | `view.rs` | nothing: what a lane looks like from outside |
+//! | `check.rs` | nothing: whether a request could go now |
 //! | `copy.rs`, `forecast.rs` | nothing: a copy of a lane, and what would become of it |
 
 mod admission;
 mod branch;
 mod cells;
 mod change;
+mod check;
 mod copy;
 mod correction;
 pub(crate) mod cost;
@@ -66,6 +68,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use crate::clock::Time;
+pub(crate) use check::Check;
 use cost::Cost;
 pub(crate) use forecast::{Batch, forecast};
 use lane::Lanes;

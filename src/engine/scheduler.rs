@@ -191,6 +191,18 @@ impl Tree {
         self.nodes.get(node).is_some_and(|node| node.parked && node.parkings == parking && node.backlog > 0)
     }
 
+    /// A node, or one above it, is parked while something waits there: what comes below it waits too.
+    pub(crate) fn is_stopped(&self, node: Key) -> bool {
+        let mut at = node;
+        while let Some(inside) = self.nodes.get(at) {
+            if inside.parked && inside.backlog > 0 {
+                return true;
+            }
+            at = inside.parent;
+        }
+        false
+    }
+
     pub(crate) fn unpark(&mut self, node: Key) {
         if let Some(inside) = self.nodes.get_mut(node) {
             inside.parked = false;

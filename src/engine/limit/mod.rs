@@ -4,6 +4,7 @@
 //! The shape alone is not safe: a bucket of 80 that refills 80 a minute lets 159 requests into one vendor minute. The
 //! guard alone is safe, but lets everything go at once and then nothing for a window.
 
+mod full;
 pub(crate) mod guard;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 mod answers;
 mod change;
+mod check;
 mod concurrency;
 mod costs;
 mod forecast;

@@ -1,0 +1,106 @@
+//! Whether a request could go now, and what is left for it: asked, and nothing taken.
+
+use std::sync::Arc;
+
+use super::limit::{Cell, LimitSpec};
+use super::plan::EndpointId;
+use super::slab::Key;
+use super::turns::Need;
+use super::{Engine, Until, WaitReason};
+use crate::clock::Time;
+
+/// The answer to [`Engine::check`].
+pub(crate) struct Check {
+    /// Why not now, and until when; none where a request would be granted now.
+    pub(crate) stop: Option<(WaitReason, Until)>,
+    /// The limit that stands in the way, or else the one with the smallest share left; none where there is no limit.
+    pub(crate) left: Option<Left>,
+    /// Requests of the lane that wait, of all tiers.
+    pub(crate) pending: u32,
+}
+
+/// What is left of a limit.
+pub(crate) struct Left {
+    pub(crate) name: Arc<str>,
+    pub(crate) limit: u32,
+    pub(crate) remaining: u32,
+    /// When all of it is there again, if nothing else goes; none where that depends on something under way.
+    pub(crate) full: Option<Time>,
+}
+
+impl Left {
+    fn share(&self) -> f64 {
+        f64::from(self.remaining) / f64::from(self.limit.max(1))
+    }
+}
+
+impl Engine {
+    /// What [`submit`](Self::submit) would say to a request of cost 1 that wants to go now or not at all. None where there is
+    /// no such lane.
+    pub(crate) fn check(&mut self, now: Time, lane: Key, endpoint: EndpointId, tier: u8) -> Option<Check> {
+        self.tick(now);
+        self.heed_groups(lane);
+        let pending = self.lanes.slab.get(lane)?.waiting.as_ref().map_or(0, |waiting| waiting.total());
+        let need = Need { lane, endpoint, tier, cost: 1.into() };
+        let stop = match self.ask(&need, Key::NONE) {
+            Ok(()) if self.is_behind(&need) => Some(WaitReason::turn()),
+            Ok(()) => None,
+            Err(stop) => Some(stop.reason()),
+        };
+        let until = stop.is_some().then(|| self.until(&need));
+        let mut lefts = self.lefts(&need);
+        let of_stop = stop.as_ref().and_then(|reason| reason.limit.as_ref());
+        let found = of_stop.and_then(|name| lefts.iter().position(|left| left.name == *name));
+        let tightest = || {
+            let shares = lefts.iter().map(Left::share).enumerate();
+            shares.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at)
+        };
+        let left = found.or_else(tightest).map(|at| lefts.swap_remove(at));
+        Some(Check { stop: stop.zip(until), left, pending })
+    }
+
+    /// Others are first, though the limits have room: in the same queue, or parked above it.
+    fn is_behind(&self, need: &Need) -> bool {
+        let lane = &self.lanes.slab[need.lane];
+        let tier = need.tier as usize;
+        let mut node = Key::NONE;
+        if let Some(waiting) = &lane.waiting {
+            let mut queues = waiting.queues.iter().filter_map(|queue| self.queues.get(*queue));
+            let same = queues.find(|queue| queue.tier == need.tier && queue.endpoint == need.endpoint);
+            if same.is_some_and(|queue| queue.head().is_some()) {
+                return true;
+            }
+            node = waiting.tiers[tier];
+        }
+        let [account, vendor] = lane.shared;
+        for (holder, above) in [(account, vendor), (vendor, Key::NONE)] {
+            if node == Key::NONE
+                && let Some(branch) = self.lanes.shared.get(holder).and_then(|shared| shared.branch(above))
+            {
+                node = branch.tiers[tier];
+            }
+        }
+        self.tree.is_stopped(node)
+    }
+
+    /// What is left of every limit that holds for a request.
+    fn lefts(&mut self, need: &Need) -> Vec<Left> {
+        let now = self.now;
+        let left = |cell: &mut Cell, spec: &LimitSpec| {
+            let (remaining, limit) = cell.remaining(spec, now);
+            Left { name: spec.name.clone(), limit, remaining, full: cell.full_at(spec, now) }
+        };
+        let Some(lane) = self.lanes.slab.get_mut(need.lane) else { return Vec::new() };
+        let (plan, shared) = (lane.plan.clone(), lane.shared);
+        let endpoint = plan.endpoint_hash(need.endpoint);
+        let cells = lane.own.as_mut();
+        let own = (0..plan.whole).chain(plan.endpoint_own(need.endpoint));
+        let mut lefts: Vec<Left> = own.map(|index| left(&mut cells[index], &plan.own[index])).collect();
+        for holder in shared {
+            let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
+            let pairs = holder.cells.iter_mut().zip(holder.specs.iter()).filter(|(_, spec)| spec.applies(endpoint));
+            lefts.extend(pairs.map(|(cell, spec)| left(cell, &spec.spec)));
+        }
+        lefts
+    }
+}
