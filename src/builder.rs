@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Inner, IntegrationClient, OnRemove, watch};
+use crate::client::{ActiveTenants, Cleaning, Inner, IntegrationClient, OnRemove, clean_up, watch};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigSource, FileSource, Sources, StaticSource, TenantEntry};
 use crate::dead_letter::writer::{CAPACITY, Writer};
@@ -39,6 +39,8 @@ pub struct Builder {
     /// Off for simulations: on virtual time a tick a second is most of what a month costs.
     ticks: bool,
     on_remove: OnRemove,
+    cleaning: Option<Cleaning>,
+    cleanup_may_retire_all: bool,
     tenants: Vec<TenantEntry>,
     credentials: Credentials,
     signers: HashMap<String, Arc<dyn Signer>>,
@@ -71,6 +73,8 @@ impl Builder {
             watch_every: None,
             ticks: true,
             on_remove: OnRemove::Drain,
+            cleaning: None,
+            cleanup_may_retire_all: false,
             tenants: Vec::new(),
             credentials: Credentials::new(),
             signers: HashMap::new(),
@@ -140,6 +144,38 @@ impl Builder {
     /// default they still go.
     pub fn on_remove(mut self, waiting: OnRemove) -> Builder {
         self.on_remove = waiting;
+        self
+    }
+
+    /// Asks `active` this often who is still needed, and retires all other tenants, as
+    /// [`cleanup`](IntegrationClient::cleanup) does: for the first time after `every`, which is a second at least, and until
+    /// the shutdown.
+    ///
+    /// Nobody is retired where the source fails, panics, takes longer than a minute (or `every`, if that is longer), or
+    /// names nobody. That is an error in the log and counted, in [`overview`](IntegrationClient::overview) and in the
+    /// metrics, and the next try is after `every`. A tenant that is set while the source is asked stays until the next time.
+    ///
+    /// ```
+    /// use std::collections::HashSet;
+    /// use std::time::Duration;
+    ///
+    /// use integration_client::IntegrationClient;
+    /// # async fn ids_of_customers() -> Result<HashSet<String>, std::io::Error> { Ok(HashSet::new()) }
+    ///
+    /// let builder = IntegrationClient::builder()
+    ///     .cleanup_every(Duration::from_secs(3_600), || async { Ok(ids_of_customers().await?) });
+    /// # drop(builder);
+    /// ```
+    pub fn cleanup_every(mut self, every: Duration, active: impl ActiveTenants) -> Builder {
+        let every = every.max(Duration::from_secs(1));
+        self.cleaning = Some(Cleaning { every, source: Arc::new(active), may_be_empty: false });
+        self
+    }
+
+    /// Lets [`cleanup_every`](Builder::cleanup_every) retire everybody when its source names nobody. Without this, such an
+    /// answer is taken for a mistake.
+    pub fn cleanup_may_retire_all(mut self) -> Builder {
+        self.cleanup_may_retire_all = true;
         self
     }
 
@@ -405,6 +441,11 @@ impl Builder {
         {
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when its jobs have ended")]
             tokio::spawn(work(Arc::downgrade(client.inner()), client.held(), outbox));
+        }
+        if let Some(cleaning) = self.cleaning {
+            let cleaning = Cleaning { may_be_empty: self.cleanup_may_retire_all, ..cleaning };
+            #[expect(clippy::disallowed_methods, reason = "the task ends with the client, or at its shutdown")]
+            tokio::spawn(clean_up(Arc::downgrade(client.inner()), cleaning));
         }
         if watch_every > Duration::ZERO {
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, at its next look")]

@@ -1,6 +1,9 @@
 //! Calls of code that is not ours: a dead-letter sink, a metrics recorder.
 
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
 
 /// The value of `code`, which is not ours, unless it panics.
 ///
@@ -14,4 +17,14 @@ pub(crate) fn contained<T>(code: impl FnOnce() -> T) -> Option<T> {
             None
         }
     }
+}
+
+/// What `future`, which is not ours, comes to, unless it panics.
+pub(crate) async fn in_contained<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| match contained(|| future.as_mut().poll(context)) {
+        Some(polled) => polled.map(Some),
+        None => Poll::Ready(None),
+    })
+    .await
 }

@@ -71,7 +71,7 @@ pub mod testing;
 pub mod transport;
 
 pub use builder::Builder;
-pub use client::{DeadLetterCounts, IntegrationClient, OnRemove};
+pub use client::{ActiveTenants, DeadLetterCounts, IntegrationClient, OnRemove};
 pub use error::{Delivery, Error, ErrorKind, LastResponse};
 pub use lane::{Lane, Permit};
 pub use priority::Priority;

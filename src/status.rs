@@ -208,3 +208,19 @@ pub(crate) fn seconds<S: serde::Serializer>(after: &Option<Duration>, serializer
 pub(crate) fn some_seconds<S: serde::Serializer>(after: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(after.as_secs_f64())
 }
+    /// What came of the [scheduled cleanups](crate::Builder::cleanup_every); none before the first.
+    pub cleanup: Option<CleanupStatus>,
+}
+
+/// What came of scheduled cleanups since the client was built.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct CleanupStatus {
+    /// How often the source of active tenants was asked.
+    pub runs: u64,
+    /// How often it failed, hung, panicked or named nobody, so that nobody was retired.
+    pub failures: u64,
+    /// Tenants at vendors that were retired.
+    pub retired: u64,
+    /// Why the last one retired nobody; none where it went well.
+    pub problem: Option<String>,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-use super::{IntegrationClient, OnRemove};
+use super::{Inner, IntegrationClient, OnRemove};
 use crate::config::Tenant;
 
 /// Tenants retired in one go. Whoever sets or removes a tenant waits so long: about 50 µs.
@@ -34,6 +34,8 @@ impl IntegrationClient {
     /// assert_eq!(retired.iter().map(|tenant| &*tenant.id).collect::<Vec<_>>(), ["gone"]);
     /// # Ok::<(), integration_client::Error>(()) }).unwrap();
     /// ```
+    ///
+    /// [`Builder::cleanup_every`](crate::Builder::cleanup_every) does so from time to time.
     pub async fn cleanup<T, S>(&self, active: &HashSet<T, S>) -> Vec<Arc<Tenant>>
     where
         T: Borrow<str> + Eq + Hash,
@@ -49,18 +51,13 @@ impl IntegrationClient {
     /// stays, or is looked at as it is then.
     pub async fn retain_tenants(&self, mut keep: impl FnMut(&Tenant) -> bool) -> Vec<Arc<Tenant>> {
         let inner = &*self.inner;
-        let refuse = inner.on_remove == OnRemove::Refuse;
         let mut retired = Vec::new();
         for part in 0..inner.tenants.parts() {
             let mut stale = inner.tenants.part(part);
             stale.retain(|tenant| !keep(tenant));
-            for some in stale.chunks(CHUNK) {
-                retire(inner, some, refuse, &mut retired);
-                tokio::task::yield_now().await;
-            }
+            inner.retire_in_steps(&stale, &mut retired).await;
         }
-        inner.dispatch.forget_plans();
-        tracing::info!(retired = retired.len(), left = inner.tenants.len(), "tenants cleaned up");
+        inner.cleaned_up(retired.len());
         retired
     }
 
@@ -70,7 +67,30 @@ impl IntegrationClient {
     }
 }
 
-fn retire(inner: &super::Inner, stale: &[Arc<Tenant>], refuse: bool, retired: &mut Vec<Arc<Tenant>>) {
+impl Inner {
+    /// Retires those of `stale` that are still what they were.
+    pub(super) async fn retire_all(&self, stale: &[Arc<Tenant>]) -> Vec<Arc<Tenant>> {
+        let mut retired = Vec::new();
+        self.retire_in_steps(stale, &mut retired).await;
+        self.cleaned_up(retired.len());
+        retired
+    }
+
+    async fn retire_in_steps(&self, stale: &[Arc<Tenant>], retired: &mut Vec<Arc<Tenant>>) {
+        let refuse = self.on_remove == OnRemove::Refuse;
+        for some in stale.chunks(CHUNK) {
+            retire(self, some, refuse, retired);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn cleaned_up(&self, retired: usize) {
+        self.dispatch.forget_plans();
+        tracing::info!(retired, left = self.tenants.len(), "tenants cleaned up");
+    }
+}
+
+fn retire(inner: &Inner, stale: &[Arc<Tenant>], refuse: bool, retired: &mut Vec<Arc<Tenant>>) {
     let _changing = inner.changing.lock();
     for tenant in stale {
         let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use reqwest::Url;
 
 use super::OnRemove;
+use super::cleaning::Cleanups;
 use crate::Priority;
 use crate::clock::{Clock, Time, nanos};
 use crate::config::{Config, ConfigSource, Tenant, TenantTable};
@@ -51,6 +52,7 @@ pub(crate) struct Inner {
     pub(super) on_remove: OnRemove,
     /// Held from the reading of a source to the end of the change, so that of two readings the later one wins.
     pub(super) reloading: Arc<tokio::sync::Mutex<()>>,
+    pub(super) cleanups: Cleanups,
     /// Why what the source last said is not in use.
     pub(super) problem: parking_lot::Mutex<Option<String>>,
     pub(crate) feed: Feed,
@@ -120,6 +122,7 @@ impl Inner {
             problem: parking_lot::Mutex::new(None),
             feed,
             metrics,
+            cleanups: Cleanups::new(),
             changing,
             moving: AtomicBool::new(false),
             making,
@@ -136,6 +139,10 @@ impl Inner {
         };
         self.metrics.tell(self.clock.now(), totals, last);
     }
+            cleanups: self
+                .cleanups
+                .status()
+                .map(|status| [status.runs - status.failures, status.failures, status.retired]),
 
     /// The tenant at a vendor. A vendor that does not exist is the better explanation.
     #[inline(always)]

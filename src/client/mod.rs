@@ -1,6 +1,7 @@
 //! [`IntegrationClient`]: a request's way from the caller to the vendor and back.
 
 mod changes;
+mod cleaning;
 mod cleanup;
 mod inner;
 mod operate;
@@ -24,6 +25,8 @@ use crate::response::Response;
 use crate::send::{Job, send};
 use crate::{Priority, refusal};
 pub use changes::OnRemove;
+pub use cleaning::ActiveTenants;
+pub(crate) use cleaning::{Cleaning, clean_up};
 pub(crate) use inner::Inner;
 pub use operate::DeadLetterCounts;
 pub(crate) use watch::watch;
@@ -159,6 +162,7 @@ impl IntegrationClient {
     pub async fn shutdown(&self, grace: Duration) -> bool {
         let dispatch = &self.inner.dispatch;
         let ends = self.inner.clock.now() + grace;
+        self.inner.cleanups.stop();
         // First: what it has not begun goes back into the store, and need not be waited for.
         if let Some(outbox) = &self.inner.outbox {
             outbox.stop(grace).await;

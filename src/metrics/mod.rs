@@ -30,7 +30,7 @@ use crate::contained::contained;
 use handle::{Count, Depth, Figure};
 use series::Set;
 pub(crate) use series::{Queued, Running, Series};
-use table::{CONFIG, HOSTS, MISSED, OPENINGS, REJECTED, STORE};
+use table::{CLEANUPS, CONFIG, HOSTS, MISSED, OPENINGS, REJECTED, RETIRED, STORE};
 pub use table::{Kind, METRICS, Metric, Unit};
 
 /// Tenants beyond those that are told apart.
@@ -54,6 +54,8 @@ pub(crate) struct Totals {
     pub(crate) config_version: u64,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
+    /// Scheduled cleanups that went well, that failed, and tenants that they retired; none before the first.
+    pub(crate) cleanups: Option<[u64; 3]>,
     /// By kind of work.
     pub(crate) store_failures: [(&'static str, u64); KINDS_OF_WORK],
 }
@@ -74,6 +76,8 @@ pub(crate) struct Metrics {
     config: Figure,
     rejected: Count,
     missed: Count,
+    cleanups: [Count; 2],
+    retired: Count,
     store_failures: [Count; KINDS_OF_WORK],
     complained: AtomicBool,
 }
@@ -90,6 +94,8 @@ impl Metrics {
             config: Figure::default(),
             rejected: Count::default(),
             missed: Count::default(),
+            cleanups: Default::default(),
+            retired: Count::default(),
             store_failures: Default::default(),
             complained: AtomicBool::new(false),
         }
@@ -159,6 +165,14 @@ impl Metrics {
             self.rejected.tell(&REJECTED, &[], &[]);
             self.missed.set(totals.events_missed);
             self.missed.tell(&MISSED, &[], &[]);
+            if let Some([done, failed, retired]) = totals.cleanups {
+                for (count, (outcome, total)) in self.cleanups.iter().zip([("done", done), ("failed", failed)]) {
+                    count.set(total);
+                    count.tell(&CLEANUPS, &[], &[("outcome", outcome)]);
+                }
+                self.retired.set(retired);
+                self.retired.tell(&RETIRED, &[], &[]);
+            }
             for (count, (work, failures)) in self.store_failures.iter().zip(totals.store_failures) {
                 count.set(failures);
                 count.tell(&STORE, &[], &[("work", work)]);

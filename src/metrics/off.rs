@@ -25,6 +25,8 @@ pub(crate) struct Totals {
     pub(crate) config_version: u64,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
+    /// Scheduled cleanups that went well, that failed, and tenants that they retired; none before the first.
+    pub(crate) cleanups: Option<[u64; 3]>,
     pub(crate) store_failures: [(&'static str, u64); KINDS_OF_WORK],
 }
 

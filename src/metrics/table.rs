@@ -238,6 +238,21 @@ pub(super) const STORE: Metric = metric(
      jobs), `keep` (leases and what is kept), `read`.",
 );
 
+pub(super) const CLEANUPS: Metric = metric(
+    "integration_client_cleanups_total",
+    Kind::Counter,
+    Unit::Count,
+    &["outcome"],
+    "Scheduled cleanups: `done`, or `failed` where the source of active tenants did not say who is needed.",
+);
+pub(super) const RETIRED: Metric = metric(
+    "integration_client_tenants_retired_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Tenants that scheduled cleanups retired.",
+);
+
 /// Every metric that the client exports.
 pub const METRICS: &[Metric] = &[
     REQUESTS,
@@ -262,4 +277,6 @@ pub const METRICS: &[Metric] = &[
     REJECTED,
     MISSED,
     STORE,
+    CLEANUPS,
+    RETIRED,
 ];

@@ -105,3 +105,107 @@ async fn the_same_sends_with_and_without_eviction() {
         assert_eq!((kept.len(), differ), (evicted.len(), None), "{scope}");
     }
 }
+
+type Answer = Result<HashSet<String>, integration_client::dead_letter::BoxError>;
+
+/// A client with the tenants `a` and `b` that asks `source` every minute who is needed.
+async fn cleaned<A>(source: impl Fn(u32) -> A + Send + Sync + 'static, may_retire_all: bool) -> IntegrationClient
+where
+    A: Future<Output = Answer> + Send + 'static,
+{
+    let asked = std::sync::atomic::AtomicU32::new(0);
+    let source = move || source(asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    let builder = builder(&vendor(&[("slots", "concurrency = 1")]), &answers(ms(5)));
+    let builder = builder.cleanup_every(Duration::from_secs(60), source);
+    let builder = if may_retire_all { builder.cleanup_may_retire_all() } else { builder };
+    builder.build().await.unwrap()
+}
+
+fn ids(ids: &[&str]) -> HashSet<String> {
+    ids.iter().map(|id| (*id).to_owned()).collect()
+}
+
+async fn minutes(minutes: u64) {
+    tokio::time::sleep(Duration::from_secs(60 * minutes) + ms(500)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scheduled_cleanup_retires_whoever_its_source_does_not_name() {
+    let client = cleaned(|_| async { Ok(ids(&["b", "set meanwhile"])) }, false).await;
+    tokio::time::sleep(ms(59_000)).await;
+    assert_eq!((client.overview().tenants, client.overview().cleanup), (2, None));
+    tokio::time::sleep(ms(1_500)).await;
+    let overview = client.overview();
+    let cleanup = overview.cleanup.unwrap();
+    assert_eq!((overview.tenants, cleanup.runs, cleanup.failures, cleanup.retired), (1, 1, 0, 1));
+    assert_eq!(client.status("a", "v").unwrap_err().kind(), ErrorKind::UnknownTenant);
+    client.send("b", Priority::High, get("/")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_does_not_know_retires_nobody() {
+    let source = |asked| async move {
+        match asked {
+            0 => Err("the database is away".into()),
+            1 => panic!("a mistake in the source"),
+            2 => std::future::pending().await,
+            3 => Ok(ids(&[])),
+            _ => Ok(ids(&["a"])),
+        }
+    };
+    let client = cleaned(source, false).await;
+    let problem = || client.overview().cleanup.and_then(|cleanup| cleanup.problem).unwrap_or_default();
+    for (minute, said) in [(1, "is away"), (1, "panicked"), (2, "has not answered within 60 s"), (1, "names nobody")] {
+        minutes(minute).await;
+        assert!(problem().contains(said), "{:?} instead of {said}", problem());
+        assert_eq!(client.overview().tenants, 2);
+    }
+    minutes(1).await;
+    let cleanup = client.overview().cleanup.unwrap();
+    assert_eq!((cleanup.runs, cleanup.failures, cleanup.retired, cleanup.problem), (5, 4, 1, None));
+    assert_eq!(client.overview().tenants, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn everybody_is_retired_only_where_that_was_allowed() {
+    let client = cleaned(|_| async { Ok(ids(&[])) }, true).await;
+    minutes(1).await;
+    assert_eq!((client.overview().tenants, client.overview().cleanup.unwrap().retired), (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_that_is_set_while_the_source_is_asked_stays_until_the_next_time() {
+    let slow = |_| async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        Ok(ids(&["a", "b"]))
+    };
+    let client = cleaned(slow, false).await;
+    tokio::time::sleep(Duration::from_secs(65)).await;
+    client.set_tenant(tenant(1)).unwrap();
+    // Changed meanwhile: it is not the one that the source was asked about.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((client.overview().tenants, client.overview().cleanup.unwrap().retired), (3, 0));
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert_eq!((client.overview().tenants, client.overview().cleanup.unwrap().retired), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn cleanups_end_with_the_shutdown_and_with_the_client() {
+    let alive = std::sync::Arc::new(());
+    for shuts_down in [true, false] {
+        let held = alive.clone();
+        let source = move |_| {
+            let _held = &held;
+            async { Ok(ids(&["b"])) }
+        };
+        let client = cleaned(source, false).await;
+        if shuts_down {
+            assert!(client.shutdown(ms(10)).await);
+            minutes(3).await;
+            assert_eq!((client.overview().tenants, client.overview().cleanup), (2, None));
+        }
+        drop(client);
+        tokio::time::sleep(ms(10)).await;
+        assert_eq!(std::sync::Arc::strong_count(&alive), 1, "the source is gone with the task");
+    }
+}

@@ -1,0 +1,139 @@
+//! Tenants that nobody needs any more, retired by the client itself from time to time.
+//!
+//! What is not known retires nobody: a source that fails, hangs, panics or names nobody leaves everything as it is, and so
+//! does it with a tenant that was set or changed after the source was asked.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::Inner;
+use crate::contained::{contained, in_contained};
+use crate::dead_letter::BoxError;
+use crate::status::CleanupStatus;
+use crate::transport::BoxFuture;
+
+/// A source has so long to answer, or the time between two cleanups if that is longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says which tenants are still needed, for [`Builder::cleanup_every`](crate::Builder::cleanup_every).
+///
+/// Closures are sources too: `|| async { Ok(ids_of_customers().await?) }`.
+pub trait ActiveTenants: Send + Sync + 'static {
+    /// The ids of all tenants that are to stay, at whatever vendor.
+    ///
+    /// # Errors
+    /// Nobody is retired. The error's text goes into the log, so it must hold no secret.
+    fn active(&self) -> BoxFuture<'_, Result<HashSet<String>, BoxError>>;
+}
+
+impl<S, A> ActiveTenants for S
+where
+    S: Fn() -> A + Send + Sync + 'static,
+    A: Future<Output = Result<HashSet<String>, BoxError>> + Send + 'static,
+{
+    fn active(&self) -> BoxFuture<'_, Result<HashSet<String>, BoxError>> {
+        Box::pin(self())
+    }
+}
+
+/// What is to be cleaned up, and how often.
+pub(crate) struct Cleaning {
+    pub(crate) every: Duration,
+    pub(crate) source: Arc<dyn ActiveTenants>,
+    /// A source that names nobody means it.
+    pub(crate) may_be_empty: bool,
+}
+
+/// Begins and ends a client's cleanups, and knows what came of them.
+pub(crate) struct Cleanups {
+    /// Says true at the shutdown, and is dropped with the client.
+    stopped: watch::Sender<bool>,
+    status: Mutex<Option<CleanupStatus>>,
+}
+
+impl Cleanups {
+    pub(crate) fn new() -> Cleanups {
+        Cleanups { stopped: watch::Sender::new(false), status: Mutex::new(None) }
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopped.send_replace(true);
+    }
+
+    /// None before the first.
+    pub(crate) fn status(&self) -> Option<CleanupStatus> {
+        self.status.lock().clone()
+    }
+
+    fn note(&self, came: &Result<usize, String>) {
+        let mut status = self.status.lock();
+        let status = status.get_or_insert_default();
+        status.runs += 1;
+        match came {
+            Ok(retired) => {
+                status.retired += *retired as u64;
+                status.problem = None;
+            }
+            Err(problem) => {
+                status.failures += 1;
+                status.problem = Some(problem.clone());
+            }
+        }
+    }
+}
+
+/// Cleans up until the client shuts down or is gone.
+pub(crate) async fn clean_up(inner: Weak<Inner>, cleaning: Cleaning) {
+    let Some(mut stopped) = inner.upgrade().map(|inner| inner.cleanups.stopped.subscribe()) else { return };
+    let run = async {
+        loop {
+            tokio::time::sleep(cleaning.every).await;
+            let came = once(&inner, &cleaning).await;
+            if let Err(problem) = &came {
+                tracing::error!(problem, "stale tenants were not cleaned up; the next look is after the usual time");
+            }
+            let Some(inner) = inner.upgrade() else { return };
+            inner.cleanups.note(&came);
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+        () = run => {}
+    }
+}
+
+/// One cleanup. How many it has retired, or why it has left all as they are.
+async fn once(inner: &Weak<Inner>, cleaning: &Cleaning) -> Result<usize, String> {
+    const GONE: &str = "the client is gone";
+    // Before the source is asked: it cannot know of who comes after that.
+    let Some(mut stale) = inner.upgrade().map(|inner| inner.tenants.snapshot()) else { return Err(GONE.to_owned()) };
+    let patience = cleaning.every.max(PATIENCE);
+    let asked = contained(|| cleaning.source.active()).map(in_contained);
+    let answer = match asked {
+        Some(asked) => tokio::time::timeout(patience, asked).await,
+        None => Ok(None),
+    };
+    let active = match answer {
+        Ok(Some(Ok(active))) => active,
+        Ok(Some(Err(error))) => {
+            return Err(contained(|| error.to_string()).unwrap_or_else(|| "an error that cannot be shown".to_owned()));
+        }
+        Ok(None) => return Err("the source of active tenants panicked; that is a mistake in its code".to_owned()),
+        Err(_) => return Err(format!("the source of active tenants has not answered within {} s", patience.as_secs())),
+    };
+    if active.is_empty() && !cleaning.may_be_empty && !stale.is_empty() {
+        return Err("the source of active tenants names nobody, which would retire everybody; if it is meant, \
+                    say so by `Builder::cleanup_may_retire_all`"
+            .to_owned());
+    }
+    stale.retain(|tenant| !active.contains(&*tenant.id));
+    match inner.upgrade() {
+        Some(inner) => Ok(inner.retire_all(&stale).await.len()),
+        None => Err(GONE.to_owned()),
+    }
+}
