@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::Priority;
 use crate::client::DeadLetterCounts;
 
 /// A figure for each priority.
@@ -49,6 +50,8 @@ pub struct TenantStatus {
     pub pause: Option<PauseStatus>,
     /// It is slower than its limits, because of what the vendor said or refused.
     pub throttle: Option<ThrottleStatus>,
+    /// Answers of its vendor, to all tenants.
+    pub flow: Flow,
     /// What the first request of each priority waits for.
     pub waits: ByPriority<Option<WaitStatus>>,
 }
@@ -117,9 +120,6 @@ pub struct WaitStatus {
     pub not_before: Option<Duration>,
 }
 
-/// All tenants at one vendor.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-#[non_exhaustive]
 /// Whether a request could go now: [`IntegrationClient::check`](crate::IntegrationClient::check).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
@@ -147,6 +147,9 @@ pub struct Check {
     pub until: Option<Duration>,
 }
 
+/// All tenants at one vendor.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
 pub struct VendorStatus {
     /// The vendor's name.
     pub vendor: Arc<str>,
@@ -162,6 +165,40 @@ pub struct VendorStatus {
     pub throttled: u64,
     /// The smallest share of a limit that is left in any of them, 0 to 1.
     pub headroom: Option<f64>,
+    /// Its answers.
+    pub flow: Flow,
+}
+
+/// What a vendor answers, smoothed over the last ten seconds or so.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Flow {
+    /// Answers a second, of whatever status.
+    pub per_second: f64,
+    /// From the start of an exchange to the headers of its answer, on average, in seconds; none before the first answer.
+    #[serde(rename = "mean_s", serialize_with = "seconds")]
+    pub mean: Option<Duration>,
+}
+
+/// An attempt of a send whose answer has not come: [`IntegrationClient::under_way`](crate::IntegrationClient::under_way).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct UnderWay {
+    /// The number of the send, as its [events](crate::events::Event::request_id) state it.
+    pub request_id: u64,
+    /// On whose behalf.
+    pub tenant: Arc<str>,
+    /// At which vendor.
+    pub vendor: Arc<str>,
+    /// The vendor's endpoint; none where the path belongs to none.
+    pub endpoint: Option<Arc<str>>,
+    /// Its tier.
+    pub priority: Priority,
+    /// 1 for the first.
+    pub attempt: u32,
+    /// For how long, in seconds.
+    #[serde(rename = "for_s", serialize_with = "some_seconds")]
+    pub since: Duration,
 }
 
 /// A whole client: [`IntegrationClient::overview`](crate::IntegrationClient::overview).
@@ -182,6 +219,22 @@ pub struct ClientStatus {
     pub dead_letters: DeadLetterCounts,
     /// Sends that ended in an error since the start, by [its kind](crate::ErrorKind::as_str).
     pub failed: BTreeMap<&'static str, u64>,
+    /// What came of the [scheduled cleanups](crate::Builder::cleanup_every); none before the first.
+    pub cleanup: Option<CleanupStatus>,
+}
+
+/// What came of scheduled cleanups since the client was built.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct CleanupStatus {
+    /// How often the source of active tenants was asked.
+    pub runs: u64,
+    /// How often it failed, hung, panicked or named nobody, so that nobody was retired.
+    pub failures: u64,
+    /// Tenants at vendors that were retired.
+    pub retired: u64,
+    /// Why the last one retired nobody; none where it went well.
+    pub problem: Option<String>,
 }
 
 /// When more requests would be done: [`IntegrationClient::estimate`](crate::IntegrationClient::estimate). Each is none
@@ -208,19 +261,3 @@ pub(crate) fn seconds<S: serde::Serializer>(after: &Option<Duration>, serializer
 pub(crate) fn some_seconds<S: serde::Serializer>(after: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(after.as_secs_f64())
 }
-    /// What came of the [scheduled cleanups](crate::Builder::cleanup_every); none before the first.
-    pub cleanup: Option<CleanupStatus>,
-}
-
-/// What came of scheduled cleanups since the client was built.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-#[non_exhaustive]
-pub struct CleanupStatus {
-    /// How often the source of active tenants was asked.
-    pub runs: u64,
-    /// How often it failed, hung, panicked or named nobody, so that nobody was retired.
-    pub failures: u64,
-    /// Tenants at vendors that were retired.
-    pub retired: u64,
-    /// Why the last one retired nobody; none where it went well.
-    pub problem: Option<String>,

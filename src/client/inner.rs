@@ -24,7 +24,7 @@ use crate::metrics::{Metrics, Series, Totals};
 use crate::outbox::Outbox;
 use crate::refusal;
 use crate::retry::Classifier;
-use crate::send::{Budgets, Failures, Hosts};
+use crate::send::{Budgets, Failures, Hosts, Meters, UnderWay};
 use crate::transport::{Credentials, Signer, Transport};
 
 /// The deadline of requests for which nobody states one.
@@ -45,14 +45,16 @@ pub(crate) struct Inner {
     pub(crate) classifiers: HashMap<String, Arc<dyn Classifier>>,
     pub(crate) budgets: Budgets,
     pub(crate) failures: Failures,
+    pub(crate) meters: Meters,
+    pub(crate) under_way: UnderWay,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) dead_letters: Writer,
     /// Where the client has a store.
     pub(crate) outbox: Option<Arc<Outbox>>,
     pub(super) on_remove: OnRemove,
+    pub(super) cleanups: Cleanups,
     /// Held from the reading of a source to the end of the change, so that of two readings the later one wins.
     pub(super) reloading: Arc<tokio::sync::Mutex<()>>,
-    pub(super) cleanups: Cleanups,
     /// Why what the source last said is not in use.
     pub(super) problem: parking_lot::Mutex<Option<String>>,
     pub(crate) feed: Feed,
@@ -114,15 +116,17 @@ impl Inner {
             classifiers,
             budgets: Budgets::new(),
             failures: Failures::new(),
+            meters: Meters::default(),
+            under_way: UnderWay::new(),
             hosts: Arc::new(Hosts::new(clock)),
             dead_letters,
             outbox,
             on_remove,
+            cleanups: Cleanups::new(),
             reloading: Arc::default(),
             problem: parking_lot::Mutex::new(None),
             feed,
             metrics,
-            cleanups: Cleanups::new(),
             changing,
             moving: AtomicBool::new(false),
             making,
@@ -135,14 +139,14 @@ impl Inner {
             config_version: self.config.load().version(),
             hosts_open: self.hosts.open(),
             events_missed: self.feed.missed(),
-            store_failures: self.outbox.as_ref().map(|outbox| outbox.store.problems.failures()).unwrap_or_default(),
-        };
-        self.metrics.tell(self.clock.now(), totals, last);
-    }
             cleanups: self
                 .cleanups
                 .status()
                 .map(|status| [status.runs - status.failures, status.failures, status.retired]),
+            store_failures: self.outbox.as_ref().map(|outbox| outbox.store.problems.failures()).unwrap_or_default(),
+        };
+        self.metrics.tell(self.clock.now(), totals, last);
+    }
 
     /// The tenant at a vendor. A vendor that does not exist is the better explanation.
     #[inline(always)]

@@ -10,6 +10,7 @@ use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{self, Batch, Engine, Holder, Sum, Until, View, forecast};
 use crate::error::Error;
 use crate::response::WaitReason;
+use crate::send::Entry;
 use crate::status::{
     ByPriority, Check, ClientStatus, Estimate, Flow, LimitStatus, PauseStatus, PausedBy, TenantStatus, ThrottleStatus,
     UnderWay, VendorStatus, WaitStatus,
@@ -58,10 +59,9 @@ impl IntegrationClient {
             config_hash: format!("{:016x}", config.hash()),
             config_problem: self.config_problem(),
             tenants: inner.tenants.len(),
-            vendors: sums.into_iter().map(|(vendor, sum)| of_the_vendor(vendor, sum)).collect(),
+            vendors: sums.into_iter().map(|(vendor, sum)| of_the_vendor(inner, vendor, sum)).collect(),
             dead_letters: self.dead_letters(),
             failed: inner.failures.by_kind(),
-        }
             cleanup: inner.cleanups.status(),
         }
     }
@@ -137,6 +137,7 @@ impl IntegrationClient {
             if let Some((check, now)) = place.shard.look(check) {
                 return Ok(of_the_check(check, now));
             }
+        }
     }
 
     /// When `requests` more requests of a tenant would be answered if they were sent now: at the earliest, as expected,
@@ -179,7 +180,8 @@ impl Inner {
         let tenant = self.tenant(tenant, vendor)?;
         let place = self.dispatch.find(&tenant);
         let view = place.and_then(|place| place.shard.look(|engine, now| Some((engine.view(now, place.lane)?, now))));
-        Ok(of_the_tenant(&tenant, view, self.dispatch.policy.tier_weights))
+        let flow = self.meters.flow(&tenant.vendor.name, self.clock.now());
+        Ok(TenantStatus { flow, ..of_the_tenant(&tenant, view, self.dispatch.policy.tier_weights) })
     }
 }
 
@@ -199,6 +201,7 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
             headroom: None,
             pause: None,
             throttle: None,
+            flow: Flow::default(),
             waits: ByPriority::default(),
         };
     };
@@ -247,6 +250,7 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
         headroom,
         pause,
         throttle,
+        flow: Flow::default(),
         waits: waits.into(),
     }
 }
@@ -272,6 +276,7 @@ fn of_the_check(check: engine::Check, now: Time) -> Check {
 
 fn of_the_vendor(inner: &Inner, vendor: Arc<str>, sum: Sum) -> VendorStatus {
     VendorStatus {
+        flow: inner.meters.flow(&vendor, inner.clock.now()),
         vendor,
         lanes: sum.lanes,
         waiting: sum.waiting.into(),

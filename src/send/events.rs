@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Job;
 use crate::client::Inner;
+use crate::clock::Time;
 use crate::config::Tenant;
 use crate::dead_letter::DeadLetter;
 use crate::dispatch::plan::pace;
@@ -49,7 +50,11 @@ impl Job {
 
     /// An exchange ended, in an answer's headers or in a failure.
     #[inline]
-    pub(super) fn exchanged(&self, result: &Result<Answer, TransportError>, took: Duration) {
+    pub(super) fn exchanged(&self, inner: &Inner, result: &Result<Answer, TransportError>, ended: Time, began: Time) {
+        let took = ended.since(began);
+        if result.is_ok() {
+            inner.meters.answered(&self.tenant.vendor.name, ended, took);
+        }
         let end = result.as_ref().map(|answer| answer.status).map_err(TransportError::kind);
         self.running.series().attempt(self.prepared.method(), end, took);
     }

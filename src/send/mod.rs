@@ -9,12 +9,14 @@ mod budgets;
 pub(crate) mod durable;
 pub(crate) mod events;
 mod failures;
+mod flow;
 mod follow;
 mod heard;
 mod hosts;
 mod letter;
 mod spans;
 mod start;
+mod under_way;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,8 +44,10 @@ use crate::transport::{Answer, BoxFuture, Exchange};
 
 pub(crate) use budgets::Budgets;
 pub(crate) use failures::Failures;
+pub(crate) use flow::Meters;
 use follow::Step;
 pub(crate) use hosts::Hosts;
+pub(crate) use under_way::{Entry, UnderWay};
 
 /// A request that was found good, and what is to become of it.
 pub(crate) struct Job {
@@ -261,9 +265,11 @@ impl Job {
                 pass.leaves();
             }
             self.dispatched(inner, waited);
+            let listed = self.listed(inner, began);
             let result = self.in_span(inner.transport.execute(exchange), waited).await;
+            drop(listed);
             let ended = inner.clock.now();
-            self.exchanged(&result, ended.since(began));
+            self.exchanged(inner, &result, ended, began);
             let opened = match (self.host_pass.take(), &result) {
                 (Some(pass), result) => pass.connected(result),
                 (None, Err(error)) if error.is_connect() => {

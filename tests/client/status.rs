@@ -98,3 +98,88 @@ async fn an_estimate_is_what_then_happens() {
         assert!((least..=most).contains(&guaranteed), "{requests}: {guaranteed}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_check_says_what_a_request_would_meet_and_takes_nothing() {
+    let transport = answers(ms(10));
+    let client = client(&[("requests", &per_second(10, 2)), ("slots", "concurrency = 5")], &transport).await;
+    for _ in 0..100 {
+        let check = client.check("a", "v", None, Priority::Low).unwrap();
+        assert_eq!((check.allowed, check.reason, check.until, check.pending), (true, None, None, 0));
+        assert_eq!((check.name.as_deref(), check.limit, check.remaining), (Some("requests"), Some(10), Some(10)));
+        assert_eq!(check.reset, Some(Duration::ZERO));
+    }
+    let sends: Vec<_> = (0..5).map(|_| spawn(&client, Priority::Low, get("/"))).collect();
+    until_waiting(&client, 3).await;
+    let check = client.check("a", "v", None, Priority::Low).unwrap();
+    assert_eq!((check.allowed, check.pending, check.until), (false, 3, Some(ms(125))));
+    assert_eq!((check.name.as_deref(), check.limit, check.remaining), (Some("requests"), Some(10), Some(8)));
+    assert!(check.reason.as_deref().unwrap().contains("`requests` is used up"), "{check:?}");
+    let error = client.try_send("a", Priority::Low, get("/")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotNow);
+    let json = serde_json::to_value(&check).unwrap();
+    assert_eq!((&json["allowed"], &json["until_s"]), (&false.into(), &0.125.into()));
+
+    client.pause("b", "v").unwrap();
+    let check = client.check("b", "v", None, Priority::High).unwrap();
+    assert!(!check.allowed && check.reason.as_deref().unwrap().contains("operator"), "{check:?}");
+    assert_eq!(check.until, None);
+    for send in sends {
+        send.await.unwrap().unwrap();
+    }
+    assert_eq!(client.check("x", "v", None, Priority::High).unwrap_err().kind(), ErrorKind::UnknownTenant);
+    assert_eq!(client.check("a", "v", Some("x"), Priority::High).unwrap_err().kind(), ErrorKind::UnknownEndpoint);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_says_how_long_the_vendor_pauses() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(429).header("retry-after", "30"));
+    let client = client(&[("requests", &per_second(10, 2))], &transport).await;
+    client.try_send("a", Priority::High, get("/")).await.unwrap();
+    let check = client.check("a", "v", None, Priority::High).unwrap();
+    assert!(!check.allowed && check.reason.is_some(), "{check:?}");
+    assert!((30.0..=33.1).contains(&check.until.unwrap().as_secs_f64()), "{check:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_is_listed_until_it_ends_however_it_ends() {
+    let transport = FakeTransport::new(|call| match call.number {
+        0 => FakeAnswer::status(500),
+        _ => FakeAnswer::status(200).delay(ms(1_000)),
+    });
+    let retry = "max_retries = 2, first_wait = \"1s\", longest_wait = \"1s\"";
+    let text = vendor(&[("slots", "concurrency = 5")]).replace("max_retries = 0", retry);
+    let client = builder(&text, &transport).build().await.unwrap();
+    assert!(client.under_way(10).is_empty());
+    let again = spawn(&client, Priority::Low, get("/"));
+    tokio::time::sleep(ms(1_500)).await;
+    let cancelled = spawn(&client, Priority::High, get("/"));
+    tokio::time::sleep(ms(100)).await;
+    let list = client.under_way(10);
+    let seen: Vec<_> = list.iter().map(|one| (&*one.tenant, &*one.vendor, one.priority, one.attempt)).collect();
+    assert_eq!(seen, [("a", "v", Priority::Low, 2), ("a", "v", Priority::High, 1)]);
+    assert_eq!((list[1].since, list[1].endpoint.as_deref()), (ms(100), None));
+    assert!(list[0].since > ms(100) && list[0].request_id < list[1].request_id, "{list:?}");
+    assert_eq!(client.under_way(1), list[..1]);
+    cancelled.abort();
+    again.await.unwrap().unwrap();
+    tokio::time::sleep(ms(1)).await;
+    assert!(client.under_way(10).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_a_second_and_their_mean_time_are_known_by_vendor() {
+    let transport = answers(ms(40));
+    let client = client(&[("slots", "concurrency = 5")], &transport).await;
+    assert_eq!(client.status("a", "v").unwrap().flow.mean, None);
+    for _ in 0..100 {
+        client.send("a", Priority::High, get("/")).await.unwrap().text().await.unwrap();
+        tokio::time::sleep(ms(60)).await;
+    }
+    for flow in [client.overview().vendors[0].flow, client.status("b", "v").unwrap().flow] {
+        assert!((9.0..=11.0).contains(&flow.per_second), "{flow:?}");
+        assert!((0.039..=0.042).contains(&flow.mean.unwrap().as_secs_f64()), "{flow:?}");
+    }
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(client.status("a", "v").unwrap().flow.per_second < 0.01);
+}

@@ -1,0 +1,134 @@
+//! How many answers a vendor gives a second, and how long they take: smoothed, and known without the feature `metrics`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use crate::clock::Time;
+use crate::status::Flow;
+
+/// What happened so long ago counts for a third of what happens now, in seconds.
+const MEMORY: f64 = 10.0;
+
+/// Answers, the older ones counted for less.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Meter {
+    /// The first and the last answer.
+    first: Option<Time>,
+    at: Time,
+    count: f64,
+    seconds: f64,
+}
+
+impl Meter {
+    /// An answer came at `now`, after `took`.
+    pub(crate) fn answered(&mut self, now: Time, took: Duration) {
+        let fades = self.fades(now);
+        self.first.get_or_insert(now);
+        self.at = self.at.max(now);
+        self.count = self.count * fades + 1.0;
+        self.seconds = self.seconds * fades + took.as_secs_f64();
+    }
+
+    /// What is known at `now`.
+    pub(crate) fn flow(&self, now: Time) -> Flow {
+        let Some(first) = self.first else { return Flow::default() };
+        // At the beginning there is less than all of the memory to look back on.
+        let known = 1.0 - (-now.since(first).as_secs_f64().max(1.0) / MEMORY).exp();
+        let per_second = self.count * self.fades(now) / (MEMORY * known);
+        let mean = Duration::try_from_secs_f64(self.seconds / self.count).ok().filter(|_| self.count > 0.0);
+        Flow { per_second, mean }
+    }
+
+    fn fades(&self, now: Time) -> f64 {
+        match now.since(self.at).as_nanos() {
+            0 => 1.0,
+            _ => (-now.since(self.at).as_secs_f64() / MEMORY).exp(),
+        }
+    }
+}
+
+/// The meters of all vendors.
+#[derive(Default)]
+pub(crate) struct Meters {
+    /// Read for every answer, changed for every new vendor.
+    by_vendor: ArcSwap<HashMap<Arc<str>, Arc<Mutex<Meter>>>>,
+}
+
+impl Meters {
+    pub(crate) fn answered(&self, vendor: &Arc<str>, now: Time, took: Duration) {
+        match self.by_vendor.load().get(vendor) {
+            Some(meter) => meter.lock().answered(now, took),
+            None => self.begin(vendor).lock().answered(now, took),
+        }
+    }
+
+    pub(crate) fn flow(&self, vendor: &str, now: Time) -> Flow {
+        self.by_vendor.load().get(vendor).map(|meter| meter.lock().flow(now)).unwrap_or_default()
+    }
+
+    #[cold]
+    fn begin(&self, vendor: &Arc<str>) -> Arc<Mutex<Meter>> {
+        let meter: Arc<Mutex<Meter>> = Arc::default();
+        // Of two at once the one that comes second takes the meter of the first.
+        self.by_vendor.rcu(|known| {
+            let mut known = HashMap::clone(known);
+            known.entry(vendor.clone()).or_insert_with(|| meter.clone());
+            known
+        });
+        self.by_vendor.load().get(vendor).cloned().unwrap_or(meter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos(3_600_000_000_000 + millis * 1_000_000)
+    }
+
+    #[test]
+    fn steady_rate_is_known_from_the_first_seconds_on() {
+        let mut meter = Meter::default();
+        assert_eq!(meter.flow(at(0)), Flow::default());
+        for n in 0..6_000 {
+            meter.answered(at(n * 20), Duration::from_millis(30));
+            let flow = meter.flow(at(n * 20));
+            if n >= 100 {
+                assert!((48.0..=52.0).contains(&flow.per_second), "{n}: {flow:?}");
+            }
+            assert!(flow.per_second <= 52.0, "{n}: {flow:?}");
+            assert!((0.0299..=0.0301).contains(&flow.mean.unwrap().as_secs_f64()), "{flow:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_fades_and_what_is_shows() {
+        let mut meter = Meter::default();
+        (0..1_000).for_each(|n| meter.answered(at(n * 10), Duration::from_millis(10)));
+        let before = meter.flow(at(9_990)).per_second;
+        let after = meter.flow(at(39_990)).per_second;
+        assert!(after < before / 15.0, "{before} {after}");
+        (4_000..8_000).for_each(|n| meter.answered(at(n * 10), Duration::from_millis(200)));
+        let mean = meter.flow(at(80_000)).mean.unwrap();
+        assert!((0.19..=0.2).contains(&mean.as_secs_f64()), "{mean:?}");
+        // A day later nothing is left of it, and no figure is absurd.
+        let late = meter.flow(at(86_400_000));
+        assert!(late.per_second < 1e-9 && late.mean.is_some(), "{late:?}");
+    }
+
+    #[test]
+    fn vendors_are_told_apart() {
+        let meters = Meters::default();
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        (0..10).for_each(|n| meters.answered(&a, at(n * 100), Duration::from_millis(5)));
+        meters.answered(&b, at(0), Duration::from_secs(1));
+        assert!(meters.flow("a", at(1_000)).per_second > 5.0);
+        assert_eq!(meters.flow("b", at(1_000)).mean, Some(Duration::from_secs(1)));
+        assert_eq!(meters.flow("c", at(1_000)), Flow::default());
+    }
+}

@@ -1,0 +1,123 @@
+//! The attempts that are under way, for whoever asks what the client is doing.
+//!
+//! Each writes itself down when it leaves and is struck out when it has ended: two short locks that hardly anybody else
+//! wants at the same moment, for there are sixteen of them.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Job;
+use crate::Priority;
+use crate::client::Inner;
+use crate::clock::Time;
+use crate::config::Tenant;
+use crate::engine::plan::EndpointId;
+
+const PARTS: usize = 16;
+/// Attempts that are written down in each part. Those beyond are under way all the same, and not in the list.
+const MOST: usize = 4_096;
+
+impl Job {
+    /// Writes down that an attempt leaves, until what is returned is dropped.
+    #[inline]
+    pub(super) fn listed<'a>(&self, inner: &'a Inner, since: Time) -> Listed<'a> {
+        let entry = Entry {
+            request: self.id,
+            tenant: self.tenant.clone(),
+            endpoint: self.endpoint,
+            priority: self.priority,
+            attempt: self.tries,
+            since,
+        };
+        Listed { all: &inner.under_way, place: inner.under_way.begins(entry) }
+    }
+}
+
+/// An attempt in the list.
+pub(super) struct Listed<'a> {
+    all: &'a UnderWay,
+    place: Option<Place>,
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.all.ends(place);
+        }
+    }
+}
+
+/// An attempt that has left.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub(crate) request: u64,
+    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) endpoint: EndpointId,
+    pub(crate) priority: Priority,
+    pub(crate) attempt: u32,
+    pub(crate) since: Time,
+}
+
+/// All attempts under way.
+pub(crate) struct UnderWay {
+    parts: [Mutex<Part>; PARTS],
+}
+
+#[derive(Default)]
+struct Part {
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+}
+
+/// Where an attempt is written down.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    part: u32,
+    at: u32,
+}
+
+impl UnderWay {
+    pub(crate) fn new() -> UnderWay {
+        UnderWay { parts: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    /// Writes an attempt down; none where too many are.
+    fn begins(&self, entry: Entry) -> Option<Place> {
+        let part = entry.request as usize % PARTS;
+        let mut inside = self.parts[part].lock();
+        let at = match inside.free.pop() {
+            Some(at) => {
+                inside.entries[at as usize] = Some(entry);
+                at
+            }
+            None if inside.entries.len() < MOST => {
+                inside.entries.push(Some(entry));
+                inside.entries.len() as u32 - 1
+            }
+            None => return None,
+        };
+        Some(Place { part: part as u32, at })
+    }
+
+    /// Strikes an attempt out.
+    fn ends(&self, place: Place) {
+        let mut inside = self.parts[place.part as usize].lock();
+        let entry = inside.entries[place.at as usize].take();
+        inside.free.push(place.at);
+        drop(inside);
+        // Perhaps the last of its tenant, and with it of a version of the configuration.
+        drop(entry);
+    }
+
+    /// Those that have been under way for longest, at most so many, longest first.
+    pub(crate) fn oldest(&self, most: usize) -> Vec<Entry> {
+        let mut found: Vec<Entry> = Vec::new();
+        for part in &self.parts {
+            found.extend(part.lock().entries.iter().flatten().cloned());
+            found.sort_by_key(|entry| (entry.since, entry.request));
+            found.truncate(most);
+        }
+        found
+    }
+}
