@@ -253,6 +253,14 @@ impl Watch for FullDisk {
     }
 }
 
+async fn a_cleanup_that_retires_two() {
+    let active = || async { Ok(["a".to_owned()].into()) };
+    let client = builder(|_| FakeAnswer::status(200)).cleanup_every(Duration::from_secs(1), active);
+    let client = client.build().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(client.overview().tenants, 1);
+}
+
 /// In real time: a file is read and written by a thread of its own.
 async fn a_store_that_fails() {
     tokio::time::resume();
@@ -286,6 +294,7 @@ async fn page_and_dashboard_name_what_a_client_exports() {
     events.next().await.unwrap();
     a_second().await;
     drop(client);
+    a_cleanup_that_retires_two().await;
     a_store_that_fails().await;
 
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
