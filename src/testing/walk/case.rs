@@ -145,7 +145,16 @@ impl Case {
             LimitKind::Concurrency { limit } => *limit,
         });
         if figure > depth.most_units {
-            scale(&mut entry, u64::from(depth.most_units), u64::from(figure));
+            // How many points a request costs is nowhere said: limits of requests stay as they are beside them.
+            let of_points = |limit: &Limit| rate(limit).is_some_and(|rate| rate.unit == Unit::Points);
+            let is_points = of.is_some_and(|place| of_points(limit_at(vendor, place)));
+            let named = |name: &str| {
+                let mut limits = places(vendor).into_iter().map(|place| limit_at(vendor, place));
+                limits.any(|limit| *limit.name == *name && of_points(limit))
+            };
+            let is_meant =
+                |table: &toml::Table| !is_points || table.get("name").and_then(toml::Value::as_str).is_some_and(named);
+            scale(&mut entry, u64::from(depth.most_units), u64::from(figure), &is_meant);
         }
         let table = toml::Table::from_iter([(name.to_owned(), entry)]);
         let toml = toml::to_string(&toml::Table::from_iter([("vendors".to_owned(), toml::Value::Table(table))]))
@@ -250,15 +259,16 @@ impl Case {
     }
 }
 
-/// Every `limit` in the entry, in proportion.
-fn scale(entry: &mut toml::Value, to: u64, of: u64) {
+/// Every `limit` in the entry that is meant, in proportion.
+fn scale(entry: &mut toml::Value, to: u64, of: u64, is_meant: &dyn Fn(&toml::Table) -> bool) {
     match entry {
         toml::Value::Table(table) => {
+            let scales = is_meant(table);
             for (key, value) in table.iter_mut() {
                 match value {
                     // A dialect's limits are others.
                     _ if key == "dialect" => {}
-                    toml::Value::Integer(figure) if key == "limit" || key == "concurrency" => {
+                    toml::Value::Integer(figure) if scales && (key == "limit" || key == "concurrency") => {
                         let whole = u64::try_from(*figure).unwrap_or(1);
                         let scaled = whole.saturating_mul(to).div_ceil(of).max(whole.min(if key == "limit" {
                             LEAST
@@ -267,11 +277,11 @@ fn scale(entry: &mut toml::Value, to: u64, of: u64) {
                         }));
                         *figure = i64::try_from(scaled).unwrap_or(i64::MAX);
                     }
-                    value => scale(value, to, of),
+                    value => scale(value, to, of, is_meant),
                 }
             }
         }
-        toml::Value::Array(values) => values.iter_mut().for_each(|value| scale(value, to, of)),
+        toml::Value::Array(values) => values.iter_mut().for_each(|value| scale(value, to, of, is_meant)),
         _ => {}
     }
 }

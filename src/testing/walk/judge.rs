@@ -15,6 +15,9 @@ const SCARCE: u64 = 10;
 /// Spread is what is slower than this share of the full rate.
 const SPREAD: f64 = 0.7;
 
+/// Of fewer units than these a share says nothing: another limit of the request is by far the slower one.
+const LEAST_POSSIBLE: f64 = 40.0;
+
 /// What came of a [`Case`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -29,7 +32,8 @@ pub struct Outcome {
     pub announced: bool,
     /// What is wrong with slowing down and with pausing; nothing if nothing is.
     pub unthrottled: Vec<String>,
-    /// Units that went through the limit, in percent of what was possible; none for a vendor without figures.
+    /// Units that went through the limit, in percent of what was possible; none for a vendor without figures, and
+    /// where another limit lets next to nothing through.
     pub share: Option<f64>,
 }
 
@@ -56,7 +60,7 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
         let counted = admitted.filter(|departure| state.counts(&departure.call) && saturates(&departure.call));
         let went: u64 = counted.map(units).sum();
         let possible = ideal::possible(case, classes, timeline, record.accident);
-        outcome.share = Some(100.0 * went as f64 / possible.max(1.0));
+        outcome.share = (possible >= LEAST_POSSIBLE).then(|| 100.0 * went as f64 / possible);
     }
     outcome
 }
