@@ -207,7 +207,7 @@ impl Permit {
     /// The vendor has answered, or the exchange has failed: from now on the request counts for one more window. Its
     /// place in a concurrency limit is kept until [`finish`](Permit::finish) or drop.
     pub fn answered(&self) {
-        self.held.hear(self.held.now(), Word::Passed(None));
+        self.held.hear(self.held.now(), Word::Passed(None), &[]);
     }
 
     /// The response has been read, or nobody will.

@@ -70,6 +70,12 @@ pub struct LimitStatus {
     pub limit: u32,
     /// What is left of it now.
     pub remaining: u32,
+    /// For how long still nothing that counts in it goes, because the vendor refused or has failed, in seconds; none where it
+    /// is not paused.
+    #[serde(rename = "paused_for_s", serialize_with = "seconds")]
+    pub paused_for: Option<Duration>,
+    /// The configuration does not know it: the vendor's answers state it, and the tenant keeps to it for as long as they do.
+    pub discovered: bool,
 }
 
 /// Who paused a tenant at a vendor.

@@ -132,9 +132,23 @@ async fn little_that_is_left_and_less_than_the_limit() {
         kinds(&throttled[1..2], response.request_id()),
         [format!("Throttled {{ remaining_pct: 15, delay: {delay:?} }}")]
     );
+    // A refusal of a limit that is hardly used may be an accident.
     let error = client.try_send("a", Priority::High, Request::get("v", "/x")).await;
     let refused = heard(&mut events).await;
     let kinds = kinds(&refused, 2);
+    assert!(kinds.iter().any(|kind| kind.starts_with("Exhausted { wait: ")), "{kinds:?} {error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_of_a_limit_in_use_lowers_the_rate() {
+    let client = client(|call| FakeAnswer::status(if call.number < 60 { 200 } else { 429 })).await;
+    for _ in 0..60 {
+        send(&client, "/x").await.unwrap();
+    }
+    let mut events = client.events();
+    let error = client.try_send("a", Priority::High, Request::get("v", "/x")).await;
+    let refused = heard(&mut events).await;
+    let kinds = kinds(&refused, 61);
     assert!(kinds.iter().any(|kind| kind.starts_with("Yielded { per_window: ")), "{kinds:?} {error:?}");
 }
 

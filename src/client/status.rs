@@ -214,8 +214,8 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
         }
         () => None,
     };
-    let throttle = view.spacing_ns.map(|spacing| ThrottleStatus {
-        factor: view.unit_ns as f64 / spacing.max(1) as f64,
+    let throttle = view.slowest.map(|(spacing, unit)| ThrottleStatus {
+        factor: unit as f64 / spacing.max(1) as f64,
         per_second: 1e9 / spacing.max(1) as f64,
     });
     let limits = view.limits.into_iter().map(|limit| {
@@ -226,7 +226,15 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
             Holder::Vendor => ("vendor", None),
         };
         let endpoint = endpoint.map(|endpoint| (&*endpoint.name).into());
-        LimitStatus { name: limit.name, scope, endpoint, limit: limit.limit, remaining: limit.left }
+        LimitStatus {
+            name: limit.name,
+            scope,
+            endpoint,
+            limit: limit.limit,
+            remaining: limit.left,
+            paused_for: (limit.paused_until > now).then(|| limit.paused_until.since(now)),
+            discovered: limit.is_discovered,
+        }
     });
     let waits = view.heads.map(|head| {
         head.map(|head| WaitStatus {

@@ -36,6 +36,18 @@ pub(crate) fn host_varies(template: &str) -> bool {
     split(template).is_ok_and(|(_, host, _)| host.contains('{'))
 }
 
+/// Whether the host is in the vendor's own domain, whatever a tenant's variables are: its last two labels at least are
+/// written out, or it is written out as a whole.
+pub(crate) fn host_is_the_vendors(template: &str) -> bool {
+    let Ok((_, host, _)) = split(template) else { return false };
+    if !host.contains('{') {
+        return true;
+    }
+    let labels = host.split(':').next().unwrap_or(host);
+    let written_out = labels.rsplit('.').take_while(|label| !label.contains('{'));
+    written_out.count() >= 2
+}
+
 /// What is wrong with a template; `allow_http` permits plain `http` to any host.
 pub(super) fn check(template: &str, allow_http: bool) -> Result<(), String> {
     if template.len() > 2048 {

@@ -78,6 +78,7 @@ pub(super) struct RetryEntry {
     pub(super) max_age: Option<String>,
     pub(super) max_hold: Option<String>,
     pub(super) max_pause: Option<String>,
+    pub(super) max_shared_pause: Option<String>,
     pub(super) on_ambiguous: Option<String>,
     pub(super) unavailable_is_safe: Option<bool>,
     pub(super) unprocessed_is_safe: Option<bool>,

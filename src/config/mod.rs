@@ -14,7 +14,8 @@
 //! attempt_timeout = "30s"
 //! max_transit = "11s"         # connect_timeout + 1 s unless stated
 //! max_response_bytes = 8388608
-//! throttle = "bands"          # near a limit: bands (slower in steps) | pace (spread until the reset) | off
+//! throttle = "bands"          # bands (slower in steps near a limit) | adaptive (by what others take) | pace (what is
+//!                             # left is spread until the reset) | off
 //! unpublished = true          # no figures are published, or known: no warning that no limit is stated
 //! quirks = ["…"]              # what a developer must know about it
 //! dead_letters = "redacted"   # what is kept of a request given up on: redacted | no_answer | whole
@@ -33,6 +34,7 @@
 //! max_age = "5m"              # how long a connection is tried again that cannot be made, or a stream it did not process
 //! max_hold = "15m"            # a longer pause is handed back to the caller
 //! max_pause = "1h"            # the longest pause after an answer that was no refusal
+//! max_shared_pause = "15m"    # the longest that one tenant's refusal stops others who share the limit
 //! on_ambiguous = "fail"       # did the vendor act? nobody knows: fail (the caller decides) | park (that, and a dead
 //!                             # letter is kept) | resend (it may act twice)
 //! unavailable_is_safe = false # its 408, 425 and 503 with Retry-After mean that it did not act

@@ -70,6 +70,7 @@ fn retry(lower: &mut RetryEntry, upper: &RetryEntry) {
     set(&mut lower.max_age, &upper.max_age);
     set(&mut lower.max_hold, &upper.max_hold);
     set(&mut lower.max_pause, &upper.max_pause);
+    set(&mut lower.max_shared_pause, &upper.max_shared_pause);
     set(&mut lower.on_ambiguous, &upper.on_ambiguous);
     set(&mut lower.unavailable_is_safe, &upper.unavailable_is_safe);
     set(&mut lower.unprocessed_is_safe, &upper.unprocessed_is_safe);

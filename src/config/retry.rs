@@ -28,6 +28,10 @@ pub struct RetryPolicy {
     /// one request goes alone and finds out. The vendor took the request, so what an early one risks is a refusal,
     /// which says how long to wait. The wait that a refusal states is not shortened by it.
     pub max_pause: Duration,
+    /// The longest that a refusal of one tenant's request stops other tenants who share the limit; 15 minutes by default.
+    /// After it one request finds out, and a longer pause needs the refusal of another tenant. The tenant that was refused
+    /// waits as long as it was told.
+    pub max_shared_pause: Duration,
     /// What becomes of a request of which nobody knows whether the vendor acted on it.
     pub on_ambiguous: OnAmbiguous,
     /// A 408, 425 or 503 with `Retry-After` from this vendor means that it did not act; false by default.
@@ -52,6 +56,7 @@ impl Default for RetryPolicy {
             max_age: Duration::from_secs(5 * 60),
             max_hold: Duration::from_secs(15 * 60),
             max_pause: Duration::from_secs(3600),
+            max_shared_pause: Duration::from_secs(15 * 60),
             on_ambiguous: OnAmbiguous::default(),
             unavailable_is_safe: false,
             unprocessed_is_safe: true,
@@ -82,6 +87,10 @@ pub enum Throttle {
     /// In steps: three quarters of the rate below 30 % of the limit, a half below 20 %, a quarter below 10 %.
     #[default]
     Bands,
+    /// By what others take: as long as the client's own count explains what the vendor says is used, nothing is slowed
+    /// down, for the client's own count keeps below the limit. What it does not explain, others take: it is left to them,
+    /// and requests are spaced out.
+    Adaptive,
     /// What is left is spread over the time until the vendor's reset.
     Pace,
     /// They do not, until nothing is left.
@@ -117,6 +126,6 @@ pub enum AtRest {
 }
 
 names!(OnAmbiguous { Fail = "fail", Park = "park", Resend = "resend" });
-names!(Throttle { Bands = "bands", Pace = "pace", Off = "off" });
+names!(Throttle { Bands = "bands", Adaptive = "adaptive", Pace = "pace", Off = "off" });
 names!(AtRest { Plain = "plain", Sealed = "sealed", Redacted = "redacted" });
 names!(Keep { Redacted = "redacted", NoAnswer = "no_answer", Whole = "whole" });

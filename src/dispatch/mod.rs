@@ -207,8 +207,9 @@ impl Dispatch {
             signals::Scope::Tenant | signals::Scope::Endpoint => return,
         };
         let group = Group { vendor: &tenant.vendor.name, environment: &tenant.vendor.environment, account };
+        let most = crate::clock::nanos(tenant.vendor.retry.max_shared_pause);
         for shard in &self.shards {
-            shard.decide(|engine, now| engine.pause_group(now, group, &tenant.id, until));
+            shard.decide(|engine, now| engine.pause_group(now, group, &tenant.id, until, most));
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock::nanos;
+use crate::config::base_url::host_is_the_vendors;
 use crate::config::{Algorithm, Limit, LimitKind as Kind, Rate, Scope, Tenant, Throttle, Unit, Vendor};
 use crate::engine::cost::Measure;
 use crate::engine::limit::guard::GuardSpec;
@@ -15,7 +16,7 @@ use crate::engine::limit::vendor_bucket::VendorBucketSpec;
 use crate::engine::limit::window_counter::CounterSpec;
 use crate::engine::limit::window_log::LogSpec;
 use crate::engine::limit::{LimitKind, LimitSpec};
-use crate::engine::plan::{EndpointHash, EndpointPlan, Pace, Plan, SharedSpec};
+use crate::engine::plan::{Counting, EndpointHash, EndpointPlan, Pace, Plan, SharedSpec};
 use crate::engine::throttle::Mode;
 
 /// What holds for all plans of a client.
@@ -60,7 +61,7 @@ impl Plans {
 }
 
 pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
-    let spec = |limit: &Limit| limit_spec(limit, vendor.max_transit, policy.guard);
+    let spec = |limit: &Limit| limit_spec(limit, vendor, policy.guard);
     let is_own = |limit: &&Limit| matches!(limit.scope, Scope::Tenant | Scope::Endpoint);
     let mut own: Vec<LimitSpec> = vendor.limits.iter().filter(is_own).map(spec).collect();
     let whole = own.len();
@@ -100,6 +101,18 @@ pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
         service_ns: nanos(vendor.attempt_timeout),
         closing_ns: if has_slots { nanos(closing(vendor)) } else { 0 },
         pace: pace(vendor),
+        max_hold_ns: nanos(vendor.retry.max_hold),
+        own_host: host_is_the_vendors(&vendor.base_url),
+        one_witness_ns: nanos(vendor.retry.max_shared_pause),
+    }
+}
+
+fn mode(vendor: &Vendor) -> Mode {
+    match vendor.throttle {
+        Throttle::Adaptive => Mode::Adaptive,
+        Throttle::Bands => Mode::Bands,
+        Throttle::Pace => Mode::Pace,
+        Throttle::Off => Mode::Off,
     }
 }
 
@@ -111,39 +124,37 @@ fn closing(vendor: &Vendor) -> Duration {
 
 /// The slowest rate that holds for every request.
 pub(crate) fn pace(vendor: &Vendor) -> Pace {
-    let mode = match vendor.throttle {
-        Throttle::Pace => Mode::Pace,
-        Throttle::Off => Mode::Off,
-        _ => Mode::Bands,
-    };
-    let mut pace = Pace { mode, max_hold_ns: nanos(vendor.retry.max_hold), ..Pace::default() };
-    let is_own = |limit: &Limit| matches!(limit.scope, Scope::Tenant | Scope::Endpoint);
-    let mut own = 0..;
-    let is_quota = |limit: &Limit| matches!(&limit.kind, Kind::Rate(rate) if rate.algorithm == Algorithm::Quota);
-    let all_quotas = vendor.limits.iter().all(|limit| is_quota(limit) || !matches!(limit.kind, Kind::Rate(_)));
-    for limit in &vendor.limits {
-        let number = if is_own(limit) { own.next() } else { None };
-        let Kind::Rate(rate) = &limit.kind else { continue };
-        if is_quota(limit) && !all_quotas {
-            continue;
-        }
-        let window_ns = nanos(rate.window);
-        let unit_ns = (window_ns as f64 / (rate.safety * rate.limit as f64)).ceil() as u64;
-        if unit_ns > pace.unit_ns {
-            let at_once = matches!(rate.algorithm, Algorithm::FixedWindow | Algorithm::Unknown | Algorithm::Quota);
-            let regrows = !at_once;
-            pace = Pace { unit_ns, limit: rate.limit.into(), window_ns, own: number, regrows, ..pace };
-        }
-    }
-    pace
+    let is_quota = |rate: &Rate| rate.algorithm == Algorithm::Quota;
+    let rates =
+        || vendor.limits.iter().filter_map(|limit| if let Kind::Rate(rate) = &limit.kind { Some(rate) } else { None });
+    let all_quotas = rates().all(is_quota);
+    let paces = rates().filter(|rate| all_quotas || !is_quota(rate)).map(|rate| rate_pace(rate, mode(vendor)));
+    let none = Pace { mode: mode(vendor), ..Pace::default() };
+    paces.fold(none, |slowest, pace| if pace.unit_ns > slowest.unit_ns { pace } else { slowest })
 }
 
-fn limit_spec(limit: &Limit, max_transit: Duration, guarded: bool) -> LimitSpec {
+fn rate_pace(rate: &Rate, mode: Mode) -> Pace {
+    let window_ns = nanos(rate.window);
+    let counting = match rate.algorithm {
+        Algorithm::FixedWindow | Algorithm::Quota | Algorithm::Unknown => Counting::Windows,
+        Algorithm::SlidingWindow | Algorithm::SlidingCounter => Counting::Log,
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => Counting::Bucket,
+    };
+    let unit_ns = (window_ns as f64 / (rate.safety * f64::from(rate.limit))).ceil() as u64;
+    Pace { unit_ns, limit: rate.limit.into(), window_ns, counting, mode }
+}
+
+fn limit_spec(limit: &Limit, vendor: &Vendor, guarded: bool) -> LimitSpec {
+    let max_transit = vendor.max_transit;
     let (kind, measure, starts_spent) = match &limit.kind {
         Kind::Rate(rate) => (rate_kind(rate, max_transit, guarded), measure(rate.unit), rate.cold_start_spent),
         Kind::Concurrency { limit } => (LimitKind::Slots { limit: *limit }, Measure::Requests, false),
     };
-    LimitSpec { name: limit.name.clone(), kind, measure, starts_spent }
+    let pace = match &limit.kind {
+        Kind::Rate(rate) => rate_pace(rate, mode(vendor)),
+        Kind::Concurrency { .. } => Pace { mode: mode(vendor), ..Pace::default() },
+    };
+    LimitSpec { name: limit.name.clone(), kind, measure, starts_spent, pace }
 }
 
 fn measure(unit: Unit) -> Measure {

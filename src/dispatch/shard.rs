@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use crate::clock::{Clock, Time};
 use crate::engine::slab::Key;
+use crate::engine::throttle::Report;
 use crate::engine::{Engine, Heard, Sweep, Word, excess};
 use crate::metrics::{End, Series};
 
@@ -277,17 +278,19 @@ impl Held {
         self.shard.clock.now()
     }
 
-    /// The vendor has answered, and said `word`.
-    pub(crate) fn hear(&self, now: Time, word: Word) -> Heard {
+    /// The vendor has answered, and said `word`, and what is left of other limits.
+    pub(crate) fn hear(&self, now: Time, word: Word, besides: &[Report]) -> Heard {
         self.answered.store(true, Relaxed);
-        self.shard.tell(now, self.key, false, |engine, now, key| engine.answered_with(now, key, word, false))
+        self.shard.tell(now, self.key, false, |engine, now, key| engine.answered_with(now, key, word, besides, false))
     }
 
     /// The same where the whole answer is here, and so the exchange has ended: one decision instead of two.
     #[inline(always)]
-    pub(crate) fn hear_whole(mut self, now: Time, word: Word) -> Heard {
+    pub(crate) fn hear_whole(mut self, now: Time, word: Word, besides: &[Report]) -> Heard {
         self.ended = true;
-        let heard = self.shard.tell(now, self.key, true, |engine, now, key| engine.answered_with(now, key, word, true));
+        let heard = self
+            .shard
+            .tell(now, self.key, true, |engine, now, key| engine.answered_with(now, key, word, besides, true));
         self.series.permit_ended(now, End::Finished);
         heard
     }

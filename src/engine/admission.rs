@@ -151,7 +151,7 @@ impl Engine {
         if ask.patience_ns == 0 {
             return (ask.give_up, ask.give_up);
         }
-        let most = self.lanes.slab[need.lane].plan.pace.max_hold_ns;
+        let most = self.lanes.slab[need.lane].plan.max_hold_ns;
         let give_up = ask.give_up.max(self.now.plus_nanos(most).plus_nanos(ask.patience_ns));
         let tires =
             self.pause_ends(need.lane, need.endpoint).map_or(ask.give_up, |end| end.plus_nanos(ask.patience_ns));
@@ -160,10 +160,8 @@ impl Engine {
 
     /// When the vendor's pause ends that holds back requests to an endpoint; none where nothing is paused.
     fn pause_ends(&self, lane: Key, endpoint: EndpointId) -> Option<Time> {
-        match self.held_back(lane, endpoint, self.now) {
-            Some(Refusal::RetryLater { at }) => Some(at),
-            _ => None,
-        }
+        let until = self.stands_until(lane, endpoint);
+        (until > self.now).then_some(until)
     }
 
     /// The queue of a request, with all of the tree above it.
@@ -359,7 +357,7 @@ impl Engine {
             return self.set_timer(tires, Timer::GiveUp { waiter });
         }
         let lane = self.lanes.slab.get(lane);
-        let is_held = lane.and_then(|lane| lane.throttle.as_ref()).is_some_and(|throttle| throttle.is_held());
+        let is_held = lane.and_then(|lane| lane.credential.as_ref()).is_some_and(|credential| credential.is_held());
         let refusal = match paused {
             _ if is_held => Refusal::Held,
             Some(at) => Refusal::RetryLater { at },

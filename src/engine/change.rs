@@ -74,7 +74,7 @@ impl Engine {
             own: OwnCells::new(plan, now, 1),
             shared: holders,
             waiting: None,
-            throttle: None,
+            credential: None,
             in_flight: 0,
             version: 1,
             service_us: 0,

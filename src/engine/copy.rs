@@ -12,7 +12,7 @@ use super::limit::Cell;
 use super::permit::Permit;
 use super::plan::{EndpointId, Plan, SharedSpec};
 use super::slab::Key;
-use super::throttle::Throttle;
+use super::throttle::Credential;
 use super::turns::Need;
 use super::waiting::Turns;
 use super::{Bound, Engine};
@@ -36,7 +36,7 @@ struct LaneCopy {
     plan: Arc<Plan>,
     cells: Vec<Cell>,
     version: u32,
-    throttle: Option<Box<Throttle>>,
+    credential: Option<Box<Credential>>,
     under_way: Vec<Permit>,
     waiting: Vec<Line>,
     turns: Turns,
@@ -116,7 +116,7 @@ impl Engine {
             plan: lane.plan.clone(),
             cells: lane.own.as_slice().to_vec(),
             version: lane.version,
-            throttle: lane.throttle.clone(),
+            credential: lane.credential.clone(),
             under_way: self.permits_of(key).into_iter().filter_map(|key| self.permits.get(key).cloned()).collect(),
             waiting: waiting.collect(),
             turns: lane.waiting.as_ref().map(|waiting| waiting.site.turns).unwrap_or_default(),
@@ -149,7 +149,7 @@ pub(crate) struct Ahead {
 impl Copy {
     /// Whether an operator has paused the lane.
     pub(crate) fn is_held(&self) -> bool {
-        self.lanes.first().and_then(|lane| lane.throttle.as_ref()).is_some_and(|throttle| throttle.is_held())
+        self.lanes.first().and_then(|lane| lane.credential.as_ref()).is_some_and(|credential| credential.is_held())
     }
 
     /// An engine that goes on from here. Nobody waits in it yet.
@@ -168,16 +168,19 @@ impl Copy {
                 inside.cells.clone_from(&shared.cells);
                 // A change of the configuration is over in a moment.
                 inside.cells.iter_mut().for_each(|cell| cell.gather(false));
+                inside.cells.iter_mut().for_each(|cell| cell.rename_permits(now, &[]));
                 inside.version = shared.version;
                 inside.site.turns = shared.turns;
                 known.insert(shared.key, holder);
             }
             let lane = &mut engine.lanes.slab[key];
             lane.own = OwnCells::from_cells(copy.cells.clone());
-            (lane.version, lane.throttle) = (copy.version, copy.throttle.clone());
-            if let Some(throttle) = &mut lane.throttle {
-                throttle.forget_permits(now);
+            (lane.version, lane.credential) = (copy.version, copy.credential.clone());
+            // Nothing that finds something out is under way in a copy.
+            if let Some(credential) = &mut lane.credential {
+                credential.rename_permits(now, &[]);
             }
+            lane.own.as_mut().iter_mut().for_each(|cell| cell.rename_permits(now, &[]));
             for line in copy.waiting.iter().filter(|line| !line.costs.is_empty()) {
                 let need = Need { lane: key, endpoint: line.endpoint, tier: line.tier, cost: 1.into() };
                 engine.queue_for(&need);
@@ -209,14 +212,5 @@ impl Copy {
         lanes.iter().for_each(|(lane, _)| engine.linger(*lane));
         engine.permit_due = Time::ZERO;
         Ahead { engine, lanes, under_way }
-    }
-}
-
-impl OwnCells {
-    fn as_slice(&self) -> &[Cell] {
-        match self {
-            OwnCells::One(cell) => std::slice::from_ref(cell),
-            OwnCells::Many(cells) => cells,
-        }
     }
 }

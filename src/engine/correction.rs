@@ -47,7 +47,7 @@ impl Engine {
         if later > 0
             && let Some(lane) = self.lanes.slab.get_mut(origin.lane)
         {
-            lane.throttle.get_or_insert_default().pay_back(now.plus_nanos(later.saturating_mul(2)));
+            lane.credential.get_or_insert_default().pay_back(now.plus_nanos(later.saturating_mul(2)));
         }
         self.wake_if_waiting(&origin, true);
     }

@@ -12,7 +12,7 @@ use super::limit::{Cell, LimitSpec, one_less};
 use super::plan::{EndpointHash, EndpointId, Plan, SharedSpec};
 use super::slab::{Key, Slab};
 use super::sweep::excess;
-use super::throttle::Throttle;
+use super::throttle::Credential;
 use super::waiting::{LaneWait, Site};
 use crate::clock::Time;
 
@@ -26,8 +26,8 @@ pub(crate) struct Lane {
     /// Account and vendor-wide limits, as indexes into the engine's `shared`.
     pub(crate) shared: [Key; 2],
     pub(crate) waiting: Option<Box<LaneWait>>,
-    /// What the vendor's answers have changed; most lanes never need it.
-    pub(crate) throttle: Option<Box<Throttle>>,
+    /// What the vendor's answers have changed that concerns no limit which is known; most lanes never need it.
+    pub(crate) credential: Option<Box<Credential>>,
     /// Permits that exist, those of callers that went away included. Exact: each grant adds one and each end takes one.
     pub(crate) in_flight: u32,
     /// Counts changes of the plan.
@@ -64,6 +64,13 @@ impl Lane {
     #[inline(always)]
     pub(crate) fn has_others(&self, endpoint: EndpointId) -> bool {
         self.shared != [Key::NONE; 2] || !self.plan.endpoint_own(endpoint).is_empty()
+    }
+
+    /// Nothing that the vendor said slows the lane or one of its own limits for all requests down.
+    #[inline(always)]
+    pub(crate) fn is_at_full_speed(&mut self) -> bool {
+        let whole = self.plan.whole;
+        self.credential.is_none() && !self.own.as_mut()[..whole].iter().any(Cell::is_throttled)
     }
 
     /// How long the vendor is expected to be busy with a request, in nanoseconds.
@@ -143,6 +150,13 @@ impl OwnCells {
         match self {
             OwnCells::One(cell) => vec![cell],
             OwnCells::Many(cells) => cells.into_vec(),
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Cell] {
+        match self {
+            OwnCells::One(cell) => std::slice::from_ref(cell),
+            OwnCells::Many(cells) => cells,
         }
     }
 
@@ -251,6 +265,11 @@ impl Lanes {
             shared_keys: HashMap::with_hasher(DefaultHashBuilder::default()),
             accounts: HashMap::with_hasher(DefaultHashBuilder::default()),
         }
+    }
+
+    /// The hash of a lane's tenant.
+    pub(crate) fn tenant_hash(&self, lane: &Lane) -> u64 {
+        self.hasher.hash_one(&lane.tenant)
     }
 
     /// `hash` is that of both names, by [`hash_ids`].

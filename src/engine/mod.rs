@@ -15,6 +15,7 @@
 //! | `limit/` | one limit: bucket, guard, slots |
 //! | `throttle/` | what the vendor's own word makes slower: pauses, spacing, learned rates |
 //! | `pushback.rs` | what an answer changes |
+//! | `attribution.rs` | of which limit an answer speaks |
 //! | `standing.rs` | pauses of an account, or of all who call a vendor |
 //! | `permit.rs`, `permits.rs` | what happens to a permit until it ends |
 //! | `cells.rs` | the limits that a permit took from, whatever has become of its lane since |
@@ -29,6 +30,7 @@
 //! | `copy.rs`, `forecast.rs` | nothing: a copy of a lane, and what would become of it |
 
 mod admission;
+mod attribution;
 mod branch;
 mod cells;
 mod change;
@@ -68,6 +70,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use crate::clock::Time;
+pub(crate) use attribution::Whose;
 pub(crate) use check::Check;
 use cost::Cost;
 pub(crate) use forecast::{Batch, forecast};

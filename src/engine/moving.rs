@@ -21,7 +21,7 @@ use super::limit::Cell;
 use super::permit::{Permit, State};
 use super::plan::{Plan, SharedSpec};
 use super::slab::Key;
-use super::throttle::Throttle;
+use super::throttle::Credential;
 use crate::clock::Time;
 
 /// A lane's history, on its way to another engine.
@@ -29,7 +29,7 @@ pub(crate) struct Moved {
     plan: Arc<Plan>,
     cells: Vec<Cell>,
     version: u32,
-    throttle: Option<Box<Throttle>>,
+    credential: Option<Box<Credential>>,
     /// By the key that it has in the engine that it leaves, with the account that it is of.
     under_way: Vec<(Key, Permit, CompactString)>,
     /// The account and the vendor: what they have counted.
@@ -77,19 +77,19 @@ impl Engine {
             Some(History { key, specs, cells })
         });
         let (plan, cells, version) = (inside.plan, inside.own.into_cells(), inside.version);
-        Some(Moved { plan, cells, version, throttle: inside.throttle, under_way, shared })
+        Some(Moved { plan, cells, version, credential: inside.credential, under_way, shared })
     }
 
     /// Goes on with a lane from another engine, which was made here just now. Returns the keys there
     /// and here of each permit whose caller is still there: what becomes of it is to be told to both engines.
     pub(crate) fn move_in(&mut self, now: Time, lane: Key, moved: Moved) -> Vec<(Key, Key)> {
         let now = self.tick(now);
-        let Moved { plan: old, cells, version, throttle, under_way, shared } = moved;
+        let Moved { plan: old, cells, version, credential, under_way, shared } = moved;
         let Some(inside) = self.lanes.slab.get_mut(lane) else { return Vec::new() };
         let plan = inside.plan.clone();
         // Later than every limit that comes along, and than every permit.
         inside.version = inside.version.max(version) + 1;
-        inside.throttle = throttle;
+        inside.credential = credential;
         inside.own = OwnCells::from_cells(carry_over(&old, cells, &plan, now, inside.version));
         let holders = inside.shared;
         for (holder, history) in holders.into_iter().zip(&shared) {
@@ -115,8 +115,11 @@ impl Engine {
             }
         }
         self.count_lane(lane, &old);
-        if let Some(throttle) = self.lanes.slab.get_mut(lane).and_then(|lane| lane.throttle.as_mut()) {
-            throttle.rename_permits(now, &keys);
+        if let Some(inside) = self.lanes.slab.get_mut(lane) {
+            inside.own.as_mut().iter_mut().for_each(|cell| cell.rename_permits(now, &keys));
+            if let Some(credential) = &mut inside.credential {
+                credential.rename_permits(now, &keys);
+            }
         }
         keys
     }
@@ -138,6 +141,7 @@ impl Engine {
                 // Of slots each permit that comes along takes its own.
                 if !used.is_slots() {
                     used.since = version;
+                    used.rename_permits(now, &[]);
                     *cell = used;
                 }
             }

@@ -1,11 +1,11 @@
 //! The life of a permit: granted, started, answered, finished. Whatever happens to its holder, it ends.
 
 use super::cells::Origin;
-use super::lane::Lane;
 use super::limit::{Take, one_less};
 use super::permit::{Permit, State};
 use super::plan::{EndpointHash, EndpointId};
 use super::slab::Key;
+use super::throttle::Going;
 use super::turns::Need;
 use super::waiting::WaiterState;
 use super::{Engine, UNSTARTED_NS};
@@ -34,8 +34,9 @@ impl Engine {
             endpoint: need.endpoint,
             only_slots: false,
         };
-        let throttled = lane.throttle.is_some();
+        let mut throttled = lane.credential.is_some();
         for (cell, spec) in lane.whole() {
+            throttled |= cell.is_throttled();
             cell.take(spec, take, due);
         }
         if lane.has_others(need.endpoint) {
@@ -43,11 +44,14 @@ impl Engine {
             for (version, holder) in origin.versions[1..].iter_mut().zip(origin.holders) {
                 *version = self.lanes.shared.get(holder).map_or(0, |shared| shared.version);
             }
-            self.lanes.each_other_cell(&origin, &mut |cell, spec| cell.take(spec, take, due));
+            self.lanes.each_other_cell(&origin, &mut |cell, spec| {
+                throttled |= cell.is_throttled();
+                cell.take(spec, take, due);
+            });
         }
         let permit = self.permits.insert(Permit::new(origin, need, now, attempt_ns, waiter));
-        if throttled && let Some(Lane { plan, throttle: Some(throttle), .. }) = self.lanes.slab.get_mut(need.lane) {
-            throttle.take(due, now, need, permit, &plan.pace);
+        if throttled {
+            self.take_from_throttles(&origin, need, permit, due);
         }
         if waiter.is_some() {
             self.unstarted.push_back((now.plus_nanos(UNSTARTED_NS), permit));
@@ -55,6 +59,23 @@ impl Engine {
             self.permit_due = self.permit_due.min(now.plus_nanos(attempt_ns));
         }
         permit
+    }
+
+    /// A request goes: what spaces grants out counts it, and it finds out about pauses that are over.
+    #[cold]
+    fn take_from_throttles(&mut self, origin: &Origin, need: &Need, permit: Key, due: Time) {
+        let now = self.now;
+        let Some(lane) = self.lanes.slab.get_mut(need.lane) else { return };
+        let endpoint = lane.plan.endpoint_hash(need.endpoint);
+        let going = |units: u32| Going { permit, tier: need.tier, endpoint, units };
+        if let Some(credential) = &mut lane.credential {
+            credential.take(due, now, &going(need.cost.points), &lane.plan.pace);
+        }
+        self.each_cell(origin, |cell, spec| {
+            if let Some(throttle) = cell.throttle_mut() {
+                throttle.take(due, now, &going(spec.units(need.cost)), &spec.pace);
+            }
+        });
     }
 
     /// The exchange is under way.
@@ -111,28 +132,32 @@ impl Engine {
         }
         // The same in one go: nobody waits whom the answer could wake before the end does. The permit is read where it is:
         // copied out, its origin was written and read back in pieces of other sizes, and the processor waited for that.
-        let ended = self.permits.discard(key, |permit| {
+        let throttled = self.permits.discard(key, |permit| {
             let (take, origin, answers) = (permit.take(), &permit.origin, permit.is_started());
             let mut has_others = origin.holders != [Key::NONE; 2];
             let mut throttled = false;
             match self.lanes.slab.get_mut(origin.lane) {
                 Some(lane) => {
                     lane.permit_left(now, take.granted, answers);
-                    throttled = lane.throttle.is_some();
+                    throttled = lane.credential.is_some();
                     has_others |= !lane.plan.endpoint_own(origin.endpoint).is_empty();
                     for (cell, spec) in lane.whole().filter(|(cell, _)| cell.since <= origin.versions[0]) {
+                        throttled |= cell.is_throttled();
                         cell.end(spec, take, now, answers);
                     }
                 }
                 None => one_less(&mut self.departed),
             }
             if has_others {
-                self.lanes.each_other_cell(origin, &mut |cell, spec| cell.end(spec, take, now, answers));
+                self.lanes.each_other_cell(origin, &mut |cell, spec| {
+                    throttled |= cell.is_throttled();
+                    cell.end(spec, take, now, answers);
+                });
             }
-            (origin.lane, throttled)
+            throttled.then_some(*origin)
         });
-        if let Some((lane, true)) = ended {
-            self.ended_unheard(lane, key);
+        if let Some(Some(origin)) = throttled {
+            self.ended_unheard(&origin, key);
         }
     }
 
@@ -174,17 +199,15 @@ impl Engine {
     fn abandon(&mut self, key: Key) {
         let Some(permit) = self.permits.get_mut(key) else { return };
         permit.state = State::Abandoned;
-        let lane = permit.lane();
-        if let Some(lane) = self.lanes.slab.get(lane) {
+        let origin = permit.origin;
+        if let Some(lane) = self.lanes.slab.get(origin.lane) {
             let served = permit.deadline.min(self.now.plus_nanos(lane.expected_service(self.now)));
             permit.deadline = served.plus_nanos(lane.plan.closing_ns);
         }
         self.permit_due = self.permit_due.min(permit.deadline);
-        if self.lanes.slab.get(lane).is_some_and(|lane| lane.throttle.is_some()) {
-            // Its caller's time was up: that says nothing about the vendor, so somebody with more time tries. The oldest
-            // goes first after a pause, and has the least time of all: a lane once stayed shut for ever by that.
-            self.ended_unheard(lane, key);
-        }
+        // Its caller's time was up: that says nothing about the vendor, so somebody with more time tries. The oldest goes
+        // first after a pause, and has the least time of all: a lane once stayed shut for ever by that.
+        self.ended_unheard(&origin, key);
     }
 
     /// Not a byte left: everything is given back.
@@ -203,7 +226,7 @@ impl Engine {
         } else {
             self.each_cell(&origin, |cell, spec| cell.give_back(spec, take, now));
         }
-        self.left(origin.lane, key);
+        self.left(&origin, key);
         self.wake_if_waiting(&origin, true);
     }
 
@@ -213,17 +236,17 @@ impl Engine {
         let Some(permit) = self.permits.remove(key) else { return };
         let (take, origin, now) = (permit.take(), permit.origin, self.now);
         self.each_cell(&origin, |cell, spec| cell.end(spec, take, now, false));
-        self.left(origin.lane, key);
+        self.left(&origin, key);
         self.wake_if_waiting(&origin, false);
     }
 
     #[inline]
-    fn left(&mut self, lane: Key, permit: Key) {
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return one_less(&mut self.departed) };
-        one_less(&mut inside.in_flight);
-        if inside.throttle.is_some() {
-            self.ended_unheard(lane, permit);
+    fn left(&mut self, origin: &Origin, permit: Key) {
+        match self.lanes.slab.get_mut(origin.lane) {
+            Some(lane) => one_less(&mut lane.in_flight),
+            None => one_less(&mut self.departed),
         }
+        self.ended_unheard(origin, permit);
     }
 
     #[inline]

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use super::limit::LimitSpec;
+use super::limit::{Cell, LimitSpec};
 use super::throttle::Mode;
 
 /// The number of an endpoint in its [`Plan`]; [`NO_ENDPOINT`] for requests to none.
@@ -57,25 +57,47 @@ pub(crate) struct Plan {
     /// How much later the vendor may notice that a connection was closed, in nanoseconds: for so much longer a slot stays
     /// taken after an exchange that got no answer.
     pub(crate) closing_ns: u64,
+    /// The slowest rate that holds for every request.
     pub(crate) pace: Pace,
-}
-
-/// The rate of a lane, as far as slowing it down is concerned: that of its slowest limit for all requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Pace {
-    /// Between two units at the lane's full rate, in nanoseconds; 0 where no limit states a rate.
-    pub(crate) unit_ns: u64,
-    /// That limit, in the vendor's units.
-    pub(crate) limit: u64,
-    /// That limit's window, in nanoseconds.
-    pub(crate) window_ns: u64,
-    /// Its number in [`Plan::own`], unless several lanes share it.
-    pub(crate) own: Option<usize>,
-    /// Its units come back one by one, and not all at a reset.
-    pub(crate) regrows: bool,
-    pub(crate) mode: Mode,
     /// Nobody is kept waiting for a pause that is longer, in nanoseconds.
     pub(crate) max_hold_ns: u64,
+    /// The host that answers is the vendor's own, and not one that a tenant's variables choose: what it says of limits that
+    /// tenants share holds for all of them.
+    pub(crate) own_host: bool,
+    /// The longest that one tenant's refusals stop others, in nanoseconds.
+    pub(crate) one_witness_ns: u64,
+}
+
+/// The rate of a limit, as far as slowing down is concerned. That of a lane is the slowest of its limits for all requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Pace {
+    /// Between two units at the full rate, in nanoseconds; 0 where no limit states a rate.
+    pub(crate) unit_ns: u64,
+    /// What the vendor allows, in its units.
+    pub(crate) limit: u64,
+    /// The window that it allows them in, in nanoseconds.
+    pub(crate) window_ns: u64,
+    pub(crate) counting: Counting,
+    pub(crate) mode: Mode,
+}
+
+/// How a vendor's own count of a limit goes down again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Counting {
+    /// All at once, at a reset. Also where nobody knows.
+    #[default]
+    Windows,
+    /// Each unit a window after it was taken.
+    Log,
+    /// Evenly.
+    Bucket,
+}
+
+impl Counting {
+    /// Units come back one by one, and not all at a reset.
+    pub(crate) fn regrows(self) -> bool {
+        self != Counting::Windows
+    }
 }
 
 /// An endpoint's own limits, as a range of [`Plan::own`].
@@ -109,6 +131,12 @@ impl Plan {
     #[inline]
     pub(crate) fn endpoint_hash(&self, endpoint: EndpointId) -> EndpointHash {
         self.endpoints.get(endpoint as usize).map_or(EndpointHash::NONE, |endpoint| endpoint.hash)
+    }
+
+    /// The vendor's word slows one of the lane's own limits for all requests down. `own`: their counts.
+    #[inline(always)]
+    pub(crate) fn whole_is_throttled(&self, own: &[Cell]) -> bool {
+        own[..self.whole].iter().any(Cell::is_throttled)
     }
 
     /// The name by which a limit of `own` is found again after a change: limits of two endpoints may share one.

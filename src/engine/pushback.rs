@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use super::plan::{EndpointId, NO_ENDPOINT};
+use super::attribution::Target;
+use super::cells::Origin;
+use super::plan::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::slab::Key;
-use super::throttle::{Gate, Mode, Notice, Report, Throttle, Wait};
+use super::throttle::{Books, Credential, Mode, Notice, Refused, Report, Wait};
 use super::turns::Need;
-use super::{Engine, Refusal};
+use super::{Engine, Refusal, Whose};
 use crate::clock::Time;
 
 /// What an answer said about limits.
@@ -22,8 +24,20 @@ pub(crate) enum Word {
     Disowned,
     /// It refused, for now.
     Refused(Wait, Option<Report>),
-    /// It refused for a limit of the request's endpoint, and asks to wait so long, in nanoseconds.
-    RefusedHere(u64, Option<Report>),
+    /// It refused for a limit of this scope.
+    RefusedFor(Whose, Wait, Option<Report>),
+}
+
+impl Word {
+    fn report(&self) -> Option<&Report> {
+        match self {
+            Word::Passed(report)
+            | Word::PassedFor(_, report)
+            | Word::Refused(_, report)
+            | Word::RefusedFor(_, _, report) => report.as_ref(),
+            Word::Failed | Word::Disowned => None,
+        }
+    }
 }
 
 /// What there is to know after an answer.
@@ -36,26 +50,44 @@ pub(crate) struct Heard {
     pub(crate) took: Duration,
 }
 
+/// An exchange that was answered.
+#[derive(Clone, Copy)]
+struct Exchange {
+    permit: Key,
+    origin: Origin,
+    granted: Time,
+    need: Need,
+    endpoint: EndpointHash,
+}
+
 /// What a stated reset may be off: it is rounded to a second, and so is the `Date` that it is counted from.
 const RESET_ERROR_NS: u64 = 2_000_000_000;
 
 impl Engine {
-    /// Response headers are here, and with `whole` all of the answer, so that the exchange has ended.
+    /// Response headers are here, and with `whole` all of the answer, so that the exchange has ended. `besides`: what was
+    /// said of other limits than the one in `word`.
     #[inline]
-    pub(crate) fn answered_with(&mut self, now: Time, key: Key, word: Word, whole: bool) -> Heard {
+    pub(crate) fn answered_with(&mut self, now: Time, key: Key, word: Word, besides: &[Report], whole: bool) -> Heard {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key) else { return Heard::default() };
         let (lane, endpoint, took) = (permit.lane(), permit.origin.endpoint, now.since(permit.granted));
         // The permit may hold slots of an account that its lane has left.
         let took_others = permit.origin.holders != [Key::NONE; 2];
-        let of = self.lanes.slab.get(lane);
-        let alone = of.is_some_and(|lane| lane.throttle.is_none() && !took_others && !lane.has_others(endpoint));
-        if whole && alone && word == Word::Passed(None) && self.waiting == 0 {
-            return Heard { headroom: self.finished_alone(now, key), notice: None, took };
+        if whole && word == Word::Passed(None) && self.waiting == 0 && !took_others {
+            let of = self.lanes.slab.get_mut(lane);
+            if of.is_some_and(|lane| !lane.has_others(endpoint) && lane.is_at_full_speed()) {
+                return Heard { headroom: self.finished_alone(now, key), notice: None, took };
+            }
         }
-        let notice = self.hear(now, key, word);
-        if let Word::Passed(Some(Report { limit, reset_ns: Some(reset), .. })) = word {
-            self.window_ends(now, key, limit, reset, RESET_ERROR_NS);
+        let mut notice = self.hear(now, key, word);
+        for report in besides {
+            let more = self.exchange(key).and_then(|exchange| self.told(now, &exchange, report));
+            notice = notice.or(more);
+        }
+        for report in besides.iter().chain(word.report()) {
+            if let Some(reset) = report.reset_ns.filter(|_| !matches!(word, Word::Refused(..) | Word::RefusedFor(..))) {
+                self.window_ends(now, key, report.limit, reset, RESET_ERROR_NS);
+            }
         }
         match whole {
             true => self.finished(now, key),
@@ -68,108 +100,228 @@ impl Engine {
     #[inline]
     pub(crate) fn hear(&mut self, now: Time, key: Key, word: Word) -> Option<Notice> {
         let now = self.tick(now);
-        let permit = self.permits.get(key).filter(|permit| permit.is_started())?;
-        let lane = self.lanes.slab.get(permit.lane())?;
-        if lane.throttle.is_none() {
-            let says_nothing = match word {
-                Word::Passed(None) => true,
-                Word::Passed(Some(report)) if report.stated.is_some() => false,
-                Word::Passed(Some(report)) => match lane.plan.pace.mode {
-                    Mode::Bands => report.is_comfortable(lane.in_flight),
-                    Mode::Pace => false,
-                    Mode::Off => report.remaining > 0,
-                },
-                Word::PassedFor(..) | Word::Refused(..) | Word::RefusedHere(..) | Word::Failed | Word::Disowned => {
-                    false
-                }
-            };
-            if says_nothing {
-                return None;
-            }
+        let exchange = self.exchange(key)?;
+        if word == Word::Passed(None) && !self.is_throttled(&exchange.origin) {
+            return None;
         }
-        self.take_to_heart(now, key, word)
+        self.take_to_heart(now, &exchange, word)
     }
 
-    /// A report about another limit than the lane's: one of the endpoint's own. The lane is not slowed down by it.
-    fn of_the_lane(&self, need: &Need, report: Option<Report>) -> Option<Report> {
-        let lane = self.lanes.slab.get(need.lane)?;
-        let shared = lane.shared.iter().filter_map(|holder| self.lanes.shared.get(*holder));
-        let mut shared = shared.flat_map(|holder| holder.specs.iter());
-        let endpoint_has_limits = !lane.plan.endpoint_own(need.endpoint).is_empty()
-            || shared.any(|spec| spec.endpoint == Some(lane.plan.endpoint_hash(need.endpoint)));
-        report.filter(|report| !endpoint_has_limits || report.limit == lane.plan.pace.limit)
+    fn exchange(&self, key: Key) -> Option<Exchange> {
+        let permit = self.permits.get(key).filter(|permit| permit.is_started())?;
+        let (origin, need) = (permit.origin, permit.need());
+        let of_lane = self.lanes.slab.get(origin.lane).map(|lane| lane.plan.endpoint_hash(origin.endpoint));
+        let endpoint = of_lane.unwrap_or(origin.endpoint_hash);
+        Some(Exchange { permit: key, origin, granted: permit.granted, need, endpoint })
+    }
+
+    /// The vendor's word has changed something about a limit that a request took from, or about its lane.
+    fn is_throttled(&mut self, origin: &Origin) -> bool {
+        if self.lanes.slab.get(origin.lane).is_some_and(|lane| lane.credential.is_some()) {
+            return true;
+        }
+        let mut is_throttled = false;
+        self.each_cell(origin, |cell, _| is_throttled |= cell.is_throttled());
+        is_throttled
     }
 
     #[cold]
-    fn take_to_heart(&mut self, now: Time, key: Key, word: Word) -> Option<Notice> {
-        let permit = self.permits.get(key)?;
-        let (need, granted) = (permit.need(), permit.granted);
-        let used = self.used(&need);
-        let report = match word {
-            Word::Passed(report)
-            | Word::PassedFor(_, report)
-            | Word::Refused(_, report)
-            | Word::RefusedHere(_, report) => report,
-            Word::Failed | Word::Disowned => None,
-        };
-        let of_the_lane = self.of_the_lane(&need, report);
-        let lane = self.lanes.slab.get_mut(need.lane)?;
-        let (pace, others) = (lane.plan.pace, lane.in_flight.saturating_sub(1));
-        let throttle = lane.throttle.get_or_insert_default();
-        let tell = |throttle: &mut Throttle| {
-            of_the_lane.and_then(|report| throttle.report(now, granted, others, report, &pace))
-        };
-        let word = match word {
-            Word::RefusedHere(wait, report) if need.endpoint == NO_ENDPOINT => Word::Refused(Wait::Told(wait), report),
-            Word::RefusedHere(wait, report) => match throttle.endpoint_refused(now, key, need.endpoint, wait) {
-                Some(_) => word,
-                None => Word::Refused(Wait::Told(wait), report),
-            },
-            word => word,
-        };
-        let (paused, notice) = match word {
-            // What was granted to the endpoint and has not left yet is taken back.
-            Word::RefusedHere(..) => (true, None),
-            Word::Passed(_) => {
-                let recovered = throttle.passed(now, key, need.endpoint, &pace);
-                let told = tell(throttle);
-                (false, recovered.or(told))
+    fn take_to_heart(&mut self, now: Time, exchange: &Exchange, word: Word) -> Option<Notice> {
+        let lane = exchange.need.lane;
+        match word {
+            Word::Passed(report) => {
+                let recovered = self.passed(now, exchange);
+                let told = report.and_then(|report| self.told(now, exchange, &report));
+                self.wake_limits_below(exchange);
+                recovered.or(told)
             }
-            Word::PassedFor(wait, _) => {
-                throttle.passed(now, key, need.endpoint, &pace);
-                tell(throttle);
+            Word::PassedFor(wait, report) => {
+                self.passed(now, exchange);
+                report.map(|report| self.told(now, exchange, &report));
                 let until = now.plus_nanos(wait);
-                (throttle.wait_until(now, until, until), Some(Notice::Exhausted { until }))
+                let is_new = self.credential(lane)?.wait_until(now, until, until);
+                self.wake_limits_below(exchange);
+                if is_new {
+                    self.paused(lane);
+                }
+                Some(Notice::Exhausted { until })
             }
             Word::Failed | Word::Disowned => {
-                let is_new = word == Word::Failed || throttle.is_disowned_anew(now, granted);
-                let until = if is_new { throttle.failed(now, key, need.endpoint) } else { None };
-                (until.is_some(), until.map(|until| Notice::Exhausted { until }))
+                let credential = self.credential(lane)?;
+                let is_new = word == Word::Failed || credential.is_disowned_anew(now, exchange.granted);
+                let until = is_new.then(|| credential.failed(now, exchange.permit, exchange.endpoint)).flatten();
+                match until {
+                    Some(_) => self.paused(lane),
+                    None => self.wake_lane(lane),
+                }
+                until.map(|until| Notice::Exhausted { until })
             }
-            Word::Refused(wait, _) => {
-                let (until, of_the_rate) = throttle.refused(now, key, granted, need.endpoint, wait, &pace);
-                let cut = match report {
-                    Some(report) if report.remaining == 0 => {
-                        tell(throttle);
-                        None
-                    }
-                    // Nothing was said, or it is not true.
-                    _ if of_the_rate => {
-                        let unsure = others.saturating_add(need.cost.points);
-                        let passed = used.map(|(all, late)| (all.saturating_sub(unsure), late.saturating_sub(unsure)));
-                        throttle.cut(now, passed, wait, &pace)
-                    }
-                    _ => None,
-                };
-                (true, Some(cut.unwrap_or(Notice::Exhausted { until })))
-            }
-        };
-        if paused {
-            self.paused(need.lane);
-        } else {
-            self.wake_lane(need.lane);
+            Word::Refused(wait, report) => self.refused(now, exchange, None, wait, report.as_ref()),
+            Word::RefusedFor(whose, wait, report) => self.refused(now, exchange, Some(whose), wait, report.as_ref()),
         }
-        notice
+    }
+
+    /// What of the vendor's word is about a lane as a whole; made where there is none.
+    fn credential(&mut self, lane: Key) -> Option<&mut Credential> {
+        self.lanes.slab.get_mut(lane).map(|lane| &mut **lane.credential.get_or_insert_default())
+    }
+
+    /// The vendor took a request: pauses that it was to find out about are over.
+    fn passed(&mut self, now: Time, exchange: &Exchange) -> Option<Notice> {
+        let Exchange { permit, origin, endpoint, .. } = *exchange;
+        let mut recovered = None;
+        self.each_cell(&origin, |cell, spec| {
+            if let Some(throttle) = cell.throttle_mut() {
+                recovered = throttle.passed(now, permit, endpoint, &spec.pace).or(recovered);
+            }
+        });
+        if let Some(lane) = self.lanes.slab.get_mut(origin.lane)
+            && let Some(credential) = &mut lane.credential
+        {
+            recovered = credential.passed(now, permit, endpoint, &lane.plan.pace).or(recovered);
+        }
+        recovered
+    }
+
+    /// What an answer tells of one limit is for whoever shares it, unless a tenant chose the host that answered.
+    fn is_believed(&self, lane: Key, target: Target) -> bool {
+        matches!(target, Target::Own(_)) || self.lanes.slab.get(lane).is_none_or(|lane| lane.plan.own_host)
+    }
+
+    /// An answer told what is left.
+    fn told(&mut self, now: Time, exchange: &Exchange, report: &Report) -> Option<Notice> {
+        let Exchange { origin, granted, need, .. } = *exchange;
+        let found = self.limit_of(&origin, report).filter(|target| self.is_believed(origin.lane, *target));
+        if let Some((cell, spec)) = found.and_then(|target| self.limit_at(&origin, target)) {
+            let units = spec.units(need.cost);
+            // Little of what is said needs a memory as long as nothing was said before.
+            let is_nothing = !cell.is_throttled()
+                && report.limit >= spec.pace.limit
+                && match spec.pace.mode {
+                    Mode::Bands => report.is_comfortable(cell.books(spec, now).under_way.saturating_sub(units)),
+                    Mode::Off => report.remaining > 0,
+                    Mode::Pace | Mode::Adaptive => false,
+                };
+            return if is_nothing { None } else { cell.report(spec, now, granted, units, report) };
+        }
+        let lane = self.lanes.slab.get_mut(origin.lane)?;
+        let mode = lane.plan.pace.mode;
+        let books = Books { units: 0, under_way: lane.in_flight.saturating_sub(1) };
+        lane.credential.get_or_insert_default().discover(now, granted, books, report, mode)
+    }
+
+    /// The vendor refused: the limits that it speaks of stand, for all lanes that share them.
+    fn refused(
+        &mut self,
+        now: Time,
+        exchange: &Exchange,
+        whose: Option<Whose>,
+        wait: Wait,
+        report: Option<&Report>,
+    ) -> Option<Notice> {
+        let Exchange { permit, origin, granted, need, endpoint } = *exchange;
+        let about = report.and_then(|report| self.limit_of(&origin, report));
+        let mut targets = self.refused_limits(&origin, whose, report);
+        let unproven = targets.len();
+        targets.retain(|target| self.is_believed(origin.lane, *target));
+        let only_the_lane = targets.is_empty() || targets.len() < unproven;
+        let tenant = self.lanes.slab.get(origin.lane).map(|lane| self.lanes.tenant_hash(lane));
+        let most = self.lanes.slab.get(origin.lane).map_or(u64::MAX, |lane| lane.plan.one_witness_ns);
+        let (mut until, mut yielded, mut stated) = (Time::ZERO, None, Time::ZERO);
+        if let Wait::Told(wait) = wait {
+            stated = now.plus_nanos(wait);
+        }
+        for target in &targets {
+            let is_shared = matches!(target, Target::Shared(..));
+            let Some((cell, spec)) = self.limit_at(&origin, *target) else { continue };
+            let units = spec.units(need.cost);
+            let books = cell.books(spec, now);
+            let used = cell.used(spec, now, now.minus_nanos(spec.pace.window_ns / 4));
+            let is_full = cell.may_be_full(spec, now);
+            let says_empty = about == Some(*target) && report.is_some_and(|report| report.remaining == 0);
+            let throttle = cell.throttle_or_new();
+            let wait = match (wait, tenant) {
+                (Wait::Told(wait), Some(tenant)) if is_shared => Wait::Told(throttle.believed(now, tenant, wait, most)),
+                (wait, _) => wait,
+            };
+            let is_meant = targets.len() == 1 || is_full || says_empty;
+            let in_use = is_meant || throttle.has_been_refused(now, &spec.pace);
+            let refused = Refused { permit, granted, endpoint, wait, in_use };
+            let (this, of_the_rate) = throttle.refused(now, &refused, &spec.pace);
+            until = until.max(this);
+            let unsure = books.under_way;
+            let passed = used.map(|(all, late)| (all.saturating_sub(unsure), late.saturating_sub(unsure)));
+            if let Some(report) = report.filter(|_| about == Some(*target)) {
+                let notice = cell.report(spec, now, granted, units, report);
+                yielded = notice.filter(|notice| matches!(notice, Notice::Yielded { .. })).or(yielded);
+            }
+            if of_the_rate && !says_empty {
+                yielded = cell.throttle_or_new().cut(now, passed, &spec.pace).or(yielded);
+            }
+        }
+        if let Some(report) = report.filter(|_| about.is_none_or(|target| !self.is_believed(origin.lane, target))) {
+            self.told(now, exchange, report);
+        }
+        // A lane waits as long as it was told, also where others need not.
+        if only_the_lane || stated > until {
+            until = until.max(self.lane_refused(now, exchange, whose, wait, only_the_lane)?);
+        }
+        self.stopped(&origin, &targets);
+        Some(yielded.unwrap_or(Notice::Exhausted { until }))
+    }
+
+    /// A refusal that stops the lane that was refused, and no other.
+    fn lane_refused(
+        &mut self,
+        now: Time,
+        exchange: &Exchange,
+        whose: Option<Whose>,
+        wait: Wait,
+        unexplained: bool,
+    ) -> Option<Time> {
+        let Exchange { permit, origin, granted, endpoint, .. } = *exchange;
+        let lane = self.lanes.slab.get_mut(origin.lane)?;
+        let pace = lane.plan.pace;
+        let credential = lane.credential.get_or_insert_default();
+        let refused = Refused { permit, granted, endpoint, wait, in_use: true };
+        let until = match (whose, wait) {
+            (_, Wait::Told(wait)) if !unexplained => {
+                let until = now.plus_nanos(wait);
+                credential.wait_until(now, until, until);
+                until
+            }
+            (Some(Whose::Endpoint), Wait::Told(wait)) if endpoint != EndpointHash::NONE => {
+                match credential.endpoint_refused(now, permit, endpoint, wait) {
+                    Some(until) => until,
+                    None => credential.refused(now, &refused, &pace).0,
+                }
+            }
+            _ => credential.refused(now, &refused, &pace).0,
+        };
+        self.paused(origin.lane);
+        Some(until)
+    }
+
+    /// Limits have come to stand: what has not left yet is taken back, and who cannot wait that long is told.
+    fn stopped(&mut self, origin: &Origin, targets: &[Target]) {
+        let mut lanes = vec![origin.lane];
+        for (place, holder) in origin.holders.into_iter().enumerate() {
+            if targets.iter().any(|target| matches!(target, Target::Shared(at, _) if *at == place)) {
+                lanes.extend(self.busy_lanes_of(holder));
+            }
+        }
+        lanes.sort_unstable();
+        lanes.dedup();
+        for lane in lanes {
+            self.paused(lane);
+        }
+    }
+
+    /// Lanes that share a limit in which somebody waits, or was granted and has not started.
+    fn busy_lanes_of(&self, holder: Key) -> Vec<Key> {
+        let granted = self.unstarted.iter().filter_map(|(_, permit)| self.permits.get(*permit)).map(|p| p.lane());
+        let shares = |lane: &Key| self.lanes.slab.get(*lane).is_some_and(|lane| lane.shared.contains(&holder));
+        self.crowd.keys().chain(granted).filter(shares).collect()
     }
 
     /// A lane has come to stand: what has not left yet is taken back, and who cannot wait that long is told.
@@ -177,16 +329,6 @@ impl Engine {
         self.revoke_in(lane);
         self.send_away(lane);
         self.wake_lane(lane);
-    }
-
-    /// Units that the lane's slowest limit has counted in its last window, those under way included, and how many of them
-    /// in its last quarter.
-    fn used(&mut self, need: &Need) -> Option<(u32, u32)> {
-        let now = self.now;
-        let lane = self.lanes.slab.get_mut(need.lane)?;
-        let number = lane.plan.pace.own?;
-        let since = now.minus_nanos(lane.plan.pace.window_ns / 4);
-        lane.own.as_mut().get_mut(number)?.used(lane.plan.own.get(number)?, now, since)
     }
 
     /// Who waits in a lane and could not go before its time is up, or not for very long, is told at once.
@@ -211,10 +353,23 @@ impl Engine {
     /// The refusal of a request that the vendor's own word holds back beyond `give_up`, or for longer than anybody is
     /// kept waiting.
     pub(super) fn held_back(&self, lane: Key, endpoint: EndpointId, give_up: Time) -> Option<Refusal> {
-        let lane = self.lanes.slab.get(lane)?;
-        let at = lane.throttle.as_ref()?.paused_until(endpoint);
-        let too_long = at > self.now.plus_nanos(lane.plan.pace.max_hold_ns);
+        let at = self.stands_until(lane, endpoint);
+        let too_long = at > self.now.plus_nanos(self.lanes.slab.get(lane)?.plan.max_hold_ns);
         (at > give_up || too_long).then_some(Refusal::RetryLater { at })
+    }
+
+    /// Until when the pauses of a lane, and of the limits that a request to this endpoint counts in, last. It may be past.
+    pub(super) fn stands_until(&self, key: Key, endpoint: EndpointId) -> Time {
+        let Some(lane) = self.lanes.slab.get(key) else { return Time::ZERO };
+        let hash = lane.plan.endpoint_hash(endpoint);
+        let own = lane.own.as_slice();
+        let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(endpoint)).filter_map(|number| own.get(number));
+        let holders = lane.shared.iter().filter_map(|holder| self.lanes.shared.get(*holder));
+        let shared = holders.flat_map(|holder| holder.cells.iter().zip(holder.specs.iter()));
+        let shared = shared.filter(|(_, shared)| shared.applies(hash)).map(|(cell, _)| cell);
+        let pauses = own.chain(shared).filter_map(|cell| cell.throttle()).map(|throttle| throttle.paused_until(hash));
+        let credential = lane.credential.as_ref().map(|credential| credential.paused_until(hash));
+        pauses.chain(credential).max().unwrap_or(Time::ZERO)
     }
 
     /// Everybody who waits in a lane asks again.
@@ -228,62 +383,70 @@ impl Engine {
         }
     }
 
+    /// Everybody who waits for a limit of this exchange asks again.
+    fn wake_limits_below(&mut self, exchange: &Exchange) {
+        if self.waiting > 0 {
+            self.wake_lane(exchange.origin.lane);
+            for holder in exchange.origin.holders {
+                self.wake_holder(holder);
+            }
+        }
+    }
+
     /// A permit has ended without a word of the vendor; if it was to find out whether a pause is over, another will.
-    pub(super) fn ended_unheard(&mut self, lane: Key, permit: Key) {
+    pub(super) fn ended_unheard(&mut self, origin: &Origin, permit: Key) {
         let now = self.now;
-        let Some(throttle) = self.lanes.slab.get_mut(lane).and_then(|lane| lane.throttle.as_mut()) else { return };
-        if throttle.ended(now, permit) {
-            self.wake_lane(lane);
-        }
-    }
-
-    /// Whether the vendor's word lets a request go.
-    #[inline]
-    pub(super) fn gate(&self, need: &Need) -> Gate {
-        let lane = &self.lanes.slab[need.lane];
-        match &lane.throttle {
-            None => Gate::Open,
-            Some(throttle) => throttle.gate(self.now, need.tier, need.cost.points, &lane.plan.pace),
-        }
-    }
-
-    pub(super) fn endpoint_gate(&self, need: &Need) -> Gate {
-        let lane = &self.lanes.slab[need.lane];
-        let Some(throttle) = &lane.throttle else { return Gate::Open };
-        let others = lane.waiting.as_ref().is_some_and(|waiting| {
-            let queues = waiting.queues.iter().filter_map(|queue| self.queues.get(*queue));
-            queues.filter(|queue| queue.endpoint != need.endpoint).any(|queue| queue.head().is_some())
+        let mut was = false;
+        self.each_cell(origin, |cell, _| {
+            was |= cell.throttle_mut().is_some_and(|throttle| throttle.ended(now, permit));
         });
-        throttle.endpoint_gate(self.now, need.endpoint, others)
+        if let Some(credential) = self.lanes.slab.get_mut(origin.lane).and_then(|lane| lane.credential.as_mut()) {
+            was |= credential.ended(now, permit);
+        }
+        if was {
+            self.wake_lane(origin.lane);
+            for holder in origin.holders {
+                self.wake_holder(holder);
+            }
+        }
     }
 
     /// Lets nothing go until [`resume`](Self::resume).
     pub(crate) fn pause(&mut self, now: Time, lane: Key) {
         self.tick(now);
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
-        inside.throttle.get_or_insert_default().hold();
+        let Some(credential) = self.credential(lane) else { return };
+        credential.hold();
         self.revoke_in(lane);
         self.wake_lane(lane);
         self.run_turns();
     }
 
-    /// Ends every pause of a lane.
+    /// Ends every pause of a lane, and of the limits that it counts in.
     pub(crate) fn resume(&mut self, now: Time, lane: Key) {
         self.tick(now);
         self.forget_groups(lane);
-        let Some(throttle) = self.lanes.slab.get_mut(lane).and_then(|lane| lane.throttle.as_mut()) else { return };
-        throttle.resume();
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        if let Some(credential) = &mut inside.credential {
+            credential.resume();
+        }
+        let holders = inside.shared;
+        inside.own.as_mut().iter_mut().filter_map(|cell| cell.throttle_mut()).for_each(|throttle| throttle.resume());
         self.wake_lane(lane);
+        for holder in holders {
+            if let Some(shared) = self.lanes.shared.get_mut(holder) {
+                let throttles = shared.cells.iter_mut().filter_map(|cell| cell.throttle_mut());
+                throttles.for_each(|throttle| throttle.resume());
+                self.wake_holder(holder);
+            }
+        }
         self.run_turns();
     }
 
     /// Until when a lane is paused; none where it is not.
     pub(crate) fn paused_until(&self, now: Time, lane: Key) -> Option<Time> {
         let inside = self.lanes.slab.get(lane)?;
-        let own = inside.throttle.as_ref().map_or(Time::ZERO, |throttle| match throttle.is_held() {
-            true => Time::MAX,
-            false => throttle.paused_until(NO_ENDPOINT),
-        });
+        let is_held = inside.credential.as_ref().is_some_and(|credential| credential.is_held());
+        let own = if is_held { Time::MAX } else { self.stands_until(lane, NO_ENDPOINT) };
         let until = own.max(self.groups_wait_until(lane, inside));
         (until > now).then_some(until)
     }

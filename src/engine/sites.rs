@@ -115,6 +115,14 @@ impl Engine {
         }
     }
 
+    /// Everybody who waits for a limit that lanes share asks again, whatever endpoint it is of.
+    pub(super) fn wake_holder(&mut self, holder: Key) {
+        let Some(shared) = self.lanes.shared.get(holder).filter(|shared| shared.waiting > 0) else { return };
+        let endpoints = shared.endpoint_sites.iter().map(|(endpoint, _)| Spot::SharedEndpoint(holder, *endpoint));
+        let spots: Vec<Spot> = endpoints.chain([Spot::Shared(holder)]).collect();
+        spots.into_iter().for_each(|spot| self.wake(spot));
+    }
+
     /// Something of the limits of `origin` has come free: those who wait for that ask again. `all`: more than an ended
     /// exchange has changed, so also those who wait for a moment do.
     pub(super) fn wake_all(&mut self, origin: &Origin, all: bool) {

@@ -11,10 +11,6 @@ use super::lane::{Lane, hash_ids};
 use super::slab::Key;
 use crate::clock::Time;
 
-/// The longest that a whole group waits because of one tenant's refusals, in nanoseconds. A quarter of an hour, as long as
-/// a request waits at most by default: nobody who has more time loses by it. Its lanes then ask one request each, and the
-/// answer to another tenant decides.
-pub(super) const ONE_WITNESS: u64 = 900_000_000_000;
 /// A witness is remembered so long after the pause, in nanoseconds: the next refusal comes only after it.
 const WITNESS_MEMORY: u64 = 900_000_000_000;
 /// The most by which lanes of one scope are spread, in nanoseconds.
@@ -50,16 +46,16 @@ impl Group<'_> {
 
 impl Engine {
     /// Nothing of a group goes before `until`, because `tenant` was refused. As long as no other tenant of the group was,
-    /// at most for [`ONE_WITNESS`]: one answer that is wrong does not stop all who call a vendor for a month. The tenant's
-    /// own lane waits as long as it was told, which is not said here.
-    pub(crate) fn pause_group(&mut self, now: Time, group: Group<'_>, tenant: &str, until: Time) {
+    /// at most for `one_witness_ns`: one answer that is wrong does not stop all who call a vendor for a month. The
+    /// tenant's own lane waits as long as it was told, which is not said here.
+    pub(crate) fn pause_group(&mut self, now: Time, group: Group<'_>, tenant: &str, until: Time, one_witness_ns: u64) {
         let now = self.tick(now);
         if until <= now {
             return;
         }
         let (hash, witness) = (group.hash(&self.lanes.hasher), self.lanes.hasher.hash_one(tenant));
         let known = self.standing.entry(hash).or_insert(Standing { until: Time::ZERO, witness });
-        let until = if known.witness == witness { until.min(now.plus_nanos(ONE_WITNESS)) } else { until };
+        let until = if known.witness == witness { until.min(now.plus_nanos(one_witness_ns)) } else { until };
         if until <= known.until {
             return;
         }
@@ -115,7 +111,7 @@ impl Engine {
         let spread = (left / 10).min(MOST_SPREAD);
         let later = self.lanes.hasher.hash_one(&lane.tenant) % spread.max(1);
         let Some(lane) = self.lanes.slab.get_mut(key) else { return };
-        if lane.throttle.get_or_insert_default().wait_until(now, until, until.plus_nanos(later)) {
+        if lane.credential.get_or_insert_default().wait_until(now, until, until.plus_nanos(later)) {
             self.paused(key);
         }
     }

@@ -57,10 +57,10 @@ impl Engine {
         for (cell, spec) in lane.own.as_mut().iter_mut().zip(&lane.plan.own) {
             rests &= cell.rest(spec, now);
         }
-        if lane.throttle.as_ref().is_some_and(|throttle| throttle.is_idle(now, &lane.plan.pace)) {
-            lane.throttle = None;
+        if lane.credential.as_ref().is_some_and(|credential| credential.is_idle(now, &lane.plan.pace)) {
+            lane.credential = None;
         }
-        rests &= lane.throttle.is_none();
+        rests &= lane.credential.is_none();
         let unused = lane.in_flight == 0 && lane.waiting.is_none();
         let forgotten = lane.has_forgotten(now);
         if rests && unused && (lane.retired || (evict && forgotten && lane.pins == 0)) {

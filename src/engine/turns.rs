@@ -16,7 +16,7 @@ use super::limit::{Cell, Lack, LimitSpec, Room};
 use super::plan::EndpointId;
 use super::scheduler::Path;
 use super::slab::Key;
-use super::throttle::Gate;
+use super::throttle::{Credential, Gate};
 use super::waiting::{Place, WaiterState};
 use super::{Engine, LATENESS_NS, Timer, Until, WaitReason};
 use crate::clock::Time;
@@ -72,7 +72,11 @@ fn room<'a>(
 ) -> Option<(Free, Lack, Arc<str>)> {
     let mut worst: Option<(Free, Lack, &LimitSpec)> = None;
     for (cell, spec) in cells {
-        if let Room::No { free, lack } = cell.room(spec, now, need.cost, need.high()) {
+        let room = match cell.gate(spec, now, need.tier, need.cost) {
+            Gate::Open => cell.room(spec, now, need.cost, need.high()),
+            Gate::Shut(free, lack) => Room::No { free, lack },
+        };
+        if let Room::No { free, lack } = room {
             let later = worst.as_ref().is_none_or(|(other, _, _)| later(free, *other));
             if later {
                 worst = Some((free, lack, spec));
@@ -140,12 +144,9 @@ impl Engine {
     #[inline(always)]
     pub(super) fn has_room(&mut self, need: &Need) -> bool {
         let now = self.now;
-        let mut lane = &mut self.lanes.slab[need.lane];
-        if lane.throttle.is_some() {
-            if self.endpoint_gate(need) != Gate::Open || self.gate(need) != Gate::Open {
-                return false;
-            }
-            lane = &mut self.lanes.slab[need.lane];
+        let lane = &mut self.lanes.slab[need.lane];
+        if lane.credential.is_some() || lane.plan.whole_is_throttled(lane.own.as_slice()) {
+            return self.ask(need, Key::NONE).is_ok();
         }
         for (cell, spec) in lane.whole() {
             if !cell.has_room(spec, now, need.cost, need.high()) {
@@ -162,16 +163,22 @@ impl Engine {
         let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
         let (range, shared, endpoint) = (plan.endpoint_own(need.endpoint), *shared, plan.endpoint_hash(need.endpoint));
         let mut pairs = own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]);
-        if !pairs.all(|(cell, spec)| cell.has_room(spec, now, need.cost, need.high())) {
+        let mut throttled = false;
+        if !pairs.all(|(cell, spec)| {
+            throttled |= cell.is_throttled();
+            cell.has_room(spec, now, need.cost, need.high())
+        }) {
             return false;
         }
-        shared.into_iter().filter(|holder| *holder != Key::NONE).all(|holder| {
+        let has_room = shared.into_iter().filter(|holder| *holder != Key::NONE).all(|holder| {
             let Some(holder) = self.lanes.shared.get_mut(holder) else { return true };
             let mut pairs = holder.cells.iter_mut().zip(holder.specs.iter());
             pairs.all(|(cell, shared)| {
+                throttled |= cell.is_throttled();
                 !shared.applies(endpoint) || cell.has_room(&shared.spec, now, need.cost, need.high())
             })
-        })
+        });
+        has_room && (!throttled || self.ask(need, Key::NONE).is_ok())
     }
 
     /// Asks every limit, from the narrowest holder outwards. `queue` is whose head asks.
@@ -179,14 +186,16 @@ impl Engine {
         let lane = &self.lanes.slab[need.lane];
         let (shared, busy) = (lane.shared, lane.waiting.is_some());
         let endpoint = lane.plan.endpoint_hash(need.endpoint);
-        if lane.throttle.is_some() || !lane.plan.endpoint_own(need.endpoint).is_empty() {
+        let own_gates = lane.credential.is_some() || lane.plan.whole_is_throttled(lane.own.as_slice());
+        if own_gates || !lane.plan.endpoint_own(need.endpoint).is_empty() {
             self.ask_at(need, Place::Endpoint, queue, busy)?;
         }
         self.ask_at(need, Place::Lane, queue, busy)?;
         for (number, holder) in shared.into_iter().enumerate() {
             let Some(holder) = self.lanes.shared.get(holder) else { continue };
             let busy = holder.waiting > 0;
-            if holder.specs.iter().any(|spec| spec.endpoint == Some(endpoint)) {
+            let has_gates = holder.cells.iter().any(|cell| cell.is_throttled());
+            if has_gates || holder.specs.iter().any(|spec| spec.endpoint == Some(endpoint)) {
                 self.ask_at(need, Place::SharedEndpoint(number), queue, busy)?;
             }
             self.ask_at(need, Place::Shared(number), queue, busy)?;
@@ -201,9 +210,10 @@ impl Engine {
             return Err(Stop { place, free: Free::OnSettle(Time::MAX), lack: None });
         }
         let gate = match place {
-            Place::Endpoint => self.endpoint_gate(need),
+            Place::Endpoint => self.endpoint_gate(need, None),
             Place::Lane => self.gate(need),
-            _ => Gate::Open,
+            Place::SharedEndpoint(number) => self.endpoint_gate(need, Some(number)),
+            Place::Shared(_) => Gate::Open,
         };
         if let Gate::Shut(free, lack) = gate {
             return Err(Stop { place, free, lack: Some((lack, None)) });
@@ -231,10 +241,41 @@ impl Engine {
         }
     }
 
+    /// Whether the vendor's word about the lane's credential lets a request go.
+    fn gate(&self, need: &Need) -> Gate {
+        let lane = &self.lanes.slab[need.lane];
+        let gate = |credential: &Credential| credential.gate(self.now, need.tier, need.cost.points, &lane.plan.pace);
+        lane.credential.as_deref().map_or(Gate::Open, gate)
+    }
+
+    /// Whether the endpoint of a request stands alone, as far as the lane is concerned, or a holder of shared limits.
+    fn endpoint_gate(&self, need: &Need, holder: Option<usize>) -> Gate {
+        let lane = &self.lanes.slab[need.lane];
+        let (now, endpoint) = (self.now, lane.plan.endpoint_hash(need.endpoint));
+        let cells = match holder {
+            None => lane.own.as_slice(),
+            Some(number) => self.lanes.shared.get(lane.shared[number]).map_or(&[][..], |shared| &shared.cells[..]),
+        };
+        let credential = lane.credential.as_deref().filter(|_| holder.is_none());
+        if credential.is_none() && !cells.iter().any(Cell::is_throttled) {
+            return Gate::Open;
+        }
+        // Rather one of another endpoint finds out whether a pause is over.
+        let others = lane.waiting.as_ref().is_some_and(|waiting| {
+            let queues = waiting.queues.iter().filter_map(|queue| self.queues.get(*queue));
+            queues.filter(|queue| queue.endpoint != need.endpoint).any(|queue| queue.head().is_some())
+        });
+        let of_cells = cells.iter().filter_map(|cell| cell.throttle());
+        let gates = of_cells.map(|throttle| throttle.endpoint_gate(now, endpoint, others));
+        let gates = gates.chain(credential.map(|credential| credential.endpoint_gate(now, endpoint, others)));
+        gates.into_iter().find(|gate| *gate != Gate::Open).unwrap_or(Gate::Open)
+    }
+
     /// When a request alone could go: the latest of all its limits.
     pub(super) fn until(&mut self, need: &Need) -> Until {
         let now = self.now;
-        let gates = [self.gate(need), self.endpoint_gate(need)];
+        let at_endpoints = [None, Some(0), Some(1)].map(|holder| self.endpoint_gate(need, holder));
+        let gates = at_endpoints.into_iter().chain([self.gate(need)]);
         let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
         let mut at = now;
         let mut on_settle = None::<Time>;
@@ -250,16 +291,24 @@ impl Engine {
         }
         let (own, shared, endpoint) = (own.as_mut(), *shared, plan.endpoint_hash(need.endpoint));
         for index in (0..plan.whole).chain(plan.endpoint_own(need.endpoint)) {
-            if let Room::No { free, .. } = own[index].room(&plan.own[index], now, need.cost, need.high()) {
+            let (cell, spec) = (&mut own[index], &plan.own[index]);
+            if let Gate::Shut(free, _) = cell.gate(spec, now, need.tier, need.cost) {
+                hear(free);
+            }
+            if let Room::No { free, .. } = cell.room(spec, now, need.cost, need.high()) {
                 hear(free);
             }
         }
         for holder in shared {
             let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
             for (cell, shared) in holder.cells.iter_mut().zip(holder.specs.iter()) {
-                if shared.applies(endpoint)
-                    && let Room::No { free, .. } = cell.room(&shared.spec, now, need.cost, need.high())
-                {
+                if !shared.applies(endpoint) {
+                    continue;
+                }
+                if let Gate::Shut(free, _) = cell.gate(&shared.spec, now, need.tier, need.cost) {
+                    hear(free);
+                }
+                if let Room::No { free, .. } = cell.room(&shared.spec, now, need.cost, need.high()) {
                     hear(free);
                 }
             }
@@ -325,7 +374,8 @@ impl Engine {
         if self.queues[queue].reserving.is_some_and(|place| place != stop.place) {
             self.release(queue);
         }
-        let reserve = stop.lack.as_ref().is_some_and(|(lack, limit)| *lack != Lack::Reserve && limit.is_some());
+        let reserve =
+            stop.lack.as_ref().is_some_and(|(lack, _)| matches!(lack, Lack::Budget | Lack::Window | Lack::Slots));
         let parking = self.tree.park(node);
         if let Some(site) = self.site(need, stop.place) {
             site.add(node);

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::plan::{EndpointId, NO_ENDPOINT};
+use super::limit::{Cell, LimitSpec};
+use super::plan::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::slab::Key;
+use super::throttle::Discovered;
 use super::turns::Need;
 use super::{Engine, Until, WaitReason};
 use crate::clock::Time;
@@ -18,10 +20,9 @@ pub(crate) struct View {
     pub(crate) held: bool,
     /// Until when the vendor wants to be left alone; past where it does not.
     pub(crate) paused_until: Time,
-    /// Between two grants of one unit, in nanoseconds, where that is more than the limits ask for.
-    pub(crate) spacing_ns: Option<u64>,
-    /// The same at the full rate.
-    pub(crate) unit_ns: u64,
+    /// Between two grants of one unit, in nanoseconds, where that is more than the limits ask for, and the same at the full
+    /// rate.
+    pub(crate) slowest: Option<(u64, u64)>,
     pub(crate) heads: [Option<HeadView>; 3],
 }
 
@@ -46,6 +47,42 @@ pub(crate) struct LimitView {
     pub(crate) holder: Holder,
     pub(crate) left: u32,
     pub(crate) limit: u32,
+    /// Until when the vendor wants it to be left alone; past where it does not.
+    pub(crate) paused_until: Time,
+    /// No configuration states it; an answer of the vendor's does.
+    pub(crate) is_discovered: bool,
+}
+
+impl LimitView {
+    fn of(cell: &mut Cell, spec: &LimitSpec, holder: Holder, now: Time) -> LimitView {
+        let (left, limit) = cell.remaining(spec, now);
+        let paused_until = cell.throttle().map_or(Time::ZERO, |throttle| throttle.paused_until(EndpointHash::NONE));
+        LimitView { name: spec.name.clone(), holder, left, limit, paused_until, is_discovered: false }
+    }
+}
+
+impl Discovered {
+    fn view(&self) -> LimitView {
+        let units = |units: u64| u32::try_from(units).unwrap_or(u32::MAX);
+        let name = if self.report.about.name.is_empty() { "unnamed" } else { self.report.about.name.as_str() };
+        LimitView {
+            name: name.into(),
+            holder: Holder::Lane,
+            left: units(self.report.remaining),
+            limit: units(self.report.limit),
+            paused_until: Time::ZERO,
+            is_discovered: true,
+        }
+    }
+}
+
+/// The one that is slower beside its full rate; both as (spacing, spacing at the full rate).
+fn slower(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
+    let factor = |(spacing, unit): (u64, u64)| spacing as f64 / unit.max(1) as f64;
+    match (one, other) {
+        (Some(one), Some(other)) if factor(other) <= factor(one) => Some(one),
+        (one, other) => other.or(one),
+    }
 }
 
 /// All lanes of a vendor.
@@ -68,21 +105,27 @@ impl Engine {
         let (plan, shared, in_flight) = (lane.plan.clone(), lane.shared, lane.in_flight);
         let waiting = lane.waiting.as_ref().map_or([0; 3], |waiting| waiting.waiting);
         let queues = lane.waiting.as_ref().map(|waiting| waiting.queues.clone()).unwrap_or_default();
-        let throttle = lane.throttle.clone();
+        let held = lane.credential.as_ref().is_some_and(|credential| credential.is_held());
+        let mut slowest = lane.credential.clone().and_then(|mut credential| credential.spacing(now, &plan.pace));
+        let discovered: Vec<LimitView> =
+            lane.credential.iter().flat_map(|it| it.discovered(now)).map(|it| it.view()).collect();
         let mut limits = Vec::new();
         for (number, (cell, spec)) in lane.own.as_mut().iter_mut().zip(&plan.own).enumerate() {
             let endpoint = plan.endpoints.iter().position(|endpoint| endpoint.own.contains(&number));
             let holder = endpoint.map_or(Holder::Lane, |number| Holder::Endpoint(number as EndpointId));
-            let (left, limit) = cell.remaining(spec, now);
-            limits.push(LimitView { name: spec.name.clone(), holder, left, limit });
+            slowest = slower(slowest, cell.spacing(spec, now));
+            limits.push(LimitView::of(cell, spec, holder, now));
         }
         for (key, holder) in shared.into_iter().zip([Holder::Account, Holder::Vendor]) {
             let Some(inside) = self.lanes.shared.get_mut(key) else { continue };
             for (cell, spec) in inside.cells.iter_mut().zip(inside.specs.iter()) {
-                let (left, limit) = cell.remaining(&spec.spec, now);
-                limits.push(LimitView { name: spec.spec.name.clone(), holder, left, limit });
+                if spec.endpoint.is_none() {
+                    slowest = slower(slowest, cell.spacing(&spec.spec, now));
+                }
+                limits.push(LimitView::of(cell, &spec.spec, holder, now));
             }
         }
+        limits.extend(discovered);
         let mut heads = [None, None, None];
         for queue in queues {
             let Some(queue) = self.queues.get(queue) else { continue };
@@ -95,17 +138,36 @@ impl Engine {
                 *head = Some(HeadView { reason, until: self.until(&need), since });
             }
         }
-        let spacing_ns = throttle.clone().and_then(|mut throttle| throttle.spacing(now, &plan.pace));
+        let slowest = slowest.filter(|(spacing, unit)| spacing > unit);
         Some(View {
             waiting,
             in_flight,
             limits,
-            held: throttle.as_ref().is_some_and(|throttle| throttle.is_held()),
-            paused_until: throttle.as_ref().map_or(Time::ZERO, |throttle| throttle.paused_until(NO_ENDPOINT)),
-            spacing_ns: spacing_ns.filter(|spacing| *spacing > plan.pace.unit_ns),
-            unit_ns: plan.pace.unit_ns,
+            held,
+            paused_until: self.stands_until(key, NO_ENDPOINT),
+            slowest,
             heads,
         })
+    }
+
+    /// Grants of a lane are spaced out by more than its limits ask for.
+    fn is_slowed(&mut self, key: Key) -> bool {
+        let now = self.now;
+        let Some(lane) = self.lanes.slab.get_mut(key) else { return false };
+        let (plan, shared) = (lane.plan.clone(), lane.shared);
+        let mut slowest = lane.credential.clone().and_then(|mut credential| credential.spacing(now, &plan.pace));
+        for (cell, spec) in lane.whole() {
+            slowest = slower(slowest, cell.spacing(spec, now));
+        }
+        for holder in shared {
+            let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
+            for (cell, spec) in holder.cells.iter_mut().zip(holder.specs.iter()) {
+                if spec.endpoint.is_none() {
+                    slowest = slower(slowest, cell.spacing(&spec.spec, now));
+                }
+            }
+        }
+        slowest.is_some_and(|(spacing, unit)| spacing > unit)
     }
 
     /// Adds `count` slots of lanes from `from` on to what is known of their vendors; returns where to go on, or none at
@@ -131,11 +193,10 @@ impl Engine {
                     *all += u64::from(tier);
                 }
             }
-            if let Some(throttle) = &lane.throttle {
-                let paused = throttle.is_held() || throttle.paused_until(NO_ENDPOINT) > now;
-                sum.paused += u64::from(paused);
-                sum.slowed += u64::from(!paused && !throttle.is_idle(now, &lane.plan.pace));
-            }
+            let is_held = lane.credential.as_ref().is_some_and(|credential| credential.is_held());
+            let paused = is_held || self.stands_until(key, NO_ENDPOINT) > now;
+            sum.paused += u64::from(paused);
+            sum.slowed += u64::from(!paused && self.is_slowed(key));
             let left = self.headroom(now, key, NO_ENDPOINT);
             let share = |(left, limit): (u32, u32)| f64::from(left) / f64::from(limit.max(1));
             if left.is_some_and(|left| sum.tightest.is_none_or(|other| share(left) < share(other))) {

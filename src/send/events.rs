@@ -89,6 +89,7 @@ impl Job {
             return;
         }
         tracing::warn!(
+            target: "integration_client::ends",
             tenant = &*self.tenant.id,
             vendor = &*self.tenant.vendor.name,
             endpoint = &*self.label(),
@@ -206,7 +207,7 @@ const SCARCE_PCT: u64 = 10;
 pub(super) fn refused_at_once(inner: &Inner, error: &Error) {
     if let Some(left_out) = inner.failures.count(error.kind(), inner.clock.now()) {
         let left_out = (left_out > 0).then_some(left_out);
-        tracing::warn!(kind = error.kind().as_str(), %error, left_out, "request refused");
+        tracing::warn!(target: "integration_client::ends", kind = error.kind().as_str(), %error, left_out, "request refused");
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Answered, Job, Past, letter};
+use super::{Answered, Job, Past, heard, letter};
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::RetryPolicy;
 use crate::dead_letter::{AttemptRecord, Phase, Reason};
 use crate::dispatch::Held;
-use crate::engine::Word;
 use crate::engine::throttle::Wait;
+use crate::engine::{Whose, Word};
 use crate::error::{Delivery, Error, ErrorKind, LastResponse};
 use crate::response::Response;
 use crate::retry::{self, Class, Outcome, Traits, Verdict, Why};
@@ -71,23 +71,29 @@ impl Job {
         let told = stated.or(policy.default_wait.filter(|_| is_refusal));
         let told = told.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
         let is_final = matches!(class, Some(Class::Success | Class::Rejected));
-        let word = match (is_refusal, told) {
-            (true, Some(told)) if signals.scope == Some(Scope::Endpoint) => {
-                Word::RefusedHere(nanos(told), self.report(inner, &signals))
-            }
-            (true, Some(told)) => Word::Refused(Wait::Told(nanos(told)), self.report(inner, &signals)),
-            (true, None) => Word::Refused(Wait::Guess { most: nanos(backoff) }, self.report(inner, &signals)),
+        let reports = self.reports(inner, &signals);
+        let (report, besides) = heard::foremost(&reports);
+        let wait = told.map_or(Wait::Guess { most: nanos(backoff) }, |told| Wait::Told(nanos(told)));
+        let whose = signals.scope.map(|scope| match scope {
+            Scope::Endpoint => Whose::Endpoint,
+            Scope::Tenant => Whose::Lane,
+            Scope::Account => Whose::Account,
+            Scope::Vendor => Whose::Vendor,
+        });
+        let word = match (is_refusal, whose) {
+            (true, Some(whose)) => Word::RefusedFor(whose, wait, report),
+            (true, None) => Word::Refused(wait, report),
             // A failure with a wait is a wish to be left alone all the same.
             (false, _) if signals.retry_after.is_some() && !is_final && status.is_server_error() => {
-                Word::Refused(Wait::Told(nanos(told.unwrap_or(backoff))), self.report(inner, &signals))
+                Word::Refused(Wait::Told(nanos(told.unwrap_or(backoff))), report)
             }
             (false, _) if status.is_server_error() && !is_final => Word::Failed,
-            (false, _) => self.passed(inner, status, &signals),
+            (false, _) => self.passed(status, &signals, report),
         };
         if is_refusal {
             self.refused(inner, stated, true);
         }
-        let headroom = self.heard(inner, answered.held.hear(now, word));
+        let headroom = self.heard(inner, answered.held.hear(now, word, besides));
         if is_refusal {
             self.spread(inner, &signals, now, told);
         }
@@ -177,7 +183,7 @@ impl Job {
             (Sent::NotSent, _) => held.not_sent(),
             _ if word.is_some() => {
                 // The vendor has seen it: the permit stays spent.
-                self.heard(inner, held.hear(now, word.unwrap_or(Word::Disowned)));
+                self.heard(inner, held.hear(now, word.unwrap_or(Word::Disowned), &[]));
                 held.finish();
             }
             // The request may still be on its way: it counts until the vendor must have had it.

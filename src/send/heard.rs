@@ -1,24 +1,39 @@
 //! What an answer says about limits, and what is to be made of it.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use smallvec::SmallVec;
 
 use super::Job;
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
-use crate::config::{Limit, LimitKind, Rate, Unit};
+use crate::config::base_url::host_is_the_vendors;
+use crate::config::{self, Limit, LimitKind, Rate, Unit};
+use crate::dispatch::Held;
 use crate::dispatch::plan::pace;
 use crate::engine::Word;
-use crate::engine::throttle::Report;
+use crate::engine::throttle::{About, Label, Report};
 use crate::events::EventKind;
 use crate::signals::{self, MAX_BODY, ResetMeans, Scope, Signals, WaitFrom, Window};
 use crate::transport::Answer;
 
 /// A refusal's body comes with its headers, or is not waited for: the lane does not know of it yet.
 const REFUSAL_BODY: Duration = Duration::from_millis(250);
+
+/// Windows of one answer that limits hear of. Vendors state one to three.
+const MOST_REPORTS: usize = 8;
+
+/// What an answer says is left, by window.
+pub(super) type Reports = SmallVec<[Report; 1]>;
+
+/// The report that matters most, and the rest.
+pub(super) fn foremost(reports: &[Report]) -> (Option<Report>, &[Report]) {
+    reports.split_first().map_or((None, &[]), |(first, rest)| (Some(*first), rest))
+}
 
 impl Job {
     /// Reads an answer. Of its body as much is read ahead as may decide, and only where it may.
@@ -40,10 +55,32 @@ impl Job {
         signals::read(dialect, status, &answer.headers, ahead, wall)
     }
 
-    /// What the lane is to hear of an answer that is no refusal. One that did what was asked may ask to be left alone all
+    /// What the limits are to hear, if nothing is to be decided about this answer: it is the caller's.
+    pub(super) fn plain(&self, inner: &Inner, answer: &Answer, held: &Held) -> Option<(Word, Reports)> {
+        let status = answer.status.as_u16();
+        if status >= 500 || matches!(status, 401 | 408 | 425 | 429) || inner.classifier(&self.tenant).is_some() {
+            return None;
+        }
+        let dialect = &*self.tenant.vendor.dialect;
+        if dialect.is_plain() && !signals::is_refusal(answer.status) && !signals::may_be_in(&answer.headers) {
+            return Some((Word::Passed(None), Reports::new()));
+        }
+        if dialect.wants_body(answer.status) {
+            return None;
+        }
+        let signals = signals::read(dialect, answer.status, &answer.headers, b"", inner.clock.wall());
+        if signals.throttled {
+            return None;
+        }
+        held.cost(signals.cost);
+        let mut reports = self.reports(inner, &signals);
+        let report = (!reports.is_empty()).then(|| reports.remove(0));
+        Some((self.passed(answer.status, &signals, report), reports))
+    }
+
+    /// What the limits are to hear of an answer that is no refusal. One that did what was asked may ask to be left alone all
     /// the same. Beside a 202 or a redirect a wait is about where to look next, and no time is a place that was filled.
-    pub(super) fn passed(&self, inner: &Inner, status: StatusCode, signals: &Signals) -> Word {
-        let report = self.report(inner, signals);
+    pub(super) fn passed(&self, status: StatusCode, signals: &Signals, report: Option<Report>) -> Word {
         let is_done = status.is_success() && status != StatusCode::ACCEPTED;
         match signals.retry_after.filter(|wait| is_done && !wait.is_zero()) {
             Some(wait) => Word::PassedFor(nanos(wait.min(self.tenant.vendor.retry.max_pause)), report),
@@ -51,10 +88,22 @@ impl Job {
         }
     }
 
-    /// A refusal for an account, or for all who call the vendor, holds for their other lanes in this process too.
+    /// A refusal for an account, or for all who call the vendor, holds for their other lanes in this process too. Where a
+    /// limit of that scope is configured, it stands as a whole; otherwise all lanes do.
     /// `told`: as long as the lane that was refused waits, where the vendor said it.
     pub(super) fn spread(&self, inner: &Inner, signals: &Signals, now: Time, told: Option<Duration>) {
         let Some(scope @ (Scope::Account | Scope::Vendor)) = signals.scope else { return };
+        let vendor = &self.tenant.vendor;
+        let endpoint = vendor.endpoints.get(usize::from(self.endpoint));
+        let mut limits = vendor.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits));
+        let is_known = limits.any(|limit| match (&limit.kind, limit.scope) {
+            (LimitKind::Rate(_), config::Scope::Account) => scope == Scope::Account,
+            (LimitKind::Rate(_), config::Scope::Vendor) => scope == Scope::Vendor,
+            _ => false,
+        });
+        if is_known || !host_is_the_vendors(&vendor.base_url) {
+            return;
+        }
         let guessed = || {
             let place = inner.dispatch.find(&self.tenant)?;
             place.shard.look(|engine, now| engine.paused_until(now, place.lane)).filter(|until| *until < Time::MAX)
@@ -64,55 +113,52 @@ impl Job {
         }
     }
 
-    /// What the engine is to know: the window with the least left. What contradicts the vendor's entry is said.
-    pub(super) fn report(&self, inner: &Inner, signals: &Signals) -> Option<Report> {
+    /// What the engine is to know of each window, that with the least left first. What contradicts the vendor's entry is
+    /// said.
+    pub(super) fn reports(&self, inner: &Inner, signals: &Signals) -> Reports {
+        let mut reports = Reports::new();
         if signals.windows.is_empty() {
-            return None;
+            return reports;
         }
-        let stated = self.stated(inner, signals);
+        self.compare_limits(inner, signals);
         let full = self.tenant.vendor.dialect.reset_means() == ResetMeans::Full;
-        let left = signals.tightest().map(|window| (window, window.limit.unwrap_or(0)));
+        let windows = signals.windows.iter().filter_map(|window| self.report(window, full));
+        reports.extend(windows.take(MOST_REPORTS));
+        // The products of two u64 fit into a u128.
+        let left = |report: &Report| (u128::from(report.remaining) << 64) / u128::from(report.limit.max(1));
+        reports.sort_by_key(|report| (left(report), Reverse(report.reset_ns)));
+        reports
+    }
+
+    fn report(&self, window: &Window, full: bool) -> Option<Report> {
+        let remaining = window.remaining.or(window.limit)?;
         // Nothing is left of a window whose limit is not said: until its reset.
-        let spent = || {
-            let spent = signals.windows.iter().filter(|window| window.is_exhausted() && window.reset_in.is_some());
-            let last = spent.max_by_key(|window| window.reset_in)?;
-            Some((last, pace(&self.tenant.vendor).limit.max(1)))
-        };
-        let left = match left {
-            Some((window, _)) if window.is_exhausted() => left,
-            left => spent().or(left),
-        };
-        let Some((window, limit)) = left else {
-            let limit = stated?;
-            return Some(Report { limit, remaining: limit, reset_ns: None, stated });
+        let limit = match window.limit {
+            Some(limit) => limit,
+            None if window.is_exhausted() && window.reset_in.is_some() => pace(&self.tenant.vendor).limit.max(1),
+            None => return None,
         };
         let mut reset = window.reset_in;
         if full && window.is_exhausted() {
             // A unit comes back long before all have.
             reset = reset.map(|reset| reset / u32::try_from(limit).unwrap_or(u32::MAX).max(1));
         }
-        Some(Report { limit, remaining: window.remaining?, reset_ns: reset.map(nanos), stated })
+        let name = window.name.as_deref().unwrap_or_default();
+        let is_special = !name.is_empty() && !name.contains("request") && !signals::is_period(name);
+        let about = About { name: Label::of(name), is_special, window_ns: window.window.map(nanos) };
+        Some(Report { about, limit, remaining, reset_ns: reset.map(nanos) })
     }
 
-    /// The limit that the vendor states over the window of the lane's slowest one, if it is the lower.
-    fn stated(&self, inner: &Inner, signals: &Signals) -> Option<u64> {
+    /// Says where the vendor states another limit than its entry.
+    fn compare_limits(&self, inner: &Inner, signals: &Signals) {
         let vendor = &self.tenant.vendor;
-        let mut lower = None;
         for window in &signals.windows {
             let Some((limit, rate, stated)) = matching(window, &vendor.limits, signals.windows.len()) else { continue };
             let configured = u64::from(rate.limit);
-            if stated == configured || stated == 0 {
-                continue;
-            }
-            let slowest = pace(vendor);
-            if stated < configured && nanos(rate.window) == slowest.window_ns && configured == slowest.limit {
-                lower = Some(lower.map_or(stated, |known: u64| known.min(stated)));
-            }
-            if vendor.doubted.may_say(inner.clock.now()) {
+            if stated != configured && stated > 0 && vendor.doubted.may_say(inner.clock.now()) {
                 self.stated_limit(inner, &limit.name, configured, stated);
             }
         }
-        lower
     }
 
     /// The vendor states another limit than its entry.

@@ -30,7 +30,7 @@ use crate::dead_letter::AttemptRecord;
 use crate::dispatch::{Grant, Held};
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::engine::{Ask, Heard, Refusal, Word};
+use crate::engine::{Ask, Heard, Refusal};
 use crate::error::{Error, ErrorKind};
 use crate::events::Event;
 use crate::metrics::{Running, Series};
@@ -38,7 +38,6 @@ use crate::refusal;
 use crate::request::{Notes, Request, Target};
 use crate::response::{self, Headroom, Response, ResponseBody, WaitReason};
 use crate::retry::{Tried, idempotent};
-use crate::signals;
 use crate::transport::exchange::{Attempt, Prepared};
 use crate::transport::{Answer, BoxFuture, Exchange};
 
@@ -283,12 +282,12 @@ impl Job {
             let reason = reason.map(WaitReason::new);
             let step = match result {
                 Ok(answer) => {
-                    if let Some(word) = self.plain(inner, &answer, &held) {
+                    if let Some((word, besides)) = self.plain(inner, &answer, &held) {
                         // How much came is still to be said where bytes are counted.
                         let whole = answer.body.has_arrived() && !self.tenant.vendor.counts_bytes;
                         let (heard, held) = match whole {
-                            true => (held.hear_whole(ended, word), None),
-                            false => (held.hear(ended, word), Some(held)),
+                            true => (held.hear_whole(ended, word, &besides), None),
+                            false => (held.hear(ended, word, &besides), Some(held)),
                         };
                         let headroom = self.heard(inner, heard);
                         return Ok(self.respond(answer, held, waited, reason, headroom));
@@ -303,27 +302,6 @@ impl Job {
                 Step::End(result) => return result,
             }
         }
-    }
-
-    /// What the lane is to hear, if nothing is to be decided about this answer: it is the caller's.
-    fn plain(&self, inner: &Inner, answer: &Answer, held: &Held) -> Option<Word> {
-        let status = answer.status.as_u16();
-        if status >= 500 || matches!(status, 401 | 408 | 425 | 429) || inner.classifier(&self.tenant).is_some() {
-            return None;
-        }
-        let dialect = &*self.tenant.vendor.dialect;
-        if dialect.is_plain() && !signals::is_refusal(answer.status) && !signals::may_be_in(&answer.headers) {
-            return Some(Word::Passed(None));
-        }
-        if dialect.wants_body(answer.status) {
-            return None;
-        }
-        let signals = signals::read(dialect, answer.status, &answer.headers, b"", inner.clock.wall());
-        if signals.throttled {
-            return None;
-        }
-        held.cost(signals.cost);
-        Some(self.passed(inner, answer.status, &signals))
     }
 
     /// Tells the log what came of an answer. Returns what is left.

@@ -131,8 +131,9 @@ impl<'a> MakeWriter<'a> for Notes {
     }
 
     fn make_writer_for(&'a self, about: &tracing::Metadata<'_>) -> Note {
-        // Dead letters are counted, and listed by `dead-letters`; a line for each would hide everything else.
-        let mut is_wanted = !about.target().contains("dead_letter");
+        // Dead letters are counted, and listed by `dead-letters`; a line for each would hide everything else. How a request
+        // has ended each command says itself.
+        let mut is_wanted = !about.target().contains("dead_letter") && !about.target().ends_with("::ends");
         // The name is the place in the code.
         let (now, place) = (self.clock.now(), about.name());
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);

@@ -49,6 +49,7 @@ fn waits(entry: &RetryEntry, policy: &mut RetryPolicy, path: &Path, report: &mut
     read(&entry.max_age, "max_age", &mut policy.max_age);
     read(&entry.max_hold, "max_hold", &mut policy.max_hold);
     read(&entry.max_pause, "max_pause", &mut policy.max_pause);
+    read(&entry.max_shared_pause, "max_shared_pause", &mut policy.max_shared_pause);
     if policy.first_wait > policy.longest_wait && report.problems.len() == before {
         // The other one may be a default that stands in no file.
         let field = if entry.longest_wait.is_some() { "longest_wait" } else { "first_wait" };

@@ -202,6 +202,15 @@ impl Guard {
         }
     }
 
+    /// Those of them that are under way.
+    pub(super) fn under_way(&self) -> u32 {
+        match self {
+            Guard::Log(log) => log.under_way(),
+            Guard::Counter(counter) => counter.under_way(),
+            Guard::Bucket(bucket) => bucket.under_way(),
+        }
+    }
+
     /// Those of them that are under way, or ended later than `since`; none where that is not known.
     pub(super) fn units_since(&self, since: Time) -> Option<u32> {
         match self {

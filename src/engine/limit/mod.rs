@@ -6,6 +6,8 @@
 
 mod full;
 pub(crate) mod guard;
+mod heed;
+mod slots;
 #[cfg(test)]
 mod tests;
 pub(crate) mod token_bucket;
@@ -17,6 +19,8 @@ pub(crate) mod window_log;
 use std::sync::Arc;
 
 use super::cost::{Cost, Measure};
+use super::plan::Pace;
+use super::throttle::Throttle;
 use crate::clock::Time;
 use guard::{Guard, GuardSpec, Taken};
 use token_bucket::{Bucket, BucketSpec};
@@ -30,6 +34,7 @@ pub(crate) struct LimitSpec {
     pub(crate) measure: Measure,
     /// Start empty when nothing is known about the past.
     pub(crate) starts_spent: bool,
+    pub(crate) pace: Pace,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -39,6 +44,11 @@ pub(crate) enum LimitKind {
 }
 
 impl LimitSpec {
+    /// Whether this is a rate, and not a number of slots.
+    pub(crate) fn is_rate(&self) -> bool {
+        matches!(self.kind, LimitKind::Rate { .. })
+    }
+
     #[inline]
     pub(crate) fn units(&self, cost: Cost) -> u32 {
         self.measure.units(cost)
@@ -105,6 +115,8 @@ pub(crate) enum Room {
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     state: State,
+    /// What the vendor's answers have changed; most limits never need it.
+    throttle: Option<Box<Throttle>>,
     /// The holder's plan version from which on this limit exists: what was granted before it is not in here. 0 of slots,
     /// which hold all that is under way at the holder, however much older than the limit it is.
     pub(crate) since: u32,
@@ -174,9 +186,11 @@ impl Cell {
         match &spec.kind {
             LimitKind::Rate { bucket, .. } => {
                 let bucket = if spec.starts_spent { Bucket::empty(bucket, now) } else { Bucket::full() };
-                Cell { state: State::Rate { bucket, guard: None }, since }
+                Cell { state: State::Rate { bucket, guard: None }, throttle: None, since }
             }
-            LimitKind::Slots { .. } => Cell { state: State::Slots { used: 0, gathers: false }, since: 0 },
+            LimitKind::Slots { .. } => {
+                Cell { state: State::Slots { used: 0, gathers: false }, throttle: None, since: 0 }
+            }
         }
     }
 
@@ -377,7 +391,8 @@ impl Cell {
 
     /// Frees the memory of an empty guard, and says whether the cell is as good as new.
     pub(crate) fn rest(&mut self, spec: &LimitSpec, now: Time) -> bool {
-        match (&mut self.state, &spec.kind) {
+        let is_heeded = !self.forget_throttle(spec, now);
+        let rests = match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
                 if guard.as_mut().is_some_and(|guard| guard.rests(mirrored, now)) {
                     *guard = None;
@@ -386,7 +401,8 @@ impl Cell {
             }
             (State::Slots { used, .. }, _) => *used == 0,
             _ => true,
-        }
+        };
+        rests && !is_heeded
     }
 
     /// What is left, as (remaining, limit): of bucket and guard the smaller share, in the vendor's units.
@@ -431,33 +447,7 @@ impl Cell {
                 }
             }
             (State::Slots { .. }, _, LimitKind::Slots { .. }) => {}
-            _ => *self = Cell::new(new, now, version),
-        }
-    }
-
-    /// Whether this is a number of slots, and not a rate.
-    pub(crate) fn is_slots(&self) -> bool {
-        matches!(self.state, State::Slots { .. })
-    }
-
-    /// Sets a number of slots to those that are taken.
-    pub(crate) fn set_slots(&mut self, taken: u32) {
-        if let State::Slots { used, .. } = &mut self.state {
-            *used = taken;
-        }
-    }
-
-    /// Grants nothing until this is said again with `false`: what is under way is still being counted.
-    pub(crate) fn gather(&mut self, on: bool) {
-        if let State::Slots { gathers, .. } = &mut self.state {
-            *gathers = on;
-        }
-    }
-
-    /// One more slot is taken by what is under way already.
-    pub(crate) fn take_slot(&mut self) {
-        if let State::Slots { used, .. } = &mut self.state {
-            *used += 1;
+            _ => *self = Cell { throttle: self.throttle.take(), ..Cell::new(new, now, version) },
         }
     }
 
@@ -466,15 +456,6 @@ impl Cell {
         match &self.state {
             State::Rate { guard, .. } => guard.is_none(),
             State::Slots { used, .. } => *used == 0,
-        }
-    }
-
-    /// The slots that are taken; none of a rate.
-    #[cfg(test)]
-    pub(crate) fn slots_used(&self) -> Option<u32> {
-        match self.state {
-            State::Slots { used, .. } => Some(used),
-            State::Rate { .. } => None,
         }
     }
 

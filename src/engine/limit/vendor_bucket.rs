@@ -253,6 +253,11 @@ impl VendorBucket {
         u32::try_from(missing).unwrap_or(u32::MAX).max(self.transit.units)
     }
 
+    /// Units under way.
+    pub(crate) fn under_way(&self) -> u32 {
+        self.transit.units
+    }
+
     /// Goes over to another size and rate: what is missing stays missing.
     pub(crate) fn change(&mut self, old: &VendorBucketSpec, new: &VendorBucketSpec, now: Time) {
         let now_ticks = ticks(now.as_nanos());

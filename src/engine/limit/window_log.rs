@@ -133,6 +133,12 @@ impl WindowLog {
         pending.chain(late).map(|entry| entry.units).sum()
     }
 
+    /// Units under way.
+    pub(crate) fn under_way(&self) -> u32 {
+        let before = self.before.iter().flat_map(|before| &before.pending);
+        self.pending.units + before.map(|slot| slot.units).sum::<u32>()
+    }
+
     /// The limit has changed: what was known about when is no longer true.
     pub(crate) fn forget_due(&mut self) {
         self.lost_due = 0;

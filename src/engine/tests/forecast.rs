@@ -5,10 +5,10 @@ use std::collections::{BinaryHeap, HashSet};
 use std::time::Duration;
 
 use super::super::pushback::Word;
-use super::super::throttle::{Mode, Report, Wait};
+use super::super::throttle::{About, Mode, Report, Wait};
 use super::super::{Batch, forecast};
 use super::*;
-use crate::engine::plan::Pace;
+use crate::engine::plan::{Counting, Pace};
 
 /// A lane in the middle of its work.
 struct Situation {
@@ -35,14 +35,12 @@ fn situation(seed: u64) -> Situation {
         unit_ns: seconds * SECOND / budget as u64,
         limit: limit.into(),
         window_ns: seconds * SECOND,
-        own: Some(0),
-        regrows: random.bool(),
-        mode: Mode::Bands,
-        max_hold_ns: 900 * SECOND,
+        counting: if random.bool() { Counting::Bucket } else { Counting::Windows },
+        mode: [Mode::Bands, Mode::Adaptive, Mode::Pace][seed as usize % 3],
     };
     let shares = random.u8(0..3) == 0;
     let shared = vec![per_second("shared", random.u32(20..300))];
-    let plan = Plan { pace, ..plan(limits) };
+    let plan = paced(pace, plan(limits));
     let plan = Arc::new(if shares { with_shared(plan, Vec::new(), shared) } else { plan });
     let mut bench = Bench::new();
     let lane = bench.lane("acme", "acme", &plan);
@@ -61,7 +59,7 @@ fn situation(seed: u64) -> Situation {
             limit: limit.into(),
             remaining: random.u64(0..u64::from(limit) / 3),
             reset_ns: Some(random.u64(1..=seconds) * SECOND),
-            stated: None,
+            about: About::default(),
         }))),
         _ => None,
     };

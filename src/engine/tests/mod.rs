@@ -10,6 +10,7 @@ mod forecast;
 mod learning;
 mod pauses;
 mod pushback;
+mod scopes;
 mod slots;
 mod slots_model;
 mod tiers;
@@ -22,7 +23,7 @@ use super::limit::guard::GuardSpec;
 use super::limit::token_bucket::BucketSpec;
 use super::limit::window_log::LogSpec;
 use super::limit::{LimitKind, LimitSpec};
-use super::plan::{EndpointHash, EndpointPlan, NO_ENDPOINT, Plan, SharedSpec};
+use super::plan::{EndpointHash, EndpointPlan, NO_ENDPOINT, Pace, Plan, SharedSpec};
 use super::slab::Key;
 use super::*;
 
@@ -44,6 +45,7 @@ pub(super) fn per_second(name: &str, limit: u32) -> LimitSpec {
         },
         measure: Measure::Points,
         starts_spent: false,
+        pace: Default::default(),
     }
 }
 
@@ -53,11 +55,12 @@ pub(super) fn bucket(name: &str, capacity: u32, rate: f64) -> LimitSpec {
         bucket: BucketSpec::new(capacity, rate, SECOND, 0),
         guard: GuardSpec::Log(LogSpec::new(1_000_000, 0, SECOND, TRANSIT)),
     };
-    LimitSpec { name: name.into(), kind, measure: Measure::Points, starts_spent: false }
+    LimitSpec { name: name.into(), kind, measure: Measure::Points, starts_spent: false, pace: Default::default() }
 }
 
 pub(super) fn slots(name: &str, limit: u32) -> LimitSpec {
-    LimitSpec { name: name.into(), kind: LimitKind::Slots { limit }, measure: Measure::Requests, starts_spent: false }
+    let kind = LimitKind::Slots { limit };
+    LimitSpec { name: name.into(), kind, measure: Measure::Requests, starts_spent: false, pace: Default::default() }
 }
 
 pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {
@@ -76,7 +79,17 @@ pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {
         service_ns: SECOND,
         closing_ns: 0,
         pace: Default::default(),
+        max_hold_ns: 900 * SECOND,
+        own_host: true,
+        one_witness_ns: 900 * SECOND,
     }
+}
+
+/// With this pace for the lane and each of its rates.
+pub(super) fn paced(pace: Pace, mut plan: Plan) -> Plan {
+    plan.pace = pace;
+    plan.own.iter_mut().filter(|spec| spec.is_rate()).for_each(|spec| spec.pace = pace);
+    plan
 }
 
 /// Adds an endpoint with a limit of its own.

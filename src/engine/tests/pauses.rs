@@ -12,17 +12,15 @@ fn everybody() -> Group<'static> {
 }
 
 fn lanes<const N: usize>(bench: &mut Bench, tenants: [&str; N]) -> [Key; N] {
-    let plan = plan(vec![slots("slots", 9)]);
-    let pace = plan::Pace { max_hold_ns: u64::MAX, ..plan.pace };
-    let plan = Arc::new(Plan { pace, ..plan });
+    let plan = Arc::new(Plan { max_hold_ns: u64::MAX, ..plan(vec![slots("slots", 9)]) });
     tenants.map(|tenant| bench.lane(tenant, tenant, &plan))
 }
 
 /// A tenant's request is refused for all who call the vendor, for a month.
 fn refuse(bench: &mut Bench, tenant: &str, lane: Key) {
     let permit = bench.granted(lane, ask(0));
-    bench.engine.answered_with(bench.now, permit, Word::Refused(Wait::Told(MONTH), None), true);
-    bench.engine.pause_group(bench.now, everybody(), tenant, bench.now.plus_nanos(MONTH));
+    bench.engine.answered_with(bench.now, permit, Word::Refused(Wait::Told(MONTH), None), &[], true);
+    bench.engine.pause_group(bench.now, everybody(), tenant, bench.now.plus_nanos(MONTH), 900 * SECOND);
 }
 
 fn paused_for(bench: &Bench, lane: Key) -> Duration {
@@ -59,7 +57,7 @@ fn one_request_finds_out_after_the_pause_of_an_answer_that_was_no_refusal() {
     let mut bench = Bench::new();
     let [lane] = lanes(&mut bench, ["acme"]);
     let permit = bench.granted(lane, ask(0));
-    bench.engine.answered_with(bench.now, permit, Word::PassedFor(3_600 * SECOND, None), true);
+    bench.engine.answered_with(bench.now, permit, Word::PassedFor(3_600 * SECOND, None), &[], true);
     assert_eq!(paused_for(&bench, lane), Duration::from_secs(3_600));
     let start = bench.now;
     let alone = bench.waits(lane, ask(0)).0;
@@ -71,8 +69,7 @@ fn one_request_finds_out_after_the_pause_of_an_answer_that_was_no_refusal() {
 /// A lane whose vendor may keep a request waiting for a quarter of an hour, paused for `seconds`.
 fn paused(seconds: u64) -> (Bench, Key) {
     let plan = plan(vec![slots("slots", 9)]);
-    let (mut bench, lane) =
-        Bench::with(Plan { pace: plan::Pace { max_hold_ns: 900 * SECOND, ..plan.pace }, ..plan.clone() });
+    let (mut bench, lane) = Bench::with(plan.clone());
     let permit = bench.granted(lane, ask(0));
     bench.hear(permit, Word::Refused(Wait::Told(seconds * SECOND), None));
     (bench, lane)

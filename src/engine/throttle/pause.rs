@@ -50,13 +50,13 @@ impl Throttle {
     /// The vendor asks to wait until `until`, and has refused nothing. The lane does so until `later`, unless it waits that
     /// long already. Returns whether it did not.
     pub(crate) fn wait_until(&mut self, now: Time, until: Time, later: Time) -> bool {
-        if self.lane.until() >= until || until <= now {
+        if self.pause.until() >= until || until <= now {
             return false;
         }
-        if self.lane.until() <= now {
+        if self.pause.until() <= now {
             (self.stands_since, self.paused_at) = (now, now);
         }
-        self.lane = Pause::Until(later);
+        self.pause = Pause::Until(later);
         true
     }
 
@@ -65,22 +65,15 @@ impl Throttle {
         self.next = self.next.max(until);
     }
 
-    /// In another engine permits have other keys: pairs of what they were and what they are.
+    /// In another engine permits have other keys: pairs of what they were and what they are. What a permit that is not among
+    /// them was to find out, another will.
     pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(Key, Key)]) {
-        let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.lane]);
+        let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.pause]);
         for pause in pauses {
             if let Pause::Probing(probe) = pause {
                 let found = keys.iter().find(|(before, _)| before == probe);
                 *pause = found.map_or(Pause::Until(now), |(_, key)| Pause::Probing(*key));
             }
-        }
-    }
-
-    /// Nothing that finds something out is under way in a copy.
-    pub(crate) fn forget_permits(&mut self, now: Time) {
-        let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.lane]);
-        for pause in pauses.filter(|pause| matches!(pause, Pause::Probing(_))) {
-            *pause = Pause::Until(now);
         }
     }
 }

@@ -1,8 +1,11 @@
-//! What a vendor said is left, and what others on the same key take of it.
+//! What a vendor said is left of a limit.
 
+use super::others::{Others, Seen};
+use super::report::{Books, Report};
 use super::{LEAST_PAUSE, Mode};
 use crate::clock::Time;
-use crate::engine::plan::Pace;
+use crate::engine::plan::{Counting, Pace};
+use std::collections::VecDeque;
 
 /// Bands of headroom: below so many percent, so many hundredths of the rate.
 const BANDS: [(u64, u64); 3] = [(10, 25), (20, 50), (30, 75)];
@@ -10,29 +13,12 @@ const BANDS: [(u64, u64); 3] = [(10, 25), (20, 50), (30, 75)];
 const HYSTERESIS: u64 = 3;
 /// After the reset that a vendor states, in nanoseconds: its clock may be late. A twentieth of shorter windows.
 const AFTER_RESET: u64 = 500_000_000;
-/// Somebody else uses the key who takes this share of the limit.
-const OTHERS: f64 = 0.05;
 /// What others take may come so much earlier: a share of what they take in a window.
 const UNEVEN: f64 = 0.04;
-
-/// What a response said about the tightest window.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Report {
-    pub(crate) limit: u64,
-    pub(crate) remaining: u64,
-    /// Until the reset, in nanoseconds.
-    pub(crate) reset_ns: Option<u64>,
-    /// What the vendor says its limit is over the lane's own window, where that is less than the lane goes by.
-    pub(crate) stated: Option<u64>,
-}
-
-impl Report {
-    /// Nothing needs to be done about it while nothing was done before.
-    pub(crate) fn is_comfortable(&self, in_flight: u32) -> bool {
-        let left = self.remaining.saturating_sub(in_flight as u64);
-        left.saturating_mul(100) > self.limit.saturating_mul(30) || self.limit == 0
-    }
-}
+/// Grants that are remembered one by one, to know which had arrived when the vendor answered.
+const MOST_GRANTS: usize = 512;
+/// Where units come back one by one the count itself decides, and the spacing may be a little too short.
+const SHORTER: f64 = 1.05;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
@@ -45,10 +31,14 @@ pub(super) struct Told {
     /// Hundredths of the rate.
     pub(super) share: u64,
     pub(super) percent: u64,
-    /// Between grants, in nanoseconds, where the rate is not a share of the lane's own.
+    /// Between grants, in nanoseconds, where the rate is not a share of the limit's own.
     pub(super) spacing: Option<u64>,
     /// Units a nanosecond that others take.
     others: f64,
+    /// Of a log: units in it that are not ours.
+    foreign: u32,
+    /// What others may take on the way of a request, in units.
+    margin: u32,
 }
 
 impl Told {
@@ -62,7 +52,7 @@ impl Told {
         if self.credit.saturating_sub(taken) >= cost {
             return now;
         }
-        if pace.regrows && pace.window_ns > 0 {
+        if pace.counting.regrows() && pace.window_ns > 0 {
             let unit = pace.window_ns / self.limit.max(1);
             let lacking = cost.saturating_sub(self.credit).unsigned_abs();
             return self.at.plus_nanos(unit.saturating_mul(lacking)).min(self.until);
@@ -79,21 +69,13 @@ pub(super) struct Reports {
     told_of: Time,
     /// Units granted in all.
     granted: u64,
-    /// The first report of the vendor's window.
-    first: Option<Seen>,
-    last: Option<Seen>,
-    /// More was left than before: the vendor's window began before this moment.
-    began: Option<Time>,
-    /// Units a nanosecond that others take.
-    others: f64,
-}
-
-/// What was left when so many of ours had arrived.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    at: Time,
-    remaining: u64,
-    arrived: i64,
+    /// Since then: when, and how many in all before.
+    grants: VecDeque<(Time, u64)>,
+    others: Others,
+    /// Units of the vendor's count that ours does not explain, as of the last answer.
+    unexplained: u32,
+    /// How long answers take, smoothed, in nanoseconds.
+    round_trip: u64,
 }
 
 /// What is new.
@@ -103,11 +85,20 @@ pub(super) enum News {
 }
 
 impl Reports {
-    pub(super) fn granted(&mut self, cost: u32) {
-        self.granted = self.granted.wrapping_add(u64::from(cost));
-        if let Some(told) = &mut self.told {
-            told.credit = told.credit.saturating_sub(i64::from(cost));
+    pub(super) fn granted(&mut self, now: Time, units: u32) {
+        if self.grants.len() < MOST_GRANTS {
+            self.grants.push_back((now, self.granted));
         }
+        self.granted = self.granted.wrapping_add(u64::from(units));
+        if let Some(told) = &mut self.told {
+            told.credit = told.credit.saturating_sub(i64::from(units));
+        }
+    }
+
+    /// Units granted after `time`.
+    fn granted_after(&mut self, time: Time) -> u64 {
+        while self.grants.pop_front_if(|(at, _)| *at <= time).is_some() {}
+        self.grants.front().map_or(0, |(_, before)| self.granted.wrapping_sub(*before))
     }
 
     /// The grant whose answer was applied last.
@@ -123,85 +114,150 @@ impl Reports {
 
     /// Somebody else uses the key, and takes so many units a window.
     pub(super) fn others(&self, pace: &Pace) -> Option<u64> {
-        let taken = self.others * pace.window_ns as f64;
-        (taken > OTHERS * pace.limit as f64).then_some(taken as u64)
+        self.others.per_window(pace).map(|taken| taken as u64)
     }
 
-    /// A response to what was granted at `granted` told what is left, while `in_flight` others were under way.
+    pub(super) fn unexplained(&self) -> u32 {
+        self.unexplained
+    }
+
+    /// Units that are to be left free for others, beside what our own count holds.
+    pub(super) fn held(&self, now: Time, pace: &Pace) -> u32 {
+        let Some(told) = self.told.filter(|told| told.until > now && pace.mode == Mode::Adaptive) else { return 0 };
+        // What nobody speaks of for a window is not known any more.
+        let since = now.since(told.at).as_nanos() as f64 / pace.window_ns.max(1) as f64;
+        told.margin.saturating_add((f64::from(told.foreign) * (1.0 - since).max(0.0)) as u32)
+    }
+
+    /// A response to what was granted at `granted` told what is left; our own count was `books` then, without that request
+    /// among what is under way.
     pub(super) fn hear(
         &mut self,
         now: Time,
         granted: Time,
-        in_flight: u32,
-        report: Report,
+        books: Books,
+        report: &Report,
         pace: &Pace,
     ) -> Option<News> {
         let remaining = report.remaining.min(report.limit);
+        self.unexplained = 0;
         if granted < self.told_of || report.limit == 0 || (pace.mode == Mode::Off && remaining > 0) {
             return None;
         }
         self.told_of = granted;
-        self.compare(now, in_flight, remaining, &report, pace);
+        let took = u64::try_from(now.since(granted).as_nanos()).unwrap_or(u64::MAX);
+        self.round_trip = if self.round_trip == 0 { took } else { self.round_trip - self.round_trip / 8 + took / 8 };
+        let unarrived = self.granted_after(granted);
+        let used = report.limit - remaining;
+        let ours = books.units.saturating_sub(u32::try_from(unarrived).unwrap_or(u32::MAX));
+        // Bands know no order of arrival: what is under way may all be still to come.
+        let (arrived, unsure) = match pace.mode {
+            Mode::Adaptive => (self.granted.wrapping_sub(unarrived) as i64, books.under_way),
+            _ => ((self.granted as i64).wrapping_sub(i64::from(books.under_way)), 0),
+        };
+        if pace.window_ns > 0 && (pace.mode == Mode::Adaptive || !pace.counting.regrows()) {
+            self.others.observe(Seen { at: now, used, arrived, ours, unsure }, report.limit, pace);
+        }
+        match pace.mode {
+            Mode::Adaptive => self.adapt(now, books, ours, report, pace),
+            _ => self.slow_down(now, books, report, pace),
+        }
+    }
+
+    /// By what is left alone, whoever took the rest.
+    fn slow_down(&mut self, now: Time, books: Books, report: &Report, pace: &Pace) -> Option<News> {
+        let remaining = report.remaining.min(report.limit);
         let percent = remaining.saturating_mul(100) / report.limit;
-        let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
-        let reset = report.reset_ns.unwrap_or(if remaining == 0 { LEAST_PAUSE } else { window });
         let known = self.told.filter(|told| told.until > now);
         let (before, was_empty) = known.map_or((100, false), |told| (told.share, told.percent == 0));
-        let share = match pace.mode {
-            Mode::Bands => band(percent, before),
-            _ => 100,
-        };
-        let next = self.next_window(now, pace);
+        let band = band(percent, before);
+        let share = if pace.mode == Mode::Bands { band } else { 100 };
+        let (until, next) = self.until(now, report, pace);
         let paced = pace.mode == Mode::Pace && remaining > 0 && report.reset_ns.is_some();
         let spacing = paced.then(|| {
+            let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
             // A reset in whole seconds is up to a second late: a window that was seen to begin is known better.
+            let reset = report.reset_ns.unwrap_or(window);
             let reset = next.map_or(reset, |next| reset.min(next.since(now).as_nanos() as u64)).max(1) as f64;
             // Units that come back one by one come back meanwhile.
-            let regrown = if pace.regrows { report.limit as f64 / window as f64 } else { 0.0 };
+            let regrown = if pace.counting.regrows() { report.limit as f64 / window as f64 } else { 0.0 };
             (1.0 / (remaining as f64 / reset + regrown)) as u64
         });
-        let mut until = now.plus_nanos(reset);
-        if remaining == 0 {
-            until = until.plus_nanos(AFTER_RESET.min(window / 20)).max(now.plus_nanos(LEAST_PAUSE.min(window / 10)));
-        }
-        if let Some(next) = next {
-            until = until.min(next);
-        }
-        let credit = i64::try_from(remaining.saturating_sub(in_flight as u64)).unwrap_or(i64::MAX);
-        let others = self.others(pace).map_or(0.0, |_| self.others);
-        self.told = Some(Told { limit: report.limit, credit, at: now, until, share, percent, spacing, others });
+        let credit = i64::try_from(remaining.saturating_sub(u64::from(books.under_way))).unwrap_or(i64::MAX);
+        let others = if pace.counting.regrows() { 0.0 } else { self.others.rate(pace) };
+        let (limit, at) = (report.limit, now);
+        self.told = Some(Told { limit, credit, at, until, share, percent, spacing, others, foreign: 0, margin: 0 });
         match remaining {
             0 => (!was_empty).then_some(News::Exhausted),
             _ => (share < before).then_some(News::Slower { percent }),
         }
     }
 
-    /// What is left now, beside what was left before: whether a window has begun, and what others took.
-    fn compare(&mut self, now: Time, in_flight: u32, remaining: u64, report: &Report, pace: &Pace) {
-        let arrived = (self.granted as i64).wrapping_sub(i64::from(in_flight));
-        let seen = Seen { at: now, remaining, arrived };
-        let Some(last) = self.last.replace(seen).filter(|_| !pace.regrows && pace.own.is_some()) else { return };
-        // Answers overtake each other by a few: that is no new window.
-        if remaining > last.remaining.saturating_add(report.limit / 8) {
-            (self.began, self.first) = (Some(now), Some(seen));
-        } else if let Some(first) = self.first {
-            let ours = arrived.wrapping_sub(first.arrived).max(0) as u64;
-            let taken = first.remaining.saturating_sub(remaining).saturating_sub(ours) as f64;
-            let (elapsed, weight) = (now.since(first.at).as_nanos() as f64, pace.window_ns as f64 / 4.0);
-            self.others = (taken + self.others * weight) / (elapsed + weight);
-        } else {
-            self.first = Some(seen);
+    /// By what is left and by whom the rest was taken: what our own count explains slows nothing down.
+    fn adapt(&mut self, now: Time, books: Books, ours: u32, report: &Report, pace: &Pace) -> Option<News> {
+        let (limit, remaining) = (report.limit, report.remaining.min(report.limit));
+        let used = limit - remaining;
+        // Vendors round what is left down.
+        let unexplained = used.saturating_sub(u64::from(books.units)).saturating_sub(1);
+        self.unexplained = u32::try_from(unexplained).unwrap_or(u32::MAX);
+        let known = self.told.take().filter(|told| told.until > now);
+        let is_shared = self.others.per_window(pace).is_some() || unexplained > (limit / 20).max(2);
+        // What others took may be a little less than what was counted the last time, and they are there all the same.
+        let is_known = known.is_some() && unexplained > 0;
+        if pace.window_ns == 0 || !(is_shared || is_known) {
+            return None;
+        }
+        let others = self.others.rate(pace);
+        let percent = remaining.saturating_mul(100) / limit;
+        let (before, was_empty) = known.map_or((100, false), |told| (told.share, told.percent == 0));
+        let share = band(percent, before);
+        let (reset, next) = self.until(now, report, pace);
+        let left = remaining.saturating_sub(u64::from(books.under_way)) as f64;
+        let margin = (others * self.round_trip as f64 * 1.5).ceil() as u32 + 1;
+        let (at, window) = (now, pace.window_ns as f64);
+        let told = match pace.counting {
+            Counting::Windows => {
+                let until = next.map_or(reset, |next| reset.min(next)).max(now.plus_nanos(1));
+                let rest = until.since(now).as_nanos() as f64;
+                // The fair share of two at least, or of two who yield one would yield all.
+                let rate = (left / rest - others).max(left / rest / 2.0).max(1.0 / window);
+                let credit = left as i64;
+                let spacing = (remaining > 0).then_some((1.0 / rate) as u64);
+                Told { limit, credit, at, until, share, percent, spacing, others, foreign: 0, margin: 0 }
+            }
+            Counting::Log | Counting::Bucket => {
+                let full = limit as f64 / window;
+                let rate = (full - others).max(full / 2.0) * SHORTER;
+                let foreign = match pace.counting {
+                    Counting::Log => u32::try_from(used).unwrap_or(u32::MAX).saturating_sub(ours),
+                    _ => 0,
+                };
+                // Nothing is left, and nothing of it is ours: the vendor's word is all there is.
+                let waits = remaining == 0 && u64::from(books.units) < limit / 4;
+                let credit = if waits { 0 } else { i64::MAX / 2 };
+                let until = if waits { reset } else { now.plus_nanos(pace.window_ns) };
+                let spacing = Some((1.0 / rate) as u64);
+                Told { limit, credit, at, until, share, percent, spacing, others: 0.0, foreign, margin }
+            }
+        };
+        self.told = Some(told);
+        match remaining {
+            0 => (!was_empty).then_some(News::Exhausted),
+            _ => (share < before).then_some(News::Slower { percent }),
         }
     }
 
-    /// When the vendor's next window begins at the latest: where its windows end is known as soon as one has been
-    /// seen to begin, and to less than the whole second in which it is stated.
-    fn next_window(&self, now: Time, pace: &Pace) -> Option<Time> {
-        let began = self.began?;
-        let since = now.since(began).as_nanos();
-        let window = u128::from(pace.window_ns);
-        // A clock that runs one in ten thousand off, ten windows later.
-        (since < 10 * window).then(|| began.plus_nanos((window * (since / window + 1)) as u64))
+    /// Until when a report holds, and when the vendor's next window begins, where that is known better than it says.
+    fn until(&self, now: Time, report: &Report, pace: &Pace) -> (Time, Option<Time>) {
+        let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
+        let is_empty = report.remaining == 0;
+        let reset = report.reset_ns.unwrap_or(if is_empty { LEAST_PAUSE } else { window });
+        let next = self.others.next_window(now, pace);
+        let mut until = now.plus_nanos(reset);
+        if is_empty {
+            until = until.plus_nanos(AFTER_RESET.min(window / 20)).max(now.plus_nanos(LEAST_PAUSE.min(window / 10)));
+        }
+        (next.map_or(until, |next| until.min(next)), next)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::engine::limit::window_log::Free;
 use crate::engine::limit::{Cell, Lack, LimitKind, LimitSpec, Room, Take};
 
 fn spec(kind: LimitKind) -> LimitSpec {
-    LimitSpec { name: "requests".into(), kind, measure: Measure::Points, starts_spent: false }
+    LimitSpec { name: "requests".into(), kind, measure: Measure::Points, starts_spent: false, pace: Default::default() }
 }
 
 fn slots(limit: u32) -> LimitSpec {

@@ -455,6 +455,11 @@ impl WindowCounter {
         self.transit.units.saturating_add((self.held(spec, now.as_nanos()) * (1.0 - 2.0 * INEXACT)).ceil() as u32)
     }
 
+    /// Units under way.
+    pub(crate) fn under_way(&self) -> u32 {
+        self.transit.units
+    }
+
     /// Units that ended later than `since` or are under way.
     pub(crate) fn units_since(&self, since: Time) -> u32 {
         let late = self.ended.iter().rev().take_while(|ended| ended.at > since.as_nanos());

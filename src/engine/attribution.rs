@@ -1,0 +1,134 @@
+//! Of which limit an answer speaks.
+//!
+//! A vendor names its limits as it likes, or not at all. A report belongs to that limit of the request which it fits best:
+//! by name, by limit and window, by limit, by window, or as the only one that it can mean. What fits none speaks of a limit
+//! that the configuration does not know: it is the lane's own, for no wider scope is proven. A refusal belongs to the limit
+//! with nothing left; or to those of the scope that the vendor names; or to those that our own count does not rule out;
+//! or else to all that the request counted in.
+
+use super::Engine;
+use super::cells::Origin;
+use super::limit::{Cell, LimitSpec};
+use super::plan::EndpointHash;
+use super::throttle::{Fit, Report};
+
+/// A limit of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Target {
+    /// The lane's own of this number.
+    Own(usize),
+    /// Of the account (0) or the vendor (1), of this number.
+    Shared(usize, usize),
+}
+
+/// Whose limit was refused for, as the vendor says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whose {
+    Endpoint,
+    Lane,
+    Account,
+    Vendor,
+}
+
+impl Engine {
+    /// The rates that a request took from.
+    pub(super) fn rates_of(&self, origin: &Origin) -> Vec<Target> {
+        let mut rates = Vec::new();
+        if let Some(lane) = self.lanes.slab.get(origin.lane) {
+            let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(origin.endpoint));
+            rates.extend(own.filter(|number| lane.plan.own[*number].is_rate()).map(Target::Own));
+        }
+        for (place, holder) in origin.holders.into_iter().enumerate() {
+            let Some(holder) = self.lanes.shared.get(holder) else { continue };
+            let specs = holder.specs.iter().enumerate();
+            let taken = specs.filter(|(_, shared)| shared.spec.is_rate() && shared.applies(origin.endpoint_hash));
+            rates.extend(taken.map(|(number, _)| Target::Shared(place, number)));
+        }
+        rates
+    }
+
+    /// A limit and its count.
+    pub(super) fn limit_at(&mut self, origin: &Origin, target: Target) -> Option<(&mut Cell, &LimitSpec)> {
+        match target {
+            Target::Own(number) => {
+                let lane = self.lanes.slab.get_mut(origin.lane)?;
+                Some((lane.own.as_mut().get_mut(number)?, lane.plan.own.get(number)?))
+            }
+            Target::Shared(place, number) => {
+                let holder = self.lanes.shared.get_mut(*origin.holders.get(place)?)?;
+                Some((holder.cells.get_mut(number)?, &holder.specs.get(number)?.spec))
+            }
+        }
+    }
+
+    pub(super) fn spec_at(&self, origin: &Origin, target: Target) -> Option<&LimitSpec> {
+        match target {
+            Target::Own(number) => self.lanes.slab.get(origin.lane)?.plan.own.get(number),
+            Target::Shared(place, number) => {
+                let holder = self.lanes.shared.get(*origin.holders.get(place)?)?;
+                holder.specs.get(number).map(|shared| &shared.spec)
+            }
+        }
+    }
+
+    /// Counts requests to one endpoint alone.
+    fn is_of_endpoint(&self, origin: &Origin, target: Target) -> bool {
+        match target {
+            Target::Own(number) => self.lanes.slab.get(origin.lane).is_some_and(|lane| number >= lane.plan.whole),
+            Target::Shared(place, number) => {
+                let holder = origin.holders.get(place).and_then(|holder| self.lanes.shared.get(*holder));
+                let shared = holder.and_then(|holder| holder.specs.get(number));
+                shared.is_some_and(|shared| shared.endpoint.is_some_and(|only| only != EndpointHash::NONE))
+            }
+        }
+    }
+
+    /// The limit that a report is about; none where the configuration does not know it.
+    pub(super) fn limit_of(&self, origin: &Origin, report: &Report) -> Option<Target> {
+        let mut rates = self.rates_of(origin);
+        let is_named = |target: &Target| self.spec_at(origin, *target).is_some_and(|spec| report.about.names(spec));
+        if rates.iter().any(is_named) {
+            rates.retain(is_named);
+        }
+        let fit = |target: &Target| Some((self.spec_at(origin, *target)?.fits(report)?, *target));
+        let (best, found) = rates.iter().filter_map(fit).min_by_key(|(fit, _)| *fit)?;
+        let is_only = rates.iter().filter_map(fit).filter(|(fit, _)| *fit == best).count() == 1;
+        // Of several that it fits alike, one with the same figures is as good as the other.
+        (is_only || best <= Fit::Units).then_some(found)
+    }
+
+    /// The limits that stand because of a refusal; none where no limit that is known explains it.
+    pub(super) fn refused_limits(
+        &mut self,
+        origin: &Origin,
+        whose: Option<Whose>,
+        report: Option<&Report>,
+    ) -> Vec<Target> {
+        let mut rates = self.rates_of(origin);
+        if let Some(empty) = report.filter(|report| report.remaining == 0)
+            && let Some(found) = self.limit_of(origin, empty)
+        {
+            return vec![found];
+        }
+        if let Some(whose) = whose {
+            rates.retain(|target| match whose {
+                Whose::Endpoint => self.is_of_endpoint(origin, *target),
+                Whose::Lane => matches!(target, Target::Own(_)) && !self.is_of_endpoint(origin, *target),
+                Whose::Account => matches!(target, Target::Shared(0, _)),
+                Whose::Vendor => matches!(target, Target::Shared(1, _)),
+            });
+        }
+        let now = self.now;
+        let may_be_full = |engine: &mut Engine, target: Target| {
+            engine.limit_at(origin, target).is_some_and(|(cell, spec)| cell.may_be_full(spec, now))
+        };
+        let full: Vec<Target> = rates.iter().copied().filter(|target| may_be_full(self, *target)).collect();
+        if full.is_empty() { rates } else { full }
+    }
+}
+
+impl LimitSpec {
+    fn fits(&self, report: &Report) -> Option<Fit> {
+        report.fits(self)
+    }
+}

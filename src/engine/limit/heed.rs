@@ -1,0 +1,128 @@
+//! What the vendor's answers have changed about one limit: it lies beside the limit's own count, so that all lanes which
+//! share the limit see the same.
+
+use super::{Cell, LimitKind, LimitSpec, State};
+use crate::clock::Time;
+use crate::engine::cost::Cost;
+use crate::engine::limit::Lack;
+use crate::engine::limit::window_log::Free;
+use crate::engine::plan::Counting;
+use crate::engine::slab::Key;
+use crate::engine::throttle::{Books, Gate, Notice, Report, Throttle};
+
+impl Cell {
+    #[inline(always)]
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.throttle.is_some()
+    }
+
+    pub(crate) fn throttle(&self) -> Option<&Throttle> {
+        self.throttle.as_deref()
+    }
+
+    pub(crate) fn throttle_mut(&mut self) -> Option<&mut Throttle> {
+        self.throttle.as_deref_mut()
+    }
+
+    /// The same, made where there is none.
+    pub(crate) fn throttle_or_new(&mut self) -> &mut Throttle {
+        self.throttle.get_or_insert_default()
+    }
+
+    /// Forgets what no longer changes anything. Returns whether nothing is left.
+    pub(super) fn forget_throttle(&mut self, spec: &LimitSpec, now: Time) -> bool {
+        if self.throttle.as_ref().is_some_and(|throttle| throttle.is_idle(now, &spec.pace)) {
+            self.throttle = None;
+        }
+        self.throttle.is_none()
+    }
+
+    /// Whether the vendor's word about this limit lets a request go.
+    #[inline(always)]
+    pub(crate) fn gate(&mut self, spec: &LimitSpec, now: Time, tier: u8, cost: Cost) -> Gate {
+        if self.throttle.is_none() { Gate::Open } else { self.ask_throttle(spec, now, tier, cost) }
+    }
+
+    #[cold]
+    fn ask_throttle(&mut self, spec: &LimitSpec, now: Time, tier: u8, cost: Cost) -> Gate {
+        let Some(throttle) = &self.throttle else { return Gate::Open };
+        let units = spec.units(cost);
+        let gate = throttle.gate(now, tier, units, &spec.pace);
+        let held = throttle.held(now, &spec.pace);
+        let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
+            (&mut self.state, &spec.kind)
+        else {
+            return gate;
+        };
+        if gate != Gate::Open || held == 0 {
+            return gate;
+        }
+        // What others hold leaves at least one request's room, or nothing would go that could show that they have stopped.
+        // What is held back for the high tier is kept of our own part alone, so not here.
+        let wanted = units.saturating_add(held).min(spec.largest(true).max(units));
+        match guard.free(mirrored, now, wanted, true) {
+            Free::Now => Gate::Open,
+            free => Gate::Shut(free, Lack::Reported),
+        }
+    }
+
+    /// See [`Throttle::rename_permits`].
+    pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(Key, Key)]) {
+        if let Some(throttle) = &mut self.throttle {
+            throttle.rename_permits(now, keys);
+        }
+    }
+
+    /// Nanoseconds between grants of one unit, and those at the full rate; none where the count alone decides.
+    pub(crate) fn spacing(&mut self, spec: &LimitSpec, now: Time) -> Option<(u64, u64)> {
+        Some((self.throttle.as_mut()?.spacing(now, &spec.pace)?, spec.pace.unit_ns))
+    }
+
+    /// What we know of this limit's use ourselves.
+    pub(crate) fn books(&mut self, spec: &LimitSpec, now: Time) -> Books {
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {
+                let units = guard.units(mirrored, now);
+                Books { units, under_way: guard.under_way() }
+            }
+            (State::Slots { used, .. }, _) => Books { units: *used, under_way: *used },
+            _ => Books::default(),
+        }
+    }
+
+    /// An answer to what was granted at `granted`, which has not been counted as ended yet, told what is left.
+    pub(crate) fn report(
+        &mut self,
+        spec: &LimitSpec,
+        now: Time,
+        granted: Time,
+        units: u32,
+        report: &Report,
+    ) -> Option<Notice> {
+        let mut books = self.books(spec, now);
+        books.under_way = books.under_way.saturating_sub(units);
+        let throttle = self.throttle_or_new();
+        let notice = throttle.report(now, granted, books, report, &spec.pace);
+        if spec.pace.counting == Counting::Bucket {
+            let more = throttle.unexplained();
+            self.owe(spec, now, more);
+        }
+        notice
+    }
+
+    /// Others took `units` of what the vendor's bucket holds.
+    fn owe(&mut self, spec: &LimitSpec, now: Time, units: u32) {
+        if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
+            (&mut self.state, &spec.kind)
+            && units > 0
+        {
+            guard.owe(mirrored, now, units.min(mirrored.limit()));
+        }
+    }
+
+    /// Whether our own count does not rule out that the vendor's is full: at least half of the limit is used.
+    pub(crate) fn may_be_full(&mut self, spec: &LimitSpec, now: Time) -> bool {
+        let (left, limit) = self.remaining(spec, now);
+        limit > 0 && left <= limit / 2
+    }
+}

@@ -1,0 +1,40 @@
+//! A limit of requests at once: how many of its slots are taken.
+
+use super::{Cell, State};
+
+impl Cell {
+    /// Whether this is a number of slots, and not a rate.
+    pub(crate) fn is_slots(&self) -> bool {
+        matches!(self.state, State::Slots { .. })
+    }
+
+    /// Sets a number of slots to those that are taken.
+    pub(crate) fn set_slots(&mut self, taken: u32) {
+        if let State::Slots { used, .. } = &mut self.state {
+            *used = taken;
+        }
+    }
+
+    /// Grants nothing until this is said again with `false`: what is under way is still being counted.
+    pub(crate) fn gather(&mut self, on: bool) {
+        if let State::Slots { gathers, .. } = &mut self.state {
+            *gathers = on;
+        }
+    }
+
+    /// One more slot is taken by what is under way already.
+    pub(crate) fn take_slot(&mut self) {
+        if let State::Slots { used, .. } = &mut self.state {
+            *used += 1;
+        }
+    }
+
+    /// The slots that are taken; none of a rate.
+    #[cfg(test)]
+    pub(crate) fn slots_used(&self) -> Option<u32> {
+        match self.state {
+            State::Slots { used, .. } => Some(used),
+            State::Rate { .. } => None,
+        }
+    }
+}
