@@ -12,11 +12,11 @@ use crate::client::DeadLetterCounts;
 /// A figure for each priority.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct ByPriority<T> {
-    /// Of [`Priority::High`](crate::Priority::High).
+    /// Of [`Priority::High`].
     pub high: T,
-    /// Of [`Priority::Normal`](crate::Priority::Normal).
+    /// Of [`Priority::Normal`].
     pub normal: T,
-    /// Of [`Priority::Low`](crate::Priority::Low).
+    /// Of [`Priority::Low`].
     pub low: T,
 }
 
