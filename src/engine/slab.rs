@@ -29,8 +29,6 @@ impl Key {
     }
 }
 
-/// Begins a line of the processor's cache: a lane, looked up among a million, then takes two misses and not three.
-#[repr(align(64))]
 struct Slot<T> {
     generation: u32,
     value: Option<T>,

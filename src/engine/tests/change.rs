@@ -170,7 +170,7 @@ fn of_two_ideas_of_a_shared_limit_the_slower_is_the_stricter() {
 }
 
 #[test]
-fn a_lane_fits_two_lines_of_the_processors_cache() {
+fn a_lane_takes_no_more_than_128_bytes() {
     // A million of them rest.
     assert!(size_of::<lane::Lane>() <= 128, "{}", size_of::<lane::Lane>());
 }
