@@ -150,7 +150,7 @@ impl Lane {
         self.client.send(&self.tenant.id, priority, request).await
     }
 
-    /// What is left of the lane's tightest limit, as far as this process knows.
+    /// What is left of the lane's tightest limit: by our own count, or by the vendor's last word of it where that is lower.
     pub fn headroom(&self) -> Option<Headroom> {
         let (place, endpoint) = (self.place_now(), self.endpoint_now().ok()?);
         place.shard.look(|engine, now| engine.headroom(now, place.lane, endpoint)).map(Headroom::of)

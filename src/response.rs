@@ -80,8 +80,8 @@ impl Response {
         self.parts.body.request_id
     }
 
-    /// What was left of the tightest limit when the answer came, as far as this process knows; none where the vendor's
-    /// entry states no limit.
+    /// What was left of the tightest limit when the answer came: by our own count, or by the vendor's last word of that limit
+    /// where that is lower. None where neither the vendor's entry nor its answers state a limit.
     pub fn headroom(&self) -> Option<Headroom> {
         self.parts.headroom
     }

@@ -68,7 +68,7 @@ pub struct LimitStatus {
     pub endpoint: Option<Arc<str>>,
     /// What the vendor allows, in its units.
     pub limit: u32,
-    /// What is left of it now.
+    /// What is left of it now: by our own count, or by the vendor's last word of it, less what went since, where that is lower.
     pub remaining: u32,
     /// For how long still nothing that counts in it goes, because the vendor refused or has failed, in seconds; none where it
     /// is not paused.
@@ -137,7 +137,7 @@ pub struct Check {
     pub name: Option<Arc<str>>,
     /// What the vendor allows, in the limit's units: requests, points or bytes in its window, or requests at once.
     pub limit: Option<u32>,
-    /// What is left of it now, in the same units.
+    /// What is left of it now, in the same units: by our own count, or by the vendor's last word where that is lower.
     pub remaining: Option<u32>,
     /// After so long, in seconds, all of it is there again if nothing else goes; none where that depends on something under
     /// way.

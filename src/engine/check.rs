@@ -87,8 +87,10 @@ impl Engine {
     fn lefts(&mut self, need: &Need) -> Vec<Left> {
         let now = self.now;
         let left = |cell: &mut Cell, spec: &LimitSpec| {
-            let (remaining, limit) = cell.remaining(spec, now);
-            Left { name: spec.name.clone(), limit, remaining, full: cell.full_at(spec, now) }
+            let own = cell.remaining(spec, now);
+            let ((remaining, limit), said_until) = cell.as_said(spec, now, own);
+            let full = cell.full_at(spec, now).map(|full| full.max(said_until.unwrap_or(full)));
+            Left { name: spec.name.clone(), limit, remaining, full }
         };
         let Some(lane) = self.lanes.slab.get_mut(need.lane) else { return Vec::new() };
         let (plan, shared) = (lane.plan.clone(), lane.shared);
@@ -100,6 +102,12 @@ impl Engine {
             let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
             let pairs = holder.cells.iter_mut().zip(holder.specs.iter()).filter(|(_, spec)| spec.applies(endpoint));
             lefts.extend(pairs.map(|(cell, spec)| left(cell, &spec.spec)));
+        }
+        let credential = self.lanes.slab.get(need.lane).and_then(|lane| lane.credential.as_ref());
+        for limit in credential.into_iter().flat_map(|credential| credential.discovered(now)) {
+            let (remaining, of) = limit.left(now);
+            let full = Some(limit.full_at(now));
+            lefts.push(Left { name: limit.name().into(), limit: of, remaining, full });
         }
         lefts
     }

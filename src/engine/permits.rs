@@ -345,15 +345,18 @@ impl Engine {
         }
     }
 
-    /// What is left of a lane's tightest limit, as (remaining, limit) in units; None without limits.
+    /// What is left of a lane's tightest limit, as (remaining, limit) in units, by our own count or by the vendor's word;
+    /// None without limits.
     pub(crate) fn headroom(&mut self, now: Time, lane: Key, endpoint: EndpointId) -> Option<(u32, u32)> {
         let now = self.tick(now);
         let mut tightest = None;
         let origin = self.limits_of(lane, endpoint);
         self.each_cell(&origin, |cell, spec| {
-            tightest = tighter(tightest, cell.remaining(spec, now));
+            tightest = tighter(tightest, cell.headroom(spec, now));
         });
-        tightest
+        let credential = self.lanes.slab.get(lane).and_then(|lane| lane.credential.as_ref());
+        let discovered = credential.into_iter().flat_map(|credential| credential.discovered(now));
+        discovered.map(|limit| limit.left(now)).fold(tightest, tighter)
     }
 
     /// Permits by key, for changes of their lane.

@@ -194,15 +194,19 @@ impl Engine {
         let found = self.limit_of(&origin, report).filter(|target| self.is_believed(origin.lane, *target));
         if let Some((cell, spec)) = found.and_then(|target| self.limit_at(&origin, target)) {
             let units = spec.units(need.cost);
-            // Little of what is said needs a memory as long as nothing was said before.
-            let is_nothing = !cell.is_throttled()
+            // Little of what is said slows anything down as long as nothing was said before.
+            let is_nothing = cell.is_at_ease()
                 && report.limit >= spec.pace.limit
                 && match spec.pace.mode {
                     Mode::Bands => report.is_comfortable(cell.books(spec, now).under_way.saturating_sub(units)),
                     Mode::Off => report.remaining > 0,
                     Mode::Pace | Mode::Adaptive => false,
                 };
-            return if is_nothing { None } else { cell.report(spec, now, granted, units, report) };
+            if is_nothing {
+                cell.say(spec, now, granted, units, report);
+                return None;
+            }
+            return cell.report(spec, now, granted, units, report);
         }
         let lane = self.lanes.slab.get_mut(origin.lane)?;
         let mode = lane.plan.pace.mode;

@@ -55,21 +55,20 @@ pub(crate) struct LimitView {
 
 impl LimitView {
     fn of(cell: &mut Cell, spec: &LimitSpec, holder: Holder, now: Time) -> LimitView {
-        let (left, limit) = cell.remaining(spec, now);
+        let (left, limit) = cell.headroom(spec, now);
         let paused_until = cell.throttle().map_or(Time::ZERO, |throttle| throttle.paused_until(EndpointHash::NONE));
         LimitView { name: spec.name.clone(), holder, left, limit, paused_until, is_discovered: false }
     }
 }
 
 impl Discovered {
-    fn view(&self) -> LimitView {
-        let units = |units: u64| u32::try_from(units).unwrap_or(u32::MAX);
-        let name = if self.report.about.name.is_empty() { "unnamed" } else { self.report.about.name.as_str() };
+    fn view(&self, now: Time) -> LimitView {
+        let (left, limit) = self.left(now);
         LimitView {
-            name: name.into(),
+            name: self.name().into(),
             holder: Holder::Lane,
-            left: units(self.report.remaining),
-            limit: units(self.report.limit),
+            left,
+            limit,
             paused_until: Time::ZERO,
             is_discovered: true,
         }
@@ -108,7 +107,7 @@ impl Engine {
         let held = lane.credential.as_ref().is_some_and(|credential| credential.is_held());
         let mut slowest = lane.credential.clone().and_then(|mut credential| credential.spacing(now, &plan.pace));
         let discovered: Vec<LimitView> =
-            lane.credential.iter().flat_map(|it| it.discovered(now)).map(|it| it.view()).collect();
+            lane.credential.iter().flat_map(|it| it.discovered(now)).map(|it| it.view(now)).collect();
         let mut limits = Vec::new();
         for (number, (cell, spec)) in lane.own.as_mut().iter_mut().zip(&plan.own).enumerate() {
             let endpoint = plan.endpoints.iter().position(|endpoint| endpoint.own.contains(&number));

@@ -133,8 +133,8 @@ pub(super) const HEADROOM: Metric = metric(
     Kind::Gauge,
     Unit::Ratio,
     &["vendor"],
-    "What is left of the tightest limit, as far as this process knows: the lowest of all lanes in the last second with \
-     an answer.",
+    "What is left of the tightest limit, by our own count or by the vendor's word, whichever is lower: the lowest of all \
+     lanes in the last second with an answer.",
 );
 pub(super) const HEADROOM_AVERAGE: Metric = metric(
     "integration_client_headroom_average_ratio",

@@ -26,7 +26,40 @@ impl Cell {
 
     /// The same, made where there is none.
     pub(crate) fn throttle_or_new(&mut self) -> &mut Throttle {
-        self.throttle.get_or_insert_default()
+        let throttle = self.throttle.get_or_insert_default();
+        throttle.acts = true;
+        throttle
+    }
+
+    /// Nothing was heard of this limit but what is left of it.
+    pub(crate) fn is_at_ease(&self) -> bool {
+        self.throttle.as_ref().is_none_or(|throttle| !throttle.acts)
+    }
+
+    /// What is left, as (remaining, limit): the lower of our own count and of what the vendor said last.
+    #[inline(always)]
+    pub(crate) fn headroom(&mut self, spec: &LimitSpec, now: Time) -> (u32, u32) {
+        let own = self.remaining(spec, now);
+        if self.throttle.is_none() { own } else { self.as_said(spec, now, own).0 }
+    }
+
+    /// The lower of our own count and of what the vendor said last, and until when the vendor's word holds where it is that.
+    pub(crate) fn as_said(&self, spec: &LimitSpec, now: Time, own: (u32, u32)) -> ((u32, u32), Option<Time>) {
+        let said = self.throttle.as_ref().filter(|_| spec.is_rate()).and_then(|it| it.left(now, &spec.pace));
+        match said {
+            Some((left, limit, until)) if left < own.0 => ((left, limit.min(own.1)), Some(until)),
+            _ => (own, None),
+        }
+    }
+
+    /// An answer told what is left, and that is no reason to slow down. It is kept where our own count knows of more that
+    /// is left: as long as both explain each other, the own count is the lower one.
+    pub(crate) fn say(&mut self, spec: &LimitSpec, now: Time, granted: Time, units: u32, report: &Report) {
+        let under_way = self.books(spec, now).under_way.saturating_sub(units);
+        let left = report.remaining.saturating_sub(u64::from(under_way));
+        if self.throttle.is_some() || left < u64::from(self.remaining(spec, now).0) {
+            self.throttle.get_or_insert_default().say(now, granted, under_way, report, &spec.pace);
+        }
     }
 
     /// Forgets what no longer changes anything. Returns whether nothing is left.

@@ -10,6 +10,7 @@ mod forecast;
 mod learning;
 mod pauses;
 mod pushback;
+mod said;
 mod scopes;
 mod slots;
 mod slots_model;

@@ -10,7 +10,7 @@ use crate::engine::throttle::{About, Label, Mode, Notice, Report, Wait};
 
 /// Whose the limit is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Scope {
+pub(super) enum Scope {
     Tenant,
     Account,
     Vendor,
@@ -20,13 +20,14 @@ enum Scope {
     AccountEndpoint,
 }
 
-const SCOPES: [Scope; 5] = [Scope::Tenant, Scope::Account, Scope::Vendor, Scope::Endpoint, Scope::AccountEndpoint];
-const WINDOW: u64 = 15;
+pub(super) const SCOPES: [Scope; 5] =
+    [Scope::Tenant, Scope::Account, Scope::Vendor, Scope::Endpoint, Scope::AccountEndpoint];
+pub(super) const WINDOW: u64 = 15;
 /// Two endpoints: only requests to the first count in the limit of an endpoint.
-const COUNTED: EndpointId = 0;
-const FREE: EndpointId = 1;
+pub(super) const COUNTED: EndpointId = 0;
+pub(super) const FREE: EndpointId = 1;
 
-fn limit(mode: Mode) -> LimitSpec {
+pub(super) fn limit(mode: Mode) -> LimitSpec {
     let mut spec = per_second("requests", 100);
     spec.kind = LimitKind::Rate {
         bucket: BucketSpec::new(80, 100.0, WINDOW * SECOND, 0),
@@ -42,7 +43,7 @@ fn endpoint(name: &str) -> EndpointPlan {
 }
 
 /// Four tenants of one account.
-fn tenants(scope: Scope, mode: Mode) -> (Bench, Vec<Key>) {
+pub(super) fn tenants(scope: Scope, mode: Mode) -> (Bench, Vec<Key>) {
     let spec = limit(mode);
     let mut plan = Plan { has_slots: false, ..plan(Vec::new()) };
     plan.pace.mode = mode;
@@ -64,16 +65,16 @@ fn tenants(scope: Scope, mode: Mode) -> (Bench, Vec<Key>) {
     (bench, lanes.to_vec())
 }
 
-fn to(endpoint: EndpointId) -> Ask {
+pub(super) fn to(endpoint: EndpointId) -> Ask {
     Ask { endpoint, ..ask(0) }
 }
 
-fn left(remaining: u64) -> Report {
+pub(super) fn left(remaining: u64) -> Report {
     Report { limit: 100, remaining, reset_ns: Some(WINDOW * SECOND), about: About::default() }
 }
 
 /// Those of the lanes that share the limit with the first.
-fn sharing(scope: Scope, lanes: &[Key]) -> &[Key] {
+pub(super) fn sharing(scope: Scope, lanes: &[Key]) -> &[Key] {
     match scope {
         Scope::Tenant | Scope::Endpoint => &lanes[..1],
         _ => lanes,
@@ -198,7 +199,7 @@ fn limit_that_only_answers_state_slows_the_lane_down() {
             before = spacing;
             let seen = bench.engine.view(bench.now, lane).unwrap();
             let found = seen.limits.iter().find(|limit| limit.is_discovered).unwrap();
-            assert_eq!((found.left, found.limit), (remaining as u32, 100));
+            assert_eq!((found.left, found.limit), (remaining as u32 - 1, 100), "one went since");
         }
     }
 }

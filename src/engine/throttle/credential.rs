@@ -28,6 +28,21 @@ impl Discovered {
         let silent = self.pace.window_ns.saturating_mul(SILENT_WINDOWS).max(SILENT);
         self.heard.plus_nanos(silent) <= now
     }
+
+    /// What is left, as (left, limit): all of it once the last report holds no more.
+    pub(crate) fn left(&self, now: Time) -> (u32, u32) {
+        let limit = u32::try_from(self.report.limit).unwrap_or(u32::MAX);
+        self.throttle.left(now, &self.pace).map_or((limit, limit), |(left, limit, _)| (left, limit))
+    }
+
+    /// When all of it is there again if nothing else goes.
+    pub(crate) fn full_at(&self, now: Time) -> Time {
+        self.throttle.left(now, &self.pace).map_or(now, |(.., until)| until)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        if self.report.about.name.is_empty() { "unnamed" } else { self.report.about.name.as_str() }
+    }
 }
 
 /// One lane's.

@@ -25,6 +25,7 @@ mod others;
 mod pause;
 mod refusal;
 mod report;
+mod said;
 mod told;
 
 use super::limit::Lack;
@@ -37,6 +38,7 @@ use learned::Learned;
 use pause::Pause;
 pub(crate) use refusal::Refused;
 pub(crate) use report::{About, Books, Fit, Label, Report};
+use said::Said;
 use told::{News, Reports};
 
 /// The least that a lane waits when nothing is left, in nanoseconds.
@@ -124,6 +126,11 @@ pub(crate) struct Throttle {
     in_use: bool,
     endpoints: Vec<(EndpointHash, Pause, u32)>,
     reports: Reports,
+    /// What is left, as the vendor says, and since when what goes is remembered for it.
+    said: Option<Said>,
+    said_since: Time,
+    /// Something else was heard, which may slow the limit down.
+    pub(in crate::engine) acts: bool,
     /// Somebody was told that others use the key.
     yields: bool,
     learned: Option<Learned>,
@@ -150,6 +157,7 @@ impl Throttle {
         over(self.pause)
             && self.endpoints.iter().all(|(_, pause, _)| over(*pause))
             && self.reports.told.is_none_or(|told| told.until <= now)
+            && self.said.is_none_or(|said| said.until <= now)
             && self.witness.is_none_or(|(_, until)| until.plus_nanos(WITNESS_MEMORY) <= now)
             && self.calm_until <= now
             && self.stated.is_none_or(|(_, until)| until <= now)
@@ -223,6 +231,7 @@ impl Throttle {
     pub(crate) fn take(&mut self, due: Time, now: Time, going: &Going, pace: &Pace) {
         let Going { permit, tier, endpoint, units } = *going;
         self.reports.granted(now, units);
+        self.said_goes(units);
         if tier > 0 {
             self.last[tier as usize - 1] = now;
         }
@@ -290,6 +299,7 @@ impl Throttle {
         report: &Report,
         pace: &Pace,
     ) -> Option<Notice> {
+        self.say(now, granted, books.under_way, report, pace);
         if let Some(stated) = Some(report.limit).filter(|stated| (1..pace.limit).contains(stated)) {
             // Each answer states it again; the plan may change while none comes.
             let until = now.plus_nanos(pace.window_ns.saturating_mul(CALM));
@@ -337,7 +347,7 @@ impl Throttle {
     /// Ends every pause, an operator's or not.
     pub(crate) fn resume(&mut self) {
         (self.pause, self.refused_by, self.refusals) = (Pause::Over, None, 0);
-        self.reports.told = None;
+        (self.reports.told, self.said) = (None, None);
         self.endpoints.clear();
     }
 

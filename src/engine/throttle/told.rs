@@ -96,7 +96,7 @@ impl Reports {
     }
 
     /// Units granted after `time`.
-    fn granted_after(&mut self, time: Time) -> u64 {
+    pub(super) fn granted_after(&mut self, time: Time) -> u64 {
         while self.grants.pop_front_if(|(at, _)| *at <= time).is_some() {}
         self.grants.front().map_or(0, |(_, before)| self.granted.wrapping_sub(*before))
     }
