@@ -2,6 +2,7 @@
 //!
 //! `cargo run --release --example simulate -- --requests 1000000 --seed 1`
 //! `cargo run --release --example simulate -- --catalogue`
+//! `cargo run --release --example simulate -- --sharing`
 //!
 //! Vendors judge requests by when they arrive; the engine knows when it granted them and when they were answered. Ways take
 //! 0 to 50 ms, in six manners; vendors' clocks drift by up to 50 ppm, and half of them tick once a millisecond; every
@@ -17,12 +18,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use integration_client::testing::saturation::{Case, Counting, Outcome, Travel, saturate};
+use integration_client::testing::saturation::{Case, Cell, Counting, Figures, Outcome, Scene, Travel, saturate};
 use integration_client::testing::walk::{self, Depth, Sum};
 
 const USAGE: &str =
     "usage: simulate [--requests N] [--seed S] [--algorithm A] [--safety F] [--window SECONDS] [--without-guard]
        simulate --catalogue [--vendor NAME] [--short] [--all]
+       simulate --sharing [--algorithm A] [--window SECONDS] [--scene S] [--short] [--all]
 
   --requests N      requests for each algorithm (default 200000)
   --seed S          another seed, other phases and delays (default 1)
@@ -33,10 +35,13 @@ const USAGE: &str =
   --without-guard   shows what the guards prevent
   --catalogue       instead: every limit of vendors.toml, enforced and announced as its entry says
   --vendor NAME     of the catalogue only this vendor
+  --sharing         instead: what headers, other users of the key and a second client cost
+  --scene S         of these only this one: alone, beside, two, retry_after, silent
   --short           with smaller figures, as the tests do it
-  --all             a line for each limit, and not for those alone that fall short
+  --all             a line for each limit or run, and not for those alone that fall short
 
-exit code: 0 when nothing was refused and no limit falls short, 1 when something was, 2 for wrong arguments";
+exit code: 0 when nothing was refused and no limit falls short, 1 when something was, 2 for wrong arguments; of --sharing
+0 when each line of `adaptive` keeps to its bound";
 
 struct Wanted {
     requests: u64,
@@ -46,6 +51,8 @@ struct Wanted {
     windows: Vec<u64>,
     guarded: bool,
     catalogue: bool,
+    sharing: bool,
+    scene: Option<String>,
     vendor: Option<String>,
     short: bool,
     all: bool,
@@ -60,6 +67,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
         windows: vec![1, 60],
         guarded: true,
         catalogue: false,
+        sharing: false,
+        scene: None,
         vendor: None,
         short: false,
         all: false,
@@ -79,6 +88,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
             }
             "--without-guard" => wanted.guarded = false,
             "--catalogue" => wanted.catalogue = true,
+            "--sharing" => wanted.sharing = true,
+            "--scene" => wanted.scene = Some(value()?),
             "--vendor" => wanted.vendor = Some(value()?),
             "--short" => wanted.short = true,
             "--all" => wanted.all = true,
@@ -205,6 +216,49 @@ fn catalogue(wanted: &Wanted) -> ExitCode {
     if falls_short { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// Runs the cells of a shared key: `adaptive` has to keep to the bounds, `bands` is there to compare.
+fn sharing(wanted: &Wanted) -> ExitCode {
+    let chosen = algorithms(wanted.algorithm.as_deref());
+    let countings = || Cell::COUNTINGS.into_iter().filter(|counting| chosen.iter().any(|(_, of)| of == counting));
+    let phases = if wanted.short { 1 } else { 4 };
+    let mut cells = Vec::new();
+    for scene in Scene::ALL.into_iter().filter(|scene| wanted.scene.as_deref().is_none_or(|name| name == scene.name()))
+    {
+        for (counting, window_s) in countings().flat_map(|counting| wanted.windows.iter().map(move |w| (counting, *w)))
+        {
+            cells.extend(["adaptive", "bands"].map(|throttle| Cell { scene, counting, window_s, throttle, phases }));
+        }
+    }
+    let began = Instant::now();
+    let mut short = 0;
+    for (pair, outcomes) in cells.chunks(2).zip(on_every_core(&cells, Cell::runs).chunks(2)) {
+        let [Some(Ok(adaptive)), Some(Ok(bands))] = outcomes else {
+            println!("simulate: {:?} went wrong: {outcomes:?}", pair[0]);
+            return ExitCode::from(2);
+        };
+        let (cell, figures) = (&pair[0], Figures::of(adaptive));
+        let falls_short = !cell.holds(&figures);
+        short += usize::from(falls_short);
+        let (scene, counting) = (cell.scene.name(), cell.counting.name());
+        let verdict = match cell.bound() {
+            Some(_) if falls_short => "short",
+            Some(_) => "holds",
+            None => "-",
+        };
+        println!(
+            "{scene:<11} {counting:<15} window_s={:<2} {verdict:<5} adaptive: {figures} | bands: {}",
+            cell.window_s,
+            Figures::of(bands)
+        );
+        for run in adaptive.iter().filter(|_| wanted.all) {
+            let (travel, says) = (run.travel.name(), run.says);
+            println!("    {travel:<8} safety={} phase={} {says:?}: {}", run.safety, run.phase, run.figures);
+        }
+    }
+    println!("sharing: lines={} short={short} seconds={:.1}", cells.len() / 2, began.elapsed().as_secs_f64());
+    if short == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn main() -> ExitCode {
     let wanted = match parse(std::env::args().skip(1)) {
         Ok(wanted) => wanted,
@@ -215,6 +269,9 @@ fn main() -> ExitCode {
     };
     if wanted.catalogue {
         return catalogue(&wanted);
+    }
+    if wanted.sharing {
+        return sharing(&wanted);
     }
     let lines = lines(&wanted);
     let began = Instant::now();

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use integration_client::testing::saturation::{Case, Counting, Outcome, Travel, saturate};
+use integration_client::testing::saturation::{Case, Cell, Counting, Figures, Outcome, Scene, Travel, saturate};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -88,4 +88,22 @@ fn the_same_seed_gives_the_same_trace() {
     let [once, again, other] = [7, 7, 8].map(|seed| run(&case, 2_000, seed));
     assert_eq!(once, again);
     assert_ne!(once.trace, other.trace);
+}
+
+/// The worst figures of `throttle = "adaptive"` where the limit's window is a second, for each way of counting.
+fn of_a_shared_key(scene: Scene) -> Vec<(Counting, Figures)> {
+    let figures = |counting: Counting| {
+        let cell = Cell { scene, counting, window_s: 1, throttle: "adaptive", phases: 1 };
+        let figures = Figures::of(&cell.runs().expect("the case is valid"));
+        println!("{} {}: {figures}", scene.name(), counting.name());
+        (counting, figures)
+    };
+    Cell::COUNTINGS.into_iter().map(figures).collect()
+}
+
+#[test]
+fn headers_slow_nobody_down_who_is_alone() {
+    for (counting, figures) in of_a_shared_key(Scene::Alone) {
+        assert!(figures.least >= 92.0 && figures.refused == 0.0, "{counting:?}: {figures}");
+    }
 }

@@ -1,10 +1,13 @@
 //! What is tried: how the vendor counts, how long requests travel, and what else happens.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 
+use crate::Error;
 use crate::clock::nanos;
+use crate::config::{Config, Sources, Tenant, TenantEntry};
 use crate::testing::algorithm::{Limiter, Phase, Refill, Rule};
 
 /// How the vendor counts, and what it says about that.
@@ -175,12 +178,13 @@ pub struct Case {
     pub(super) travel: Travel,
     pub(super) troubled: bool,
     pub(super) guarded: bool,
+    pub(super) throttle: Option<&'static str>,
 }
 
 impl Case {
     /// `limit` units per `window`, of which the client uses the share `safety`.
     pub fn new(counting: Counting, limit: u32, window: Duration, safety: f64, travel: Travel) -> Case {
-        Case { counting, limit, window, safety, travel, troubled: false, guarded: true }
+        Case { counting, limit, window, safety, travel, troubled: false, guarded: true, throttle: None }
     }
 
     /// Answers are lost, callers go away, requests never leave, the client's clock is set back, its configuration
@@ -198,6 +202,13 @@ impl Case {
         self
     }
 
+    /// How the client slows down, as its configuration names it.
+    #[must_use]
+    pub fn throttle(mut self, throttle: &'static str) -> Case {
+        self.throttle = Some(throttle);
+        self
+    }
+
     pub(super) fn window_ns(&self) -> u64 {
         nanos(self.window).max(1)
     }
@@ -209,13 +220,22 @@ impl Case {
             Counting::LumpedRefill => format!("refill_interval = \"{}ms\"\n", window.as_millis() / 10),
             _ => String::new(),
         };
+        let throttle = self.throttle.map(|name| format!("throttle = \"{name}\"\n")).unwrap_or_default();
         format!(
-            "[vendors.v]\nbase_url = \"https://v.example\"\nmax_transit = \"100ms\"\n\
+            "[vendors.v]\nbase_url = \"https://v.example\"\nmax_transit = \"100ms\"\n{throttle}\
              [[vendors.v.limits]]\nname = \"rate\"\nlimit = {limit}\nwindow = \"{}ms\"\nalgorithm = \"{}\"\n\
              safety = {safety:?}\nscope = \"tenant\"\n{lumps}",
             window.as_millis(),
             counting.told(),
         )
+    }
+
+    /// The client's one tenant.
+    pub(super) fn tenant(&self, limit: u32, version: u64) -> Result<Arc<Tenant>, Error> {
+        let sources = Sources::new().without_catalogue().file("case", self.toml(limit));
+        let config = Config::load(&sources.tenants([TenantEntry::new("t", "v")]), version)?;
+        let tenant = config.tenants().next().cloned();
+        tenant.ok_or_else(|| Error::new(crate::ErrorKind::Config, crate::Delivery::NotSent, "the case has no tenant"))
     }
 
     /// The vendor's side. The seed decides its phase.

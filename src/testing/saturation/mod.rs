@@ -6,6 +6,8 @@
 
 mod bound;
 mod case;
+mod key;
+mod sharing;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,11 +17,13 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 pub use case::{Case, Counting, Travel};
+pub use key::{Other, Reset, Says, SharedKey, Usage};
+pub use sharing::{Cell, Figures, Run as CellRun, Scene};
 
 use super::algorithm::Limiter;
 use crate::Error;
 use crate::clock::Time;
-use crate::config::{Config, Sources, Tenant, TenantEntry};
+use crate::config::Tenant;
 use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::plan::NO_ENDPOINT;
 use crate::engine::slab::Key;
@@ -119,14 +123,7 @@ pub fn saturate(case: &Case, requests: u64, seed: u64) -> Result<Outcome, Error>
 
 impl Run {
     fn new(case: &Case, seed: u64) -> Result<Run, Error> {
-        let tenant = |limit: u32, version: u64| -> Result<Arc<Tenant>, Error> {
-            let sources = Sources::new().without_catalogue().file("case", case.toml(limit));
-            let config = Config::load(&sources.tenants([TenantEntry::new("t", "v")]), version)?;
-            let tenant = config.tenants().next().cloned();
-            tenant
-                .ok_or_else(|| Error::new(crate::ErrorKind::Config, crate::Delivery::NotSent, "the case has no tenant"))
-        };
-        let tenants = [tenant(case.limit, 1)?, tenant((case.limit / 2).max(1), 1)?];
+        let tenants = [case.tenant(case.limit, 1)?, case.tenant((case.limit / 2).max(1), 1)?];
         let mut run = Run {
             case: case.clone(),
             seed,

@@ -1,0 +1,298 @@
+//! One key that several use: clients which share nothing but the key, and somebody else, against a vendor that says in
+//! each answer what is left, or says nothing.
+//!
+//! All clients always have more to send. Each has an engine of its own; the vendor counts them as one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use fastrand::Rng;
+
+use super::{Case, QUEUE, START};
+use crate::Error;
+use crate::clock::Time;
+use crate::dispatch::plan::{Plans, Policy};
+use crate::engine::plan::NO_ENDPOINT;
+use crate::engine::slab::Key;
+use crate::engine::throttle::{About, Report, Wait};
+use crate::engine::{Answer, Ask, Bound, Claim, Engine, Word};
+use crate::testing::algorithm::{Limiter, Reading};
+
+const SECOND: u64 = 1_000_000_000;
+/// How long a client that is told nothing waits at most, in nanoseconds.
+const LONGEST_GUESS: u64 = 10 * SECOND;
+
+/// What the vendor says beside the status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Says {
+    /// Nothing.
+    Nothing,
+    /// Refusals say how long to wait, in whole seconds.
+    RetryAfter,
+    /// Each answer says what is left and when the limit resets; refusals say how long to wait as well.
+    Headers(Reset),
+}
+
+/// In which form a vendor states the time until the reset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Reset {
+    /// To the nanosecond.
+    Exact,
+    /// In whole seconds, rounded up.
+    RoundedUp,
+    /// In whole seconds, the fraction cut off.
+    Truncated,
+}
+
+impl Reset {
+    /// All of them.
+    pub const ALL: [Reset; 3] = [Reset::Exact, Reset::RoundedUp, Reset::Truncated];
+
+    fn state(self, nanos: u64) -> u64 {
+        match self {
+            Reset::Exact => nanos,
+            Reset::RoundedUp => nanos.div_ceil(SECOND) * SECOND,
+            Reset::Truncated => nanos / SECOND * SECOND,
+        }
+    }
+}
+
+/// Somebody else who uses the key: evenly, and whatever the vendor says.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Other {
+    /// The share of the limit that is asked for.
+    pub share: f64,
+    /// The first window in which anything is.
+    pub from: u64,
+    /// The first in which nothing is any more.
+    pub until: u64,
+}
+
+/// A key, and who uses it.
+#[derive(Clone, Debug)]
+pub struct SharedKey {
+    /// The limit, and what its clients know of it.
+    pub case: Case,
+    /// What the vendor says.
+    pub says: Says,
+    /// Clients that share nothing but the key.
+    pub clients: usize,
+    /// Somebody who is no client of ours.
+    pub other: Option<Other>,
+}
+
+/// Requests of one client by window of the limit, from the beginning on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Admitted.
+    pub admitted: Vec<u64>,
+    /// Refused.
+    pub refused: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A client begins.
+    Start(usize),
+    Arrive(usize, Key),
+    /// The answer of this number is back.
+    Answer(usize, Key, usize),
+}
+
+struct Client {
+    engine: Engine,
+    lane: Key,
+    waiting: usize,
+    has_started: bool,
+    granted: u64,
+}
+
+struct Run<'a> {
+    key: &'a SharedKey,
+    seed: u64,
+    clients: Vec<Client>,
+    limiter: Limiter,
+    random: Rng,
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    sequence: u64,
+    answers: Vec<Word>,
+    /// Calls of the other so far.
+    others: u64,
+    usage: Vec<Usage>,
+}
+
+impl SharedKey {
+    /// What each client makes of it in so many windows. The same seed gives the same.
+    ///
+    /// # Errors
+    /// The case's figures make no valid configuration.
+    pub fn run(&self, windows: u64, seed: u64) -> Result<Vec<Usage>, Error> {
+        let mut run = Run::new(self, windows, seed)?;
+        run.go(START + windows * self.case.window_ns());
+        Ok(run.usage)
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(key: &'a SharedKey, windows: u64, seed: u64) -> Result<Run<'a>, Error> {
+        let tenant = key.case.tenant(key.case.limit, 1)?;
+        let policy = Policy { tier_weights: [6, 3, 1], max_waiting: u32::MAX, guard: key.case.guarded };
+        let plan = Plans::default().of(&tenant, &policy);
+        let client = || {
+            let mut engine = Engine::new(Bound::new(u32::MAX), Default::default());
+            let lane = engine.upsert(Time::from_nanos(START), "t", "t", &plan, 1);
+            Client { engine, lane, waiting: 0, has_started: false, granted: 0 }
+        };
+        let nothing = Usage { admitted: vec![0; windows as usize], refused: vec![0; windows as usize] };
+        let mut run = Run {
+            key,
+            seed,
+            clients: (0..key.clients).map(|_| client()).collect(),
+            limiter: key.case.limiter(seed),
+            random: Rng::with_seed(seed),
+            now: START,
+            events: BinaryHeap::new(),
+            sequence: 0,
+            answers: Vec::new(),
+            others: 0,
+            usage: vec![nothing; key.clients],
+        };
+        for client in 0..key.clients {
+            let later = run.random.u64(0..key.case.window_ns());
+            run.happens(START + if client == 0 { 0 } else { later }, Event::Start(client));
+        }
+        Ok(run)
+    }
+
+    fn happens(&mut self, at: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((at, self.sequence, event)));
+    }
+
+    fn go(&mut self, end: u64) {
+        loop {
+            (0..self.clients.len()).for_each(|client| self.send(client));
+            let timers = self.clients.iter_mut().map(|client| client.engine.poll_timeout());
+            let timer = timers.map(|at| at.map_or(u64::MAX, Time::as_nanos)).min().unwrap_or(u64::MAX);
+            let event = self.events.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
+            if timer.min(event) >= end {
+                return;
+            }
+            self.now = self.now.max(timer.min(event));
+            if timer < event {
+                let now = Time::from_nanos(self.now);
+                for client in &mut self.clients {
+                    if client.engine.poll_timeout().is_some_and(|at| at <= now) {
+                        client.engine.poll(now);
+                    }
+                }
+            } else if let Some(Reverse((_, _, event))) = self.events.pop() {
+                match event {
+                    Event::Start(client) => self.clients[client].has_started = true,
+                    Event::Arrive(client, permit) => self.arrive(client, permit),
+                    Event::Answer(client, permit, answer) => {
+                        let (now, word) = (Time::from_nanos(self.now), self.answers[answer]);
+                        self.clients[client].engine.answered_with(now, permit, word, &[], true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Somebody always waits.
+    fn send(&mut self, number: usize) {
+        let now = Time::from_nanos(self.now);
+        let client = &mut self.clients[number];
+        let mut started = Vec::new();
+        while client.has_started && client.waiting < QUEUE {
+            let ask = Ask {
+                tier: (client.granted % 3) as u8,
+                endpoint: NO_ENDPOINT,
+                cost: 1.into(),
+                retry: false,
+                immediate: false,
+                give_up: Time::MAX,
+                patience_ns: 0,
+                attempt_ns: 30 * SECOND,
+            };
+            match client.engine.submit(now, client.lane, &ask) {
+                Answer::Granted(permit) => started.push(permit),
+                Answer::Wait { .. } => client.waiting += 1,
+                Answer::Refused(refusal) => unreachable!("there is room in the queues: {refusal:?}"),
+            }
+            client.granted += 1;
+        }
+        while !client.engine.is_quiet() {
+            for waiter in client.engine.woken().collect::<Vec<_>>() {
+                match client.engine.claim(now, waiter) {
+                    Claim::Started(permit, _) => {
+                        client.waiting -= 1;
+                        started.push(permit);
+                    }
+                    Claim::Waiting => {}
+                    Claim::Refused(_) => client.waiting -= 1,
+                }
+            }
+        }
+        for permit in started {
+            let there = self.key.case.travel.there(&mut self.random, self.now - START);
+            self.happens(self.now + there, Event::Arrive(number, permit));
+        }
+    }
+
+    /// The other's calls up to the vendor's `at`.
+    fn let_others_call(&mut self, at: u64) {
+        let Some(Other { share, from, until }) = self.key.other else { return };
+        let (window, per_window) = (self.key.case.window_ns(), share * f64::from(self.key.case.limit));
+        loop {
+            let next = from * window + (self.others as f64 * window as f64 / per_window) as u64;
+            if next > at || next >= until * window {
+                return;
+            }
+            self.limiter.arrive(next, 1);
+            self.others += 1;
+        }
+    }
+
+    fn arrive(&mut self, client: usize, permit: Key) {
+        let at = self.key.case.vendor_time(self.now - START, self.seed);
+        self.let_others_call(at);
+        let is_admitted = self.limiter.arrive(at, 1);
+        let usage = &mut self.usage[client];
+        let counts = if is_admitted { &mut usage.admitted } else { &mut usage.refused };
+        let window = (self.now - START) / self.key.case.window_ns();
+        if let Some(count) = counts.get_mut(window as usize) {
+            *count += 1;
+        }
+        let report = match self.key.says {
+            Says::Headers(reset) => Some(report(self.limiter.reading(at), at, reset)),
+            Says::Nothing | Says::RetryAfter => None,
+        };
+        let word = match is_admitted {
+            true => Word::Passed(report),
+            false if self.key.says == Says::Nothing => Word::Refused(Wait::Guess { most: LONGEST_GUESS }, None),
+            false => {
+                let fits = self.limiter.fits_at(at, 1).unwrap_or(at).saturating_sub(at);
+                let wait = Reset::RoundedUp.state(fits).max(SECOND);
+                // As senders do: nobody comes back before the stated moment, and not all at it.
+                Word::Refused(Wait::Told(wait + wait * self.random.u64(0..100) / 1_000), report)
+            }
+        };
+        self.answers.push(word);
+        let back = self.key.case.travel.back(&mut self.random);
+        self.happens(self.now + back, Event::Answer(client, permit, self.answers.len() - 1));
+    }
+}
+
+fn report(reading: Reading, at: u64, reset: Reset) -> Report {
+    Report {
+        about: About::default(),
+        limit: reading.limit.into(),
+        remaining: reading.remaining.into(),
+        reset_ns: Some(reset.state(reading.reset_at_ns.saturating_sub(at))),
+    }
+}
