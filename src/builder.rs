@@ -19,6 +19,7 @@ use crate::events::{self, Feed};
 use crate::metrics::Metrics;
 use crate::outbox::{Outbox, ResponseHandler, Settings, StoreSink, work};
 use crate::retry::Classifier;
+use crate::send;
 use crate::store::Store;
 use crate::transport::{CredentialResolver, Credentials, ReqwestTransport, Signer, TokenSource, Transport};
 
@@ -426,6 +427,14 @@ impl Builder {
             clock,
         )?;
         let client = IntegrationClient::from_inner(inner);
+        for shard in client.inner().dispatch.shards() {
+            let inner = Arc::downgrade(client.inner());
+            shard.tell_forgotten(move |forgotten| {
+                if let Some(inner) = inner.upgrade() {
+                    send::tell_forgotten(&inner, forgotten);
+                }
+            });
+        }
         #[cfg(feature = "metrics")]
         if self.ticks {
             let inner = Arc::downgrade(client.inner());

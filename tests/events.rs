@@ -1,6 +1,6 @@
 //! What a listener of a client hears, on virtual time: no socket, nothing sleeps.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::panic, reason = "tests")]
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -87,6 +87,8 @@ async fn an_answer_is_dispatched_and_completed() {
     );
 }
 
+const REQUESTS: &str = "LimitOf { name: Some(\"requests\"), scope: \"tenant\", endpoint: None }";
+
 #[tokio::test(start_paused = true)]
 async fn a_refusal_a_pause_and_a_recovery() {
     let client = client(|call| match call.number {
@@ -108,9 +110,9 @@ async fn a_refusal_a_pause_and_a_recovery() {
         [
             "Dispatched { endpoint: Some(\"orders\"), priority: High, attempt: 1, waited: 0ns }".to_owned(),
             "Refused { endpoint: Some(\"orders\"), retry_after: Some(7s), attempt: 1 }".to_owned(),
-            format!("Exhausted {{ wait: {wait:?} }}"),
+            format!("Exhausted {{ wait: {wait:?}, limit: {REQUESTS} }}"),
             format!("Dispatched {{ endpoint: Some(\"orders\"), priority: High, attempt: 2, waited: {waited:?} }}"),
-            "Recovered".to_owned(),
+            format!("Recovered {{ limit: {REQUESTS} }}"),
             format!("Completed {{ status: 200, attempts: 2, elapsed: {elapsed:?} }}"),
         ]
     );
@@ -130,7 +132,7 @@ async fn little_that_is_left_and_less_than_the_limit() {
     assert!(delay > Duration::from_micros(12_500), "slower than 80 a second: {delay:?}");
     assert_eq!(
         kinds(&throttled[1..2], response.request_id()),
-        [format!("Throttled {{ remaining_pct: 15, delay: {delay:?} }}")]
+        [format!("Throttled {{ remaining_pct: 15, delay: {delay:?}, limit: {REQUESTS} }}")]
     );
     // A refusal of a limit that is hardly used may be an accident.
     let error = client.try_send("a", Priority::High, Request::get("v", "/x")).await;
@@ -176,7 +178,8 @@ async fn what_never_leaves_fails_without_attempts() {
         |kind, elapsed| format!("Failed {{ kind: {kind}, delivery: NotSent, attempts: 0, elapsed: {elapsed} }}");
     assert_eq!(format!("{:?}", heard[0].kind), failed("UnknownTenant", "0ns"));
     assert_eq!((heard[0].request_id, heard[0].tenant.as_deref()), (unknown.request_id(), Some("nobody")));
-    assert_eq!(kinds(&heard[1..], late.request_id().unwrap()), [failed("Deadline", "60s")]);
+    assert_eq!((&heard[1].kind, heard[1].request_id), (&EventKind::Paused, None));
+    assert_eq!(kinds(&heard[2..], late.request_id().unwrap()), [failed("Deadline", "60s")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -283,4 +286,103 @@ async fn whoever_stops_listening_hears_nothing_and_the_next_begins_afresh() {
     let id = response.request_id();
     assert_eq!(response.json::<u32>().await.unwrap_err().request_id(), Some(id));
     let _: Arc<str> = heard[0].tenant.clone().unwrap();
+}
+
+/// How many pauses began and ended, by what was heard.
+fn pauses(events: &[Event]) -> [usize; 3] {
+    let count = |is: fn(&EventKind) -> bool| events.iter().filter(|event| is(&event.kind)).count();
+    [
+        count(|kind| matches!(kind, EventKind::Exhausted { .. })),
+        count(|kind| matches!(kind, EventKind::Paused)),
+        count(|kind| matches!(kind, EventKind::Recovered { .. })),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_of_an_account_is_one_event_and_its_end_another() {
+    let shared = VENDOR.replace("name = \"requests\"", "name = \"requests\"\nscope = \"account\"");
+    let script = |call: &FakeCall| match call.number {
+        0..8 => FakeAnswer::status(429).header("retry-after", "5").delay(Duration::from_millis(50)),
+        _ => FakeAnswer::status(200),
+    };
+    let mut builder =
+        IntegrationClient::builder().without_catalogue().vendors_toml(shared).transport(FakeTransport::new(script));
+    for tenant in ["a", "b", "c", "d"] {
+        builder = builder.tenant(TenantEntry::new(tenant, "v").account("one"));
+    }
+    let client = builder.build().await.unwrap();
+    let mut events = client.events();
+    let mut sends = Vec::new();
+    for tenant in ["a", "b", "c", "d", "a", "b", "c", "d"] {
+        let client = client.clone();
+        let request = Request::get("v", "/x").deadline(Duration::from_secs(3_600));
+        sends.push(tokio::spawn(async move { client.send(tenant, Priority::High, request).await.map(drop) }));
+    }
+    for send in sends {
+        send.await.unwrap().unwrap();
+    }
+    let heard = heard(&mut events).await;
+    let refusals = heard.iter().filter(|event| matches!(event.kind, EventKind::Refused { .. })).count();
+    assert_eq!((refusals, pauses(&heard)), (8, [1, 0, 1]), "{heard:#?}");
+    for event in &heard {
+        if let EventKind::Exhausted { limit, .. } | EventKind::Recovered { limit, .. } = &event.kind {
+            assert_eq!((limit.name.as_deref(), limit.scope), (Some("requests"), "account"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_for_an_account_without_a_limit_of_its_own_is_one_event() {
+    let dialect = "[[vendors.v.dialect.answers]]\nstatus = [429]\nthrottled = true\nscope = \"account\"\n";
+    let script = |call: &FakeCall| match call.number {
+        0..8 => FakeAnswer::status(429).header("retry-after", "5").delay(Duration::from_millis(50)),
+        _ => FakeAnswer::status(200),
+    };
+    let mut builder = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(format!("{VENDOR}{dialect}"))
+        .transport(FakeTransport::new(script));
+    for tenant in ["a", "b", "c", "d"] {
+        builder = builder.tenant(TenantEntry::new(tenant, "v").account("one"));
+    }
+    let client = builder.build().await.unwrap();
+    let mut events = client.events();
+    let mut sends = Vec::new();
+    for tenant in ["a", "b", "c", "d", "a", "b", "c", "d"] {
+        let client = client.clone();
+        let request = Request::get("v", "/x").deadline(Duration::from_secs(3_600));
+        sends.push(tokio::spawn(async move { client.send(tenant, Priority::High, request).await.map(drop) }));
+    }
+    for send in sends {
+        send.await.unwrap().unwrap();
+    }
+    let heard = heard(&mut events).await;
+    assert_eq!(pauses(&heard), [1, 0, 1], "{heard:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn operators_pause_is_said_once_and_so_is_its_end() {
+    let client = client(|_| FakeAnswer::status(200)).await;
+    let mut events = client.events();
+    client.pause("a", "v").unwrap();
+    client.pause("a", "v").unwrap();
+    client.resume("a", "v").unwrap();
+    client.resume("a", "v").unwrap();
+    let heard = heard(&mut events).await;
+    assert_eq!((heard.len(), pauses(&heard)), (2, [0, 1, 1]), "{heard:?}");
+    assert!(heard.iter().all(|event| event.request_id.is_none() && event.tenant.as_deref() == Some("a")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_after_which_nobody_sends_ends_by_itself() {
+    let client = client(|_| FakeAnswer::status(429).header("retry-after", "7")).await;
+    let mut events = client.events();
+    let answer = client.try_send("a", Priority::High, Request::get("v", "/x")).await.unwrap();
+    assert_eq!(answer.status(), 429);
+    assert_eq!(pauses(&heard(&mut events).await), [1, 0, 0]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(pauses(&heard(&mut events).await), [0, 0, 0], "who asks now would go alone");
+    tokio::time::sleep(Duration::from_secs(1_900)).await;
+    let over = heard(&mut events).await;
+    assert_eq!((over.len(), pauses(&over)), (1, [0, 0, 1]), "{over:?}");
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use super::IntegrationClient;
 use crate::clock::Time;
 use crate::dispatch::Place;
+use crate::engine::Noticed;
 use crate::error::Error;
 use crate::events::Events;
-use crate::{Priority, refusal};
+use crate::{Priority, refusal, send};
 
 impl IntegrationClient {
     /// Lets nothing of a tenant go to a vendor until [`resume`](Self::resume). What is under way goes on; what waits
@@ -16,9 +17,10 @@ impl IntegrationClient {
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn pause(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
-        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.pause(now, place.lane)))?;
+        let notices =
+            self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.pause(now, place.lane)))?;
         self.inner.metrics.series(tenant, vendor).paused(&tenant.into(), Time::MAX);
-        Ok(())
+        self.tell(tenant, vendor, notices)
     }
 
     /// Ends every pause of a tenant at a vendor: an operator's, and those that the vendor asked for.
@@ -26,8 +28,16 @@ impl IntegrationClient {
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn resume(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
-        self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))?;
+        let notices =
+            self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))?;
         self.inner.metrics.series(tenant, vendor).resumed(&tenant.into());
+        self.tell(tenant, vendor, notices)
+    }
+
+    fn tell(&self, tenant: &str, vendor: &str, notices: Vec<Noticed>) -> Result<(), Error> {
+        let of = self.inner.tenant(tenant, vendor)?;
+        let series = self.inner.metrics.series(tenant, vendor);
+        notices.into_iter().for_each(|noticed| send::tell(&self.inner, &of, &series, None, noticed));
         Ok(())
     }
 

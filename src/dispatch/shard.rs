@@ -2,8 +2,8 @@
 //!
 //! The lock is held for a decision and never across an await. Whoever holds it wakes others only after letting go.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Time};
 use crate::engine::slab::Key;
 use crate::engine::throttle::Report;
-use crate::engine::{Engine, Heard, Sweep, Word, excess};
+use crate::engine::{Engine, Forgotten, Heard, Sweep, Word, excess};
 use crate::metrics::{End, Series};
 
 /// How often resting lanes are looked for.
@@ -27,7 +27,11 @@ pub(crate) struct Shard {
     /// The engine wants to be polled earlier than the timer task believes.
     earlier: Notify,
     pub(crate) clock: Clock,
+    /// Tells of pauses that are forgotten.
+    on_forgotten: OnceLock<Tell>,
 }
+
+type Tell = Box<dyn Fn(Forgotten) + Send + Sync>;
 
 pub(super) struct Core {
     pub(super) engine: Engine,
@@ -80,7 +84,7 @@ impl Shard {
     pub(crate) fn new(engine: Engine, clock: Clock) -> Shard {
         let (wakers, moved) = (Vec::new(), HashMap::new());
         let core = Core { engine, wakers, timer_at: Time::MAX, closed: false, moved };
-        Shard { core: Mutex::new(core), earlier: Notify::new(), clock }
+        Shard { core: Mutex::new(core), earlier: Notify::new(), clock, on_forgotten: OnceLock::new() }
     }
 
     /// Runs a decision. Afterwards whoever it concerns is woken, and the timer task is told if it is to wake earlier.
@@ -194,6 +198,12 @@ impl Shard {
         seen
     }
 
+    /// Pauses that are forgotten from now on are told to `tell`.
+    pub(crate) fn tell_forgotten(&self, tell: impl Fn(Forgotten) + Send + Sync + 'static) {
+        // A client is built once.
+        let _ = self.on_forgotten.set(Box::new(tell));
+    }
+
     /// Ends the timer task.
     pub(crate) fn close(&self) {
         self.core.lock().closed = true;
@@ -237,7 +247,12 @@ impl Shard {
     pub(crate) async fn sweep(&self, evict: bool) {
         let mut next = Some(Sweep::START);
         while let Some(from) = next {
-            next = self.look(|engine, now| engine.sweep(now, from, SWEEP_CHUNK, evict));
+            let (more, forgotten) =
+                self.look(|engine, now| (engine.sweep(now, from, SWEEP_CHUNK, evict), engine.forgotten()));
+            next = more;
+            if let Some(tell) = self.on_forgotten.get() {
+                forgotten.into_iter().for_each(tell);
+            }
             tokio::task::yield_now().await;
         }
         self.core.lock().shrink();

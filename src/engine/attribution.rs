@@ -72,7 +72,7 @@ impl Engine {
     }
 
     /// Counts requests to one endpoint alone.
-    fn is_of_endpoint(&self, origin: &Origin, target: Target) -> bool {
+    pub(super) fn is_of_endpoint(&self, origin: &Origin, target: Target) -> bool {
         match target {
             Target::Own(number) => self.lanes.slab.get(origin.lane).is_some_and(|lane| number >= lane.plan.whole),
             Target::Shared(place, number) => {

@@ -191,7 +191,7 @@ impl Run {
         self.now = self.now.max(next);
         if answer <= due {
             if let Some(Reverse((at, permit, ours))) = self.ends.pop() {
-                engine.hear(self.now, permit, Word::Passed(None));
+                engine.hear(self.now, permit, Word::Passed(None), &[]);
                 engine.answered(self.now, permit);
                 engine.finished(self.now, permit);
                 if ours {

@@ -16,6 +16,7 @@
 //! | `throttle/` | what the vendor's own word makes slower: pauses, spacing, learned rates |
 //! | `pushback.rs` | what an answer changes |
 //! | `attribution.rs` | of which limit an answer speaks |
+//! | `news.rs` | nothing: what somebody should know of a pause, and of which limit |
 //! | `standing.rs` | pauses of an account, or of all who call a vendor |
 //! | `permit.rs`, `permits.rs` | what happens to a permit until it ends |
 //! | `cells.rs` | the limits that a permit took from, whatever has become of its lane since |
@@ -44,6 +45,7 @@ mod index;
 mod lane;
 pub(crate) mod limit;
 mod moving;
+mod news;
 mod permit;
 mod permits;
 pub(crate) mod plan;
@@ -77,6 +79,7 @@ pub(crate) use forecast::{Batch, forecast};
 use lane::Lanes;
 pub(crate) use lane::hash_ids;
 use limit::Lack;
+pub(crate) use news::{Forgotten, Noticed, OfLimit};
 use permit::Permit;
 use plan::EndpointId;
 pub(crate) use pushback::{Heard, Word};
@@ -271,6 +274,10 @@ pub(crate) struct Engine {
     /// Roots under which something may have become possible, and since when.
     dirty: Vec<(Key, Time)>,
     woken: Vec<Key>,
+    /// What somebody should know after this decision.
+    news: Vec<Noticed>,
+    /// Pauses that were told of and are forgotten.
+    forgotten: Vec<Forgotten>,
     shutdown: bool,
     /// Lanes are being changed one by one.
     changing: bool,
@@ -297,6 +304,8 @@ impl Engine {
             timers: BinaryHeap::new(),
             dirty: Vec::new(),
             woken: Vec::new(),
+            news: Vec::new(),
+            forgotten: Vec::new(),
             shutdown: false,
             changing: false,
             gathering: Vec::new(),

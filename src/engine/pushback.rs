@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::attribution::Target;
 use super::cells::Origin;
+use super::news::{Noticed, of_lane};
 use super::plan::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::slab::Key;
-use super::throttle::{Books, Credential, Mode, Notice, Refused, Report, Wait};
+use super::throttle::{Books, Change, Credential, Mode, Notice, Refused, Report, Wait};
 use super::turns::Need;
 use super::{Engine, Refusal, Whose};
 use crate::clock::Time;
@@ -45,7 +46,7 @@ impl Word {
 pub(crate) struct Heard {
     /// What is left of the tightest limit of the endpoint, as (remaining, limit).
     pub(crate) headroom: Option<(u32, u32)>,
-    pub(crate) notice: Option<Notice>,
+    pub(crate) notices: Vec<Noticed>,
     /// How long the answer took.
     pub(crate) took: Duration,
 }
@@ -76,14 +77,10 @@ impl Engine {
         if whole && word == Word::Passed(None) && self.waiting == 0 && !took_others {
             let of = self.lanes.slab.get_mut(lane);
             if of.is_some_and(|lane| !lane.has_others(endpoint) && lane.is_at_full_speed()) {
-                return Heard { headroom: self.finished_alone(now, key), notice: None, took };
+                return Heard { headroom: self.finished_alone(now, key), notices: Vec::new(), took };
             }
         }
-        let mut notice = self.hear(now, key, word);
-        for report in besides {
-            let more = self.exchange(key).and_then(|exchange| self.told(now, &exchange, report));
-            notice = notice.or(more);
-        }
+        let notices = self.hear(now, key, word, besides);
         for report in besides.iter().chain(word.report()) {
             if let Some(reset) = report.reset_ns.filter(|_| !matches!(word, Word::Refused(..) | Word::RefusedFor(..))) {
                 self.window_ends(now, key, report.limit, reset, RESET_ERROR_NS);
@@ -93,18 +90,23 @@ impl Engine {
             true => self.finished(now, key),
             false => self.answered(now, key),
         }
-        Heard { headroom: self.headroom(now, lane, endpoint), notice, took }
+        Heard { headroom: self.headroom(now, lane, endpoint), notices, took }
     }
 
     /// Response headers are here: what they say counts from now on. Comes before [`answered`](Self::answered).
     #[inline]
-    pub(crate) fn hear(&mut self, now: Time, key: Key, word: Word) -> Option<Notice> {
+    pub(crate) fn hear(&mut self, now: Time, key: Key, word: Word, besides: &[Report]) -> Vec<Noticed> {
         let now = self.tick(now);
-        let exchange = self.exchange(key)?;
-        if word == Word::Passed(None) && !self.is_throttled(&exchange.origin) {
-            return None;
+        let Some(exchange) = self.exchange(key) else { return Vec::new() };
+        if word == Word::Passed(None) && besides.is_empty() && !self.is_throttled(&exchange.origin) {
+            return Vec::new();
         }
-        self.take_to_heart(now, &exchange, word)
+        self.take_to_heart(now, &exchange, word);
+        for report in besides {
+            self.told(now, &exchange, report);
+        }
+        self.note_changes(now, &exchange.origin);
+        std::mem::take(&mut self.news)
     }
 
     fn exchange(&self, key: Key) -> Option<Exchange> {
@@ -126,35 +128,35 @@ impl Engine {
     }
 
     #[cold]
-    fn take_to_heart(&mut self, now: Time, exchange: &Exchange, word: Word) -> Option<Notice> {
+    fn take_to_heart(&mut self, now: Time, exchange: &Exchange, word: Word) {
         let lane = exchange.need.lane;
         match word {
             Word::Passed(report) => {
-                let recovered = self.passed(now, exchange);
-                let told = report.and_then(|report| self.told(now, exchange, &report));
+                self.passed(now, exchange);
+                if let Some(report) = report {
+                    self.told(now, exchange, &report);
+                }
                 self.wake_limits_below(exchange);
-                recovered.or(told)
             }
             Word::PassedFor(wait, report) => {
                 self.passed(now, exchange);
-                report.map(|report| self.told(now, exchange, &report));
+                if let Some(report) = report {
+                    self.told(now, exchange, &report);
+                }
                 let until = now.plus_nanos(wait);
-                let is_new = self.credential(lane)?.wait_until(now, until, until);
+                let is_new = self.credential(lane).is_some_and(|credential| credential.wait_until(now, until, until));
                 self.wake_limits_below(exchange);
                 if is_new {
                     self.paused(lane);
                 }
-                Some(Notice::Exhausted { until })
             }
             Word::Failed | Word::Disowned => {
-                let credential = self.credential(lane)?;
+                let Some(credential) = self.credential(lane) else { return };
                 let is_new = word == Word::Failed || credential.is_disowned_anew(now, exchange.granted);
-                let until = is_new.then(|| credential.failed(now, exchange.permit, exchange.endpoint)).flatten();
-                match until {
+                match is_new.then(|| credential.failed(now, exchange.permit, exchange.endpoint)).flatten() {
                     Some(_) => self.paused(lane),
                     None => self.wake_lane(lane),
                 }
-                until.map(|until| Notice::Exhausted { until })
             }
             Word::Refused(wait, report) => self.refused(now, exchange, None, wait, report.as_ref()),
             Word::RefusedFor(whose, wait, report) => self.refused(now, exchange, Some(whose), wait, report.as_ref()),
@@ -167,20 +169,18 @@ impl Engine {
     }
 
     /// The vendor took a request: pauses that it was to find out about are over.
-    fn passed(&mut self, now: Time, exchange: &Exchange) -> Option<Notice> {
+    fn passed(&mut self, now: Time, exchange: &Exchange) {
         let Exchange { permit, origin, endpoint, .. } = *exchange;
-        let mut recovered = None;
         self.each_cell(&origin, |cell, spec| {
             if let Some(throttle) = cell.throttle_mut() {
-                recovered = throttle.passed(now, permit, endpoint, &spec.pace).or(recovered);
+                throttle.passed(now, permit, endpoint, &spec.pace);
             }
         });
         if let Some(lane) = self.lanes.slab.get_mut(origin.lane)
             && let Some(credential) = &mut lane.credential
         {
-            recovered = credential.passed(now, permit, endpoint, &lane.plan.pace).or(recovered);
+            credential.passed(now, permit, endpoint, &lane.plan.pace);
         }
-        recovered
     }
 
     /// What an answer tells of one limit is for whoever shares it, unless a tenant chose the host that answered.
@@ -189,10 +189,12 @@ impl Engine {
     }
 
     /// An answer told what is left.
-    fn told(&mut self, now: Time, exchange: &Exchange, report: &Report) -> Option<Notice> {
+    fn told(&mut self, now: Time, exchange: &Exchange, report: &Report) {
         let Exchange { origin, granted, need, .. } = *exchange;
         let found = self.limit_of(&origin, report).filter(|target| self.is_believed(origin.lane, *target));
-        if let Some((cell, spec)) = found.and_then(|target| self.limit_at(&origin, target)) {
+        if let Some(target) = found
+            && let Some((cell, spec)) = self.limit_at(&origin, target)
+        {
             let units = spec.units(need.cost);
             // Little of what is said slows anything down as long as nothing was said before.
             let is_nothing = cell.is_at_ease()
@@ -203,26 +205,24 @@ impl Engine {
                     Mode::Pace | Mode::Adaptive => false,
                 };
             if is_nothing {
-                cell.say(spec, now, granted, units, report);
-                return None;
+                return cell.say(spec, now, granted, units, report);
             }
-            return cell.report(spec, now, granted, units, report);
+            let notices = cell.report(spec, now, granted, units, report);
+            notices.into_iter().flatten().for_each(|notice| self.note(&origin, target, notice));
+            return;
         }
-        let lane = self.lanes.slab.get_mut(origin.lane)?;
+        let Some(lane) = self.lanes.slab.get_mut(origin.lane) else { return };
         let mode = lane.plan.pace.mode;
         let books = Books { units: 0, under_way: lane.in_flight.saturating_sub(1) };
-        lane.credential.get_or_insert_default().discover(now, granted, books, report, mode)
+        let notices = lane.credential.get_or_insert_default().discover(now, granted, books, report, mode);
+        for notice in notices.into_iter().flatten() {
+            let change = Change { notice, named: true, endpoint: None };
+            self.news.push(of_lane(&lane.plan, None, Some(report.about.title().into()), &change));
+        }
     }
 
     /// The vendor refused: the limits that it speaks of stand, for all lanes that share them.
-    fn refused(
-        &mut self,
-        now: Time,
-        exchange: &Exchange,
-        whose: Option<Whose>,
-        wait: Wait,
-        report: Option<&Report>,
-    ) -> Option<Notice> {
+    fn refused(&mut self, now: Time, exchange: &Exchange, whose: Option<Whose>, wait: Wait, report: Option<&Report>) {
         let Exchange { permit, origin, granted, need, endpoint } = *exchange;
         let about = report.and_then(|report| self.limit_of(&origin, report));
         let mut targets = self.refused_limits(&origin, whose, report);
@@ -231,11 +231,11 @@ impl Engine {
         let only_the_lane = targets.is_empty() || targets.len() < unproven;
         let tenant = self.lanes.slab.get(origin.lane).map(|lane| self.lanes.tenant_hash(lane));
         let most = self.lanes.slab.get(origin.lane).map_or(u64::MAX, |lane| lane.plan.one_witness_ns);
-        let (mut until, mut yielded, mut stated) = (Time::ZERO, None, Time::ZERO);
+        let (mut until, mut stated) = (Time::ZERO, Time::ZERO);
         if let Wait::Told(wait) = wait {
             stated = now.plus_nanos(wait);
         }
-        for target in &targets {
+        for (number, target) in targets.iter().enumerate() {
             let is_shared = matches!(target, Target::Shared(..));
             let Some((cell, spec)) = self.limit_at(&origin, *target) else { continue };
             let units = spec.units(need.cost);
@@ -253,57 +253,59 @@ impl Engine {
             let refused = Refused { permit, granted, endpoint, wait, in_use };
             let (this, of_the_rate) = throttle.refused(now, &refused, &spec.pace);
             until = until.max(this);
+            // One refusal is one pause to whoever is told: that of the widest limit that may be meant.
+            match only_the_lane || number + 1 < targets.len() {
+                true => throttle.is_told_elsewhere(now),
+                false => throttle.is_unnamed(targets.len() > 1),
+            }
             let unsure = books.under_way;
             let passed = used.map(|(all, late)| (all.saturating_sub(unsure), late.saturating_sub(unsure)));
+            let mut notices = [None; 3];
             if let Some(report) = report.filter(|_| about == Some(*target)) {
-                let notice = cell.report(spec, now, granted, units, report);
-                yielded = notice.filter(|notice| matches!(notice, Notice::Yielded { .. })).or(yielded);
+                notices[..2].copy_from_slice(&cell.report(spec, now, granted, units, report));
             }
             if of_the_rate && !says_empty {
-                yielded = cell.throttle_or_new().cut(now, passed, &spec.pace).or(yielded);
+                notices[2] = cell.throttle_or_new().cut(now, passed, &spec.pace);
             }
+            notices.into_iter().flatten().for_each(|notice| self.note(&origin, *target, notice));
         }
         if let Some(report) = report.filter(|_| about.is_none_or(|target| !self.is_believed(origin.lane, target))) {
             self.told(now, exchange, report);
         }
         // A lane waits as long as it was told, also where others need not.
         if only_the_lane || stated > until {
-            until = until.max(self.lane_refused(now, exchange, whose, wait, only_the_lane)?);
+            self.lane_refused(now, exchange, whose, wait, only_the_lane);
         }
         self.stopped(&origin, &targets);
-        Some(yielded.unwrap_or(Notice::Exhausted { until }))
     }
 
     /// A refusal that stops the lane that was refused, and no other.
-    fn lane_refused(
-        &mut self,
-        now: Time,
-        exchange: &Exchange,
-        whose: Option<Whose>,
-        wait: Wait,
-        unexplained: bool,
-    ) -> Option<Time> {
+    fn lane_refused(&mut self, now: Time, exchange: &Exchange, whose: Option<Whose>, wait: Wait, unexplained: bool) {
         let Exchange { permit, origin, granted, endpoint, .. } = *exchange;
-        let lane = self.lanes.slab.get_mut(origin.lane)?;
+        let Some(lane) = self.lanes.slab.get(origin.lane) else { return };
+        let is_of_all = matches!(whose, Some(Whose::Account | Whose::Vendor));
+        let stands_already = is_of_all && self.groups_wait_until(origin.lane, lane) > now;
+        let Some(lane) = self.lanes.slab.get_mut(origin.lane) else { return };
         let pace = lane.plan.pace;
         let credential = lane.credential.get_or_insert_default();
         let refused = Refused { permit, granted, endpoint, wait, in_use: true };
-        let until = match (whose, wait) {
+        match (whose, wait) {
             (_, Wait::Told(wait)) if !unexplained => {
                 let until = now.plus_nanos(wait);
                 credential.wait_until(now, until, until);
-                until
             }
             (Some(Whose::Endpoint), Wait::Told(wait)) if endpoint != EndpointHash::NONE => {
-                match credential.endpoint_refused(now, permit, endpoint, wait) {
-                    Some(until) => until,
-                    None => credential.refused(now, &refused, &pace).0,
+                if credential.endpoint_refused(now, permit, endpoint, wait).is_none() {
+                    credential.refused(now, &refused, &pace);
                 }
             }
-            _ => credential.refused(now, &refused, &pace).0,
-        };
+            _ => drop(credential.refused(now, &refused, &pace)),
+        }
+        credential.set_whose(whose);
+        if !unexplained || stands_already {
+            credential.is_told_elsewhere(now);
+        }
         self.paused(origin.lane);
-        Some(until)
     }
 
     /// Limits have come to stand: what has not left yet is taken back, and who cannot wait that long is told.
@@ -416,21 +418,27 @@ impl Engine {
     }
 
     /// Lets nothing go until [`resume`](Self::resume).
-    pub(crate) fn pause(&mut self, now: Time, lane: Key) {
+    pub(crate) fn pause(&mut self, now: Time, lane: Key) -> Vec<Noticed> {
         self.tick(now);
-        let Some(credential) = self.credential(lane) else { return };
-        credential.hold();
+        let Some(credential) = self.credential(lane) else { return Vec::new() };
+        if credential.hold() {
+            self.news.push(Noticed::of_whole_lane(Notice::Held));
+        }
         self.revoke_in(lane);
         self.wake_lane(lane);
         self.run_turns();
+        std::mem::take(&mut self.news)
     }
 
     /// Ends every pause of a lane, and of the limits that it counts in.
-    pub(crate) fn resume(&mut self, now: Time, lane: Key) {
-        self.tick(now);
+    pub(crate) fn resume(&mut self, now: Time, lane: Key) -> Vec<Noticed> {
+        let now = self.tick(now);
         self.forget_groups(lane);
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let Some(inside) = self.lanes.slab.get_mut(lane) else { return Vec::new() };
         if let Some(credential) = &mut inside.credential {
+            if credential.is_held() {
+                self.news.push(Noticed::of_whole_lane(Notice::Recovered));
+            }
             credential.resume();
         }
         let holders = inside.shared;
@@ -443,7 +451,9 @@ impl Engine {
                 self.wake_holder(holder);
             }
         }
+        self.note_resumed(now, lane);
         self.run_turns();
+        std::mem::take(&mut self.news)
     }
 
     /// Until when a lane is paused; none where it is not.

@@ -111,7 +111,10 @@ impl Engine {
         let spread = (left / 10).min(MOST_SPREAD);
         let later = self.lanes.hasher.hash_one(&lane.tenant) % spread.max(1);
         let Some(lane) = self.lanes.slab.get_mut(key) else { return };
-        if lane.credential.get_or_insert_default().wait_until(now, until, until.plus_nanos(later)) {
+        let credential = lane.credential.get_or_insert_default();
+        if credential.wait_until(now, until, until.plus_nanos(later)) {
+            // The lane that was refused tells of it, once for all.
+            credential.is_told_elsewhere(now);
             self.paused(key);
         }
     }

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use super::Engine;
+use super::news::{Forgotten, of_lane, of_own_limit};
 use super::slab::Key;
 use crate::clock::Time;
 
@@ -54,11 +55,18 @@ impl Engine {
         let Some(key) = self.lanes.slab.key_at(index) else { return };
         let lane = &mut self.lanes.slab[key];
         let mut rests = true;
-        for (cell, spec) in lane.own.as_mut().iter_mut().zip(&lane.plan.own) {
+        for (number, (cell, spec)) in lane.own.as_mut().iter_mut().zip(&lane.plan.own).enumerate() {
+            for change in cell.forgotten(spec, now) {
+                let noticed = of_own_limit(&lane.plan, number, &change);
+                self.forgotten.push(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
+            }
             rests &= cell.rest(spec, now);
         }
-        if lane.credential.as_ref().is_some_and(|credential| credential.is_idle(now, &lane.plan.pace)) {
-            lane.credential = None;
+        if let Some(credential) = lane.credential.take_if(|credential| credential.is_idle(now, &lane.plan.pace)) {
+            for (limit, change) in credential.forgotten() {
+                let noticed = of_lane(&lane.plan, credential.whose(), limit, &change);
+                self.forgotten.push(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
+            }
         }
         rests &= lane.credential.is_none();
         let unused = lane.in_flight == 0 && lane.waiting.is_none();
@@ -74,6 +82,9 @@ impl Engine {
         let shared = &mut self.lanes.shared[key];
         let mut rests = true;
         for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
+            for change in cell.forgotten(&spec.spec, now) {
+                self.forgotten.push(Forgotten::of_shared(&shared.key, spec, &change));
+            }
             rests &= cell.rest(&spec.spec, now);
         }
         if !rests || shared.lanes > 0 || shared.waiting > 0 {

@@ -45,6 +45,19 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+/// Of which limit an event tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct LimitOf {
+    /// Its name; none where it is not known which limit was meant, or where it is none: failures in a row, an operator's
+    /// pause.
+    pub name: Option<Arc<str>>,
+    /// Whose it is: `tenant`, `endpoint`, `account` or `vendor`.
+    pub scope: &'static str,
+    /// Requests to this endpoint alone are concerned.
+    pub endpoint: Option<Arc<str>>,
+}
+
 /// What happened.
 ///
 /// A send that is not cancelled ends in exactly one `Completed` or `Failed`. *Attempts* count every try, those included
@@ -94,6 +107,8 @@ pub enum EventKind {
         remaining_pct: u64,
         /// Between two requests.
         delay: Duration,
+        /// Of which limit.
+        limit: LimitOf,
     },
     /// The vendor refused an attempt for now: a 429, what a [`Classifier`](crate::Classifier) takes for one, or a refused HTTP/2
     /// stream.
@@ -106,14 +121,24 @@ pub enum EventKind {
         /// 1 for the first.
         attempt: u32,
     },
-    /// Nothing of the lane goes for a while.
+    /// Nothing that counts in a limit goes for a while: the vendor refused, said that nothing is left, asked to be left alone,
+    /// or failed several times in a row. Said once for each pause, whoever shares the limit and however often it is prolonged.
     #[non_exhaustive]
     Exhausted {
         /// From now.
         wait: Duration,
+        /// What stands.
+        limit: LimitOf,
     },
-    /// The vendor takes requests of the lane again.
-    Recovered,
+    /// [An operator](crate::IntegrationClient::pause) lets nothing of the tenant go.
+    Paused,
+    /// Such a pause is over: a request passed, an operator ended it, or nobody sent anything for long after it. Said once for
+    /// each [`Exhausted`](EventKind::Exhausted) and [`Paused`](EventKind::Paused).
+    #[non_exhaustive]
+    Recovered {
+        /// What stood.
+        limit: LimitOf,
+    },
     /// The vendor takes less than its limit: another application uses the key, or the limit is another.
     #[non_exhaustive]
     Yielded {

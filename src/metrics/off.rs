@@ -96,6 +96,8 @@ impl Series {
 
     pub(crate) fn paused(&self, _tenant: &Arc<str>, _until: Time) {}
 
+    pub(crate) fn paused_longer(&self, _tenant: &Arc<str>, _until: Time) {}
+
     pub(crate) fn slowed(&self, _tenant: &Arc<str>, _share: f64, _until: Time) {}
 
     pub(crate) fn resumed(&self, _tenant: &Arc<str>) {}

@@ -243,6 +243,12 @@ impl Series {
         set.lanes.lock().entry(tenant.clone()).or_default().paused_until = until;
     }
 
+    /// A pause that was counted lasts longer: until then.
+    pub(crate) fn paused_longer(&self, tenant: &Arc<str>, until: Time) {
+        let Some(set) = &self.0 else { return };
+        set.lanes.lock().entry(tenant.clone()).or_default().paused_until = until;
+    }
+
     /// The tenant goes at this part of its usual rate, as far as is known until `until`.
     pub(crate) fn slowed(&self, tenant: &Arc<str>, share: f64, until: Time) {
         let Some(set) = &self.0 else { return };

@@ -10,9 +10,7 @@ use crate::client::Inner;
 use crate::clock::Time;
 use crate::config::Tenant;
 use crate::dead_letter::DeadLetter;
-use crate::dispatch::plan::pace;
 use crate::engine::plan::EndpointId;
-use crate::engine::throttle::Notice;
 use crate::error::{Error, ErrorKind};
 use crate::events::EventKind;
 use crate::response::Response;
@@ -121,59 +119,6 @@ impl Job {
         });
     }
 
-    /// What changed for the lane.
-    #[cold]
-    pub(super) fn noticed(&self, inner: &Inner, notice: Notice) {
-        let (tenant, vendor) = (&*self.tenant.id, &*self.tenant.vendor.name);
-        let (series, now) = (self.running.series(), inner.clock.now());
-        let tell = |kind| inner.feed.tell(self.id, &self.tenant, || kind);
-        match notice {
-            Notice::Slower { remaining_pct, delay_ns } => {
-                let delay_ms = delay_ns / 1_000_000;
-                let pace = pace(&self.tenant.vendor);
-                let share = pace.unit_ns as f64 / delay_ns.max(1) as f64;
-                series.slowed(&self.tenant.id, share, now.plus_nanos(pace.window_ns));
-                // The low tier goes once a window from here on.
-                match remaining_pct < SCARCE_PCT {
-                    true => tracing::warn!(tenant, vendor, remaining_pct, delay_ms, "pre-emptive throttle triggered"),
-                    false => tracing::info!(tenant, vendor, remaining_pct, delay_ms, "pre-emptive throttle triggered"),
-                }
-                tell(EventKind::Throttled { remaining_pct, delay: Duration::from_nanos(delay_ns) });
-            }
-            Notice::Exhausted { until } => {
-                let wait = until.since(now);
-                series.paused(&self.tenant.id, until);
-                let reset_at = inner.clock.wall().checked_add(wait);
-                let reset_at = reset_at.and_then(|at| jiff::Timestamp::try_from(at).ok());
-                tracing::warn!(
-                    tenant,
-                    vendor,
-                    reset_at = reset_at.map(tracing::field::display),
-                    wait_ms = super::follow::millis(wait),
-                    "limit exhausted, waiting for reset"
-                );
-                tell(EventKind::Exhausted { wait });
-            }
-            Notice::Recovered => {
-                series.resumed(&self.tenant.id);
-                tracing::info!(tenant, vendor, "recovered after wait");
-                tell(EventKind::Recovered);
-            }
-            Notice::Yielded { per_window } => {
-                let pace = pace(&self.tenant.vendor);
-                let share = per_window as f64 * pace.unit_ns as f64 / pace.window_ns.max(1) as f64;
-                series.slowed(&self.tenant.id, share, now.plus_nanos(pace.window_ns));
-                tracing::warn!(
-                    tenant,
-                    vendor,
-                    per_window,
-                    "the vendor takes less than its limit: another application uses the key, or the limit is another"
-                );
-                tell(EventKind::Yielded { per_window });
-            }
-        }
-    }
-
     /// The request was given up on. Whoever takes the letter logs it.
     pub(super) fn dead_lettered(&self, inner: &Inner, letter: &DeadLetter) {
         self.running.series().dead_lettered(letter.reason);
@@ -198,9 +143,6 @@ impl Job {
         inner.feed.tell(self.id, &self.tenant, || EventKind::Breaker { host: host.into(), open });
     }
 }
-
-/// Less of the limit is left than this, in percent: a warning.
-const SCARCE_PCT: u64 = 10;
 
 /// A request ended before there was a job to speak of. The message names who asked for what.
 #[cold]

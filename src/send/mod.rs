@@ -14,6 +14,7 @@ mod follow;
 mod heard;
 mod hosts;
 mod letter;
+mod notices;
 mod spans;
 mod start;
 mod under_way;
@@ -46,6 +47,7 @@ pub(crate) use failures::Failures;
 pub(crate) use flow::Meters;
 use follow::Step;
 pub(crate) use hosts::Hosts;
+pub(crate) use notices::{tell, tell_forgotten};
 pub(crate) use under_way::{Entry, UnderWay};
 
 /// A request that was found good, and what is to become of it.
@@ -306,10 +308,10 @@ impl Job {
 
     /// Tells the log what came of an answer. Returns what is left.
     fn heard(&self, inner: &Inner, heard: Heard) -> Option<Headroom> {
-        let Heard { headroom, notice, took } = heard;
+        let Heard { headroom, notices, took } = heard;
         self.tenant.vendor.took.learn(nanos(took));
-        if let Some(notice) = notice {
-            self.noticed(inner, notice);
+        for noticed in notices {
+            self.noticed(inner, noticed);
         }
         if let Some(headroom) = headroom {
             self.running.series().headroom(&self.tenant.id, headroom);

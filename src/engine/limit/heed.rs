@@ -8,7 +8,7 @@ use crate::engine::limit::Lack;
 use crate::engine::limit::window_log::Free;
 use crate::engine::plan::Counting;
 use crate::engine::slab::Key;
-use crate::engine::throttle::{Books, Gate, Notice, Report, Throttle};
+use crate::engine::throttle::{Books, Change, Gate, Notice, Report, Throttle};
 
 impl Cell {
     #[inline(always)]
@@ -60,6 +60,12 @@ impl Cell {
         if self.throttle.is_some() || left < u64::from(self.remaining(spec, now).0) {
             self.throttle.get_or_insert_default().say(now, granted, under_way, report, &spec.pace);
         }
+    }
+
+    /// What was told to stand and is about to be forgotten.
+    pub(crate) fn forgotten(&self, spec: &LimitSpec, now: Time) -> Vec<Change> {
+        let idle = self.throttle.as_ref().filter(|throttle| throttle.is_idle(now, &spec.pace));
+        idle.map_or_else(Vec::new, |throttle| throttle.forgotten())
     }
 
     /// Forgets what no longer changes anything. Returns whether nothing is left.
@@ -131,7 +137,7 @@ impl Cell {
         granted: Time,
         units: u32,
         report: &Report,
-    ) -> Option<Notice> {
+    ) -> [Option<Notice>; 2] {
         let mut books = self.books(spec, now);
         books.under_way = books.under_way.saturating_sub(units);
         let throttle = self.throttle_or_new();

@@ -8,6 +8,7 @@ mod costs;
 mod forecast;
 #[cfg(feature = "testing")]
 mod learning;
+mod notices;
 mod pauses;
 mod pushback;
 mod said;

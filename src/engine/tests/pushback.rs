@@ -24,10 +24,14 @@ fn left(remaining: u64) -> Word {
 
 impl Bench {
     pub(super) fn hear(&mut self, permit: Key, word: Word) -> Option<Notice> {
-        let notice = self.engine.hear(self.now, permit, word);
+        self.heard(permit, word).first().map(|noticed| noticed.notice)
+    }
+
+    pub(super) fn heard(&mut self, permit: Key, word: Word) -> Vec<Noticed> {
+        let notices = self.engine.hear(self.now, permit, word, &[]);
         self.engine.answered(self.now, permit);
         self.engine.finished(self.now, permit);
-        notice
+        notices
     }
 
     pub(super) fn at(&mut self, time: Time) {

@@ -1,8 +1,13 @@
 //! What concerns a lane's credential, and no limit that is known: an operator's pause, failures in a row, refusals that no
 //! limit explains, and limits that only the vendor's answers speak of.
 
-use super::{About, Books, FAILURES, Gate, Going, LEAST_PAUSE, LONGEST_OPEN, Mode, Notice, Refused, Report, Throttle};
+use super::{
+    About, Books, Change, FAILURES, Gate, Going, LEAST_PAUSE, LONGEST_OPEN, Mode, Notice, Refused, Report, Throttle,
+};
+use std::sync::Arc;
+
 use crate::clock::Time;
+use crate::engine::Whose;
 use crate::engine::limit::Lack;
 use crate::engine::limit::window_log::Free;
 use crate::engine::plan::{Counting, EndpointHash, Pace};
@@ -41,7 +46,7 @@ impl Discovered {
     }
 
     pub(crate) fn name(&self) -> &str {
-        if self.report.about.name.is_empty() { "unnamed" } else { self.report.about.name.as_str() }
+        self.report.about.title()
     }
 }
 
@@ -51,6 +56,7 @@ pub(crate) struct Credential {
     throttle: Throttle,
     /// An operator's pause; it ends by an operator's word alone.
     held: bool,
+    whose: Option<Whose>,
     /// Failures without an answer of another kind in between.
     failures: u32,
     /// When the vendor last closed a connection with requests on it that it had not processed.
@@ -89,9 +95,9 @@ impl Credential {
     }
 
     /// The vendor took what this permit stood for.
-    pub(crate) fn passed(&mut self, now: Time, permit: Key, endpoint: EndpointHash, pace: &Pace) -> Option<Notice> {
+    pub(crate) fn passed(&mut self, now: Time, permit: Key, endpoint: EndpointHash, pace: &Pace) {
         self.failures = 0;
-        self.throttle.passed(now, permit, endpoint, pace)
+        self.throttle.passed(now, permit, endpoint, pace);
     }
 
     /// The vendor refused for no limit that is known. Returns when to go on.
@@ -118,10 +124,10 @@ impl Credential {
         books: Books,
         report: &Report,
         slowing: Mode,
-    ) -> Option<Notice> {
+    ) -> [Option<Notice>; 2] {
         self.discovered.retain(|limit| !limit.is_forgotten(now));
         if report.limit == 0 || (slowing == Mode::Off && report.remaining > 0) {
-            return None;
+            return [None; 2];
         }
         let same = |about: &About| about.name == report.about.name && about.window_ns == report.about.window_ns;
         let number = self.discovered.iter().position(|limit| same(&limit.report.about)).unwrap_or_else(|| {
@@ -134,7 +140,7 @@ impl Credential {
             self.discovered.push(Discovered { report: *report, heard: now, pace, throttle });
             self.discovered.len() - 1
         });
-        let limit = self.discovered.get_mut(number)?;
+        let Some(limit) = self.discovered.get_mut(number) else { return [None; 2] };
         // A window that nobody states lasts until its reset at least.
         let window_ns = report.about.window_ns.or(report.reset_ns).unwrap_or(LEAST_PAUSE).max(limit.pace.window_ns);
         let window_ns = report.about.window_ns.unwrap_or(window_ns).max(1);
@@ -186,9 +192,43 @@ impl Credential {
         self.throttle.pay_back(until);
     }
 
-    /// An operator's pause.
-    pub(crate) fn hold(&mut self) {
-        self.held = true;
+    /// An operator's pause. Returns whether there was none.
+    pub(crate) fn hold(&mut self) -> bool {
+        !std::mem::replace(&mut self.held, true)
+    }
+
+    /// Whose limit the vendor refused for, as it said, where that limit is not known.
+    pub(crate) fn whose(&self) -> Option<Whose> {
+        self.whose
+    }
+
+    pub(crate) fn set_whose(&mut self, whose: Option<Whose>) {
+        self.whose = whose;
+    }
+
+    /// See [`Throttle::is_told_elsewhere`].
+    pub(crate) fn is_told_elsewhere(&mut self, now: Time) {
+        self.throttle.is_told_elsewhere(now);
+    }
+
+    /// What is new about pauses, with the name of the limit where an answer stated it.
+    pub(crate) fn changes(&mut self, now: Time, pace: &Pace) -> Vec<(Option<Arc<str>>, Change)> {
+        let mut changes: Vec<_> = self.throttle.changes(now, pace).into_iter().map(|change| (None, change)).collect();
+        for limit in &mut self.discovered {
+            let of_limit = limit.throttle.changes(now, &limit.pace);
+            changes.extend(of_limit.into_iter().map(|change| (Some(limit.name().into()), change)));
+        }
+        changes
+    }
+
+    /// It is forgotten: what was told to stand does not any more.
+    pub(crate) fn forgotten(&self) -> Vec<(Option<Arc<str>>, Change)> {
+        let own = self.throttle.forgotten().into_iter().map(|change| (None, change));
+        let discovered = self
+            .discovered
+            .iter()
+            .flat_map(|limit| limit.throttle.forgotten().into_iter().map(|change| (Some(limit.name().into()), change)));
+        own.chain(discovered).collect()
     }
 
     pub(crate) fn is_held(&self) -> bool {

@@ -26,6 +26,7 @@ mod pause;
 mod refusal;
 mod report;
 mod said;
+mod spoken;
 mod told;
 
 use super::limit::Lack;
@@ -39,6 +40,7 @@ use pause::Pause;
 pub(crate) use refusal::Refused;
 pub(crate) use report::{About, Books, Fit, Label, Report};
 use said::Said;
+pub(crate) use spoken::Change;
 use told::{News, Reports};
 
 /// The least that a lane waits when nothing is left, in nanoseconds.
@@ -78,7 +80,11 @@ pub(crate) enum Notice {
     Slower { remaining_pct: u64, delay_ns: u64 },
     /// Nothing goes before this moment.
     Exhausted { until: Time },
-    /// The vendor takes requests again.
+    /// What was told to stand stands longer: until then.
+    Longer { until: Time },
+    /// An operator lets nothing go.
+    Held,
+    /// Requests go again.
     Recovered,
     /// The vendor takes fewer than its limit says: somebody else uses the key, or the limit is another.
     Yielded { per_window: u64 },
@@ -129,6 +135,8 @@ pub(crate) struct Throttle {
     /// What is left, as the vendor says, and since when what goes is remembered for it.
     said: Option<Said>,
     said_since: Time,
+    /// Of which pauses somebody was told.
+    spoken: spoken::Told,
     /// Something else was heard, which may slow the limit down.
     pub(in crate::engine) acts: bool,
     /// Somebody was told that others use the key.
@@ -290,7 +298,7 @@ impl Throttle {
     }
 
     /// A response to what was granted at `granted` told what is left, while our own count was `books`, without that request
-    /// among what is under way.
+    /// among what is under way. Returns what is new, but for pauses.
     pub(crate) fn report(
         &mut self,
         now: Time,
@@ -298,7 +306,7 @@ impl Throttle {
         books: Books,
         report: &Report,
         pace: &Pace,
-    ) -> Option<Notice> {
+    ) -> [Option<Notice>; 2] {
         self.say(now, granted, books.under_way, report, pace);
         if let Some(stated) = Some(report.limit).filter(|stated| (1..pace.limit).contains(stated)) {
             // Each answer states it again; the plan may change while none comes.
@@ -307,27 +315,31 @@ impl Throttle {
         } else if granted >= self.reports.told_of() {
             self.stated = None;
         }
+        let is_overtaken = granted < self.reports.told_of();
         let news = self.reports.hear(now, granted, books, report, pace);
+        // Without a throttle nothing but the reset ends what nothing left began.
+        if !is_overtaken && (pace.mode != Mode::Off || report.remaining == 0) {
+            self.is_empty_or_not(now, report, pace);
+        }
         let others = self.reports.others(pace);
         if others.is_some() {
             self.calm_down(now, pace);
         }
         let yields = others.filter(|_| !self.yields);
         self.yields = others.is_some();
-        if let Some(others) = yields {
-            return Some(Notice::Yielded { per_window: report.limit.saturating_sub(others) });
-        }
-        match news? {
-            News::Slower { percent } => {
+        let yields = yields.map(|others| Notice::Yielded { per_window: report.limit.saturating_sub(others) });
+        let slower = match news {
+            Some(News::Slower { percent }) => {
                 let delay_ns = self.spacing(now, pace).unwrap_or(0);
                 Some(Notice::Slower { remaining_pct: percent, delay_ns })
             }
-            News::Exhausted => {
+            Some(News::Exhausted) => {
                 self.calm_down(now, pace);
-                let until = self.reports.told.map_or(now, |told| told.free(now, 1, pace));
-                Some(Notice::Exhausted { until })
+                None
             }
-        }
+            None => None,
+        };
+        [yields, slower]
     }
 
     /// The permit has ended without an answer: if it was to find something out, another will. Returns whether it was.
@@ -347,7 +359,7 @@ impl Throttle {
     /// Ends every pause, an operator's or not.
     pub(crate) fn resume(&mut self) {
         (self.pause, self.refused_by, self.refusals) = (Pause::Over, None, 0);
-        (self.reports.told, self.said) = (None, None);
+        (self.reports.told, self.said, self.spoken.empty_until) = (None, None, Time::ZERO);
         self.endpoints.clear();
     }
 

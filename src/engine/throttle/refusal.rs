@@ -150,13 +150,13 @@ impl Throttle {
     }
 
     /// The vendor took what this permit stood for.
-    pub(crate) fn passed(&mut self, now: Time, permit: Key, endpoint: EndpointHash, pace: &Pace) -> Option<Notice> {
+    pub(crate) fn passed(&mut self, now: Time, permit: Key, endpoint: EndpointHash, pace: &Pace) {
         if self.endpoint(endpoint).is_some_and(|(_, pause, _)| *pause == Pause::Probing(permit)) {
             self.cut_for = self.cut_for.filter(|(of, _)| *of != endpoint);
         }
         self.endpoints.retain(|(id, pause, _)| !(*id == endpoint && *pause == Pause::Probing(permit)));
         if self.pause != Pause::Probing(permit) {
-            return None;
+            return;
         }
         self.pause = Pause::Over;
         let stood = u64::try_from(now.since(self.stands_since).as_nanos()).unwrap_or(u64::MAX);
@@ -177,7 +177,6 @@ impl Throttle {
         {
             self.endpoints.push((refused_by, Pause::Until(now), 1));
         }
-        Some(Notice::Recovered)
     }
 
     /// The lane stood for so long, and that was enough: half of it will be tried next, unless that was too short before.

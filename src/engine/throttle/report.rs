@@ -25,6 +25,11 @@ pub(crate) struct About {
 }
 
 impl About {
+    /// What to call a limit that the configuration does not know.
+    pub(crate) fn title(&self) -> &str {
+        if self.name.is_empty() { "unnamed" } else { self.name.as_str() }
+    }
+
     /// Whether it calls a limit by its name.
     pub(crate) fn names(&self, spec: &LimitSpec) -> bool {
         !self.name.is_empty() && Label::of(&spec.name) == self.name

@@ -1,0 +1,131 @@
+//! What became of a limit is said: to the log, to whoever listens, and in the metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Job;
+use crate::client::Inner;
+use crate::config::Tenant;
+use crate::dispatch::plan::pace;
+use crate::engine::throttle::Notice;
+use crate::engine::{Forgotten, Holder, Noticed, OfLimit};
+use crate::events::{Event, EventKind, LimitOf};
+use crate::metrics::Series;
+
+/// Less of the limit is left than this, in percent: a warning.
+const SCARCE_PCT: u64 = 10;
+/// In the log, a limit that nobody can name, and all endpoints.
+const UNKNOWN: &str = "unknown";
+const ALL: &str = "*";
+
+impl LimitOf {
+    fn new(of: OfLimit) -> LimitOf {
+        let scope = match of.holder {
+            Holder::Lane => "tenant",
+            Holder::Endpoint(_) => "endpoint",
+            Holder::Account => "account",
+            Holder::Vendor => "vendor",
+        };
+        LimitOf { name: of.limit, scope, endpoint: of.endpoint }
+    }
+
+    fn in_the_log(&self) -> (&str, &str, &str) {
+        (self.name.as_deref().unwrap_or(UNKNOWN), self.scope, self.endpoint.as_deref().unwrap_or(ALL))
+    }
+}
+
+impl Job {
+    /// What changed for limits of the request.
+    #[cold]
+    pub(super) fn noticed(&self, inner: &Inner, noticed: Noticed) {
+        tell(inner, &self.tenant, self.running.series(), Some(self.id), noticed);
+    }
+}
+
+/// Something changed for a limit that a tenant's requests count in. `request`: whose answer said so, if any did.
+#[cold]
+pub(crate) fn tell(inner: &Inner, of: &Tenant, series: &Series, request: Option<u64>, noticed: Noticed) {
+    let (tenant, vendor) = (&*of.id, &*of.vendor.name);
+    let now = inner.clock.now();
+    let limit_of = LimitOf::new(noticed.of);
+    let (limit, scope, endpoint) = limit_of.in_the_log();
+    let kind = match noticed.notice {
+        Notice::Slower { remaining_pct, delay_ns } => {
+            let delay_ms = delay_ns / 1_000_000;
+            let pace = pace(&of.vendor);
+            let share = pace.unit_ns as f64 / delay_ns.max(1) as f64;
+            series.slowed(&of.id, share, now.plus_nanos(pace.window_ns));
+            let message = "pre-emptive throttle triggered";
+            // The low tier goes once a window from here on.
+            match remaining_pct < SCARCE_PCT {
+                true => {
+                    tracing::warn!(tenant, vendor, limit, scope, endpoint, remaining_pct, delay_ms, "{message}");
+                }
+                false => {
+                    tracing::info!(tenant, vendor, limit, scope, endpoint, remaining_pct, delay_ms, "{message}");
+                }
+            }
+            EventKind::Throttled { remaining_pct, delay: Duration::from_nanos(delay_ns), limit: limit_of }
+        }
+        Notice::Exhausted { until } => {
+            let wait = until.since(now);
+            series.paused(&of.id, until);
+            let reset_at = inner.clock.wall().checked_add(wait);
+            let reset_at = reset_at.and_then(|at| jiff::Timestamp::try_from(at).ok());
+            tracing::warn!(
+                tenant,
+                vendor,
+                limit,
+                scope,
+                endpoint,
+                reset_at = reset_at.map(tracing::field::display),
+                wait_ms = super::follow::millis(wait),
+                "limit exhausted, waiting for reset"
+            );
+            EventKind::Exhausted { wait, limit: limit_of }
+        }
+        Notice::Longer { until } => return series.paused_longer(&of.id, until),
+        Notice::Held => {
+            tracing::warn!(tenant, vendor, "paused by an operator");
+            EventKind::Paused
+        }
+        Notice::Recovered => {
+            series.resumed(&of.id);
+            tracing::info!(tenant, vendor, limit, scope, endpoint, "recovered after wait");
+            EventKind::Recovered { limit: limit_of }
+        }
+        Notice::Yielded { per_window } => {
+            let pace = pace(&of.vendor);
+            let share = per_window as f64 * pace.unit_ns as f64 / pace.window_ns.max(1) as f64;
+            series.slowed(&of.id, share, now.plus_nanos(pace.window_ns));
+            tracing::warn!(
+                tenant,
+                vendor,
+                limit,
+                scope,
+                per_window,
+                "the vendor takes less than its limit: another application uses the key, or the limit is another"
+            );
+            EventKind::Yielded { per_window }
+        }
+    };
+    match request {
+        Some(id) => inner.feed.tell(id, of, || kind),
+        None => inner.feed.tell_of(tenant, vendor, || kind),
+    }
+}
+
+/// A pause that was told of is over, and nobody has sent anything since.
+#[cold]
+pub(crate) fn tell_forgotten(inner: &Inner, forgotten: Forgotten) {
+    let tenant: Option<Arc<str>> = forgotten.tenant.as_deref().map(Arc::from);
+    let vendor = forgotten.vendor;
+    let limit_of = LimitOf::new(forgotten.of);
+    let (limit, scope, endpoint) = limit_of.in_the_log();
+    let of = tenant.as_deref().unwrap_or(ALL);
+    tracing::info!(tenant = of, vendor = &*vendor, limit, scope, endpoint, "recovered after wait");
+    if inner.feed.is_heard() {
+        let kind = EventKind::Recovered { limit: limit_of };
+        inner.feed.say(Event { request_id: None, tenant, vendor: Some(vendor), kind });
+    }
+}
