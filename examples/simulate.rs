@@ -18,11 +18,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use integration_client::Priority;
 use integration_client::testing::saturation::{Case, Cell, Counting, Figures, Outcome, Scene, Travel, saturate};
 use integration_client::testing::walk::{self, Depth, Sum};
 
 const USAGE: &str =
-    "usage: simulate [--requests N] [--seed S] [--algorithm A] [--safety F] [--window SECONDS] [--without-guard]
+    "usage: simulate [--requests N] [--seed S] [--algorithm A] [--safety F] [--window SECONDS] [--tier T] [--without-guard]
        simulate --catalogue [--vendor NAME] [--short] [--all]
        simulate --sharing [--algorithm A] [--window SECONDS] [--scene S] [--short] [--all]
 
@@ -32,6 +33,7 @@ const USAGE: &str =
                     sliding_counter_phase_known, token_bucket, leaky_bucket, lumped_refill, quota, unknown
   --safety F        only this share of the limit (default: 0.8 and 1)
   --window SECONDS  only this window (default: 1 and 60; the limit is 100 in a window of 1 s, 1,000 in others)
+  --tier T          only requests of high, normal or low priority (default: all in turn)
   --without-guard   shows what the guards prevent
   --catalogue       instead: every limit of vendors.toml, enforced and announced as its entry says
   --vendor NAME     of the catalogue only this vendor
@@ -49,6 +51,7 @@ struct Wanted {
     algorithm: Option<String>,
     safety: Vec<f64>,
     windows: Vec<u64>,
+    tier: Option<Priority>,
     guarded: bool,
     catalogue: bool,
     sharing: bool,
@@ -65,6 +68,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
         algorithm: None,
         safety: vec![0.8, 1.0],
         windows: vec![1, 60],
+        tier: None,
         guarded: true,
         catalogue: false,
         sharing: false,
@@ -86,6 +90,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
                 wanted.safety =
                     vec![share.ok_or_else(|| format!("--safety takes a share above 0 up to 1, not {text}"))?];
             }
+            "--tier" => wanted.tier = Some(tier(&value()?)?),
             "--without-guard" => wanted.guarded = false,
             "--catalogue" => wanted.catalogue = true,
             "--sharing" => wanted.sharing = true,
@@ -108,6 +113,12 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
 fn number(name: &str, text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
     let number = text.replace('_', "").parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("{name} takes a whole number from {} to {}, not {text}", range.start(), range.end()))
+}
+
+fn tier(name: &str) -> Result<Priority, String> {
+    let tiers = [Priority::High, Priority::Normal, Priority::Low];
+    let named = tiers.into_iter().find(|tier| tier.to_string() == name);
+    named.ok_or_else(|| format!("--tier takes high, normal or low, not {name}"))
 }
 
 /// By name; `unknown` stands for all vendors of which the client knows the limit alone.
@@ -143,6 +154,7 @@ fn lines(wanted: &Wanted) -> Vec<Line> {
                 let limit = if window == 1 { 100 } else { 1_000 };
                 let case = Case::new(*counting, limit, Duration::from_secs(window), safety, travel);
                 let case = if troubled { case.troubled() } else { case };
+                let case = wanted.tier.map_or(case.clone(), |tier| case.of(tier));
                 let case = if wanted.guarded { case } else { case.without_guard() };
                 let delay = format!("{}{}", travel.name(), if troubled { "+trouble" } else { "" });
                 let requests = wanted.requests.div_ceil(cases);

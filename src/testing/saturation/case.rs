@@ -6,6 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::Error;
+use crate::Priority;
 use crate::clock::nanos;
 use crate::config::{Config, Sources, Tenant, TenantEntry};
 use crate::testing::algorithm::{Limiter, Phase, Refill, Rule};
@@ -36,13 +37,15 @@ pub enum Counting {
     UnknownCounter,
     /// A fixed window of which the client knows the limit alone.
     UnknownWindow,
+    /// A sliding log of which the client knows the limit alone.
+    UnknownLog,
     /// A bucket of which the client knows the limit alone.
     UnknownBucket,
 }
 
 impl Counting {
     /// All of them.
-    pub const ALL: [Counting; 12] = [
+    pub const ALL: [Counting; 13] = [
         Counting::FixedWindow,
         Counting::FixedWindowPhaseKnown,
         Counting::SlidingWindow,
@@ -54,6 +57,7 @@ impl Counting {
         Counting::Quota,
         Counting::UnknownCounter,
         Counting::UnknownWindow,
+        Counting::UnknownLog,
         Counting::UnknownBucket,
     ];
 
@@ -71,6 +75,7 @@ impl Counting {
             Counting::Quota => "quota",
             Counting::UnknownCounter => "unknown_counter",
             Counting::UnknownWindow => "unknown_window",
+            Counting::UnknownLog => "unknown_log",
             Counting::UnknownBucket => "unknown_bucket",
         }
     }
@@ -84,7 +89,9 @@ impl Counting {
             Counting::TokenBucket | Counting::LumpedRefill => "token_bucket",
             Counting::LeakyBucket => "leaky_bucket",
             Counting::Quota => "quota",
-            Counting::UnknownCounter | Counting::UnknownWindow | Counting::UnknownBucket => "unknown",
+            Counting::UnknownCounter | Counting::UnknownWindow | Counting::UnknownLog | Counting::UnknownBucket => {
+                "unknown"
+            }
         }
     }
 
@@ -179,12 +186,14 @@ pub struct Case {
     pub(super) troubled: bool,
     pub(super) guarded: bool,
     pub(super) throttle: Option<&'static str>,
+    /// All requests are of this tier; of all in turn where none is stated.
+    pub(super) tier: Option<u8>,
 }
 
 impl Case {
     /// `limit` units per `window`, of which the client uses the share `safety`.
     pub fn new(counting: Counting, limit: u32, window: Duration, safety: f64, travel: Travel) -> Case {
-        Case { counting, limit, window, safety, travel, troubled: false, guarded: true, throttle: None }
+        Case { counting, limit, window, safety, travel, troubled: false, guarded: true, throttle: None, tier: None }
     }
 
     /// Answers are lost, callers go away, requests never leave, the client's clock is set back, its configuration
@@ -206,6 +215,13 @@ impl Case {
     #[must_use]
     pub fn throttle(mut self, throttle: &'static str) -> Case {
         self.throttle = Some(throttle);
+        self
+    }
+
+    /// Requests of one tier alone, instead of all three in turn.
+    #[must_use]
+    pub fn of(mut self, priority: Priority) -> Case {
+        self.tier = Some(priority.tier());
         self
     }
 
@@ -247,7 +263,7 @@ impl Case {
             Counting::FixedWindow | Counting::FixedWindowPhaseKnown | Counting::Quota | Counting::UnknownWindow => {
                 Rule::FixedWindow { limit, window_ns, phase: Phase::At(phase) }
             }
-            Counting::SlidingWindow => Rule::SlidingLog { limit, window_ns, both_ends: true },
+            Counting::SlidingWindow | Counting::UnknownLog => Rule::SlidingLog { limit, window_ns, both_ends: true },
             Counting::SlidingCounter | Counting::SlidingCounterPhaseKnown | Counting::UnknownCounter => {
                 Rule::SlidingCounter { limit, window_ns, phase_ns: phase }
             }

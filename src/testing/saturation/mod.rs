@@ -198,7 +198,7 @@ impl Run {
     fn fill(&mut self) {
         while self.waiting < QUEUE && !self.idle {
             let ask = Ask {
-                tier: (self.granted % 3) as u8,
+                tier: self.case.tier.unwrap_or((self.granted % 3) as u8),
                 endpoint: NO_ENDPOINT,
                 cost: 1.into(),
                 retry: false,
