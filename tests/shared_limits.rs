@@ -1,0 +1,166 @@
+//! What a vendor says of a limit that tenants share acts on all of them, on real sockets and in real time.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests spawn and measure")]
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use integration_client::config::TenantEntry;
+use integration_client::{IntegrationClient, Priority, Request};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+const SCOPES: [&str; 2] = ["account", "vendor"];
+const TENANTS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+
+/// When a request came, to which path, and the status of its answer.
+type Log = Arc<Mutex<Vec<(Instant, String, u16)>>>;
+/// Status and headers for the request of this number, so long after the first.
+type Script = fn(usize, Duration) -> (u16, &'static str);
+
+async fn serve(mut stream: TcpStream, log: Log, script: Script) {
+    let mut text = Vec::new();
+    loop {
+        while !text.ends_with(b"\r\n\r\n") {
+            let mut bytes = [0; 1024];
+            match stream.read(&mut bytes).await {
+                Ok(count @ 1..) => text.extend_from_slice(&bytes[..count]),
+                _ => return,
+            }
+        }
+        let path = String::from_utf8_lossy(&text).split(' ').nth(1).unwrap().to_owned();
+        text.clear();
+        let (status, headers) = {
+            let (mut log, now) = (log.lock().unwrap(), Instant::now());
+            let first = log.first().map_or(now, |(first, ..)| *first);
+            let (status, headers) = script(log.len(), now - first);
+            log.push((now, path, status));
+            (status, headers)
+        };
+        let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n{headers}\r\n");
+        if stream.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A client whose tenants share the limit `shared`, and a vendor that answers by `script`.
+async fn client(scope: &str, shared: &str, script: Script) -> (IntegrationClient, Log) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, log) = (listener.local_addr().unwrap(), Log::default());
+    let kept = log.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream, kept.clone(), script));
+        }
+    });
+    let shared = shared.replace("SCOPE", scope);
+    let text = format!("[vendors.v]\nbase_url = \"http://{address}\"\nauth = {{ scheme = \"none\" }}\n{shared}\n");
+    let mut builder = IntegrationClient::builder().without_catalogue().vendors_toml(text);
+    for tenant in TENANTS {
+        // Tenants of one account, or of one vendor alone.
+        let account = if scope == "account" { "one" } else { tenant };
+        builder = builder.tenant(TenantEntry::new(tenant, "v").account(account));
+    }
+    (builder.build().await.unwrap(), log)
+}
+
+/// A request of each of these tenants, all at once.
+async fn all(client: &IntegrationClient, tenants: &[&'static str], path: &'static str) {
+    let mut sends = JoinSet::new();
+    for tenant in tenants.iter().copied() {
+        let client = client.clone();
+        sends.spawn(async move { client.send(tenant, Priority::High, Request::get("v", path)).await.map(drop) });
+    }
+    while let Some(sent) = sends.join_next().await {
+        sent.unwrap().unwrap();
+    }
+}
+
+fn since_first(log: &Log) -> Vec<(Duration, String, u16)> {
+    let log = log.lock().unwrap();
+    log.iter().map(|(at, path, status)| (*at - log[0].0, path.clone(), *status)).collect()
+}
+
+#[tokio::test]
+async fn nine_percent_left_slow_four_tenants_to_a_quarter_together() {
+    for scope in SCOPES {
+        // 16 a second at full rate.
+        let shared = "limits = [{ name = \"l\", scope = \"SCOPE\", limit = 1000, window = \"50s\", \
+                      algorithm = \"fixed_window\" }]\nthrottle = \"bands\"";
+        let (client, log) = client(scope, shared, |number, _| match number {
+            0 => (200, "x-ratelimit-limit: 1000\r\nx-ratelimit-remaining: 90\r\nx-ratelimit-reset: 40\r\n"),
+            _ => (200, ""),
+        })
+        .await;
+        all(&client, &TENANTS[..1], "/x").await;
+        let four: Vec<&str> = TENANTS[..4].iter().copied().cycle().take(8).collect();
+        all(&client, &four, "/x").await;
+        let arrivals = since_first(&log);
+        assert_eq!(arrivals.len(), 9);
+        // The first of the eight at once, and each other a quarter of a second later.
+        let took = arrivals[8].0 - arrivals[1].0;
+        assert!((Duration::from_millis(1_700)..Duration::from_millis(3_500)).contains(&took), "{scope}: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_left_for_one_tenant_stops_all_who_share_the_limit() {
+    for scope in SCOPES {
+        let shared = "limits = [{ name = \"l\", scope = \"SCOPE\", limit = 100, window = \"60s\", \
+                      algorithm = \"fixed_window\" }]";
+        let (client, log) = client(scope, shared, |number, _| match number {
+            0 => (200, "x-ratelimit-limit: 100\r\nx-ratelimit-remaining: 0\r\nx-ratelimit-reset: 2\r\n"),
+            _ => (200, ""),
+        })
+        .await;
+        all(&client, &TENANTS[..1], "/x").await;
+        all(&client, &TENANTS[..2], "/x").await;
+        let arrivals = since_first(&log);
+        assert_eq!(arrivals.len(), 3);
+        assert!(arrivals[1..].iter().all(|(at, ..)| *at >= Duration::from_secs(2)), "{scope}: {arrivals:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_refusal_is_met_by_one_of_ten_tenants() {
+    for scope in SCOPES {
+        let shared = "limits = [{ name = \"l\", scope = \"SCOPE\", limit = 1000, window = \"10s\", \
+                      algorithm = \"fixed_window\" }]";
+        let (client, log) = client(scope, shared, |_, after| match after < Duration::from_secs(1) {
+            true => (429, "retry-after: 1\r\n"),
+            false => (200, ""),
+        })
+        .await;
+        let first = client.try_send("a", Priority::High, Request::get("v", "/x")).await.unwrap();
+        assert_eq!(first.status(), 429);
+        all(&client, &TENANTS, "/x").await;
+        let arrivals = since_first(&log);
+        assert_eq!(arrivals.len(), 11, "{scope}");
+        assert_eq!(arrivals.iter().filter(|(_, _, status)| *status == 429).count(), 1, "{scope}: {arrivals:?}");
+    }
+}
+
+#[tokio::test]
+async fn only_requests_that_count_in_an_endpoints_limit_wait_for_it() {
+    for scope in SCOPES {
+        let shared = "[vendors.v.endpoints.search]\npaths = [\"/search\"]\nlimits = [{ name = \"l\", \
+                      scope = \"SCOPE\", limit = 100, window = \"60s\", algorithm = \"fixed_window\" }]";
+        let (client, log) = client(scope, shared, |number, _| match number {
+            0 => (200, "x-ratelimit-limit: 100\r\nx-ratelimit-remaining: 0\r\nx-ratelimit-reset: 2\r\n"),
+            _ => (200, ""),
+        })
+        .await;
+        all(&client, &TENANTS[..1], "/search").await;
+        tokio::join!(all(&client, &TENANTS[..2], "/search"), all(&client, &TENANTS[..4], "/other"));
+        let arrivals = since_first(&log);
+        assert_eq!(arrivals.len(), 7);
+        for (at, path, _) in &arrivals[1..] {
+            match path.as_str() {
+                "/search" => assert!(*at >= Duration::from_secs(2), "{scope}: {arrivals:?}"),
+                _ => assert!(*at < Duration::from_secs(2), "{scope}: {arrivals:?}"),
+            }
+        }
+    }
+}
