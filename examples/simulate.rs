@@ -19,12 +19,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use integration_client::Priority;
+use integration_client::config::Throttle;
 use integration_client::testing::saturation::{Case, Cell, Counting, Figures, Outcome, Scene, Travel, saturate};
 use integration_client::testing::walk::{self, Depth, Sum};
 
 const USAGE: &str =
     "usage: simulate [--requests N] [--seed S] [--algorithm A] [--safety F] [--window SECONDS] [--tier T] [--without-guard]
-       simulate --catalogue [--vendor NAME] [--short] [--all]
+       simulate --catalogue [--vendor NAME] [--throttle MODE] [--short] [--all]
        simulate --sharing [--algorithm A] [--window SECONDS] [--scene S] [--short] [--all]
 
   --requests N      requests for each algorithm (default 200000)
@@ -37,6 +38,7 @@ const USAGE: &str =
   --without-guard   shows what the guards prevent
   --catalogue       instead: every limit of vendors.toml, enforced and announced as its entry says
   --vendor NAME     of the catalogue only this vendor
+  --throttle MODE   every limit of it slows down so: bands, adaptive, pace, off (default: as its entry says)
   --sharing         instead: what headers, other users of the key and a second client cost
   --scene S         of these only this one: alone, beside, two, retry_after, silent
   --short           with smaller figures, as the tests do it
@@ -57,6 +59,7 @@ struct Wanted {
     sharing: bool,
     scene: Option<String>,
     vendor: Option<String>,
+    throttle: Option<Throttle>,
     short: bool,
     all: bool,
 }
@@ -74,6 +77,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
         sharing: false,
         scene: None,
         vendor: None,
+        throttle: None,
         short: false,
         all: false,
     };
@@ -96,6 +100,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
             "--sharing" => wanted.sharing = true,
             "--scene" => wanted.scene = Some(value()?),
             "--vendor" => wanted.vendor = Some(value()?),
+            "--throttle" => wanted.throttle = Some(throttle(&value()?)?),
             "--short" => wanted.short = true,
             "--all" => wanted.all = true,
             "--help" | "-h" => return Err(String::new()),
@@ -108,6 +113,12 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Wanted, String> {
         return Err(format!("{name} is no algorithm of this example"));
     }
     Ok(wanted)
+}
+
+fn throttle(name: &str) -> Result<Throttle, String> {
+    let modes = [Throttle::Bands, Throttle::Adaptive, Throttle::Pace, Throttle::Off];
+    let found = modes.into_iter().find(|mode| mode.name() == name);
+    found.ok_or_else(|| format!("--throttle takes {}, not {name}", modes.map(Throttle::name).join(", ")))
 }
 
 fn number(name: &str, text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
@@ -194,6 +205,7 @@ fn on_every_core<T: Sync, O: Send>(
 /// Walks the catalogue.
 fn catalogue(wanted: &Wanted) -> ExitCode {
     let depth = if wanted.short { Depth::SHORT } else { Depth::WHOLE };
+    let depth = Depth { throttle: wanted.throttle, ..depth };
     let cases = match walk::cases(depth, wanted.vendor.as_deref()) {
         Ok(cases) => cases,
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::nanos;
-use crate::config::{Algorithm, Config, Limit, LimitKind, Rate, Scope, Sources, Unit, Vendor};
+use crate::config::{Algorithm, Config, Limit, LimitKind, Rate, Scope, Sources, Throttle, Unit, Vendor};
 use crate::testing::VendorLimit;
 use crate::testing::algorithm::{Phase, Refill, Rule};
 use crate::{Delivery, Error, ErrorKind};
@@ -45,13 +45,17 @@ pub struct Depth {
     pub span_pauses: u64,
     /// Of the strangers of each unknown limit all, or one by turns.
     pub all_strangers: bool,
+    /// How limits slow down on what is reported; as each entry says unless stated.
+    pub throttle: Option<Throttle>,
 }
 
 impl Depth {
     /// What a person asks for who has a minute.
-    pub const WHOLE: Depth = Depth { most_units: 200, span_requests: 100, span_pauses: 4, all_strangers: true };
+    pub const WHOLE: Depth =
+        Depth { most_units: 200, span_requests: 100, span_pauses: 4, all_strangers: true, throttle: None };
     /// What a test has time for.
-    pub const SHORT: Depth = Depth { most_units: 24, span_requests: 20, span_pauses: 2, all_strangers: false };
+    pub const SHORT: Depth =
+        Depth { most_units: 24, span_requests: 20, span_pauses: 2, all_strangers: false, throttle: None };
 }
 
 /// One limit of one vendor in one environment; of a vendor without figures, the vendor alone.
@@ -155,6 +159,9 @@ impl Case {
             let is_meant =
                 |table: &toml::Table| !is_points || table.get("name").and_then(toml::Value::as_str).is_some_and(named);
             scale(&mut entry, u64::from(depth.most_units), u64::from(figure), &is_meant);
+        }
+        if let (Some(throttle), Some(entry)) = (depth.throttle, entry.as_table_mut()) {
+            entry.insert("throttle".to_owned(), throttle.name().into());
         }
         let table = toml::Table::from_iter([(name.to_owned(), entry)]);
         let toml = toml::to_string(&toml::Table::from_iter([("vendors".to_owned(), toml::Value::Table(table))]))

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::case::{Case, rate, shares};
-use super::plan::{Class, Timeline, used_rate};
+use super::plan::{Class, SPANS, Timeline, used_rate};
 use super::vendor::Accident;
 use crate::clock::nanos;
 use crate::config::{Algorithm, LimitKind, Scope, Unit};
@@ -62,12 +62,17 @@ impl Bucket {
     }
 }
 
-/// Units that go through the walked limit, by all who have it.
-pub(super) fn possible(case: &Case, classes: &[Class], timeline: &Timeline, accident: Option<Accident>) -> f64 {
+/// Units that go through the walked limit, by all who have it, in each span.
+pub(super) fn possible(
+    case: &Case,
+    classes: &[Class],
+    timeline: &Timeline,
+    accident: Option<Accident>,
+) -> [f64; SPANS] {
     let mut buckets = buckets(case, classes, timeline);
     let step = (timeline.ends / STEPS).max(1);
     let walked = case.number();
-    let mut total = 0.0;
+    let mut possible = [0.0; SPANS];
     let pause = accident.map(|accident| (accident, accident.heard.saturating_add(accident.asks.unwrap_or(0))));
     for number in 0..STEPS {
         let now = number * step;
@@ -103,14 +108,14 @@ pub(super) fn possible(case: &Case, classes: &[Class], timeline: &Timeline, acci
                     let Some(units) = taker.map(|(_, cost)| amount * cost) else { continue };
                     bucket.take(now, units);
                     if Some(bucket.number) == walked {
-                        total += units;
+                        possible[timeline.span_of(now)] += units;
                     }
                 }
                 true
             });
         }
     }
-    total
+    possible
 }
 
 /// Whether a refusal of the walked limit to one call stops the other.

@@ -2,7 +2,7 @@
 
 use super::case::{Case, rate};
 use super::ideal;
-use super::plan::{Class, Timeline};
+use super::plan::{Class, SPANS, Timeline};
 use super::vendor::{Departure, State};
 use crate::clock::nanos;
 
@@ -35,6 +35,8 @@ pub struct Outcome {
     /// Units that went through the limit, in percent of what was possible; none for a vendor without figures, and
     /// where another limit lets next to nothing through.
     pub share: Option<f64>,
+    /// The same for each of the eight spans.
+    pub by_span: Vec<f64>,
 }
 
 /// Judges the record of a case.
@@ -58,9 +60,14 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
             |call: &crate::testing::Call| classes.iter().any(|class| class.saturates && class.call == *call);
         let admitted = record.departures.iter().filter(|departure| departure.admitted);
         let counted = admitted.filter(|departure| state.counts(&departure.call) && saturates(&departure.call));
-        let went: u64 = counted.map(units).sum();
+        let mut went = [0; SPANS];
+        counted.for_each(|departure| went[timeline.span_of(departure.at)] += units(departure));
         let possible = ideal::possible(case, classes, timeline, record.accident);
-        outcome.share = (possible >= LEAST_POSSIBLE).then(|| 100.0 * went as f64 / possible);
+        let share = |went: u64, possible: f64| 100.0 * went as f64 / possible;
+        let all = possible.iter().sum();
+        outcome.share = (all >= LEAST_POSSIBLE).then(|| share(went.iter().sum(), all));
+        outcome.by_span =
+            went.into_iter().zip(possible).map(|(went, possible)| share(went, possible.max(1.0))).collect();
     }
     outcome
 }

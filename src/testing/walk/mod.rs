@@ -63,7 +63,8 @@ impl Sum {
         }
         if let Some(share) = outcome.share.filter(|share| *share < WANTED_SHARE) {
             self.below_90.insert(key);
-            short.push(format!("below 90: {share:.1} % of what was possible"));
+            let by_span: Vec<String> = outcome.by_span.iter().map(|share| format!("{share:.0}")).collect();
+            short.push(format!("below 90: {share:.1} % of what was possible, by span {}", by_span.join(" ")));
         }
         let heard = if outcome.announced { "announced" } else { "silent" };
         (!short.is_empty()).then(|| format!("{} [{heard}]: {}", case.title(), short.join("; ")))

@@ -21,6 +21,9 @@ const LEAST_SHARED: u32 = 10;
 /// Classes of one tenant.
 const MOST_ENDPOINTS: usize = 4;
 
+/// Spans of a case: three calm ones with the accident in the second, three with another user, and two calm ones.
+pub(super) const SPANS: usize = 8;
+
 /// Requests of one tenant to one endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Class {
@@ -135,7 +138,7 @@ fn accounts(case: &Case) -> u32 {
     wanted.clamp(2, MOST_ACCOUNTS) as u32
 }
 
-/// The spans of a case: three calm ones with the accident in the second, three with another user, and two calm ones.
+/// When what happens in a case.
 pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
     let has_slots = case.limit().is_some_and(|limit| rate(limit).is_none());
     let service_ns = if has_slots { SLOW } else { QUICK };
@@ -172,7 +175,7 @@ pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
         other_from: 3 * span + span / 3,
         other_until: 6 * span + span / 3,
         other_every,
-        ends: 8 * span,
+        ends: SPANS as u64 * span,
         service_ns,
         copies: copies.clamp(1, 64),
         unit_ns: (SECOND as f64 / per_second) as u64,
@@ -180,6 +183,12 @@ pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
 }
 
 impl Timeline {
+    /// The number of the span that a moment is in.
+    pub(super) fn span_of(&self, at: u64) -> usize {
+        let span = (self.ends / SPANS as u64).max(1);
+        usize::try_from(at / span).map_or(SPANS - 1, |span| span.min(SPANS - 1))
+    }
+
     /// How long a class that only looks whether others go on waits between two requests of the accident's time.
     pub(super) fn look_every(&self, class: &Class) -> u64 {
         (self.pause_ns / 10).max(50_000_000).max(class.gap_ns)
