@@ -118,8 +118,8 @@ impl Throttle {
     }
 
     /// The vendor takes fewer than the limits say: `passed` units in the last window and its last quarter; none where
-    /// that is not known. A refusal of a limit that was hardly used may be an accident: the second within some windows is
-    /// none.
+    /// that is not known. A refusal of a limit that was hardly used may be an accident, and so may one of a limit of which
+    /// the vendor itself said that something is left: the second within some windows is none.
     pub(crate) fn cut(&mut self, now: Time, passed: Option<(u32, u32)>, pace: &Pace) -> Option<Notice> {
         if pace.window_ns == 0 {
             return None;
@@ -133,9 +133,10 @@ impl Throttle {
         let exact = pace.counting.regrows() || late >= 0.9 * passed;
         let idle = passed < allowed / 2.0;
         let passed = passed.clamp(allowed / 2.0, allowed);
+        let has_room = self.left(now, pace).is_some_and(|(left, ..)| left > 0);
         let recent = |at: Time| now.since(at).as_nanos() < u128::from(CALM) * u128::from(pace.window_ns);
         let before = self.refused_at.replace((now, passed, exact)).filter(|(at, ..)| recent(*at));
-        if before.is_none() && self.learned.is_none() && idle {
+        if before.is_none() && self.learned.is_none() && (idle || has_room) {
             return None;
         }
         let (passed, exact) = match before {
