@@ -33,7 +33,7 @@ fn seen(path: &str, at_ms: u64) -> Seen {
 fn told(record: &mut Record, vendor: usize, path: &str, ended: Option<Outcome>) {
     let ended = ended.map(|outcome| (SECOND, outcome));
     let vendor = vendors()[vendor].name.to_owned();
-    record.told.insert(path.to_owned(), Told { vendor, asked: 0, ended, is_cut_off: false });
+    record.told.insert(path.to_owned(), Told { vendor, tenant: "t0".to_owned(), asked: 0, ended, is_cut_off: false });
 }
 
 /// A job of an empty record that was accepted as `id-1` and is at `place`.
@@ -194,6 +194,32 @@ fn soak_judge_counts_what_does_not_move() {
     assert_eq!(figures(&record), [0; 5], "six seconds of failures, and a pause of seven");
     record.vendors[MAIL].outages[0].until = SECOND;
     assert_eq!(figures(&record), [0, 0, 0, 0, 1]);
+
+    // Who waits twenty seconds while the tenant's others go on, two a second, stands in line.
+    let others = |tenant: &str, count: u64| -> Vec<Seen> {
+        let one = |number: u64| Seen {
+            key: format!("{tenant}-a"),
+            ..seen(&format!("/other/get-0.0-{}", number + 2), 500 * number + 100)
+        };
+        (0..count).map(one).collect()
+    };
+    record.vendors[MAIL].outages.clear();
+    for (tenant, count, stuck) in [("t0", 40, 0), ("t0", 30, 1), ("t1", 40, 1)] {
+        record.vendors[MAIL].seen = others(tenant, count);
+        assert_eq!(figures(&record), [0, 0, 0, 0, stuck], "{count} of {tenant}");
+    }
+}
+
+#[test]
+fn soak_judge_excuses_a_failure_to_connect_by_the_pause_after_an_outage_alone() {
+    let connect = Outcome::Failed("NotSent".to_owned(), "connect".to_owned());
+    let mut record = empty();
+    told(&mut record, MAIL, "/other/get-0.0-1", Some(connect));
+    let told = record.told.get_mut("/other/get-0.0-1").unwrap();
+    (told.asked, told.ended.as_mut().unwrap().0) = (8 * SECOND, 8 * SECOND);
+    assert_eq!(figures(&record), [0, 0, 0, 0, 1]);
+    record.vendors[MAIL].outages.push(Span { from: 4 * SECOND, until: 6 * SECOND });
+    assert_eq!(figures(&record), [0; 5], "the host is left alone until nine seconds");
 }
 
 /// Not a test of its own: the soak starts this executable again for each of its programs.

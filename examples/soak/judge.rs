@@ -62,6 +62,7 @@ pub(crate) struct VendorRecord {
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) vendor: String,
+    pub(crate) tenant: String,
     pub(crate) asked: u64,
     pub(crate) ended: Option<(u64, Outcome)>,
     /// The program was killed before it said what came of it.
@@ -289,6 +290,21 @@ impl Case<'_> {
         })
     }
 
+    /// Whether its tenant's others went all the time until `ended`: two programs share a tenant's limit evenly, the
+    /// configuration may state half of it, and 0.7 of that is used. A lane that sends an eighth has more than it may send.
+    fn waited_in_line(&self, ended: u64) -> bool {
+        let windows = self.vendor.plan.limits.iter().filter_map(|limit| match (limit.scope, limit.amount) {
+            (Scope::Tenant, Amount::Window(limit, window)) => Some(f64::from(limit) / window.as_nanos() as f64),
+            _ => None,
+        });
+        let rate = windows.fold(f64::INFINITY, f64::min);
+        let is_of_tenant = |seen: &&Seen| {
+            seen.admitted && seen.key.split('-').next() == Some(&self.told.tenant) && seen.at > self.told.asked
+        };
+        let went = self.vendor.seen.iter().filter(is_of_tenant).filter(|seen| seen.at < ended).count();
+        went as f64 >= rate / 8.0 * ended.saturating_sub(self.told.asked) as f64
+    }
+
     fn was_answered(&self, status: u16) -> bool {
         self.seen.iter().any(|seen| seen.admitted && seen.status == status)
     }
@@ -323,8 +339,13 @@ fn judge_outcome(record: &Record, case: &Case<'_>, verdict: &mut Verdict) {
                 verdict.doubled(case.fault(&format!("{what}, though the vendor acted: its caller sends it again")));
             } else if is_job && record.stalls.iter().any(|stall| stall.overlaps(asked, ended)) {
                 verdict.excuse("not accepted while the store was held up");
-            } else if !is_job && waited_in_vain && case.waits_for_outage(ended.saturating_sub(BOUND_NS)) {
+            } else if !is_job
+                && (waited_in_vain || kind == "connect")
+                && case.waits_for_outage(ended.saturating_sub(BOUND_NS))
+            {
                 verdict.excuse("waited in vain in an outage");
+            } else if !is_job && waited_in_vain && case.waited_in_line(ended) {
+                verdict.excuse("waited in line behind its tenant's others");
             } else if !is_job && !waited_in_vain && case.met_outage(asked, ended) {
                 verdict.excuse("failed in an outage");
             } else {

@@ -19,7 +19,7 @@
 //! | `over_limit` | requests above a limit, by the definition of each limit over the vendor's log |
 //! | `lost` | jobs that were accepted and are nowhere, or dead letters without a cause; answers that no vendor gave |
 //! | `doubled` | requests that acted twice, or were sent again after an answer and without a cause |
-//! | `stuck` | requests and jobs that had room and did not go within ten seconds, the pause after failures not counted |
+//! | `stuck` | requests and jobs that had room and did not go within ten seconds, the pause after failures not counted. Not counted where the tenant's others took an eighth of its limit meanwhile: it had more to send than there is room for |
 //!
 //! A cause is a kill that found the job under way, or an outage that the exchange overlapped. The seed decides what happens
 //! and when it begins; what it meets is up to the operating system.

@@ -5,7 +5,7 @@
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `ask VENDOR PATH` | a request or a job is handed to the client |
+//! | `ask VENDOR TENANT PATH` | a request or a job is handed to the client |
 //! | `accepted PATH ID` | the job was acknowledged |
 //! | `answered PATH STATUS` | the request was answered, and the body was read |
 //! | `failed PATH DELIVERY KIND` | the client returned an error |
@@ -207,7 +207,7 @@ impl Caller {
             "get" => Request::get(vendor.name, path.as_str()),
             _ => Request::post(vendor.name, path.as_str()).json(&[1]),
         };
-        say(&format!("ask {} {path}", vendor.name));
+        say(&format!("ask {} {} {path}", vendor.name, self.tenant));
         if as_job {
             match self.client.enqueue(&self.tenant, priority, request).await {
                 Ok(receipt) => say(&format!("accepted {path} {}", receipt.id())),

@@ -12,8 +12,9 @@ use super::{Fallible, database};
 pub(crate) fn tell(record: &mut Record, problems: &mut Vec<String>, at: u64, line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     let (path, outcome) = match words[..] {
-        ["ask", vendor, path] => {
-            let told = Told { vendor: vendor.to_owned(), asked: at, ended: None, is_cut_off: false };
+        ["ask", vendor, tenant, path] => {
+            let (vendor, tenant) = (vendor.to_owned(), tenant.to_owned());
+            let told = Told { vendor, tenant, asked: at, ended: None, is_cut_off: false };
             record.told.insert(path.to_owned(), told);
             return;
         }
