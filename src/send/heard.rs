@@ -14,7 +14,6 @@ use crate::clock::{Time, nanos};
 use crate::config::base_url::host_is_the_vendors;
 use crate::config::{self, Limit, LimitKind, Rate, Unit};
 use crate::dispatch::Held;
-use crate::dispatch::plan::pace;
 use crate::engine::Word;
 use crate::engine::throttle::{About, Label, Report};
 use crate::events::EventKind;
@@ -131,12 +130,18 @@ impl Job {
     }
 
     fn report(&self, window: &Window, full: bool) -> Option<Report> {
-        let remaining = window.remaining.or(window.limit)?;
-        // Nothing is left of a window whose limit is not said: until its reset.
-        let limit = match window.limit {
-            Some(limit) => limit,
-            None if window.is_exhausted() && window.reset_in.is_some() => pace(&self.tenant.vendor).limit.max(1),
-            None => return None,
+        let (limit, remaining) = match (window.limit, window.remaining, window.used) {
+            (Some(limit), remaining, _) => (limit, remaining.unwrap_or(limit)),
+            (None, remaining, used) => {
+                let configured = self.configured_limit(window);
+                match (configured, remaining, used) {
+                    (Some(limit), Some(remaining), _) => (limit, remaining),
+                    (Some(limit), None, Some(used)) => (limit, limit.saturating_sub(used)),
+                    // Nothing is left of a limit that nobody knows: until its reset.
+                    (None, Some(0), _) if window.reset_in.is_some() => (1, 0),
+                    _ => return None,
+                }
+            }
         };
         let mut reset = window.reset_in;
         if full && window.is_exhausted() {
@@ -147,6 +152,34 @@ impl Job {
         let is_special = !name.is_empty() && !name.contains("request") && !signals::is_period(name);
         let about = About { name: Label::of(name), is_special, window_ns: window.window.map(nanos) };
         Some(Report { about, limit, remaining, reset_ns: reset.map(nanos) })
+    }
+
+    /// The figure of the configured limit that a window speaks of which does not state its own: one of this request's whose
+    /// name is a part of the window's, or that has its length, or the only one that there is.
+    fn configured_limit(&self, window: &Window) -> Option<u64> {
+        let vendor = &self.tenant.vendor;
+        let endpoint = vendor.endpoints.get(usize::from(self.endpoint));
+        let limits = vendor.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits));
+        let rates: SmallVec<[(&str, &Rate); 4]> = limits
+            .filter_map(|limit| match &limit.kind {
+                LimitKind::Rate(rate) => Some((&*limit.name, rate)),
+                LimitKind::Concurrency { .. } => None,
+            })
+            .collect();
+        let only = |found: &mut dyn Iterator<Item = &(&str, &Rate)>| match (found.next(), found.next()) {
+            (Some((_, rate)), None) => Some(u64::from(rate.limit)),
+            _ => None,
+        };
+        let name = window.name.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let named = |(limit, _): &&(&str, &Rate)| name.contains(&limit.to_ascii_lowercase());
+        if let Some(limit) = only(&mut rates.iter().filter(named)) {
+            return Some(limit);
+        }
+        if !name.is_empty() && !name.contains("request") && !signals::is_period(&name) {
+            return None;
+        }
+        let fits = |(_, rate): &&(&str, &Rate)| window.window.is_none_or(|length| length == rate.window);
+        only(&mut rates.iter().filter(fits))
     }
 
     /// Says where the vendor states another limit than its entry.
