@@ -252,21 +252,26 @@ impl Engine {
     fn endpoint_gate(&self, need: &Need, holder: Option<usize>) -> Gate {
         let lane = &self.lanes.slab[need.lane];
         let (now, endpoint) = (self.now, lane.plan.endpoint_hash(need.endpoint));
+        let shared = holder.and_then(|number| self.lanes.shared.get(lane.shared[number]));
         let cells = match holder {
             None => lane.own.as_slice(),
-            Some(number) => self.lanes.shared.get(lane.shared[number]).map_or(&[][..], |shared| &shared.cells[..]),
+            Some(_) => shared.map_or(&[][..], |shared| &shared.cells[..]),
         };
         let credential = lane.credential.as_deref().filter(|_| holder.is_none());
         if credential.is_none() && !cells.iter().any(Cell::is_throttled) {
             return Gate::Open;
         }
-        // Rather one of another endpoint finds out whether a pause is over.
+        // Rather one of another endpoint finds out whether a pause is over, where it counts in the limit.
         let others = lane.waiting.as_ref().is_some_and(|waiting| {
             let queues = waiting.queues.iter().filter_map(|queue| self.queues.get(*queue));
             queues.filter(|queue| queue.endpoint != need.endpoint).any(|queue| queue.head().is_some())
         });
-        let of_cells = cells.iter().filter_map(|cell| cell.throttle());
-        let gates = of_cells.map(|throttle| throttle.endpoint_gate(now, endpoint, others));
+        let is_of_all = |number: usize| match shared {
+            None => number < lane.plan.whole,
+            Some(shared) => shared.specs.get(number).is_some_and(|spec| spec.endpoint.is_none()),
+        };
+        let of_cells = cells.iter().enumerate().filter_map(|(number, cell)| Some((number, cell.throttle()?)));
+        let gates = of_cells.map(|(number, it)| it.endpoint_gate(now, endpoint, others && is_of_all(number)));
         let gates = gates.chain(credential.map(|credential| credential.endpoint_gate(now, endpoint, others)));
         gates.into_iter().find(|gate| *gate != Gate::Open).unwrap_or(Gate::Open)
     }

@@ -125,3 +125,25 @@ fn operators_pause_counts_as_waiting() {
     bench.at(bench.now + Duration::from_secs(70));
     assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Refused(Refusal::Held)));
 }
+
+#[test]
+fn endpoint_that_was_refused_goes_again_though_another_endpoint_waits_for_something_else() {
+    // The refused limit is the endpoint's own, or one of all requests.
+    for is_of_endpoint in [true, false] {
+        let mut plan = plan(if is_of_endpoint { vec![] } else { vec![per_second("refused", 10)] });
+        let minute = |name: &str| per_second(name, 1);
+        plan = with_endpoint(plan, "refused", per_second("own", 10));
+        plan = with_endpoint(plan, "other", minute("one"));
+        let (mut bench, lane) = Bench::with(Plan { max_hold_ns: u64::MAX, ..plan });
+        let (refused, other) = (Ask { endpoint: 0, ..ask(0) }, Ask { endpoint: 1, ..ask(0) });
+        // The other endpoint's place is taken by what does not end.
+        let _held = bench.granted(lane, other);
+        bench.waits(lane, other);
+        let permit = bench.granted(lane, refused);
+        bench.hear(permit, Word::Refused(Wait::Told(2 * SECOND), None));
+        let waiter = bench.waits(lane, refused).0;
+        bench.at(bench.now + Duration::from_secs(4));
+        let claim = bench.engine.claim(bench.now, waiter);
+        assert!(matches!(claim, Claim::Started(..)), "is_of_endpoint={is_of_endpoint}: {claim:?}");
+    }
+}

@@ -186,11 +186,15 @@ impl Throttle {
     }
 
     /// Whether a request to `endpoint` may go as far as that endpoint is concerned. `others`: requests to other
-    /// endpoints wait too, and rather one of them is to find out whether the lane is open.
+    /// endpoints wait too, and rather one of them is to find out whether the lane is open. They may wait for something
+    /// else: a second after the pause the refused endpoint itself goes.
     pub(crate) fn endpoint_gate(&self, now: Time, endpoint: EndpointHash, others: bool) -> Gate {
-        if others && self.refused_by == Some(endpoint) && self.pause != Pause::Over {
-            let soon = self.pause.until().max(now).plus_nanos(LEAST_PAUSE);
-            return Gate::Shut(Free::OnSettle(soon), Lack::Probe);
+        if others
+            && self.refused_by == Some(endpoint)
+            && let Pause::Until(until) = self.pause
+            && now < until.plus_nanos(LEAST_PAUSE)
+        {
+            return Gate::Shut(Free::OnSettle(until.plus_nanos(LEAST_PAUSE)), Lack::Probe);
         }
         self.endpoint(endpoint).map_or(Gate::Open, |(_, pause, _)| pause.gate(now))
     }
