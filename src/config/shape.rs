@@ -35,7 +35,7 @@ pub struct Shape {
     pub guard_is_bucket: bool,
 }
 
-/// From this limit on a unit is left alone where nobody knows how the vendor counts.
+/// From this limit on a unit of a sliding counter is left alone, for vendors that round.
 const LEAVES_ONE: u32 = 10;
 /// A mirrored bucket refills at this share of the vendor's rate, because clocks drift.
 const SLOWER: f64 = 0.999;
@@ -65,7 +65,7 @@ impl Rate {
         let lump = self.refill_interval.filter(|_| guard_is_bucket).map_or(0.0, per_window);
         let most = units(self.ceiling * (limit - lump));
         let guard_limit = match self.algorithm {
-            Algorithm::Unknown if most >= LEAVES_ONE => most - 1,
+            Algorithm::SlidingCounter | Algorithm::Unknown if most >= LEAVES_ONE => most - 1,
             _ => most,
         };
         let burst = match self.algorithm {

@@ -31,8 +31,6 @@ use crate::clock::Time;
 
 /// Ends are rounded up to this part of the window.
 const SLOTS: u64 = 256;
-/// The same for limits that have no more ends than that in a window anyway.
-const FINE_SLOTS: u64 = 8_192;
 /// A vendor's clock drifts so much against ours.
 const DRIFT: u64 = 5_000;
 /// So many windows after they were seen, the beginnings of windows are not known any more.
@@ -57,9 +55,7 @@ impl CounterSpec {
     /// Up to `limit` units, where the vendor allows `published`.
     pub(crate) fn new(limit: u32, published: u32, reserve: u32, window_ns: u64, transit: u64) -> CounterSpec {
         let window = window_ns.saturating_add(window_ns / 10_000).saturating_add(1_000_000);
-        let slots = if u64::from(limit) <= SLOTS { FINE_SLOTS } else { SLOTS };
-        let slot = (window / slots).max(1);
-        CounterSpec { limit, published, reserve: reserve.min(limit), window, slot, transit }
+        CounterSpec { limit, published, reserve: reserve.min(limit), window, slot: (window / SLOTS).max(1), transit }
     }
 }
 
