@@ -298,15 +298,14 @@ fn pauses(events: &[Event]) -> [usize; 3] {
     ]
 }
 
-#[tokio::test(start_paused = true)]
-async fn pause_of_an_account_is_one_event_and_its_end_another() {
-    let shared = VENDOR.replace("name = \"requests\"", "name = \"requests\"\nscope = \"account\"");
+/// What is heard where two requests of each of four tenants of an account are refused at once, for five seconds.
+async fn eight_refusals(vendors: String) -> Vec<Event> {
     let script = |call: &FakeCall| match call.number {
         0..8 => FakeAnswer::status(429).header("retry-after", "5").delay(Duration::from_millis(50)),
         _ => FakeAnswer::status(200),
     };
     let mut builder =
-        IntegrationClient::builder().without_catalogue().vendors_toml(shared).transport(FakeTransport::new(script));
+        IntegrationClient::builder().without_catalogue().vendors_toml(vendors).transport(FakeTransport::new(script));
     for tenant in ["a", "b", "c", "d"] {
         builder = builder.tenant(TenantEntry::new(tenant, "v").account("one"));
     }
@@ -321,7 +320,13 @@ async fn pause_of_an_account_is_one_event_and_its_end_another() {
     for send in sends {
         send.await.unwrap().unwrap();
     }
-    let heard = heard(&mut events).await;
+    heard(&mut events).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_of_an_account_is_one_event_and_its_end_another() {
+    let shared = VENDOR.replace("name = \"requests\"", "name = \"requests\"\nscope = \"account\"");
+    let heard = eight_refusals(shared).await;
     let refusals = heard.iter().filter(|event| matches!(event.kind, EventKind::Refused { .. })).count();
     assert_eq!((refusals, pauses(&heard)), (8, [1, 0, 1]), "{heard:#?}");
     for event in &heard {
@@ -334,29 +339,7 @@ async fn pause_of_an_account_is_one_event_and_its_end_another() {
 #[tokio::test(start_paused = true)]
 async fn refusal_for_an_account_without_a_limit_of_its_own_is_one_event() {
     let dialect = "[[vendors.v.dialect.answers]]\nstatus = [429]\nthrottled = true\nscope = \"account\"\n";
-    let script = |call: &FakeCall| match call.number {
-        0..8 => FakeAnswer::status(429).header("retry-after", "5").delay(Duration::from_millis(50)),
-        _ => FakeAnswer::status(200),
-    };
-    let mut builder = IntegrationClient::builder()
-        .without_catalogue()
-        .vendors_toml(format!("{VENDOR}{dialect}"))
-        .transport(FakeTransport::new(script));
-    for tenant in ["a", "b", "c", "d"] {
-        builder = builder.tenant(TenantEntry::new(tenant, "v").account("one"));
-    }
-    let client = builder.build().await.unwrap();
-    let mut events = client.events();
-    let mut sends = Vec::new();
-    for tenant in ["a", "b", "c", "d", "a", "b", "c", "d"] {
-        let client = client.clone();
-        let request = Request::get("v", "/x").deadline(Duration::from_secs(3_600));
-        sends.push(tokio::spawn(async move { client.send(tenant, Priority::High, request).await.map(drop) }));
-    }
-    for send in sends {
-        send.await.unwrap().unwrap();
-    }
-    let heard = heard(&mut events).await;
+    let heard = eight_refusals(format!("{VENDOR}{dialect}")).await;
     assert_eq!(pauses(&heard), [1, 0, 1], "{heard:#?}");
 }
 

@@ -90,26 +90,25 @@ impl Engine {
         if rates.iter().any(is_named) {
             rates.retain(is_named);
         }
-        let fit = |target: &Target| Some((self.spec_at(origin, *target)?.fits(report)?, *target));
+        let fit = |target: &Target| Some((report.fits(self.spec_at(origin, *target)?)?, *target));
         let (best, found) = rates.iter().filter_map(fit).min_by_key(|(fit, _)| *fit)?;
         let is_only = rates.iter().filter_map(fit).filter(|(fit, _)| *fit == best).count() == 1;
         // Of several that it fits alike, one with the same figures is as good as the other.
         (is_only || best <= Fit::Units).then_some(found)
     }
 
-    /// The limits that stand because of a refusal; none where no limit that is known explains it.
+    /// The limits that stand because of a refusal; none where no limit that is known explains it. `empty`: the limit of which
+    /// the refusal itself says that nothing is left.
     pub(super) fn refused_limits(
         &mut self,
         origin: &Origin,
         whose: Option<Whose>,
-        report: Option<&Report>,
+        empty: Option<Target>,
     ) -> Vec<Target> {
-        let mut rates = self.rates_of(origin);
-        if let Some(empty) = report.filter(|report| report.remaining == 0)
-            && let Some(found) = self.limit_of(origin, empty)
-        {
-            return vec![found];
+        if let Some(empty) = empty {
+            return vec![empty];
         }
+        let mut rates = self.rates_of(origin);
         if let Some(whose) = whose {
             rates.retain(|target| match whose {
                 Whose::Endpoint => self.is_of_endpoint(origin, *target),
@@ -124,11 +123,5 @@ impl Engine {
         };
         let full: Vec<Target> = rates.iter().copied().filter(|target| may_be_full(self, *target)).collect();
         if full.is_empty() { rates } else { full }
-    }
-}
-
-impl LimitSpec {
-    fn fits(&self, report: &Report) -> Option<Fit> {
-        report.fits(self)
     }
 }

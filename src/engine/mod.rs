@@ -16,7 +16,7 @@
 //! | `throttle/` | what the vendor's own word makes slower: pauses, spacing, learned rates |
 //! | `pushback.rs` | what an answer changes |
 //! | `attribution.rs` | of which limit an answer speaks |
-//! | `news.rs` | nothing: what somebody should know of a pause, and of which limit |
+//! | `news.rs` | nothing: what events are to tell of a pause, and of which limit |
 //! | `standing.rs` | pauses of an account, or of all who call a vendor |
 //! | `permit.rs`, `permits.rs` | what happens to a permit until it ends |
 //! | `cells.rs` | the limits that a permit took from, whatever has become of its lane since |
@@ -274,7 +274,7 @@ pub(crate) struct Engine {
     /// Roots under which something may have become possible, and since when.
     dirty: Vec<(Key, Time)>,
     woken: Vec<Key>,
-    /// What somebody should know after this decision.
+    /// What events, logs and metrics are to tell of this decision.
     news: Vec<Noticed>,
     /// Pauses that were told of and are forgotten.
     forgotten: Vec<Forgotten>,

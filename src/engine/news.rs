@@ -1,4 +1,4 @@
-//! What somebody should know, and of which limit.
+//! What events, logs and metrics are to tell of pauses, and of which limit.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) struct OfLimit {
     pub(crate) endpoint: Option<Arc<str>>,
 }
 
-/// A pause that was told of is forgotten, because nobody sent anything for long.
+/// A pause that the events told of, and that the engine has forgotten: no request came for a minute or longer.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Forgotten {
     pub(crate) vendor: Arc<str>,

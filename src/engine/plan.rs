@@ -59,7 +59,7 @@ pub(crate) struct Plan {
     pub(crate) closing_ns: u64,
     /// The slowest rate that holds for every request.
     pub(crate) pace: Pace,
-    /// Nobody is kept waiting for a pause that is longer, in nanoseconds.
+    /// The longest pause that a request waits for, in nanoseconds: of a longer one its caller is told at once.
     pub(crate) max_hold_ns: u64,
     /// The host that answers is the vendor's own, and not one that a tenant's variables choose: what it says of limits that
     /// tenants share holds for all of them.
@@ -84,7 +84,7 @@ pub(crate) struct Pace {
 /// How a vendor's own count of a limit goes down again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Counting {
-    /// All at once, at a reset. Also where nobody knows.
+    /// All at once, at a reset. Also where the configuration does not say how the vendor counts.
     #[default]
     Windows,
     /// Each unit a window after it was taken.

@@ -225,7 +225,8 @@ impl Engine {
     fn refused(&mut self, now: Time, exchange: &Exchange, whose: Option<Whose>, wait: Wait, report: Option<&Report>) {
         let Exchange { permit, origin, granted, need, endpoint } = *exchange;
         let about = report.and_then(|report| self.limit_of(&origin, report));
-        let mut targets = self.refused_limits(&origin, whose, report);
+        let empty = about.filter(|_| report.is_some_and(|report| report.remaining == 0));
+        let mut targets = self.refused_limits(&origin, whose, empty);
         let unproven = targets.len();
         targets.retain(|target| self.is_believed(origin.lane, *target));
         let only_the_lane = targets.is_empty() || targets.len() < unproven;
@@ -242,7 +243,7 @@ impl Engine {
             let books = cell.books(spec, now);
             let used = cell.used(spec, now, now.minus_nanos(spec.pace.window_ns / 4));
             let is_full = cell.may_be_full(spec, now);
-            let says_empty = about == Some(*target) && report.is_some_and(|report| report.remaining == 0);
+            let says_empty = empty == Some(*target);
             let throttle = cell.throttle_or_new();
             let wait = match (wait, tenant) {
                 (Wait::Told(wait), Some(tenant)) if is_shared => Wait::Told(throttle.believed(now, tenant, wait, most)),
@@ -295,7 +296,7 @@ impl Engine {
                 credential.wait_until(now, until, until);
             }
             (Some(Whose::Endpoint), Wait::Told(wait)) if endpoint != EndpointHash::NONE => {
-                if credential.endpoint_refused(now, permit, endpoint, wait).is_none() {
+                if !credential.endpoint_refused(now, &refused, wait) {
                     credential.refused(now, &refused, &pace);
                 }
             }

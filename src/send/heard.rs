@@ -149,8 +149,7 @@ impl Job {
             reset = reset.map(|reset| reset / u32::try_from(limit).unwrap_or(u32::MAX).max(1));
         }
         let name = window.name.as_deref().unwrap_or_default();
-        let is_special = !name.is_empty() && !name.contains("request") && !signals::is_period(name);
-        let about = About { name: Label::of(name), is_special, window_ns: window.window.map(nanos) };
+        let about = About { name: Label::of(name), is_special: is_special(name), window_ns: window.window.map(nanos) };
         Some(Report { about, limit, remaining, reset_ns: reset.map(nanos) })
     }
 
@@ -175,7 +174,7 @@ impl Job {
         if let Some(limit) = only(&mut rates.iter().filter(named)) {
             return Some(limit);
         }
-        if !name.is_empty() && !name.contains("request") && !signals::is_period(&name) {
+        if is_special(&name) {
             return None;
         }
         let fits = |(_, rate): &&(&str, &Rate)| window.window.is_none_or(|length| length == rate.window);
@@ -223,7 +222,7 @@ fn matching<'l>(window: &Window, limits: &'l [Limit], windows: usize) -> Option<
             window.window.is_none_or(|length| length == rate.window) && (window.name.is_some() || windows == 1);
         return is_same.then_some((limit, rate, stated));
     }
-    if window.name.is_some() && !name.contains("request") && !signals::is_period(name) {
+    if is_special(name) {
         return None;
     }
     let is_only = windows == 1 && rates.clone().count() == 1;
@@ -232,6 +231,11 @@ fn matching<'l>(window: &Window, limits: &'l [Limit], windows: usize) -> Option<
         (Some((limit, rate)), None) => Some((limit, rate, stated)),
         _ => None,
     }
+}
+
+/// A window's name that is neither a period's nor the word for requests: `tokens`.
+fn is_special(name: &str) -> bool {
+    !name.is_empty() && !name.contains("request") && !signals::is_period(name)
 }
 
 /// Bodies of other types say nothing about limits, or are a stream without an end.

@@ -1,5 +1,5 @@
 //! What the vendor's answers have changed about one limit: it lies beside the limit's own count, so that all lanes which
-//! share the limit see the same.
+//! share the limit ask the same throttle.
 
 use super::{Cell, LimitKind, LimitSpec, State};
 use crate::clock::Time;

@@ -159,6 +159,11 @@ fn phases<T: PartialOrd + std::fmt::Debug>(what: &str, trial: impl Fn(u64) -> T)
     figures
 }
 
+/// Sixty callers of a limit of which the client was told 100 a second.
+fn trial(vendor: ScriptedVendor, says: Says, mode: Mode, fixed: bool, at_once: u32, seconds: u64, seed: u64) -> Trial {
+    Trial { vendor, says, mode, told: 100, regrows: !fixed, at_once, callers: 60, seconds, seed }
+}
+
 fn limit(fixed: bool, limit: u32, phase: u64) -> VendorLimit {
     match fixed {
         true => VendorLimit::fixed_window(limit, Duration::from_secs(1)).phase(Duration::from_millis(phase)),
@@ -171,18 +176,7 @@ fn half_taken(fixed: bool, says: Says, at_once: u32) -> Vec<(f64, usize)> {
     phases(&format!("fixed={fixed} {says:?} at_once={at_once}, half taken"), |seed| {
         let (from, until) = (Duration::from_secs(5), Duration::from_secs(15));
         let vendor = ScriptedVendor::new([limit(fixed, 100, seed * 100)]).other_traffic(CALL, 50, from, until);
-        let trial = Trial {
-            vendor,
-            says,
-            mode: Mode::Bands,
-            told: 100,
-            regrows: !fixed,
-            at_once,
-            callers: 60,
-            seconds: 42,
-            seed,
-        };
-        let record = trial.run();
+        let record = trial(vendor, says, Mode::Bands, fixed, at_once, 42, seed).run();
         let after = sum(&record.admitted, 32..42);
         // Bands alone hold a lane that sends evenly at seven tenths where units come back one by one.
         let least = if !fixed && says == Says::Headers { 680 } else { 760 };
@@ -196,18 +190,7 @@ fn half_taken(fixed: bool, says: Says, at_once: u32) -> Vec<(f64, usize)> {
 fn told_twice(fixed: bool, says: Says) -> Vec<(f64, usize)> {
     phases(&format!("fixed={fixed} {says:?}, told twice the limit"), |seed| {
         let vendor = ScriptedVendor::new([limit(fixed, 50, seed * 100)]).penalty(Duration::from_secs(2));
-        let trial = Trial {
-            vendor,
-            says,
-            mode: Mode::Bands,
-            told: 100,
-            regrows: !fixed,
-            at_once: 2,
-            callers: 60,
-            seconds: 20,
-            seed,
-        };
-        let record = trial.run();
+        let record = trial(vendor, says, Mode::Bands, fixed, 2, 20, seed).run();
         (f64::from(sum(&record.admitted, 10..20)) / 5.0, record.refusals.len())
     })
 }
@@ -251,8 +234,7 @@ fn who_is_told_twice_the_limit_learns_it() {
 fn alone(fixed: bool, mode: Mode, at_once: u32) -> (f64, f64) {
     let run = |says: Says, seed: u64| {
         let vendor = ScriptedVendor::new([limit(fixed, 100, seed * 100)]);
-        let trial = Trial { vendor, says, mode, told: 100, regrows: !fixed, at_once, callers: 60, seconds: 12, seed };
-        let record = trial.run();
+        let record = trial(vendor, says, mode, fixed, at_once, 12, seed).run();
         assert!(record.refusals.is_empty(), "{:?}", record.refusals);
         f64::from(sum(&record.admitted, 2..12))
     };
@@ -268,10 +250,7 @@ fn adaptive_beside_another(fixed: bool, at_once: u32) -> (f64, usize) {
     let figures = phases(&format!("fixed={fixed} adaptive at_once={at_once}, half taken"), |seed| {
         let (from, until) = (Duration::from_secs(5), Duration::from_secs(25));
         let vendor = ScriptedVendor::new([limit(fixed, 100, seed * 100)]).other_traffic(CALL, 50, from, until);
-        let mode = Mode::Adaptive;
-        let says = Says::Headers;
-        let trial = Trial { vendor, says, mode, told: 100, regrows: !fixed, at_once, callers: 60, seconds: 35, seed };
-        let record = trial.run();
+        let record = trial(vendor, Says::Headers, Mode::Adaptive, fixed, at_once, 35, seed).run();
         let after = sum(&record.admitted, 30..35);
         assert!(after >= 380, "{after} of the 400 in the last five seconds: it recovers");
         (f64::from(sum(&record.admitted, 8..25)) / 8.5, record.refusals.len())

@@ -106,14 +106,8 @@ impl Credential {
     }
 
     /// See [`Throttle::endpoint_refused`].
-    pub(crate) fn endpoint_refused(
-        &mut self,
-        now: Time,
-        permit: Key,
-        endpoint: EndpointHash,
-        wait: u64,
-    ) -> Option<Time> {
-        self.throttle.endpoint_refused(now, permit, endpoint, wait)
+    pub(crate) fn endpoint_refused(&mut self, now: Time, refused: &Refused, wait: u64) -> bool {
+        self.throttle.endpoint_refused(now, refused, wait)
     }
 
     /// An answer told of a limit that the configuration does not know. `slowing`: how limits of this vendor slow down.

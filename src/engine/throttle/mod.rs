@@ -1,6 +1,6 @@
 //! What makes a limit slower than its figures: what the vendor says is left of it, and what it refuses.
 //!
-//! Each limit has its own [`Throttle`], which lies beside its count: all lanes that share the limit see the same. What
+//! Each limit has its own [`Throttle`], which lies beside its count: all lanes that share the limit ask the same throttle. What
 //! concerns no limit that is known is the lane's own ([`Credential`]).
 //!
 //! | heard | done |
@@ -73,7 +73,7 @@ pub(crate) enum Mode {
     Off,
 }
 
-/// What somebody should know.
+/// What events, logs and metrics are to tell.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Notice {
     /// Grants are spaced out.
@@ -136,7 +136,7 @@ pub(crate) struct Throttle {
     said: Option<Said>,
     said_since: Time,
     /// Of which pauses somebody was told.
-    spoken: spoken::Told,
+    spoken: spoken::Announced,
     /// Something else was heard, which may slow the limit down.
     pub(in crate::engine) acts: bool,
     /// Somebody was told that others use the key.
@@ -323,7 +323,7 @@ impl Throttle {
         let news = self.reports.hear(now, granted, books, report, pace);
         // Without a throttle nothing but the reset ends what nothing left began.
         if !is_overtaken && (pace.mode != Mode::Off || report.remaining == 0) {
-            self.is_empty_or_not(now, report, pace);
+            self.note_emptiness(now, report, pace);
         }
         let others = self.reports.others(pace);
         if others.is_some() {

@@ -18,9 +18,9 @@ pub(super) enum Spoken {
     Silent,
 }
 
-/// Of which pauses somebody was told.
+/// The pauses of a limit that the events have told of.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Announced {
     whole: Spoken,
     /// It is not known whether this limit was meant.
     unnamed: bool,
@@ -40,8 +40,8 @@ pub(crate) struct Change {
 }
 
 impl Throttle {
-    /// A report was heard that was not overtaken.
-    pub(super) fn is_empty_or_not(&mut self, now: Time, report: &Report, pace: &Pace) {
+    /// Notes until when nothing is left, by a report that was not overtaken.
+    pub(super) fn note_emptiness(&mut self, now: Time, report: &Report, pace: &Pace) {
         let stops = self.reports.told.filter(|told| report.remaining == 0 && told.free(now, 1, pace) > now);
         self.spoken.empty_until = stops.map_or(Time::ZERO, |told| told.until);
     }

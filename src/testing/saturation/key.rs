@@ -12,10 +12,9 @@ use super::{Case, QUEUE, START};
 use crate::Error;
 use crate::clock::Time;
 use crate::dispatch::plan::{Plans, Policy};
-use crate::engine::plan::NO_ENDPOINT;
 use crate::engine::slab::Key;
 use crate::engine::throttle::{About, Report, Wait};
-use crate::engine::{Answer, Ask, Bound, Claim, Engine, Word};
+use crate::engine::{Answer, Bound, Claim, Engine, Word};
 use crate::testing::algorithm::{Limiter, Reading};
 
 const SECOND: u64 = 1_000_000_000;
@@ -209,16 +208,7 @@ impl<'a> Run<'a> {
         let client = &mut self.clients[number];
         let mut started = Vec::new();
         while client.has_started && client.waiting < QUEUE {
-            let ask = Ask {
-                tier: (client.granted % 3) as u8,
-                endpoint: NO_ENDPOINT,
-                cost: 1.into(),
-                retry: false,
-                immediate: false,
-                give_up: Time::MAX,
-                patience_ns: 0,
-                attempt_ns: 30 * SECOND,
-            };
+            let ask = super::unhurried((client.granted % 3) as u8);
             match client.engine.submit(now, client.lane, &ask) {
                 Answer::Granted(permit) => started.push(permit),
                 Answer::Wait { .. } => client.waiting += 1,

@@ -197,16 +197,7 @@ impl Run {
     /// Somebody always waits.
     fn fill(&mut self) {
         while self.waiting < QUEUE && !self.idle {
-            let ask = Ask {
-                tier: self.case.tier.unwrap_or((self.granted % 3) as u8),
-                endpoint: NO_ENDPOINT,
-                cost: 1.into(),
-                retry: false,
-                immediate: false,
-                give_up: Time::MAX,
-                patience_ns: 0,
-                attempt_ns: 30_000_000_000,
-            };
+            let ask = unhurried(self.case.tier.unwrap_or((self.granted % 3) as u8));
             self.decisions += 1;
             match self.engine.submit(self.clock(), self.lane, &ask) {
                 Answer::Granted(permit) => self.start(permit),
@@ -305,5 +296,19 @@ impl Run {
         } else {
             self.happens(self.now + back, Event::Answer(permit, ends));
         }
+    }
+}
+
+/// A request of one unit whose caller waits for ever.
+fn unhurried(tier: u8) -> Ask {
+    Ask {
+        tier,
+        endpoint: NO_ENDPOINT,
+        cost: 1.into(),
+        retry: false,
+        immediate: false,
+        give_up: Time::MAX,
+        patience_ns: 0,
+        attempt_ns: 30_000_000_000,
     }
 }
