@@ -145,7 +145,7 @@ fn a_problem_in_an_extended_entry_is_placed_in_the_users_file() {
 fn retries_have_defaults_and_are_merged_field_by_field() {
     let plain = load(FINE).unwrap().vendor("x", "live").unwrap();
     assert_eq!(plain.retry, RetryPolicy::default());
-    assert_eq!((plain.throttle, plain.dead_letters), (Throttle::Bands, Keep::Redacted));
+    assert_eq!((plain.throttle, plain.dead_letters), (Throttle::Adaptive, Keep::Redacted));
 
     let text = format!(
         r#"{FINE}
@@ -182,7 +182,7 @@ unavailable_is_safe = false
     stated.unprocessed_is_safe = false;
     stated.idempotency_header = Some("idempotency-key".into());
     stated.max_replay_bytes = 0;
-    assert_eq!((&live.retry, live.throttle, live.dead_letters), (&stated, Throttle::Bands, Keep::Redacted));
+    assert_eq!((&live.retry, live.throttle, live.dead_letters), (&stated, Throttle::Adaptive, Keep::Redacted));
 
     let sandbox = config.vendor("x", "sandbox").unwrap();
     stated.max_retries = 0;

@@ -17,6 +17,7 @@ const VENDOR: &str = r#"
 [vendors.v]
 base_url = "https://v.example/base"
 auth = { scheme = "none" }
+throttle = "bands"
 retry = { first_wait = "1s", longest_wait = "10s" }
 [[vendors.v.limits]]
 name = "requests"

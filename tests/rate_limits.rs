@@ -166,7 +166,8 @@ async fn nothing_left_and_the_way_back_up() {
         };
         says_left(&left.to_string(), "600")
     });
-    let client = client(&limit("fixed_window", "12s"), &transport).await;
+    let vendor = format!("throttle = \"bands\"\n{}", limit("fixed_window", "12s"));
+    let client = client(&vendor, &transport).await;
     for _ in 0..15 {
         send(&client, Priority::High, "/x").await.unwrap();
     }

@@ -14,7 +14,7 @@
 //! attempt_timeout = "30s"
 //! max_transit = "11s"         # connect_timeout + 1 s unless stated
 //! max_response_bytes = 8388608
-//! throttle = "bands"          # bands (slower in steps near a limit) | adaptive (by what others take) | pace (what is
+//! throttle = "adaptive"       # adaptive (by what others take) | bands (slower in steps near a limit) | pace (what is
 //!                             # left is spread until the reset) | off
 //! unpublished = true          # no figures are published, or known: no warning that no limit is stated
 //! quirks = ["…"]              # what a developer must know about it

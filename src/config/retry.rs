@@ -84,13 +84,13 @@ pub enum OnAmbiguous {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Throttle {
-    /// In steps: three quarters of the rate below 30 % of the limit, a half below 20 %, a quarter below 10 %.
-    #[default]
-    Bands,
     /// By what others take: as long as the client's own count explains what the vendor says is used, nothing is slowed
     /// down, for the client's own count keeps below the limit. What it does not explain, others take: it is left to them,
-    /// and requests are spaced out.
+    /// and requests are spaced out. The default: of the four it uses most of a limit and is refused least.
+    #[default]
     Adaptive,
+    /// In steps: three quarters of the rate below 30 % of the limit, a half below 20 %, a quarter below 10 %.
+    Bands,
     /// What is left is spread over the time until the vendor's reset.
     Pace,
     /// They do not, until nothing is left.
@@ -126,6 +126,6 @@ pub enum AtRest {
 }
 
 names!(OnAmbiguous { Fail = "fail", Park = "park", Resend = "resend" });
-names!(Throttle { Bands = "bands", Adaptive = "adaptive", Pace = "pace", Off = "off" });
+names!(Throttle { Adaptive = "adaptive", Bands = "bands", Pace = "pace", Off = "off" });
 names!(AtRest { Plain = "plain", Sealed = "sealed", Redacted = "redacted" });
 names!(Keep { Redacted = "redacted", NoAnswer = "no_answer", Whole = "whole" });
