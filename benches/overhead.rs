@@ -28,7 +28,6 @@ use std::time::{Duration, Instant};
 use integration_client::config::TenantEntry;
 use integration_client::events::Events;
 use integration_client::testing::{FakeVendor, HeaderStyle};
-use integration_client::transport::{BoxFuture, CredentialResolver};
 use integration_client::{IntegrationClient, Priority, Request};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use secrecy::SecretString;
@@ -65,17 +64,6 @@ window = "1s"
 name = "at_once"
 concurrency = 10_000
 "#;
-
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(
-        &'a self,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
-        Box::pin(async { Ok(SecretString::from(KEY)) })
-    }
-}
 
 /// The vendor: answers `{}` to everything until standard input closes.
 fn serve() {
@@ -139,7 +127,7 @@ async fn compare(load: Load, url: &str, observed: bool) -> Vec<(f64, f64)> {
     let client = IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(toml)
-        .credential_resolver("bench", Keys)
+        .credential_resolver("bench", |_: String| async { Ok(SecretString::from(KEY)) })
         .tenant(TenantEntry::new("acme", "fake").credential("bench:acme"))
         .build()
         .await

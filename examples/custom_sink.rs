@@ -8,10 +8,11 @@ use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use integration_client::BoxError;
+use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
-use integration_client::dead_letter::{BoxError, DeadLetter, DeadLetterSink};
+use integration_client::dead_letter::{DeadLetter, DeadLetterSink};
 use integration_client::testing::FakeVendor;
-use integration_client::transport::BoxFuture;
 use integration_client::{IntegrationClient, Priority, Request};
 
 /// Stands for a table, a queue or a chat room.

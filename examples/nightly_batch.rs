@@ -11,23 +11,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use integration_client::config::TenantEntry;
-use integration_client::testing::{FakeVendor, VendorLimit};
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::testing::{FakeVendor, VendorLimit, literal};
 use integration_client::{IntegrationClient, Priority, Request};
 
 const BATCH: u64 = 2_000;
-
-/// Every tenant's key is its name.
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
-        Box::pin(async move { Ok(key.into()) })
-    }
-}
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .without_catalogue()
         .vendors_toml(vendor.vendors_toml("records"))
         .tenant(TenantEntry::new("acme", "records").credential("keys:acme"))
-        .credential_resolver("keys", Keys)
+        .credential_resolver("keys", literal)
         .build()
         .await?;
     // Forty a second of what people wait for.

@@ -17,8 +17,7 @@ use std::time::{Duration, Instant};
 use integration_client::config::TenantEntry;
 use integration_client::dead_letter::MemorySink;
 use integration_client::testing::checker::{Definition, refused};
-use integration_client::testing::{Delay, FakeVendor, HeaderStyle, VendorLimit};
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::testing::{Delay, FakeVendor, HeaderStyle, VendorLimit, literal};
 use integration_client::{IntegrationClient, Priority, Request};
 use tokio::time::MissedTickBehavior;
 
@@ -58,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let letters = Arc::new(MemorySink::new(100));
     builder = builder.vendors_toml(broken.vendors_toml("broken") + retry).dead_letter_sink(letters.clone());
     builder = builder.tenant(TenantEntry::new("ada", "broken").credential("keys:ada"));
-    let client = builder.credential_resolver("keys", Keys).build().await?;
+    let client = builder.credential_resolver("keys", literal).build().await?;
 
     let seen = Arc::new(Mutex::new(Seen::default()));
     let mut load = tokio::task::JoinSet::new();
@@ -164,13 +163,4 @@ fn show((client, vendor, seen): Shown<'_>, began: Instant, terminal: bool) -> Re
 fn percent(counts: [u64; 3]) -> [u64; 3] {
     let all = counts.iter().sum::<u64>().max(1);
     counts.map(|count| (count * 100 + all / 2) / all)
-}
-
-/// Where the tenants' keys are: here their names.
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, Box<dyn Error + Send + Sync>>> {
-        Box::pin(async move { Ok(key.into()) })
-    }
 }

@@ -31,7 +31,7 @@ const SELDOM: Duration = Duration::from_secs(3600);
 /// Settings of an [`IntegrationClient`]. Every one has a default: with none at all there is the shipped catalogue of
 /// vendors and no tenant.
 #[must_use = "nothing happens before `build`"]
-pub struct Builder {
+pub struct IntegrationClientBuilder {
     sources: Sources,
     files: Vec<PathBuf>,
     source: Option<Arc<dyn ConfigSource>>,
@@ -65,9 +65,9 @@ pub struct Builder {
     shards: Option<usize>,
 }
 
-impl Builder {
-    pub(crate) fn new() -> Builder {
-        Builder {
+impl IntegrationClientBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
             sources: Sources::new(),
             files: Vec::new(),
             source: None,
@@ -99,51 +99,51 @@ impl Builder {
     }
 
     /// Adds vendors and tenants from a text in the format of `vendors.toml`.
-    pub fn vendors_toml(mut self, text: impl Into<String>) -> Builder {
+    pub fn vendors_toml(mut self, text: impl Into<String>) -> Self {
         self.sources = self.sources.file("vendors.toml", text);
         self
     }
 
-    /// Adds vendors and tenants from a file, read at [`build`](Builder::build) and again whenever it has changed
-    /// ([`watch_config`](Builder::watch_config)).
-    pub fn vendors_file(mut self, path: impl Into<PathBuf>) -> Builder {
+    /// Adds vendors and tenants from a file, read at [`build`](Self::build) and again whenever it has changed
+    /// ([`watch_config`](Self::watch_config)).
+    pub fn vendors_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.files.push(path.into());
         self
     }
 
     /// Leaves the shipped catalogue out.
-    pub fn without_catalogue(mut self) -> Builder {
+    pub fn without_catalogue(mut self) -> Self {
         self.sources = self.sources.without_catalogue();
         self
     }
 
     /// Takes the configuration from a source of your own instead of texts and files.
-    pub fn config_source(mut self, source: impl ConfigSource + 'static) -> Builder {
+    pub fn config_source(mut self, source: impl ConfigSource + 'static) -> Self {
         self.source = Some(Arc::new(source));
         self
     }
 
     /// Looks this often whether the configuration has changed, and goes over to it: a change is in use after this time
-    /// and 200 ms. By default every second for files ([`vendors_file`](Builder::vendors_file)), which costs one look at
-    /// each file's time and length; and never for a [source of your own](Builder::config_source), which may be far away
+    /// and 200 ms. By default every second for files ([`vendors_file`](Self::vendors_file)), which costs one look at
+    /// each file's time and length; and never for a [source of your own](Self::config_source), which may be far away
     /// and should then have a [`fingerprint`](ConfigSource::fingerprint). At least 10 ms.
     ///
     /// What is wrong is refused as a whole, and the configuration in use stays:
     /// [`IntegrationClient::config_problem`] says why.
-    pub fn watch_config(mut self, every: Duration) -> Builder {
+    pub fn watch_config(mut self, every: Duration) -> Self {
         self.watch_every = Some(every.max(Duration::from_millis(10)));
         self
     }
 
     /// Never looks whether the configuration has changed: it does so at [`IntegrationClient::reload`] alone.
-    pub fn without_watching(mut self) -> Builder {
+    pub fn without_watching(mut self) -> Self {
         self.watch_every = Some(Duration::ZERO);
         self
     }
 
     /// What becomes of requests that wait when a reload or [`IntegrationClient::cleanup`] removes their tenant; by
     /// default they still go.
-    pub fn on_remove(mut self, waiting: OnRemove) -> Builder {
+    pub fn on_remove(mut self, waiting: OnRemove) -> Self {
         self.on_remove = waiting;
         self
     }
@@ -167,27 +167,27 @@ impl Builder {
     ///     .cleanup_every(Duration::from_secs(3_600), || async { Ok(ids_of_customers().await?) });
     /// # drop(builder);
     /// ```
-    pub fn cleanup_every(mut self, every: Duration, active: impl ActiveTenants) -> Builder {
+    pub fn cleanup_every(mut self, every: Duration, active: impl ActiveTenants) -> Self {
         let every = every.max(Duration::from_secs(1));
         self.cleaning = Some(Cleaning { every, source: Arc::new(active), may_be_empty: false });
         self
     }
 
-    /// Lets [`cleanup_every`](Builder::cleanup_every) retire everybody when its source names nobody. Without this, such an
+    /// Lets [`cleanup_every`](Self::cleanup_every) retire everybody when its source names nobody. Without this, such an
     /// answer is taken for a mistake.
-    pub fn cleanup_may_retire_all(mut self) -> Builder {
+    pub fn cleanup_may_retire_all(mut self) -> Self {
         self.cleanup_may_retire_all = true;
         self
     }
 
     /// Adds a tenant at a vendor. It stays through reloads.
-    pub fn tenant(mut self, tenant: TenantEntry) -> Builder {
+    pub fn tenant(mut self, tenant: TenantEntry) -> Self {
         self.tenants.push(tenant);
         self
     }
 
     /// Answers credential references `NAME:KEY`.
-    pub fn credential_resolver(mut self, name: impl Into<String>, resolver: impl CredentialResolver) -> Builder {
+    pub fn credential_resolver(mut self, name: impl Into<String>, resolver: impl CredentialResolver) -> Self {
         let name = name.into();
         self.sources = self.sources.resolver(name.clone());
         self.credentials = self.credentials.resolver(name, resolver);
@@ -195,32 +195,32 @@ impl Builder {
     }
 
     /// Gets access tokens for the tenants of `vendor`, for OAuth.
-    pub fn token_source(mut self, vendor: impl Into<String>, source: impl TokenSource) -> Builder {
+    pub fn token_source(mut self, vendor: impl Into<String>, source: impl TokenSource) -> Self {
         self.credentials = self.credentials.token_source(vendor, source);
         self
     }
 
     /// Signs every exchange with `vendor`, for HMAC and the like.
-    pub fn signer(mut self, vendor: impl Into<String>, signer: impl Signer) -> Builder {
+    pub fn signer(mut self, vendor: impl Into<String>, signer: impl Signer) -> Self {
         self.signers.insert(vendor.into(), Arc::new(signer));
         self
     }
 
     /// Asks `classifier` what the answers of `vendor` mean.
-    pub fn classifier(mut self, vendor: impl Into<String>, classifier: impl Classifier) -> Builder {
+    pub fn classifier(mut self, vendor: impl Into<String>, classifier: impl Classifier) -> Self {
         self.classifiers.insert(vendor.into(), Arc::new(classifier));
         self
     }
 
-    /// Where requests go that were given up on; by default into the [store](Builder::store), and without one into the
+    /// Where requests go that were given up on; by default into the [store](Self::store), and without one into the
     /// log. Dead letters of accepted requests go into the store in any case.
-    pub fn dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Builder {
+    pub fn dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Self {
         self.dead_letter_sink = Some(Arc::new(sink));
         self
     }
 
     /// Where accepted requests are kept ([`IntegrationClient::enqueue`]).
-    pub fn store(mut self, store: Store) -> Builder {
+    pub fn store(mut self, store: Store) -> Self {
         self.store = Some(store);
         self
     }
@@ -231,14 +231,14 @@ impl Builder {
     /// [`IntegrationClient::config_problem`] and the log say so. At the start of a process, which knows no earlier version, a wrong
     /// row that may state a vendor is an error: leaving it out could lift a limit.
     /// [`IntegrationClient::set_stored_config`] writes rows, and so may any other program.
-    pub fn config_in_store(mut self) -> Builder {
+    pub fn config_in_store(mut self) -> Self {
         self.config_in_store = true;
         self
     }
 
     /// Sends what is in the store. Without this the client only accepts, and another process sends. Of the processes that
     /// share a SQLite file one may work.
-    pub fn work(mut self) -> Builder {
+    pub fn work(mut self) -> Self {
         self.works = true;
         self
     }
@@ -246,14 +246,14 @@ impl Builder {
     /// The most accepted requests that the client has in hand at once, waiting for the limits or under way; 1,000 by
     /// default. One tenant at one vendor may have all of them. A quarter more (four at least) is kept for the others, so that a vendor
     /// or a tenant that hangs holds up nobody else: all together have five quarters of it at most.
-    pub fn max_jobs(mut self, jobs: usize) -> Builder {
+    pub fn max_jobs(mut self, jobs: usize) -> Self {
         self.max_jobs = jobs.clamp(1, 1 << 30);
         self
     }
 
     /// The most bytes of accepted requests that the client has in hand at once, as they are stored; 64 MiB by default. It is
-    /// shared as [`max_jobs`](Builder::max_jobs) is. One request goes whatever its size.
-    pub fn max_job_bytes(mut self, bytes: usize) -> Builder {
+    /// shared as [`max_jobs`](Self::max_jobs) is. One request goes whatever its size.
+    pub fn max_job_bytes(mut self, bytes: usize) -> Self {
         self.max_job_bytes = bytes.clamp(1, 1 << 40);
         self
     }
@@ -261,13 +261,13 @@ impl Builder {
     /// Says in the store this often what the working client does: limits, queues and pauses of up to 200 lanes that have
     /// jobs, one row. [`IntegrationClient::workers`] reads it, in whatever process, and so does the command line's
     /// `status`. Off by default; at least 100 ms.
-    pub fn publish_status(mut self, every: Duration) -> Builder {
+    pub fn publish_status(mut self, every: Duration) -> Self {
         self.publish_status = Some(every.max(Duration::from_millis(100)));
         self
     }
 
     /// Takes the answers to accepted requests.
-    pub fn response_handler(mut self, handler: impl ResponseHandler) -> Builder {
+    pub fn response_handler(mut self, handler: impl ResponseHandler) -> Self {
         self.response_handler = Some(Arc::new(handler));
         self
     }
@@ -275,7 +275,7 @@ impl Builder {
     /// How many events a listener of [`IntegrationClient::events`] may be behind before it misses some; 1,024 by
     /// default, rounded up to a power of two, at most about a million. The room, about 150 bytes each, is taken when the
     /// first begins to listen.
-    pub fn event_capacity(mut self, events: usize) -> Builder {
+    pub fn event_capacity(mut self, events: usize) -> Self {
         self.event_capacity = events.clamp(1, 1 << 20);
         self
     }
@@ -283,20 +283,20 @@ impl Builder {
     /// Tells tenants apart in the metrics: the first `max` that send anything, and all others together as `other`. With 0,
     /// the default, metrics name no tenant. Every tenant told apart has a set of series per vendor.
     #[cfg(feature = "metrics")]
-    pub fn tenant_labels(mut self, max: usize) -> Builder {
+    pub fn tenant_labels(mut self, max: usize) -> Self {
         self.tenant_labels = max;
         self
     }
 
     /// Nothing happens once a second, and lanes that rest are looked for once an hour: on virtual time a month is long.
     #[cfg(feature = "testing")]
-    pub(crate) fn without_ticks(mut self) -> Builder {
+    pub(crate) fn without_ticks(mut self) -> Self {
         self.ticks = false;
         self
     }
 
     /// Sends by a transport of your own instead of reqwest.
-    pub fn transport(mut self, transport: impl Transport) -> Builder {
+    pub fn transport(mut self, transport: impl Transport) -> Self {
         self.transport = Some(Arc::new(transport));
         self
     }
@@ -308,33 +308,33 @@ impl Builder {
     /// do not count. So it is tried as often as `max_retries` says, whatever the waits between, each of which is `max_hold`
     /// at most (15 minutes unless the vendor's entry says otherwise): six exchanges that are all refused take about five
     /// minutes with `Retry-After: 60`.
-    pub fn default_deadline(mut self, deadline: Duration) -> Builder {
+    pub fn default_deadline(mut self, deadline: Duration) -> Self {
         self.default_deadline = Some(deadline);
         self
     }
 
     /// The most requests that wait altogether; a million by default. When it is reached, the lane that holds most
     /// gives way.
-    pub fn max_waiting(mut self, requests: u32) -> Builder {
+    pub fn max_waiting(mut self, requests: u32) -> Self {
         self.max_waiting = requests.max(1);
         self
     }
 
     /// The most requests of one tenant, vendor and priority that wait; 10,000 by default.
-    pub fn max_waiting_per_tier(mut self, requests: u32) -> Builder {
+    pub fn max_waiting_per_tier(mut self, requests: u32) -> Self {
         self.policy.max_waiting = requests;
         self
     }
 
     /// Shares of high, normal and low priority when all of them wait; 6, 3 and 1 by default. Zero counts as 1.
-    pub fn tier_weights(mut self, weights: [u32; 3]) -> Builder {
+    pub fn tier_weights(mut self, weights: [u32; 3]) -> Self {
         self.policy.tier_weights = weights.map(|weight| weight.max(1));
         self
     }
 
     /// Into how many parts, each with a lock of its own, the tenants are spread; rounded up to a power of two. By
     /// default four per processor.
-    pub fn shards(mut self, shards: usize) -> Builder {
+    pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards.clamp(1, 1024));
         self
     }
@@ -365,7 +365,9 @@ impl Builder {
         let source: Arc<dyn ConfigSource> = match (&self.store, self.config_in_store) {
             (_, false) => source,
             (Some(store), true) => Arc::new(store.source(source)?),
-            (None, true) => return Err(Error::config("`config_in_store` needs a store: call `Builder::store`")),
+            (None, true) => {
+                return Err(Error::config("`config_in_store` needs a store: call `IntegrationClientBuilder::store`"));
+            }
         };
         let config = Config::load(&source.load().await?, 1)?;
         for warning in config.warnings() {
@@ -381,7 +383,9 @@ impl Builder {
             tokio::spawn(shard.clone().keep_time(sweep_every));
         }
         let outbox = match self.store {
-            None if self.works => return Err(Error::config("`work` needs a store: call `Builder::store`")),
+            None if self.works => {
+                return Err(Error::config("`work` needs a store: call `IntegrationClientBuilder::store`"));
+            }
             None => None,
             Some(store) => {
                 let (opened, tasks) = store.open(self.works).await?;
@@ -461,5 +465,12 @@ impl Builder {
             tokio::spawn(watch(Arc::downgrade(client.inner()), source, watch_every));
         }
         Ok(client)
+    }
+}
+
+impl std::fmt::Debug for IntegrationClientBuilder {
+    /// The configuration files. Everything else may hold what a tenant brought.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IntegrationClientBuilder").field("files", &self.files).finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use crate::engine::{Ask, Refusal, Word};
 use crate::error::Error;
 use crate::metrics::Series;
 use crate::refusal;
-use crate::request::Request;
+use crate::request::{Method, Request};
 use crate::response::{Headroom, Response};
 
 /// One tenant at one vendor. While a handle exists, the lane is kept in memory.
@@ -140,6 +140,44 @@ impl Lane {
             }
             Err(why) => Err(self.refused(priority, *why)),
         }
+    }
+
+    /// A request to this lane's vendor; [`get`](Lane::get) and its like are shorter.
+    ///
+    /// ```no_run
+    /// # use integration_client::{IntegrationClient, Priority};
+    /// # async fn run(client: IntegrationClient) -> Result<(), integration_client::Error> {
+    /// let acme = client.lane("acme", "github")?;
+    /// let user = acme.send(Priority::High, acme.get("/user")).await?;
+    /// # drop(user); Ok(()) }
+    /// ```
+    pub fn request(&self, method: Method, path: impl Into<String>) -> Request {
+        Request::new(method, &*self.tenant.vendor.name, path)
+    }
+
+    /// A GET to this lane's vendor.
+    pub fn get(&self, path: impl Into<String>) -> Request {
+        self.request(Method::GET, path)
+    }
+
+    /// A POST to this lane's vendor.
+    pub fn post(&self, path: impl Into<String>) -> Request {
+        self.request(Method::POST, path)
+    }
+
+    /// A PUT to this lane's vendor.
+    pub fn put(&self, path: impl Into<String>) -> Request {
+        self.request(Method::PUT, path)
+    }
+
+    /// A PATCH to this lane's vendor.
+    pub fn patch(&self, path: impl Into<String>) -> Request {
+        self.request(Method::PATCH, path)
+    }
+
+    /// A DELETE to this lane's vendor.
+    pub fn delete(&self, path: impl Into<String>) -> Request {
+        self.request(Method::DELETE, path)
     }
 
     /// [`IntegrationClient::send`] for this tenant. The request's own vendor and endpoint count.

@@ -70,9 +70,10 @@ mod template;
 pub mod testing;
 pub mod transport;
 
-pub use builder::Builder;
+pub use builder::IntegrationClientBuilder;
 pub use client::{ActiveTenants, DeadLetterCounts, IntegrationClient, OnRemove};
-pub use error::{Delivery, Error, ErrorKind, LastResponse};
+pub use error::{BoxError, Delivery, Error, ErrorKind, LastResponse, Result};
+pub use futures_core::future::BoxFuture;
 pub use lane::{Lane, Permit};
 pub use priority::Priority;
 pub use request::{Body, Method, Request};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// When all three wait, they share what the limits allow 60 / 30 / 10; what one does not use is lent to the others at
 /// once. The last fifth of a vendor's window (what lies above the safety share) is high's alone, so that a burst of
 /// lower priority never locks it out.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// Somebody waits for the answer.

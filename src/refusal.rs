@@ -76,7 +76,7 @@ pub(crate) fn error(tenant: &Tenant, priority: Priority, now: Time, refusal: Ref
         Refusal::NoLane => (ErrorKind::Retired, "the lane is gone; send again".to_owned()),
         Refusal::Shutdown => (ErrorKind::Shutdown, "the client is shutting down".to_owned()),
     };
-    let error = Error::not_sent(kind, format!("tenant {}, vendor {}: {why}", tenant.id, tenant.vendor.name));
+    let error = tenant.not_sent(kind, why);
     match retry_after {
         Some(wait) => error.with_retry_after(wait),
         None => error,
@@ -84,11 +84,7 @@ pub(crate) fn error(tenant: &Tenant, priority: Priority, now: Time, refusal: Ref
 }
 
 pub(crate) fn credential_timeout(tenant: &Tenant) -> Error {
-    let (id, vendor) = (&tenant.id, &tenant.vendor.name);
-    Error::not_sent(
-        ErrorKind::Credential,
-        format!("tenant {id}, vendor {vendor}: the credential was not there before the deadline"),
-    )
+    tenant.not_sent(ErrorKind::Credential, "the credential could not be read before the deadline")
 }
 
 #[cold]

@@ -97,9 +97,9 @@ impl Response {
         }
         let delivery = if self.parts.status.is_server_error() { Delivery::Ambiguous } else { Delivery::Rejected };
         let tenant = &self.parts.body.tenant;
-        let message =
-            format!("tenant {}, vendor {}: the vendor answered {}", tenant.id, tenant.vendor.name, self.parts.status);
-        Err(Error::new(ErrorKind::Status, delivery, message).of_request(self.parts.body.request_id))
+        let error =
+            tenant.error(ErrorKind::Status, delivery, format_args!("the vendor answered {}", self.parts.status));
+        Err(error.after_attempts(self.attempts()).of_request(self.parts.body.request_id))
     }
 
     /// Reads the body to its end.

@@ -225,7 +225,7 @@ pub struct ClientStatus {
     pub dead_letters: DeadLetterCounts,
     /// Sends that ended in an error since the start, by [its kind](crate::ErrorKind::as_str).
     pub failed: BTreeMap<&'static str, u64>,
-    /// What came of the [scheduled cleanups](crate::Builder::cleanup_every); none before the first.
+    /// What came of the [scheduled cleanups](crate::IntegrationClientBuilder::cleanup_every); none before the first.
     pub cleanup: Option<CleanupStatus>,
 }
 

@@ -16,9 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
 use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::transport::{CredentialResolver, SecretString};
 use integration_client::{IntegrationClient, Priority, Request};
 
 const VENDOR: &str = r#"

@@ -32,8 +32,8 @@ use std::time::Duration;
 use integration_client::config::TenantEntry;
 use integration_client::testing::{FakeAnswer, FakeTransport};
 use integration_client::{
-    Builder, Delivery, Error, ErrorKind, Headroom, IntegrationClient, Lane, OnRemove, Permit, Priority, Request,
-    Response, ResponseBody, WaitReason,
+    Delivery, Error, ErrorKind, Headroom, IntegrationClient, IntegrationClientBuilder, Lane, OnRemove, Permit,
+    Priority, Request, Response, ResponseBody, WaitReason,
 };
 use tokio::time::Instant;
 
@@ -53,7 +53,7 @@ fn per_second(limit: u32, burst: u32) -> String {
     format!("algorithm = \"sliding_window\"\nlimit = {limit}\nwindow = \"1s\"\nburst = {burst}")
 }
 
-fn builder(vendor: &str, transport: &FakeTransport) -> Builder {
+fn builder(vendor: &str, transport: &FakeTransport) -> IntegrationClientBuilder {
     IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(vendor)
@@ -242,7 +242,7 @@ fn public_types_go_between_threads() {
     sent::<Request>();
     sent::<Response>();
     sent::<ResponseBody>();
-    sent::<Builder>();
+    sent::<IntegrationClientBuilder>();
     let _futures = |client: IntegrationClient, lane: Lane| {
         send(async move { client.send("a", Priority::High, get("/")).await.map(Response::text).is_ok() });
         send(async move { lane.acquire(Priority::High, 1).await.is_ok() });

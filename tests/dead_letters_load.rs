@@ -11,9 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
+use integration_client::BoxError;
+use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
-use integration_client::dead_letter::{BoxError, DeadLetter, DeadLetterSink};
-use integration_client::transport::{Answer, AnswerBody, BoxFuture, Exchange, Sent, Transport, TransportError};
+use integration_client::dead_letter::{DeadLetter, DeadLetterSink};
+use integration_client::transport::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError};
 use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -169,7 +171,7 @@ async fn ten_thousand_letters_at_once_are_all_written_high_first() {
     assert_eq!((counts.waiting, counts.written, counts.lost), (0, LETTERS as u64, 0));
     let written = load.sink.0.lock().unwrap().clone();
     // The first is in the sink's hands before the others come.
-    assert!(written[1..].is_sorted_by_key(|(priority, _)| *priority), "high first");
+    assert!(written[1..].is_sorted_by_key(|(priority, _)| *priority as u8), "high first");
     let sorted = |mut ids: Vec<String>| {
         ids.sort_unstable();
         ids

@@ -15,9 +15,8 @@ use std::time::Duration;
 use integration_client::config::{Scope, TenantEntry};
 use integration_client::testing::checker::{Definition, refused};
 use integration_client::testing::{
-    Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, VendorLimit, When,
+    Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, VendorLimit, When, literal,
 };
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
 use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, Priority, Request, Response};
 use tokio::time::Instant;
 
@@ -32,18 +31,6 @@ fn ms(n: u64) -> Duration {
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
 fn now() -> Instant {
     Instant::now()
-}
-
-/// Every tenant's key is its name.
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
-        Box::pin(async move { Ok(key.into()) })
-    }
 }
 
 /// A vendor with 2 to 10 ms on the way there and as much on the way back.
@@ -61,7 +48,7 @@ async fn started(vendor: FakeVendorBuilder, tenants: &[(&str, &str)]) -> (FakeVe
     for (tenant, account) in tenants {
         builder = builder.tenant(TenantEntry::new(*tenant, "v").account(*account).credential(format!("keys:{tenant}")));
     }
-    let client = builder.credential_resolver("keys", Keys).build().await.unwrap();
+    let client = builder.credential_resolver("keys", literal).build().await.unwrap();
     (vendor, client)
 }
 

@@ -11,7 +11,9 @@ use http::StatusCode;
 use integration_client::config::{ConfigSource, LoadFuture, Sources, TenantEntry};
 use integration_client::events::{Event, EventKind, Events};
 use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
-use integration_client::{Builder, Delivery, Error, ErrorKind, IntegrationClient, Priority, Request, Response};
+use integration_client::{
+    Delivery, Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request, Response,
+};
 
 const VENDOR: &str = r#"
 [vendors.v]
@@ -28,7 +30,7 @@ window = "1s"
 paths = ["/orders/**"]
 "#;
 
-fn builder(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> Builder {
+fn builder(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> IntegrationClientBuilder {
     IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(VENDOR)

@@ -17,12 +17,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use http2::{Http2Vendor, Troubles};
+use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
 use integration_client::dead_letter::{MemorySink, Phase};
-use integration_client::testing::{FakeVendor, Fault, HeaderStyle, Outage, VendorLimit, When};
-use integration_client::transport::{
-    Answer, BoxFuture, CredentialResolver, Exchange, ReqwestTransport, SecretString, Sent, Transport, TransportError,
-};
+use integration_client::testing::{FakeVendor, Fault, HeaderStyle, Outage, VendorLimit, When, literal};
+use integration_client::transport::{Answer, Exchange, ReqwestTransport, Sent, Transport, TransportError};
 use integration_client::{Delivery, ErrorKind, IntegrationClient, Priority, Request};
 use tls::{Authority, Leaf};
 use tokio::time::Instant;
@@ -40,18 +39,6 @@ fn secs(n: u64) -> Duration {
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
 fn now() -> Instant {
     Instant::now()
-}
-
-/// Every tenant's key is its name.
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
-        Box::pin(async move { Ok(key.into()) })
-    }
 }
 
 /// The client's own transport. A permit is started, and then one exchange is handed to it: so it counts permits.
@@ -115,7 +102,7 @@ impl Sender {
             .without_catalogue()
             .vendors_toml(format!("{toml}\n[vendors.v.retry]\nmax_retries = 3\nfirst_wait = \"10ms\"\n"))
             .tenant(TenantEntry::new("a", "v").account("a").credential("keys:a"))
-            .credential_resolver("keys", Keys)
+            .credential_resolver("keys", literal)
             .dead_letter_sink(sink.clone())
             .transport(Counted { inner: ReqwestTransport::new(), counts: started.clone() })
             .build()

@@ -21,8 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use integration_client::config::TenantEntry;
-use integration_client::testing::{Delay, FakeVendor, VendorLimit};
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::testing::{Delay, FakeVendor, VendorLimit, literal};
 use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -39,17 +38,6 @@ const VENDORS_LATENCY: Duration = Duration::from_millis(5);
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
 fn now() -> Instant {
     Instant::now()
-}
-
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
-        Box::pin(async move { Ok(key.into()) })
-    }
 }
 
 /// The added latencies of one polite tenant that sends at moments drawn from `seed`.
@@ -142,7 +130,7 @@ async fn a_noisy_tenant_adds_nothing_to_the_latency_of_others() {
         builder = builder.tenant(TenantEntry::new(format!("polite-{n}"), "v").credential(format!("keys:polite-{n}")));
     }
     builder = builder.tenant(TenantEntry::new("noisy", "v").credential("keys:noisy"));
-    let builder = builder.credential_resolver("keys", Keys).max_waiting_per_tier(100).shards(1);
+    let builder = builder.credential_resolver("keys", literal).max_waiting_per_tier(100).shards(1);
     let client = builder.build().await.unwrap();
     run(&client, 0, false).await; // opens connections
 

@@ -13,7 +13,7 @@ use integration_client::outbox::{Receipt, Status};
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{Delay, FakeVendor, Fault as VendorFault, HeaderStyle, When};
-use integration_client::{Builder, Error, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
 fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -31,7 +31,7 @@ async fn vendor(service: Duration) -> FakeVendor {
 }
 
 /// A client that knows the vendor as `keyed`, with an idempotency header, and as `plain`, without one.
-fn builder(vendor: &FakeVendor, store: &Store) -> Builder {
+fn builder(vendor: &FakeVendor, store: &Store) -> IntegrationClientBuilder {
     let retry = "\n[vendors.keyed.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"1s\"\n\
                  longest_wait = \"2s\"\n";
     let text = format!("{}{retry}\n{}", vendor.vendors_toml("keyed"), vendor.vendors_toml("plain"));

@@ -18,7 +18,7 @@ use integration_client::metrics::{Kind, METRICS};
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
-use integration_client::{Builder, IntegrationClient, Priority, Request};
+use integration_client::{IntegrationClient, IntegrationClientBuilder, Priority, Request};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
@@ -34,7 +34,7 @@ limit = 100
 window = "1s"
 "#;
 
-fn builder(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> Builder {
+fn builder(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> IntegrationClientBuilder {
     IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(VENDOR)

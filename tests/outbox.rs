@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use integration_client::BoxError;
+use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
-use integration_client::dead_letter::{BoxError, DeadLetter, LetterRequest, Reason};
+use integration_client::dead_letter::{DeadLetter, LetterRequest, Reason};
 use integration_client::outbox::{Delivered, Receipt, ResponseHandler, Status};
 use integration_client::store::Store;
 use integration_client::testing::{
     FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Outage, Reply, VendorLimit, When,
 };
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
-use integration_client::{Builder, Delivery, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::transport::SecretString;
+use integration_client::{Delivery, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
 fn now() -> tokio::time::Instant {
@@ -24,14 +26,6 @@ fn now() -> tokio::time::Instant {
 
 /// In no file, whatever happens.
 const CANARY: &str = "canary-3f9a1c77";
-
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>> {
-        Box::pin(async move { Ok(format!("{CANARY}-{key}").into()) })
-    }
-}
 
 fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -50,13 +44,13 @@ async fn vendor(builder: FakeVendorBuilder) -> FakeVendor {
 const RETRY: &str = "\n[vendors.v.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"100ms\"\n\
                      longest_wait = \"200ms\"\nmax_retries = 3\n";
 
-fn client(vendor: &FakeVendor, store: &Store, retry: &str) -> Builder {
+fn client(vendor: &FakeVendor, store: &Store, retry: &str) -> IntegrationClientBuilder {
     // On this machine nothing is under way for longer.
     let text = vendor.vendors_toml("v").replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1);
     IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(text + retry)
-        .credential_resolver("keys", Keys)
+        .credential_resolver("keys", |key: String| async move { Ok(SecretString::from(format!("{CANARY}-{key}"))) })
         .tenant(TenantEntry::new("acme", "v").credential("keys:acme"))
         .tenant(TenantEntry::new("umbra", "v").credential("keys:umbra"))
         .store(store.clone())
@@ -389,7 +383,10 @@ async fn what_was_sent_is_counted_for_a_tenant_that_comes_late(by: Late) {
         let file = folder.join(format!("{process}.toml"));
         std::fs::write(&file, if by == Late::Vendor { other } else { &*text }).unwrap();
         let builder = IntegrationClient::builder().without_catalogue().without_watching().vendors_file(&file);
-        let builder = builder.credential_resolver("keys", Keys).store(store.clone()).work();
+        let builder = builder
+            .credential_resolver("keys", |key: String| async move { Ok(SecretString::from(format!("{CANARY}-{key}"))) })
+            .store(store.clone())
+            .work();
         let client = builder.build().await.unwrap();
         if process > 0 {
             // It has read what was sent before, and claims nothing for whom it does not know.

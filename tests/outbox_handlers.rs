@@ -6,25 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use integration_client::BoxError;
+use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
-use integration_client::dead_letter::{BoxError, DeadLetter};
+use integration_client::dead_letter::DeadLetter;
 use integration_client::outbox::{Delivered, Receipt, ResponseHandler, Status};
 use integration_client::store::Store;
-use integration_client::testing::{FakeVendor, HeaderStyle};
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::testing::{FakeVendor, HeaderStyle, literal};
 use integration_client::{IntegrationClient, Priority, Request};
 
 #[expect(clippy::disallowed_methods, reason = "a test measures")]
 fn now() -> tokio::time::Instant {
     tokio::time::Instant::now()
-}
-
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>> {
-        Box::pin(async move { Ok(key.to_owned().into()) })
-    }
 }
 
 /// A folder of the test's own for its store.
@@ -41,7 +34,7 @@ async fn client(vendor: &FakeVendor, store: Store, handler: impl ResponseHandler
     IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(text)
-        .credential_resolver("keys", Keys)
+        .credential_resolver("keys", literal)
         .tenant(TenantEntry::new("acme", "v").credential("keys:acme"))
         .tenant(TenantEntry::new("umbra", "v").credential("keys:umbra"))
         .store(store)

@@ -6,13 +6,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use integration_client::BoxError;
+use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
-use integration_client::dead_letter::BoxError;
 use integration_client::outbox::{Intake, IntakeSource};
 use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeTransport};
-use integration_client::transport::BoxFuture;
-use integration_client::{Builder, Error, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
 fn store() -> Store {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -23,7 +23,7 @@ fn store() -> Store {
     Store::sqlite(folder.join("s.db"))
 }
 
-fn client(transport: &FakeTransport, store: &Store) -> Builder {
+fn client(transport: &FakeTransport, store: &Store) -> IntegrationClientBuilder {
     let text = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"none\" }\nunpublished = true\n";
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
     builder.tenant(TenantEntry::new("acme", "v")).tenant(TenantEntry::new("umbra", "v")).store(store.clone())

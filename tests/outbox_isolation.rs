@@ -8,7 +8,7 @@ use std::time::Duration;
 use integration_client::config::TenantEntry;
 use integration_client::store::Store;
 use integration_client::testing::{FakeAnswer, FakeTransport};
-use integration_client::{Builder, IntegrationClient, Priority, Request};
+use integration_client::{IntegrationClient, IntegrationClientBuilder, Priority, Request};
 use tokio::task::JoinSet;
 
 /// Long beside what a claim takes on a busy machine, and short beside the time that a job may hang.
@@ -37,7 +37,7 @@ fn transport() -> FakeTransport {
     })
 }
 
-fn client(transport: &FakeTransport) -> Builder {
+fn client(transport: &FakeTransport) -> IntegrationClientBuilder {
     let vendor = |name: &str| {
         format!(
             "[vendors.{name}]\nbase_url = \"https://{name}.example\"\nauth = {{ scheme = \"none\" }}\nunpublished = true\n"

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
 use integration_client::store::Store;
-use integration_client::transport::{Answer, BoxFuture, Exchange, Transport, TransportError};
+use integration_client::transport::{Answer, Exchange, Transport, TransportError};
 use integration_client::{IntegrationClient, Priority, Request};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 

@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use integration_client::BoxFuture;
 use integration_client::config::{OnAmbiguous, TenantEntry};
 use integration_client::dead_letter::{DeadLetter, LetterRequest, MemorySink, Phase, Reason};
 use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
-use integration_client::{Builder, Class, Classifier, Delivery, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::transport::{CredentialResolver, SecretString};
+use integration_client::{
+    Class, Classifier, Delivery, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request,
+};
 use tokio::time::Instant;
 
 const VENDOR: &str = r#"
@@ -44,11 +47,11 @@ impl CredentialResolver for Keys {
     }
 }
 
-fn builder(transport: &FakeTransport) -> Builder {
+fn builder(transport: &FakeTransport) -> IntegrationClientBuilder {
     builder_with(VENDOR, transport)
 }
 
-fn builder_with(vendor: &str, transport: &FakeTransport) -> Builder {
+fn builder_with(vendor: &str, transport: &FakeTransport) -> IntegrationClientBuilder {
     IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(vendor)

@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use integration_client::config::TenantEntry;
 use integration_client::dead_letter::MemorySink;
-use integration_client::testing::{Arrival, FakeVendor, FakeVendorBuilder, HeaderStyle, VendorLimit};
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::testing::{Arrival, FakeVendor, FakeVendorBuilder, HeaderStyle, VendorLimit, literal};
 use integration_client::{IntegrationClient, Priority, Request};
 
 const WINDOW: Duration = Duration::from_secs(1);
@@ -28,18 +27,6 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// Every tenant's key is its name.
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
-        Box::pin(async move { Ok(key.into()) })
-    }
-}
-
 /// 2 to 6 ms each way.
 fn vendor() -> FakeVendorBuilder {
     FakeVendor::builder().latency(ms(2)).jitter(ms(4)).seed(7)
@@ -51,7 +38,7 @@ async fn client(toml: String) -> IntegrationClient {
         .without_catalogue()
         .vendors_toml(toml)
         .tenant(TenantEntry::new("a", "v").account("a").credential("keys:a"))
-        .credential_resolver("keys", Keys)
+        .credential_resolver("keys", literal)
         .dead_letter_sink(MemorySink::new(1))
         .build()
         .await

@@ -13,24 +13,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use integration_client::config::{Config, LimitKind, Rate, RetryPolicy, Sources, TenantEntry, Vendor};
 use integration_client::signals::{self, Dialect, Signals};
 use integration_client::testing::{FakeAnswer, FakeTransport};
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::transport::SecretString;
 use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, Method, Priority, Request, Response};
 use tables::{quoted, rows};
 use tokio::task::JoinSet;
 
 const PAGE: &str = include_str!("../docs/RATE_LIMITS.md");
 const TIERS: [(&str, Priority); 3] = [("high", Priority::High), ("normal", Priority::Normal), ("low", Priority::Low)];
-
-struct Key;
-
-impl CredentialResolver for Key {
-    fn resolve<'a>(
-        &'a self,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
-        Box::pin(async { Ok("key".to_owned().into()) })
-    }
-}
 
 fn load(vendor: &str) -> Result<Arc<Vendor>, Error> {
     let text = format!("[vendors.v]\nbase_url = \"https://v.example/base\"\n{vendor}");
@@ -44,7 +33,9 @@ async fn client(vendor: &str, transport: &FakeTransport) -> IntegrationClient {
          [vendors.v.endpoints.poisoned]\npaths = [\"/poisoned/**\"]\n"
     );
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text).transport(transport.clone());
-    let builder = builder.credential_resolver("keys", Key).tenant(TenantEntry::new("a", "v").credential("keys:a"));
+    let builder = builder
+        .credential_resolver("keys", |_: String| async { Ok(SecretString::from("key")) })
+        .tenant(TenantEntry::new("a", "v").credential("keys:a"));
     builder.build().await.unwrap()
 }
 

@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use integration_client::BoxError;
+use integration_client::BoxFuture;
 use integration_client::config::TenantEntry;
-use integration_client::dead_letter::BoxError;
 use integration_client::outbox::{Delivered, Receipt, ResponseHandler, Status};
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, Watch};
 use integration_client::testing::{FakeVendor, Fault as VendorFault, HeaderStyle, Outage, Reply, When};
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+use integration_client::transport::SecretString;
 use integration_client::{IntegrationClient, Priority, Request};
 use metrics_util::debugging::DebuggingRecorder;
 
@@ -64,14 +65,6 @@ impl std::io::Write for Log {
     }
 }
 
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>> {
-        Box::pin(async move { Ok(CREDENTIAL.into()) })
-    }
-}
-
 /// Fails at its first call, and panics at its second.
 #[derive(Default)]
 struct Handler(Mutex<u32>);
@@ -116,7 +109,9 @@ async fn client(vendor: &FakeVendor, store: &Store, key: bool, at_rest: &str) ->
                  longest_wait = \"100ms\"\nmax_retries = 2\n";
     let store = if key { store.clone().seal_key(KEY) } else { store.clone() };
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text + retry).store(store);
-    let builder = builder.credential_resolver("keys", Keys).response_handler(Handler::default());
+    let builder = builder
+        .credential_resolver("keys", |_: String| async { Ok(SecretString::from(CREDENTIAL)) })
+        .response_handler(Handler::default());
     builder.tenant(TenantEntry::new("acme", "v").credential("keys:acme")).work().build().await.unwrap()
 }
 

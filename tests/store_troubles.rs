@@ -13,7 +13,7 @@ use integration_client::outbox::{Receipt, Status};
 use integration_client::store::Store;
 use integration_client::store::faults::{Fault, Moment, WHAT, Watch};
 use integration_client::testing::{FakeVendor, Fault as VendorFault, HeaderStyle, When};
-use integration_client::{Builder, Delivery, Error, ErrorKind, IntegrationClient, Priority, Request};
+use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
 fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -351,7 +351,7 @@ async fn damaged_page_stops_the_lane_it_belongs_to_and_no_other() {
     let builder = || {
         let tenants = ["acme", "umbra", "zeta"].map(|id| TenantEntry::new(id, "v").credential("env:PATH"));
         let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.vendors_toml("v"));
-        tenants.into_iter().fold(builder, Builder::tenant).store(Store::sqlite(&path))
+        tenants.into_iter().fold(builder, IntegrationClientBuilder::tenant).store(Store::sqlite(&path))
     };
     let accepting = builder().build().await.unwrap();
     let marker = "the-middle-of-a-long-body";

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use governor::{DefaultDirectRateLimiter, Quota};
 use integration_client::config::TenantEntry;
 use integration_client::dead_letter::MemorySink;
-use integration_client::transport::{BoxFuture, CredentialResolver};
 use integration_client::{IntegrationClient, Priority, Request};
 use leaky_bucket::RateLimiter;
 use secrecy::SecretString;
@@ -106,17 +105,6 @@ impl Kind {
     }
 }
 
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(
-        &'a self,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
-        Box::pin(async { Ok(SecretString::from(KEY)) })
-    }
-}
-
 #[derive(Clone)]
 pub(crate) enum Client {
     Ours(IntegrationClient),
@@ -167,7 +155,7 @@ async fn ours(entry: &str, throttle: &str) -> IntegrationClient {
     IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(toml)
-        .credential_resolver("bench", Keys)
+        .credential_resolver("bench", |_: String| async { Ok(SecretString::from(KEY)) })
         .tenant(TenantEntry::new("acme", "vendor").credential("bench:acme"))
         .dead_letter_sink(MemorySink::new(1))
         .build()

@@ -11,15 +11,15 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::Inner;
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::contained::{contained, in_contained};
-use crate::dead_letter::BoxError;
 use crate::status::CleanupStatus;
-use crate::transport::BoxFuture;
 
 /// A source has so long to answer, or the time between two cleanups if that is longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Says which tenants are still needed, for [`Builder::cleanup_every`](crate::Builder::cleanup_every).
+/// Says which tenants are still needed, for [`IntegrationClientBuilder::cleanup_every`](crate::IntegrationClientBuilder::cleanup_every).
 ///
 /// Closures are sources too: `|| async { Ok(ids_of_customers().await?) }`.
 pub trait ActiveTenants: Send + Sync + 'static {
@@ -128,7 +128,7 @@ async fn once(inner: &Weak<Inner>, cleaning: &Cleaning) -> Result<usize, String>
     };
     if active.is_empty() && !cleaning.may_be_empty && !stale.is_empty() {
         return Err("the source of active tenants names nobody, which would retire everybody; if it is meant, \
-                    say so by `Builder::cleanup_may_retire_all`"
+                    say so by `IntegrationClientBuilder::cleanup_may_retire_all`"
             .to_owned());
     }
     stale.retain(|tenant| !active.contains(&*tenant.id));

@@ -16,7 +16,7 @@ impl IntegrationClient {
     /// everybody: make sure that it is what its source meant to say.
     ///
     /// A retired tenant is an unknown one from then on. What waits still goes, or is refused with
-    /// [`ErrorKind::Retired`](crate::ErrorKind::Retired), as [`Builder::on_remove`](crate::Builder::on_remove) says; what
+    /// [`ErrorKind::Retired`](crate::ErrorKind::Retired), as [`IntegrationClientBuilder::on_remove`](crate::IntegrationClientBuilder::on_remove) says; what
     /// is under way goes on. Its memory is given back by a sweep (every 10 s) once that cannot be noticed: a tenant that
     /// comes back before finds the limits that it has used. One that a file states comes back with the file's next
     /// change: take it out there too.
@@ -35,7 +35,7 @@ impl IntegrationClient {
     /// # Ok::<(), integration_client::Error>(()) }).unwrap();
     /// ```
     ///
-    /// [`Builder::cleanup_every`](crate::Builder::cleanup_every) does so from time to time.
+    /// [`IntegrationClientBuilder::cleanup_every`](crate::IntegrationClientBuilder::cleanup_every) does so from time to time.
     pub async fn cleanup<T, S>(&self, active: &HashSet<T, S>) -> Vec<Arc<Tenant>>
     where
         T: Borrow<str> + Eq + Hash,

@@ -12,7 +12,7 @@ mod watch;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::builder::Builder;
+use crate::builder::IntegrationClientBuilder;
 use crate::clock::Time;
 use crate::dead_letter::DeadLetter;
 use crate::dispatch::try_acquire;
@@ -44,8 +44,8 @@ pub struct IntegrationClient {
 
 impl IntegrationClient {
     /// Starts to describe a client.
-    pub fn builder() -> Builder {
-        Builder::new()
+    pub fn builder() -> IntegrationClientBuilder {
+        IntegrationClientBuilder::new()
     }
 
     pub(crate) fn from_inner(inner: Inner) -> IntegrationClient {

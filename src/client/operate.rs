@@ -61,7 +61,7 @@ impl IntegrationClient {
 
     /// What happens from now on, as a stream. Begin to listen before you send what you want to hear of.
     ///
-    /// A listener that falls more than [`event_capacity`](crate::Builder::event_capacity) behind misses the oldest, and is
+    /// A listener that falls more than [`event_capacity`](crate::IntegrationClientBuilder::event_capacity) behind misses the oldest, and is
     /// [told so](crate::events::EventKind::Missed). Dropping it ends its cost.
     ///
     /// ```no_run

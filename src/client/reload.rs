@@ -11,11 +11,11 @@ impl IntegrationClient {
     /// Reads the configuration again and goes over to it as a whole, or not at all. Returns its version.
     ///
     /// A client does so by itself when a file of its configuration changes
-    /// ([`Builder::watch_config`](crate::Builder::watch_config)); this is for other sources, and for the impatient. A
+    /// ([`IntegrationClientBuilder::watch_config`](crate::IntegrationClientBuilder::watch_config)); this is for other sources, and for the impatient. A
     /// tenant that the configuration states and that was removed while running comes back.
     ///
     /// # Errors
-    /// As [`Builder::build`](crate::Builder::build); the configuration in use stays.
+    /// As [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build); the configuration in use stays.
     pub async fn reload(&self) -> Result<u64, Error> {
         let reloading = self.inner.reloading.clone().lock_owned().await;
         let rejected = |error: &Error| {
@@ -33,7 +33,7 @@ impl IntegrationClient {
         gone_over.await?.inspect_err(rejected)
     }
 
-    /// Writes a row of the store's [configuration](crate::Builder::config_in_store), or removes it. Every process that reads
+    /// Writes a row of the store's [configuration](crate::IntegrationClientBuilder::config_in_store), or removes it. Every process that reads
     /// it goes over to it within 2 s. A row that is wrong counts as it was before, or not at all, and
     /// [`config_problem`](Self::config_problem) says so.
     ///

@@ -130,7 +130,7 @@
 //! - One vendor in two files, and one tenant twice at a vendor, are errors.
 //!
 //! # Changes while running
-//! A client looks at its files every second ([`watch_config`](crate::Builder::watch_config)) and goes over to what they
+//! A client looks at its files every second ([`watch_config`](crate::IntegrationClientBuilder::watch_config)) and goes over to what they
 //! say as a whole, or not at all. Write a new file beside the old one and rename it, or swap a symbolic link: then nobody
 //! ever sees half of it. A file that is written in place is taken once it reads the same twice, 200 ms apart; half a file
 //! that stays like that, and happens to be valid up to there, cannot be told from a whole one.
@@ -139,7 +139,7 @@
 //! |---|---|
 //! | limits, weights, `safety`, `share` | what waits goes on by the new figures; what was used stays used, nothing is credited |
 //! | a tenant is added | it can be used at once |
-//! | a tenant goes, or a vendor with its tenants | nothing more is admitted; what waits still goes, by the last figures, or is refused ([`on_remove`](crate::Builder::on_remove)) |
+//! | a tenant goes, or a vendor with its tenants | nothing more is admitted; what waits still goes, by the last figures, or is refused ([`on_remove`](crate::IntegrationClientBuilder::on_remove)) |
 //! | a vendor goes that a tenant still uses | refused, as every contradiction |
 //! | another `credential` | the next exchange uses it, also of requests that were refused with the old one |
 //! | a secret behind a reference | read again after 60 s, or after a 401 |

@@ -174,7 +174,7 @@ pub trait ConfigSource: Send + Sync + fmt::Debug {
     fn load(&self) -> LoadFuture<'_>;
 
     /// Says cheaply whether a load could bring anything new: another number whenever it could, and `None` (the default)
-    /// where that is not known. A client that [watches](crate::Builder::watch_config) its source asks every second or so,
+    /// where that is not known. A client that [watches](crate::IntegrationClientBuilder::watch_config) its source asks every second or so,
     /// and loads only after another number or `None`. Good numbers are a row's version, or the hash of an entity tag.
     fn fingerprint(&self) -> FingerprintFuture<'_> {
         Box::pin(async { None })

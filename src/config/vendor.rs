@@ -16,7 +16,7 @@ use super::retry::{AtRest, Keep, RetryPolicy, Throttle};
 use super::{base_url, pattern, suggest};
 use crate::clock::Time;
 use crate::signals::Dialect;
-use crate::{Error, ErrorKind};
+use crate::{Delivery, Error, ErrorKind};
 
 /// A vendor in one environment, validated. Made by [`Config`](super::Config); shared by all its tenants.
 #[derive(Clone, Debug, PartialEq)]
@@ -266,6 +266,18 @@ pub(crate) struct Overrides {
     pub(super) limits: BTreeMap<String, LimitEntry>,
     pub(super) endpoints: BTreeMap<String, EndpointOverride>,
     pub(super) share: Option<f64>,
+}
+
+impl Tenant {
+    /// An error of a request of this tenant.
+    pub(crate) fn error(&self, kind: ErrorKind, delivery: Delivery, why: impl std::fmt::Display) -> Error {
+        Error::of_tenant(&self.id, &self.vendor.name, kind, delivery, why)
+    }
+
+    /// An error of a request of this tenant, before its first byte left.
+    pub(crate) fn not_sent(&self, kind: ErrorKind, why: impl std::fmt::Display) -> Error {
+        self.error(kind, Delivery::NotSent, why)
+    }
 }
 
 impl Vendor {

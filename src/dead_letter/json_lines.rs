@@ -9,9 +9,10 @@ use tokio::task::spawn_blocking;
 
 use super::lines_file::LinesFile;
 use super::read::{self, ReadError};
-use super::{BoxError, DeadLetter, DeadLetterSink};
+use super::{DeadLetter, DeadLetterSink};
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::error::Error;
-use crate::transport::BoxFuture;
 
 /// Keeps letters in a file, one JSON object a line.
 ///

@@ -2,8 +2,9 @@
 
 use std::future::ready;
 
-use super::{BoxError, DeadLetter, DeadLetterSink};
-use crate::transport::BoxFuture;
+use super::{DeadLetter, DeadLetterSink};
+use crate::BoxError;
+use crate::BoxFuture;
 
 /// Keeps nothing: the log has one error event for each letter, with tenant, vendor, endpoint, attempts and reason, whatever
 /// the sink.

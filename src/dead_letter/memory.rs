@@ -5,8 +5,9 @@ use std::future::ready;
 
 use parking_lot::Mutex;
 
-use super::{BoxError, DeadLetter, DeadLetterSink};
-use crate::transport::BoxFuture;
+use super::{DeadLetter, DeadLetterSink};
+use crate::BoxError;
+use crate::BoxFuture;
 
 /// Keeps the newest letters in memory: for tests, and for pages that show what went wrong lately.
 ///

@@ -35,7 +35,8 @@ pub(crate) mod writer;
 
 use std::sync::Arc;
 
-use crate::transport::BoxFuture;
+use crate::BoxError;
+use crate::BoxFuture;
 
 pub use self::json_lines::JsonLinesSink;
 pub use self::letter::{AttemptRecord, DeadLetter, Phase, Reason};
@@ -44,9 +45,6 @@ pub use self::log::TracingSink;
 pub(crate) use self::log::told_to_the_log;
 pub use self::memory::MemorySink;
 pub use self::read::{BadLine, ReadError};
-
-/// What a sink fails with.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Where dead letters go.
 ///
@@ -58,8 +56,9 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// that blocks its thread: use `spawn_blocking` for it.
 ///
 /// ```
-/// use integration_client::dead_letter::{BoxError, DeadLetter, DeadLetterSink};
-/// use integration_client::transport::BoxFuture;
+/// use integration_client::BoxError;
+/// use integration_client::dead_letter::{DeadLetter, DeadLetterSink};
+/// use integration_client::BoxFuture;
 ///
 /// struct Mail;
 ///

@@ -16,9 +16,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use super::queue::{self, Entrance, Exit, Refused};
-use super::{BoxError, DeadLetter, DeadLetterSink, told_to_the_log};
+use super::{DeadLetter, DeadLetterSink, told_to_the_log};
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::contained::contained;
-use crate::transport::BoxFuture;
 
 /// Letters that wait for the sink, unless the client's settings say otherwise.
 pub(crate) const CAPACITY: usize = 10_000;

@@ -14,8 +14,8 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::broadcast::{Receiver, Sender};
 
 use super::{Event, EventKind};
+use crate::BoxFuture;
 use crate::config::Tenant;
-use crate::transport::BoxFuture;
 
 /// Events that a listener may be behind by, unless the client's settings say otherwise.
 pub(crate) const CAPACITY: usize = 1024;

@@ -5,7 +5,7 @@
 //! once.
 //!
 //! [`METRICS`] lists everything, and so does the page `docs/METRICS.md`; `docs/grafana-dashboard.json` shows it. Labels name vendors;
-//! [`Builder::tenant_labels`](crate::Builder::tenant_labels) tells a bounded number of tenants apart.
+//! [`IntegrationClientBuilder::tenant_labels`](crate::IntegrationClientBuilder::tenant_labels) tells a bounded number of tenants apart.
 //!
 //! A recorder that panics loses what it was told and nothing else: permits, requests and the client are as without it.
 

@@ -11,7 +11,7 @@ pub struct Metric {
     /// What its values count.
     pub unit: Unit,
     /// Its labels. Where `vendor` is among them, `tenant` comes with
-    /// [`Builder::tenant_labels`](crate::Builder::tenant_labels).
+    /// [`IntegrationClientBuilder::tenant_labels`](crate::IntegrationClientBuilder::tenant_labels).
     pub labels: &'static [&'static str],
     /// What it says.
     pub about: &'static str,

@@ -97,7 +97,7 @@ impl IntegrationClient {
 
 impl Inner {
     pub(crate) fn outbox(&self) -> Result<&Arc<Outbox>, Error> {
-        let none = "the client has no store; give it one with `Builder::store`";
+        let none = "the client has no store; give it one with `IntegrationClientBuilder::store`";
         self.outbox.as_ref().ok_or_else(|| Error::not_sent(ErrorKind::Store, none))
     }
 
@@ -114,10 +114,7 @@ impl Inner {
         let (tenant, deadline) = (acceptable.tenant.clone(), acceptable.deadline);
         let (keep_result, own_key) = (acceptable.notes.keep_response, acceptable.own_key);
         let stored = Stored::of(acceptable);
-        let refuse = |why: String| {
-            let message = format!("tenant {}, vendor {}: {why}", tenant.id, tenant.vendor.name);
-            Error::not_sent(ErrorKind::InvalidRequest, message)
-        };
+        let refuse = |why: String| tenant.not_sent(ErrorKind::InvalidRequest, why);
         // All keys are strings, so it can always be written.
         let request = serde_json::to_vec(&stored).map_err(|_| refuse("the request cannot be stored".to_owned()))?;
         let (id, message) = match origin {

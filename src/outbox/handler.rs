@@ -12,8 +12,9 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
 use super::{Delivered, Outbox, ResponseHandler};
+use crate::BoxError;
 use crate::contained::contained;
-use crate::dead_letter::{BoxError, DeadLetter};
+use crate::dead_letter::DeadLetter;
 use crate::store::Id;
 use crate::store::jobs::{End, Finish};
 

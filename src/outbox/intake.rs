@@ -4,13 +4,13 @@ use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use super::accept::Origin;
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::Priority;
 use crate::client::IntegrationClient;
-use crate::dead_letter::BoxError;
 use crate::error::{Error, ErrorKind};
 use crate::request::Request;
 use crate::store::jobs::NewJob;
-use crate::transport::BoxFuture;
 
 /// One message of a broker.
 #[derive(Debug)]

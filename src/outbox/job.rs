@@ -14,6 +14,7 @@ use super::handler::end_after;
 use super::receipt::KeptResponse;
 use super::stored::Stored;
 use super::{Delivered, Outbox, priority, sealing};
+use crate::BoxFuture;
 use crate::client::Inner;
 use crate::config::{AtRest, Keep, LimitKind, OnAmbiguous, Tenant};
 use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phase, Reason, told_to_the_log};
@@ -26,7 +27,6 @@ use crate::store::jobs::{self, Claimed, End, Finish, Start};
 use crate::store::problems::Work;
 use crate::store::{Id, LaneTier, millis_of};
 use crate::template::template;
-use crate::transport::BoxFuture;
 
 /// Exchanges that began and had no outcome, before a job is given up: it may be what ends the process.
 const MOST_BEGUN: i64 = 5;

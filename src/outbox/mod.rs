@@ -3,7 +3,7 @@
 //!
 //! [`enqueue`](crate::IntegrationClient::enqueue) returns when the request is on the disk. From then on it is in exactly one
 //! place: in the outbox, among what is done (delivered or cancelled), or among the dead letters. A process that
-//! [works](crate::Builder::work) claims jobs for which the limits have room, at most 250 ms of work for each tenant, vendor
+//! [works](crate::IntegrationClientBuilder::work) claims jobs for which the limits have room, at most 250 ms of work for each tenant, vendor
 //! and priority, and sends them as `send` does: the same turns, limits, retries and events. The rest waits in the store,
 //! whatever its size, and takes no memory.
 //!
@@ -59,13 +59,14 @@ use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::Priority;
 use crate::clock::{Clock, Time};
-use crate::dead_letter::{BoxError, DeadLetter};
-use crate::error::{Error, ErrorKind};
+use crate::dead_letter::DeadLetter;
+use crate::error::{Delivery, Error, ErrorKind};
 use crate::store::jobs::Finish;
 use crate::store::{Id, LaneTier, Opened, records};
-use crate::transport::BoxFuture;
 
 pub use self::batch::{Batch, BatchCounts, Checked, Ended, Numbers};
 pub use self::dead_letters::{DeadLetters, KeptLetter};
@@ -89,7 +90,7 @@ pub(crate) use self::worker::work;
 /// - **Take its time.** After one second the outcome of the job is written, with the answer, and the call goes on. A process
 ///   that is killed later than that does not call again: the answer is in [`Status::Delivered`]
 ///   (not where the vendor's entry says `at_rest = "redacted"`).
-/// - **Be slow for long.** A job counts as in hand ([`Builder::max_jobs`](crate::Builder::max_jobs)) until its call is over, so
+/// - **Be slow for long.** A job counts as in hand ([`IntegrationClientBuilder::max_jobs`](crate::IntegrationClientBuilder::max_jobs)) until its call is over, so
 ///   that fewer jobs are claimed when the handler cannot keep up.
 ///
 /// # What becomes of a call that does not return
@@ -97,21 +98,17 @@ pub(crate) use self::worker::work;
 /// work. An error is logged, and the answer stays in the store. A call that blocks its thread for ever keeps that thread, and
 /// tokio's runtime waits for it when it is dropped (`Runtime::shutdown_background` does not).
 ///
+/// Closures that take a [`Delivered`] are handlers, where what was given up needs no call:
+///
 /// ```
-/// use integration_client::dead_letter::BoxError;
-/// use integration_client::outbox::{Delivered, ResponseHandler};
-/// use integration_client::transport::BoxFuture;
+/// use integration_client::IntegrationClient;
+/// use integration_client::outbox::Delivered;
 ///
-/// struct Labels;
-///
-/// impl ResponseHandler for Labels {
-///     fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
-///         Box::pin(async move {
-///             println!("job {} of {}: {}", answer.id, answer.tenant, answer.status);
-///             Ok(())
-///         })
-///     }
-/// }
+/// let builder = IntegrationClient::builder().response_handler(|answer: Delivered| async move {
+///     println!("job {} of {}: {}", answer.id, answer.tenant, answer.status);
+///     Ok(())
+/// });
+/// # drop(builder);
 /// ```
 pub trait ResponseHandler: Send + Sync + 'static {
     /// The vendor took a job.
@@ -130,6 +127,16 @@ pub trait ResponseHandler: Send + Sync + 'static {
     fn given_up<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
         let _ = letter;
         Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl<F, R> ResponseHandler for F
+where
+    F: Fn(Delivered) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), BoxError>> + Send + 'static,
+{
+    fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(self(answer.clone()))
     }
 }
 
@@ -316,11 +323,10 @@ impl Outbox {
         if count < most {
             return Ok(());
         }
-        let message = format!(
-            "tenant {}, vendor {}: the outbox holds {most} requests of this tenant, as many as it may (`max_lane_backlog`)",
-            lane.tenant, lane.vendor
-        );
-        Err(Error::not_sent(ErrorKind::QueueFull, message).with_retry_after(COUNT_FULL_EVERY))
+        let why =
+            format_args!("the outbox holds {most} requests of this tenant, as many as it may (`max_lane_backlog`)");
+        let error = Error::of_tenant(&lane.tenant, &lane.vendor, ErrorKind::QueueFull, Delivery::NotSent, why);
+        Err(error.with_retry_after(COUNT_FULL_EVERY))
     }
 
     /// One more of it was accepted.

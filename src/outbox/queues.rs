@@ -31,7 +31,7 @@ pub struct Queue {
     pub due_in: Option<Duration>,
 }
 
-/// What a process that works on the store said about itself: [`Builder::publish_status`](crate::Builder::publish_status).
+/// What a process that works on the store said about itself: [`IntegrationClientBuilder::publish_status`](crate::IntegrationClientBuilder::publish_status).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct WorkerStatus {

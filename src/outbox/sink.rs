@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::stored::Stored;
 use super::{Outbox, sealing};
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::config::AtRest;
-use crate::dead_letter::{BoxError, DeadLetter, DeadLetterSink, LetterRequest};
+use crate::dead_letter::{DeadLetter, DeadLetterSink, LetterRequest};
 use crate::store::dead::{self, NewDead};
 use crate::store::{Id, LaneTier};
-use crate::transport::BoxFuture;
 
 /// Keeps letters in the client's store.
 pub(crate) struct StoreSink(pub(crate) Arc<Outbox>);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::BoxFuture;
 use crate::clock::{Clock, Time};
-use crate::transport::BoxFuture;
 
 /// The store stalls when it has records to write and has ended none for this long.
 const STALL: Duration = Duration::from_millis(500);

@@ -6,28 +6,31 @@ use http::{HeaderMap, StatusCode};
 ///
 /// It is asked about every answer before the body is read, and must be quick: it runs on the way of the request.
 ///
+/// Closures are classifiers:
+///
 /// ```
 /// use http::{HeaderMap, StatusCode};
-/// use integration_client::{Class, Classifier};
+/// use integration_client::{Class, IntegrationClient};
 ///
-/// /// This vendor answers 403 when too much was called, and tells so in a header.
-/// struct Forbidden;
-///
-/// impl Classifier for Forbidden {
-///     fn classify(&self, status: StatusCode, headers: &HeaderMap) -> Option<Class> {
-///         let spent = headers.get("x-ratelimit-remaining").is_some_and(|left| left == "0");
-///         (status == StatusCode::FORBIDDEN && spent).then_some(Class::RateLimited)
-///     }
-/// }
-///
-/// let mut headers = HeaderMap::new();
-/// assert_eq!(Forbidden.classify(StatusCode::FORBIDDEN, &headers), None, "a plain 403 is what its status says");
-/// headers.insert("x-ratelimit-remaining", "0".parse().unwrap());
-/// assert_eq!(Forbidden.classify(StatusCode::FORBIDDEN, &headers), Some(Class::RateLimited));
+/// // This vendor answers 403 when too much was called, and says so in a header.
+/// let builder = IntegrationClient::builder().classifier("acme-api", |status: StatusCode, headers: &HeaderMap| {
+///     let spent = headers.get("x-ratelimit-remaining").is_some_and(|left| left == "0");
+///     (status == StatusCode::FORBIDDEN && spent).then_some(Class::RateLimited)
+/// });
+/// # drop(builder);
 /// ```
 pub trait Classifier: Send + Sync + 'static {
     /// What the answer means; `None` where its status says it well enough.
     fn classify(&self, status: StatusCode, headers: &HeaderMap) -> Option<Class>;
+}
+
+impl<F> Classifier for F
+where
+    F: Fn(StatusCode, &HeaderMap) -> Option<Class> + Send + Sync + 'static,
+{
+    fn classify(&self, status: StatusCode, headers: &HeaderMap) -> Option<Class> {
+        self(status, headers)
+    }
 }
 
 /// What an answer means, whatever its status is.

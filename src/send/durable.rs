@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::follow::EXCERPT;
 use super::{Job, Past, letter};
+use crate::BoxFuture;
 use crate::Priority;
 use crate::client::Inner;
 use crate::config::{AtRest, Keep, OnAmbiguous, Tenant};
@@ -19,7 +20,6 @@ use crate::events::EventKind;
 use crate::request::{Notes, Request, Target};
 use crate::response::Response;
 use crate::retry::{Class, Tried};
-use crate::transport::BoxFuture;
 use crate::transport::exchange::Prepared;
 
 /// Writes down that an exchange is about to leave.
@@ -205,8 +205,7 @@ impl Job {
             Err(error) => return Err(error),
         };
         kept.gone = true;
-        let message = format!("tenant {}, vendor {}: {problem}", self.tenant.id, self.tenant.vendor.name);
-        Err(Error::not_sent(ErrorKind::Store, message))
+        Err(self.tenant.not_sent(ErrorKind::Store, problem))
     }
 
     /// The letter goes to the sink, or with the job into the store.
@@ -220,13 +219,8 @@ impl Job {
 
     /// It goes again, but from the store.
     pub(super) fn put_off(&self, wait: Duration, delivery: Delivery) -> Error {
-        let message = format!(
-            "tenant {}, vendor {}: the next try is {} ms away, and the job waits in the store",
-            self.tenant.id,
-            self.tenant.vendor.name,
-            wait.as_millis()
-        );
-        Error::new(ErrorKind::RetryLater, delivery, message).with_retry_after(wait)
+        let why = format_args!("the next try is {} ms away, and the job waits in the store", wait.as_millis());
+        self.tenant.error(ErrorKind::RetryLater, delivery, why).with_retry_after(wait)
     }
 
     fn has_begun(&self) -> bool {
@@ -408,10 +402,7 @@ pub(crate) fn acceptable(inner: &Inner, tenant: &str, mut request: Request) -> R
     letter::add_key(&mut request, &mut notes, vendor);
     let prepared = Prepared::new(request, &tenant, &base)?;
     drop(base);
-    let refuse = |why: &str| {
-        let message = format!("tenant {}, vendor {}: {why}", tenant.id, vendor.name);
-        Err(Error::not_sent(ErrorKind::InvalidRequest, message))
-    };
+    let refuse = |why: &str| Err(tenant.not_sent(ErrorKind::InvalidRequest, why));
     for name in [http::header::AUTHORIZATION, http::header::COOKIE] {
         if prepared.headers().contains_key(&name) {
             return refuse("a request with a credential of its own is not stored; state the vendor's `auth` instead");

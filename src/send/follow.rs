@@ -144,12 +144,10 @@ impl Job {
                 Step::Again
             }
             Verdict::Ambiguous | Verdict::Park => {
-                let message = format!(
-                    "tenant {}, vendor {}: the vendor answered {status}, and may have acted all the same; \
-                     look before you send it again",
-                    self.tenant.id, self.tenant.vendor.name
+                let why = format!(
+                    "the vendor answered {status}, and may have acted all the same; look before you send it again"
                 );
-                let error = Error::new(ErrorKind::Status, Delivery::Ambiguous, message);
+                let error = self.tenant.error(ErrorKind::Status, Delivery::Ambiguous, why);
                 // Before the body is read: a caller that goes away meanwhile has its letter.
                 let error = if verdict == Verdict::Park { self.park(inner, error) } else { error };
                 Step::End(Err(error.with_response(last_response(answered).await)))
@@ -327,14 +325,12 @@ impl Job {
     }
 
     fn too_late(&self, wait: Duration, delivery: Delivery) -> Error {
-        let message = format!(
-            "tenant {}, vendor {}: the vendor refused, and the next try is {} ms away, after the request's deadline \
-             or too far off to wait for; send it again then",
-            self.tenant.id,
-            self.tenant.vendor.name,
+        let why = format_args!(
+            "the vendor refused, and the next try is {} ms away, after the request's deadline or too far off to wait \
+             for; send it again then",
             wait.as_millis()
         );
-        Error::new(ErrorKind::RetryLater, delivery, message).with_retry_after(wait)
+        self.tenant.error(ErrorKind::RetryLater, delivery, why).with_retry_after(wait)
     }
 
     async fn give_up(&mut self, inner: &Inner, why: Why, answered: Answered, delivery: Delivery) -> Step {
@@ -366,11 +362,8 @@ impl Job {
             Why::Body => "its body cannot be sent again",
             Why::Budget => "retries make up too much of the load already",
         };
-        let message = format!(
-            "tenant {}, vendor {}: given up after {tries} attempts, because {why}; at last {last}",
-            self.tenant.id, self.tenant.vendor.name
-        );
-        let error = Error::new(ErrorKind::Exhausted, delivery, message).with_letter(&letter.id);
+        let why = format_args!("given up after {tries} attempts, because {why}; at last {last}");
+        let error = self.tenant.error(ErrorKind::Exhausted, delivery, why).with_letter(&letter.id);
         self.hand_over(inner, letter);
         error
     }

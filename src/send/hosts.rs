@@ -191,12 +191,11 @@ impl Job {
     }
 
     fn host_is_shut(&self, wait: Option<std::time::Duration>) -> Error {
-        let (tenant, vendor) = (&self.tenant.id, &self.tenant.vendor.name);
-        let message = format!("tenant {tenant}, vendor {vendor}: no connection could be made lately; ");
         let (next, wait) = match wait {
             Some(wait) => (format!("the next try is {} ms away", wait.as_millis()), wait),
             None => ("one is being tried".to_owned(), std::time::Duration::from_secs(1)),
         };
-        Error::not_sent(ErrorKind::Connect, message + &next).with_retry_after(wait)
+        let why = format_args!("no connection could be made lately; {next}");
+        self.tenant.not_sent(ErrorKind::Connect, why).with_retry_after(wait)
     }
 }

@@ -9,7 +9,7 @@ use crate::client::Inner;
 use crate::clock::Clock;
 use crate::config::{Keep, Vendor};
 use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::{Method, Notes, Request};
 
 /// When something began that took so long until now.
@@ -87,9 +87,8 @@ impl Request {
     /// The request that became a letter.
     pub(crate) fn from_letter(letter: &DeadLetter) -> Result<Request, Error> {
         let refuse = |why: &str| {
-            let message =
-                format!("tenant {}, vendor {}: dead letter {}: {why}", letter.tenant, letter.vendor, letter.id);
-            Err(Error::not_sent(ErrorKind::InvalidRequest, message))
+            let why = format_args!("dead letter {}: {why}", letter.id);
+            Err(Error::of_tenant(&letter.tenant, &letter.vendor, ErrorKind::InvalidRequest, Delivery::NotSent, why))
         };
         let LetterRequest::Whole { method, path, headers, body } = &letter.request else {
             return refuse(

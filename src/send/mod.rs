@@ -22,6 +22,7 @@ mod under_way;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::BoxFuture;
 use crate::Priority;
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
@@ -40,7 +41,7 @@ use crate::request::{Notes, Request, Target};
 use crate::response::{self, Headroom, Response, ResponseBody, WaitReason};
 use crate::retry::{Tried, idempotent};
 use crate::transport::exchange::{Attempt, Prepared};
-use crate::transport::{Answer, BoxFuture, Exchange};
+use crate::transport::{Answer, Exchange};
 
 pub(crate) use budgets::Budgets;
 pub(crate) use failures::Failures;
@@ -122,6 +123,7 @@ impl Job {
     ) -> Result<Job, Error> {
         let id = inner.feed.next_id();
         let heard = inner.feed.is_heard().then(|| (tenant.into(), request.vendor().map(Into::into)));
+        let vendor = request.vendor_name();
         // Whose limits.
         let found = match &request.parts.target {
             Target::Path { vendor, .. } => inner.tenant(tenant, vendor),
@@ -137,7 +139,7 @@ impl Job {
                 let kind = events::failed(&error, 0, Duration::ZERO);
                 inner.feed.say(Event { request_id: Some(id), tenant: Some(tenant), vendor, kind });
             }
-            error.of_request(id)
+            error.named(tenant, vendor.as_deref()).of_request(id)
         })
     }
 
@@ -163,7 +165,7 @@ impl Job {
         let endpoint = match &request.parts.endpoint {
             Some(name) => Some(vendor.endpoint(name)?),
             None if vendor.endpoints.is_empty() => None,
-            None => vendor.match_endpoint(request.parts.method.as_str(), request.path(&base)?),
+            None => vendor.match_endpoint(request.parts.method.as_str(), request.path_below(&base)?),
         };
         let cost = request.parts.cost.or(endpoint.map(|(_, endpoint)| endpoint.cost)).unwrap_or(1).max(1);
         let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);
@@ -376,11 +378,8 @@ impl Job {
 
     /// The request is no longer one of its tenant's vendor: it names a host that the vendor had.
     fn gone(&self, why: &str) -> Error {
-        let message = format!(
-            "tenant {}, vendor {}: the configuration has changed while the request waited: {why}",
-            self.tenant.id, self.tenant.vendor.name
-        );
-        self.of_all_attempts(Error::not_sent(ErrorKind::InvalidRequest, message))
+        let why = format_args!("the configuration has changed while the request waited: {why}");
+        self.of_all_attempts(self.tenant.not_sent(ErrorKind::InvalidRequest, why))
     }
 
     fn permit<'a>(&'a self, inner: &'a Inner, now: Time) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {
@@ -471,7 +470,8 @@ pub(crate) fn send(
                 let result =
                     result.map_err(|error| job.unless_letter(inner, error)).map_err(|error| job.of_all_attempts(error));
                 job.ended(inner, &result);
-                result.map_err(|error| error.of_request(job.id))
+                let (tenant, vendor) = (&job.tenant.id, &job.tenant.vendor.name);
+                result.map_err(|error| error.named(tenant, Some(vendor)).after_attempts(job.tries).of_request(job.id))
             }
             Err(error) => Err(error),
         }

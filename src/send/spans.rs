@@ -9,10 +9,11 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Level, Span};
 
 use super::Job;
+use crate::BoxFuture;
 use crate::client::Inner;
 use crate::error::Error;
 use crate::response::Response;
-use crate::transport::{Answer, BoxFuture, TransportError};
+use crate::transport::{Answer, TransportError};
 
 const STATUS: &str = "http.response.status_code";
 const ERROR: &str = "error.type";

@@ -131,8 +131,7 @@ impl Job {
             biased;
             done = future => Ok(done),
             () = ledger.stopped() => {
-                let message = format!("tenant {}, vendor {}: the client stops", self.tenant.id, self.tenant.vendor.name);
-                Err(NoPermit::Failed(Error::not_sent(ErrorKind::Shutdown, message)))
+                Err(NoPermit::Failed(self.tenant.not_sent(ErrorKind::Shutdown, "the client stops")))
             }
         }
     }

@@ -28,8 +28,8 @@ use tokio::time::{sleep, timeout};
 use super::driver::{Connect, Db, DbError, DbKind, Driver};
 use super::jobs::{self, Accepted, NewJob, TOGETHER};
 use super::schema;
+use crate::BoxFuture;
 use crate::clock::Clock;
-use crate::transport::BoxFuture;
 
 /// In one transaction at most.
 const GROUP: usize = 256;

@@ -5,7 +5,7 @@ use super::driver::{Db, DbError, Row, args};
 use super::jobs::{self, NewJob, TOGETHER};
 use super::records::Place;
 use super::{Id, LaneTier};
-use crate::transport::BoxFuture;
+use crate::BoxFuture;
 
 /// The first half of the ids of a batch's requests.
 pub(crate) type Run = [u8; 8];

@@ -5,7 +5,7 @@
 use super::driver::{Arg, Db, DbError, Dialect, Row, args};
 use super::records::readable;
 use super::{Id, LaneTier};
-use crate::transport::BoxFuture;
+use crate::BoxFuture;
 
 /// So many jobs of each lane and tier.
 #[derive(Clone, Debug)]

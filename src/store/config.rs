@@ -10,9 +10,9 @@ use super::actor::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Driver, Row, args};
 use super::rows::{self, Read, Rows};
 use super::schema;
+use crate::BoxFuture;
 use crate::config::{ConfigSource, FingerprintFuture, LoadFuture, Sources, off_the_worker};
 use crate::error::Error;
-use crate::transport::BoxFuture;
 
 /// What another source says, and the rows of the table `ic_config` over it.
 pub(crate) struct StoreSource {

@@ -4,7 +4,7 @@
 use super::driver::{Db, DbError, Row, args};
 use super::records::readable;
 use super::{Id, LaneTier};
-use crate::transport::BoxFuture;
+use crate::BoxFuture;
 
 /// A letter that is to be kept.
 #[derive(Clone, Debug)]

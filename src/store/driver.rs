@@ -6,8 +6,8 @@
 
 use std::fmt;
 
+use crate::BoxFuture;
 use crate::clock::MachineTime;
-use crate::transport::BoxFuture;
 
 /// Which SQL is spoken, where the two differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

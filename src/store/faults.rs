@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row};
 use super::{Store, clock};
+use crate::BoxFuture;
 use crate::clock::MachineTime;
-use crate::transport::BoxFuture;
 
 /// Where a statement is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,7 +10,7 @@ use super::dead::{self, NewDead};
 use super::driver::{Arg, Db, DbError, Dialect, Row, args};
 use super::records::readable;
 use super::{Id, LaneTier};
-use crate::transport::BoxFuture;
+use crate::BoxFuture;
 
 /// A job that is to be accepted.
 #[derive(Clone, Debug)]

@@ -84,10 +84,11 @@ use self::jobs::{Accepted, NewJob};
 use self::owners::{Beat, Seat, Seen};
 use self::problems::{Problems, Work};
 use self::seal::Sealer;
+use crate::BoxFuture;
 use crate::clock::Clock;
 use crate::config::ConfigSource;
 use crate::error::{Delivery, Error, ErrorKind};
-use crate::transport::{BoxFuture, SecretString};
+use crate::transport::SecretString;
 
 pub use self::driver_public::CallersConnection;
 
@@ -102,7 +103,7 @@ pub(crate) struct LaneTier {
     pub(crate) tier: i64,
 }
 
-/// Which store, and what it may hold. Opened by [`Builder::build`](crate::Builder::build).
+/// Which store, and what it may hold. Opened by [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build).
 #[derive(Clone)]
 #[must_use = "nothing happens before a client is built with it"]
 pub struct Store {
@@ -179,7 +180,7 @@ impl Store {
     }
 
     /// `sqlite:PATH`, or a URL of PostgreSQL: for whoever reads it from a setting. Anything else is an error of
-    /// [`build`](crate::Builder::build).
+    /// [`build`](crate::IntegrationClientBuilder::build).
     pub fn url(url: &str) -> Store {
         Store::at(match url.split_once(':') {
             Some(("sqlite", path)) => Place::Sqlite(path.strip_prefix("//").unwrap_or(path).into()),

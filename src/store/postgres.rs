@@ -18,8 +18,8 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions, Executor, Postgres, Row as _, TypeInfo, ValueRef};
 
 use super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
+use crate::BoxFuture;
 use crate::error::Error;
-use crate::transport::BoxFuture;
 
 /// A server that does not answer for so long is not there. Below the time limit of a transaction, which connecting is part
 /// of.

@@ -3,9 +3,9 @@
 use super::driver::{Db, DbError, Dialect, args};
 use super::jobs::{self, End, Finish, Wanted};
 use super::{Id, LaneTier, Opened, Store};
+use crate::BoxFuture;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::transport::BoxFuture;
 
 /// A store, and its statements by themselves.
 pub struct Probe {
@@ -14,7 +14,14 @@ pub struct Probe {
 }
 
 /// A job that was claimed.
+#[derive(Debug)]
 pub struct Held(Id, i64);
+
+impl std::fmt::Debug for Probe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Probe").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
 
 impl Probe {
     /// Opens a store; the tasks must be spawned.

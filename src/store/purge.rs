@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::Opened;
 use super::driver::{Db, DbError, Dialect, Row, args};
+use crate::BoxFuture;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::transport::BoxFuture;
 
 /// How long what has ended is kept, in milliseconds, and how many dead letters there may be.
 #[derive(Clone, Copy, Debug)]

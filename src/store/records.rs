@@ -3,7 +3,7 @@
 use super::driver::{Db, DbError, Row, args};
 use super::jobs::done;
 use super::{Id, LaneTier};
-use crate::transport::BoxFuture;
+use crate::BoxFuture;
 
 /// Jobs in the outbox; counted up to a bound.
 pub(crate) fn count<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<i64, DbError>> {

@@ -12,9 +12,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, Sq
 use sqlx::{ConnectOptions, Row as _, Sqlite, TypeInfo, ValueRef};
 
 use super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
+use crate::BoxFuture;
 use crate::clock::MachineTime;
 use crate::error::Error;
-use crate::transport::BoxFuture;
 
 /// How long one process waits for another that is writing. A commit takes milliseconds.
 const BUSY: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@
 
 use super::Id;
 use super::driver::{Arg, Db, DbError, Dialect, Row, args};
-use crate::transport::BoxFuture;
+use crate::BoxFuture;
 
 /// Rows of one lane that one page holds at most.
 pub(crate) const ROWS: i64 = 256;

@@ -25,6 +25,28 @@ pub use vendor::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderSty
 pub use virtual_clock::VirtualClock;
 pub use world::{Arrival as WorldArrival, End, Granted, Job, Network, World};
 
+/// A credential resolver whose secrets stand in the references themselves, for tests: with it, the secret of
+/// `literal:s3cr3t` is `s3cr3t`.
+///
+/// ```
+/// use integration_client::config::TenantEntry;
+/// use integration_client::{IntegrationClient, testing};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let client = IntegrationClient::builder()
+///     .credential_resolver("literal", testing::literal)
+///     .tenant(TenantEntry::new("acme", "github").credential("literal:s3cr3t"))
+///     .build()
+///     .await?;
+/// # drop(client); Ok::<(), integration_client::Error>(()) }).unwrap();
+/// ```
+///
+/// # Errors
+/// None; its type is that of a [`CredentialResolver`](crate::transport::CredentialResolver).
+pub async fn literal(key: String) -> Result<crate::transport::SecretString, crate::BoxError> {
+    Ok(key.into())
+}
+
 /// Steps the wall clock that clients of this process read, by `by_ms` milliseconds forward, or back where it is negative.
 /// The monotonic clock, by which everything waits, goes on as before.
 pub fn step_wall_clock(by_ms: i64) {

@@ -14,9 +14,10 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::time::Sleep;
 
+use crate::BoxFuture;
 use crate::ErrorKind;
 use crate::clock::{Clock, Time};
-use crate::transport::{Answer, AnswerBody, BoxFuture, Exchange, Sent, Transport, TransportError};
+use crate::transport::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError};
 
 /// A request that reached a [`FakeTransport`].
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -15,6 +15,7 @@ use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{Secret, target};
+use crate::BoxError;
 use crate::clock::Time;
 use crate::config::AuthScheme;
 use crate::config::credential::Authorization;
@@ -24,27 +25,22 @@ use crate::config::credential::Authorization;
 /// Called once per attempt, after everything else is set. Add headers or query parameters; the scheme, host and port
 /// must stay as they are.
 ///
+/// Closures are signers:
+///
 /// ```
-/// use integration_client::transport::{Signer, SigningParts};
-/// use secrecy::{ExposeSecret, SecretString};
+/// use integration_client::IntegrationClient;
+/// use integration_client::transport::{ExposeSecret, SecretString, SigningParts};
 /// use std::time::SystemTime;
 ///
-/// struct Stamp;
-///
-/// impl Signer for Stamp {
-///     fn sign(
-///         &self,
-///         parts: &mut SigningParts<'_>,
-///         secret: Option<&SecretString>,
-///         now: SystemTime,
-///     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-///         let key = secret.ok_or("no key configured")?.expose_secret();
-///         let seconds = now.duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
-///         let digest = key.len() + parts.body.map_or(0, |body| body.len()); // stands for a real HMAC
-///         parts.headers.insert("x-signature", format!("{seconds}.{digest}").parse()?);
-///         Ok(())
-///     }
-/// }
+/// let stamp = |parts: &mut SigningParts<'_>, secret: Option<&SecretString>, now: SystemTime| {
+///     let key = secret.ok_or("no key configured")?.expose_secret();
+///     let seconds = now.duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+///     let digest = key.len() + parts.body.map_or(0, |body| body.len()); // stands for a real HMAC
+///     parts.headers.insert("x-signature", format!("{seconds}.{digest}").parse()?);
+///     Ok(())
+/// };
+/// let builder = IntegrationClient::builder().signer("acme-api", stamp);
+/// # drop(builder);
 /// ```
 pub trait Signer: Send + Sync + 'static {
     /// Changes `parts` so that the vendor accepts them. It is called between the grant of the limits and the exchange, on
@@ -61,7 +57,21 @@ pub trait Signer: Send + Sync + 'static {
         parts: &mut SigningParts<'_>,
         secret: Option<&SecretString>,
         now: SystemTime,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+    ) -> Result<(), BoxError>;
+}
+
+impl<F> Signer for F
+where
+    F: Fn(&mut SigningParts<'_>, Option<&SecretString>, SystemTime) -> Result<(), BoxError> + Send + Sync + 'static,
+{
+    fn sign(
+        &self,
+        parts: &mut SigningParts<'_>,
+        secret: Option<&SecretString>,
+        now: SystemTime,
+    ) -> Result<(), BoxError> {
+        self(parts, secret, now)
+    }
 }
 
 /// The request as it will leave.

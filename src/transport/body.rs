@@ -1,5 +1,6 @@
 //! Bodies: what is sent ([`Body`]) and what comes back ([`AnswerBody`]).
 
+use crate::BoxError;
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -17,8 +18,6 @@ use crate::error::ErrorKind;
 
 /// A body up to this size is taken together with the headers, if it is here by then.
 const AT_ONCE: u64 = 16 * 1024;
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A request body: bytes in memory, or a stream.
 ///

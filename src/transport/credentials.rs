@@ -14,13 +14,12 @@ use moka::future::Cache;
 use moka::ops::compute::Op;
 use secrecy::SecretString;
 
-use super::BoxFuture;
+use crate::BoxError;
+use crate::BoxFuture;
 use crate::clock::Time;
 use crate::config::credential::Authorization;
 use crate::config::{AuthScheme, CredentialRef, Tenant};
 use crate::error::{Error, ErrorKind};
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A resolved secret. Shared, so that handing it out copies no secret; zeroed when the last holder drops it.
 pub type Secret = Arc<SecretString>;
@@ -42,7 +41,17 @@ const MAX_CACHED: u64 = 100_000;
 
 /// Finds the secrets that an application keeps in a place of its own: a vault, a database, a secret manager.
 ///
-/// Register one under a name; a tenant's credential `NAME:KEY` then asks it for `KEY`.
+/// Register one under a name; a tenant's credential `NAME:KEY` then asks it for `KEY`. Closures are resolvers:
+///
+/// ```
+/// use integration_client::IntegrationClient;
+/// use integration_client::transport::SecretString;
+///
+/// # async fn read_from_vault(_: &str) -> Result<String, std::io::Error> { Ok(String::new()) }
+/// let builder = IntegrationClient::builder()
+///     .credential_resolver("vault", |key: String| async move { Ok(SecretString::from(read_from_vault(&key).await?)) });
+/// # drop(builder);
+/// ```
 pub trait CredentialResolver: Send + Sync + 'static {
     /// The secret called `key`.
     ///
@@ -52,9 +61,33 @@ pub trait CredentialResolver: Send + Sync + 'static {
     fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>>;
 }
 
+impl<F, R> CredentialResolver for F
+where
+    F: Fn(String) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<SecretString, BoxError>> + Send + 'static,
+{
+    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>> {
+        Box::pin(self(key.to_owned()))
+    }
+}
+
 /// Gets access tokens, for vendors with OAuth.
 ///
-/// Asked once per tenant and vendor while a token is fresh, however many requests wait for it.
+/// Asked once per tenant and vendor while a token is fresh, however many requests wait for it. Closures are token sources:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use integration_client::IntegrationClient;
+/// use integration_client::config::Tenant;
+/// use integration_client::transport::Token;
+///
+/// # async fn refresh(_: &str) -> Result<String, std::io::Error> { Ok(String::new()) }
+/// let builder = IntegrationClient::builder().token_source("hubspot", |tenant: Tenant| async move {
+///     Ok(Token::new(refresh(&tenant.id).await?, Some(Duration::from_secs(3600))))
+/// });
+/// # drop(builder);
+/// ```
 pub trait TokenSource: Send + Sync + 'static {
     /// A new token for `tenant` at [`Tenant::vendor`].
     ///
@@ -62,6 +95,16 @@ pub trait TokenSource: Send + Sync + 'static {
     ///
     /// The request is not sent. The error becomes a source, so it must hold no secret.
     fn token<'a>(&'a self, tenant: &'a Tenant) -> BoxFuture<'a, Result<Token, BoxError>>;
+}
+
+impl<F, R> TokenSource for F
+where
+    F: Fn(Tenant) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Token, BoxError>> + Send + 'static,
+{
+    fn token<'a>(&'a self, tenant: &'a Tenant) -> BoxFuture<'a, Result<Token, BoxError>> {
+        Box::pin(self(tenant.clone()))
+    }
 }
 
 /// An access token.
@@ -294,8 +337,7 @@ fn read_file(path: &str) -> Result<SecretString, BoxError> {
 }
 
 fn failed(tenant: &Tenant, why: Arc<BoxError>) -> Error {
-    let message = format!("tenant {}, vendor {}: no credential", tenant.id, tenant.vendor.name);
-    Error::not_sent(ErrorKind::Credential, message).with_source(Shared(why))
+    tenant.not_sent(ErrorKind::Credential, format_args!("no credential: {why}")).with_source(Shared(why))
 }
 
 /// One failure, told to every request that waited for it.

@@ -235,7 +235,7 @@ fn complete_headers(parts: &mut Parts, vendor: &Vendor) -> Result<(), Cow<'stati
 #[cold]
 #[inline(never)]
 fn refused(tenant: &Tenant, kind: ErrorKind, why: &str) -> Error {
-    Error::not_sent(kind, format!("tenant {}, vendor {}: {why}", tenant.id, tenant.vendor.name))
+    tenant.not_sent(kind, why)
 }
 
 fn check_headers(headers: &HeaderMap, scheme: &AuthScheme) -> Result<(), String> {

@@ -19,13 +19,12 @@ pub(crate) mod target;
 mod tests;
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode, Version};
 use tokio::time::Instant;
 
+use crate::BoxFuture;
 use crate::config::{Tenant, Vendor};
 use crate::error::{Delivery, Error, ErrorKind};
 
@@ -34,10 +33,7 @@ pub use self::body::{AnswerBody, Body};
 pub use self::credentials::{CredentialResolver, Credentials, Secret, Token, TokenSource};
 pub use self::reqwest::ReqwestTransport;
 /// A text that is zeroed when dropped and does not print: what a [`CredentialResolver`] returns.
-pub use secrecy::SecretString;
-
-/// A boxed future, so that traits with asynchronous methods can be objects.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub use secrecy::{ExposeSecret, SecretString};
 
 /// Makes exactly one HTTP exchange.
 ///
@@ -194,8 +190,7 @@ impl TransportError {
 
     /// The public error, naming tenant and vendor.
     pub(crate) fn into_error(self, tenant: &Tenant) -> Error {
-        let message = format!("tenant {}, vendor {}: {}", tenant.id, tenant.vendor.name, self.message);
-        let error = Error::new(self.kind, self.sent.delivery(), message);
+        let error = tenant.error(self.kind, self.sent.delivery(), &self.message);
         match self.source {
             Some(source) => error.with_source(source),
             None => error,

@@ -23,7 +23,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::addresses::{PrivateAddress, PublicOnly};
-use super::{Answer, AnswerBody, BoxFuture, Exchange, Sent, Transport, TransportError, target};
+use super::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError, target};
+use crate::BoxFuture;
 use crate::config::base_url::host_varies;
 use crate::config::{Connection, Vendor};
 use crate::error::ErrorKind;
@@ -45,7 +46,10 @@ pub struct ReqwestTransport {
     building: Mutex<()>,
     /// By which vendors know what of it they use; another one after a reset.
     pool: AtomicU64,
+    customize: Option<Customize>,
 }
+
+type Customize = Box<dyn Fn(reqwest::ClientBuilder) -> reqwest::ClientBuilder + Send + Sync>;
 
 /// A client and the settings that it was built from. The outer key is the vendor's name, so the list is short: one
 /// entry per environment or certificate.
@@ -76,7 +80,31 @@ impl Default for ReqwestTransport {
 impl ReqwestTransport {
     /// A transport without connections.
     pub fn new() -> ReqwestTransport {
-        ReqwestTransport { clients: ArcSwap::default(), building: Mutex::new(()), pool: AtomicU64::new(next_pool()) }
+        ReqwestTransport {
+            clients: ArcSwap::default(),
+            building: Mutex::new(()),
+            pool: AtomicU64::new(next_pool()),
+            customize: None,
+        }
+    }
+
+    /// A transport whose reqwest clients begin with settings of your own: a DNS resolver, root certificates, the size of the
+    /// pool, a local address. `customize` is called for each client that is built. What the limits and the vendors' entries
+    /// depend on is set after it: no redirects, no retries, no proxy but the entry's, the connect timeout.
+    ///
+    /// ```
+    /// use integration_client::IntegrationClient;
+    /// use integration_client::transport::ReqwestTransport;
+    ///
+    /// let transport = ReqwestTransport::customized(|builder| builder.pool_max_idle_per_host(8));
+    /// let builder = IntegrationClient::builder().transport(transport);
+    /// # drop(builder);
+    /// ```
+    #[doc(alias = "with_client")]
+    pub fn customized(
+        customize: impl Fn(reqwest::ClientBuilder) -> reqwest::ClientBuilder + Send + Sync + 'static,
+    ) -> ReqwestTransport {
+        ReqwestTransport { customize: Some(Box::new(customize)), ..ReqwestTransport::new() }
     }
 
     /// What begins after this uses no connection of before, and certificate files are read again when next needed.
@@ -152,7 +180,9 @@ impl ReqwestTransport {
         if let Some(client) = find(&current) {
             return Ok(client);
         }
-        let client = build(vendor, certificate)?;
+        let custom =
+            self.customize.as_ref().map_or_else(reqwest::Client::builder, |with| with(reqwest::Client::builder()));
+        let client = build(custom, vendor, certificate)?;
         let mut next = HashMap::clone(&current);
         if next.values().map(Vec::len).sum::<usize>() >= MAX_CLIENTS {
             next.clear();
@@ -242,9 +272,13 @@ fn public_only(vendor: &Vendor) -> bool {
     !connection.allow_private && connection.proxy.is_none() && host_varies(&vendor.base_url)
 }
 
-fn build(vendor: &Vendor, certificate: Option<&str>) -> Result<reqwest::Client, TransportError> {
+fn build(
+    custom: reqwest::ClientBuilder,
+    vendor: &Vendor,
+    certificate: Option<&str>,
+) -> Result<reqwest::Client, TransportError> {
     let connection = &vendor.connection;
-    let mut builder = reqwest::Client::builder()
+    let mut builder = custom
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
         .retry(reqwest::retry::never())

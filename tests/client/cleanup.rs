@@ -106,7 +106,7 @@ async fn the_same_sends_with_and_without_eviction() {
     }
 }
 
-type Answer = Result<HashSet<String>, integration_client::dead_letter::BoxError>;
+type Answer = Result<HashSet<String>, integration_client::BoxError>;
 
 /// A client with the tenants `a` and `b` that asks `source` every minute who is needed.
 async fn cleaned<A>(source: impl Fn(u32) -> A + Send + Sync + 'static, may_retire_all: bool) -> IntegrationClient

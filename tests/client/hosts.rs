@@ -59,7 +59,8 @@ async fn tenant_without_quota_holds_no_probe() {
 /// The same for a tenant whose secret is long in coming.
 #[tokio::test(start_paused = true)]
 async fn tenant_without_secret_holds_no_probe() {
-    use integration_client::transport::{BoxFuture, CredentialResolver, SecretString};
+    use integration_client::BoxFuture;
+    use integration_client::transport::{CredentialResolver, SecretString};
     struct Slow;
     impl CredentialResolver for Slow {
         fn resolve<'a>(

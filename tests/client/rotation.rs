@@ -3,21 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use integration_client::BoxFuture;
 use integration_client::config::Tenant;
-use integration_client::transport::{BoxFuture, CredentialResolver, SecretString, Token, TokenSource};
+use integration_client::testing::literal;
+use integration_client::transport::{Token, TokenSource};
 
 use super::*;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The secret is the reference's key.
-struct Keys;
-
-impl CredentialResolver for Keys {
-    fn resolve<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<SecretString, BoxError>> {
-        Box::pin(async move { Ok(key.into()) })
-    }
-}
 
 /// A vendor whose host is a tenant's: it answers 503 to a host called `old`.
 fn failing_at_old() -> FakeTransport {
@@ -38,9 +31,12 @@ fn tenant(shop: &str) -> TenantEntry {
     TenantEntry::new("a", "v").variable("shop", shop).credential(format!("keys:{shop}"))
 }
 
-async fn rotating(transport: &FakeTransport, change: impl FnOnce(Builder) -> Builder) -> IntegrationClient {
+async fn rotating(
+    transport: &FakeTransport,
+    change: impl FnOnce(IntegrationClientBuilder) -> IntegrationClientBuilder,
+) -> IntegrationClient {
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDOR).transport(transport.clone());
-    change(builder.credential_resolver("keys", Keys).tenant(tenant("old"))).build().await.unwrap()
+    change(builder.credential_resolver("keys", literal).tenant(tenant("old"))).build().await.unwrap()
 }
 
 /// Of every call the host's first label, and what its credential says.
@@ -121,7 +117,7 @@ async fn waiting_request_takes_the_credential_of_the_account_that_it_counts_in()
     let in_account = |account: &str| TenantEntry::new("a", "v").account(account).credential(format!("keys:{account}"));
     let transport = answers(Duration::from_secs(1));
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor).transport(transport.clone());
-    let client = builder.credential_resolver("keys", Keys).tenant(in_account("old")).build().await.unwrap();
+    let client = builder.credential_resolver("keys", literal).tenant(in_account("old")).build().await.unwrap();
     let first = spawn(&client, Priority::High, get("/1"));
     tokio::time::sleep(ms(10)).await;
     let waiting = spawn(&client, Priority::High, get("/2"));

@@ -19,7 +19,7 @@ What a client exports with the feature `metrics`, by the facade of the crate [me
 - Install a recorder before the client is built. `cargo run --example prometheus --features metrics` shows how, for Prometheus.
 - Counters and gauges are told once a second, histograms at once. A counter has no series before it counts.
 - The dashboard wants histograms with buckets: `PrometheusBuilder::set_buckets`.
-- `tenant` is one more label of every metric that has `vendor`, with `Builder::tenant_labels(max)`: the first `max` tenants by
+- `tenant` is one more label of every metric that has `vendor`, with `IntegrationClientBuilder::tenant_labels(max)`: the first `max` tenants by
   name, the others as `other`.
 
 | metric | kind | unit | labels | what it says |

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use integration_client::store::Store;
-use integration_client::{Builder, Error, ErrorKind, IntegrationClient};
+use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientBuilder};
 
 use crate::output::Failure;
 
@@ -92,7 +92,7 @@ impl Named {
 
 impl Configuration {
     /// A builder that reads the files, and what they are laid under in the store.
-    pub(crate) fn builder(&self) -> Result<Builder, Failure> {
+    pub(crate) fn builder(&self) -> Result<IntegrationClientBuilder, Failure> {
         let mut builder = IntegrationClient::builder();
         for path in self.vendors.iter().chain(&self.tenants) {
             if let Err(error) = std::fs::metadata(path) {

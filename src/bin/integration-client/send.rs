@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use integration_client::events::{EventKind, Events};
 use integration_client::outbox::{Receipt, Status};
-use integration_client::{Builder, IntegrationClient, Method, Priority, Request};
+use integration_client::{IntegrationClient, IntegrationClientBuilder, Method, Priority, Request};
 use serde_json::{Value, json};
 
 use crate::connect::{self, Configuration, Named};
@@ -240,7 +240,7 @@ impl Args {
             return Ok(Some(self.at_once(&client, request).await?));
         };
         let named = Named::new(store);
-        let builder = || -> Result<Builder, Failure> {
+        let builder = || -> Result<IntegrationClientBuilder, Failure> {
             Ok(self.configuration.builder()?.config_in_store().store(named.store()).without_watching())
         };
         // Where another process works on the store, that one sends it.

@@ -20,7 +20,7 @@ Examples:
 
 Queues are what the store holds. Limits, pauses and what is waited for are said by
 the processes that work on it: `run` does so every second, a program with
-`Builder::publish_status`.
+`IntegrationClientBuilder::publish_status`.
 
 Exit codes: 0 it was shown, 2 the store cannot be read.";
 

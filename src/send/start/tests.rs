@@ -9,14 +9,15 @@ use std::time::{Duration, SystemTime};
 use secrecy::SecretString;
 use tokio::sync::watch;
 
+use crate::BoxFuture;
 use crate::clock::{Clock, Time};
 use crate::config::TenantEntry;
 use crate::error::Error;
 use crate::outbox::starts::Starts;
 use crate::send::durable::{Ending, History, Ledger, Sending, send_kept};
 use crate::testing::{FakeAnswer, FakeTransport};
-use crate::transport::{BoxFuture, Signer, SigningParts};
-use crate::{Builder, ErrorKind, IntegrationClient, Priority, Request};
+use crate::transport::{Signer, SigningParts};
+use crate::{ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -81,7 +82,7 @@ impl Ledger for Stalling {
 const TWENTY: &str =
     "[[vendors.v.limits]]\nname = \"r\"\nalgorithm = \"sliding_window\"\nlimit = 20\nwindow = \"1s\"\n";
 
-fn builder(limits: &str, transport: &FakeTransport) -> Builder {
+fn builder(limits: &str, transport: &FakeTransport) -> IntegrationClientBuilder {
     let text = format!(
         "[vendors.v]\nbase_url = \"https://v.example\"\nauth = {{ scheme = \"none\" }}\nconnect_timeout = \"1s\"\n{limits}"
     );

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use sqlx::sqlite::SqliteConnection;
 
 use super::super::driver::{Arg, DbError, DbKind, Dialect, Driver, Row};
-use crate::transport::BoxFuture;
+use crate::BoxFuture;
 
 /// Device and number.
 type Number = (u64, u64);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[track_caller]
-fn refused(result: Result<(Opened, Vec<crate::transport::BoxFuture<'static, ()>>), crate::Error>) -> String {
+fn refused(result: Result<(Opened, Vec<crate::BoxFuture<'static, ()>>), crate::Error>) -> String {
     let error = result.err().expect("it must be refused");
     assert_eq!(error.kind(), crate::ErrorKind::Config);
     error.to_string()

@@ -127,7 +127,7 @@ async fn callers_own_connections_accept_jobs_through_a_pool() {
 }
 
 /// Rows of the outbox that this connection has read, by PostgreSQL's own count.
-fn rows_read<'a>(db: super::super::driver::Db<'a>) -> crate::transport::BoxFuture<'a, i64> {
+fn rows_read<'a>(db: super::super::driver::Db<'a>) -> crate::BoxFuture<'a, i64> {
     Box::pin(async move {
         let sql =
             "SELECT (seq_tup_read + idx_tup_fetch)::bigint FROM pg_stat_xact_user_tables WHERE relname = 'ic_job'";

@@ -9,9 +9,9 @@ use super::super::Step;
 use super::super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
 use super::super::schema::VERSION;
 use super::*;
+use crate::BoxFuture;
 use crate::clock::{Clock, MachineTime};
 use crate::error::Delivery;
-use crate::transport::BoxFuture;
 
 /// What a scripted database does. Statements are named by their first word, and a new connection by `connect`.
 #[derive(Default)]

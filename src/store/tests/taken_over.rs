@@ -7,7 +7,7 @@ use super::super::driver::{Arg, Db, DbError, Dialect, Driver, Row};
 use super::super::jobs::{self, End, Finish};
 use super::super::{owners, postgres, records};
 use super::*;
-use crate::transport::BoxFuture;
+use crate::BoxFuture;
 
 /// A connection, and what another process does before the statement of this number.
 struct Stopped {

@@ -10,22 +10,11 @@ use super::judge::{self, Outcome};
 use super::plan::{self, Class, Timeline};
 use super::vendor::{MARK, Road};
 use crate::config::{AuthScheme, TenantEntry};
-use crate::transport::{BoxFuture, CredentialResolver, SecretString};
+use crate::transport::SecretString;
 use crate::{Error, IntegrationClient, Priority, Request};
 
 /// Nobody gives up.
 const PATIENCE: Duration = Duration::from_secs(3_000 * 86_400);
-
-struct Key;
-
-impl CredentialResolver for Key {
-    fn resolve<'a>(
-        &'a self,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<SecretString, Box<dyn std::error::Error + Send + Sync>>> {
-        Box::pin(async { Ok("user:key".to_owned().into()) })
-    }
-}
 
 impl Case {
     /// Walks it.
@@ -67,7 +56,7 @@ impl Case {
             .without_catalogue()
             .without_watching()
             .vendors_toml(self.toml.as_str())
-            .credential_resolver("walk", Key)
+            .credential_resolver("walk", |_: String| async { Ok(SecretString::from("user:key")) })
             .shards(1)
             .without_ticks()
             .transport(road);

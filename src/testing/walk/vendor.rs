@@ -10,11 +10,12 @@ use parking_lot::Mutex;
 use super::announce::{self, Announced, Refusal, Said, Shown, Truth};
 use super::case::{Case, shares};
 use super::plan::Timeline;
+use crate::BoxFuture;
 use crate::ErrorKind;
 use crate::clock::{Clock, Time, nanos};
 use crate::config::Scope;
 use crate::testing::{Call, ScriptedVendor};
-use crate::transport::{Answer, AnswerBody, BoxFuture, Exchange, Sent, Transport, TransportError};
+use crate::transport::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError};
 
 /// Names the class of a request.
 pub(super) const MARK: &str = "x-walk";

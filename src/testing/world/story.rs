@@ -118,3 +118,9 @@ impl World {
         &self.vendor
     }
 }
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("now", &self.now).field("grants", &self.grants.len()).finish_non_exhaustive()
+    }
+}

@@ -298,7 +298,10 @@ async fn a_failing_request_stream_is_reported_once() {
     struct Broken(u8);
     impl futures_core::Stream for Broken {
         type Item = Result<bytes::Bytes, std::io::Error>;
-        fn poll_next(mut self: Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<Option<Self::Item>> {
+        fn poll_next(
+            mut self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Self::Item>> {
             self.0 += 1;
             std::task::Poll::Ready(Some(match self.0 {
                 1 => Ok(bytes::Bytes::from_static(b"first")),

@@ -90,7 +90,10 @@ struct Once(Option<&'static str>);
 
 impl futures_core::Stream for Once {
     type Item = Result<http_body::Frame<bytes::Bytes>, std::convert::Infallible>;
-    fn poll_next(mut self: Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<Option<Self::Item>> {
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
         std::task::Poll::Ready(self.0.take().map(|text| Ok(http_body::Frame::data(text.into()))))
     }
 }

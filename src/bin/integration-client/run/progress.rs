@@ -62,7 +62,7 @@ fn lanes(left: &[(LaneTier, u64)], unread: u64) -> Vec<(String, String, Priority
     for ((tenant, vendor, priority), jobs) in left {
         let lane = lanes.entry((tenant, vendor)).or_insert((*priority, 0));
         // All of it is done when the last of it is: the lowest waits for the others.
-        *lane = (lane.0.max(*priority), lane.1 + jobs);
+        *lane = (std::cmp::max_by_key(lane.0, *priority, |priority| *priority as u8), lane.1 + jobs);
     }
     let all: u64 = lanes.values().map(|(_, jobs)| jobs).sum();
     let with_unread = |jobs: u64| jobs + (u128::from(unread) * u128::from(jobs) / u128::from(all.max(1))) as u64;

@@ -8,10 +8,11 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use integration_client::BoxError;
+use integration_client::BoxFuture;
 use integration_client::Priority;
-use integration_client::dead_letter::{BoxError, DeadLetter};
+use integration_client::dead_letter::DeadLetter;
 use integration_client::outbox::{Batch, BatchCounts, Delivered, Ended, Numbers, Queue, ResponseHandler, Status};
-use integration_client::transport::BoxFuture;
 use serde_json::{Value, json};
 
 use super::lines::{Lines, Out, broken};

@@ -1,10 +1,15 @@
 //! The one public error: what failed ([`ErrorKind`]), and whether the vendor may have acted ([`Delivery`]).
 
+mod kind;
+
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+
+pub use self::kind::ErrorKind;
+pub(crate) use self::kind::KINDS;
 
 /// A request that did not end in a response, or a configuration that cannot be used.
 ///
@@ -23,6 +28,12 @@ use http::{HeaderMap, StatusCode};
 /// ```
 pub struct Error(Box<Inner>);
 
+/// The result of a call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of code that is not this crate's: a resolver, a sink, a handler.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 struct Inner {
     kind: ErrorKind,
     delivery: Delivery,
@@ -33,136 +44,11 @@ struct Inner {
     job: Option<String>,
     /// 0 where it is of no send.
     request: u64,
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    tenant: Option<Box<str>>,
+    vendor: Option<Box<str>>,
+    attempts: u32,
+    source: Option<BoxError>,
 }
-
-/// What failed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// A vendor or tenant table cannot be used; the message names line and column.
-    Config,
-    /// The tenant is not configured for this vendor.
-    UnknownTenant,
-    /// The vendor is not configured.
-    UnknownVendor,
-    /// The vendor has no endpoint of this name.
-    UnknownEndpoint,
-    /// The request cannot be sent as it is: a forbidden header, a malformed path, a body that is too large.
-    InvalidRequest,
-    /// Too many requests wait already.
-    QueueFull,
-    /// The deadline or the longest wait the caller allows has passed, or will have before the limits allow the request.
-    Deadline,
-    /// The request costs more than its limit can ever hold.
-    CostAboveCapacity,
-    /// `try_send` or `try_acquire`: not now. [`Error::retry_after`] says when at the earliest.
-    NotNow,
-    /// The vendor wants no request before a moment that lies after this one's deadline, or very far off.
-    /// [`Error::retry_after`] says when. The request is still the caller's, unless it has become a dead letter
-    /// ([`Error::letter_id`]): the vendor has refused it, and nobody had stated a deadline.
-    RetryLater,
-    /// The credential could not be read or refreshed, or the request could not be signed.
-    Credential,
-    /// No connection could be made: name resolution, connect, a TLS handshake that broke off.
-    Connect,
-    /// The vendor's certificate is not good (it ended, is for another host, or by nobody who is trusted), or the two
-    /// speak no version of TLS in common. It will be the same the next time, so it is not tried again.
-    Tls,
-    /// The exchange did not end in time.
-    Timeout,
-    /// The connection broke, or the vendor spoke something that is not HTTP.
-    Protocol,
-    /// The response is larger than the cap.
-    ResponseTooLarge,
-    /// All retries are used, or no more are allowed. [`Error::response`] is the vendor's last answer, if it answered;
-    /// [`Error::letter_id`] the dead letter that the request has become.
-    Exhausted,
-    /// The vendor answered with a status of 400 or above, and the caller asked for an error then.
-    Status,
-    /// The response body is not what the caller asked for, for example not JSON.
-    Decode,
-    /// The tenant was removed while the request waited.
-    Retired,
-    /// The client is shutting down.
-    Shutdown,
-    /// The store cannot be reached, read or written, or the client has none.
-    Store,
-    /// Another request was accepted with this idempotency key before.
-    KeyReused,
-}
-
-impl ErrorKind {
-    /// Its name in snake case, as spans and metrics state it.
-    ///
-    /// ```
-    /// assert_eq!(integration_client::ErrorKind::QueueFull.as_str(), "queue_full");
-    /// ```
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            ErrorKind::Config => "config",
-            ErrorKind::UnknownTenant => "unknown_tenant",
-            ErrorKind::UnknownVendor => "unknown_vendor",
-            ErrorKind::UnknownEndpoint => "unknown_endpoint",
-            ErrorKind::InvalidRequest => "invalid_request",
-            ErrorKind::QueueFull => "queue_full",
-            ErrorKind::Deadline => "deadline",
-            ErrorKind::CostAboveCapacity => "cost_above_capacity",
-            ErrorKind::NotNow => "not_now",
-            ErrorKind::RetryLater => "retry_later",
-            ErrorKind::Credential => "credential",
-            ErrorKind::Connect => "connect",
-            ErrorKind::Tls => "tls",
-            ErrorKind::Timeout => "timeout",
-            ErrorKind::Protocol => "protocol",
-            ErrorKind::ResponseTooLarge => "response_too_large",
-            ErrorKind::Exhausted => "exhausted",
-            ErrorKind::Status => "status",
-            ErrorKind::Decode => "decode",
-            ErrorKind::Retired => "retired",
-            ErrorKind::Shutdown => "shutdown",
-            ErrorKind::Store => "store",
-            ErrorKind::KeyReused => "key_reused",
-        }
-    }
-}
-
-/// Every kind of error, at the place of its number.
-pub(crate) const KINDS: [ErrorKind; 23] = [
-    ErrorKind::Config,
-    ErrorKind::UnknownTenant,
-    ErrorKind::UnknownVendor,
-    ErrorKind::UnknownEndpoint,
-    ErrorKind::InvalidRequest,
-    ErrorKind::QueueFull,
-    ErrorKind::Deadline,
-    ErrorKind::CostAboveCapacity,
-    ErrorKind::NotNow,
-    ErrorKind::RetryLater,
-    ErrorKind::Credential,
-    ErrorKind::Connect,
-    ErrorKind::Tls,
-    ErrorKind::Timeout,
-    ErrorKind::Protocol,
-    ErrorKind::ResponseTooLarge,
-    ErrorKind::Exhausted,
-    ErrorKind::Status,
-    ErrorKind::Decode,
-    ErrorKind::Retired,
-    ErrorKind::Shutdown,
-    ErrorKind::Store,
-    ErrorKind::KeyReused,
-];
-
-/// A kind that is added without a place here does not compile.
-const _: () = {
-    let mut number = 0;
-    while number < KINDS.len() {
-        assert!(KINDS[number] as usize == number);
-        number += 1;
-    }
-    assert!(ErrorKind::KeyReused as usize + 1 == KINDS.len());
-};
 
 /// Whether the vendor may have acted on the request. Of an error of the store: whether what was to be written may have been
 /// written.
@@ -189,6 +75,9 @@ impl Error {
             letter: None,
             job: None,
             request: 0,
+            tenant: None,
+            vendor: None,
+            attempts: 0,
             source: None,
         }))
     }
@@ -198,11 +87,22 @@ impl Error {
         Error::new(kind, Delivery::NotSent, message)
     }
 
+    /// An error of a request of `tenant` to `vendor`; the message begins with both names.
+    pub(crate) fn of_tenant(
+        tenant: &str,
+        vendor: &str,
+        kind: ErrorKind,
+        delivery: Delivery,
+        why: impl fmt::Display,
+    ) -> Error {
+        Error::new(kind, delivery, format!("tenant {tenant}, vendor {vendor}: {why}")).named(tenant, Some(vendor))
+    }
+
     pub(crate) fn config(message: impl Into<String>) -> Error {
         Error::not_sent(ErrorKind::Config, message)
     }
 
-    pub(crate) fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    pub(crate) fn with_source(mut self, source: impl Into<BoxError>) -> Error {
         self.0.source = Some(source.into());
         self
     }
@@ -247,6 +147,68 @@ impl Error {
     pub(crate) fn of_request(mut self, id: u64) -> Error {
         self.0.request = id;
         self
+    }
+
+    /// The tenant and the vendor that the caller named.
+    pub(crate) fn named(mut self, tenant: &str, vendor: Option<&str>) -> Error {
+        self.0.tenant.get_or_insert_with(|| tenant.into());
+        if self.0.vendor.is_none() {
+            self.0.vendor = vendor.map(Into::into);
+        }
+        self
+    }
+
+    /// Exchanges that were begun.
+    pub(crate) fn after_attempts(mut self, attempts: u32) -> Error {
+        self.0.attempts = attempts;
+        self
+    }
+
+    /// The tenant whose request failed; `None` where the error is of no request.
+    pub fn tenant(&self) -> Option<&str> {
+        self.0.tenant.as_deref()
+    }
+
+    /// The vendor to which the request was to go, where it is known.
+    pub fn vendor(&self) -> Option<&str> {
+        self.0.vendor.as_deref()
+    }
+
+    /// Exchanges with the vendor that were begun before the request failed.
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+
+    /// The status of the vendor's last answer, where that is why there is no response.
+    pub fn status(&self) -> Option<StatusCode> {
+        self.0.response.as_ref().map(LastResponse::status)
+    }
+
+    /// Whether time ran out: that of one exchange ([`ErrorKind::Timeout`]) or of the whole request
+    /// ([`ErrorKind::Deadline`]).
+    pub fn is_timeout(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Timeout | ErrorKind::Deadline)
+    }
+
+    /// Whether no connection to the vendor could be made ([`ErrorKind::Connect`], [`ErrorKind::Tls`]).
+    pub fn is_connect(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Connect | ErrorKind::Tls)
+    }
+
+    /// Whether the same request may be sent again without doing twice what the vendor does: no byte left, or the vendor said
+    /// that it did not act. An idempotent request may be sent again in any case.
+    ///
+    /// ```
+    /// # use integration_client::{IntegrationClient, Priority, Request};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let client = IntegrationClient::builder().build().await?;
+    /// let error = client.send("nobody", Priority::High, Request::post("stripe", "/v1/charges")).await.unwrap_err();
+    /// assert!(error.is_safe_to_resend());
+    /// assert_eq!((error.tenant(), error.vendor(), error.attempts()), (Some("nobody"), Some("stripe"), 0));
+    /// # Ok::<(), integration_client::Error>(()) }).unwrap();
+    /// ```
+    pub fn is_safe_to_resend(&self) -> bool {
+        matches!(self.0.delivery, Delivery::NotSent | Delivery::Rejected)
     }
 
     /// The number of the send that ended with this error, as its [events](crate::events::Event::request_id) state it;
@@ -351,6 +313,9 @@ impl fmt::Debug for Error {
         }
         if let Some(job) = &self.0.job {
             out.field("job", job);
+        }
+        if self.0.attempts > 0 {
+            out.field("attempts", &self.0.attempts);
         }
         if self.0.request > 0 {
             out.field("request_id", &self.0.request);

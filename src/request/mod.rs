@@ -1,11 +1,14 @@
 //! A request to a configured vendor: method, path and content, without host and without credentials.
 
+mod convert;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use bytes::Bytes;
 use compact_str::CompactString;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::Url;
@@ -73,7 +76,7 @@ pub(crate) struct Parts {
 }
 
 /// What goes into a dead letter beside the request.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Notes {
     pub(crate) idempotency_key: Option<Box<str>>,
     pub(crate) metadata: BTreeMap<String, String>,
@@ -84,6 +87,7 @@ pub(crate) struct Notes {
 }
 
 /// Where a request goes.
+#[derive(Clone)]
 pub(crate) enum Target {
     /// A path (and query) below a vendor's base URL.
     Path { vendor: CompactString, path: String },
@@ -186,7 +190,7 @@ impl Request {
         V: TryInto<HeaderValue>,
     {
         let (Ok(name), value) = (name.try_into(), value.try_into()) else {
-            return self.with_problem("a header's name is no header name");
+            return self.with_problem("invalid header name");
         };
         match value {
             Ok(value) => {
@@ -257,7 +261,8 @@ impl Request {
 
     /// The longest from send to the end of the response body, waiting and retries included. What cannot be tried again
     /// before it is handed back as [`ErrorKind::RetryLater`](crate::ErrorKind::RetryLater). Without it the client's
-    /// [`default_deadline`](crate::Builder::default_deadline).
+    /// [`default_deadline`](crate::IntegrationClientBuilder::default_deadline).
+    #[doc(alias = "timeout")]
     #[must_use]
     pub fn deadline(mut self, total: Duration) -> Request {
         self.parts.deadline = Some(total);
@@ -272,6 +277,7 @@ impl Request {
     }
 
     /// The longest that one attempt may take, body included. Without it the vendor's.
+    #[doc(alias = "timeout")]
     #[must_use]
     pub fn attempt_timeout(mut self, timeout: Duration) -> Request {
         self.parts.attempt_timeout = Some(timeout);
@@ -331,10 +337,71 @@ impl Request {
         self
     }
 
-    /// The vendor that it names; none where it has a whole URL.
-    pub(crate) fn vendor(&self) -> Option<&str> {
+    /// The same request once more; `None` where its body is a stream. Copies no body.
+    ///
+    /// ```
+    /// use integration_client::Request;
+    ///
+    /// let order = Request::post("parcels", "/labels").json(&[17]);
+    /// let again = order.try_clone().expect("its body is in memory");
+    /// assert_eq!((again.method().as_str(), again.vendor(), again.path()), ("POST", Some("parcels"), "/labels"));
+    /// ```
+    pub fn try_clone(&self) -> Option<Request> {
+        let parts = &*self.parts;
+        let parts = Parts {
+            method: parts.method.clone(),
+            target: parts.target.clone(),
+            query: parts.query.clone(),
+            headers: parts.headers.clone(),
+            body: parts.body.try_clone()?,
+            endpoint: parts.endpoint.clone(),
+            cost: parts.cost,
+            deadline: parts.deadline,
+            max_wait: parts.max_wait,
+            attempt_timeout: parts.attempt_timeout,
+            trace_parent: parts.trace_parent.clone(),
+            on_ambiguous: parts.on_ambiguous,
+            notes: parts.notes.clone(),
+            problem: parts.problem.clone(),
+        };
+        Some(Request { parts: Box::new(parts) })
+    }
+
+    /// The method.
+    pub fn method(&self) -> &Method {
+        &self.parts.method
+    }
+
+    /// The vendor that was named; `None` for a request by its URL, whose vendor is found when it is sent.
+    pub fn vendor(&self) -> Option<&str> {
         match &self.parts.target {
             Target::Path { vendor, .. } => Some(vendor),
+            Target::Url(_) => None,
+        }
+    }
+
+    /// The path, below the vendor's base URL where a vendor was named; without the query.
+    pub fn path(&self) -> &str {
+        match &self.parts.target {
+            Target::Path { path, .. } => path.split_once('?').map_or(path, |(path, _)| path),
+            Target::Url(url) => url.path(),
+        }
+    }
+
+    /// The headers that were set. The credential and the vendor's own headers are added when the request is sent.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+
+    /// The body's content, unless it is a stream.
+    pub fn body_bytes(&self) -> Option<&Bytes> {
+        self.parts.body.bytes()
+    }
+
+    /// The vendor's name, for the error of a request that is not there any more.
+    pub(crate) fn vendor_name(&self) -> Option<CompactString> {
+        match &self.parts.target {
+            Target::Path { vendor, .. } => Some(vendor.clone()),
             Target::Url(_) => None,
         }
     }
@@ -344,7 +411,7 @@ impl Request {
     }
 
     /// The path below `base`, without the query: what endpoints are matched against.
-    pub(crate) fn path(&self, base: &Url) -> Result<&str, Error> {
+    pub(crate) fn path_below(&self, base: &Url) -> Result<&str, Error> {
         let target = match &self.parts.target {
             Target::Path { path, .. } => path,
             Target::Url(url) => target::relative(base, url)
@@ -391,41 +458,6 @@ impl fmt::Debug for Request {
         }
         let names: Vec<&str> = self.parts.headers.keys().map(HeaderName::as_str).collect();
         out.field("headers", &names).field("body", &self.parts.body).finish_non_exhaustive()
-    }
-}
-
-impl From<reqwest::Request> for Request {
-    /// Its [timeout](reqwest::RequestBuilder::timeout) becomes the [deadline](Request::deadline).
-    fn from(mut request: reqwest::Request) -> Request {
-        let body = request.body_mut().take().map(Body::from).unwrap_or_default();
-        let headers = std::mem::take(request.headers_mut());
-        let mut converted = Request::with_target(request.method().clone(), Target::Url(request.url().clone()));
-        converted.parts.headers = headers;
-        converted.parts.body = body;
-        converted.parts.deadline = request.timeout().copied();
-        converted
-    }
-}
-
-impl<T: Into<Body>> From<http::Request<T>> for Request {
-    /// Its URI must be a whole URL. Version and extensions are dropped.
-    fn from(request: http::Request<T>) -> Request {
-        let (parts, body) = request.into_parts();
-        let text = parts.uri.to_string();
-        let mut converted = match Url::parse(&text) {
-            // Parsing resolves dots and drops line ends; a URL that reads differently afterwards is not repaired.
-            Ok(url) if url.as_str() == text || (parts.uri.path() == "/" && url.path() == "/") => {
-                Request::with_target(parts.method, Target::Url(url))
-            }
-            _ => {
-                let nowhere = Target::Path { vendor: "".into(), path: String::new() };
-                Request::with_target(parts.method, nowhere)
-                    .with_problem("the URI must be a whole URL, scheme and host included, in its plain form")
-            }
-        };
-        converted.parts.headers = parts.headers;
-        converted.parts.body = body.into();
-        converted
     }
 }
 
