@@ -95,7 +95,7 @@ async fn client() -> IntegrationClient {
 
 fn add(client: &IntegrationClient, vendor: &str, count: usize) {
     for n in 0..count {
-        client.set_tenant(TenantEntry::new(id(n), vendor)).unwrap();
+        client.tenants().set(TenantEntry::new(id(n), vendor)).unwrap();
     }
 }
 
@@ -172,9 +172,9 @@ async fn idle_tenant_bytes() -> usize {
     }
     let used = heap_bytes();
     tokio::time::sleep(Duration::from_millis(1_200)).await;
-    client.rest(false).await;
+    client.tenants().rest(false).await;
     let rested = heap_bytes();
-    client.rest(true).await;
+    client.tenants().rest(true).await;
     let evicted = heap_bytes();
     let each = |bytes: usize| bytes / MANY;
     println!("heap bytes per tenant, of {MANY}, ids of {} bytes:", id(0).len());

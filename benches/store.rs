@@ -55,7 +55,7 @@ async fn enqueue(client: &IntegrationClient, each: usize) -> f64 {
         tasks.spawn(async move {
             for number in 0..each {
                 let request = Request::post("v", format!("/jobs/{caller}/{number}")).body(vec![b'x'; 150]);
-                client.enqueue(&format!("t{}", caller % 8), Priority::Normal, request).await.unwrap();
+                client.outbox().enqueue(&format!("t{}", caller % 8), Priority::Normal, request).await.unwrap();
             }
         });
     }

@@ -134,7 +134,7 @@ async fn wave(client: &IntegrationClient, vendor: &str, times: Vec<u32>) -> (Fig
     println!("{vendor}: {MANY} tenants");
     let empty = heap_bytes();
     for n in 0..MANY {
-        client.set_tenant(TenantEntry::new(id(n), vendor)).unwrap();
+        client.tenants().set(TenantEntry::new(id(n), vendor)).unwrap();
     }
     let start = heap_bytes();
     let sender = Sender::start(client, times);
@@ -146,7 +146,7 @@ async fn wave(client: &IntegrationClient, vendor: &str, times: Vec<u32>) -> (Fig
         client.try_acquire(&id(n), vendor, Priority::Normal, 1).unwrap().finish();
     }
     let used = heap_bytes();
-    let lanes = client.lanes();
+    let lanes = client.tenants().lanes();
     let (_, times) = sender.stop("a million lanes are made");
     let sender = Sender::start(client, times);
     let began = Instant::now();
@@ -161,22 +161,22 @@ async fn wave(client: &IntegrationClient, vendor: &str, times: Vec<u32>) -> (Fig
 
     let sender = Sender::start(client, times);
     let began = Instant::now();
-    client.rest(true).await;
+    client.tenants().rest(true).await;
     let took = began.elapsed();
     let (sweep, times) = sender.stop("the sweep drops them");
     let swept = heap_bytes();
-    println!("  {lanes} lanes before the sweep, {} after it, which took {took:.0?}", client.lanes());
+    println!("  {lanes} lanes before the sweep, {} after it, which took {took:.0?}", client.tenants().lanes());
 
     let sender = Sender::start(client, times);
-    client.retain_tenants(|_| true).await;
+    client.tenants().retain(|_| true).await;
     let (snapshot, times) = sender.stop("all tenants are looked at");
 
     let sender = Sender::start(client, times);
     let began = Instant::now();
-    let retired = client.retain_tenants(|tenant| &*tenant.vendor.name == "busy").await.len();
+    let retired = client.tenants().retain(|tenant| &*tenant.vendor.name == "busy").await.len();
     let took = began.elapsed();
     let (cleanup, times) = sender.stop("a cleanup retires them");
-    client.rest(true).await;
+    client.tenants().rest(true).await;
     let gone = heap_bytes();
     println!("  {retired} tenants retired in {took:.0?}");
     let stall_us = sweep.max(overview).max(snapshot).max(cleanup);
@@ -196,7 +196,7 @@ fn main() -> ExitCode {
     runtime.block_on(async {
         let client = IntegrationClient::builder().without_catalogue().vendors_toml(VENDORS).build().await.unwrap();
         for n in 0..BUSY {
-            client.set_tenant(TenantEntry::new(id(n), "busy")).unwrap();
+            client.tenants().set(TenantEntry::new(id(n), "busy")).unwrap();
             client.try_acquire(&id(n), "busy", Priority::Normal, 1).unwrap().finish();
         }
         let mut times = Vec::with_capacity(30_000_000);

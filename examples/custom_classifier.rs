@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     vendor.add_fault(When::path("/routes").first(2), Fault::Status(403));
     let look = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        client.paused_for("acme", "maps")
+        client.tenants().paused_for("acme", "maps")
     };
     let (response, pause) = tokio::join!(client.send("acme", Priority::Normal, post("/routes")), look);
     println!("with:    acme at maps is paused for another {:.0?}", pause?.unwrap_or_default());

@@ -64,7 +64,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // Waits for letters that are not written yet.
     client.shutdown(Duration::from_secs(5)).await;
 
-    let (calls, kept, counts) = (board.calls.lock().unwrap(), board.kept.lock().unwrap(), client.dead_letters());
+    let (calls, kept, counts) = (board.calls.lock().unwrap(), board.kept.lock().unwrap(), client.dead_letter_counts());
     println!("{} writes for {} letters: {} written, {} lost", calls.len(), kept.len(), counts.written, counts.lost);
     Ok(())
 }

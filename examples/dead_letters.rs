@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("{:?}: {error}", error.kind());
 
     // The sink writes beside the requests, not in their way.
-    while client.dead_letters().waiting > 0 {
+    while client.dead_letter_counts().waiting > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let letters = JsonLinesSink::read(&file)?;

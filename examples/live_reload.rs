@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     report(&client, &vendor, "limit 10").await;
     replace(&path, &file(200)[..90])?;
     tokio::time::sleep(SECOND * 3 / 2).await;
-    let problem = client.config_problem().unwrap_or_default();
+    let problem = client.config().problem().unwrap_or_default();
     println!("half a file: {}", problem.lines().next().unwrap_or_default());
     report(&client, &vendor, "still 10").await;
     replace(&path, &file(200))?;
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     sending.shutdown().await;
     client.shutdown(SECOND).await;
     std::fs::remove_dir_all(&folder)?;
-    let config = client.config();
+    let config = client.config().current();
     println!("live_reload: version={} hash={:016x} refused={}", config.version(), config.hash(), vendor.refused());
     Ok(())
 }
@@ -69,7 +69,7 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
 
 async fn changed(client: &IntegrationClient, version: u64) {
     let began = Instant::now();
-    while client.config().version() <= version {
+    while client.config().current().version() <= version {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     println!("a new file is in use after {:.1?}", began.elapsed());

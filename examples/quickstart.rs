@@ -91,7 +91,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             letter.tenant, letter.vendor, letter.reason
         );
     }
-    let dead = client.dead_letters().written;
+    let dead = client.dead_letter_counts().written;
     println!(
         "quickstart: sent={sent} refused={refused} shares={high}/{normal}/{low} seconds={seconds:.1} dead_lettered={dead}"
     );

@@ -34,7 +34,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(VENDORS).on_remove(OnRemove::Refuse);
     let client = builder.transport(transport).build().await?;
     for n in 0..TENANTS {
-        client.set_tenant(TenantEntry::new(id(n), "demo"))?;
+        client.tenants().set(TenantEntry::new(id(n), "demo"))?;
     }
     report(&client, "known");
     for n in 0..TENANTS {
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let active: HashSet<String> = (TENANTS / 2..TENANTS).map(id).collect();
     let cleanup = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        client.cleanup(&active).await.len()
+        client.tenants().cleanup(&active).await.len()
     };
     let (refused, retired) = tokio::join!(waiting, cleanup);
     println!("cleanup: {retired} tenants retired, {refused} requests of theirs refused");
@@ -64,12 +64,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // Each shard looks for lanes that rest every ten seconds.
     for _ in 0..120 {
-        if client.lanes() > 0 {
+        if client.tenants().lanes() > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
     report(&client, "after the sweep");
-    println!("stale_tenants: retired={retired} lanes={}", client.lanes());
+    println!("stale_tenants: retired={retired} lanes={}", client.tenants().lanes());
     Ok(())
 }
 
@@ -78,7 +78,7 @@ fn id(n: usize) -> String {
 }
 
 fn report(client: &IntegrationClient, when: &str) {
-    println!("{when:<18} {:>6} lanes, {:>4} MiB resident", client.lanes(), resident_mib());
+    println!("{when:<18} {:>6} lanes, {:>4} MiB resident", client.tenants().lanes(), resident_mib());
 }
 
 /// Where the system says it in the way that Linux does.

@@ -17,7 +17,7 @@ use crate::dispatch::{Dispatch, SWEEP_EVERY};
 use crate::error::Error;
 use crate::events::{self, Feed};
 use crate::metrics::Metrics;
-use crate::outbox::{Outbox, ResponseHandler, Settings, StoreSink, work};
+use crate::outbox::{OutboxState, ResponseHandler, Settings, StoreSink, work};
 use crate::retry::Classifier;
 use crate::send;
 use crate::store::Store;
@@ -129,19 +129,19 @@ impl IntegrationClientBuilder {
     /// and should then have a [`fingerprint`](ConfigSource::fingerprint). At least 10 ms.
     ///
     /// What is wrong is refused as a whole, and the configuration in use stays:
-    /// [`IntegrationClient::config_problem`] says why.
+    /// [`LiveConfig::problem`](crate::LiveConfig::problem) says why.
     pub fn watch_config(mut self, every: Duration) -> Self {
         self.watch_every = Some(every.max(Duration::from_millis(10)));
         self
     }
 
-    /// Never looks whether the configuration has changed: it does so at [`IntegrationClient::reload`] alone.
+    /// Never looks whether the configuration has changed: it does so at [`LiveConfig::reload`](crate::LiveConfig::reload) alone.
     pub fn without_watching(mut self) -> Self {
         self.watch_every = Some(Duration::ZERO);
         self
     }
 
-    /// What becomes of requests that wait when a reload or [`IntegrationClient::cleanup`] removes their tenant; by
+    /// What becomes of requests that wait when a reload or [`Tenants::cleanup`](crate::Tenants::cleanup) removes their tenant; by
     /// default they still go.
     pub fn on_remove(mut self, waiting: OnRemove) -> Self {
         self.on_remove = waiting;
@@ -149,7 +149,7 @@ impl IntegrationClientBuilder {
     }
 
     /// Asks `active` this often who is still needed, and retires all other tenants, as
-    /// [`cleanup`](IntegrationClient::cleanup) does: for the first time after `every`, which is a second at least, and until
+    /// [`cleanup`](crate::Tenants::cleanup) does: for the first time after `every`, which is a second at least, and until
     /// the shutdown.
     ///
     /// Nobody is retired where the source fails, panics, takes longer than a minute (or `every`, if that is longer), or
@@ -219,7 +219,7 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Where accepted requests are kept ([`IntegrationClient::enqueue`]).
+    /// Where accepted requests are kept ([`Outbox::enqueue`](crate::outbox::Outbox::enqueue)).
     pub fn store(mut self, store: Store) -> Self {
         self.store = Some(store);
         self
@@ -228,9 +228,9 @@ impl IntegrationClientBuilder {
     /// Reads vendors and tenants from the store too: each row of its table `ic_config` is a text in the format of
     /// `vendors.toml`, and is laid over what files and program say. A change is in use within 2 s, in every process that
     /// shares the store. A row that is wrong counts as it was before it was changed, or not at all, and the others are used;
-    /// [`IntegrationClient::config_problem`] and the log say so. At the start of a process, which knows no earlier version, a wrong
+    /// [`LiveConfig::problem`](crate::LiveConfig::problem) and the log say so. At the start of a process, which knows no earlier version, a wrong
     /// row that may state a vendor is an error: leaving it out could lift a limit.
-    /// [`IntegrationClient::set_stored_config`] writes rows, and so may any other program.
+    /// [`LiveConfig::set_stored`](crate::LiveConfig::set_stored) writes rows, and so may any other program.
     pub fn config_in_store(mut self) -> Self {
         self.config_in_store = true;
         self
@@ -259,7 +259,7 @@ impl IntegrationClientBuilder {
     }
 
     /// Says in the store this often what the working client does: limits, queues and pauses of up to 200 lanes that have
-    /// jobs, one row. [`IntegrationClient::workers`] reads it, in whatever process, and so does the command line's
+    /// jobs, one row. [`Outbox::workers`](crate::outbox::Outbox::workers) reads it, in whatever process, and so does the command line's
     /// `status`. Off by default; at least 100 ms.
     pub fn publish_status(mut self, every: Duration) -> Self {
         self.publish_status = Some(every.max(Duration::from_millis(100)));
@@ -403,7 +403,7 @@ impl IntegrationClientBuilder {
                     tier_weights: self.policy.tier_weights,
                     tell_every: self.publish_status,
                 };
-                Some(Arc::new(Outbox::new(opened, self.response_handler, settings, clock)))
+                Some(Arc::new(OutboxState::new(opened, self.response_handler, settings, clock)))
             }
         };
         let sink: Arc<dyn DeadLetterSink> = match (self.dead_letter_sink, &outbox) {
@@ -447,7 +447,7 @@ impl IntegrationClientBuilder {
             tokio::spawn(crate::metrics::every_second(tell));
         }
         for tenant in self.tenants {
-            client.set_tenant(tenant)?;
+            client.tenants().set(tenant)?;
         }
         if let Some(outbox) = outbox
             && outbox.works

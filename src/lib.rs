@@ -71,7 +71,7 @@ pub mod testing;
 pub mod transport;
 
 pub use builder::IntegrationClientBuilder;
-pub use client::{ActiveTenants, DeadLetterCounts, IntegrationClient, OnRemove};
+pub use client::{ActiveTenants, DeadLetterCounts, IntegrationClient, LiveConfig, OnRemove, Tenants};
 pub use error::{BoxError, Delivery, Error, ErrorKind, LastResponse, Result};
 pub use futures_core::future::BoxFuture;
 pub use lane::{Lane, Permit};

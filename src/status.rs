@@ -83,7 +83,7 @@ pub struct LimitStatus {
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum PausedBy {
-    /// [`IntegrationClient::pause`](crate::IntegrationClient::pause).
+    /// [`Tenants::pause`](crate::Tenants::pause).
     Operator,
     /// A refusal, or failures in a row.
     Vendor,

@@ -163,11 +163,11 @@ async fn ten_thousand_letters_at_once_are_all_written_high_first() {
     load.vendors.breaks.add_permits(LETTERS);
     let ids: Vec<String> = sends.join_all().await.into_iter().map(Option::unwrap).collect();
     assert!(began.elapsed() < WRITING, "nobody waits for the sink: {:?}", began.elapsed());
-    let counts = load.client.dead_letters();
+    let counts = load.client.dead_letter_counts();
     assert_eq!((counts.waiting + counts.written, counts.lost), (LETTERS as u64, 0));
 
     tokio::time::sleep(WRITING * (LETTERS as u32 + 1)).await;
-    let counts = load.client.dead_letters();
+    let counts = load.client.dead_letter_counts();
     assert_eq!((counts.waiting, counts.written, counts.lost), (0, LETTERS as u64, 0));
     let written = load.sink.0.lock().unwrap().clone();
     // The first is in the sink's hands before the others come.
@@ -237,7 +237,7 @@ async fn measure(parks: bool) -> (Quiet, Storm) {
         assert_eq!(letters, if parks { LETTERS } else { 0 });
         began.elapsed()
     });
-    let counts = load.client.dead_letters();
+    let counts = load.client.dead_letter_counts();
     if parks {
         assert_eq!((counts.waiting + counts.written, counts.lost), (LETTERS as u64, 0));
         assert!(counts.waiting > LETTERS as u64 / 2, "somebody has waited for the sink: {counts:?}");

@@ -240,8 +240,8 @@ async fn an_answer_503_is_an_answer() {
         assert_eq!(response.status(), 503);
         assert_eq!(what(&response.error_for_status().unwrap_err()), (ErrorKind::Status, Delivery::Ambiguous));
     }
-    assert!(client.paused_for("a", "v").unwrap().is_some(), "so many in a row, and the vendor is left alone");
-    client.resume("a", "v").unwrap();
+    assert!(client.tenants().paused_for("a", "v").unwrap().is_some(), "so many in a row, and the vendor is left alone");
+    client.tenants().resume("a", "v").unwrap();
     assert_recovered(&vendor, &client).await;
 }
 

@@ -174,7 +174,7 @@ async fn what_never_leaves_fails_without_attempts() {
     let client = client(|_| FakeAnswer::status(200)).await;
     let mut events = client.events();
     let unknown = client.send("nobody", Priority::Low, Request::get("v", "/x")).await.unwrap_err();
-    client.pause("a", "v").unwrap();
+    client.tenants().pause("a", "v").unwrap();
     let late = client.send("a", Priority::Low, Request::get("v", "/x")).await.unwrap_err();
     let heard = heard(&mut events).await;
     let failed =
@@ -225,10 +225,10 @@ async fn reloads_are_accepted_or_rejected() {
     let builder = builder(|_| FakeAnswer::status(200)).config_source(Breaking(0.into()));
     let client = builder.build().await.unwrap();
     let mut events = client.events();
-    client.reload().await.unwrap();
-    let error = client.reload().await.unwrap_err();
+    client.config().reload().await.unwrap();
+    let error = client.config().reload().await.unwrap_err();
     let heard = heard(&mut events).await;
-    assert_eq!((error.kind(), error.request_id(), client.config().version()), (ErrorKind::Config, None, 2));
+    assert_eq!((error.kind(), error.request_id(), client.config().current().version()), (ErrorKind::Config, None, 2));
     assert!(heard.iter().all(|event| event.request_id.is_none() && event.tenant.is_none() && event.vendor.is_none()));
     let kinds: Vec<String> = heard.iter().map(|event| format!("{:?}", event.kind)).collect();
     let changed = &kinds[0];
@@ -350,10 +350,10 @@ async fn refusal_for_an_account_without_a_limit_of_its_own_is_one_event() {
 async fn operators_pause_is_said_once_and_so_is_its_end() {
     let client = client(|_| FakeAnswer::status(200)).await;
     let mut events = client.events();
-    client.pause("a", "v").unwrap();
-    client.pause("a", "v").unwrap();
-    client.resume("a", "v").unwrap();
-    client.resume("a", "v").unwrap();
+    client.tenants().pause("a", "v").unwrap();
+    client.tenants().pause("a", "v").unwrap();
+    client.tenants().resume("a", "v").unwrap();
+    client.tenants().resume("a", "v").unwrap();
     let heard = heard(&mut events).await;
     assert_eq!((heard.len(), pauses(&heard)), (2, [0, 1, 1]), "{heard:?}");
     assert!(heard.iter().all(|event| event.request_id.is_none() && event.tenant.as_deref() == Some("a")));

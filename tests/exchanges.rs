@@ -326,7 +326,7 @@ window = "1s"
             Err(error) => posts.errors.push(error),
         }
     }
-    let letters = client.dead_letters();
+    let letters = client.dead_letter_counts();
     posts.letters = letters.waiting as u64 + letters.written;
     posts
 }

@@ -47,7 +47,7 @@ async fn client(vendor: &FakeVendor, store: &Store) -> Result<IntegrationClient,
 }
 
 async fn enqueue(client: &IntegrationClient, vendor: &str, path: &str) -> Receipt {
-    client.enqueue("acme", Priority::Normal, Request::post(vendor, path).json(&["work"])).await.unwrap()
+    client.outbox().enqueue("acme", Priority::Normal, Request::post(vendor, path).json(&["work"])).await.unwrap()
 }
 
 /// Accepts three jobs for each of the vendor's names.
@@ -152,12 +152,12 @@ async fn step_between_two_processes(by_ms: i64) {
     drop(first);
     let accepting = builder(&vendor, &store).build().await.unwrap();
     let useful = Request::post("plain", "/useful").json(&["work"]).deadline(Duration::from_secs(60));
-    let useful = accepting.enqueue("acme", Priority::Normal, useful).await.unwrap();
+    let useful = accepting.outbox().enqueue("acme", Priority::Normal, useful).await.unwrap();
     drop(accepting);
     machine.by_ms.store(by_ms, Relaxed);
     let second = client(&vendor, &store).await.unwrap();
     for receipt in [late, useful] {
-        let status = until_ended(&second.receipt(&receipt.id()).unwrap()).await;
+        let status = until_ended(&second.outbox().receipt(&receipt.id()).unwrap()).await;
         assert!(matches!(status, Status::Delivered { status: 200, .. }), "a step of {by_ms} ms: {status:?}");
     }
 }
@@ -276,10 +276,11 @@ async fn harmed(harm: impl Fn(&Path)) -> String {
     let mut said = String::new();
     for number in 0..5 {
         let request = Request::post("plain", format!("/after/{number}")).json(&["work"]);
-        let error = client.enqueue("acme", Priority::Normal, request).await.expect_err("it must not be acknowledged");
+        let error =
+            client.outbox().enqueue("acme", Priority::Normal, request).await.expect_err("it must not be acknowledged");
         assert_eq!(error.kind(), ErrorKind::Store);
         said = error.to_string();
-        let problem = client.store_problem().unwrap_or_default();
+        let problem = client.outbox().problem().unwrap_or_default();
         assert!(problem.contains("deleted or replaced while it was in use"), "{said}: {problem}");
     }
     said

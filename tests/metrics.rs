@@ -164,10 +164,10 @@ async fn what_waits_and_what_is_paused_now() {
     let recorder = DebuggingRecorder::new();
     let _local = metrics::set_default_local_recorder(&recorder);
     let client = builder(|_| FakeAnswer::status(200)).build().await.unwrap();
-    client.pause("a", "v").unwrap();
-    client.pause("b", "v").unwrap();
-    client.pause("c", "v").unwrap();
-    client.resume("c", "v").unwrap();
+    client.tenants().pause("a", "v").unwrap();
+    client.tenants().pause("b", "v").unwrap();
+    client.tenants().pause("c", "v").unwrap();
+    client.tenants().resume("c", "v").unwrap();
     let wait = async |priority| client.send("a", priority, get()).await.unwrap();
     let looks = async {
         a_second().await;
@@ -177,7 +177,7 @@ async fn what_waits_and_what_is_paused_now() {
             [("priority=high,vendor=v", 2.0), ("priority=low,vendor=v", 1.0), ("priority=normal,vendor=v", 0.0)];
         check(&told, "integration_client_queue_depth", &depth);
         check(&told, "integration_client_paused_lanes", &[("vendor=v", 2.0)]);
-        client.resume("a", "v").unwrap();
+        client.tenants().resume("a", "v").unwrap();
     };
     tokio::join!(wait(Priority::High), wait(Priority::High), wait(Priority::Low), looks);
     a_second().await;
@@ -267,7 +267,7 @@ async fn a_store_that_fails() {
     let path = std::env::temp_dir().join(format!("ic-metrics-{}.db", std::process::id()));
     let store = Store::sqlite(&path).watched_by(Arc::new(FullDisk(true.into())));
     let client = builder(|_| FakeAnswer::status(200)).store(store).build().await.unwrap();
-    client.enqueue("a", Priority::High, Request::post("v", "/x").json(&[1])).await.unwrap_err();
+    client.outbox().enqueue("a", Priority::High, Request::post("v", "/x").json(&[1])).await.unwrap_err();
     drop(client);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let _ = std::fs::remove_file(&path);
@@ -290,7 +290,7 @@ async fn page_and_dashboard_name_what_a_client_exports() {
     client.send("a", Priority::High, get("/x")).await.unwrap();
     client.send("b", Priority::Normal, get("/refused")).await.unwrap_err();
     client.send("c", Priority::Low, get("/unreachable")).await.unwrap();
-    client.reload().await.unwrap_err();
+    client.config().reload().await.unwrap_err();
     events.next().await.unwrap();
     a_second().await;
     drop(client);

@@ -101,14 +101,17 @@ async fn what_is_accepted_is_delivered_and_its_receipt_says_so() {
     let collected = Collected::default();
     let client = client(&vendor, &store, RETRY).work().response_handler(collected.clone()).build().await.unwrap();
     let request = post("/labels").metadata("order", "17").keep_response();
-    let receipt = client.enqueue("acme", Priority::High, request).await.unwrap();
+    let receipt = client.outbox().enqueue("acme", Priority::High, request).await.unwrap();
     let status = until_ended(&receipt).await;
     let Status::Delivered { status: 200, attempts: 1, response: Some(kept), .. } = status else { panic!("{status:?}") };
     assert_eq!((&kept.body()[..], kept.content_type()), (&b"{}"[..], Some("application/json")));
     let told = collected.delivered.lock().unwrap().clone();
     assert_eq!(told.len(), 1);
     assert_eq!((&told[0].id, told[0].metadata["order"].as_str()), (&receipt.id(), "17"));
-    assert_eq!(client.receipt(&receipt.id()).unwrap().status().await.unwrap(), receipt.status().await.unwrap());
+    assert_eq!(
+        client.outbox().receipt(&receipt.id()).unwrap().status().await.unwrap(),
+        receipt.status().await.unwrap()
+    );
     assert_eq!(vendor.arrivals().len(), 1);
     assert_eq!(vendor.arrivals()[0].idempotency_key.len(), 32, "made when it was accepted");
 }
@@ -120,7 +123,8 @@ async fn a_process_that_only_accepts_leaves_the_sending_to_the_next() {
     let accepting = client(&vendor, &store, RETRY).build().await.unwrap();
     let mut receipts = Vec::new();
     for number in 0..20 {
-        receipts.push(accepting.enqueue("acme", Priority::Low, post(&format!("/jobs/{number}"))).await.unwrap());
+        receipts
+            .push(accepting.outbox().enqueue("acme", Priority::Low, post(&format!("/jobs/{number}"))).await.unwrap());
     }
     assert!(vendor.arrivals().is_empty());
     let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
@@ -128,7 +132,7 @@ async fn a_process_that_only_accepts_leaves_the_sending_to_the_next() {
         assert!(matches!(until_ended(receipt).await, Status::Delivered { .. }));
     }
     // And while one works, the other goes on accepting.
-    let late = accepting.enqueue("acme", Priority::Low, post("/jobs/late")).await.unwrap();
+    let late = accepting.outbox().enqueue("acme", Priority::Low, post("/jobs/late")).await.unwrap();
     assert!(matches!(until_ended(&late).await, Status::Delivered { .. }));
     assert_eq!(vendor.arrivals().len(), 21, "each once");
     assert!(working.shutdown(Duration::from_secs(5)).await);
@@ -139,13 +143,13 @@ async fn the_same_request_with_the_same_key_is_accepted_once() {
     let vendor = vendor(FakeVendor::builder()).await;
     let store = Store::sqlite(folder().join("s.db"));
     let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
-    let first = client.enqueue("acme", Priority::Normal, post("/a").idempotency_key("k-1")).await.unwrap();
-    let again = client.enqueue("acme", Priority::Normal, post("/a").idempotency_key("k-1")).await.unwrap();
+    let first = client.outbox().enqueue("acme", Priority::Normal, post("/a").idempotency_key("k-1")).await.unwrap();
+    let again = client.outbox().enqueue("acme", Priority::Normal, post("/a").idempotency_key("k-1")).await.unwrap();
     assert_eq!(first.id(), again.id());
     assert!(again.was_accepted_before() && !first.was_accepted_before());
-    let error = client.enqueue("acme", Priority::Normal, post("/b").idempotency_key("k-1")).await.unwrap_err();
+    let error = client.outbox().enqueue("acme", Priority::Normal, post("/b").idempotency_key("k-1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::KeyReused, "{error}");
-    client.enqueue("umbra", Priority::Normal, post("/b").idempotency_key("k-1")).await.unwrap();
+    client.outbox().enqueue("umbra", Priority::Normal, post("/b").idempotency_key("k-1")).await.unwrap();
     until_ended(&first).await;
     let of_acme = vendor.arrivals().iter().filter(|arrival| arrival.key.ends_with("acme")).count();
     assert_eq!(of_acme, 1);
@@ -157,7 +161,7 @@ async fn failures_are_tried_again_from_the_store_with_one_key() {
     let vendor = vendor(FakeVendor::builder().fault(When::any().first(3), Fault::Status(503))).await;
     let store = Store::sqlite(folder().join("s.db"));
     let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
-    let receipt = client.enqueue("acme", Priority::Normal, post("/a")).await.unwrap();
+    let receipt = client.outbox().enqueue("acme", Priority::Normal, post("/a")).await.unwrap();
     let status = until_ended(&receipt).await;
     assert!(matches!(status, Status::Delivered { status: 200, attempts: 4, .. }), "{status:?}");
     let keys: std::collections::BTreeSet<_> =
@@ -172,12 +176,12 @@ async fn what_is_given_up_is_a_letter_with_its_history_and_can_be_sent_again() {
     let store = Store::sqlite(folder().join("s.db"));
     let collected = Collected::default();
     let client = client(&vendor, &store, RETRY).work().response_handler(collected.clone()).build().await.unwrap();
-    let receipt = client.enqueue("acme", Priority::Normal, post("/a?token=s3cret")).await.unwrap();
+    let receipt = client.outbox().enqueue("acme", Priority::Normal, post("/a?token=s3cret")).await.unwrap();
     let status = until_ended(&receipt).await;
     assert_eq!(status, until(&receipt, |_| true).await);
     assert!(matches!(status, Status::Dead { reason: Some(Reason::Exhausted), .. }), "{status:?}");
     assert_eq!(collected.letters.lock().unwrap().len(), 1);
-    let letters = client.dead_letters_stored().unwrap();
+    let letters = client.outbox().dead_letters().unwrap();
     let kept = letters.show(&receipt.id()).await.unwrap().unwrap();
     assert_eq!(kept.letter.attempts.len(), 4);
     assert!(kept.letter.attempts.iter().all(|attempt| attempt.status == Some(503)), "{:?}", kept.letter.attempts);
@@ -206,13 +210,13 @@ async fn letter_that_dies_again_is_sent_again_once_by_a_call() {
     let mut receipts = Vec::new();
     for number in 0..LETTERS {
         let path = format!("/gone?{number}");
-        receipts.push(client.enqueue("acme", Priority::High, post(&path)).await.unwrap());
+        receipts.push(client.outbox().enqueue("acme", Priority::High, post(&path)).await.unwrap());
     }
     for receipt in &receipts {
         until_ended(receipt).await;
     }
     assert_eq!(vendor.arrivals().len(), LETTERS);
-    let letters = client.dead_letters_stored().unwrap();
+    let letters = client.outbox().dead_letters().unwrap();
     for calls in 1..=2 {
         // They die again while the call goes on: each takes less time than to make a job of the next.
         let again = tokio::time::timeout(Duration::from_secs(20), letters.redrive_all(usize::MAX)).await;
@@ -230,10 +234,10 @@ async fn an_answer_that_refuses_for_good_makes_a_letter_at_once() {
     let vendor = vendor(FakeVendor::builder().poisoned("/gone", 410)).await;
     let store = Store::sqlite(folder().join("s.db"));
     let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
-    let receipt = client.enqueue("acme", Priority::Normal, post("/gone")).await.unwrap();
+    let receipt = client.outbox().enqueue("acme", Priority::Normal, post("/gone")).await.unwrap();
     let status = until_ended(&receipt).await;
     assert!(matches!(status, Status::Dead { reason: Some(Reason::Rejected), .. }), "{status:?}");
-    let kept = client.dead_letters_stored().unwrap().show(&receipt.id()).await.unwrap().unwrap();
+    let kept = client.outbox().dead_letters().unwrap().show(&receipt.id()).await.unwrap().unwrap();
     assert_eq!(kept.letter.attempts.iter().map(|attempt| attempt.status).collect::<Vec<_>>(), [Some(410)]);
 }
 
@@ -245,7 +249,7 @@ async fn what_is_of_no_use_any_more_expires() {
     let mut receipts = Vec::new();
     for number in 0..5 {
         let request = post(&format!("/{number}")).deadline(Duration::from_millis(1500));
-        receipts.push(client.enqueue("acme", Priority::Normal, request).await.unwrap());
+        receipts.push(client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap());
     }
     let mut expired = 0;
     for receipt in &receipts {
@@ -266,13 +270,13 @@ async fn a_long_retry_after_is_waited_for_in_the_store() {
     let store = Store::sqlite(folder().join("s.db"));
     let refuses = FakeTransport::new(|_| FakeAnswer::status(429).header("retry-after", "7200"));
     let client = client(&vendor, &store, RETRY).transport(refuses).work().build().await.unwrap();
-    let receipt = client.enqueue("acme", Priority::High, post("/a")).await.unwrap();
+    let receipt = client.outbox().enqueue("acme", Priority::High, post("/a")).await.unwrap();
     let is_parked = |status: &Status| matches!(status, Status::Waiting { due_in, .. } if due_in.as_secs() > 7_000);
     until(&receipt, is_parked).await;
     assert!(client.shutdown(Duration::from_secs(5)).await, "nothing is held in memory for it");
     drop(client);
     let next = self::client(&vendor, &store, RETRY).build().await.unwrap();
-    let status = next.receipt(&receipt.id()).unwrap().status().await.unwrap();
+    let status = next.outbox().receipt(&receipt.id()).unwrap().status().await.unwrap();
     assert!(is_parked(&status), "another process knows: {status:?}");
 }
 
@@ -283,7 +287,7 @@ async fn a_shutdown_puts_back_what_has_not_begun() {
     let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
     let mut receipts = Vec::new();
     for number in 0..10 {
-        receipts.push(working.enqueue("acme", Priority::High, post(&format!("/{number}"))).await.unwrap());
+        receipts.push(working.outbox().enqueue("acme", Priority::High, post(&format!("/{number}"))).await.unwrap());
     }
     until_ended(&receipts[0]).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -293,7 +297,7 @@ async fn a_shutdown_puts_back_what_has_not_begun() {
     let reading = client(&vendor, &store, RETRY).build().await.unwrap();
     let mut waiting = 0;
     for receipt in &receipts {
-        match reading.receipt(&receipt.id()).unwrap().status().await.unwrap() {
+        match reading.outbox().receipt(&receipt.id()).unwrap().status().await.unwrap() {
             Status::Waiting { .. } => waiting += 1,
             Status::Delivered { .. } => {}
             other => panic!("{other:?}"),
@@ -310,14 +314,14 @@ async fn client_that_was_shut_down_accepts_nothing() {
     for works in [true, false] {
         let builder = client(&vendor, &store, RETRY);
         let client = if works { builder.work() } else { builder }.build().await.unwrap();
-        let receipt = client.enqueue("acme", Priority::High, post("/before")).await.unwrap();
+        let receipt = client.outbox().enqueue("acme", Priority::High, post("/before")).await.unwrap();
         client.shutdown(Duration::from_secs(2)).await;
-        let error = client.enqueue("acme", Priority::High, post("/after")).await.unwrap_err();
+        let error = client.outbox().enqueue("acme", Priority::High, post("/after")).await.unwrap_err();
         assert_eq!((error.kind(), error.delivery()), (ErrorKind::Shutdown, Delivery::NotSent), "{error}");
         receipt.status().await.expect("what was accepted can still be asked for");
     }
     let reading = client(&vendor, &store, RETRY).build().await.unwrap();
-    let waiting: u64 = reading.queues(10).await.unwrap().iter().map(|queue| queue.waiting).sum();
+    let waiting: u64 = reading.outbox().queues(10).await.unwrap().iter().map(|queue| queue.waiting).sum();
     assert!(waiting <= 2, "{waiting}");
 }
 
@@ -328,7 +332,7 @@ async fn what_was_refused_and_waits_for_its_second_try_is_not_ambiguous_after_a_
     let store = Store::sqlite(folder().join("s.db"));
     // Without keys: whatever the vendor may have acted on would be a letter.
     let working = client(&vendor, &store, "").work().build().await.unwrap();
-    let receipt = working.enqueue("acme", Priority::High, post("/a")).await.unwrap();
+    let receipt = working.outbox().enqueue("acme", Priority::High, post("/a")).await.unwrap();
     while vendor.arrivals().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -337,7 +341,7 @@ async fn what_was_refused_and_waits_for_its_second_try_is_not_ambiguous_after_a_
     working.shutdown(Duration::from_millis(100)).await;
     assert_eq!(vendor.arrivals().len(), 1);
     let next = client(&vendor, &store, "").work().build().await.unwrap();
-    let status = until_ended(&next.receipt(&receipt.id()).unwrap()).await;
+    let status = until_ended(&next.outbox().receipt(&receipt.id()).unwrap()).await;
     assert!(matches!(status, Status::Delivered { status: 200, attempts: 2, .. }), "{status:?}");
     assert_eq!((vendor.arrivals().len(), vendor.refused()), (2, 0));
 }
@@ -353,14 +357,14 @@ async fn a_new_process_knows_what_the_old_one_sent() {
         let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
         for number in 0..15 {
             let path = format!("/{process}/{number}");
-            receipts.push(working.enqueue("acme", Priority::High, post(&path)).await.unwrap());
+            receipts.push(working.outbox().enqueue("acme", Priority::High, post(&path)).await.unwrap());
         }
         tokio::time::sleep(Duration::from_millis(700)).await;
         working.shutdown(Duration::from_secs(2)).await;
     }
     let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
     for receipt in &receipts {
-        let receipt = working.receipt(&receipt.id()).unwrap();
+        let receipt = working.outbox().receipt(&receipt.id()).unwrap();
         let status = until(&receipt, |status| matches!(status, Status::Delivered { .. } | Status::Dead { .. })).await;
         assert!(matches!(status, Status::Delivered { .. }), "{status:?}");
     }
@@ -393,14 +397,14 @@ async fn what_was_sent_is_counted_for_a_tenant_that_comes_late(by: Late) {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         match by {
-            Late::SetTenant => client.set_tenant(TenantEntry::new("acme", "v").credential("keys:acme")).unwrap(),
+            Late::SetTenant => client.tenants().set(TenantEntry::new("acme", "v").credential("keys:acme")).unwrap(),
             Late::Reload | Late::Vendor => {
                 std::fs::write(&file, text.clone() + tenant).unwrap();
-                client.reload().await.map(drop).unwrap();
+                client.config().reload().await.map(drop).unwrap();
             }
         }
         for number in 0..30 {
-            client.enqueue("acme", Priority::High, post(&format!("/{process}/{number}"))).await.unwrap();
+            client.outbox().enqueue("acme", Priority::High, post(&format!("/{process}/{number}"))).await.unwrap();
             accepted += 1;
         }
         tokio::time::sleep(Duration::from_millis(600)).await;
@@ -457,8 +461,8 @@ async fn new_process_counts_usage_behind_a_million_rows_of_others() {
     }
     database.close().await.unwrap();
     let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
-    working.enqueue("acme", Priority::High, post("/acme")).await.unwrap();
-    let other = working.enqueue("umbra", Priority::High, post("/umbra")).await.unwrap();
+    working.outbox().enqueue("acme", Priority::High, post("/acme")).await.unwrap();
+    let other = working.outbox().enqueue("umbra", Priority::High, post("/umbra")).await.unwrap();
     until_ended(&other).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let paths: Vec<String> = vendor.arrivals().iter().map(|arrival| arrival.path.to_string()).collect();
@@ -470,7 +474,7 @@ fn dies_in_the_middle(vendor: &FakeVendor, store: &Store, retry: &str, request: 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let id = runtime.block_on(async {
         let client = client(vendor, store, retry).work().build().await.unwrap();
-        let receipt = client.enqueue("acme", Priority::Normal, request).await.unwrap();
+        let receipt = client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap();
         while vendor.arrivals().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -491,7 +495,7 @@ fn a_process_that_dies_in_an_exchange_leaves_a_letter_or_the_same_key() {
         let id = dies_in_the_middle(&vendor, &store, retry, post("/a"));
         runtime.block_on(async {
             let next = client(&vendor, &store, retry).work().build().await.unwrap();
-            let status = until_ended(&next.receipt(&id).unwrap()).await;
+            let status = until_ended(&next.outbox().receipt(&id).unwrap()).await;
             if delivered {
                 assert!(matches!(status, Status::Delivered { attempts: 2, .. }), "{status:?}");
                 let arrivals = vendor.arrivals();
@@ -512,11 +516,11 @@ async fn no_secret_is_in_any_file() {
     let store = Store::sqlite(folder.join("s.db"));
     let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
     for path in ["/a", "/gone"] {
-        until_ended(&client.enqueue("acme", Priority::Normal, post(path)).await.unwrap()).await;
+        until_ended(&client.outbox().enqueue("acme", Priority::Normal, post(path)).await.unwrap()).await;
     }
     for header in ["authorization", "cookie"] {
         let request = post("/a").header(header, CANARY);
-        let error = client.enqueue("acme", Priority::Normal, request).await.unwrap_err();
+        let error = client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     }
     assert!(vendor.arrivals().iter().all(|arrival| arrival.key.contains(CANARY)), "it was sent with it");
@@ -535,18 +539,18 @@ async fn too_much_is_refused_with_a_word_about_what_to_do() {
     let store = Store::sqlite(folder().join("s.db")).max_backlog(3).max_payload_bytes(10_000);
     let client = client(&vendor, &store, RETRY).build().await.unwrap();
     let large = Request::post("v", "/a").body(vec![b'x'; 20_000]);
-    let error = client.enqueue("acme", Priority::Normal, large).await.unwrap_err();
+    let error = client.outbox().enqueue("acme", Priority::Normal, large).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest);
     assert!(error.to_string().contains("max_payload_bytes"), "{error}");
     for _ in 0..3 {
-        client.enqueue("acme", Priority::Normal, post("/a")).await.unwrap();
+        client.outbox().enqueue("acme", Priority::Normal, post("/a")).await.unwrap();
     }
-    let error = client.enqueue("acme", Priority::Normal, post("/a")).await.unwrap_err();
+    let error = client.outbox().enqueue("acme", Priority::Normal, post("/a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::QueueFull);
     assert!(error.to_string().contains("max_backlog"), "{error}");
     let none = IntegrationClient::builder().build().await.unwrap();
-    assert_eq!(none.receipt(&"0".repeat(32)).unwrap_err().kind(), ErrorKind::Store);
-    let unknown = client.enqueue("nobody", Priority::Normal, post("/a")).await.unwrap_err();
+    assert_eq!(none.outbox().receipt(&"0".repeat(32)).unwrap_err().kind(), ErrorKind::Store);
+    let unknown = client.outbox().enqueue("nobody", Priority::Normal, post("/a")).await.unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::UnknownTenant);
 }
 
@@ -564,7 +568,7 @@ async fn a_job_is_accepted_with_the_callers_own_transaction() {
     for keep in [false, true] {
         let mut tx = own.begin_with("BEGIN IMMEDIATE").await.unwrap();
         sqlx::query("INSERT INTO orders VALUES (1)").execute(&mut *tx).await.unwrap();
-        let receipt = client.enqueue_in(&mut *tx, "acme", Priority::High, post("/order")).await.unwrap();
+        let receipt = client.outbox().enqueue_in(&mut *tx, "acme", Priority::High, post("/order")).await.unwrap();
         assert_eq!(receipt.status().await.unwrap(), Status::Unknown, "not before it is committed");
         match keep {
             true => tx.commit().await.unwrap(),
@@ -587,7 +591,7 @@ async fn letters_of_plain_sends_are_in_the_store_too() {
     let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
     let error = client.send("acme", Priority::High, Request::get("v", "/a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Exhausted);
-    let letters = client.dead_letters_stored().unwrap();
+    let letters = client.outbox().dead_letters().unwrap();
     let id = error.letter_id().unwrap();
     let mut found = None;
     for _ in 0..200 {
@@ -613,36 +617,36 @@ async fn tenants_in_the_store_are_in_use_within_two_seconds_and_a_bad_row_holds_
     assert_eq!(unknown.kind(), ErrorKind::UnknownTenant);
     let row = "[[tenants]]\nid = \"late\"\nvendor = \"v\"\ncredential = \"keys:late\"\n\
                [vendors.v]\nattempt_timeout = \"7s\"\n";
-    client.set_stored_config("late", Some(row)).await.unwrap();
+    client.config().set_stored("late", Some(row)).await.unwrap();
     let written = now();
     while client.send("late", Priority::High, Request::get("v", "/a")).await.is_err() {
-        assert!(written.elapsed() < Duration::from_secs(2), "{:?}", client.config_problem());
+        assert!(written.elapsed() < Duration::from_secs(2), "{:?}", client.config().problem());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // What the row does not state is as the text says, and it counts more where it does.
-    let config = client.config();
+    let config = client.config().current();
     let timeout = config.vendor("v", "live").unwrap().attempt_timeout;
     assert_eq!(timeout, Duration::from_secs(7));
-    client.set_stored_config("z-bad", Some("[vendors.v]\nattempt_timeout = \"soon\"\n")).await.unwrap();
-    while client.config_problem().is_none() {
+    client.config().set_stored("z-bad", Some("[vendors.v]\nattempt_timeout = \"soon\"\n")).await.unwrap();
+    while client.config().problem().is_none() {
         assert!(written.elapsed() < Duration::from_secs(10));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let problem = client.config_problem().unwrap();
+    let problem = client.config().problem().unwrap();
     assert!(problem.contains("row `z-bad` of ic_config") && problem.contains(":2:"), "{problem}");
-    assert_eq!(client.config().version(), config.version());
+    assert_eq!(client.config().current().version(), config.version());
     assert_eq!(client.send("late", Priority::High, Request::get("v", "/a")).await.unwrap().status(), 200);
     // The other rows go on being used, also those that are written while it is bad.
     let row = "[[tenants]]\nid = \"later\"\nvendor = \"v\"\ncredential = \"keys:later\"\n";
-    client.set_stored_config("later", Some(row)).await.unwrap();
+    client.config().set_stored("later", Some(row)).await.unwrap();
     while client.send("later", Priority::High, Request::get("v", "/a")).await.is_err() {
-        assert!(written.elapsed() < Duration::from_secs(15), "{:?}", client.config_problem());
+        assert!(written.elapsed() < Duration::from_secs(15), "{:?}", client.config().problem());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(client.config_problem().is_some_and(|problem| problem.contains("row `z-bad` of ic_config")));
-    assert_eq!(client.config().vendor("v", "live").unwrap().attempt_timeout, timeout);
-    client.set_stored_config("z-bad", None).await.unwrap();
-    while client.config_problem().is_some() {
+    assert!(client.config().problem().is_some_and(|problem| problem.contains("row `z-bad` of ic_config")));
+    assert_eq!(client.config().current().vendor("v", "live").unwrap().attempt_timeout, timeout);
+    client.config().set_stored("z-bad", None).await.unwrap();
+    while client.config().problem().is_some() {
         assert!(written.elapsed() < Duration::from_secs(20));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -667,9 +671,9 @@ async fn letter_holds_the_reason_that_the_vendor_gave_unless_its_entry_forbids_i
             if (path, keep) == ("/denied", "whole") {
                 continue;
             }
-            let receipt = client.enqueue("other", Priority::Normal, post(path)).await.unwrap();
+            let receipt = client.outbox().enqueue("other", Priority::Normal, post(path)).await.unwrap();
             assert!(matches!(until_ended(&receipt).await, Status::Dead { reason: Some(Reason::Rejected), .. }));
-            let kept = client.dead_letters_stored().unwrap().show(&receipt.id()).await.unwrap().unwrap();
+            let kept = client.outbox().dead_letters().unwrap().show(&receipt.id()).await.unwrap().unwrap();
             let answer = kept.letter.attempts.last().unwrap().answer.clone().unwrap_or_default();
             assert_eq!(answer, said.chars().take(expected).collect::<String>(), "{keep} {path}");
         }

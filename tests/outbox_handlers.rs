@@ -49,7 +49,7 @@ async fn enqueue(client: &IntegrationClient, paths: &[&str]) -> Vec<Receipt> {
     let mut receipts = Vec::new();
     for path in paths {
         let request = Request::post("v", *path).json(&["work"]);
-        receipts.push(client.enqueue("acme", Priority::Normal, request).await.unwrap());
+        receipts.push(client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap());
     }
     receipts
 }
@@ -121,7 +121,7 @@ async fn handler_that_blocks_its_thread_delays_no_send_and_costs_no_outcome() {
         let status = receipt.status().await.unwrap();
         assert!(matches!(status, Status::Delivered { status: 200, .. }), "{status:?}");
     }
-    assert_eq!(client.dead_letters_stored().unwrap().count().await.unwrap(), 1);
+    assert_eq!(client.outbox().dead_letters().unwrap().count().await.unwrap(), 1);
     assert_eq!(vendor.arrivals().len(), 11, "each request once");
 }
 

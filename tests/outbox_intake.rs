@@ -95,12 +95,12 @@ async fn message_that_comes_again_is_one_job_and_counts_once() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
     let client = client(&transport, &store).work().build().await.unwrap();
     let messages = broker("orders", &[("acme", "1", "a"), ("acme", "2", "b"), ("acme", "1", "a")]);
-    assert_eq!(client.feed_from(&messages).await.unwrap(), 2);
+    assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2);
     assert_eq!(messages.taken(), ["1", "2", "1"]);
     assert_eq!(sent(&transport, 2).await, ["/acme/a", "/acme/b"]);
     // They are done by now.
     let again = broker("orders", &[("acme", "2", "b")]);
-    assert_eq!((client.feed_from(&again).await.unwrap(), again.taken().len()), (0, 1));
+    assert_eq!((client.outbox().feed_from(&again).await.unwrap(), again.taken().len()), (0, 1));
     assert_eq!(sent(&transport, 2).await.len(), 2);
 }
 
@@ -110,7 +110,7 @@ async fn messages_of_two_sources_with_one_id_are_two_jobs() {
     let client = client(&transport, &store).work().build().await.unwrap();
     for (source, body) in [("orders", "a"), ("returns", "b")] {
         let messages = broker(source, &[("acme", "1", body), ("umbra", "1", body)]);
-        assert_eq!(client.feed_from(&messages).await.unwrap(), 2, "{source}");
+        assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2, "{source}");
     }
     assert_eq!(sent(&transport, 4).await, ["/acme/a", "/acme/b", "/umbra/a", "/umbra/b"]);
 }
@@ -120,7 +120,7 @@ async fn another_request_with_the_id_of_a_message_is_refused_and_not_lost() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
     let client = client(&transport, &store).work().build().await.unwrap();
     let messages = broker("orders", &[("acme", "1", "a"), ("acme", "1", "other"), ("acme", "2", "b")]);
-    assert_eq!(client.feed_from(&messages).await.unwrap(), 2);
+    assert_eq!(client.outbox().feed_from(&messages).await.unwrap(), 2);
     assert_eq!(messages.taken(), ["1", "2"]);
     assert_eq!(*messages.refused.lock().unwrap(), [("1".to_owned(), ErrorKind::KeyReused)]);
     assert_eq!(sent(&transport, 2).await, ["/acme/a", "/acme/b"]);
@@ -132,7 +132,7 @@ async fn message_for_a_full_outbox_waits_for_room() {
     let accepting = client(&transport, &store).build().await.unwrap();
     let all = [("acme", "1", "a"), ("acme", "2", "b"), ("acme", "3", "c"), ("acme", "4", "d"), ("acme", "5", "e")];
     let messages = broker("orders", &all);
-    let mut feeding = std::pin::pin!(accepting.feed_from(&messages));
+    let mut feeding = std::pin::pin!(accepting.outbox().feed_from(&messages));
     let full = tokio::time::timeout(Duration::from_millis(1_500), &mut feeding).await;
     assert!(full.is_err(), "it goes on");
     assert_eq!(messages.taken(), ["1", "2", "3"]);
@@ -149,7 +149,7 @@ async fn message_for_a_full_lane_holds_up_no_other() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store().max_lane_backlog(1));
     let client = client(&transport, &store).build().await.unwrap();
     let messages = broker("orders", &[("acme", "1", "a"), ("acme", "2", "b"), ("umbra", "3", "c")]);
-    let feeding = tokio::time::timeout(Duration::from_secs(2), client.feed_from(&messages)).await;
+    let feeding = tokio::time::timeout(Duration::from_secs(2), client.outbox().feed_from(&messages)).await;
     assert!(feeding.is_err(), "one message is held");
     assert_eq!(messages.taken(), ["1", "3"]);
     assert!(messages.refused.lock().unwrap().is_empty());

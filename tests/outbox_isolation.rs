@@ -59,7 +59,7 @@ async fn enqueue(
     let mut calls = JoinSet::new();
     for (priority, path, body) in requests {
         let (client, request) = (client.clone(), Request::post(vendor, path).body(body));
-        calls.spawn(async move { client.enqueue(tenant, priority, request).await.map(drop) });
+        calls.spawn(async move { client.outbox().enqueue(tenant, priority, request).await.map(drop) });
     }
     for result in calls.join_all().await {
         result.unwrap();

@@ -61,7 +61,7 @@ async fn job_in_hand_holds_its_payload_once() {
     let before = in_use();
     for number in 0..JOBS {
         let request = Request::post("v", format!("/{number}")).body("x".repeat(BODY));
-        client.enqueue("acme", Priority::Normal, request).await.unwrap();
+        client.outbox().enqueue("acme", Priority::Normal, request).await.unwrap();
     }
     for _ in 0..1_000 {
         if transport.0.load(Relaxed) == JOBS {

@@ -108,7 +108,7 @@ async fn everybody_in_the_lane_waits_for_the_pause_and_one_goes_first() {
     let refused = client.send("a", Priority::High, Request::get("v", "/x"));
     let later = async {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert!(client.paused_for("a", "v").unwrap().unwrap() >= Duration::from_millis(4_998));
+        assert!(client.tenants().paused_for("a", "v").unwrap().unwrap() >= Duration::from_millis(4_998));
         for result in join_all(sends).await {
             assert_eq!(result.unwrap().status(), 200);
         }
@@ -117,7 +117,7 @@ async fn everybody_in_the_lane_waits_for_the_pause_and_one_goes_first() {
     assert_eq!(first.unwrap().status(), 200);
     let gaps = gaps(&transport);
     assert!(gaps[0] >= 5_000 && gaps[1] >= 300, "one alone, until it is answered: {gaps:?}");
-    assert_eq!(client.paused_for("a", "v").unwrap(), None);
+    assert_eq!(client.tenants().paused_for("a", "v").unwrap(), None);
 }
 
 async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
@@ -310,10 +310,10 @@ async fn what_is_refused_to_the_last_becomes_a_dead_letter_that_can_be_sent_agai
     assert_eq!(letter.metadata["order"], "17");
     let LetterRequest::Whole { method, path, body, .. } = &letter.request else { panic!() };
     assert_eq!((&**method, &**path, &body.as_bytes()[..]), ("POST", "/poisoned/1?q=1", &b"content"[..]));
-    assert_eq!(client.dead_letters().written, 1);
+    assert_eq!(client.dead_letter_counts().written, 1);
 
     let copy: DeadLetter = serde_json::from_str(&serde_json::to_string(letter).unwrap()).unwrap();
-    client.resume("a", "v").unwrap();
+    client.tenants().resume("a", "v").unwrap();
     assert_eq!(client.redrive(&copy).await.unwrap().status(), 200);
     let calls = transport.calls();
     let keys: Vec<_> = calls.iter().map(|call| call.header("idempotency-key").unwrap()).collect();
@@ -338,7 +338,7 @@ async fn what_may_have_acted_is_not_sent_again_without_a_key_or_leave() {
         let again = Request::post("v", path).on_ambiguous(OnAmbiguous::Resend);
         client.send("a", Priority::Normal, hours(again)).await.unwrap_err();
         assert_eq!(transport.calls().len(), 1 + 6, "{path}");
-        client.resume("a", "v").unwrap();
+        client.tenants().resume("a", "v").unwrap();
     }
 }
 
@@ -381,12 +381,12 @@ async fn what_may_have_acted_is_parked_where_somebody_says_so() {
         assert_eq!((error.kind(), error.delivery(), error.letter_id()), (kind, Delivery::Ambiguous, None), "{path}");
         let error = client.send("a", Priority::High, hours(Request::put("v", path))).await.unwrap_err();
         assert_eq!(written(error.letter_id().unwrap()).await.reason, Reason::Exhausted, "{path}");
-        client.resume("a", "v").unwrap();
+        client.tenants().resume("a", "v").unwrap();
     }
     // Now or not at all: no retry, but a letter.
     let error = client.try_send("a", Priority::Low, Request::post("v", "/reset")).await.unwrap_err();
     assert_eq!(written(error.letter_id().unwrap()).await.reason, Reason::Ambiguous);
-    assert_eq!((client.dead_letters().written, client.in_flight()), (7, 0));
+    assert_eq!((client.dead_letter_counts().written, client.in_flight()), (7, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -476,15 +476,15 @@ async fn a_classifier_knows_better_than_the_status() {
 #[tokio::test(start_paused = true)]
 async fn an_operators_pause_is_waited_for_until_the_deadline() {
     let (client, transport) = client(|_| FakeAnswer::status(200)).await;
-    client.pause("a", "v").unwrap();
-    assert_eq!(client.paused_for("a", "v").unwrap(), Some(Duration::MAX));
+    client.tenants().pause("a", "v").unwrap();
+    assert_eq!(client.tenants().paused_for("a", "v").unwrap(), Some(Duration::MAX));
     let error = client.send("a", Priority::High, Request::get("v", "/x")).await.unwrap_err();
     assert_eq!((error.kind(), transport.calls().len()), (ErrorKind::Deadline, 0));
     assert!(error.to_string().contains("`resume`"), "{error}");
     let send = client.send("a", Priority::High, Request::get("v", "/x"));
     let resume = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        client.resume("a", "v").unwrap();
+        client.tenants().resume("a", "v").unwrap();
     };
     assert_eq!(tokio::join!(send, resume).0.unwrap().waited(), Duration::from_secs(5));
 }

@@ -175,7 +175,7 @@ async fn a_refusal_pauses_as_the_page_says() {
     let refused = client(&vendor, &transport).await;
     for expected in [12.0 * share, 24.0 * share] {
         refused.try_send("a", Priority::High, patient(Method::GET, "/x")).await.unwrap();
-        let paused = refused.paused_for("a", "v").unwrap().unwrap();
+        let paused = refused.tenants().paused_for("a", "v").unwrap().unwrap();
         assert_eq!(paused.as_secs_f64(), expected);
         tokio::time::sleep(paused).await;
     }
@@ -276,13 +276,13 @@ async fn the_tiers_share_as_the_page_says() {
     let vendor =
         "limits = [{ name = \"l\", limit = 1000, window = \"1000s\", burst = 1, algorithm = \"fixed_window\" }]\n";
     let client = client(vendor, &transport).await;
-    client.pause("a", "v").unwrap();
+    client.tenants().pause("a", "v").unwrap();
     let mut tasks = JoinSet::new();
     for (path, tier) in [("/high", Priority::High), ("/normal", Priority::Normal), ("/low", Priority::Low)] {
         start(&mut tasks, &client, tier, path, 100);
     }
     tokio::time::sleep(Duration::from_millis(1)).await;
-    client.resume("a", "v").unwrap();
+    client.tenants().resume("a", "v").unwrap();
     while tasks.join_next().await.is_some() {}
     let calls = transport.calls();
     let weights: u64 = table.iter().map(|row| number::<u64>(&row[1])).sum();
@@ -389,7 +389,7 @@ async fn a_stated_wait_is_lengthened_as_the_page_says() {
 async fn deadline_and_breakers_are_those_of_the_page() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let paused = client("", &transport).await;
-    paused.pause("a", "v").unwrap();
+    paused.tenants().pause("a", "v").unwrap();
     let began = now();
     paused.send("a", Priority::High, Request::get("v", "/x")).await.unwrap_err();
     assert_eq!(began.elapsed(), duration(&figure("deadline of each try")));

@@ -113,16 +113,16 @@ async fn ten_thousand_reloads_lose_double_and_credit_nothing() {
             6 => text.replace("vendor = \"v\"", "vendor = \"w\""),
             _ => text,
         };
-        let before = client.config().version();
+        let before = client.config().current().version();
         let began = Instant::now();
-        match client.reload().await {
+        match client.config().reload().await {
             Ok(version) => {
                 took.push(began.elapsed());
                 assert!(!malformed && version == before + 1);
                 accepted += 1;
             }
             Err(error) => {
-                assert!(malformed && client.config().version() == before, "{error}");
+                assert!(malformed && client.config().current().version() == before, "{error}");
                 refused += 1;
             }
         }

@@ -78,7 +78,7 @@ async fn full_disk_is_logged_once_for_each_kind_of_work() {
     let client = builder.store(Store::sqlite(&path).watched_by(disk.clone())).work().build().await.unwrap();
     let request = || Request::post("v", "/a").json(&["work"]);
     for _ in 0..200 {
-        client.enqueue("acme", Priority::Normal, request()).await.unwrap();
+        client.outbox().enqueue("acme", Priority::Normal, request()).await.unwrap();
     }
     while vendor.arrivals().len() < 20 {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -86,7 +86,7 @@ async fn full_disk_is_logged_once_for_each_kind_of_work() {
     disk.0.store(true, Relaxed);
     let mut refused = 0;
     for _ in 0..300 {
-        refused += u32::from(client.enqueue("acme", Priority::Normal, request()).await.is_err());
+        refused += u32::from(client.outbox().enqueue("acme", Priority::Normal, request()).await.is_err());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(refused > 250, "{refused} of 300 were refused");
@@ -104,8 +104,8 @@ async fn full_disk_is_logged_once_for_each_kind_of_work() {
     while vendor.arrivals().len() < 200 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    client.enqueue("acme", Priority::Normal, request()).await.unwrap();
-    while client.store_problem().is_some() {
+    client.outbox().enqueue("acme", Priority::Normal, request()).await.unwrap();
+    while client.outbox().problem().is_some() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     client.shutdown(Duration::from_secs(5)).await;

@@ -185,7 +185,7 @@ fn no_secret_is_written_or_said_on_any_path() {
     // A process that ends in the middle of an exchange.
     let stalled = dying.block_on(async {
         let client = client(&vendor, &store, true, "sealed").await;
-        let receipt = client.enqueue("acme", Priority::High, post("/stalls")).await.unwrap();
+        let receipt = client.outbox().enqueue("acme", Priority::High, post("/stalls")).await.unwrap();
         while vendor.arrivals().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -206,10 +206,10 @@ fn no_secret_is_written_or_said_on_any_path() {
             }
         });
         clean("a client", &format!("{client:?} {store:?}"));
-        assert!(matches!(until_ended(&client.receipt(&stalled).unwrap()).await, Status::Delivered { .. }));
+        assert!(matches!(until_ended(&client.outbox().receipt(&stalled).unwrap()).await, Status::Delivered { .. }));
         let mut dead = Vec::new();
         for path in ["/a", "/reset", "/gone", "/busy", "/forbidden"] {
-            let receipt = client.enqueue("acme", Priority::Normal, post(path).keep_response()).await.unwrap();
+            let receipt = client.outbox().enqueue("acme", Priority::Normal, post(path).keep_response()).await.unwrap();
             clean("a receipt", &format!("{receipt:?}"));
             match until_ended(&receipt).await {
                 Status::Delivered { response, .. } => {
@@ -221,7 +221,7 @@ fn no_secret_is_written_or_said_on_any_path() {
             }
         }
         assert_eq!(dead.len(), 3);
-        let letters = client.dead_letters_stored().unwrap();
+        let letters = client.outbox().dead_letters().unwrap();
         for kept in letters.list(None, 10).await.unwrap() {
             clean("a letter", &format!("{kept:?} {}", serde_json::to_string(&kept.letter).unwrap()));
             assert!(kept.can_be_sent);
@@ -236,48 +236,50 @@ fn no_secret_is_written_or_said_on_any_path() {
         // Whatever is refused says why, and not what.
         let mut errors = Vec::new();
         let large = post("/a").body(format!("{BODY}{}", "x".repeat(20_000)));
-        errors.push(client.enqueue("acme", Priority::Low, large).await.unwrap_err());
-        errors.push(client.enqueue("nobody", Priority::Low, post("/a")).await.unwrap_err());
+        errors.push(client.outbox().enqueue("acme", Priority::Low, large).await.unwrap_err());
+        errors.push(client.outbox().enqueue("nobody", Priority::Low, post("/a")).await.unwrap_err());
         let own = post("/a").header("authorization", CREDENTIAL);
-        errors.push(client.enqueue("acme", Priority::Low, own).await.unwrap_err());
-        let keyed = client.enqueue("acme", Priority::Low, post("/k").idempotency_key(OWN_KEY)).await.unwrap();
-        let again = client.enqueue("acme", Priority::Low, post("/k").idempotency_key(OWN_KEY)).await.unwrap();
+        errors.push(client.outbox().enqueue("acme", Priority::Low, own).await.unwrap_err());
+        let keyed = client.outbox().enqueue("acme", Priority::Low, post("/k").idempotency_key(OWN_KEY)).await.unwrap();
+        let again = client.outbox().enqueue("acme", Priority::Low, post("/k").idempotency_key(OWN_KEY)).await.unwrap();
         assert!(again.was_accepted_before() && again.id() == keyed.id(), "it is known again by its hash");
-        errors.push(client.enqueue("acme", Priority::Low, post("/l").idempotency_key(OWN_KEY)).await.unwrap_err());
+        errors.push(
+            client.outbox().enqueue("acme", Priority::Low, post("/l").idempotency_key(OWN_KEY)).await.unwrap_err(),
+        );
         let refused = post("/gone").idempotency_key(format!("{OWN_KEY}-2"));
-        let refused = client.enqueue("acme", Priority::Low, refused).await.unwrap();
+        let refused = client.outbox().enqueue("acme", Priority::Low, refused).await.unwrap();
         assert!(matches!(until_ended(&refused).await, Status::Dead { .. }));
         let kept = letters.show(&refused.id()).await.unwrap().unwrap();
         assert_eq!(kept.letter.idempotency_key.as_deref(), Some(&*format!("{OWN_KEY}-2")));
         broken.0.store(true, Relaxed);
-        errors.push(client.enqueue("acme", Priority::Low, post("/a")).await.unwrap_err());
+        errors.push(client.outbox().enqueue("acme", Priority::Low, post("/a")).await.unwrap_err());
         broken.0.store(false, Relaxed);
         // A plain send that is given up leaves a letter too.
         vendor.set_outage(Outage::Unavailable);
         errors.push(client.send("acme", Priority::High, post("/a")).await.unwrap_err());
         let expiring = post("/a").deadline(Duration::from_millis(300));
-        until_ended(&client.enqueue("acme", Priority::High, expiring).await.unwrap()).await;
+        until_ended(&client.outbox().enqueue("acme", Priority::High, expiring).await.unwrap()).await;
         vendor.set_outage(None);
         for error in &errors {
             let source = std::error::Error::source(error).map(|source| format!("{source} {source:?}"));
             clean("an error", &format!("{error} {error:?} {source:?}"));
             assert!(!error.to_string().contains(OWN_KEY), "{error}");
         }
-        let waiting = client.enqueue("acme", Priority::Low, post("/busy/again")).await.unwrap();
+        let waiting = client.outbox().enqueue("acme", Priority::Low, post("/busy/again")).await.unwrap();
         assert_eq!(files(&folder).0, [""; 0], "while it works");
         client.shutdown(Duration::from_secs(5)).await;
         drop(client);
 
         // Without the key nothing is opened, and nothing is given up for it.
         let keyless = self::client(&vendor, &store, false, "sealed").await;
-        let error = keyless.enqueue("acme", Priority::High, post("/a")).await.unwrap_err();
+        let error = keyless.outbox().enqueue("acme", Priority::High, post("/a")).await.unwrap_err();
         assert!(error.to_string().contains("seal_key"), "{error}");
-        let letters = keyless.dead_letters_stored().unwrap();
+        let letters = keyless.outbox().dead_letters().unwrap();
         let shown = letters.list(None, 100).await.unwrap();
         assert!(shown.len() >= 4 && shown.iter().all(|kept| kept.letter.tenant == "acme"), "{shown:?}");
         assert!(shown.iter().all(|kept| !format!("{kept:?}").contains("canary")), "{shown:?}");
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let status = keyless.receipt(&waiting.id()).unwrap().status().await.unwrap();
+        let status = keyless.outbox().receipt(&waiting.id()).unwrap().status().await.unwrap();
         assert!(matches!(status, Status::Waiting { .. } | Status::Dead { .. }), "{status:?}");
         keyless.shutdown(Duration::from_secs(5)).await;
         drop(keyless);
@@ -301,14 +303,14 @@ fn what_is_redacted_is_gone_when_it_has_ended() {
         let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).poisoned("/gone", 410).start().await.unwrap();
         let store = Store::sqlite(folder.join("s.db"));
         let client = client(&vendor, &store, false, "redacted").await;
-        let receipt = client.enqueue("acme", Priority::High, post("/gone").keep_response()).await.unwrap();
+        let receipt = client.outbox().enqueue("acme", Priority::High, post("/gone").keep_response()).await.unwrap();
         assert!(matches!(until_ended(&receipt).await, Status::Dead { .. }));
-        let letters = client.dead_letters_stored().unwrap();
+        let letters = client.outbox().dead_letters().unwrap();
         let kept = letters.show(&receipt.id()).await.unwrap().unwrap();
         assert!(!kept.can_be_sent);
         let error = letters.redrive(&receipt.id()).await.unwrap_err();
         assert!(error.to_string().contains("outline"), "{error}");
-        let receipt = client.enqueue("acme", Priority::High, post("/a").keep_response()).await.unwrap();
+        let receipt = client.outbox().enqueue("acme", Priority::High, post("/a").keep_response()).await.unwrap();
         let status = until_ended(&receipt).await;
         assert!(matches!(status, Status::Delivered { response: None, .. }), "{status:?}");
     });

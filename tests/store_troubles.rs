@@ -42,7 +42,7 @@ async fn accept(client: &IntegrationClient, path: &str) -> (Receipt, Vec<Error>)
     let mut errors = Vec::new();
     loop {
         let request = Request::post("v", path).json(&["work"]).idempotency_key(path);
-        match client.enqueue("acme", Priority::Normal, request).await {
+        match client.outbox().enqueue("acme", Priority::Normal, request).await {
             Ok(receipt) => return (receipt, errors),
             Err(error) => errors.push(error),
         }
@@ -81,7 +81,7 @@ async fn a_lane_that_has_reached_its_bound_refuses_its_own_requests_alone() {
     let builder = builder.tenant(tenant("acme")).tenant(tenant("umbra")).store(store.clone());
     let client = builder.build().await.unwrap();
     let enqueue =
-        |tenant: &'static str, priority| client.enqueue(tenant, priority, Request::post("v", "/a").json(&[1]));
+        |tenant: &'static str, priority| client.outbox().enqueue(tenant, priority, Request::post("v", "/a").json(&[1]));
     let first = enqueue("acme", Priority::High).await.unwrap();
     enqueue("acme", Priority::Normal).await.unwrap();
     enqueue("acme", Priority::Low).await.unwrap();
@@ -171,7 +171,7 @@ async fn rows_that_were_edited_into_nonsense_hold_up_nobody() {
     }
     let late = accept(&client, "/late/r").await.0;
     assert!(matches!(until_ended(&late).await, Status::Delivered { status: 200, .. }));
-    let letters = client.dead_letters_stored().unwrap().list(None, 1_000).await.unwrap();
+    let letters = client.outbox().dead_letters().unwrap().list(None, 1_000).await.unwrap();
     assert!(!letters.is_empty(), "what holds no request is a letter");
     let places =
         "SELECT (SELECT count(*) FROM ic_job) + (SELECT count(*) FROM ic_done) + (SELECT count(*) FROM ic_dead)";
@@ -305,15 +305,15 @@ async fn enqueue_whose_commit_is_in_doubt_is_ambiguous_and_names_the_job() {
     let client = client(&vendor, &store).await.unwrap();
     watch.is_armed.store(true, Relaxed);
     let request = || Request::post("v", "/a").json(&["work"]);
-    let error = client.enqueue("acme", Priority::Normal, request()).await.unwrap_err();
+    let error = client.outbox().enqueue("acme", Priority::Normal, request()).await.unwrap_err();
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::Store, Delivery::Ambiguous), "{error}");
     let id = error.job_id().expect("the job's id").to_owned();
     assert!(error.to_string().contains(&id), "{error}");
     // The store is still away: what comes next is certainly not accepted.
-    let refused = client.enqueue("acme", Priority::Normal, request()).await.unwrap_err();
+    let refused = client.outbox().enqueue("acme", Priority::Normal, request()).await.unwrap_err();
     assert_eq!((refused.delivery(), refused.job_id()), (Delivery::NotSent, None), "{refused}");
     watch.is_down.store(false, Relaxed);
-    let status = until_ended(&client.receipt(&id).unwrap()).await;
+    let status = until_ended(&client.outbox().receipt(&id).unwrap()).await;
     assert!(matches!(status, Status::Delivered { status: 200, .. }), "{status:?}");
     assert_eq!(acted(&vendor), BTreeMap::from([("/a".to_owned(), 1)]));
 }
@@ -360,7 +360,7 @@ async fn damaged_page_stops_the_lane_it_belongs_to_and_no_other() {
         // Long enough for pages of their own.
         let body = format!("{marker}-{tenant} ").repeat(800);
         let request = Request::post("v", format!("/{tenant}")).body(body);
-        receipts.push(accepting.enqueue(tenant, Priority::Normal, request).await.unwrap());
+        receipts.push(accepting.outbox().enqueue(tenant, Priority::Normal, request).await.unwrap());
     }
     drop(receipts);
     accepting.shutdown(Duration::from_secs(5)).await;
@@ -376,9 +376,10 @@ async fn damaged_page_stops_the_lane_it_belongs_to_and_no_other() {
     tokio::time::timeout(Duration::from_secs(10), arrived).await.expect("the others' jobs are sent");
     assert!(!acted(&vendor).contains_key("/umbra"), "{:?}", acted(&vendor));
     // It is said for as long as it lasts, whatever succeeds meanwhile.
-    let receipt = client.enqueue("acme", Priority::High, Request::post("v", "/later").json(&[1])).await.unwrap();
+    let receipt =
+        client.outbox().enqueue("acme", Priority::High, Request::post("v", "/later").json(&[1])).await.unwrap();
     assert!(matches!(until_ended(&receipt).await, Status::Delivered { status: 200, .. }));
-    let problem = client.store_problem().expect("it is said");
+    let problem = client.outbox().problem().expect("it is said");
     assert!(problem.contains("tenant umbra, vendor v") && problem.contains("damaged"), "{problem}");
     assert!(acted(&vendor).values().all(|times| *times == 1), "{:?}", acted(&vendor));
 }
@@ -419,7 +420,7 @@ async fn a_full_disk_loses_nothing_and_all_goes_on_when_there_is_room() {
     let mut refused = 0;
     for number in 0..200 {
         let request = Request::post("v", format!("/full/{number}")).body(vec![b'x'; 20_000]);
-        match client.enqueue("acme", Priority::Normal, request).await {
+        match client.outbox().enqueue("acme", Priority::Normal, request).await {
             // What is delivered meanwhile leaves room.
             Ok(receipt) => receipts.push(receipt),
             Err(error) => {
@@ -459,7 +460,7 @@ async fn what_was_sent_is_not_sent_again_however_long_nothing_can_be_written() {
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert!(matches!(receipts[0].status().await.unwrap(), Status::UnderWay));
     // What is read well meanwhile does not hide it.
-    let problem = client.store_problem().expect("it is said");
+    let problem = client.outbox().problem().expect("it is said");
     assert!(problem.contains("the ends of jobs cannot be written: a test: the disk is full"), "{problem}");
     disk.fails.store(false, Relaxed);
     for receipt in &receipts {

@@ -72,7 +72,7 @@ concurrency = 4
     let sent = client.send("a", Priority::Normal, Request::get("v", "/x"));
     // Far less than any retry would take.
     let sent = tokio::time::timeout(Duration::from_secs(20), sent).await.expect("an answer or an error at once");
-    assert_eq!(client.dead_letters().waiting + client.dead_letters().written, 0);
+    assert_eq!(client.dead_letter_counts().waiting + client.dead_letter_counts().written, 0);
     match sent {
         Ok(response) => response.text().await,
         Err(error) => {

@@ -205,10 +205,10 @@ async fn whoever_cannot_wait_that_long_is_told_at_once_and_an_operator_ends_it()
     let error = send("b").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::RetryLater);
     assert!(error.retry_after().unwrap() >= Duration::from_secs(600), "{error}");
-    assert!(client.paused_for("b", "v").unwrap().unwrap() >= Duration::from_secs(600));
-    assert_eq!(client.paused_for("c", "v").unwrap(), None);
-    client.resume("b", "v").unwrap();
-    assert_eq!(client.paused_for("b", "v").unwrap(), None);
+    assert!(client.tenants().paused_for("b", "v").unwrap().unwrap() >= Duration::from_secs(600));
+    assert_eq!(client.tenants().paused_for("c", "v").unwrap(), None);
+    client.tenants().resume("b", "v").unwrap();
+    assert_eq!(client.tenants().paused_for("b", "v").unwrap(), None);
     assert_eq!(send("b").await.unwrap().status(), 200);
     assert_eq!(transport.calls().len(), 2);
 }
@@ -238,7 +238,7 @@ async fn answer_that_was_no_refusal_stops_a_lane_for_an_hour_unless_the_entry_sa
         let text = scoped("tenant").replace("limit = 1\n", "limit = 9\n") + "[vendors.v.retry]\n" + setting;
         let client = client(&text, &transport, &TENANTS).await;
         let _ = client.send("a", Priority::Normal, Request::get("v", "/x")).await;
-        let paused = client.paused_for("a", "v").unwrap().unwrap().as_secs();
+        let paused = client.tenants().paused_for("a", "v").unwrap().unwrap().as_secs();
         assert!((longest - 1..=longest + longest / 10).contains(&paused), "{status} {setting}: {paused} s");
     }
 }

@@ -176,7 +176,7 @@ async fn lost(orders: &Orders, accepted: &BTreeMap<String, String>, admitted: &H
     let client = client(orders, false).await?;
     let mut lost = 0;
     for (id, path) in accepted {
-        let status = client.receipt(id)?.status().await?;
+        let status = client.outbox().receipt(id)?.status().await?;
         let is_safe = match status {
             Status::Delivered { .. } => admitted.contains_key(path.as_str()),
             Status::Dead { .. } => true,
@@ -190,7 +190,7 @@ async fn lost(orders: &Orders, accepted: &BTreeMap<String, String>, admitted: &H
     let mut reasons: BTreeMap<String, u64> = BTreeMap::new();
     let mut after = None::<i64>;
     loop {
-        let letters = client.dead_letters_stored()?.list(after, 500).await?;
+        let letters = client.outbox().dead_letters()?.list(after, 500).await?;
         let Some(last) = letters.last() else { break };
         after = Some(last.place);
         for kept in letters {

@@ -129,7 +129,7 @@ async fn accept(client: IntegrationClient, run: String, task: usize) {
         let kind = ["gone", "busy"].get(random.usize(..25)).unwrap_or(&"jobs");
         let path = format!("/{kind}/{run}-{task}-{number}");
         let request = Request::post("v", path.as_str()).json(&[number]);
-        let wait = match client.enqueue(tenant, priority, request).await {
+        let wait = match client.outbox().enqueue(tenant, priority, request).await {
             Ok(receipt) => {
                 say(&format!("accepted {} {path}", receipt.id()));
                 random.u64(5..50)

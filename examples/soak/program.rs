@@ -93,7 +93,7 @@ impl Orders {
                 .account(ACCOUNTS[account])
                 .credential(format!("env:{}", credential_variable(SET_BY_PROGRAM, account)))
                 .share(self.share);
-            client.set_tenant(entry)?;
+            client.tenants().set(entry)?;
         }
         Ok(client)
     }
@@ -209,7 +209,7 @@ impl Caller {
         };
         say(&format!("ask {} {} {path}", vendor.name, self.tenant));
         if as_job {
-            match self.client.enqueue(&self.tenant, priority, request).await {
+            match self.client.outbox().enqueue(&self.tenant, priority, request).await {
                 Ok(receipt) => say(&format!("accepted {path} {}", receipt.id())),
                 Err(error) => failed(&path, &error),
             }

@@ -17,7 +17,7 @@ pub(crate) const TENANTS: usize = 6;
 pub(crate) const ACCOUNTS: [&str; 3] = ["a", "b", "c"];
 /// Tenants that one account may hold, so that its limits are enough for their load.
 const MOST_IN_ACCOUNT: usize = 3;
-/// No file names this tenant: each program adds it with `set_tenant`. It stays in its account.
+/// No file names this tenant: each program adds it with `tenants().set`. It stays in its account.
 pub(crate) const SET_BY_PROGRAM: usize = TENANTS - 1;
 /// An exchange that is not answered ends after this time.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,21 +1,21 @@
 //! Tenants that come, change and go while requests are under way.
 
-use super::IntegrationClient;
+use super::Tenants;
 use crate::config::TenantEntry;
 use crate::error::Error;
 
-impl IntegrationClient {
+impl Tenants<'_> {
     /// Adds a tenant at a vendor, or changes it. What its limits have counted stays counted; what waits goes on by the
-    /// new figures. It stays through reloads until [`remove_tenant`](Self::remove_tenant).
+    /// new figures. It stays through reloads until [`remove`](Self::remove).
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) or [`ErrorKind::UnknownVendor`](crate::ErrorKind::UnknownVendor); nothing has changed then.
-    pub fn set_tenant(&self, tenant: TenantEntry) -> Result<(), Error> {
-        let _changing = self.inner.changing.lock();
-        let _moving = self.inner.moving(false);
-        let config = self.inner.config.load();
-        let (tenant, _) = self.inner.tenants.insert(config.vendors(), &tenant)?;
-        self.inner.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);
+    pub fn set(self, tenant: TenantEntry) -> Result<(), Error> {
+        let _changing = self.client.inner.changing.lock();
+        let _moving = self.client.inner.moving(false);
+        let config = self.client.inner.config.load();
+        let (tenant, _) = self.client.inner.tenants.insert(config.vendors(), &tenant)?;
+        self.client.inner.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);
         Ok(())
     }
 
@@ -24,19 +24,19 @@ impl IntegrationClient {
     ///
     /// # Errors
     /// [`ErrorKind::UnknownTenant`](crate::ErrorKind::UnknownTenant).
-    pub fn remove_tenant(&self, tenant: &str, vendor: &str, waiting: OnRemove) -> Result<(), Error> {
-        let _changing = self.inner.changing.lock();
-        self.inner.tenants.get(tenant, vendor)?;
-        self.inner.tenants.remove(tenant, vendor);
-        self.inner.bring_up_to_date(tenant, vendor, waiting == OnRemove::Refuse);
+    pub fn remove(self, tenant: &str, vendor: &str, waiting: OnRemove) -> Result<(), Error> {
+        let _changing = self.client.inner.changing.lock();
+        self.client.inner.tenants.get(tenant, vendor)?;
+        self.client.inner.tenants.remove(tenant, vendor);
+        self.client.inner.bring_up_to_date(tenant, vendor, waiting == OnRemove::Refuse);
         Ok(())
     }
 
     /// Frees what resting tenants do not need, and with `evict` their lanes too: now, rather than at the next of the
     /// sweeps that each shard makes every 10 s. For measuring memory.
     #[doc(hidden)]
-    pub async fn rest(&self, evict: bool) {
-        for shard in self.inner.dispatch.shards() {
+    pub async fn rest(self, evict: bool) {
+        for shard in self.client.inner.dispatch.shards() {
             shard.sweep(evict).await;
         }
     }

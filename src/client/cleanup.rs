@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-use super::{Inner, IntegrationClient, OnRemove};
+use super::{Inner, OnRemove, Tenants};
 use crate::config::Tenant;
 
 /// Tenants retired in one go. Whoever sets or removes a tenant waits so long: about 50 µs.
 const CHUNK: usize = 64;
 
-impl IntegrationClient {
+impl Tenants<'_> {
     /// Retires every tenant whose id is not in `active`, at all vendors, and returns them. An empty set retires
     /// everybody: make sure that it is what its source meant to say.
     ///
@@ -30,18 +30,18 @@ impl IntegrationClient {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// let tenant = |id| TenantEntry::new(id, "github").credential("env:GITHUB_TOKEN");
     /// let client = IntegrationClient::builder().tenant(tenant("acme")).tenant(tenant("gone")).build().await?;
-    /// let retired = client.cleanup(&HashSet::from(["acme"])).await;
+    /// let retired = client.tenants().cleanup(&HashSet::from(["acme"])).await;
     /// assert_eq!(retired.iter().map(|tenant| &*tenant.id).collect::<Vec<_>>(), ["gone"]);
     /// # Ok::<(), integration_client::Error>(()) }).unwrap();
     /// ```
     ///
     /// [`IntegrationClientBuilder::cleanup_every`](crate::IntegrationClientBuilder::cleanup_every) does so from time to time.
-    pub async fn cleanup<T, S>(&self, active: &HashSet<T, S>) -> Vec<Arc<Tenant>>
+    pub async fn cleanup<T, S>(self, active: &HashSet<T, S>) -> Vec<Arc<Tenant>>
     where
         T: Borrow<str> + Eq + Hash,
         S: BuildHasher,
     {
-        self.retain_tenants(|tenant| active.contains(&*tenant.id)).await
+        self.retain(|tenant| active.contains(&*tenant.id)).await
     }
 
     /// As [`cleanup`](Self::cleanup), of every tenant at a vendor that `keep` does not want: for ids in a database's
@@ -49,8 +49,8 @@ impl IntegrationClient {
     ///
     /// Goes through the tenants in small steps, between which others have their turn. A tenant that is set meanwhile
     /// stays, or is looked at as it is then.
-    pub async fn retain_tenants(&self, mut keep: impl FnMut(&Tenant) -> bool) -> Vec<Arc<Tenant>> {
-        let inner = &*self.inner;
+    pub async fn retain(self, mut keep: impl FnMut(&Tenant) -> bool) -> Vec<Arc<Tenant>> {
+        let inner = &*self.client.inner;
         let mut retired = Vec::new();
         for part in 0..inner.tenants.parts() {
             let mut stale = inner.tenants.part(part);
@@ -62,8 +62,8 @@ impl IntegrationClient {
     }
 
     /// Lanes in memory: tenants at vendors that were used lately, or have not come to rest since.
-    pub fn lanes(&self) -> u64 {
-        self.inner.dispatch.lanes()
+    pub fn lanes(self) -> u64 {
+        self.client.inner.dispatch.lanes()
     }
 }
 

@@ -21,7 +21,7 @@ use crate::engine::{Ask, Refusal};
 use crate::error::Error;
 use crate::events::Feed;
 use crate::metrics::{Metrics, Series, Totals};
-use crate::outbox::Outbox;
+use crate::outbox::OutboxState;
 use crate::refusal;
 use crate::retry::Classifier;
 use crate::send::{Budgets, Failures, Hosts, Meters, UnderWay};
@@ -50,7 +50,7 @@ pub(crate) struct Inner {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) dead_letters: Writer,
     /// Where the client has a store.
-    pub(crate) outbox: Option<Arc<Outbox>>,
+    pub(crate) outbox: Option<Arc<OutboxState>>,
     pub(super) on_remove: OnRemove,
     pub(super) cleanups: Cleanups,
     /// Held from the reading of a source to the end of the change, so that of two readings the later one wins.
@@ -88,7 +88,7 @@ impl Inner {
         signers: HashMap<String, Arc<dyn Signer>>,
         classifiers: HashMap<String, Arc<dyn Classifier>>,
         dead_letters: Writer,
-        outbox: Option<Arc<Outbox>>,
+        outbox: Option<Arc<OutboxState>>,
         feed: Feed,
         metrics: Metrics,
         default_deadline: Option<Duration>,

@@ -3,6 +3,7 @@
 mod changes;
 mod cleaning;
 mod cleanup;
+mod handles;
 mod inner;
 mod operate;
 mod reload;
@@ -27,6 +28,7 @@ use crate::{Priority, refusal};
 pub use changes::OnRemove;
 pub use cleaning::ActiveTenants;
 pub(crate) use cleaning::{Cleaning, clean_up};
+pub use handles::{LiveConfig, Tenants};
 pub(crate) use inner::Inner;
 pub use operate::DeadLetterCounts;
 pub(crate) use watch::watch;
@@ -154,7 +156,7 @@ impl IntegrationClient {
     /// with [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Returns whether everything had ended by then.
     ///
     /// What is refused then and was accepted has one second more to go back into the store.
-    /// From the beginning nothing more is accepted into the store either: [`enqueue`](Self::enqueue) and its like say
+    /// From the beginning nothing more is accepted into the store either: [`enqueue`](crate::outbox::Outbox::enqueue) and its like say
     /// [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). What was accepted and has not begun waits there for the next
     /// process.
     ///

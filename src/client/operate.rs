@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::IntegrationClient;
+use super::{IntegrationClient, Tenants};
 use crate::clock::Time;
 use crate::dispatch::Place;
 use crate::engine::Noticed;
@@ -10,16 +10,16 @@ use crate::error::Error;
 use crate::events::Events;
 use crate::{Priority, refusal, send};
 
-impl IntegrationClient {
+impl Tenants<'_> {
     /// Lets nothing of a tenant go to a vendor until [`resume`](Self::resume). What is under way goes on; what waits
     /// waits, each until its own deadline.
     ///
     /// # Errors
     /// Unknown tenant or vendor.
-    pub fn pause(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
+    pub fn pause(self, tenant: &str, vendor: &str) -> Result<(), Error> {
         let notices =
             self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.pause(now, place.lane)))?;
-        self.inner.metrics.series(tenant, vendor).paused(&tenant.into(), Time::MAX);
+        self.client.inner.metrics.series(tenant, vendor).paused(&tenant.into(), Time::MAX);
         self.tell(tenant, vendor, notices)
     }
 
@@ -27,17 +27,17 @@ impl IntegrationClient {
     ///
     /// # Errors
     /// Unknown tenant or vendor.
-    pub fn resume(&self, tenant: &str, vendor: &str) -> Result<(), Error> {
+    pub fn resume(self, tenant: &str, vendor: &str) -> Result<(), Error> {
         let notices =
             self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))?;
-        self.inner.metrics.series(tenant, vendor).resumed(&tenant.into());
+        self.client.inner.metrics.series(tenant, vendor).resumed(&tenant.into());
         self.tell(tenant, vendor, notices)
     }
 
-    fn tell(&self, tenant: &str, vendor: &str, notices: Vec<Noticed>) -> Result<(), Error> {
-        let of = self.inner.tenant(tenant, vendor)?;
-        let series = self.inner.metrics.series(tenant, vendor);
-        notices.into_iter().for_each(|noticed| send::tell(&self.inner, &of, &series, None, noticed));
+    fn tell(self, tenant: &str, vendor: &str, notices: Vec<Noticed>) -> Result<(), Error> {
+        let of = self.client.inner.tenant(tenant, vendor)?;
+        let series = self.client.inner.metrics.series(tenant, vendor);
+        notices.into_iter().for_each(|noticed| send::tell(&self.client.inner, &of, &series, None, noticed));
         Ok(())
     }
 
@@ -46,19 +46,21 @@ impl IntegrationClient {
     ///
     /// # Errors
     /// Unknown tenant or vendor.
-    pub fn paused_for(&self, tenant: &str, vendor: &str) -> Result<Option<Duration>, Error> {
+    pub fn paused_for(self, tenant: &str, vendor: &str) -> Result<Option<Duration>, Error> {
         let until = self.with_lane(tenant, vendor, |place| {
             place.shard.look(|engine, now| engine.paused_until(now, place.lane).map(|until| (until, now)))
         })?;
         Ok(until.map(|(until, now)| if until == Time::MAX { Duration::MAX } else { until.since(now) }))
     }
 
-    fn with_lane<T>(&self, tenant: &str, vendor: &str, with: impl FnOnce(&Place) -> T) -> Result<T, Error> {
-        let tenant = self.inner.tenant(tenant, vendor)?;
-        let refused = |why| refusal::error(&tenant, Priority::Normal, self.inner.clock.now(), why);
-        self.inner.place(&tenant).map(|place| with(&place)).map_err(refused)
+    fn with_lane<T>(self, tenant: &str, vendor: &str, with: impl FnOnce(&Place) -> T) -> Result<T, Error> {
+        let tenant = self.client.inner.tenant(tenant, vendor)?;
+        let refused = |why| refusal::error(&tenant, Priority::Normal, self.client.inner.clock.now(), why);
+        self.client.inner.place(&tenant).map(|place| with(&place)).map_err(refused)
     }
+}
 
+impl IntegrationClient {
     /// What happens from now on, as a stream. Begin to listen before you send what you want to hear of.
     ///
     /// A listener that falls more than [`event_capacity`](crate::IntegrationClientBuilder::event_capacity) behind misses the oldest, and is
@@ -88,7 +90,7 @@ impl IntegrationClient {
     }
 
     /// Dead letters that wait for their sink, that were written, and that were lost (reported in the log instead).
-    pub fn dead_letters(&self) -> DeadLetterCounts {
+    pub fn dead_letter_counts(&self) -> DeadLetterCounts {
         let writer = &self.inner.dead_letters;
         DeadLetterCounts { waiting: writer.depth() as u64, written: writer.written(), lost: writer.lost() }
     }

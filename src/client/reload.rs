@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Inner, IntegrationClient, OnRemove};
+use super::{Inner, LiveConfig, OnRemove};
 use crate::config::{Config, Sources, off_the_worker};
 use crate::error::Error;
 use crate::events::EventKind;
 
-impl IntegrationClient {
+impl LiveConfig<'_> {
     /// Reads the configuration again and goes over to it as a whole, or not at all. Returns its version.
     ///
     /// A client does so by itself when a file of its configuration changes
@@ -16,15 +16,15 @@ impl IntegrationClient {
     ///
     /// # Errors
     /// As [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build); the configuration in use stays.
-    pub async fn reload(&self) -> Result<u64, Error> {
-        let reloading = self.inner.reloading.clone().lock_owned().await;
+    pub async fn reload(self) -> Result<u64, Error> {
+        let reloading = self.client.inner.reloading.clone().lock_owned().await;
         let rejected = |error: &Error| {
-            self.inner.refused(error);
+            self.client.inner.refused(error);
             tracing::error!(reason = %error, "configuration rejected");
-            self.inner.tell_rejected(error);
+            self.client.inner.tell_rejected(error);
         };
-        let sources = self.inner.source.load().await.inspect_err(rejected)?;
-        let inner = self.inner.clone();
+        let sources = self.client.inner.source.load().await.inspect_err(rejected)?;
+        let inner = self.client.inner.clone();
         // The lock goes along: whoever drops this future stops neither the change nor the order of changes.
         let gone_over = off_the_worker(move || {
             let _reloading = reloading;
@@ -35,33 +35,33 @@ impl IntegrationClient {
 
     /// Writes a row of the store's [configuration](crate::IntegrationClientBuilder::config_in_store), or removes it. Every process that reads
     /// it goes over to it within 2 s. A row that is wrong counts as it was before, or not at all, and
-    /// [`config_problem`](Self::config_problem) says so.
+    /// [`problem`](Self::problem) says so.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store): the client has no store, or it cannot be written.
-    pub async fn set_stored_config(&self, name: &str, text: Option<&str>) -> Result<(), Error> {
+    pub async fn set_stored(self, name: &str, text: Option<&str>) -> Result<(), Error> {
         let row = (name.to_owned(), text.map(str::to_owned));
-        self.inner.outbox()?.store.write(row, crate::store::config::set).await
+        self.client.inner.outbox()?.store.write(row, crate::store::config::set).await
     }
 
-    /// The rows of the store's configuration, by name: what [`set_stored_config`](Self::set_stored_config) has written.
+    /// The rows of the store's configuration, by name: what [`set_stored`](Self::set_stored) has written.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store): the client has no store, or it cannot be read.
-    pub async fn stored_config(&self) -> Result<Vec<(String, String)>, Error> {
-        self.inner.outbox()?.store.read((), crate::store::config::all).await
+    pub async fn stored(self) -> Result<Vec<(String, String)>, Error> {
+        self.client.inner.outbox()?.store.read((), crate::store::config::all).await
     }
 
     /// The configuration in use. Its [`version`](Config::version) counts the changes in this process, and its
     /// [`hash`](Config::hash) is the same in every process that runs on the same configuration.
-    pub fn config(&self) -> Arc<Config> {
-        self.inner.config.load_full()
+    pub fn current(self) -> Arc<Config> {
+        self.client.inner.config.load_full()
     }
 
     /// Why the configuration in use is not what its source says now: what was wrong when it was last read. None while
     /// all is well.
-    pub fn config_problem(&self) -> Option<String> {
-        self.inner.problem.lock().clone()
+    pub fn problem(self) -> Option<String> {
+        self.client.inner.problem.lock().clone()
     }
 }
 

@@ -57,10 +57,10 @@ impl IntegrationClient {
         ClientStatus {
             config_version: config.version(),
             config_hash: format!("{:016x}", config.hash()),
-            config_problem: self.config_problem(),
+            config_problem: self.config().problem(),
             tenants: inner.tenants.len(),
             vendors: sums.into_iter().map(|(vendor, sum)| of_the_vendor(inner, vendor, sum)).collect(),
-            dead_letters: self.dead_letters(),
+            dead_letters: self.dead_letter_counts(),
             failed: inner.failures.by_kind(),
             cleanup: inner.cleanups.status(),
         }

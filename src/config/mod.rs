@@ -144,7 +144,7 @@
 //! | another `credential` | the next exchange uses it, also of requests that were refused with the old one |
 //! | a secret behind a reference | read again after 60 s, or after a 401 |
 //! | a secret's variable or file is gone | requests end with [`ErrorKind::Credential`](crate::ErrorKind::Credential), not sent, once what was read before is 60 s old |
-//! | a file is gone, unreadable, empty, half there or wrong | the configuration in use stays; the log says once what to do, and [`config_problem`](crate::IntegrationClient::config_problem) as long as it lasts |
+//! | a file is gone, unreadable, empty, half there or wrong | the configuration in use stays; the log says once what to do, and [`config_problem`](crate::LiveConfig::problem) as long as it lasts |
 //!
 //! # Errors
 //! Unknown keys, values out of range, names that do not exist: all are errors that name file, line and column, and all

@@ -20,11 +20,11 @@ pub enum ErrorKind {
     Deadline,
     /// The request costs more than its limit can ever hold.
     CostAboveCapacity,
-    /// `try_send` or `try_acquire`: not now. [`Error::retry_after`] says when at the earliest.
+    /// `try_send` or `try_acquire`: not now. [`Error::retry_after`](crate::Error::retry_after) says when at the earliest.
     NotNow,
     /// The vendor wants no request before a moment that lies after this one's deadline, or very far off.
-    /// [`Error::retry_after`] says when. The request is still the caller's, unless it has become a dead letter
-    /// ([`Error::letter_id`]): the vendor has refused it, and nobody had stated a deadline.
+    /// [`Error::retry_after`](crate::Error::retry_after) says when. The request is still the caller's, unless it has become a dead letter
+    /// ([`Error::letter_id`](crate::Error::letter_id)): the vendor has refused it, and nobody had stated a deadline.
     RetryLater,
     /// The credential could not be read or refreshed, or the request could not be signed.
     Credential,
@@ -39,8 +39,8 @@ pub enum ErrorKind {
     Protocol,
     /// The response is larger than the cap.
     ResponseTooLarge,
-    /// All retries are used, or no more are allowed. [`Error::response`] is the vendor's last answer, if it answered;
-    /// [`Error::letter_id`] the dead letter that the request has become.
+    /// All retries are used, or no more are allowed. [`Error::response`](crate::Error::response) is the vendor's last answer, if it answered;
+    /// [`Error::letter_id`](crate::Error::letter_id) the dead letter that the request has become.
     Exhausted,
     /// The vendor answered with a status of 400 or above, and the caller asked for an error then.
     Status,

@@ -227,9 +227,9 @@ impl Error {
         self.0.letter.as_deref()
     }
 
-    /// The id of the job that [`enqueue`](crate::IntegrationClient::enqueue) may have accepted all the same, where its
+    /// The id of the job that [`enqueue`](crate::outbox::Outbox::enqueue) may have accepted all the same, where its
     /// [`delivery`](Self::delivery) is [`Delivery::Ambiguous`]: the word about the commit was lost.
-    /// [`receipt`](crate::IntegrationClient::receipt) of this id says what became of it:
+    /// [`receipt`](crate::outbox::Outbox::receipt) of this id says what became of it:
     /// [`Status::Unknown`](crate::outbox::Status::Unknown) once the store answers again means that it was not accepted, unless
     /// an earlier request with the same idempotency key was.
     pub fn job_id(&self) -> Option<&str> {

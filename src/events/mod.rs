@@ -11,7 +11,7 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let client = IntegrationClient::builder().build().await?;
 //! let mut events = client.events();
-//! client.reload().await?;
+//! client.config().reload().await?;
 //! let event = events.next().await.expect("the client lives");
 //! assert!(matches!(event.kind, EventKind::ConfigAccepted { version: 2, .. }));
 //! # Ok::<(), integration_client::Error>(()) }).unwrap();
@@ -130,7 +130,7 @@ pub enum EventKind {
         /// What stands.
         limit: LimitOf,
     },
-    /// [An operator](crate::IntegrationClient::pause) lets nothing of the tenant go.
+    /// [An operator](crate::Tenants::pause) lets nothing of the tenant go.
     Paused,
     /// Such a pause is over: a request passed, an operator ended it, or nobody sent anything for long after it. Said once for
     /// each [`Exhausted`](EventKind::Exhausted) and [`Paused`](EventKind::Paused).

@@ -1,8 +1,8 @@
 //! From a request to a job in the store.
 
-use super::{Outbox, Receipt, new_id, stored::Stored};
+use super::{Outbox, OutboxState, Receipt, new_id, stored::Stored};
 use crate::Priority;
-use crate::client::{Inner, IntegrationClient};
+use crate::client::Inner;
 use crate::config::AtRest;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
@@ -34,7 +34,7 @@ fn name_of(parts: &[&str]) -> Id {
     Id::new_v5(&Id::NAMESPACE_URL, &text)
 }
 
-impl IntegrationClient {
+impl Outbox<'_> {
     /// Accepts a request on behalf of a tenant, to be sent when the limits allow, whatever becomes of this process. Returns
     /// when it is on the disk.
     ///
@@ -49,16 +49,16 @@ impl IntegrationClient {
     /// [`ErrorKind::Store`]: the client has no store, or it cannot be written. Then [`Delivery::NotSent`] says that the job was
     /// not accepted; [`Delivery::Ambiguous`] that the database did not say whether its commit took effect, so that the job
     /// may be accepted and sent: [`Error::job_id`] is its id, which [`receipt`](Self::receipt) takes. [`ErrorKind::QueueFull`]: the outbox is full.
-    /// [`ErrorKind::Shutdown`]: after [`shutdown`](Self::shutdown).
+    /// [`ErrorKind::Shutdown`]: after [`shutdown`](crate::IntegrationClient::shutdown).
     /// [`ErrorKind::KeyReused`]: another request was accepted with this key in the last day. [`ErrorKind::InvalidRequest`]: a
-    /// body that is a stream, is too large, or a credential in the request; and as [`send`](Self::send) before the exchange.
+    /// body that is a stream, is too large, or a credential in the request; and as [`send`](crate::IntegrationClient::send) before the exchange.
     pub async fn enqueue(
-        &self,
+        self,
         tenant: &str,
         priority: Priority,
         request: impl Into<Request>,
     ) -> Result<Receipt, Error> {
-        let (outbox, job) = self.inner().job(tenant, priority, request.into(), Origin::Caller)?;
+        let (outbox, job) = self.client.inner().job(tenant, priority, request.into(), Origin::Caller)?;
         outbox.check_backlog(&job.lane).await?;
         outbox.put(job).await
     }
@@ -69,13 +69,13 @@ impl IntegrationClient {
     /// # Errors
     /// As [`enqueue`](Self::enqueue); the transaction should be given up then.
     pub async fn enqueue_in<C: CallersConnection>(
-        &self,
+        self,
         connection: &mut C,
         tenant: &str,
         priority: Priority,
         request: impl Into<Request>,
     ) -> Result<Receipt, Error> {
-        let (outbox, job) = self.inner().job(tenant, priority, request.into(), Origin::Caller)?;
+        let (outbox, job) = self.client.inner().job(tenant, priority, request.into(), Origin::Caller)?;
         outbox.check_backlog(&job.lane).await?;
         let now = connection.now().await.map_err(failed)?;
         let accepted = jobs::insert(&job, connection, now).await.map_err(failed)?;
@@ -86,8 +86,8 @@ impl IntegrationClient {
     ///
     /// # Errors
     /// The client has no store, or the text is no id.
-    pub fn receipt(&self, id: &str) -> Result<Receipt, Error> {
-        let outbox = self.inner().outbox()?;
+    pub fn receipt(self, id: &str) -> Result<Receipt, Error> {
+        let outbox = self.client.inner().outbox()?;
         let unreadable =
             |_| Error::not_sent(ErrorKind::InvalidRequest, "a receipt's id is 32 digits, as `Receipt::id` states it");
         let id = Id::try_parse(id).map_err(unreadable)?;
@@ -96,7 +96,7 @@ impl IntegrationClient {
 }
 
 impl Inner {
-    pub(crate) fn outbox(&self) -> Result<&Arc<Outbox>, Error> {
+    pub(crate) fn outbox(&self) -> Result<&Arc<OutboxState>, Error> {
         let none = "the client has no store; give it one with `IntegrationClientBuilder::store`";
         self.outbox.as_ref().ok_or_else(|| Error::not_sent(ErrorKind::Store, none))
     }
@@ -107,7 +107,7 @@ impl Inner {
         priority: Priority,
         request: Request,
         origin: Origin<'_>,
-    ) -> Result<(&Arc<Outbox>, NewJob), Error> {
+    ) -> Result<(&Arc<OutboxState>, NewJob), Error> {
         let outbox = self.outbox()?;
         outbox.check_open()?;
         let acceptable = acceptable(self, tenant, request)?;
@@ -161,7 +161,7 @@ impl Inner {
     }
 }
 
-impl Outbox {
+impl OutboxState {
     /// Refuses after a shutdown, as `send` does: this process would never send what it accepts.
     pub(super) fn check_open(&self) -> Result<(), Error> {
         if !*self.stop.borrow() {

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use uuid::Builder;
 
 use super::accept::Origin;
-use super::{Status, new_id, receipt};
+use super::{Outbox, Status, new_id, receipt};
+use crate::IntegrationClient;
 use crate::Priority;
-use crate::client::IntegrationClient;
 use crate::error::{Error, ErrorKind};
 use crate::request::Request;
 use crate::store::Id;
@@ -25,7 +25,7 @@ use crate::store::problems::Work;
 /// # async fn run(client: integration_client::IntegrationClient, lines: Vec<String>) -> Result<(), integration_client::Error> {
 /// use integration_client::{Priority, Request};
 ///
-/// let mut batch = client.batch("labels of May").await?;
+/// let mut batch = client.outbox().batch("labels of May").await?;
 /// let done: usize = batch.mark().parse().unwrap_or(0);
 /// for (number, line) in lines.iter().enumerate().skip(done) {
 ///     let request = Request::post("parcels", "/labels").body(line.clone());
@@ -76,21 +76,21 @@ pub struct Ended {
 /// Numbers take 62 bits of an id.
 const MOST: u64 = (1 << 62) - 1;
 
-impl IntegrationClient {
+impl Outbox<'_> {
     /// The batch of this name in the client's store, which is made if it is not there. Only one process may fill it.
     ///
     /// # Errors
     /// The client has no store, or it cannot be read.
-    pub async fn batch(&self, name: &str) -> Result<Batch, Error> {
-        Batch::open(self, name, false).await
+    pub async fn batch(self, name: &str) -> Result<Batch, Error> {
+        Batch::open(self.client, name, false).await
     }
 
     /// The names of the store's batches, at most 1,000.
     ///
     /// # Errors
     /// As for [`batch`](Self::batch).
-    pub async fn batches(&self) -> Result<Vec<String>, Error> {
-        self.inner().outbox()?.store.read((), batches::names).await
+    pub async fn batches(self) -> Result<Vec<String>, Error> {
+        self.client.inner().outbox()?.store.read((), batches::names).await
     }
 }
 
@@ -118,7 +118,7 @@ impl Batch {
         &self.mark
     }
 
-    /// Checks a request as [`enqueue`](IntegrationClient::enqueue) does, without accepting it. Its idempotency key is the
+    /// Checks a request as [`enqueue`](Outbox::enqueue) does, without accepting it. Its idempotency key is the
     /// vendor's to honour: two numbers with one key are two requests here.
     ///
     /// # Errors

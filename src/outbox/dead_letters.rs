@@ -4,8 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Outbox, sealing};
-use crate::client::IntegrationClient;
+use super::{Outbox, OutboxState, sealing};
 use crate::dead_letter::{DeadLetter, Reason};
 use crate::error::{Error, ErrorKind};
 use crate::send::durable::History;
@@ -18,7 +17,7 @@ use crate::store::{Id, LaneTier};
 /// # async fn run(client: integration_client::IntegrationClient) -> Result<(), integration_client::Error> {
 /// use integration_client::dead_letter::Reason;
 ///
-/// let letters = client.dead_letters_stored()?.tenant("acme").reason(Reason::Exhausted);
+/// let letters = client.outbox().dead_letters()?.tenant("acme").reason(Reason::Exhausted);
 /// for letter in letters.list(None, 100).await? {
 ///     println!("{} {:?} after {} attempts", letter.letter.id, letter.letter.request, letter.letter.attempts.len());
 /// }
@@ -28,7 +27,7 @@ use crate::store::{Id, LaneTier};
 /// ```
 #[derive(Clone)]
 pub struct DeadLetters {
-    outbox: Arc<Outbox>,
+    outbox: Arc<OutboxState>,
     filter: Filter,
 }
 
@@ -45,13 +44,13 @@ pub struct KeptLetter {
     pub place: i64,
 }
 
-impl IntegrationClient {
+impl Outbox<'_> {
     /// The dead letters in the client's store.
     ///
     /// # Errors
     /// The client has no store.
-    pub fn dead_letters_stored(&self) -> Result<DeadLetters, Error> {
-        Ok(DeadLetters { outbox: self.inner().outbox()?.clone(), filter: Filter::default() })
+    pub fn dead_letters(self) -> Result<DeadLetters, Error> {
+        Ok(DeadLetters { outbox: self.client.inner().outbox()?.clone(), filter: Filter::default() })
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
-use super::{Delivered, Outbox, ResponseHandler};
+use super::{Delivered, OutboxState, ResponseHandler};
 use crate::BoxError;
 use crate::contained::contained;
 use crate::dead_letter::DeadLetter;
@@ -158,7 +158,7 @@ impl Drop for Contained {
 ///
 /// The job stays in hand for as long as the call goes on, so that a slow handler slows down the claims.
 pub(super) async fn end_after(
-    outbox: &Outbox,
+    outbox: &OutboxState,
     (id, fence, known): (Id, i64, Option<i64>),
     call: impl Future<Output = bool>,
     end: impl FnOnce(bool) -> End,

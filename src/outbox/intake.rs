@@ -3,11 +3,11 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use super::Outbox;
 use super::accept::Origin;
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::Priority;
-use crate::client::IntegrationClient;
 use crate::error::{Error, ErrorKind};
 use crate::request::Request;
 use crate::store::jobs::NewJob;
@@ -39,13 +39,13 @@ pub trait IntakeSource: Send + Sync {
     /// The next messages, `most` at most. Waits for one; an empty answer means that there will be no more.
     ///
     /// # Errors
-    /// [`IntegrationClient::feed_from`] ends with it.
+    /// [`Outbox::feed_from`] ends with it.
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>>;
 
     /// The message is in the store: the broker may forget it.
     ///
     /// # Errors
-    /// [`IntegrationClient::feed_from`] ends with it. The message may come again.
+    /// [`Outbox::feed_from`] ends with it. The message may come again.
     fn taken<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), BoxError>>;
 
     /// The message cannot be taken over, now or later, and why: it is the broker's to keep or to throw away. A full outbox
@@ -67,7 +67,7 @@ struct Good {
     job: NewJob,
 }
 
-impl IntegrationClient {
+impl Outbox<'_> {
     /// Takes messages over from a broker, until it has no more. Runs in the caller's own task. Returns how many jobs were
     /// accepted: a message that was delivered again is none.
     ///
@@ -77,10 +77,10 @@ impl IntegrationClient {
     ///
     /// # Errors
     /// What the source fails with, as [`ErrorKind::Store`], a store that cannot be written, and
-    /// [`ErrorKind::Shutdown`] after [`shutdown`](Self::shutdown).
-    pub async fn feed_from(&self, source: &dyn IntakeSource) -> Result<u64, Error> {
+    /// [`ErrorKind::Shutdown`] after [`shutdown`](crate::IntegrationClient::shutdown).
+    pub async fn feed_from(self, source: &dyn IntakeSource) -> Result<u64, Error> {
         let broken = |error: BoxError| Error::not_sent(ErrorKind::Store, "the intake source failed").with_source(error);
-        let outbox = self.inner().outbox()?;
+        let outbox = self.client.inner().outbox()?;
         let (mut new, mut held, mut is_over) = (0, VecDeque::new(), false);
         // Kept while others are tried again: what a source has handed over must not be dropped on the way.
         let mut fetch: Option<BoxFuture<'_, Result<Vec<Intake>, BoxError>>> = None;
@@ -100,7 +100,7 @@ impl IntegrationClient {
                 is_over = messages.is_empty();
                 for Intake { id, tenant, priority, request } in messages {
                     let origin = Origin::Message { source: source.name(), id: &id };
-                    match self.inner().job(&tenant, priority, request, origin) {
+                    match self.client.inner().job(&tenant, priority, request, origin) {
                         Ok((_, job)) => held.push_back(Good { id, job }),
                         Err(error) if error.kind() == ErrorKind::Shutdown => return Err(error),
                         Err(error) => source.refused(&id, &error).await.map_err(broken)?,

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::handler::end_after;
 use super::receipt::KeptResponse;
 use super::stored::Stored;
-use super::{Delivered, Outbox, priority, sealing};
+use super::{Delivered, OutboxState, priority, sealing};
 use crate::BoxFuture;
 use crate::client::Inner;
 use crate::config::{AtRest, Keep, LimitKind, OnAmbiguous, Tenant};
@@ -39,11 +39,11 @@ const NO_KEY: Duration = Duration::from_secs(30);
 pub(super) struct Waits {
     count: Arc<AtomicU32>,
     over: AtomicBool,
-    outbox: Arc<Outbox>,
+    outbox: Arc<OutboxState>,
 }
 
 impl Waits {
-    pub(super) fn new(count: Arc<AtomicU32>, outbox: Arc<Outbox>) -> Waits {
+    pub(super) fn new(count: Arc<AtomicU32>, outbox: Arc<OutboxState>) -> Waits {
         count.fetch_add(1, Relaxed);
         Waits { count, over: AtomicBool::new(false), outbox }
     }
@@ -64,7 +64,7 @@ impl Drop for Waits {
 
 /// What is written before an exchange leaves.
 struct Entry {
-    outbox: Arc<Outbox>,
+    outbox: Arc<OutboxState>,
     waits: Waits,
     id: Id,
     fence: i64,
@@ -147,7 +147,7 @@ impl Payload {
         }
     }
 
-    fn is_sealed(&self, outbox: &Outbox) -> bool {
+    fn is_sealed(&self, outbox: &OutboxState) -> bool {
         match self {
             Payload::Row(row) => outbox.store.is_sealed(row),
             Payload::Read { was_sealed, .. } => *was_sealed,
@@ -155,7 +155,7 @@ impl Payload {
     }
 
     /// What the row of its dead letter holds.
-    fn row(&self, outbox: &Outbox, id: &Id) -> Option<Vec<u8>> {
+    fn row(&self, outbox: &OutboxState, id: &Id) -> Option<Vec<u8>> {
         match self {
             Payload::Row(row) => Some(row.clone()),
             Payload::Read { stored, was_sealed } => {
@@ -170,7 +170,7 @@ impl Payload {
 /// Runs a claim. None where the job is not this process's any more. With `unknown`, nobody has configured its lane for long.
 pub(super) async fn run(
     inner: Arc<Inner>,
-    outbox: Arc<Outbox>,
+    outbox: Arc<OutboxState>,
     mut job: Claimed,
     waits: Waits,
     unknown: bool,
@@ -295,7 +295,7 @@ fn interrupted(at: jiff::Timestamp) -> AttemptRecord {
 /// No key opens it: it waits for one, unless that would forget that it may have been sent.
 async fn sealed(
     inner: &Inner,
-    outbox: &Outbox,
+    outbox: &OutboxState,
     job: &Claimed,
     payload: Payload,
     mut history: History,
@@ -328,7 +328,7 @@ fn may_go_again(stored: &Stored, tenant: Option<&Tenant>) -> bool {
 /// The letter of a job that did not get as far as being sent.
 async fn bury(
     inner: &Inner,
-    outbox: &Outbox,
+    outbox: &OutboxState,
     job: &Claimed,
     payload: &Payload,
     reason: Reason,
@@ -360,7 +360,7 @@ async fn bury(
 
 /// Tells the handler of a letter, and ends its job, with the exchange whose outcome is `known`.
 async fn given_up(
-    outbox: &Outbox,
+    outbox: &OutboxState,
     (job, known): (&Claimed, Option<i64>),
     letter: DeadLetter,
     kept: NewDead,
@@ -375,11 +375,11 @@ async fn given_up(
 }
 
 /// Whether what is written about a job is sealed: its vendor's entry says so, or its request is.
-fn seals(outbox: &Outbox, payload: &Payload, tenant: Option<&Tenant>) -> bool {
+fn seals(outbox: &OutboxState, payload: &Payload, tenant: Option<&Tenant>) -> bool {
     tenant.is_some_and(|tenant| tenant.vendor.at_rest == AtRest::Sealed) || payload.is_sealed(outbox)
 }
 
-fn kept(inner: &Inner, outbox: &Outbox, job: &Claimed, payload: &Payload, letter: &DeadLetter) -> NewDead {
+fn kept(inner: &Inner, outbox: &OutboxState, job: &Claimed, payload: &Payload, letter: &DeadLetter) -> NewDead {
     told_to_the_log(letter);
     let known = inner.tenant(&job.lane.tenant, &job.lane.vendor);
     let known = known.ok();
@@ -397,7 +397,7 @@ fn kept(inner: &Inner, outbox: &Outbox, job: &Claimed, payload: &Payload, letter
 
 /// Reads the answer, hands it to the handler, and says what is to be kept.
 async fn delivered(
-    outbox: &Outbox,
+    outbox: &OutboxState,
     job: &Claimed,
     metadata: BTreeMap<String, String>,
     response: Response,

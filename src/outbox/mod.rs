@@ -1,7 +1,7 @@
 //! Requests that outlive the process: accepted into a [store](crate::store), sent as soon as the limits allow, and never
 //! lost.
 //!
-//! [`enqueue`](crate::IntegrationClient::enqueue) returns when the request is on the disk. From then on it is in exactly one
+//! [`enqueue`](crate::outbox::Outbox::enqueue) returns when the request is on the disk. From then on it is in exactly one
 //! place: in the outbox, among what is done (delivered or cancelled), or among the dead letters. A process that
 //! [works](crate::IntegrationClientBuilder::work) claims jobs for which the limits have room, at most 250 ms of work for each tenant, vendor
 //! and priority, and sends them as `send` does: the same turns, limits, retries and events. The rest waits in the store,
@@ -61,12 +61,12 @@ use tokio::sync::{Notify, watch};
 
 use crate::BoxError;
 use crate::BoxFuture;
-use crate::Priority;
 use crate::clock::{Clock, Time};
 use crate::dead_letter::DeadLetter;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::store::jobs::Finish;
 use crate::store::{Id, LaneTier, Opened, records};
+use crate::{IntegrationClient, Priority};
 
 pub use self::batch::{Batch, BatchCounts, Checked, Ended, Numbers};
 pub use self::dead_letters::{DeadLetters, KeptLetter};
@@ -76,6 +76,18 @@ pub use self::queues::{Queue, WorkerStatus};
 pub use self::receipt::{KeptResponse, Receipt, Status};
 pub(crate) use self::sink::StoreSink;
 pub(crate) use self::worker::work;
+
+/// The durable outbox of a client: [`IntegrationClient::outbox`].
+#[derive(Clone, Copy, Debug)]
+pub struct Outbox<'a> {
+    client: &'a IntegrationClient,
+}
+
+impl<'a> Outbox<'a> {
+    pub(crate) fn of(client: &'a IntegrationClient) -> Outbox<'a> {
+        Outbox { client }
+    }
+}
 
 /// Takes the answers to jobs.
 ///
@@ -178,7 +190,7 @@ impl std::fmt::Debug for Delivered {
 }
 
 /// What one client does with its store.
-pub(crate) struct Outbox {
+pub(crate) struct OutboxState {
     pub(crate) store: Opened,
     handler: Option<Handler>,
     pub(crate) works: bool,
@@ -222,15 +234,15 @@ const COUNT_FULL_EVERY: Duration = Duration::from_millis(500);
 /// Lanes that are remembered until the worker looks. Beyond that it finds them itself, a moment later.
 const MOST_FRESH: usize = 100_000;
 
-impl Outbox {
+impl OutboxState {
     pub(crate) fn new(
         store: Opened,
         handler: Option<Arc<dyn ResponseHandler>>,
         settings: Settings,
         clock: Clock,
-    ) -> Outbox {
+    ) -> OutboxState {
         let Settings { works, max_jobs, max_job_bytes, tier_weights, tell_every } = settings;
-        Outbox {
+        OutboxState {
             store,
             handler: handler.map(Handler::new),
             works,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::priority;
+use super::{Outbox, priority};
 use crate::Priority;
-use crate::client::{Inner, IntegrationClient};
+use crate::client::Inner;
 use crate::error::Error;
 use crate::store::LaneTier;
 use crate::store::batches;
@@ -47,14 +47,14 @@ pub struct WorkerStatus {
 /// Lanes that a worker speaks of.
 const LANES: usize = 200;
 
-impl IntegrationClient {
+impl Outbox<'_> {
     /// What waits in the store, by tenant, vendor and priority; at most `most` of them.
     ///
     /// # Errors
     /// The client has no store, or it cannot be read.
-    pub async fn queues(&self, most: usize) -> Result<Vec<Queue>, Error> {
+    pub async fn queues(self, most: usize) -> Result<Vec<Queue>, Error> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let found = self.inner().outbox()?.store.read(most, batches::queues).await?;
+        let found = self.client.inner().outbox()?.store.read(most, batches::queues).await?;
         let number = |count: i64| u64::try_from(count).unwrap_or(0);
         let queue = |queue: batches::Queue| Queue {
             tenant: queue.lane.tenant,
@@ -71,8 +71,8 @@ impl IntegrationClient {
     ///
     /// # Errors
     /// The client has no store, or it cannot be read.
-    pub async fn workers(&self) -> Result<Vec<WorkerStatus>, Error> {
-        let found = self.inner().outbox()?.store.read((), batches::told).await?;
+    pub async fn workers(self) -> Result<Vec<WorkerStatus>, Error> {
+        let found = self.client.inner().outbox()?.store.read((), batches::told).await?;
         let worker = |(owner, age_ms, status): (uuid::Uuid, i64, String)| WorkerStatus {
             worker: owner.simple().to_string(),
             age: Duration::from_millis(u64::try_from(age_ms).unwrap_or(0)),
@@ -85,8 +85,8 @@ impl IntegrationClient {
     /// the store is used for: to accept jobs, to claim them (also those of one tenant alone), to record exchanges and ends, to
     /// keep it in order, to read. Each is told until the same succeeds again, or was not tried for
     /// two and a half minutes. None without a store.
-    pub fn store_problem(&self) -> Option<String> {
-        self.inner().outbox.as_ref()?.store.problems.now()
+    pub fn problem(self) -> Option<String> {
+        self.client.inner().outbox.as_ref()?.store.problems.now()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What other processes sent of each lane before, counted against its limits before a job of it is claimed.
 //!
 //! A lane is read when its tenant appears: with the configuration at the start, by a reload or by
-//! [`set_tenant`](crate::IntegrationClient::set_tenant). One task reads them in the background, a few lanes and a bounded
+//! [`Tenants::set`](crate::Tenants::set). One task reads them in the background, a few lanes and a bounded
 //! number of rows at a time, so neither memory nor the start of the program depends on how many rows there are. A lane
 //! whose jobs wait is read before the others. Where several tenants share a limit, all lanes of the vendor are read before
 //! a job of one of them is claimed.
@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::Outbox;
+use super::OutboxState;
 use super::job::remembered;
 use crate::client::Inner;
 use crate::clock::nanos;
@@ -159,7 +159,7 @@ impl Recall {
     }
 }
 
-impl Outbox {
+impl OutboxState {
     /// The tenant is there, or has changed.
     pub(crate) fn tenant_appears(&self, tenant: &Tenant) {
         if self.works && remembered(tenant) > 0 {
@@ -189,7 +189,7 @@ fn shares(tenant: &Tenant) -> bool {
 }
 
 /// Reads lanes until the outbox stops.
-pub(super) async fn run(inner: Weak<Inner>, outbox: Arc<Outbox>) {
+pub(super) async fn run(inner: Weak<Inner>, outbox: Arc<OutboxState>) {
     let mut stop = outbox.stop.subscribe();
     loop {
         let lanes = outbox.recall.lanes.lock().next(usage::LANES);
@@ -215,7 +215,7 @@ pub(super) async fn run(inner: Weak<Inner>, outbox: Arc<Outbox>) {
 }
 
 /// Counts what was sent of `lanes`, page by page.
-async fn read(inner: &Weak<Inner>, outbox: &Outbox, lanes: &[Lane]) {
+async fn read(inner: &Weak<Inner>, outbox: &OutboxState, lanes: &[Lane]) {
     let start = |(tenant, vendor): &Lane| Wanted {
         tenant: tenant.as_ref().to_owned(),
         vendor: vendor.as_ref().to_owned(),

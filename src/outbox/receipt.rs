@@ -7,17 +7,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::Outbox;
+use super::OutboxState;
 use crate::dead_letter::{Content, Reason};
 use crate::error::Error;
 use crate::store::records::{self, Place};
 use crate::store::{Id, Opened};
 
-/// A request was accepted. Its id outlives the process: see [`receipt`](crate::IntegrationClient::receipt).
+/// A request was accepted. Its id outlives the process: see [`receipt`](crate::outbox::Outbox::receipt).
 #[derive(Clone)]
 pub struct Receipt {
     id: Id,
-    outbox: Arc<Outbox>,
+    outbox: Arc<OutboxState>,
     before: bool,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Debug for KeptResponse {
 }
 
 impl Receipt {
-    pub(super) fn new(id: Id, outbox: Arc<Outbox>, before: bool) -> Receipt {
+    pub(super) fn new(id: Id, outbox: Arc<OutboxState>, before: bool) -> Receipt {
         Receipt { id, outbox, before }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::stored::Stored;
-use super::{Outbox, sealing};
+use super::{OutboxState, sealing};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::config::AtRest;
@@ -12,7 +12,7 @@ use crate::store::dead::{self, NewDead};
 use crate::store::{Id, LaneTier};
 
 /// Keeps letters in the client's store.
-pub(crate) struct StoreSink(pub(crate) Arc<Outbox>);
+pub(crate) struct StoreSink(pub(crate) Arc<OutboxState>);
 
 impl DeadLetterSink for StoreSink {
     fn write<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::task::{Id as TaskId, JoinError, JoinSet};
 
-use super::Outbox;
+use super::OutboxState;
 use super::ends::{Ends, Hand};
 use super::job::{self, Waits};
 use super::lanes::Lanes;
@@ -89,7 +89,7 @@ struct Worker {
     inner: Weak<Inner>,
     /// The client, which jobs in hand are no part of.
     held: Weak<()>,
-    outbox: Arc<Outbox>,
+    outbox: Arc<OutboxState>,
     lanes: Lanes,
     leases: Leases,
     /// Claims that processes before this one left in a SQLite file are still to be made ready.
@@ -114,7 +114,7 @@ struct Worker {
 }
 
 /// Works until the client is gone or stopped.
-pub(crate) async fn work(inner: Weak<Inner>, held: Weak<()>, outbox: Arc<Outbox>) {
+pub(crate) async fn work(inner: Weak<Inner>, held: Weak<()>, outbox: Arc<OutboxState>) {
     let mut worker = Worker {
         inner,
         held,

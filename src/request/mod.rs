@@ -318,7 +318,7 @@ impl Request {
     }
 
     /// Keeps the answer's body in the store until its receipt is forgotten. Of requests that are
-    /// [enqueued](crate::IntegrationClient::enqueue) alone; others have their answer at once.
+    /// [enqueued](crate::outbox::Outbox::enqueue) alone; others have their answer at once.
     #[must_use]
     pub fn keep_response(mut self) -> Request {
         self.parts.notes.get_or_insert_default().keep_response = true;

@@ -14,7 +14,7 @@
 //!     .work()
 //!     .build()
 //!     .await?;
-//! let receipt = client.enqueue("acme", Priority::Normal, Request::post("parcels", "/labels").json(&["…"])).await?;
+//! let receipt = client.outbox().enqueue("acme", Priority::Normal, Request::post("parcels", "/labels").json(&["…"])).await?;
 //! println!("{:?}", receipt.status().await?);
 //! # Ok(()) }
 //! ```

@@ -59,7 +59,7 @@ async fn a_tenant_gets_other_limits_while_it_waits() {
     let sends = waiting(&client, 80).await;
     let began = now();
     // 8 a second would take 10 s; 80 a second take one.
-    client.set_tenant(TenantEntry::new("a", "v").limit("requests", 100)).unwrap();
+    client.tenants().set(TenantEntry::new("a", "v").limit("requests", 100)).unwrap();
     all_answered(sends).await;
     let took = began.elapsed();
     assert!((980..=1130).contains(&took.as_millis()), "what was owed stays owed, the rest goes faster: {took:?}");
@@ -72,16 +72,16 @@ async fn a_removed_tenant_drains_or_is_refused() {
     let transport = answers(ms(10));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let sends = waiting_after_one(&client, 5).await;
-    client.remove_tenant("a", "v", OnRemove::Drain).unwrap();
+    client.tenants().remove("a", "v", OnRemove::Drain).unwrap();
     assert_eq!(client.send("a", Priority::High, get("/")).await.unwrap_err().kind(), ErrorKind::UnknownTenant);
-    assert_eq!(client.remove_tenant("a", "v", OnRemove::Drain).unwrap_err().kind(), ErrorKind::UnknownTenant);
+    assert_eq!(client.tenants().remove("a", "v", OnRemove::Drain).unwrap_err().kind(), ErrorKind::UnknownTenant);
     all_answered(sends).await;
     assert_eq!(transport.calls().len(), 6);
     assert_idle(&client);
 
-    client.set_tenant(TenantEntry::new("a", "v")).unwrap();
+    client.tenants().set(TenantEntry::new("a", "v")).unwrap();
     let sends = waiting_after_one(&client, 5).await;
-    client.remove_tenant("a", "v", OnRemove::Refuse).unwrap();
+    client.tenants().remove("a", "v", OnRemove::Refuse).unwrap();
     let mut refused = 0;
     for send in sends {
         match send.await.unwrap() {
@@ -114,10 +114,10 @@ async fn a_reload_changes_limits_under_those_who_wait() {
     let (client, source) = reloadable(&vendor(&[("requests", &per_second(10, 1))]), &transport).await;
     client.send("a", Priority::Normal, get("/first")).await.unwrap().text().await.unwrap();
     let sends = waiting(&client, 80).await;
-    let version = client.config().version();
+    let version = client.config().current().version();
     let began = now();
     *source.0.lock().unwrap() = tenants(vendor(&[("requests", &per_second(100, 1))]));
-    assert_eq!(client.reload().await.unwrap(), version + 1);
+    assert_eq!(client.config().reload().await.unwrap(), version + 1);
     all_answered(sends).await;
     assert!((980..=1130).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
     assert_in_order(&transport, 1, 80);
@@ -131,14 +131,14 @@ async fn a_broken_reload_changes_nothing() {
     let (client, source) = reloadable(&vendor(&[("requests", &per_second(10, 1))]), &transport).await;
     client.send("a", Priority::Normal, get("/first")).await.unwrap();
     let sends = waiting(&client, 8).await;
-    let version = client.config().version();
+    let version = client.config().current().version();
     let began = now();
     for broken in ["nonsense", "[vendors.w]\nbase_url = \"https://w.example\"\nauth = { scheme = \"none\" }\n"] {
         *source.0.lock().unwrap() = tenants(broken.to_owned());
-        let error = client.reload().await.unwrap_err();
+        let error = client.config().reload().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
     }
-    assert_eq!(client.config().version(), version);
+    assert_eq!(client.config().current().version(), version);
     assert_eq!(client.send("c", Priority::Normal, get("/")).await.unwrap_err().kind(), ErrorKind::UnknownTenant);
     all_answered(sends).await;
     assert!((1000..=1010).contains(&began.elapsed().as_millis()), "8 a second still: {:?}", began.elapsed());
@@ -157,7 +157,7 @@ async fn a_reload_that_widens_a_scope_moves_those_who_wait() {
         let sends = waiting(&client, 16).await;
         let wider = format!("scope = \"{wide}\"\n{}", per_second(1000, 800));
         *source.0.lock().unwrap() = tenants(vendor(&[("requests", &narrow), ("everybody", &wider)]));
-        client.reload().await.unwrap();
+        client.config().reload().await.unwrap();
         tokio::task::yield_now().await;
         assert_eq!(client.waiting(), 16, "nothing is granted by moving");
         all_answered(sends).await;
@@ -184,7 +184,7 @@ async fn reloads_back_and_forth_lose_nothing_and_credit_nothing() {
         sends.extend((0..20).map(|n| spawn(&client, Priority::Normal, get(&format!("/{round}/{n}")))));
         tokio::time::sleep(ms(7)).await;
         *source.0.lock().unwrap() = if round % 2 == 0 { wide.clone() } else { narrow.clone() };
-        client.reload().await.unwrap();
+        client.config().reload().await.unwrap();
         // A handle from before goes on too.
         if let Ok(permit) = lane.try_acquire(Priority::High, 1) {
             permit.not_sent();
@@ -227,12 +227,12 @@ async fn a_handle_keeps_its_endpoint_through_a_reload() {
     assert_eq!(refused(lane.try_acquire(Priority::High, 1)), ErrorKind::NotNow, "80 % of two an hour");
 
     *source.0.lock().unwrap() = reports.clone() + &endpoint("export", 1000);
-    client.reload().await.unwrap();
+    client.config().reload().await.unwrap();
     assert_eq!(refused(lane.try_acquire(Priority::High, 1)), ErrorKind::NotNow, "not the export's limit");
     assert_eq!(lane.headroom().unwrap().limit(), 2);
 
     *source.0.lock().unwrap() = vendor(&[]) + &endpoint("export", 1000);
-    client.reload().await.unwrap();
+    client.config().reload().await.unwrap();
     assert_eq!(refused(lane.try_acquire(Priority::High, 1)), ErrorKind::UnknownEndpoint);
     assert_eq!(refused(lane.acquire(Priority::High, 1).await), ErrorKind::UnknownEndpoint);
 }
@@ -259,8 +259,8 @@ async fn account_that_a_tenant_leaves_and_enters_again_keeps_its_slots() {
     let limits = [("account", "scope = \"account\"\nconcurrency = 4"), ("own", "concurrency = 6")];
     let text = vendor(&limits);
     let client = builder(&text, &transport).shards(16).build().await.unwrap();
-    client.set_tenant(tenant_of("a", "first")).unwrap();
-    client.set_tenant(tenant_of("b", "first")).unwrap();
+    client.tenants().set(tenant_of("a", "first")).unwrap();
+    client.tenants().set(tenant_of("b", "first")).unwrap();
     let sends: Vec<_> = (0..4).map(|_| send_of(&client, "a", "/a")).collect();
     let began = now();
     while client.in_flight() < 4 {
@@ -269,7 +269,7 @@ async fn account_that_a_tenant_leaves_and_enters_again_keeps_its_slots() {
     let others = send_of(&client, "b", "/b");
     until_waiting(&client, 1).await;
     for account in ["second", "first", "third", "first"] {
-        client.set_tenant(tenant_of("a", account)).unwrap();
+        client.tenants().set(tenant_of("a", account)).unwrap();
         if account == "first" {
             let refused = client.try_send("a", Priority::High, get("/again")).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::NotNow);
@@ -292,11 +292,11 @@ async fn refusal_pauses_a_lane_that_has_changed_its_account_meanwhile() {
     });
     let text = vendor(&[("account", "scope = \"account\"\nconcurrency = 4")]);
     let client = builder(&text, &transport).shards(16).build().await.unwrap();
-    client.set_tenant(tenant_of("a", "first")).unwrap();
+    client.tenants().set(tenant_of("a", "first")).unwrap();
     let first = send_of(&client, "a", "/refused");
     tokio::time::sleep(ms(100)).await;
     for account in ["second", "third", "fourth"] {
-        client.set_tenant(tenant_of("a", account)).unwrap();
+        client.tenants().set(tenant_of("a", account)).unwrap();
     }
     tokio::time::sleep(ms(500)).await;
     let began = now();

@@ -14,14 +14,14 @@ async fn a_cleanup_retires_whoever_is_not_active() {
         let transport = answers(ms(5));
         let client = builder(&vendor(&[("slots", "concurrency = 1")]), &transport).on_remove(policy);
         let client = client.build().await.unwrap();
-        let everybody = client.cleanup(&HashSet::from(["a", "b"])).await;
+        let everybody = client.tenants().cleanup(&HashSet::from(["a", "b"])).await;
         assert!(everybody.is_empty());
         for n in 0..1_000 {
-            client.set_tenant(tenant(n)).unwrap();
+            client.tenants().set(tenant(n)).unwrap();
         }
         let sends: Vec<_> = (0..6).map(|_| spawn(&client, Priority::Normal, get("/"))).collect();
         until_waiting(&client, 5).await;
-        let retired = client.cleanup(&HashSet::from(["b".to_owned(), "t0007".to_owned()])).await;
+        let retired = client.tenants().cleanup(&HashSet::from(["b".to_owned(), "t0007".to_owned()])).await;
         assert_eq!((retired.len(), client.waiting()), (1_000, if policy == OnRemove::Drain { 5 } else { 0 }));
         let late = client.send("a", Priority::High, get("/")).await.unwrap_err();
         assert_eq!((late.kind(), late.delivery()), (ErrorKind::UnknownTenant, Delivery::NotSent));
@@ -34,9 +34,9 @@ async fn a_cleanup_retires_whoever_is_not_active() {
         assert_eq!(transport.calls().len(), if policy == OnRemove::Drain { 6 } else { 1 });
         client.send("b", Priority::High, get("/")).await.unwrap().text().await.unwrap();
         client.send("t0007", Priority::High, get("/")).await.unwrap().text().await.unwrap();
-        assert_eq!(client.lanes(), 3);
+        assert_eq!(client.tenants().lanes(), 3);
         tokio::time::sleep(ms(90_000)).await;
-        assert_eq!(client.lanes(), 0, "the sweep drops what rests");
+        assert_eq!(client.tenants().lanes(), 0, "the sweep drops what rests");
         assert_idle(&client);
     }
 }
@@ -50,9 +50,9 @@ async fn who_comes_back_finds_what_was_used() {
     for _ in 0..8 {
         try_send(client.clone()).await.unwrap().text().await.unwrap();
     }
-    assert_eq!(client.retain_tenants(|tenant| &*tenant.id != "a").await.len(), 1);
+    assert_eq!(client.tenants().retain(|tenant| &*tenant.id != "a").await.len(), 1);
     tokio::time::sleep(ms(60_000)).await;
-    client.set_tenant(TenantEntry::new("a", "v")).unwrap();
+    client.tenants().set(TenantEntry::new("a", "v")).unwrap();
     assert_eq!(try_send(client.clone()).await.unwrap_err().kind(), ErrorKind::NotNow, "8 of this hour are used");
 }
 
@@ -67,7 +67,7 @@ async fn the_same_sends_with_and_without_eviction() {
             let limit = format!("scope = \"{scope}\"\n{}", per_second(20, 8).replace("\"1s\"", "\"200ms\""));
             let text = vendor(&[("requests", &limit)]).replace("auth =", "max_transit = \"50ms\"\nauth =");
             let client = builder(&text, &transport).build().await.unwrap();
-            (0..20).for_each(|n| client.set_tenant(tenant(n)).unwrap());
+            (0..20).for_each(|n| client.tenants().set(tenant(n)).unwrap());
             let mut random = fastrand::Rng::with_seed(seed);
             let (mut sends, mut dropped) = (Vec::new(), 0);
             for step in 0..400 {
@@ -84,9 +84,9 @@ async fn the_same_sends_with_and_without_eviction() {
                 }
                 tokio::time::sleep(ms(random.u64(1..40))).await;
                 if evict {
-                    let before = client.lanes();
-                    client.rest(true).await;
-                    dropped += before - client.lanes();
+                    let before = client.tenants().lanes();
+                    client.tenants().rest(true).await;
+                    dropped += before - client.tenants().lanes();
                 }
             }
             for send in sends {
@@ -181,7 +181,7 @@ async fn a_tenant_that_is_set_while_the_source_is_asked_stays_until_the_next_tim
     };
     let client = cleaned(slow, false).await;
     tokio::time::sleep(Duration::from_secs(65)).await;
-    client.set_tenant(tenant(1)).unwrap();
+    client.tenants().set(tenant(1)).unwrap();
     // Changed meanwhile: it is not the one that the source was asked about.
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!((client.overview().tenants, client.overview().cleanup.unwrap().retired), (3, 0));

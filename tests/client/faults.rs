@@ -109,7 +109,7 @@ async fn refused_streams_leave_the_retry_budget_alone() {
     for send in sends {
         assert_eq!(send.await.unwrap().unwrap().status(), 200);
     }
-    assert_eq!(client.dead_letters().waiting, 0);
+    assert_eq!(client.dead_letter_counts().waiting, 0);
     assert_idle(&client);
 }
 

@@ -56,7 +56,7 @@ async fn retry_takes_base_url_and_credential_of_one_version() {
     while transport.calls().len() < 3 {
         tokio::time::sleep(ms(100)).await;
     }
-    client.set_tenant(tenant("new")).unwrap();
+    client.tenants().set(tenant("new")).unwrap();
     let answered = send.await.unwrap();
     let pairs = pairs(&transport);
     assert!(pairs.iter().all(|(host, secret)| host == secret), "{pairs:?}");
@@ -75,7 +75,7 @@ async fn request_for_a_host_that_is_gone_is_not_sent() {
     while transport.calls().len() < 3 {
         tokio::time::sleep(ms(100)).await;
     }
-    client.set_tenant(tenant("new")).unwrap();
+    client.tenants().set(tenant("new")).unwrap();
     let error = send.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     let pairs = pairs(&transport);
@@ -100,7 +100,7 @@ async fn token_leaves_for_the_base_url_it_was_fetched_for() {
     while transport.calls().len() < 3 {
         tokio::time::sleep(ms(100)).await;
     }
-    client.set_tenant(tenant("new")).unwrap();
+    client.tenants().set(tenant("new")).unwrap();
     send.await.unwrap().unwrap();
     client.send("a", Priority::High, get("/y")).await.unwrap();
     let pairs = pairs(&transport);
@@ -124,7 +124,7 @@ async fn waiting_request_takes_the_credential_of_the_account_that_it_counts_in()
     tokio::time::sleep(ms(10)).await;
     assert_eq!(transport.calls().len(), 1, "the second waits for the slot of the old account");
 
-    client.set_tenant(in_account("new")).unwrap();
+    client.tenants().set(in_account("new")).unwrap();
     assert_eq!(waiting.await.unwrap().unwrap().status(), 200);
     assert_eq!(first.await.unwrap().unwrap().status(), 200);
     let secrets: Vec<String> = pairs(&transport).into_iter().map(|(_, secret)| secret).collect();

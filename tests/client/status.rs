@@ -20,7 +20,7 @@ async fn status_says_why_it_waits_and_until_when() {
     assert_eq!(limits, [("requests", "tenant", 10, 8), ("slots", "tenant", 5, 3)]);
     assert_eq!((status.headroom, status.shares.high, status.pause), (Some(0.6), 0.6, None));
 
-    client.pause("a", "v").unwrap();
+    client.tenants().pause("a", "v").unwrap();
     let paused = client.status("a", "v").unwrap();
     assert_eq!(paused.pause.map(|pause| (pause.by, pause.ends_in)), Some((PausedBy::Operator, None)));
     assert_eq!(client.estimate("a", "v", Priority::Low, 1).unwrap().expected, None);
@@ -35,10 +35,10 @@ async fn status_says_why_it_waits_and_until_when() {
     assert_eq!((&*vendor.vendor, vendor.lanes, vendor.waiting.low, vendor.in_flight, vendor.paused), ("v", 1, 3, 2, 1));
     assert_eq!(
         (overview.tenants, overview.config_version, overview.config_problem.is_none()),
-        (2, client.config().version(), true)
+        (2, client.config().current().version(), true)
     );
     assert!(serde_json::to_string(&overview).unwrap().contains(&overview.config_hash));
-    client.resume("a", "v").unwrap();
+    client.tenants().resume("a", "v").unwrap();
     for send in sends {
         send.await.unwrap().unwrap();
     }
@@ -120,7 +120,7 @@ async fn a_check_says_what_a_request_would_meet_and_takes_nothing() {
     let json = serde_json::to_value(&check).unwrap();
     assert_eq!((&json["allowed"], &json["until_s"]), (&false.into(), &0.125.into()));
 
-    client.pause("b", "v").unwrap();
+    client.tenants().pause("b", "v").unwrap();
     let check = client.check("b", "v", None, Priority::High).unwrap();
     assert!(!check.allowed && check.reason.as_deref().unwrap().contains("operator"), "{check:?}");
     assert_eq!(check.until, None);

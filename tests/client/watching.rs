@@ -68,9 +68,9 @@ async fn watching(path: &Path, transport: &FakeTransport) -> IntegrationClient {
 
 /// How long it takes until the client has gone over to another configuration.
 async fn next_version(client: &IntegrationClient) -> Duration {
-    let (version, began) = (client.config().version(), now());
-    while client.config().version() == version {
-        assert!(began.elapsed() < ms(10_000), "nothing happens: {:?}", client.config_problem());
+    let (version, began) = (client.config().current().version(), now());
+    while client.config().current().version() == version {
+        assert!(began.elapsed() < ms(10_000), "nothing happens: {:?}", client.config().problem());
         tokio::time::sleep(ms(10)).await;
     }
     began.elapsed()
@@ -86,13 +86,13 @@ async fn a_changed_file_is_in_use_within_two_seconds() {
     let sends: Vec<_> = (0..80).map(|n| spawn(&client, Priority::Normal, get(&format!("/{n}")))).collect();
     until_waiting(&client, 79).await;
     tokio::time::sleep(ms(1_050)).await;
-    assert_eq!(client.config().version(), 1, "nothing is new");
+    assert_eq!(client.config().current().version(), 1, "nothing is new");
 
-    let (began, hash) = (now(), client.config().hash());
+    let (began, hash) = (now(), client.config().current().hash());
     std::fs::write(&path, limited(100)).unwrap();
     let took = next_version(&client).await;
     assert!(took <= ms(2_000), "{took:?}");
-    assert_ne!(client.config().hash(), hash);
+    assert_ne!(client.config().current().hash(), hash);
     for send in sends {
         send.await.unwrap().unwrap().text().await.unwrap();
     }
@@ -102,7 +102,7 @@ async fn a_changed_file_is_in_use_within_two_seconds() {
     // The same again, written anew: another time, and no new version.
     std::fs::write(&path, limited(100)).unwrap();
     tokio::time::sleep(ms(8_000)).await;
-    assert_eq!((client.config().version(), client.config_problem()), (2, None));
+    assert_eq!((client.config().current().version(), client.config().problem()), (2, None));
     assert_idle(&client);
 }
 
@@ -128,9 +128,9 @@ async fn what_is_wrong_with_a_file_is_said_once_and_changes_nothing() {
         damage();
         tokio::time::sleep(ms(5_500)).await;
         assert_eq!(log.0.load(Ordering::Relaxed), number + 1, "{what}: said once");
-        let problem = client.config_problem().unwrap();
+        let problem = client.config().problem().unwrap();
         assert!(problem.contains("vendors.toml") || problem.contains("tenant"), "{what}: {problem}");
-        assert_eq!(client.config().version(), 1, "{what}");
+        assert_eq!(client.config().current().version(), 1, "{what}");
         client.send("a", Priority::Normal, get("/")).await.unwrap();
         if *what == "unreadable" {
             std::fs::remove_dir(&path).unwrap();
@@ -138,7 +138,11 @@ async fn what_is_wrong_with_a_file_is_said_once_and_changes_nothing() {
     }
     std::fs::write(&path, &good).unwrap();
     tokio::time::sleep(ms(1_500)).await;
-    assert_eq!((client.config().version(), client.config_problem()), (1, None), "what was in use is in use");
+    assert_eq!(
+        (client.config().current().version(), client.config().problem()),
+        (1, None),
+        "what was in use is in use"
+    );
     std::fs::write(&path, limited(20)).unwrap();
     next_version(&client).await;
     assert_eq!(log.0.load(Ordering::Relaxed), wrong.len());
@@ -243,7 +247,7 @@ async fn a_source_that_is_half_written_hangs_or_panics_is_survived() {
     *source.moods.lock().unwrap() = script.to_vec();
     let mut seen = Vec::new();
     for _ in 0..12_000 {
-        let limit = match &client.config().vendor("v", "live").unwrap().limits[..] {
+        let limit = match &client.config().current().vendor("v", "live").unwrap().limits[..] {
             [limit] => format!("{:?}", limit.kind),
             _ => "no limit".to_owned(),
         };
@@ -253,7 +257,7 @@ async fn a_source_that_is_half_written_hangs_or_panics_is_survived() {
         tokio::time::sleep(ms(10)).await;
     }
     assert_eq!(seen.iter().filter(|limit| *limit == "no limit").count(), 0, "{seen:?}");
-    assert_eq!(client.config_problem(), None);
+    assert_eq!(client.config().problem(), None);
     assert_eq!(seen.len(), 3, "{seen:?}");
     assert!(seen[1].contains("limit: 20") && seen[2].contains("limit: 30"), "{seen:?}");
 }

@@ -119,7 +119,7 @@ fn moment(text: &str) -> Result<jiff::Timestamp, String> {
 
 impl Which {
     async fn letters(&self) -> Result<DeadLetters, Failure> {
-        let mut letters = self.store.open().await?.dead_letters_stored()?;
+        let mut letters = self.store.open().await?.outbox().dead_letters()?;
         if let Some(tenant) = &self.tenant {
             letters = letters.tenant(tenant);
         }
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     runtime.block_on(async {
         match &args.what {
             What::List { which, most, json } => list(&which.letters().await?, *most, *json, out).await,
-            What::Show { store, id, json } => show(&store.open().await?.dead_letters_stored()?, id, *json, out).await,
+            What::Show { store, id, json } => show(&store.open().await?.outbox().dead_letters()?, id, *json, out).await,
             What::Redrive { which, ids, all, json } => {
                 redrive(&which.letters().await?, if *all { None } else { Some(ids) }, *json, out).await
             }

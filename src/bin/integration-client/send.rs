@@ -271,7 +271,7 @@ impl Args {
         request: Request,
         known: &Known,
     ) -> Result<Option<Answer>, Failure> {
-        let receipt = client.enqueue(&self.tenant, self.priority, request.keep_response()).await?;
+        let receipt = client.outbox().enqueue(&self.tenant, self.priority, request.keep_response()).await?;
         known.set(Stage::Job(client.clone(), receipt.clone(), named.shown()));
         loop {
             match receipt.status().await? {

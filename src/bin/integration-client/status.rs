@@ -95,8 +95,8 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
 }
 
 async fn look(client: &IntegrationClient) -> Result<Seen, Failure> {
-    let (queues, workers) = (client.queues(10_000).await?, client.workers().await?);
-    let dead = client.dead_letters_stored()?.count().await?;
+    let (queues, workers) = (client.outbox().queues(10_000).await?, client.outbox().workers().await?);
+    let dead = client.outbox().dead_letters()?.count().await?;
     Ok(Seen { queues, workers, dead })
 }
 

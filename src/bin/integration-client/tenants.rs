@@ -202,10 +202,10 @@ impl Global {
             entry = entry.weight(weight);
         }
         // All that can be wrong with it is said before it is written.
-        client.set_tenant(entry.clone())?;
+        client.tenants().set(entry.clone())?;
         let text = toml::to_string(&Row { tenants: vec![entry] })
             .map_err(|error| Failure::Input(format!("the tenant cannot be written as TOML: {error}")))?;
-        client.set_stored_config(&row(&set.id, &set.vendor), Some(&text)).await?;
+        client.config().set_stored(&row(&set.id, &set.vendor), Some(&text)).await?;
         match self.json {
             true => writeln!(out, "{}", json!({ "set": { "id": set.id, "vendor": set.vendor } }))?,
             false => {
@@ -217,7 +217,7 @@ impl Global {
 
     /// The rows with tenants that this command wrote.
     async fn rows(&self, client: &IntegrationClient) -> Result<Vec<(String, TenantEntry)>, Failure> {
-        let rows = client.stored_config().await?;
+        let rows = client.config().stored().await?;
         let ours = rows.into_iter().filter_map(|(name, text)| {
             let mut row: Row = toml::from_str(&text).ok().filter(|_| name.starts_with("tenant "))?;
             Some((name, row.tenants.pop()?))
@@ -235,7 +235,7 @@ impl Global {
         let mut ids = Vec::new();
         for (name, entry) in gone {
             if really {
-                client.set_stored_config(&name, None).await?;
+                client.config().set_stored(&name, None).await?;
             }
             match self.json {
                 true => ids.push(json!({ "id": entry.id(), "vendor": entry.vendor() })),
@@ -296,7 +296,7 @@ async fn list(global: &Global, screen: Screen, out: &mut dyn Write) -> Result<Ou
         }
         None => BTreeSet::new(),
     };
-    let config = client.config();
+    let config = client.config().current();
     let mut tenants: Vec<_> = config.tenants().cloned().collect();
     tenants.sort_by(|a, b| (&a.id, &a.vendor.name).cmp(&(&b.id, &b.vendor.name)));
     let place = |id: &str, vendor: &str| {

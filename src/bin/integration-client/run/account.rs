@@ -13,7 +13,7 @@ const NAMED: usize = 5;
 
 /// Says how many are dead, why, and what can be done.
 pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64, named: &Named) {
-    let Ok(letters) = client.dead_letters_stored() else { return };
+    let Ok(letters) = client.outbox().dead_letters() else { return };
     let mut reasons: BTreeMap<String, (u64, Vec<u64>)> = BTreeMap::new();
     // The first thousand: who has more than that wants to look at them anyway.
     for kept in letters.list(None, 1_000).await.unwrap_or_default() {

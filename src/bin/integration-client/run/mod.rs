@@ -140,8 +140,8 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
     // Not before: both clients read the same files, and would warn of the same things.
     notes::listen(args.quiet);
     let client = open(args, &named, &results).await?;
-    let (writer, batch) = (client.batch(&name(args)).await?, client.batch(&name(args)).await?);
-    let queues = client.queues(10_000).await?;
+    let (writer, batch) = (client.outbox().batch(&name(args)).await?, client.outbox().batch(&name(args)).await?);
+    let queues = client.outbox().queues(10_000).await?;
     results.begin(&counts, &queues);
     if counts.waiting + counts.delivered + counts.dead > 0 && !args.quiet {
         let BatchCounts { waiting, delivered, dead, .. } = counts;
@@ -181,7 +181,7 @@ fn name(args: &Args) -> String {
 async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Result<(Results, BatchCounts, Mark), Failure> {
     let client =
         args.configuration.builder()?.config_in_store().store(named.store()).without_watching().build().await?;
-    let mut batch = client.batch(&name(args)).await?;
+    let mut batch = client.outbox().batch(&name(args)).await?;
     let mut counts = batch.counts().await?;
     let mut mark = Mark::default();
     if !batch.mark().is_empty() {
@@ -325,7 +325,7 @@ impl Going {
         if let Some(end) = self.unwritten() {
             return Some(end);
         }
-        if let Some(problem) = self.client.store_problem() {
+        if let Some(problem) = self.client.outbox().problem() {
             notes::now_and_then(&format!(
                 "the store cannot be written: {problem}. Nothing is sent until it can; make room, or end with Ctrl-C"
             ));

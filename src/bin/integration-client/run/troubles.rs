@@ -61,7 +61,7 @@ impl Troubles {
         if *times < REFUSED_KEYS || self.refused.contains(&lane) {
             return None;
         }
-        client.pause(tenant, vendor).ok()?;
+        client.tenants().pause(tenant, vendor).ok()?;
         self.refused.insert(lane);
         let credential = credential(client, tenant, vendor);
         Some(format!(
@@ -91,7 +91,7 @@ impl Troubles {
 
 /// Where the secret should be, as the configuration says it.
 fn credential(client: &IntegrationClient, tenant: &str, vendor: &str) -> String {
-    let tenant = client.config().tenant(tenant, vendor).ok();
+    let tenant = client.config().current().tenant(tenant, vendor).ok();
     let stated = tenant.and_then(|tenant| tenant.credential.as_ref().map(|credential| format!("{credential}")));
     stated.map_or_else(|| "the credential".to_owned(), |stated| format!("the credential {stated}"))
 }

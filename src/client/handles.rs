@@ -1,0 +1,35 @@
+//! What a client offers beside sending, by subject: its tenants and its configuration. The outbox has a
+//! [handle](crate::outbox::Outbox) of the same kind.
+
+use super::IntegrationClient;
+use crate::outbox::Outbox;
+
+/// The tenants of a client while it runs: [`IntegrationClient::tenants`].
+#[derive(Clone, Copy, Debug)]
+pub struct Tenants<'a> {
+    pub(super) client: &'a IntegrationClient,
+}
+
+/// The configuration of a client while it runs: [`IntegrationClient::config`].
+#[derive(Clone, Copy, Debug)]
+pub struct LiveConfig<'a> {
+    pub(super) client: &'a IntegrationClient,
+}
+
+impl IntegrationClient {
+    /// Its tenants: set, remove, clean up, pause and resume them.
+    pub fn tenants(&self) -> Tenants<'_> {
+        Tenants { client: self }
+    }
+
+    /// Its configuration: what is in use, what is wrong with its source, rows in the store.
+    pub fn config(&self) -> LiveConfig<'_> {
+        LiveConfig { client: self }
+    }
+
+    /// Its durable outbox: accepts requests, and shows what waits and what was given up. Without a
+    /// [store](crate::IntegrationClientBuilder::store) each call is an [`ErrorKind::Store`](crate::ErrorKind::Store).
+    pub fn outbox(&self) -> Outbox<'_> {
+        Outbox::of(self)
+    }
+}
