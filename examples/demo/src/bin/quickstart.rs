@@ -1,5 +1,5 @@
 //! Three tenants, three priorities and a vendor with a limit, in one process:
-//! `cargo run --release --example quickstart`.
+//! `cargo run --release -p demo`.
 //!
 //! The vendor allows each tenant 100 requests per second. `noisy` wants 10,000; `ada` and `bob` are polite. Watch the
 //! column `refused`: it is the vendor's own count of 429s.
