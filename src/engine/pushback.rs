@@ -213,7 +213,7 @@ impl Engine {
         }
         let Some(lane) = self.lanes.slab.get_mut(origin.lane) else { return };
         let mode = lane.plan.pace.mode;
-        let books = Books { units: 0, under_way: lane.in_flight.saturating_sub(1) };
+        let books = Books { units: 0, under_way: lane.in_flight.saturating_sub(1), behind: 0 };
         let notices = lane.credential.get_or_insert_default().discover(now, granted, books, report, mode);
         for notice in notices.into_iter().flatten() {
             let change = Change { notice, named: true, endpoint: None };

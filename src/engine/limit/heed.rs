@@ -122,9 +122,12 @@ impl Cell {
         match (&mut self.state, &spec.kind) {
             (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {
                 let units = guard.units(mirrored, now);
-                Books { units, under_way: guard.under_way() }
+                // The mirror of a bucket that refills in lumps is so much smaller than what the vendor states.
+                let smaller = spec.pace.limit.saturating_sub(mirrored.limit().into());
+                let behind = if spec.pace.counting == Counting::Bucket { smaller as u32 } else { 0 };
+                Books { units, under_way: guard.under_way(), behind }
             }
-            (State::Slots { used, .. }, _) => Books { units: *used, under_way: *used },
+            (State::Slots { used, .. }, _) => Books { units: *used, under_way: *used, behind: 0 },
             _ => Books::default(),
         }
     }

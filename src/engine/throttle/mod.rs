@@ -19,6 +19,7 @@
 //! takes no bursts for some windows. A report may make a limit slower than its figures, never faster.
 
 mod credential;
+mod edge;
 mod endpoint;
 mod learned;
 mod others;

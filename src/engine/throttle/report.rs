@@ -43,6 +43,8 @@ pub(crate) struct Books {
     pub(crate) units: u32,
     /// Granted, and not answered yet.
     pub(crate) under_way: u32,
+    /// A vendor that refills in lumps may count so many more.
+    pub(crate) behind: u32,
 }
 
 /// The first bytes of a name. A vendor may call its windows what it likes: it takes no memory to remember.

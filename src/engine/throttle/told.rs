@@ -19,6 +19,13 @@ const UNEVEN: f64 = 0.04;
 const MOST_GRANTS: usize = 512;
 /// Where units come back one by one the count itself decides, and the spacing may be a little too short.
 const SHORTER: f64 = 1.05;
+/// Whoever shares a bucket sends at its full rate above this share of it that is left, and at a part of that below, as the
+/// share that is left is a part of this. All see the same, so all send alike; what is left in a bucket is not lost.
+const PLENTY: f64 = 0.5;
+/// Of what a client has beyond half of a shared log, one part in so many is left to others.
+const SURPLUS: u64 = 8;
+/// Of the full rate, as much goes at least: only answers show that there is more.
+const LEAST_RATE: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
@@ -39,6 +46,8 @@ pub(super) struct Told {
     foreign: u32,
     /// What others may take on the way of a request, in units.
     margin: u32,
+    /// Units come back one by one.
+    regrows: bool,
 }
 
 impl Told {
@@ -52,7 +61,7 @@ impl Told {
         if self.credit.saturating_sub(taken) >= cost {
             return now;
         }
-        if pace.counting.regrows() && pace.window_ns > 0 {
+        if self.regrows && pace.window_ns > 0 {
             let unit = pace.window_ns / self.limit.max(1);
             let lacking = cost.saturating_sub(self.credit).unsigned_abs();
             return self.at.plus_nanos(unit.saturating_mul(lacking)).min(self.until);
@@ -69,13 +78,18 @@ pub(super) struct Reports {
     told_of: Time,
     /// Units granted in all.
     granted: u64,
-    /// Since then: when, and how many in all before.
+    /// Units granted in all up to that grant.
+    granted_through: u64,
+    /// Grants since then: when, and how many units in all with them.
     grants: VecDeque<(Time, u64)>,
     others: Others,
     /// Units of the vendor's count that ours does not explain, as of the last answer.
     unexplained: u32,
     /// How long answers take, smoothed, in nanoseconds.
     round_trip: u64,
+    /// When how many units had been answered in all, since the grant whose answer was applied last; and until then.
+    ends: VecDeque<(Time, i64)>,
+    ended: i64,
 }
 
 /// What is new.
@@ -86,10 +100,8 @@ pub(super) enum News {
 
 impl Reports {
     pub(super) fn granted(&mut self, now: Time, units: u32) {
-        if self.grants.len() < MOST_GRANTS {
-            self.grants.push_back((now, self.granted));
-        }
         self.granted = self.granted.wrapping_add(u64::from(units));
+        remember(&mut self.grants, (now, self.granted));
         if let Some(told) = &mut self.told {
             told.credit = told.credit.saturating_sub(i64::from(units));
         }
@@ -97,8 +109,10 @@ impl Reports {
 
     /// Units granted after `time`.
     pub(super) fn granted_after(&mut self, time: Time) -> u64 {
-        while self.grants.pop_front_if(|(at, _)| *at <= time).is_some() {}
-        self.grants.front().map_or(0, |(_, before)| self.granted.wrapping_sub(*before))
+        while let Some((_, through)) = self.grants.pop_front_if(|(at, _)| *at <= time) {
+            self.granted_through = through;
+        }
+        self.granted.wrapping_sub(self.granted_through)
     }
 
     /// The grant whose answer was applied last.
@@ -141,6 +155,14 @@ impl Reports {
     ) -> Option<News> {
         let remaining = report.remaining.min(report.limit);
         self.unexplained = 0;
+        let ended = (self.granted as i64).wrapping_sub(i64::from(books.under_way));
+        if pace.mode == Mode::Adaptive {
+            if self.ends.is_empty() && self.ended == 0 {
+                // What went before the first report may all be under way.
+                self.ended = ended.wrapping_sub(i64::from(books.units) + 1);
+            }
+            remember(&mut self.ends, (now, ended));
+        }
         if granted < self.told_of || report.limit == 0 || (pace.mode == Mode::Off && remaining > 0) {
             return None;
         }
@@ -149,17 +171,29 @@ impl Reports {
         self.round_trip = if self.round_trip == 0 { took } else { self.round_trip - self.round_trip / 8 + took / 8 };
         let unarrived = self.granted_after(granted);
         let used = report.limit - remaining;
+        let late = i64::try_from(unarrived).unwrap_or(i64::MAX);
         let ours = books.units.saturating_sub(u32::try_from(unarrived).unwrap_or(u32::MAX));
         // Bands know no order of arrival: what is under way may all be still to come.
-        let (arrived, unsure) = match pace.mode {
-            Mode::Adaptive => (self.granted.wrapping_sub(unarrived) as i64, books.under_way),
-            _ => ((self.granted as i64).wrapping_sub(i64::from(books.under_way)), 0),
+        let (arrived, early, late) = match pace.mode {
+            Mode::Adaptive => {
+                while let Some((_, ended)) = self.ends.pop_front_if(|(at, _)| *at <= granted) {
+                    self.ended = ended;
+                }
+                let arrived = (self.granted as i64).wrapping_sub(late);
+                (arrived, arrived.wrapping_sub(self.ended).max(0), late)
+            }
+            _ => (ended, 0, 0),
         };
         if pace.window_ns > 0 && (pace.mode == Mode::Adaptive || !pace.counting.regrows()) {
-            self.others.observe(Seen { at: now, used, arrived, ours, unsure }, report.limit, pace);
+            let (ours, behind) = ((ours, books.units), books.behind);
+            let seen = Seen { at: now, granted, used, arrived, early, late, ours, behind };
+            self.others.observe(seen, report.limit, pace);
+            if let Some(reset) = report.reset_ns.filter(|_| pace.mode == Mode::Adaptive) {
+                self.others.edge.stated(granted, now, reset, pace.window_ns);
+            }
         }
         match pace.mode {
-            Mode::Adaptive => self.adapt(now, books, ours, report, pace),
+            Mode::Adaptive => self.adapt(now, books, unarrived, report, pace),
             _ => self.slow_down(now, books, report, pace),
         }
     }
@@ -186,24 +220,37 @@ impl Reports {
         let credit = i64::try_from(remaining.saturating_sub(u64::from(books.under_way))).unwrap_or(i64::MAX);
         let others = if pace.counting.regrows() { 0.0 } else { self.others.rate(pace) };
         let (limit, at) = (report.limit, now);
-        self.told = Some(Told { limit, credit, at, until, share, percent, spacing, others, foreign: 0, margin: 0 });
+        self.told = Some(Told {
+            limit,
+            credit,
+            at,
+            until,
+            share,
+            percent,
+            spacing,
+            others,
+            foreign: 0,
+            margin: 0,
+            regrows: pace.counting.regrows(),
+        });
         match remaining {
             0 => (!was_empty).then_some(News::Exhausted),
             _ => (share < before).then_some(News::Slower { percent }),
         }
     }
 
-    /// By what is left and by whom the rest was taken: what our own count explains slows nothing down.
-    fn adapt(&mut self, now: Time, books: Books, ours: u32, report: &Report, pace: &Pace) -> Option<News> {
+    /// By what is left and by whom the rest was taken: what our own count explains slows nothing down. `unarrived`: units that
+    /// went after the request that was answered.
+    fn adapt(&mut self, now: Time, books: Books, unarrived: u64, report: &Report, pace: &Pace) -> Option<News> {
         let (limit, remaining) = (report.limit, report.remaining.min(report.limit));
         let used = limit - remaining;
         // Vendors round what is left down.
-        let unexplained = used.saturating_sub(u64::from(books.units)).saturating_sub(1);
+        let unexplained = used.saturating_sub(u64::from(books.units) + u64::from(books.behind)).saturating_sub(1);
         self.unexplained = u32::try_from(unexplained).unwrap_or(u32::MAX);
         let known = self.told.take().filter(|told| told.until > now);
         let is_shared = self.others.per_window(pace).is_some() || unexplained > (limit / 20).max(2);
         // What others took may be a little less than what was counted the last time, and they are there all the same.
-        let is_known = known.is_some() && unexplained > 0;
+        let is_known = (known.is_some() || pace.counting == Counting::Log) && unexplained > 0;
         if pace.window_ns == 0 || !(is_shared || is_known) {
             return None;
         }
@@ -211,36 +258,52 @@ impl Reports {
         let percent = remaining.saturating_mul(100) / limit;
         let (before, was_empty) = known.map_or((100, false), |told| (told.share, told.percent == 0));
         let share = band(percent, before);
-        let (reset, next) = self.until(now, report, pace);
-        let left = remaining.saturating_sub(u64::from(books.under_way)) as f64;
-        let margin = (others * self.round_trip as f64 * 1.5).ceil() as u32 + 1;
+        let (reset, _) = self.until(now, report, pace);
         let (at, window) = (now, pace.window_ns as f64);
-        let told = match pace.counting {
+        let full = limit as f64 / window;
+        let told = Told {
+            limit,
+            credit: i64::MAX / 2,
+            at,
+            until: now.plus_nanos(pace.window_ns),
+            share,
+            percent,
+            spacing: None,
+            others: 0.0,
+            foreign: 0,
+            margin: 0,
+            regrows: pace.counting.regrows(),
+        };
+        // Nothing is left, and nothing of it is ours: the vendor's word is all there is.
+        let waits = remaining == 0 && u64::from(books.units) < limit / 4;
+        let told = if waits && pace.counting.regrows() { Told { credit: 0, until: reset, ..told } } else { told };
+        let margin = (others * self.round_trip as f64 * 1.5).ceil() as u32 + 1;
+        // The fair share of two at least, as below.
+        let spacing = Some((1.0 / ((full - others).max(full / 2.0) * SHORTER)) as u64);
+        self.told = Some(match pace.counting {
             Counting::Windows => {
-                let until = next.map_or(reset, |next| reset.min(next)).max(now.plus_nanos(1));
+                let left = remaining.saturating_sub(u64::from(books.under_way)) as f64;
+                let until = self.others.next_edge(now, pace).unwrap_or(reset).max(now.plus_nanos(1));
                 let rest = until.since(now).as_nanos() as f64;
                 // The fair share of two at least, or of two who yield one would yield all.
                 let rate = (left / rest - others).max(left / rest / 2.0).max(1.0 / window);
-                let credit = left as i64;
                 let spacing = (remaining > 0).then_some((1.0 / rate) as u64);
-                Told { limit, credit, at, until, share, percent, spacing, others, foreign: 0, margin: 0 }
+                Told { credit: left as i64, until, spacing, others, ..told }
             }
-            Counting::Log | Counting::Bucket => {
-                let full = limit as f64 / window;
-                let rate = (full - others).max(full / 2.0) * SHORTER;
-                let foreign = match pace.counting {
-                    Counting::Log => u32::try_from(used).unwrap_or(u32::MAX).saturating_sub(ours),
-                    _ => 0,
-                };
-                // Nothing is left, and nothing of it is ours: the vendor's word is all there is.
-                let waits = remaining == 0 && u64::from(books.units) < limit / 4;
-                let credit = if waits { 0 } else { i64::MAX / 2 };
-                let until = if waits { reset } else { now.plus_nanos(pace.window_ns) };
-                let spacing = Some((1.0 / rate) as u64);
-                Told { limit, credit, at, until, share, percent, spacing, others: 0.0, foreign, margin }
+            Counting::Log => {
+                let foreign = used.saturating_sub(u64::from(books.units).saturating_sub(unarrived));
+                // Who has more than half leaves a part of that free, and the other takes it.
+                let surplus = if is_shared { u64::from(books.units).saturating_sub(limit / 2) } else { 0 };
+                let margin = margin + u32::try_from(surplus / SURPLUS).unwrap_or(u32::MAX);
+                Told { spacing, foreign: u32::try_from(foreign).unwrap_or(u32::MAX), margin, ..told }
             }
-        };
-        self.told = Some(told);
+            Counting::Bucket => {
+                let left = remaining.saturating_sub(u64::from(books.under_way)) as f64;
+                let part = (left / (PLENTY * limit as f64).max(2.0)).clamp(LEAST_RATE, 1.0);
+                let by_level = Some((1.0 / (full * part)) as u64);
+                Told { spacing: if is_shared { by_level } else { spacing }, margin, ..told }
+            }
+        });
         match remaining {
             0 => (!was_empty).then_some(News::Exhausted),
             _ => (share < before).then_some(News::Slower { percent }),
@@ -259,6 +322,19 @@ impl Reports {
         }
         (next.map_or(until, |next| until.min(next)), next)
     }
+}
+
+/// Adds to a list in which each entry stands for all up to it. A long one loses every second entry: what is found in it
+/// is then a little older.
+fn remember<T>(list: &mut VecDeque<T>, entry: T) {
+    if list.len() >= MOST_GRANTS {
+        let mut number = 0;
+        list.retain(|_| {
+            number += 1;
+            number % 2 == 0
+        });
+    }
+    list.push_back(entry);
 }
 
 /// Hundredths of the rate at so many percent of headroom, coming from `before`.
