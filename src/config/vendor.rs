@@ -345,6 +345,16 @@ impl Tenant {
             .map_err(|why| Error::config(format!("tenant `{}` at vendor `{}`: {why}", self.id, self.vendor.name)))
     }
 
+    /// Scheme, host and port of the base URL, where the host is not in the vendor's own domain but this tenant's choice.
+    pub(crate) fn chosen_host(&self) -> Option<String> {
+        if base_url::host_is_the_vendors(&self.vendor.base_url) {
+            return None;
+        }
+        // A base URL that cannot be filled reaches no host: no other tenant has this one.
+        let host = self.base_url().map_or_else(|_| self.id.to_string(), |url| url.origin().ascii_serialization());
+        Some(host)
+    }
+
     /// As [`base_url`](Tenant::base_url), parsed once for all tenants where the base URL has no variables.
     #[inline(always)]
     pub(crate) fn base(&self) -> Result<Cow<'_, Url>, Error> {

@@ -140,7 +140,8 @@ impl Dispatch {
 
     fn upsert(&self, shard: &Arc<Shard>, tenant: &Tenant, config: u64) -> Key {
         let plan = self.plans.lock().of(tenant, &self.policy);
-        shard.decide(|engine, now| engine.upsert(now, &tenant.id, &tenant.account, &plan, config))
+        let host = tenant.chosen_host();
+        shard.decide(|engine, now| engine.upsert(now, &tenant.id, &tenant.account, &plan, config, host.as_deref()))
     }
 
     /// Lanes are brought up to date one by one from now on. A limit of requests at once that this brings grants nothing
@@ -168,9 +169,10 @@ impl Dispatch {
             }
             // The scope of its limits has changed: it moves, history and all.
             let plan = self.plans.lock().of(tenant, &self.policy);
+            let host = tenant.chosen_host();
             Shard::move_between(shard, home, |from, to, now| {
                 let Some(moved) = from.move_out(now, lane) else { return Vec::new() };
-                let lane = to.upsert(now, &tenant.id, &tenant.account, &plan, config);
+                let lane = to.upsert(now, &tenant.id, &tenant.account, &plan, config, host.as_deref());
                 to.move_in(now, lane, moved)
             });
             return;

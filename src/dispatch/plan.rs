@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock::nanos;
-use crate::config::base_url::host_is_the_vendors;
 use crate::config::{Algorithm, Limit, LimitKind as Kind, Rate, Scope, Tenant, Throttle, Unit, Vendor};
 use crate::engine::cost::Measure;
 use crate::engine::limit::guard::GuardSpec;
@@ -102,7 +101,6 @@ pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
         closing_ns: if has_slots { nanos(closing(vendor)) } else { 0 },
         pace: pace(vendor),
         max_hold_ns: nanos(vendor.retry.max_hold),
-        own_host: host_is_the_vendors(&vendor.base_url),
         one_witness_ns: nanos(vendor.retry.max_shared_pause),
     }
 }

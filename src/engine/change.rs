@@ -38,8 +38,17 @@ impl Engine {
     }
 
     /// Adds a lane, or changes it. `config` is the version of the configuration that says so: of two ideas of a shared
-    /// limit the stricter holds inside one version, and a newer version replaces an older.
-    pub(crate) fn upsert(&mut self, now: Time, tenant: &str, account: &str, plan: &Arc<Plan>, config: u64) -> Key {
+    /// limit the stricter holds inside one version, and a newer version replaces an older. `host`: see
+    /// [`answered_by`](Self::answered_by).
+    pub(crate) fn upsert(
+        &mut self,
+        now: Time,
+        tenant: &str,
+        account: &str,
+        plan: &Arc<Plan>,
+        config: u64,
+        host: Option<&str>,
+    ) -> Key {
         let now = self.tick(now);
         let hash = hash_ids(&self.lanes.hasher, tenant, &plan.vendor);
         let known = self.lanes.find(hash, tenant, &plan.vendor);
@@ -47,6 +56,7 @@ impl Engine {
             self.belong_to(key, account);
         }
         let holders = self.holders(account, plan, config);
+        self.answered_by(holders, host);
         let before = known.and_then(|key| self.lanes.slab.get(key)).map_or([Key::NONE; 2], |lane| lane.shared);
         for (before, holder) in before.into_iter().zip(holders) {
             if before == Key::NONE {

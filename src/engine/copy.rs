@@ -160,7 +160,7 @@ impl Copy {
         let mut known: HashMap<Key, Key> = HashMap::new();
         for copy in &self.lanes {
             let plan = Arc::new(Plan { max_waiting: u32::MAX, ..(*copy.plan).clone() });
-            let key = engine.upsert(now, &copy.tenant, &copy.account, &plan, 1);
+            let key = engine.upsert(now, &copy.tenant, &copy.account, &plan, 1, None);
             let holders = engine.lanes.slab[key].shared;
             for (holder, shared) in holders.into_iter().zip(&copy.shared) {
                 let (Some(inside), Some(shared)) = (engine.lanes.shared.get_mut(holder), shared) else { continue };

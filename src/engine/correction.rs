@@ -57,7 +57,7 @@ impl Engine {
     pub(crate) fn window_ends(&mut self, now: Time, key: Key, limit: u64, reset_ns: u64, error_ns: u64) {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key).filter(|permit| permit.is_started()) else { return };
-        let (origin, granted) = (permit.origin, permit.granted);
+        let (origin, granted) = (self.believed_limits(&permit.origin), permit.granted);
         // The vendor said so at some moment between the grant and now, and by a clock that drifts.
         let error_ns = error_ns.saturating_add(reset_ns / 10_000);
         let from = granted.plus_nanos(reset_ns).minus_nanos(error_ns);

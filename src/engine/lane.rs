@@ -7,6 +7,7 @@ use compact_str::CompactString;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use super::branch::Branch;
+use super::hosts::Hosts;
 use super::index::Index;
 use super::limit::{Cell, LimitSpec, one_less};
 use super::plan::{EndpointHash, EndpointId, Plan, SharedSpec};
@@ -187,6 +188,7 @@ pub(crate) struct Shared {
     /// The version of the configuration that the specs are from.
     pub(crate) config: u64,
     pub(crate) lanes: u32,
+    pub(super) hosts: Hosts,
     pub(crate) site: Site,
     /// Where requests wait for a limit that only their endpoint has.
     pub(crate) endpoint_sites: Vec<(EndpointHash, Site)>,
@@ -208,6 +210,7 @@ impl Shared {
             version: 1,
             config: 0,
             lanes: 0,
+            hosts: Hosts::default(),
             site: Site::default(),
             endpoint_sites: Vec::new(),
             branches: Vec::new(),

@@ -16,6 +16,7 @@
 //! | `throttle/` | what the vendor's own word makes slower: pauses, spacing, learned rates |
 //! | `pushback.rs` | what an answer changes |
 //! | `attribution.rs` | of which limit an answer speaks |
+//! | `hosts.rs` | whether it speaks for all who share the limit |
 //! | `news.rs` | nothing: what events are to tell of a pause, and of which limit |
 //! | `standing.rs` | pauses of an account, or of all who call a vendor |
 //! | `permit.rs`, `permits.rs` | what happens to a permit until it ends |
@@ -41,6 +42,7 @@ mod correction;
 pub(crate) mod cost;
 mod deferred;
 mod forecast;
+mod hosts;
 mod index;
 mod lane;
 pub(crate) mod limit;

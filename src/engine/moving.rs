@@ -16,6 +16,7 @@ use super::Engine;
 use super::Refusal;
 use super::cells::Origin;
 use super::change::carry_over;
+use super::hosts::Hosts;
 use super::lane::{OwnCells, SharedKey};
 use super::limit::Cell;
 use super::permit::{Permit, State};
@@ -41,6 +42,7 @@ struct History {
     key: SharedKey,
     specs: Arc<[SharedSpec]>,
     cells: Vec<Cell>,
+    hosts: Hosts,
 }
 
 impl Engine {
@@ -74,7 +76,7 @@ impl Engine {
         let shared = inside.shared.map(|holder| {
             let shared = self.lanes.shared.get(holder)?;
             let (key, specs, cells) = (shared.key.clone(), shared.specs.clone(), shared.cells.clone());
-            Some(History { key, specs, cells })
+            Some(History { key, specs, cells, hosts: shared.hosts.clone() })
         });
         let (plan, cells, version) = (inside.plan, inside.own.into_cells(), inside.version);
         Some(Moved { plan, cells, version, credential: inside.credential, under_way, shared })
@@ -142,6 +144,9 @@ impl Engine {
                 if !used.is_slots() {
                     used.since = version;
                     used.rename_permits(now, &[]);
+                    if inside.hosts != history.hosts {
+                        used.take_throttle();
+                    }
                     *cell = used;
                 }
             }

@@ -61,9 +61,6 @@ pub(crate) struct Plan {
     pub(crate) pace: Pace,
     /// The longest pause that a request waits for, in nanoseconds: of a longer one its caller is told at once.
     pub(crate) max_hold_ns: u64,
-    /// The host that answers is the vendor's own, and not one that a tenant's variables choose: what it says of limits that
-    /// tenants share holds for all of them.
-    pub(crate) own_host: bool,
     /// The longest that one tenant's refusals stop others, in nanoseconds.
     pub(crate) one_witness_ns: u64,
 }

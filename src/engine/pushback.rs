@@ -183,15 +183,10 @@ impl Engine {
         }
     }
 
-    /// What an answer tells of one limit is for whoever shares it, unless a tenant chose the host that answered.
-    fn is_believed(&self, lane: Key, target: Target) -> bool {
-        matches!(target, Target::Own(_)) || self.lanes.slab.get(lane).is_none_or(|lane| lane.plan.own_host)
-    }
-
     /// An answer told what is left.
     fn told(&mut self, now: Time, exchange: &Exchange, report: &Report) {
         let Exchange { origin, granted, need, .. } = *exchange;
-        let found = self.limit_of(&origin, report).filter(|target| self.is_believed(origin.lane, *target));
+        let found = self.limit_of(&origin, report).filter(|target| self.is_believed(&origin, *target));
         if let Some(target) = found
             && let Some((cell, spec)) = self.limit_at(&origin, target)
         {
@@ -228,7 +223,7 @@ impl Engine {
         let empty = about.filter(|_| report.is_some_and(|report| report.remaining == 0));
         let mut targets = self.refused_limits(&origin, whose, empty);
         let unproven = targets.len();
-        targets.retain(|target| self.is_believed(origin.lane, *target));
+        targets.retain(|target| self.is_believed(&origin, *target));
         let only_the_lane = targets.is_empty() || targets.len() < unproven;
         let tenant = self.lanes.slab.get(origin.lane).map(|lane| self.lanes.tenant_hash(lane));
         let most = self.lanes.slab.get(origin.lane).map_or(u64::MAX, |lane| lane.plan.one_witness_ns);
@@ -270,7 +265,7 @@ impl Engine {
             }
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, *target, notice));
         }
-        if let Some(report) = report.filter(|_| about.is_none_or(|target| !self.is_believed(origin.lane, target))) {
+        if let Some(report) = report.filter(|_| about.is_none_or(|target| !self.is_believed(&origin, target))) {
             self.told(now, exchange, report);
         }
         // A lane waits as long as it was told, also where others need not.

@@ -31,6 +31,11 @@ impl Cell {
         throttle
     }
 
+    /// Takes it out: what the vendor's answers have changed is forgotten.
+    pub(crate) fn take_throttle(&mut self) -> Option<Box<Throttle>> {
+        self.throttle.take()
+    }
+
     /// Nothing was heard of this limit but what is left of it.
     pub(crate) fn is_at_ease(&self) -> bool {
         self.throttle.as_ref().is_none_or(|throttle| !throttle.acts)

@@ -148,7 +148,7 @@ fn an_account_weighs_what_its_waiting_lanes_weigh() {
         shared.flat_map(|shared| &shared.branches).map(|branch| branch.weight).sum::<u32>()
     };
     assert_eq!(weights(&bench), 1);
-    bench.engine.upsert(bench.now, "acme", "acme", &with(1), 2);
+    bench.engine.upsert(bench.now, "acme", "acme", &with(1), 2, None);
     assert_eq!(weights(&bench), 1);
     bench.engine.cancel(bench.now, waiter);
     assert_eq!(weights(&bench), 0);

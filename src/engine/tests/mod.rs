@@ -82,7 +82,6 @@ pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {
         closing_ns: 0,
         pace: Default::default(),
         max_hold_ns: 900 * SECOND,
-        own_host: true,
         one_witness_ns: 900 * SECOND,
     }
 }
@@ -147,7 +146,12 @@ impl Bench {
     }
 
     pub(super) fn lane(&mut self, tenant: &str, account: &str, plan: &Arc<Plan>) -> Key {
-        self.engine.upsert(self.now, tenant, account, plan, 1)
+        self.engine.upsert(self.now, tenant, account, plan, 1, None)
+    }
+
+    /// A lane whose tenant chose the host that answers it.
+    pub(super) fn lane_at(&mut self, tenant: &str, account: &str, plan: &Arc<Plan>, host: Option<&str>) -> Key {
+        self.engine.upsert(self.now, tenant, account, plan, 1, host)
     }
 
     pub(super) fn submit(&mut self, lane: Key, ask: Ask) -> Answer {

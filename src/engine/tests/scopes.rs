@@ -304,13 +304,17 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
         11 => Word::Disowned,
         _ => Word::Passed(Some(Report { limit: 0, remaining: u64::MAX, reset_ns: None, about: About::default() })),
     };
+    // The vendor's own host; one that all tenants chose; one that the first tenant chose alone.
+    let [vendors, same, apart] = [[None, None], [Some("https://one"); 2], [Some("https://evil"), Some("https://one")]];
     for scope in [Scope::Account, Scope::Vendor, Scope::AccountEndpoint] {
-        for (kind, own_host) in (0..13).flat_map(|kind| [(kind, false), (kind, true)]) {
+        for (kind, hosts) in (0..13).flat_map(|kind| [(kind, vendors), (kind, same), (kind, apart)]) {
             let (mut bench, lanes) = tenants(scope, Mode::Adaptive);
             let plan = bench.engine.lanes.slab[lanes[0]].plan.clone();
-            let plan = Arc::new(Plan { own_host, max_hold_ns: u64::MAX, ..(*plan).clone() });
-            let lanes: Vec<Key> =
-                ["a", "b", "c", "d"].map(|tenant| bench.lane(tenant, "account", &plan)).into_iter().collect();
+            let plan = Arc::new(Plan { max_hold_ns: u64::MAX, ..(*plan).clone() });
+            let lanes: Vec<Key> = ["a", "b", "c", "d"]
+                .map(|tenant| bench.lane_at(tenant, "account", &plan, hosts[usize::from(tenant != "a")]))
+                .into_iter()
+                .collect();
             for _ in 0..6 {
                 if let Answer::Granted(permit) = bench.submit(lanes[0], Ask { immediate: true, ..to(COUNTED) }) {
                     bench.hear(permit, hostile(kind));
@@ -319,7 +323,7 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
             let start = bench.now;
             let waiter = match bench.submit(lanes[1], to(COUNTED)) {
                 Answer::Granted(_) => continue,
-                Answer::Wait { waiter, .. } if own_host => waiter,
+                Answer::Wait { waiter, .. } if hosts != apart => waiter,
                 other => panic!("{scope:?} {kind}: {other:?}"),
             };
             // Even the vendor's own word stops others for a quarter of an hour at most, as long as one tenant heard it.
@@ -328,4 +332,22 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
             assert!(at.since(start).as_secs() <= 901, "{scope:?} {kind}: {:?}", at.since(start));
         }
     }
+}
+
+/// A tenant of another host joins: what the first host said of the shared limits is forgotten, and it is not believed again.
+#[test]
+fn tenant_of_another_host_ends_what_the_first_host_said() {
+    let word = || Word::Refused(Wait::Told(600 * SECOND), Some(left(0)));
+    let (mut bench, lanes) = tenants(Scope::Account, Mode::Adaptive);
+    let plan = bench.engine.lanes.slab[lanes[0]].plan.clone();
+    let [first, second] = ["a", "b"].map(|tenant| bench.lane_at(tenant, "account", &plan, Some("https://one")));
+    let permit = bench.granted(first, to(COUNTED));
+    bench.hear(permit, word());
+    let at_once = || Ask { immediate: true, ..to(COUNTED) };
+    assert!(matches!(bench.submit(second, at_once()), Answer::Refused(_)), "both chose this host, and it is believed");
+
+    let third = bench.lane_at("c", "account", &plan, Some("https://two"));
+    let permit = bench.granted(third, at_once());
+    bench.hear(permit, word());
+    assert!(matches!(bench.submit(second, at_once()), Answer::Granted(_)), "another tenant's host is not believed");
 }

@@ -83,7 +83,7 @@ fn endpoint_that_gets_another_number_keeps_its_slots() {
     let mut bench = Bench::new();
     let lane = bench.lane("acme", "acme", &one_search(&["search"]));
     let before = bench.granted(lane, Ask { endpoint: 0, ..ask(0) });
-    bench.engine.upsert(bench.now, "acme", "acme", &one_search(&["export", "search"]), 2);
+    bench.engine.upsert(bench.now, "acme", "acme", &one_search(&["export", "search"]), 2, None);
     bench.granted(lane, Ask { endpoint: 0, ..ask(0) });
     let waiter = bench.waits(lane, Ask { endpoint: 1, ..ask(0) }).0;
     bench.engine.finished(bench.now, before);
@@ -117,10 +117,10 @@ fn limit_that_a_change_brings_begins_with_what_is_under_way() {
     let under_way = lanes.map(|lane| bench.granted(lane, ask(0)));
     bench.engine.begin_changes();
     let limited = account_of(3);
-    let lane = bench.engine.upsert(bench.now, "one", "account", &limited, 2);
+    let lane = bench.engine.upsert(bench.now, "one", "account", &limited, 2, None);
     assert_eq!(take_all(&mut bench, lane), [], "what is under way in the other lane is not known yet");
     let waiter = bench.waits(lane, ask(0)).0;
-    bench.engine.upsert(bench.now, "two", "account", &limited, 2);
+    bench.engine.upsert(bench.now, "two", "account", &limited, 2, None);
     bench.engine.end_changes(bench.now);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
     let Claim::Started(third, _) = bench.engine.claim(bench.now, waiter) else { panic!() };
@@ -136,7 +136,7 @@ fn limit_that_a_change_brings_back_begins_with_what_is_under_way() {
     let mut bench = Bench::new();
     let [limited, unlimited] = [account_of(3), Arc::new(plan(vec![]))];
     let change = |bench: &mut Bench, tenant: &str, plan: &Arc<Plan>, config| {
-        bench.engine.upsert(bench.now, tenant, "account", plan, config)
+        bench.engine.upsert(bench.now, tenant, "account", plan, config, None)
     };
     let lanes = ["one", "two"].map(|tenant| change(&mut bench, tenant, &limited, 1));
     let before = bench.granted(lanes[0], ask(0));
@@ -167,7 +167,7 @@ fn limit_of_another_scope_begins_with_what_is_under_way() {
         lanes.into_iter().flat_map(|lane| [(); 3].map(|()| bench.granted(lane, ask(0)))).collect();
     let change = |bench: &mut Bench, plan: &Arc<Plan>, config: u64| {
         for (tenant, account) in [("one", "a"), ("two", "b")] {
-            bench.engine.upsert(bench.now, tenant, account, plan, config);
+            bench.engine.upsert(bench.now, tenant, account, plan, config, None);
         }
     };
     change(&mut bench, &of_vendor, 2);

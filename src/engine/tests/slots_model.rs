@@ -122,7 +122,7 @@ impl Story {
             self.limits[engine].retain(|limit| limit.0 != *holder);
             self.limits[engine].extend(new);
         }
-        self.tenants[number].lane = self.engines[engine].upsert(self.now, name, account, &plan, self.config);
+        self.tenants[number].lane = self.engines[engine].upsert(self.now, name, account, &plan, self.config, None);
         self.take_in(number, before);
         self.notice_grants();
     }

@@ -143,7 +143,7 @@ impl<'a> Run<'a> {
         let plan = Plans::default().of(&tenant, &policy);
         let client = || {
             let mut engine = Engine::new(Bound::new(u32::MAX), Default::default());
-            let lane = engine.upsert(Time::from_nanos(START), "t", "t", &plan, 1);
+            let lane = engine.upsert(Time::from_nanos(START), "t", "t", &plan, 1, None);
             Client { engine, lane, waiting: 0, has_started: false, granted: 0 }
         };
         let nothing = Usage { admitted: vec![0; windows as usize], refused: vec![0; windows as usize] };

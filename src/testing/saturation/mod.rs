@@ -159,7 +159,7 @@ impl Run {
     fn upsert(&mut self) {
         let tenant = &self.tenants[(self.version % 2) as usize];
         let plan = self.plans.of(tenant, &self.policy);
-        self.lane = self.engine.upsert(self.clock(), "t", "t", &plan, self.version + 1);
+        self.lane = self.engine.upsert(self.clock(), "t", "t", &plan, self.version + 1, None);
     }
 
     /// The engine's clock.

@@ -1,0 +1,69 @@
+//! Who answers the lanes that share a limit.
+//!
+//! Where a tenant's variables choose the host (`https://{host}`), an answer is that host's word, and nobody else's. As long as
+//! all lanes that share a limit have chosen one and the same host, its word holds for all of them: whoever could be harmed
+//! by it is a tenant of that host. As soon as one of them has another host, an answer acts on its own lane alone, and what
+//! was said of the limit before is forgotten.
+
+use super::Engine;
+use super::attribution::Target;
+use super::cells::Origin;
+use super::news::Forgotten;
+use super::slab::Key;
+
+/// The hosts of the lanes that share a limit.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) enum Hosts {
+    /// The vendor's own.
+    #[default]
+    OfVendor,
+    /// All tenants chose this one: scheme, host and port.
+    One(Box<str>),
+    /// They did not. It is never undone: an answer of a host that was left may still be on its way.
+    Several,
+}
+
+impl Engine {
+    /// A lane of these holders is answered by `host`, which its tenant's variables choose; none for the vendor's own.
+    pub(super) fn answered_by(&mut self, holders: [Key; 2], host: Option<&str>) {
+        let Some(host) = host else { return };
+        for holder in holders {
+            let Some(shared) = self.lanes.shared.get_mut(holder) else { continue };
+            match &shared.hosts {
+                Hosts::OfVendor => shared.hosts = Hosts::One(host.into()),
+                Hosts::One(known) if **known == *host => {}
+                Hosts::One(_) | Hosts::Several => self.doubt(holder),
+            }
+        }
+    }
+
+    /// The lanes of a holder have several hosts: none of them has said anything about its limits.
+    fn doubt(&mut self, holder: Key) {
+        let Some(shared) = self.lanes.shared.get_mut(holder) else { return };
+        shared.hosts = Hosts::Several;
+        for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
+            let changes = cell.take_throttle().map_or_else(Vec::new, |throttle| throttle.forgotten());
+            self.forgotten.extend(changes.iter().map(|change| Forgotten::of_shared(&shared.key, spec, change)));
+        }
+        self.wake_holder(holder);
+    }
+
+    /// What an answer tells of a limit is for whoever shares it, unless tenants of several hosts do.
+    pub(super) fn is_believed(&self, origin: &Origin, target: Target) -> bool {
+        match target {
+            Target::Own(_) => true,
+            Target::Shared(place, _) => origin.holders.get(place).is_some_and(|holder| self.has_one_voice(*holder)),
+        }
+    }
+
+    /// A limit that one lane has alone is that lane's own.
+    fn has_one_voice(&self, holder: Key) -> bool {
+        self.lanes.shared.get(holder).is_some_and(|shared| shared.hosts != Hosts::Several || shared.lanes <= 1)
+    }
+
+    /// The limits of a request about which its answer is believed.
+    pub(super) fn believed_limits(&self, origin: &Origin) -> Origin {
+        let holders = origin.holders.map(|holder| if self.has_one_voice(holder) { holder } else { Key::NONE });
+        Origin { holders, ..*origin }
+    }
+}
