@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use integration_client::Priority;
 use integration_client::testing::saturation::{Case, Cell, Counting, Figures, Outcome, Scene, Travel, saturate};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -68,6 +69,18 @@ fn nearly_all_of_what_a_vendor_allows_is_used() {
         used(Counting::TokenBucket, 0.99);
         used(Counting::LeakyBucket, 0.99);
         used(Counting::LumpedRefill, 0.99);
+    }
+}
+
+#[test]
+fn lower_tiers_use_their_whole_share_whatever_the_round_trip() {
+    for counting in Counting::ALL {
+        for travel in [Travel::Instant, Travel::EachWay, Travel::Bunched] {
+            let outcome = run(&Case::new(counting, 100, SECOND, 0.8, travel).of(Priority::Normal), 40_000, 1);
+            println!("{} {}: {:.2} % used", counting.name(), travel.name(), outcome.share);
+            assert_eq!(outcome.refused, 0);
+            assert!(outcome.share >= 79.0, "{counting:?} {travel:?}: {:.2}", outcome.share);
+        }
     }
 }
 

@@ -29,7 +29,8 @@ pub struct Shape {
     pub release_interval: Option<Duration>,
     /// Units that the guard reckons with: in a window, or in the vendor's full bucket.
     pub guard_limit: u32,
-    /// Of these, units for the high tier alone while it has not used as many.
+    /// Of these, units for the high tier alone while it has not used as many. Where the vendor counts in windows, half of them
+    /// are room for what the lower tiers were granted more than a window ago and what counts still.
     pub guard_reserve: u32,
     /// The vendor counts in a bucket, of which the guard mirrors the least that can be in it, and not in windows.
     pub guard_is_bucket: bool,
@@ -97,11 +98,14 @@ impl Rate {
         let bucket = per_second(shape.refill, self.window);
         // In groups the bucket gives no more than it holds, once each interval.
         let released = shape.release_interval.map_or(bucket, |span| per_second(f64::from(shape.capacity), span));
-        // In windows a request counts from its grant until one window after its answer.
+        // In windows a request counts from its grant until one window after its answer, and for the reserve from grant to grant.
         let counted = self.window.saturating_add(round_trip.min(max_transit));
-        let guard = match shape.guard_is_bucket {
-            true => per_second(self.ceiling * SLOWER * f64::from(self.limit), self.window),
-            false => per_second(f64::from(if high { shape.guard_limit } else { shape.lower_limit() }), counted),
+        let kept = shape.guard_reserve.div_ceil(2);
+        let guard = match (shape.guard_is_bucket, high) {
+            (true, _) => per_second(self.ceiling * SLOWER * f64::from(self.limit), self.window),
+            (false, true) => per_second(f64::from(shape.guard_limit), counted),
+            (false, false) => per_second(f64::from(shape.guard_limit - kept), counted)
+                .min(per_second(f64::from(shape.lower_limit()), self.window)),
         };
         (bucket.min(released).min(guard) / published).min(1.0)
     }
@@ -144,8 +148,13 @@ mod tests {
         assert_eq!(reach(&format!("{second}algorithm = \"fixed_window\"\n"), 0), (80, 80));
         assert_eq!(
             reach(&format!("{second}algorithm = \"fixed_window\"\n"), 600),
-            (63, 50),
-            "1 / 1.6 of 100 and of 80"
+            (63, 56),
+            "1 / 1.6 of 100 and of 90"
+        );
+        assert_eq!(
+            reach(&format!("{second}algorithm = \"fixed_window\"\n"), 50),
+            (80, 80),
+            "90 / 1.05 are more than 80"
         );
         assert_eq!(reach(second, 0), (80, 80), "the counting is unknown");
         let whole = format!("{second}safety = 1.0\n");

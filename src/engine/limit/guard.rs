@@ -102,7 +102,7 @@ impl Guard {
         match (self, spec) {
             (Guard::Log(log), GuardSpec::Log(spec)) => {
                 log.advance(spec, now);
-                log.free(spec, units, high)
+                log.free(spec, now, units, high)
             }
             (Guard::Counter(counter), GuardSpec::Counter(spec)) => counter.free(spec, now, units, high),
             (Guard::Bucket(bucket), GuardSpec::Bucket(spec)) => {
@@ -183,10 +183,11 @@ impl Guard {
     /// Nothing is left in it: it is as good as new.
     pub(super) fn rests(&mut self, spec: &GuardSpec, now: Time) -> bool {
         paired!(&mut *self, spec, (state, own) => state.advance(own, now), else ());
-        match self {
-            Guard::Log(log) => log.is_empty(),
-            Guard::Counter(counter) => counter.is_empty(),
-            Guard::Bucket(bucket) => bucket.is_empty(now),
+        match (&*self, spec) {
+            (Guard::Log(log), GuardSpec::Log(spec)) => log.rests(spec, now),
+            (Guard::Counter(counter), GuardSpec::Counter(spec)) => counter.rests(spec, now),
+            (Guard::Bucket(bucket), _) => bucket.is_empty(now),
+            _ => true,
         }
     }
 

@@ -7,6 +7,7 @@
 mod full;
 pub(crate) mod guard;
 mod heed;
+mod lower;
 mod slots;
 #[cfg(test)]
 mod tests;

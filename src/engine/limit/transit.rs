@@ -52,13 +52,17 @@ pub(super) struct Transit {
     width: u64,
     pub(super) units: u32,
     pub(super) high: u32,
-    /// At most 17, oldest first; those that all have left may be empty.
+    /// Oldest first, at most as many as there are in the transit time and one more; those that all have left may be empty.
     slots: VecDeque<Entry>,
 }
 
 impl Transit {
     pub(super) fn new(transit: u64) -> Transit {
-        Transit { width: width(transit), units: 0, high: 0, slots: VecDeque::new() }
+        Transit::in_slots_of(width(transit))
+    }
+
+    pub(super) fn in_slots_of(width: u64) -> Transit {
+        Transit { width, units: 0, high: 0, slots: VecDeque::new() }
     }
 
     pub(super) fn take(&mut self, now: Time, units: u32, high: bool) {
@@ -66,7 +70,8 @@ impl Transit {
         self.units += units;
         self.high += entry.high;
         match self.slots.back_mut() {
-            Some(last) if last.spans(self.width, now) => {
+            // What is heard of late counts as long as the newest.
+            Some(last) if last.spans(self.width, now) || now.as_nanos() < last.at => {
                 last.units += units;
                 last.high += entry.high;
             }
@@ -106,6 +111,24 @@ impl Transit {
     /// Whether what was granted at `granted` and starts at `now` stays in its slot.
     pub(super) fn is_same_slot(&self, granted: Time, now: Time) -> bool {
         self.slots.iter().any(|slot| slot.spans(self.width, granted) && slot.spans(self.width, now))
+    }
+
+    /// When all but `most` has run into its transit time; 0 if there is no more now.
+    #[inline]
+    pub(super) fn falls_to(&self, most: u32, transit: u64) -> Time {
+        let (mut left, mut at, mut slots) = (self.units, 0, self.slots.iter());
+        while left > most
+            && let Some(slot) = slots.next()
+        {
+            left -= slot.units;
+            at = slot.at.saturating_add(self.width).saturating_add(transit);
+        }
+        Time::from_nanos(at)
+    }
+
+    #[cfg(test)]
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     /// When all of it has run into its transit time.

@@ -23,6 +23,7 @@ mod tests;
 
 use std::collections::VecDeque;
 
+use super::lower::{Lower, Share, held_back};
 use super::transit::{Entry, width};
 use crate::clock::Time;
 
@@ -56,6 +57,10 @@ impl LogSpec {
         let wide_bits = if slot_bits > 0 { slot_bits + 4 } else { 0 };
         let reserve = reserve.min(limit);
         LogSpec { limit, reserve, window, transit: transit_ns, slot_bits, wide_bits, fixed: false }
+    }
+
+    fn share(&self) -> Share {
+        Share { limit: self.limit, reserve: self.reserve, window: self.window }
     }
 
     /// Of windows that are fixed.
@@ -101,6 +106,7 @@ struct Before {
     ended: VecDeque<Entry>,
     /// The vendor's window ends between these moments: what ended before the first counts nowhere after the second.
     edge: Option<(u64, u64)>,
+    lower: Lower,
 }
 
 impl WindowLog {
@@ -117,6 +123,11 @@ impl WindowLog {
     /// Nothing is inside any window any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.units == 0
+    }
+
+    /// The same, and no grant to a lower tier counts any more.
+    pub(crate) fn rests(&self, spec: &LogSpec, now: Time) -> bool {
+        self.is_empty() && self.before.as_ref().is_none_or(|before| before.lower.rests(spec.share(), now))
     }
 
     /// Units inside, those under way included.
@@ -200,6 +211,7 @@ impl WindowLog {
             && let Some(before) = &mut self.before
         {
             before.edge = None;
+            before.lower.forget(cleared);
         }
     }
 
@@ -280,6 +292,7 @@ impl WindowLog {
         if entry.units == 0 || entry.at.saturating_add(spec.window) <= now.as_nanos() {
             return;
         }
+        self.take_lower(spec, at.min(now), entry.units, high);
         self.units += entry.units;
         self.high += entry.high;
         let bits = spec.slot_bits.max((spec.window / 256).max(1).ilog2());
@@ -311,7 +324,7 @@ impl WindowLog {
 
     #[inline]
     fn fits(spec: &LogSpec, used: u32, used_high: u32, units: u32, high: bool) -> bool {
-        let held_back = if high { 0 } else { spec.reserve.saturating_sub(used_high) };
+        let held_back = if high { 0 } else { held_back(spec.reserve, used_high) };
         used as u64 + units as u64 + held_back as u64 <= spec.limit as u64
     }
 
@@ -319,11 +332,27 @@ impl WindowLog {
     #[inline(always)]
     pub(crate) fn has_room(&mut self, spec: &LogSpec, now: Time, units: u32, high: bool) -> bool {
         self.lose(spec, now);
-        if !Self::fits(spec, self.units, self.high, units, high) {
+        let fits = |log: &Self| {
+            Self::fits(spec, log.units, log.high, units, high) && log.lower_ready_at(spec, now, units, high) <= now
+        };
+        if !fits(self) {
             self.expire(spec, now.as_nanos());
-            return Self::fits(spec, self.units, self.high, units, high);
+            return fits(self);
         }
         true
+    }
+
+    #[inline]
+    fn lower_ready_at(&self, spec: &LogSpec, now: Time, units: u32, high: bool) -> Time {
+        let lower = self.before.as_ref().map_or(Lower::NONE, |before| &before.lower);
+        lower.ready_at(spec.share(), now, units, high)
+    }
+
+    #[inline]
+    fn take_lower(&mut self, spec: &LogSpec, granted: Time, units: u32, high: bool) {
+        if !high && spec.reserve > 0 {
+            self.before.get_or_insert_default().lower.take(spec.share(), granted, units, high);
+        }
     }
 
     /// Whether the high tier's reserve alone stands between `units` of a lower tier and a grant.
@@ -332,7 +361,12 @@ impl WindowLog {
     }
 
     /// When `units` fit.
-    pub(crate) fn free(&self, spec: &LogSpec, units: u32, high: bool) -> Free {
+    pub(crate) fn free(&self, spec: &LogSpec, now: Time, units: u32, high: bool) -> Free {
+        let ready = self.lower_ready_at(spec, now, units, high);
+        Lower::free(self.mirror_free(spec, units, high), spec.share(), (ready, now), units, || self.under_way())
+    }
+
+    fn mirror_free(&self, spec: &LogSpec, units: u32, high: bool) -> Free {
         if Self::fits(spec, self.units, self.high, units, high) {
             return Free::Now;
         }
@@ -362,6 +396,7 @@ impl WindowLog {
     #[inline(always)]
     pub(crate) fn take(&mut self, spec: &LogSpec, now: Time, units: u32, high: bool) {
         let entry = Entry::of(now.as_nanos(), units, high);
+        self.take_lower(spec, now, units, high);
         self.units += units;
         self.high += entry.high;
         if self.pending.units > 0 {
@@ -420,6 +455,7 @@ impl WindowLog {
     pub(crate) fn owe(&mut self, spec: &LogSpec, now: Time, units: u32) {
         self.advance(spec, now);
         self.units = self.units.saturating_add(units);
+        self.take_lower(spec, now, units, false);
         self.push_ended(spec, Entry::of(now.as_nanos(), units, false));
     }
 
@@ -428,6 +464,9 @@ impl WindowLog {
         if self.leave_pending(granted, units, high) {
             self.units -= units;
             self.high -= if high { units } else { 0 };
+            if let Some(before) = &mut self.before {
+                before.lower.leave(granted, units, high);
+            }
         }
     }
 }

@@ -210,8 +210,11 @@ fn what_others_leave_is_used() {
         assert!(
             half_taken(false, Says::Nothing, at_once).iter().all(|(used, refused)| *used >= 90.0 && *refused <= 30)
         );
-        // Units come back one by one, so that little is ever left: the bands slow the lane down for good.
-        assert!(half_taken(false, Says::Headers, at_once).iter().all(|(used, refused)| *used >= 55.0 && *refused == 0));
+        // Units come back one by one, so that little is ever left: the bands slow the lane down for good, in one phase of ten to
+        // half of the rest. One refusal is what it may cost to find out about the other.
+        let used = half_taken(false, Says::Headers, at_once);
+        assert!(used.iter().all(|(used, refused)| *used >= 45.0 && *refused <= 1), "{used:?}");
+        assert!(used[1].0 >= 55.0, "{used:?}");
     }
 }
 

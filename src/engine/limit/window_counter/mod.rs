@@ -25,6 +25,7 @@ use std::collections::VecDeque;
 
 use beginning::{Beginning, INEXACT, Line, Phase, latest};
 
+use super::lower::{Lower, Share, held_back};
 use super::transit::Transit;
 use super::window_log::Free;
 use crate::clock::Time;
@@ -57,6 +58,10 @@ impl CounterSpec {
         let window = window_ns.saturating_add(window_ns / 10_000).saturating_add(1_000_000);
         CounterSpec { limit, published, reserve: reserve.min(limit), window, slot: (window / SLOTS).max(1), transit }
     }
+
+    fn share(&self) -> Share {
+        Share { limit: self.limit, reserve: self.reserve, window: self.window }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +92,7 @@ pub(crate) struct WindowCounter {
     /// What was worked out last, if it is still true.
     wait: Option<Wait>,
     phase: Option<Phase>,
+    lower: Lower,
 }
 
 /// From when on so many units fit.
@@ -120,6 +126,7 @@ impl WindowCounter {
             full: false,
             wait: None,
             phase: None,
+            lower: Lower::default(),
         }
     }
 
@@ -289,7 +296,7 @@ impl WindowCounter {
         }
         let recent = self.ended.iter().rev().take_while(|ended| ended.at.saturating_add(spec.window) > now);
         let used: u32 = self.transit.high + recent.map(|ended| ended.high).sum::<u32>();
-        spec.reserve.saturating_sub(used)
+        held_back(spec.reserve, used)
     }
 
     #[inline(never)]
@@ -303,6 +310,12 @@ impl WindowCounter {
 
     /// When `units` fit.
     pub(crate) fn free(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> Free {
+        let ready = self.lower.ready_at(spec.share(), now, units, high);
+        let free = self.mirror_free(spec, now, units, high);
+        Lower::free(free, spec.share(), (ready, now), units, || self.under_way())
+    }
+
+    fn mirror_free(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> Free {
         self.advance(spec, now);
         let wanted = units.saturating_add(self.held_back(spec, now.as_nanos(), high));
         if wanted <= self.known {
@@ -401,6 +414,7 @@ impl WindowCounter {
         self.known = self.known.saturating_sub(units);
         self.forget_wait();
         self.transit.take(now, units, high);
+        self.lower.take(spec.share(), now, units, high);
     }
 
     /// What was granted at `granted` has been answered, or has failed, at `now`.
@@ -420,11 +434,14 @@ impl WindowCounter {
         if self.transit.is_same_slot(granted, now) {
             return;
         }
-        if !self.transit.leave(granted, units, high) {
+        if self.transit.leave(granted, units, high) {
+            self.lower.leave(granted, units, high);
+        } else {
             self.known = self.known.saturating_sub(units);
             self.forget_wait();
         }
         self.transit.take(now, units, high);
+        self.lower.take(spec.share(), now, units, high);
     }
 
     /// What was granted at `granted` never left.
@@ -433,6 +450,7 @@ impl WindowCounter {
         if self.transit.leave(granted, units, high) {
             // How much more fits now is not known: more may have been owed than fitted.
             self.forget_wait();
+            self.lower.leave(granted, units, high);
         }
     }
 
@@ -442,11 +460,17 @@ impl WindowCounter {
         self.known = self.known.saturating_sub(units);
         self.forget_wait();
         self.push(spec, now.as_nanos(), units, 0);
+        self.lower.take(spec.share(), now, units, false);
     }
 
     /// Nothing is inside any window any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.transit.units == 0 && self.ended.is_empty()
+    }
+
+    /// The same, and no grant to a lower tier counts any more.
+    pub(crate) fn rests(&self, spec: &CounterSpec, now: Time) -> bool {
+        self.is_empty() && self.lower.rests(spec.share(), now)
     }
 
     /// Units that the vendor may hold at `now`.

@@ -8,7 +8,8 @@ impl WindowCounter {
     #[cold]
     pub(crate) fn recall(&mut self, spec: &CounterSpec, now: Time, at: Time, units: u32, high: bool) {
         self.advance(spec, now);
-        let (at, now) = (at.min(now).as_nanos(), now.as_nanos());
+        let granted = at.min(now);
+        let (at, now) = (granted.as_nanos(), now.as_nanos());
         let at = at.div_ceil(spec.slot).saturating_mul(spec.slot);
         let oldest = self.ended.front().map_or(self.total, |first| first.before);
         let inside = u64::from(self.transit.units).saturating_add(self.total - oldest);
@@ -16,6 +17,7 @@ impl WindowCounter {
         if units == 0 || at.saturating_add(spec.window.saturating_mul(2)) <= now {
             return;
         }
+        self.lower.take(spec.share(), granted, units, high);
         self.forget_known();
         self.full = false;
         let of_high = if high { units } else { 0 };

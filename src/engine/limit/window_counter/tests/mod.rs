@@ -272,7 +272,8 @@ fn a_window_holds_its_beginning() {
 
 #[test]
 fn what_high_used_of_its_reserve_counts_for_a_window() {
-    let spec = CounterSpec::new(20, 20, 5, SECOND, SECOND / 10);
+    // Of nine five are held back at any moment.
+    let spec = CounterSpec::new(20, 20, 9, SECOND, SECOND / 10);
     let mut guard = WindowCounter::new(&spec);
     let end = Time::from_nanos(START.next_multiple_of(spec.slot));
     for _ in 0..2 {

@@ -17,6 +17,8 @@ struct Held {
 struct Model {
     spec: CounterSpec,
     held: Vec<Held>,
+    /// What the lower tiers were granted, and when.
+    lower: Vec<(u64, u32)>,
 }
 
 impl Model {
@@ -77,13 +79,22 @@ impl Model {
     fn held_back(&self, now: u64, high: bool) -> u32 {
         let recent = |held: &&Held| held.high && (held.under_way || held.at + self.spec.window > now);
         let used: u32 = self.held.iter().filter(recent).map(|held| held.units).sum();
-        if high { 0 } else { self.spec.reserve.saturating_sub(used) }
+        if high { 0 } else { self.spec.reserve.div_ceil(2).saturating_sub(used) }
     }
 
     /// By how much `units` fit, or do not.
     fn left(&self, now: u64, units: u32, high: bool) -> f64 {
         let wanted = units + self.held_back(now, high) + self.under_way();
-        f64::from(self.spec.limit) - f64::from(wanted) - self.most(now)
+        let left = f64::from(self.spec.limit) - f64::from(wanted) - self.most(now);
+        left.min(self.lower_left(now, units, high))
+    }
+
+    /// By how much `units` leave all of the reserve beside what the lower tiers were granted within a window.
+    fn lower_left(&self, now: u64, units: u32, high: bool) -> f64 {
+        let counts = |granted: u64| granted + self.spec.window > now;
+        let used: u32 = self.lower.iter().filter(|(granted, _)| counts(*granted)).map(|(_, units)| units).sum();
+        let left = f64::from(self.spec.limit - self.spec.reserve) - f64::from(used + units);
+        if high || self.spec.reserve == 0 { f64::INFINITY } else { left }
     }
 
     fn units_since(&self, since: u64) -> u32 {
@@ -92,6 +103,18 @@ impl Model {
 
     fn take(&mut self, now: u64, units: u32, high: bool) {
         self.held.push(Held { at: now, under_way: true, units, high });
+        self.take_lower(now, units, high);
+    }
+
+    fn take_lower(&mut self, now: u64, units: u32, high: bool) {
+        self.lower.extend((!high).then_some((now, units)));
+    }
+
+    /// It never left, or leaves later.
+    fn leave_again(&mut self, granted: u64) {
+        if self.leave(granted) {
+            self.lower.retain(|(at, _)| *at != granted);
+        }
     }
 
     fn end(&mut self, now: u64, units: u32, high: bool) {
@@ -123,7 +146,8 @@ fn knowing(guard: &WindowCounter, model: &Model, now: Time, random: &mut fastran
             let (mut later, at) = (model.clone(), at.as_nanos());
             later.advance(at);
             let wanted = units + later.held_back(at, high) + later.under_way();
-            later.most_of(phase, at) + f64::from(wanted) < f64::from(spec.limit) + 1e-5
+            let fits = later.most_of(phase, at) + f64::from(wanted) < f64::from(spec.limit) + 1e-5;
+            fits && later.lower_left(at, units, high) >= 0.0
         };
         let mut later = model.clone();
         later.advance(first.as_nanos());
@@ -144,7 +168,7 @@ fn it_says_what_trying_every_beginning_would_say() {
         let limit = random.u32(10..60);
         let spec = CounterSpec::new(limit, limit, random.u32(0..9), SECOND, random.u64(1..3) * 160_000_000);
         let mut guard = WindowCounter::new(&spec);
-        let mut model = Model { spec, held: Vec::new() };
+        let mut model = Model { spec, held: Vec::new(), lower: Vec::new() };
         let mut open: Vec<(Time, u32, bool)> = Vec::new();
         let (mut now, mut asked) = (ms(10_000), (1, true));
         for step in 0..500 {
@@ -173,17 +197,18 @@ fn it_says_what_trying_every_beginning_would_say() {
                 15 if !open.is_empty() => {
                     let (granted, units, high) = open.swap_remove(picked);
                     guard.give_back(&spec, now, granted, units, high);
-                    model.leave(granted.as_nanos());
+                    model.leave_again(granted.as_nanos());
                 }
                 16 if !open.is_empty() => {
                     let (granted, units, high) = &mut open[picked];
                     guard.restart(&spec, now, *granted, *units, *high);
-                    model.leave(granted.as_nanos());
+                    model.leave_again(granted.as_nanos());
                     model.take(now.as_nanos(), *units, *high);
                     *granted = now;
                 }
                 17 => {
                     guard.owe(&spec, now, units);
+                    model.take_lower(now.as_nanos(), units, false);
                     model.end(now.as_nanos(), units, false);
                 }
                 18 => guard.forget_known(),
@@ -206,7 +231,7 @@ fn it_says_what_trying_every_beginning_would_say() {
             }
             // Often the same again, as the head of a queue asks.
             if random.u32(0..3) == 0 {
-                let most = if step % 4 == 0 { limit - spec.reserve } else { 8 };
+                let most = if step % 4 == 0 { limit - spec.reserve } else { 8.min(limit - spec.reserve) };
                 asked = (random.u32(1..=most), random.bool());
             }
             let (units, high) = asked;

@@ -17,7 +17,7 @@ fn spec() -> LogSpec {
 
 fn free(log: &mut WindowLog, spec: &LogSpec, now: Time, units: u32, high: bool) -> Free {
     log.advance(spec, now);
-    log.free(spec, units, high)
+    log.free(spec, now, units, high)
 }
 
 #[test]
@@ -53,12 +53,12 @@ fn lower_tiers_leave_the_reserve_unless_it_is_used() {
     let spec = spec();
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(0), 8, false);
-    assert_ne!(log.free(&spec, 1, false), Free::Now);
+    assert_ne!(log.free(&spec, ms(0), 1, false), Free::Now);
     assert!(log.only_reserve_lacks(&spec, 1));
-    assert_eq!(log.free(&spec, 2, true), Free::Now);
+    assert_eq!(log.free(&spec, ms(0), 2, true), Free::Now);
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(0), 2, true);
-    assert_eq!(log.free(&spec, 8, false), Free::Now, "the reserve is used up: the rest is for everybody");
+    assert_eq!(log.free(&spec, ms(0), 8, false), Free::Now, "the reserve is used up: the rest is for everybody");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn what_never_left_counts_nowhere() {
     log.take(&spec, ms(0), 10, false);
     log.give_back(ms(0), 10, false);
     assert!(log.is_empty());
-    assert_eq!(log.free(&spec, 8, false), Free::Now);
+    assert_eq!(log.free(&spec, ms(0), 8, false), Free::Now);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_late_start_moves_the_transit_time() {
     let mut log = WindowLog::new(&spec);
     log.take(&spec, ms(0), 10, true);
     log.restart(&spec, ms(100), ms(0), 10, true);
-    let Free::OnSettle(latest) = log.free(&spec, 1, true) else { panic!() };
+    let Free::OnSettle(latest) = log.free(&spec, ms(0), 1, true) else { panic!() };
     assert!(latest >= ms(100 + 1600 + 1000));
 }
 

@@ -16,6 +16,8 @@ struct Model {
     spec: LogSpec,
     held: Vec<Held>,
     edge: Option<(u64, u64)>,
+    /// What the lower tiers were granted, at which moments.
+    lower: Vec<(u64, u32)>,
 }
 
 impl Model {
@@ -37,7 +39,43 @@ impl Model {
         let gone: Vec<bool> = self.held.iter().map(|held| !held.under_way && self.gone_at(held.at) <= now).collect();
         let mut gone = gone.into_iter();
         self.held.retain(|_| !gone.next().unwrap());
-        self.edge = self.edge.filter(|(_, to)| *to > now);
+        if let Some((from, _)) = self.edge.filter(|(_, to)| *to <= now) {
+            self.edge = None;
+            self.lower.drain(..self.count_lower(|slot| slot.0 < from));
+        }
+    }
+
+    /// The first of them that are empty or for which it is true.
+    fn count_lower(&self, gone: impl Fn(&(u64, u32)) -> bool) -> usize {
+        self.lower.iter().take_while(|slot| slot.1 == 0 || gone(slot)).count()
+    }
+
+    fn take_lower(&mut self, now: u64, units: u32, high: bool) {
+        let window = self.spec.window;
+        if high || self.spec.reserve == 0 {
+            return;
+        }
+        self.lower.drain(..self.count_lower(|(at, _)| at + window <= now));
+        match self.lower.last_mut() {
+            Some((at, in_slot)) if now <= *at => *in_slot += units,
+            _ => self.lower.push((now, units)),
+        }
+    }
+
+    fn leave_lower(&mut self, granted: u64, units: u32, high: bool) {
+        let found = self.lower.iter_mut().find(|(at, _)| *at == granted);
+        found.filter(|found| !high && found.1 >= units).into_iter().for_each(|found| found.1 -= units);
+    }
+
+    /// The first moment at which a window holds so many more of the lower tiers.
+    fn lower_ready_at(&self, now: u64, units: u32, high: bool) -> Option<u64> {
+        let (share, window) = (self.spec.limit - self.spec.reserve, self.spec.window);
+        let ends = self.lower.iter().map(|(at, _)| at + window).filter(|end| *end > now);
+        let fits = |now: u64| {
+            let used: u32 = self.lower.iter().filter(|(at, _)| at + window > now).map(|(_, units)| units).sum();
+            high || used + units <= share
+        };
+        [now].into_iter().chain(ends).find(|at| fits(*at))
     }
 
     fn gone_at(&self, at: u64) -> u64 {
@@ -62,11 +100,26 @@ impl Model {
     fn fits(&self, held: &[Held], units: u32, high: bool) -> bool {
         let used: u32 = held.iter().map(|held| held.units).sum();
         let used_high: u32 = held.iter().filter(|held| held.high).map(|held| held.units).sum();
-        let held_back = if high { 0 } else { self.spec.reserve.saturating_sub(used_high) };
+        let held_back = if high { 0 } else { self.spec.reserve.div_ceil(2).saturating_sub(used_high) };
         used + units + held_back <= self.spec.limit
     }
 
-    fn free(&self, units: u32, high: bool) -> Free {
+    fn free(&self, now: u64, units: u32, high: bool) -> Free {
+        let Some(lower) = self.lower_ready_at(now, units, high) else { return Free::OnSettle(Time::MAX) };
+        let lower = Time::from_nanos(lower);
+        let under_way: u32 = self.held.iter().filter(|held| held.under_way).map(|held| held.units).sum();
+        let by_answers = lower.as_nanos() > now && under_way + units > self.spec.limit - self.spec.reserve;
+        match self.mirror_free(units, high) {
+            Free::Now if lower.as_nanos() == now => Free::Now,
+            Free::Now if by_answers => Free::OnSettle(lower),
+            Free::At(at) if by_answers => Free::OnSettle(at.max(lower)),
+            Free::Now => Free::At(lower),
+            Free::At(at) => Free::At(at.max(lower)),
+            Free::OnSettle(at) => Free::OnSettle(at.max(lower)),
+        }
+    }
+
+    fn mirror_free(&self, units: u32, high: bool) -> Free {
         if self.fits(&self.held, units, high) {
             return Free::Now;
         }
@@ -96,6 +149,7 @@ impl Model {
 
     fn take(&mut self, now: u64, units: u32, high: bool) {
         let at = self.slot(now);
+        self.take_lower(now, units, high);
         self.held.push(Held { at, under_way: true, units, high });
     }
 
@@ -119,7 +173,7 @@ fn it_says_what_a_log_of_every_single_request_would_say() {
             spec = spec.fixed();
         }
         let mut log = WindowLog::new(&spec);
-        let mut model = Model { spec, held: Vec::new(), edge: None };
+        let mut model = Model { spec, held: Vec::new(), edge: None, lower: Vec::new() };
         let mut open: Vec<(Time, u32, bool)> = Vec::new();
         let mut now = ms(10_000);
         for step in 0..1_000 {
@@ -147,19 +201,24 @@ fn it_says_what_a_log_of_every_single_request_would_say() {
                 15 if !open.is_empty() => {
                     let (granted, units, high) = open.swap_remove(picked);
                     log.give_back(granted, units, high);
-                    model.leave(granted.as_nanos(), units, high);
+                    if model.leave(granted.as_nanos(), units, high) {
+                        model.leave_lower(granted.as_nanos(), units, high);
+                    }
                 }
                 16 if !open.is_empty() => {
                     let (granted, units, high) = &mut open[picked];
                     log.restart(&spec, now, *granted, *units, *high);
                     if model.slot(now.as_nanos()) > granted.as_nanos() {
-                        model.leave(granted.as_nanos(), *units, *high);
+                        if model.leave(granted.as_nanos(), *units, *high) {
+                            model.leave_lower(granted.as_nanos(), *units, *high);
+                        }
                         model.take(now.as_nanos(), *units, *high);
                         *granted = now;
                     }
                 }
                 17 => {
                     log.owe(&spec, now, units);
+                    model.take_lower(now.as_nanos(), units, false);
                     model.held.push(Held { at: now.as_nanos(), under_way: false, units, high: false });
                 }
                 18 if spec.fixed => {
@@ -179,8 +238,8 @@ fn it_says_what_a_log_of_every_single_request_would_say() {
             let since = end.filter(|_| step % 2 > 0).unwrap_or(now.minus_nanos(random.u64(0..SECOND)));
             assert_eq!(log.units_since(since), model.units_since(since.as_nanos()), "{}", what());
             let (units, high) = (random.u32(1..8), random.bool());
-            let free = log.free(&spec, units, high);
-            assert_eq!(free, model.free(units, high), "{units} {high}, {}", what());
+            let free = log.free(&spec, now, units, high);
+            assert_eq!(free, model.free(now.as_nanos(), units, high), "{units} {high}, {}", what());
             assert_eq!(log.clone().has_room(&spec, now, units, high), free == Free::Now, "{}", what());
             waits[match free {
                 Free::Now => 0,
