@@ -6,7 +6,7 @@ use crate::client::Inner;
 use crate::config::AtRest;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
-use crate::send::durable::acceptable;
+use crate::send::acceptable::acceptable;
 use crate::store::jobs::{self, Accepted, NewJob};
 use crate::store::problems::Work;
 use crate::store::{CallersConnection, Id, LaneTier, failed, millis_of};

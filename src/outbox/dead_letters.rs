@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Outbox, OutboxState, sealing};
 use crate::dead_letter::{DeadLetter, Reason};
 use crate::error::{Error, ErrorKind};
-use crate::send::durable::History;
+use crate::send::history::History;
 use crate::store::dead::{self, Filter, Redriven};
 use crate::store::{Id, LaneTier};
 

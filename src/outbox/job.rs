@@ -21,7 +21,8 @@ use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phas
 use crate::error::Error;
 use crate::response::Response;
 use crate::retry::idempotent;
-use crate::send::durable::{Ending, History, Ledger, Sending, send_kept};
+use crate::send::durable::{Ending, Ledger, Sending, send_stored};
+use crate::send::history::History;
 use crate::store::dead::NewDead;
 use crate::store::jobs::{self, Claimed, End, Finish, Start};
 use crate::store::problems::Work;
@@ -245,7 +246,7 @@ pub(super) async fn run(
     };
     let expires = job.expires_ms.map(|left| Duration::from_millis(u64::try_from(left).unwrap_or(0)));
     let ending = {
-        let mut sending = std::pin::pin!(send_kept(&inner, send, expires));
+        let mut sending = std::pin::pin!(send_stored(&inner, send, expires));
         tokio::select! {
             biased;
             ending = &mut sending => ending,

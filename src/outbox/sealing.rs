@@ -4,7 +4,7 @@ use super::dead_letters::KeptLetter;
 use super::priority;
 use super::receipt::reason_of;
 use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
-use crate::send::durable::History;
+use crate::send::history::History;
 use crate::store::dead::Kept;
 use crate::store::{Id, Opened};
 

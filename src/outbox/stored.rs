@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::config::OnAmbiguous;
 use crate::dead_letter::LetterRequest;
 use crate::request::{Method, Request};
-use crate::send::durable::Acceptable;
+use crate::send::acceptable::Acceptable;
 
 /// JSON in the store. Readers skip what they do not know.
 #[derive(Clone, Debug, Serialize, Deserialize)]

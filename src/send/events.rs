@@ -5,17 +5,21 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::Job;
 use crate::client::Inner;
 use crate::clock::Time;
 use crate::config::Tenant;
 use crate::dead_letter::DeadLetter;
 use crate::engine::plan::EndpointId;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Delivery, Error, ErrorKind};
 use crate::events::EventKind;
-use crate::response::Response;
 use crate::template::template;
 use crate::transport::{Answer, TransportError};
+
+/// How a send or a claim of a job ended: by the status of its answer, or without one.
+pub(super) type End = Result<StatusCode, (ErrorKind, Delivery)>;
 
 impl Job {
     /// The request's endpoint, or the template of its path where it belongs to none.
@@ -59,27 +63,21 @@ impl Job {
 
     /// The send has ended.
     #[inline]
-    pub(super) fn ended(&mut self, inner: &Inner, result: &Result<Response, Error>) {
-        self.running.ended(result.as_ref().err().map(Error::kind));
-        if let Err(error) = result {
-            self.failed(inner, error);
-        }
-        self.close_span(result);
+    pub(super) fn ended(&mut self, inner: &Inner, end: End) {
+        self.running.ended(end.err().map(|(kind, _)| kind));
+        self.close_span(end);
         inner.feed.tell(self.id, &self.tenant, || {
             let elapsed = inner.clock.now().since(self.began);
-            match result {
-                Ok(response) => EventKind::Completed { status: response.status(), attempts: self.tries, elapsed },
-                Err(error) => failed(error, self.tries, elapsed),
+            match end {
+                Ok(status) => EventKind::Completed { status, attempts: self.tries, elapsed },
+                Err((kind, delivery)) => EventKind::Failed { kind, delivery, attempts: self.tries, elapsed },
             }
         });
     }
 
-    /// The caller is told an error. That of a job is its worker's, and no end.
+    /// The caller is told an error.
     #[cold]
-    fn failed(&self, inner: &Inner, error: &Error) {
-        if self.kept.is_some() {
-            return;
-        }
+    pub(super) fn log_failure(&self, inner: &Inner, error: &Error) {
         let Some(left_out) = inner.failures.count(error.kind(), inner.clock.now()) else { return };
         let (kind, delivery) = (error.kind().as_str(), error.delivery());
         // Asked for now or not at all, and a letter has a line of its own.
@@ -151,10 +149,6 @@ pub(super) fn refused_at_once(inner: &Inner, error: &Error) {
         let left_out = (left_out > 0).then_some(left_out);
         tracing::warn!(target: "integration_client::ends", kind = error.kind().as_str(), %error, left_out, "request refused");
     }
-}
-
-pub(super) fn failed(error: &Error, attempts: u32, elapsed: Duration) -> EventKind {
-    EventKind::Failed { kind: error.kind(), delivery: error.delivery(), attempts, elapsed }
 }
 
 pub(super) fn name(tenant: &Tenant, endpoint: EndpointId) -> Option<&str> {

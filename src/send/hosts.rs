@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Job;
+use super::attempt::NotSent;
 use crate::breaker::{Breaker, Pass};
 use crate::client::Inner;
 use crate::clock::{Clock, Time};
-use crate::error::{Error, ErrorKind};
 use crate::transport::{Answer, Sent, TransportError};
 
 /// The circuit breakers of all hosts.
@@ -165,7 +165,7 @@ impl Job {
     }
 
     /// Waits until the request's host may be connected to.
-    pub(super) async fn wait_for_host(&self, inner: &Inner) -> Result<(), Error> {
+    pub(super) async fn wait_for_host(&self, inner: &Inner) -> Result<(), NotSent> {
         let host = &*self.prepared.host(&self.tenant);
         let mut now = inner.clock.now();
         if inner.hosts.ready_at(host, now) <= now {
@@ -180,7 +180,7 @@ impl Job {
             // While it depends on a connection under way, nobody knows when.
             let is_known = ready_at < Time::MAX;
             if self.immediate || now >= self.deadline || (is_known && ready_at > self.deadline) {
-                return Err(self.host_is_shut(is_known.then(|| ready_at.since(now))));
+                return Err(NotSent::HostShut { next: is_known.then(|| ready_at.since(now)) });
             }
             tokio::select! {
                 () = changed => {}
@@ -188,14 +188,5 @@ impl Job {
             }
             now = inner.clock.now();
         }
-    }
-
-    fn host_is_shut(&self, wait: Option<std::time::Duration>) -> Error {
-        let (next, wait) = match wait {
-            Some(wait) => (format!("the next try is {} ms away", wait.as_millis()), wait),
-            None => ("one is being tried".to_owned(), std::time::Duration::from_secs(1)),
-        };
-        let why = format_args!("no connection could be made lately; {next}");
-        self.tenant.not_sent(ErrorKind::Connect, why).with_retry_after(wait)
     }
 }

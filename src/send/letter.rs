@@ -67,8 +67,8 @@ impl Job {
         };
         let at = timestamp(inner.clock, Duration::ZERO);
         let mut letter = DeadLetter::new(at, &*tenant.id, &*tenant.vendor.name, self.priority, reason, request);
-        if let Some(kept) = &self.kept {
-            letter.id.clone_from(&kept.id);
+        if let Some(stored) = &self.stored {
+            letter.id.clone_from(&stored.id);
         }
         letter.at_rest = tenant.vendor.at_rest;
         letter.endpoint = Some(self.label().into_owned());

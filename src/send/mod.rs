@@ -5,16 +5,20 @@
 //! hundred at once it decides whether they stay in the processor's cache. What follows an answer that is not simply
 //! handed on is boxed, for the same reason.
 
+pub(crate) mod acceptable;
+mod attempt;
 mod budgets;
+mod classify;
 pub(crate) mod durable;
 pub(crate) mod events;
 mod failures;
 mod flow;
-mod follow;
 mod heard;
+pub(crate) mod history;
 mod hosts;
 mod letter;
 mod notices;
+mod plain;
 mod spans;
 mod start;
 mod under_way;
@@ -22,7 +26,6 @@ mod under_way;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::BoxFuture;
 use crate::Priority;
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
@@ -34,7 +37,7 @@ use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Heard, Refusal};
 use crate::error::{Error, ErrorKind};
-use crate::events::Event;
+use crate::events::{Event, EventKind};
 use crate::metrics::{Running, Series};
 use crate::refusal;
 use crate::request::{Notes, Request, Target};
@@ -43,12 +46,13 @@ use crate::retry::{Tried, idempotent};
 use crate::transport::exchange::{Attempt, Prepared};
 use crate::transport::{Answer, Exchange};
 
+use attempt::NotSent;
 pub(crate) use budgets::Budgets;
 pub(crate) use failures::Failures;
 pub(crate) use flow::Meters;
-use follow::Step;
 pub(crate) use hosts::Hosts;
 pub(crate) use notices::{tell, tell_forgotten};
+pub(crate) use plain::send;
 pub(crate) use under_way::{Entry, UnderWay};
 
 /// A request that was found good, and what is to become of it.
@@ -83,7 +87,7 @@ pub(crate) struct Job {
     /// What was tried before, where anything was.
     past: Option<Box<Past>>,
     /// Where it is a job of the outbox.
-    kept: Option<Box<durable::Kept>>,
+    stored: Option<Box<durable::StoredJob>>,
     /// Leave to connect for the exchange that comes next or is under way, where the host has failed lately. Here rather than in
     /// the future of the send, which it would enlarge.
     host_pass: Option<Box<hosts::HostPass>>,
@@ -100,16 +104,6 @@ struct Past {
     records: Vec<AttemptRecord>,
     /// It was to go again, and has not left yet.
     again: bool,
-}
-
-/// An answer, and what it took to get it.
-struct Answered {
-    answer: Answer,
-    held: Held,
-    waited: Duration,
-    reason: Option<WaitReason>,
-    began: Time,
-    authorization: Option<Arc<Authorization>>,
 }
 
 impl Job {
@@ -136,7 +130,8 @@ impl Job {
             Running::new(series, priority).ended(Some(error.kind()));
             events::refused_at_once(inner, &error);
             if let Some((tenant, vendor)) = heard {
-                let kind = events::failed(&error, 0, Duration::ZERO);
+                let (kind, delivery) = (error.kind(), error.delivery());
+                let kind = EventKind::Failed { kind, delivery, attempts: 0, elapsed: Duration::ZERO };
                 inner.feed.say(Event { request_id: Some(id), tenant: Some(tenant), vendor, kind });
             }
             error.named(tenant, vendor.as_deref()).of_request(id)
@@ -203,109 +198,9 @@ impl Job {
             attempt_timeout,
             notes,
             past: None,
-            kept: None,
+            stored: None,
             host_pass: None,
         })
-    }
-
-    /// Waits for a permit and makes the exchange, and again as often as it takes.
-    pub(crate) async fn run(&mut self, inner: &Inner) -> Result<Response, Error> {
-        loop {
-            if self.past.is_some() {
-                self.renew(inner)?;
-            }
-            if !inner.hosts.are_well() {
-                apart(|| self.wait_for_host(inner)).await?;
-            }
-            // Before the permit: getting a secret may take a while.
-            let mut now = inner.clock.now();
-            let authorization = match inner.credentials.at_hand(&self.tenant, now) {
-                Some(authorization) => authorization,
-                None => {
-                    let authorization = apart(|| self.authorization(inner)).await?;
-                    if self.renew(inner)? {
-                        continue;
-                    }
-                    now = inner.clock.now();
-                    authorization
-                }
-            };
-            let Grant { held, began, waited, reason } = match self.kept.is_some() {
-                false => self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why))?,
-                true => apart(|| self.permit_of_job(inner, now)).await?,
-            };
-            // A tenant that moved to another account meanwhile has another credential: with the old one the vendor would
-            // count the request in an account whose limits it has not taken.
-            if !waited.is_zero() {
-                let renewed = self.renew(inner);
-                if !matches!(renewed, Ok(false)) {
-                    held.not_sent();
-                    self.host_pass = None;
-                    renewed?;
-                    continue;
-                }
-            }
-            if !inner.hosts.are_well() && self.kept.is_none() && !self.pass_host(inner) {
-                held.not_sent();
-                continue;
-            }
-            if self.patience_ns > 0 {
-                self.deadline = self.deadline.max(began.plus_nanos(self.patience_ns));
-            }
-            let exchange = match self.exchange(inner, authorization.as_deref(), began) {
-                Ok(exchange) => exchange,
-                Err(error) => {
-                    held.not_sent();
-                    return Err(error);
-                }
-            };
-            if !inner.signers.is_empty() && self.was_signed_late(inner, began) {
-                held.not_sent();
-                self.host_pass = None;
-                continue;
-            }
-            if let Some(pass) = &self.host_pass {
-                pass.leaves();
-            }
-            self.dispatched(inner, waited);
-            let listed = self.listed(inner, began);
-            let result = self.in_span(inner.transport.execute(exchange), waited).await;
-            drop(listed);
-            let ended = inner.clock.now();
-            self.exchanged(inner, &result, ended, began);
-            let opened = match (self.host_pass.take(), &result) {
-                (Some(pass), result) => pass.connected(result),
-                (None, Err(error)) if error.is_connect() => {
-                    inner.hosts.failed(&self.prepared.host(&self.tenant), ended).then_some(true)
-                }
-                _ => None,
-            };
-            if let Some(open) = opened {
-                self.breaker(inner, open);
-            }
-            let reason = reason.map(WaitReason::new);
-            let step = match result {
-                Ok(answer) => {
-                    if let Some((word, besides)) = self.plain(inner, &answer, &held) {
-                        // How much came is still to be said where bytes are counted.
-                        let whole = answer.body.has_arrived() && !self.tenant.vendor.counts_bytes;
-                        let (heard, held) = match whole {
-                            true => (held.hear_whole(ended, word, &besides), None),
-                            false => (held.hear(ended, word, &besides), Some(held)),
-                        };
-                        let headroom = self.heard(inner, heard);
-                        return Ok(self.respond(answer, held, waited, reason, headroom));
-                    }
-                    apart(|| self.after_answer(inner, Answered { answer, held, waited, reason, began, authorization }))
-                        .await
-                }
-                Err(error) => apart(|| self.after_failure(inner, error, held, began, authorization.is_some())).await,
-            };
-            match step {
-                Step::Again => {}
-                Step::End(result) => return result,
-            }
-        }
     }
 
     /// Tells the log what came of an answer. Returns what is left.
@@ -343,22 +238,22 @@ impl Job {
     }
 
     /// The secret of the same version of the tenant's configuration as the URL that it goes to.
-    async fn authorization(&self, inner: &Inner) -> Result<Option<Arc<Authorization>>, Error> {
+    async fn authorization(&self, inner: &Inner) -> Result<Option<Arc<Authorization>>, NotSent> {
         let secret = inner.credentials.secret(&self.tenant);
         match tokio::time::timeout_at(inner.clock.instant(self.deadline), secret).await {
             Ok(secret) => {
-                let secret = secret?;
+                let secret = secret.map_err(NotSent::Credential)?;
                 let now = inner.clock.now();
                 Ok(secret.map(|secret| inner.credentials.keep_at_hand(&self.tenant, secret, now)))
             }
-            Err(_) => Err(refusal::credential_timeout(&self.tenant)),
+            Err(_) => Err(NotSent::Credential(refusal::credential_timeout(&self.tenant))),
         }
     }
 
     /// Takes the tenant as it is now for a further attempt: URL, credential and connection settings of one version. A
     /// tenant that is gone stays as it was. Returns whether anything about it has changed.
     #[cold]
-    fn renew(&mut self, inner: &Inner) -> Result<bool, Error> {
+    fn renew(&mut self, inner: &Inner) -> Result<bool, NotSent> {
         let Ok(now) = inner.tenant(&self.tenant.id, &self.tenant.vendor.name) else { return Ok(false) };
         if Arc::ptr_eq(&now, &self.tenant) {
             return Ok(false);
@@ -377,9 +272,9 @@ impl Job {
     }
 
     /// The request is no longer one of its tenant's vendor: it names a host that the vendor had.
-    fn gone(&self, why: &str) -> Error {
+    fn gone(&self, why: &str) -> NotSent {
         let why = format_args!("the configuration has changed while the request waited: {why}");
-        self.of_all_attempts(self.tenant.not_sent(ErrorKind::InvalidRequest, why))
+        NotSent::Invalid(self.tenant.not_sent(ErrorKind::InvalidRequest, why))
     }
 
     fn permit<'a>(&'a self, inner: &'a Inner, now: Time) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {
@@ -409,26 +304,26 @@ impl Job {
         Cost { points: self.cost, sent, received }
     }
 
-    fn no_permit(&self, inner: &Inner, why: Refusal) -> Error {
-        refusal::error(&self.tenant, self.priority, inner.clock.now(), why)
-    }
-
     fn exchange(
         &mut self,
         inner: &Inner,
         authorization: Option<&Authorization>,
         began: Time,
-    ) -> Result<Exchange, Error> {
+    ) -> Result<Exchange, NotSent> {
         if began >= self.deadline {
             // It was granted in time, and picked up too late.
-            return Err(self.no_permit(inner, Refusal::Deadline));
+            return Err(Refusal::Deadline.into());
         }
         let ends = self.deadline.min(began + self.attempt_timeout);
         let signer = inner.signers.get(&*self.tenant.vendor.name).map(|signer| &**signer);
         // The wall clock is read for whoever signs by it.
         let wall = signer.map_or(std::time::SystemTime::UNIX_EPOCH, |_| inner.clock.wall());
         let attempt = Attempt { authorization, signer, wall, deadline: inner.clock.instant(ends) };
-        self.prepared.exchange(&self.tenant, attempt)
+        let as_not_sent = |error: Error| match error.kind() {
+            ErrorKind::Credential => NotSent::Credential(error),
+            _ => NotSent::Invalid(error),
+        };
+        self.prepared.exchange(&self.tenant, attempt).map_err(as_not_sent)
     }
 
     /// Its signer took longer than a request may be under way once it is connected (`max_transit`). What leaves later is
@@ -444,36 +339,3 @@ impl Job {
 
 /// For this long a signer may take in any case.
 const SIGNING: Duration = Duration::from_millis(100);
-
-/// What few sends come to, boxed: all would carry its state. Made in a function of its own, because a future that is made
-/// in [`Job::run`] takes room on its stack, which each send would step over on its way to reqwest.
-#[cold]
-#[inline(never)]
-fn apart<'a, F: Future + Send + 'a>(make: impl FnOnce() -> F) -> BoxFuture<'a, F::Output> {
-    Box::pin(make())
-}
-
-/// The future of a send. It runs the job where it lies: handed on, it would be there twice.
-pub(crate) fn send(
-    inner: &Inner,
-    job: Result<Job, Error>,
-) -> impl Future<Output = Result<Response, Error>> + Send + use<'_> {
-    let mut job = job;
-    async move {
-        match job {
-            Ok(ref mut job) => {
-                job.open_span();
-                let result = match job.span.is_some() {
-                    false => job.run(inner).await,
-                    true => job.run_in_span(inner).await,
-                };
-                let result =
-                    result.map_err(|error| job.unless_letter(inner, error)).map_err(|error| job.of_all_attempts(error));
-                job.ended(inner, &result);
-                let (tenant, vendor) = (&job.tenant.id, &job.tenant.vendor.name);
-                result.map_err(|error| error.named(tenant, Some(vendor)).after_attempts(job.tries).of_request(job.id))
-            }
-            Err(error) => Err(error),
-        }
-    }
-}

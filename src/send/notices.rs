@@ -79,7 +79,7 @@ pub(crate) fn tell(inner: &Inner, of: &Tenant, series: &Series, request: Option<
                 scope,
                 endpoint,
                 reset_at = reset_at.map(tracing::field::display),
-                wait_ms = super::follow::millis(wait),
+                wait_ms = super::classify::millis(wait),
                 "limit exhausted, waiting for reset"
             );
             EventKind::Exhausted { wait, limit: limit_of }

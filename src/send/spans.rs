@@ -9,10 +9,9 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Level, Span};
 
 use super::Job;
+use super::classify::millis;
+use super::events::End;
 use crate::BoxFuture;
-use crate::client::Inner;
-use crate::error::Error;
-use crate::response::Response;
 use crate::transport::{Answer, TransportError};
 
 const STATUS: &str = "http.response.status_code";
@@ -46,12 +45,6 @@ impl Job {
         }
     }
 
-    /// [`run`](Job::run), inside the span.
-    pub(super) fn run_in_span<'a>(&'a mut self, inner: &'a Inner) -> BoxFuture<'a, Result<Response, Error>> {
-        let span = self.span.as_deref().cloned().unwrap_or_else(Span::none);
-        Box::pin(self.run(inner).instrument(span))
-    }
-
     /// The exchange, inside a span of its own if the send has one.
     #[inline]
     pub(super) fn in_span(
@@ -61,12 +54,12 @@ impl Job {
     ) -> BoxFuture<'static, Result<Answer, TransportError>> {
         match &self.span {
             None => exchange,
-            Some(send) => self.attempt(send, exchange, waited),
+            Some(send) => self.in_attempt_span(send, exchange, waited),
         }
     }
 
     #[cold]
-    fn attempt(
+    fn in_attempt_span(
         &self,
         send: &Span,
         exchange: BoxFuture<'static, Result<Answer, TransportError>>,
@@ -77,7 +70,7 @@ impl Job {
             "attempt",
             "otel.kind" = "client",
             attempt = self.tries,
-            waited_ms = super::follow::millis(waited),
+            waited_ms = millis(waited),
             "http.request.method" = self.prepared.method().as_str(),
             "http.request.resend_count" = (self.tries > 1).then(|| self.tries - 1),
             "server.address" = self.prepared.host(&self.tenant),
@@ -102,23 +95,13 @@ impl Job {
     }
 
     /// The send has ended.
-    #[inline(always)]
-    pub(super) fn close_span(&self, result: &Result<Response, Error>) {
-        if let Some(span) = &self.span {
-            self.record_end(span, result);
-        }
-    }
-
-    #[cold]
-    fn record_end(&self, span: &Span, result: &Result<Response, Error>) {
+    #[inline]
+    pub(super) fn close_span(&self, end: End) {
+        let Some(span) = &self.span else { return };
         span.record("attempts", self.tries);
-        match result {
-            Ok(response) => {
-                span.record(STATUS, response.status().as_u16());
-            }
-            Err(error) => {
-                span.record(ERROR, error.kind().as_str());
-            }
-        }
+        match end {
+            Ok(status) => span.record(STATUS, status.as_u16()),
+            Err((kind, _)) => span.record(ERROR, kind.as_str()),
+        };
     }
 }

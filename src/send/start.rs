@@ -1,4 +1,4 @@
-//! The permit of a job: its exchange is written down between the grant and the start of the permit.
+//! The permit of a stored job: its exchange is written down between the grant and the start of the permit.
 //!
 //! The store may take any time for that. A permit that was started before would be counted from then, while its exchange
 //! leaves later, and together with those that were granted meanwhile. So the grant stays unstarted while the record is
@@ -8,34 +8,22 @@
 use std::future::Future;
 
 use super::Job;
+use super::attempt::NotSent;
 use super::durable::Ledger;
 use crate::client::Inner;
 use crate::clock::Time;
 use crate::dispatch::{Grant, Place, Waiting, Whose, acquire_deferred};
 use crate::engine::Refusal;
-use crate::error::{Error, ErrorKind};
 
 #[cfg(all(test, feature = "testing"))]
 mod tests;
 
-/// Why a job has no permit.
-enum NoPermit {
-    Refused(Refusal),
-    Failed(Error),
-}
-
-impl From<Refusal> for NoPermit {
-    fn from(refusal: Refusal) -> NoPermit {
-        NoPermit::Refused(refusal)
-    }
-}
-
 impl Job {
     /// Waits for a permit, writes the exchange down, and starts the permit. Where the job's host has failed lately, it takes
     /// leave to connect before the exchange is written down.
-    pub(super) async fn permit_of_job(&mut self, inner: &Inner, now: Time) -> Result<Grant, Error> {
-        let Some(ledger) = self.kept.as_ref().map(|kept| kept.ledger.clone()) else {
-            return self.permit(inner, now).await.map_err(|why| self.no_permit(inner, why));
+    pub(super) async fn permit_of_job(&mut self, inner: &Inner, now: Time) -> Result<Grant, NotSent> {
+        let Some(ledger) = self.stored.as_ref().map(|stored| stored.ledger.clone()) else {
+            return Ok(self.permit(inner, now).await?);
         };
         let (series, tenant, mut ask) = (self.running.series().clone(), self.tenant.clone(), self.ask(inner));
         let (endpoint, mut place, mut asked) = (ask.endpoint, None::<Place>, now);
@@ -61,16 +49,15 @@ impl Job {
                     return Ok(grant);
                 }
                 // Its lane was dropped while it rested, or has moved.
-                Err(NoPermit::Refused(Refusal::NoLane)) => {
+                Err(NotSent::Refused(Refusal::NoLane)) => {
                     let now = inner.endpoint_now(&tenant, endpoint).and_then(|endpoint| {
                         ask.endpoint = endpoint;
                         inner.place(&tenant)
                     });
-                    place = Some(now.map_err(|why| self.no_permit(inner, why))?);
+                    place = Some(now?);
                     asked = inner.clock.now();
                 }
-                Err(NoPermit::Refused(why)) => return Err(self.no_permit(inner, why)),
-                Err(NoPermit::Failed(error)) => return Err(error),
+                Err(why) => return Err(why),
             }
         }
     }
@@ -81,7 +68,7 @@ impl Job {
         ledger: &dyn Ledger,
         mut waiting: Waiting<'_>,
         record: &mut Option<Time>,
-    ) -> Result<Grant, NoPermit> {
+    ) -> Result<Grant, NotSent> {
         let is_fresh = |record: Option<Time>| record.is_some_and(|at| inner.clock.now().since(at) < ledger.latest());
         loop {
             // A grant that was taken back meanwhile leaves no other request waiting for the host.
@@ -90,8 +77,7 @@ impl Job {
             if !inner.hosts.are_well() && !self.pass_host(inner) {
                 // Others can use the units meanwhile. Nothing is written down for an exchange that may not leave.
                 waiting.put_back();
-                let waited = self.unless_stopped(ledger, record.is_some(), self.wait_for_host(inner)).await?;
-                waited.map_err(NoPermit::Failed)?;
+                self.unless_stopped(ledger, record.is_some(), self.wait_for_host(inner)).await??;
                 continue;
             }
             if !is_fresh(*record) {
@@ -105,7 +91,7 @@ impl Job {
                     continue;
                 }
                 let asked = inner.clock.now();
-                self.write_start(record.is_some()).await.map_err(NoPermit::Failed)?;
+                self.write_start(record.is_some()).await?;
                 *record = Some(asked);
             }
             if is_fresh(*record)
@@ -123,16 +109,14 @@ impl Job {
         ledger: &dyn Ledger,
         is_written: bool,
         future: impl Future<Output = T>,
-    ) -> Result<T, NoPermit> {
+    ) -> Result<T, NotSent> {
         if !is_written {
             return Ok(future.await);
         }
         tokio::select! {
             biased;
             done = future => Ok(done),
-            () = ledger.stopped() => {
-                Err(NoPermit::Failed(self.tenant.not_sent(ErrorKind::Shutdown, "the client stops")))
-            }
+            () = ledger.stopped() => Err(NotSent::Stopped),
         }
     }
 }

@@ -1,32 +1,22 @@
-//! What follows an answer that is not simply handed on, or a failure: again, an error, a dead letter.
+//! What one exchange means: for the limits, which hear of it, and for the request, whose attempt ends with it.
 
 use std::time::Duration;
 
-use super::{Answered, Job, Past, heard, letter};
+use super::attempt::{Again, Answered, AttemptEnd, Cause};
+use super::{Job, heard, letter};
 use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::RetryPolicy;
-use crate::dead_letter::{AttemptRecord, Phase, Reason};
+use crate::dead_letter::{AttemptRecord, Phase};
 use crate::dispatch::Held;
 use crate::engine::throttle::Wait;
 use crate::engine::{Whose, Word};
-use crate::error::{Delivery, Error, ErrorKind, LastResponse};
-use crate::response::Response;
+use crate::error::{ErrorKind, LastResponse};
 use crate::retry::{self, Class, Outcome, Traits, Verdict, Why};
 use crate::signals::{self, Scope};
 use crate::transport::{Sent, TransportError};
 
-/// What to do next.
-pub(super) enum Step {
-    Again,
-    End(Result<Response, Error>),
-}
-
 impl Job {
-    fn past(&mut self) -> &mut Past {
-        self.past.get_or_insert_default()
-    }
-
     fn judge(&self, outcome: &Outcome, now: Time, had_credential: bool) -> Verdict {
         let policy = &self.tenant.vendor.retry;
         // Now or not at all: a later moment is not asked for.
@@ -39,7 +29,8 @@ impl Job {
         retry::decide(outcome, &traits, &tried, policy, now)
     }
 
-    pub(super) async fn after_answer(&mut self, inner: &Inner, mut answered: Answered) -> Step {
+    /// Reads an answer that is not simply the caller's: tells the limits what it says, and decides what follows.
+    pub(super) async fn classify_answer(&mut self, inner: &Inner, mut answered: Answered) -> AttemptEnd {
         let (now, wall) = (inner.clock.now(), inner.clock.wall());
         let status = answered.answer.status;
         let signals = self.signals(&mut answered.answer, wall).await;
@@ -111,67 +102,53 @@ impl Job {
                     }
                 }
                 answered.held.finish();
-                Step::Again
+                AttemptEnd::AtOnce
             }
             Verdict::Refused | Verdict::Again => {
-                // What is kept outside can wait for better times, and does not come back at once.
-                let within_budget = verdict == Verdict::Refused || self.spend_budget(inner, now) || self.kept.is_some();
-                if !within_budget {
-                    return self.give_up(inner, Why::Budget, answered, Delivery::Ambiguous).await;
-                }
-                // The pause of the lane holds a refused request back. Its own wait comes first where nobody stated one,
-                // so that many who were refused together do not come back together.
+                // The pause of the lane holds a refused request back for the wait that the vendor stated. Where it
+                // stated none, each request waits for itself first, so that many who were refused together do not come
+                // back together.
                 let wait = match (verdict, told) {
                     (Verdict::Refused, Some(_)) => Duration::ZERO,
                     (_, Some(told)) => told,
                     (_, None) => backoff,
                 };
-                let delivery = if is_refusal { Delivery::Rejected } else { Delivery::Ambiguous };
-                let earliest = now + told.unwrap_or(wait);
-                if self.kept.is_some() {
-                    self.count_retry();
-                    let error = self.put_off(earliest.since(now), delivery);
-                    return Step::End(Err(error.with_response(last_response(answered).await)));
-                }
-                if !self.may_wait(now, earliest, told) {
-                    let error = self.too_late(earliest.since(now), delivery);
-                    return Step::End(Err(error.with_response(last_response(answered).await)));
-                }
-                self.count_retry();
-                // Read away, so that its connection can be used again.
-                last_response(answered).await;
-                tokio::time::sleep(wait).await;
-                Step::Again
+                let past = self.past();
+                past.tried.retries += 1;
+                past.exchanges += 1;
+                AttemptEnd::Again(Box::new(Again {
+                    wait,
+                    earliest: now + told.unwrap_or(wait),
+                    is_stated: told.is_some(),
+                    takes_budget: verdict == Verdict::Again,
+                    cause: Cause::Answer { answered: Box::new(answered), is_refusal },
+                }))
             }
-            Verdict::Ambiguous | Verdict::Park => {
-                let why = format!(
-                    "the vendor answered {status}, and may have acted all the same; look before you send it again"
-                );
-                let error = self.tenant.error(ErrorKind::Status, Delivery::Ambiguous, why);
-                // Before the body is read: a caller that goes away meanwhile has its letter.
-                let error = if verdict == Verdict::Park { self.park(inner, error) } else { error };
-                Step::End(Err(error.with_response(last_response(answered).await)))
-            }
-            // Or a body that cannot be sent again: the answer is all there is.
+            Verdict::Ambiguous | Verdict::Park => AttemptEnd::Ambiguous {
+                park: verdict == Verdict::Park,
+                cause: Box::new(Cause::Answer { answered: Box::new(answered), is_refusal: false }),
+            },
+            // A request whose body cannot be sent again ends with its answer: that is all there is.
             Verdict::Done | Verdict::AgainFree | Verdict::GiveUp(Why::Body) => {
                 let Answered { answer, held, waited, reason, .. } = answered;
-                Step::End(Ok(self.respond(answer, Some(held), waited, reason, headroom)))
+                AttemptEnd::Done(self.respond(answer, Some(held), waited, reason, headroom))
             }
             Verdict::GiveUp(why) => {
-                let delivery = if is_refusal { Delivery::Rejected } else { Delivery::Ambiguous };
-                self.give_up(inner, why, answered, delivery).await
+                let cause = Cause::Answer { answered: Box::new(answered), is_refusal };
+                AttemptEnd::GaveUp(why, Box::new(cause))
             }
         }
     }
 
-    pub(super) async fn after_failure(
+    /// Decides what follows an exchange without an answer.
+    pub(super) fn classify_failure(
         &mut self,
         inner: &Inner,
         error: TransportError,
         held: Held,
         began: Time,
         had_credential: bool,
-    ) -> Step {
+    ) -> AttemptEnd {
         let now = inner.clock.now();
         let word = (error.sent() == Sent::Unprocessed).then(|| self.unprocessed(inner, error.is_closing()));
         let error = if self.tenant.vendor.retry.unprocessed_is_safe { error } else { error.doubted() };
@@ -197,7 +174,6 @@ impl Job {
         };
         let mut record = AttemptRecord::new(letter::timestamp(inner.clock, took), phase, millis(took));
         record.error = Some(error.to_string());
-        let replays = verdict != Verdict::Done;
         let past = self.past();
         past.records.push(record);
         past.again = false;
@@ -209,38 +185,29 @@ impl Job {
         }
         past.exchanges += u32::from(error.sent() != Sent::NotSent);
         let (retries, connects) = (past.tried.retries, past.connects);
-        if !replays {
-            return Step::End(Err(error.into_error(&self.tenant)));
-        }
         let mut random = fastrand::Rng::new();
-        let policy = &self.tenant.vendor.retry;
         let (wait, counts) = match verdict {
             Verdict::AgainFree => (retry::reconnect(connects, &mut random), false),
-            _ => (retry::backoff(policy, retries + 1, &mut random), true),
+            _ => (retry::backoff(&self.tenant.vendor.retry, retries + 1, &mut random), true),
         };
         match verdict {
             Verdict::Again | Verdict::AgainFree | Verdict::Refused => {
-                if counts && !self.spend_budget(inner, now) && self.kept.is_none() {
-                    return self.give_up_on(inner, Why::Budget, error);
-                }
-                if self.kept.is_some() {
-                    self.past().tried.retries += u32::from(counts);
-                    return Step::End(Err(self.put_off(wait, error.sent().delivery())));
-                }
-                // No time is left for another: what failed is what the caller hears.
-                if !self.may_wait(now, now + wait, None) {
-                    return Step::End(Err(error.into_error(&self.tenant)));
-                }
                 self.past().tried.retries += u32::from(counts);
-                tokio::time::sleep(wait).await;
-                Step::Again
+                AttemptEnd::Again(Box::new(Again {
+                    wait,
+                    earliest: now + wait,
+                    is_stated: false,
+                    takes_budget: counts,
+                    cause: Cause::Failure(error),
+                }))
             }
-            Verdict::GiveUp(why @ (Why::Retries | Why::Age | Why::Budget)) => self.give_up_on(inner, why, error),
-            Verdict::Park => {
-                let error = error.into_error(&self.tenant);
-                Step::End(Err(self.park(inner, error)))
+            Verdict::GiveUp(why @ (Why::Retries | Why::Age | Why::Budget)) => {
+                AttemptEnd::GaveUp(why, Box::new(Cause::Failure(error)))
             }
-            _ => Step::End(Err(error.into_error(&self.tenant))),
+            Verdict::Ambiguous | Verdict::Park => {
+                AttemptEnd::Ambiguous { park: verdict == Verdict::Park, cause: Box::new(Cause::Failure(error)) }
+            }
+            Verdict::Done | Verdict::Refresh | Verdict::GiveUp(Why::Body) => AttemptEnd::Failed(Box::new(error)),
         }
     }
 
@@ -259,114 +226,6 @@ impl Job {
         let most = retry::backoff(&self.tenant.vendor.retry, tries, &mut fastrand::Rng::new());
         Word::Refused(Wait::Guess { most: nanos(most) }, None)
     }
-
-    /// The error that ends the request, with what is known of all its attempts: the last one may not have left, and the
-    /// vendor may have acted on an earlier one all the same.
-    #[cold]
-    pub(super) fn of_all_attempts(&self, error: Error) -> Error {
-        let may_have_acted = |record: &AttemptRecord| match record.phase {
-            Phase::NotSent | Phase::Unprocessed => false,
-            Phase::MaybeSent => true,
-            Phase::Answered => record.status.is_none_or(|status| status >= 500),
-        };
-        let is_sure = matches!(error.delivery(), Delivery::NotSent | Delivery::Rejected);
-        match &self.past {
-            Some(past) if is_sure && past.records.iter().any(may_have_acted) => {
-                error.with_delivery(Delivery::Ambiguous)
-            }
-            _ => error,
-        }
-    }
-
-    fn spend_budget(&self, inner: &Inner, now: Time) -> bool {
-        inner.budgets.try_retry(inner.dispatch.hash(&self.tenant.id, &self.tenant.vendor.name), now)
-    }
-
-    fn count_retry(&mut self) {
-        let past = self.past();
-        past.tried.retries += 1;
-        past.exchanges += 1;
-    }
-
-    /// Whether the request may wait until `earliest`, before which it does not go again: until its deadline, or where
-    /// nobody stated one, for as long as anybody is kept waiting for what the vendor `told`.
-    fn may_wait(&mut self, now: Time, earliest: Time, told: Option<Duration>) -> bool {
-        self.past().again = true;
-        if self.patience_ns == 0 {
-            return earliest <= self.deadline;
-        }
-        let is_short = told.is_none_or(|_| earliest.since(now) <= self.tenant.vendor.retry.max_hold);
-        if is_short {
-            self.deadline = self.deadline.max(earliest.plus_nanos(self.patience_ns));
-        }
-        is_short
-    }
-
-    /// A request that was to go again and cannot, though nobody stated a deadline, becomes a dead letter: whoever sends and
-    /// looks no further would lose it otherwise.
-    #[cold]
-    pub(super) fn unless_letter(&mut self, inner: &Inner, error: Error) -> Error {
-        let is_over = matches!(
-            error.kind(),
-            ErrorKind::RetryLater
-                | ErrorKind::Deadline
-                | ErrorKind::QueueFull
-                | ErrorKind::Connect
-                | ErrorKind::Credential
-        );
-        let was_to_go = self.patience_ns > 0 && self.past.as_ref().is_some_and(|past| past.again);
-        if !is_over || !was_to_go {
-            return error;
-        }
-        let letter = self.letter(inner, Reason::Expired);
-        let error = error.with_letter(&letter.id);
-        self.hand_over(inner, letter);
-        error
-    }
-
-    fn too_late(&self, wait: Duration, delivery: Delivery) -> Error {
-        let why = format_args!(
-            "the vendor refused, and the next try is {} ms away, after the request's deadline or too far off to wait \
-             for; send it again then",
-            wait.as_millis()
-        );
-        self.tenant.error(ErrorKind::RetryLater, delivery, why).with_retry_after(wait)
-    }
-
-    async fn give_up(&mut self, inner: &Inner, why: Why, answered: Answered, delivery: Delivery) -> Step {
-        let status = answered.answer.status;
-        let error = self.exhausted(inner, why, delivery, &format!("the vendor answered {status}"));
-        Step::End(Err(error.with_response(last_response(answered).await)))
-    }
-
-    fn give_up_on(&mut self, inner: &Inner, why: Why, failed: TransportError) -> Step {
-        let error = self.exhausted(inner, why, failed.sent().delivery(), &failed.to_string());
-        Step::End(Err(error.with_source(failed)))
-    }
-
-    /// Writes the dead letter of a request of which nobody knows what came of it.
-    fn park(&mut self, inner: &Inner, error: Error) -> Error {
-        let letter = self.letter(inner, Reason::Ambiguous);
-        let error = error.with_letter(&letter.id);
-        self.hand_over(inner, letter);
-        error
-    }
-
-    /// Writes the dead letter and says so.
-    fn exhausted(&mut self, inner: &Inner, why: Why, delivery: Delivery, last: &str) -> Error {
-        let letter = self.letter(inner, Reason::Exhausted);
-        let tries = letter.attempts.len();
-        let why = match why {
-            Why::Retries => "all retries are used",
-            Why::Age => "for too long no connection could be made, or the vendor processed nothing",
-            Why::Body => "its body cannot be sent again",
-            Why::Budget => "retries make up too much of the load already",
-        };
-        let why = format_args!("given up after {tries} attempts, because {why}; at last {last}");
-        let error = self.tenant.error(ErrorKind::Exhausted, delivery, why).with_letter(&letter.id);
-        self.hand_over(inner, letter);
-        error
-    }
 }
 
 pub(super) fn millis(duration: Duration) -> u64 {
@@ -377,7 +236,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
 pub(super) const EXCERPT: usize = 16 * 1024;
 
 /// What is kept of an answer that is not handed on. Its body is read, unless it is long or long in coming.
-async fn last_response(answered: Answered) -> LastResponse {
+pub(super) async fn last_response(answered: Answered) -> LastResponse {
     let Answered { answer, held, .. } = answered;
     let mut body = answer.body;
     let mut excerpt = Vec::new();

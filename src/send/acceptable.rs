@@ -1,0 +1,67 @@
+//! What can be checked of a request before it is stored: everything that `send` checks before it waits for a permit, and
+//! that the request can be written down without a secret.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::letter;
+use crate::client::Inner;
+use crate::config::{AuthScheme, OnAmbiguous, Tenant};
+use crate::dead_letter::LetterRequest;
+use crate::error::{Error, ErrorKind};
+use crate::request::{Notes, Request, Target};
+use crate::transport::exchange::Prepared;
+
+/// A request that was found good, in the form in which it is kept.
+pub(crate) struct Acceptable {
+    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) request: LetterRequest,
+    pub(crate) endpoint: Option<String>,
+    pub(crate) cost: Option<u32>,
+    pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) on_ambiguous: Option<OnAmbiguous>,
+    pub(crate) notes: Notes,
+    /// The caller gave the key itself.
+    pub(crate) own_key: bool,
+}
+
+/// Checks everything that can be checked before a request is sent, and makes its idempotency key.
+pub(crate) fn acceptable(inner: &Inner, tenant: &str, mut request: Request) -> Result<Acceptable, Error> {
+    let tenant = match &request.parts.target {
+        Target::Path { vendor, .. } => inner.tenant(tenant, vendor),
+        Target::Url(url) => inner.tenant_for_url(tenant, url),
+    }?;
+    let vendor = &tenant.vendor;
+    let base = tenant.base()?;
+    if let Some(name) = &request.parts.endpoint {
+        vendor.endpoint(name)?;
+    }
+    let (endpoint, cost) = (request.parts.endpoint.take().map(String::from), request.parts.cost);
+    let (attempt_timeout, deadline) = (request.parts.attempt_timeout, request.parts.deadline);
+    let on_ambiguous = request.parts.on_ambiguous;
+    let mut notes = request.parts.notes.take();
+    let own_key = notes.as_ref().is_some_and(|notes| notes.idempotency_key.is_some());
+    letter::add_key(&mut request, &mut notes, vendor);
+    let prepared = Prepared::new(request, &tenant, &base)?;
+    drop(base);
+    let refuse = |why: &str| Err(tenant.not_sent(ErrorKind::InvalidRequest, why));
+    for name in [http::header::AUTHORIZATION, http::header::COOKIE] {
+        if prepared.headers().contains_key(&name) {
+            return refuse("a request with a credential of its own is not stored; state the vendor's `auth` instead");
+        }
+    }
+    let path = prepared.path_below_base(&tenant);
+    if let AuthScheme::Query { name } = &vendor.auth {
+        let query = path.split_once('?').map_or("", |(_, query)| query);
+        if query.split('&').any(|pair| pair.split('=').next() == Some(name)) {
+            return refuse("a request with a credential in its query is not stored; it is added to each attempt");
+        }
+    }
+    let Some(body) = prepared.body() else {
+        return refuse("a streaming body cannot be stored; give it as bytes");
+    };
+    let request = LetterRequest::whole(prepared.method(), &path, prepared.headers(), body.clone());
+    let notes = notes.map(|notes| *notes).unwrap_or_default();
+    Ok(Acceptable { request, endpoint, cost, attempt_timeout, deadline, on_ambiguous, notes, own_key, tenant })
+}

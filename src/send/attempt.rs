@@ -1,0 +1,274 @@
+//! One attempt of a request: a permit, one exchange, and what the exchange came to.
+//!
+//! An attempt waits for its host, its credential and its permit, and for nothing else. It does not sleep until the next
+//! attempt, makes no dead letter and no public error. Two drivers do that, each in its own way: `plain` for a caller who
+//! waits for the answer, `durable` for a job of the outbox.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Job;
+use super::classify::last_response;
+use crate::client::Inner;
+use crate::clock::Time;
+use crate::config::credential::Authorization;
+use crate::dispatch::{Grant, Held};
+use crate::engine::Refusal;
+use crate::error::{Delivery, Error, ErrorKind, LastResponse};
+use crate::refusal;
+use crate::response::{Response, WaitReason};
+use crate::retry::Why;
+use crate::transport::{Answer, TransportError};
+
+/// How an attempt ended that took a permit, or that has to begin anew.
+pub(super) enum AttemptEnd {
+    /// The answer is the caller's.
+    Done(Response),
+    /// The next attempt begins without a wait: the tenant's configuration changed before the exchange, the host or the
+    /// signer took too long, or the credential was refreshed.
+    AtOnce,
+    /// The retry policy allows another attempt, later.
+    Again(Box<Again>),
+    /// The retry policy would allow another attempt, but for the reason stated.
+    GaveUp(Why, Box<Cause>),
+    /// The vendor may have acted, and the policy forbids another attempt. `park`: it asks for a dead letter.
+    Ambiguous { park: bool, cause: Box<Cause> },
+    /// Another attempt would fail in the same way.
+    Failed(Box<TransportError>),
+}
+
+/// Another attempt that the retry policy allows.
+pub(super) struct Again {
+    /// How long the request itself waits. Zero where the pause of its lane holds it back.
+    pub(super) wait: Duration,
+    /// The next exchange leaves no earlier.
+    pub(super) earliest: Time,
+    /// The vendor stated the wait.
+    pub(super) is_stated: bool,
+    /// The attempt counts against the share of the load that retries may be.
+    pub(super) takes_budget: bool,
+    pub(super) cause: Cause,
+}
+
+/// What an exchange came to that is no answer for the caller.
+pub(super) enum Cause {
+    Answer { answered: Box<Answered>, is_refusal: bool },
+    Failure(TransportError),
+}
+
+/// An answer, and what it took to get it.
+pub(super) struct Answered {
+    pub(super) answer: Answer,
+    pub(super) held: Held,
+    pub(super) waited: Duration,
+    pub(super) reason: Option<WaitReason>,
+    pub(super) began: Time,
+    pub(super) authorization: Option<Arc<Authorization>>,
+}
+
+impl Cause {
+    /// Whether the vendor may have acted on the request.
+    pub(super) fn delivery(&self) -> Delivery {
+        match self {
+            Cause::Answer { is_refusal: true, .. } => Delivery::Rejected,
+            Cause::Answer { is_refusal: false, .. } => Delivery::Ambiguous,
+            Cause::Failure(failure) => failure.sent().delivery(),
+        }
+    }
+
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            Cause::Answer { .. } => ErrorKind::Status,
+            Cause::Failure(failure) => failure.kind(),
+        }
+    }
+
+    /// What happened, for an error's text.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Cause::Answer { answered, .. } => format!("the vendor answered {}", answered.answer.status),
+            Cause::Failure(failure) => failure.to_string(),
+        }
+    }
+
+    /// Reads the beginning of an answer's body, so that the connection can be used again, and ends its permit.
+    pub(super) async fn drain(self) -> Option<LastResponse> {
+        match self {
+            Cause::Answer { answered, .. } => Some(last_response(*answered).await),
+            Cause::Failure(_) => None,
+        }
+    }
+
+    /// Adds the answer or the failure to the error that tells the caller of it.
+    pub(super) async fn add_to(self, error: Error) -> Error {
+        match self {
+            Cause::Answer { answered, .. } => error.with_response(last_response(*answered).await),
+            Cause::Failure(failure) => error.with_source(failure),
+        }
+    }
+}
+
+/// Why an attempt ended before its exchange.
+pub(super) enum NotSent {
+    /// The limits, the queues or the client refused a permit.
+    Refused(Refusal),
+    /// No connection to the host may be tried; the next try is so long away, where that is known.
+    HostShut { next: Option<Duration> },
+    /// The credential or the signature could not be had.
+    Credential(Error),
+    /// The request cannot be sent as the configuration is now.
+    Invalid(Error),
+    /// The store could not record the exchange.
+    Store(Error),
+    /// The store says that the job belongs to another process by now.
+    Taken,
+    /// The worker stops.
+    Stopped,
+}
+
+impl From<Refusal> for NotSent {
+    fn from(refusal: Refusal) -> NotSent {
+        NotSent::Refused(refusal)
+    }
+}
+
+impl NotSent {
+    /// Time or room has run out, or what the request needs is not there now: later it may be sent.
+    pub(super) fn may_be_sent_later(&self) -> bool {
+        match self {
+            NotSent::Refused(refusal) => matches!(
+                refusal,
+                Refusal::Deadline
+                    | Refusal::TooLate { .. }
+                    | Refusal::Held
+                    | Refusal::RetryLater { .. }
+                    | Refusal::LaneFull { .. }
+                    | Refusal::AllFull { .. }
+            ),
+            NotSent::HostShut { .. } | NotSent::Credential(_) => true,
+            NotSent::Invalid(_) | NotSent::Store(_) | NotSent::Taken | NotSent::Stopped => false,
+        }
+    }
+}
+
+impl Job {
+    pub(super) async fn attempt(&mut self, inner: &Inner) -> Result<AttemptEnd, NotSent> {
+        if self.past.is_some() {
+            self.renew(inner)?;
+        }
+        // Rarely taken branches are boxed: every send would carry their state, and thousands of sends may wait.
+        if !inner.hosts.are_well() {
+            Box::pin(self.wait_for_host(inner)).await?;
+        }
+        // The credential comes before the permit, because reading a secret may take long.
+        let mut now = inner.clock.now();
+        let authorization = match inner.credentials.at_hand(&self.tenant, now) {
+            Some(authorization) => authorization,
+            None => {
+                let authorization = Box::pin(self.authorization(inner)).await?;
+                if self.renew(inner)? {
+                    return Ok(AttemptEnd::AtOnce);
+                }
+                now = inner.clock.now();
+                authorization
+            }
+        };
+        let Grant { held, began, waited, reason } = match self.stored.is_some() {
+            false => self.permit(inner, now).await?,
+            true => Box::pin(self.permit_of_job(inner, now)).await?,
+        };
+        // A tenant that moved to another account during the wait has another credential. With the old one the vendor
+        // would count the request in an account whose limits it has not taken.
+        if !waited.is_zero() {
+            let renewed = self.renew(inner);
+            if !matches!(renewed, Ok(false)) {
+                held.not_sent();
+                self.host_pass = None;
+                renewed?;
+                return Ok(AttemptEnd::AtOnce);
+            }
+        }
+        // A stored job has its pass since before its exchange was written down.
+        if !inner.hosts.are_well() && self.stored.is_none() && !self.pass_host(inner) {
+            held.not_sent();
+            return Ok(AttemptEnd::AtOnce);
+        }
+        if self.patience_ns > 0 {
+            self.deadline = self.deadline.max(began.plus_nanos(self.patience_ns));
+        }
+        let exchange = match self.exchange(inner, authorization.as_deref(), began) {
+            Ok(exchange) => exchange,
+            Err(why) => {
+                held.not_sent();
+                return Err(why);
+            }
+        };
+        if !inner.signers.is_empty() && self.was_signed_late(inner, began) {
+            held.not_sent();
+            self.host_pass = None;
+            return Ok(AttemptEnd::AtOnce);
+        }
+        if let Some(pass) = &self.host_pass {
+            pass.leaves();
+        }
+        self.dispatched(inner, waited);
+        let listed = self.listed(inner, began);
+        let result = self.in_span(inner.transport.execute(exchange), waited).await;
+        drop(listed);
+        let ended = inner.clock.now();
+        self.exchanged(inner, &result, ended, began);
+        self.tell_breaker(inner, &result, ended);
+        let reason = reason.map(WaitReason::new);
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(failure) => {
+                return Ok(self.classify_failure(inner, failure, held, began, authorization.is_some()));
+            }
+        };
+        if let Some((word, besides)) = self.plain(inner, &answer, &held) {
+            // Where bytes are counted, the permit stays until the whole body has come and its size is known.
+            let whole = answer.body.has_arrived() && !self.tenant.vendor.counts_bytes;
+            let (heard, held) = match whole {
+                true => (held.hear_whole(ended, word, &besides), None),
+                false => (held.hear(ended, word, &besides), Some(held)),
+            };
+            let headroom = self.heard(inner, heard);
+            return Ok(AttemptEnd::Done(self.respond(answer, held, waited, reason, headroom)));
+        }
+        let answered = Answered { answer, held, waited, reason, began, authorization };
+        Ok(Box::pin(self.classify_answer(inner, answered)).await)
+    }
+
+    /// Tells the circuit breaker what became of the connection.
+    fn tell_breaker(&mut self, inner: &Inner, result: &Result<Answer, TransportError>, ended: Time) {
+        let opened = match (self.host_pass.take(), result) {
+            (Some(pass), result) => pass.connected(result),
+            (None, Err(error)) if error.is_connect() => {
+                inner.hosts.failed(&self.prepared.host(&self.tenant), ended).then_some(true)
+            }
+            _ => None,
+        };
+        if let Some(open) = opened {
+            self.breaker(inner, open);
+        }
+    }
+
+    /// The public error of an attempt that ended before its exchange.
+    #[cold]
+    pub(super) fn not_sent_error(&self, inner: &Inner, why: NotSent) -> Error {
+        match why {
+            NotSent::Refused(refusal) => refusal::error(&self.tenant, self.priority, inner.clock.now(), refusal),
+            NotSent::Credential(error) | NotSent::Invalid(error) | NotSent::Store(error) => error,
+            NotSent::HostShut { next } => {
+                let (text, wait) = match next {
+                    Some(wait) => (format!("the next try is {} ms away", wait.as_millis()), wait),
+                    None => ("one is being tried".to_owned(), Duration::from_secs(1)),
+                };
+                let why = format_args!("no connection could be made lately; {text}");
+                self.tenant.not_sent(ErrorKind::Connect, why).with_retry_after(wait)
+            }
+            NotSent::Taken => self.tenant.not_sent(ErrorKind::Store, "the job is another process's by now"),
+            NotSent::Stopped => self.tenant.not_sent(ErrorKind::Shutdown, "the client stops"),
+        }
+    }
+}

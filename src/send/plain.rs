@@ -1,0 +1,184 @@
+//! Sends a request for a caller who waits for the answer: attempts until one is the caller's, a deadline, or a dead letter.
+
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use super::attempt::{Again, AttemptEnd, Cause, NotSent};
+use super::{Job, Past};
+use crate::client::Inner;
+use crate::clock::Time;
+use crate::dead_letter::{AttemptRecord, Phase, Reason};
+use crate::error::{Delivery, Error, ErrorKind};
+use crate::response::Response;
+use crate::retry::Why;
+
+/// The future of a send. It runs `job` in place: moved into the future, the job would be stored twice.
+pub(crate) fn send(
+    inner: &Inner,
+    job: Result<Job, Error>,
+) -> impl Future<Output = Result<Response, Error>> + Send + use<'_> {
+    let mut job = job;
+    async move {
+        match job {
+            Ok(ref mut job) => {
+                job.open_span();
+                let result = match job.span.as_deref().cloned() {
+                    None => job.run(inner).await,
+                    Some(span) => Box::pin(job.run(inner).instrument(span)).await,
+                };
+                let result = result.map_err(|error| job.of_all_attempts(error));
+                if let Err(error) = &result {
+                    job.log_failure(inner, error);
+                }
+                let end = result.as_ref().map(Response::status).map_err(|error| (error.kind(), error.delivery()));
+                job.ended(inner, end);
+                let (tenant, vendor) = (&job.tenant.id, &job.tenant.vendor.name);
+                result.map_err(|error| error.named(tenant, Some(vendor)).after_attempts(job.tries).of_request(job.id))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Job {
+    async fn run(&mut self, inner: &Inner) -> Result<Response, Error> {
+        loop {
+            match self.attempt(inner).await {
+                Ok(AttemptEnd::Done(response)) => return Ok(response),
+                Ok(AttemptEnd::AtOnce) => {}
+                Ok(AttemptEnd::Again(again)) => Box::pin(self.wait_for_next(inner, *again)).await?,
+                Ok(AttemptEnd::GaveUp(why, cause)) => return Err(Box::pin(self.give_up(inner, why, *cause)).await),
+                Ok(AttemptEnd::Ambiguous { park, cause }) => {
+                    return Err(Box::pin(self.ambiguous(inner, park, *cause)).await);
+                }
+                Ok(AttemptEnd::Failed(failure)) => return Err(failure.into_error(&self.tenant)),
+                Err(why) => return Err(self.not_sent(inner, why)),
+            }
+        }
+    }
+
+    /// Sleeps until the next attempt, if the retry budget and the deadline allow one.
+    async fn wait_for_next(&mut self, inner: &Inner, again: Again) -> Result<(), Error> {
+        let now = inner.clock.now();
+        if again.takes_budget && !self.spend_budget(inner, now) {
+            return Err(self.give_up(inner, Why::Budget, again.cause).await);
+        }
+        if !self.may_wait(now, again.earliest, again.is_stated) {
+            return Err(self.too_late(inner, again.earliest.since(now), again.cause).await);
+        }
+        again.cause.drain().await;
+        tokio::time::sleep(again.wait).await;
+        Ok(())
+    }
+
+    /// Whether the request may wait until `earliest`, before which it does not go again: until its deadline, or where the
+    /// caller stated none, for as long as the vendor's entry lets a wait be that the vendor stated.
+    fn may_wait(&mut self, now: Time, earliest: Time, is_stated: bool) -> bool {
+        self.past().again = true;
+        if self.patience_ns == 0 {
+            return earliest <= self.deadline;
+        }
+        let is_short = !is_stated || earliest.since(now) <= self.tenant.vendor.retry.max_hold;
+        if is_short {
+            self.deadline = self.deadline.max(earliest.plus_nanos(self.patience_ns));
+        }
+        is_short
+    }
+
+    /// The next attempt would be after the deadline. A failed exchange is then what the caller hears of.
+    async fn too_late(&mut self, inner: &Inner, wait: Duration, cause: Cause) -> Error {
+        let error = match cause {
+            Cause::Failure(failure) => return self.or_expired(inner, failure.into_error(&self.tenant)),
+            Cause::Answer { .. } => {
+                let why = format!(
+                    "the vendor refused, and the next try is {} ms away, after the request's deadline or too far off \
+                     to wait for; send it again then",
+                    wait.as_millis()
+                );
+                self.tenant.error(ErrorKind::RetryLater, cause.delivery(), why).with_retry_after(wait)
+            }
+        };
+        let error = self.or_expired(inner, error);
+        cause.add_to(error).await
+    }
+
+    fn not_sent(&mut self, inner: &Inner, why: NotSent) -> Error {
+        let may_be_sent_later = why.may_be_sent_later();
+        let error = self.not_sent_error(inner, why);
+        if may_be_sent_later { self.or_expired(inner, error) } else { error }
+    }
+
+    /// A request that was to go again and has run out of time, though its caller stated no deadline, becomes a dead
+    /// letter: a caller that looks no further than the error would lose the request otherwise.
+    fn or_expired(&mut self, inner: &Inner, error: Error) -> Error {
+        let was_to_go_again = self.patience_ns > 0 && self.past.as_ref().is_some_and(|past| past.again);
+        if was_to_go_again { self.dead_letter(inner, Reason::Expired, error) } else { error }
+    }
+
+    /// The dead letter is written before the answer's body is read: a caller that goes away meanwhile has its letter.
+    async fn give_up(&mut self, inner: &Inner, why: Why, cause: Cause) -> Error {
+        let tries = self.past.as_ref().map_or(0, |past| past.records.len());
+        let why = match why {
+            Why::Retries => "all retries are used",
+            Why::Age => "for too long no connection could be made, or the vendor processed nothing",
+            Why::Body => "its body cannot be sent again",
+            Why::Budget => "retries make up too much of the load already",
+        };
+        let why = format!("given up after {tries} attempts, because {why}; at last {}", cause.text());
+        let error = self.tenant.error(ErrorKind::Exhausted, cause.delivery(), why);
+        let error = self.dead_letter(inner, Reason::Exhausted, error);
+        cause.add_to(error).await
+    }
+
+    async fn ambiguous(&mut self, inner: &Inner, park: bool, cause: Cause) -> Error {
+        let (error, answer) = match cause {
+            Cause::Failure(failure) => (failure.into_error(&self.tenant), None),
+            Cause::Answer { .. } => {
+                let why = format!("{}, and may have acted all the same; look before you send it again", cause.text());
+                (self.tenant.error(ErrorKind::Status, Delivery::Ambiguous, why), Some(cause))
+            }
+        };
+        let error = if park { self.dead_letter(inner, Reason::Ambiguous, error) } else { error };
+        match answer {
+            Some(answer) => answer.add_to(error).await,
+            None => error,
+        }
+    }
+
+    /// Hands a dead letter of the request to the sink, and names it in the error.
+    fn dead_letter(&mut self, inner: &Inner, reason: Reason, error: Error) -> Error {
+        let letter = self.letter(inner, reason);
+        let error = error.with_letter(&letter.id);
+        self.dead_lettered(inner, &letter);
+        inner.dead_letters.offer(letter);
+        error
+    }
+
+    /// The error that ends the request, with what is known of all its attempts: the last one may not have left, and the
+    /// vendor may have acted on an earlier one all the same.
+    #[cold]
+    pub(super) fn of_all_attempts(&self, error: Error) -> Error {
+        let may_have_acted = |record: &AttemptRecord| match record.phase {
+            Phase::NotSent | Phase::Unprocessed => false,
+            Phase::MaybeSent => true,
+            Phase::Answered => record.status.is_none_or(|status| status >= 500),
+        };
+        let is_sure = matches!(error.delivery(), Delivery::NotSent | Delivery::Rejected);
+        match &self.past {
+            Some(past) if is_sure && past.records.iter().any(may_have_acted) => {
+                error.with_delivery(Delivery::Ambiguous)
+            }
+            _ => error,
+        }
+    }
+
+    pub(super) fn past(&mut self) -> &mut Past {
+        self.past.get_or_insert_default()
+    }
+
+    /// Whether retries are still a small enough share of the lane's load for another one.
+    pub(super) fn spend_budget(&self, inner: &Inner, now: Time) -> bool {
+        inner.budgets.try_retry(inner.dispatch.hash(&self.tenant.id, &self.tenant.vendor.name), now)
+    }
+}
