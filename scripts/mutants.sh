@@ -17,8 +17,10 @@ command -v cargo-nextest >/dev/null || cargo install --locked cargo-nextest
 
 alone=target/mutants
 mkdir -p "$alone/src" "$alone/.cargo"
-rm -rf "$alone/src/engine" "$alone/src/limit"
-cp -r src/engine src/limit src/clock.rs "$alone/src/"
+rm -rf "$alone/src/engine" "$alone/src/testing/limit"
+cp -r src/engine src/clock.rs "$alone/src/"
+mkdir -p "$alone/src/testing"
+cp -r src/testing/limit "$alone/src/testing/"
 cp .cargo/mutants.toml "$alone/.cargo/"
 cp Cargo.lock "$alone/"
 # Examples in its documentation speak of the whole crate.

@@ -37,48 +37,38 @@
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
 
-mod breaker;
-mod builder;
 mod client;
 pub mod clock;
 pub mod config;
-mod contained;
+mod core;
 pub mod dead_letter;
 mod dispatch;
 mod engine;
 mod error;
 pub mod events;
-mod lane;
-pub mod limit;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(not(feature = "metrics"))]
 #[path = "metrics/off.rs"]
 mod metrics;
 pub mod outbox;
-mod priority;
-mod refusal;
 mod request;
-mod response;
 mod retry;
 mod send;
 pub mod signals;
 pub mod status;
 pub mod store;
-mod template;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;
 
-pub use builder::IntegrationClientBuilder;
-pub use client::{ActiveTenants, DeadLetterCounts, IntegrationClient, LiveConfig, OnRemove, Tenants};
+pub use self::core::OnRemove;
+pub use client::{ActiveTenants, IntegrationClient, IntegrationClientBuilder, Lane, LiveConfig, Permit, Tenants};
 pub use error::{BoxError, Delivery, Error, ErrorKind, LastResponse, Result};
 pub use futures_core::future::BoxFuture;
-pub use lane::{Lane, Permit};
-pub use priority::Priority;
-pub use request::{Body, Method, Request};
-pub use response::{Headroom, Response, ResponseBody, WaitReason};
+pub use request::{Body, Headroom, Method, Priority, Request, Response, ResponseBody, WaitReason};
 pub use retry::{Class, Classifier};
+pub use status::DeadLetterCounts;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

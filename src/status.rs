@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Priority;
-use crate::client::DeadLetterCounts;
 
 /// A figure for each priority.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
@@ -266,4 +265,16 @@ pub(crate) fn seconds<S: serde::Serializer>(after: &Option<Duration>, serializer
 
 pub(crate) fn some_seconds<S: serde::Serializer>(after: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(after.as_secs_f64())
+}
+
+/// What has become of dead letters since the client was built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub struct DeadLetterCounts {
+    /// In the queue before the sink.
+    pub waiting: u64,
+    /// Taken by the sink.
+    pub written: u64,
+    /// Not taken; each is in the log.
+    pub lost: u64,
 }

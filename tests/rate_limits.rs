@@ -324,7 +324,7 @@ fn the_defaults_are_those_of_the_page() {
     assert_eq!(transit, vendor.connect_timeout + Duration::from_secs(1));
 
     // Two that nobody can see from outside.
-    let builder = include_str!("../src/builder.rs").replace('_', "");
+    let builder = include_str!("../src/client/builder.rs").replace('_', "");
     let per_tier = figure("requests of one tenant, vendor and tier that wait");
     let all = figure("requests that wait altogether");
     assert!(builder.contains(&format!("tierweights: [6, 3, 1], maxwaiting: {per_tier},")), "{per_tier}");

@@ -2,6 +2,7 @@
 
 use super::Tenants;
 use crate::config::TenantEntry;
+use crate::core::OnRemove;
 use crate::error::Error;
 
 impl Tenants<'_> {
@@ -11,11 +12,11 @@ impl Tenants<'_> {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) or [`ErrorKind::UnknownVendor`](crate::ErrorKind::UnknownVendor); nothing has changed then.
     pub fn set(self, tenant: TenantEntry) -> Result<(), Error> {
-        let _changing = self.client.inner.changing.lock();
-        let _moving = self.client.inner.moving(false);
-        let config = self.client.inner.config.load();
-        let (tenant, _) = self.client.inner.tenants.insert(config.vendors(), &tenant)?;
-        self.client.inner.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);
+        let _changing = self.client.core.registry.changing.lock();
+        let _moving = self.client.core.registry.moving(false);
+        let config = self.client.core.registry.config.load();
+        let (tenant, _) = self.client.core.registry.tenants.insert(config.vendors(), &tenant)?;
+        self.client.core.registry.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);
         Ok(())
     }
 
@@ -25,10 +26,10 @@ impl Tenants<'_> {
     /// # Errors
     /// [`ErrorKind::UnknownTenant`](crate::ErrorKind::UnknownTenant).
     pub fn remove(self, tenant: &str, vendor: &str, waiting: OnRemove) -> Result<(), Error> {
-        let _changing = self.client.inner.changing.lock();
-        self.client.inner.tenants.get(tenant, vendor)?;
-        self.client.inner.tenants.remove(tenant, vendor);
-        self.client.inner.bring_up_to_date(tenant, vendor, waiting == OnRemove::Refuse);
+        let _changing = self.client.core.registry.changing.lock();
+        self.client.core.registry.tenants.get(tenant, vendor)?;
+        self.client.core.registry.tenants.remove(tenant, vendor);
+        self.client.core.registry.bring_up_to_date(tenant, vendor, waiting == OnRemove::Refuse);
         Ok(())
     }
 
@@ -36,18 +37,8 @@ impl Tenants<'_> {
     /// sweeps that each shard makes every 10 s. For measuring memory.
     #[doc(hidden)]
     pub async fn rest(self, evict: bool) {
-        for shard in self.client.inner.dispatch.shards() {
+        for shard in self.client.core.registry.dispatch.shards() {
             shard.sweep(evict).await;
         }
     }
-}
-
-/// What becomes of requests that wait when their tenant is removed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum OnRemove {
-    /// They go when it is their turn.
-    #[default]
-    Drain,
-    /// They end at once, with [`ErrorKind::Retired`](crate::ErrorKind::Retired).
-    Refuse,
 }

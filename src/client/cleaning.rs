@@ -7,14 +7,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::watch;
-
-use super::Inner;
 use crate::BoxError;
 use crate::BoxFuture;
-use crate::contained::{contained, in_contained};
-use crate::status::CleanupStatus;
+use crate::core::Core;
+use crate::error::panic::{catch_panic, catch_panic_in};
 
 /// A source has so long to answer, or the time between two cleanups if that is longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,56 +44,18 @@ pub(crate) struct Cleaning {
     pub(crate) may_be_empty: bool,
 }
 
-/// Begins and ends a client's cleanups, and knows what came of them.
-pub(crate) struct Cleanups {
-    /// Says true at the shutdown, and is dropped with the client.
-    stopped: watch::Sender<bool>,
-    status: Mutex<Option<CleanupStatus>>,
-}
-
-impl Cleanups {
-    pub(crate) fn new() -> Cleanups {
-        Cleanups { stopped: watch::Sender::new(false), status: Mutex::new(None) }
-    }
-
-    pub(super) fn stop(&self) {
-        self.stopped.send_replace(true);
-    }
-
-    /// None before the first.
-    pub(crate) fn status(&self) -> Option<CleanupStatus> {
-        self.status.lock().clone()
-    }
-
-    fn note(&self, came: &Result<usize, String>) {
-        let mut status = self.status.lock();
-        let status = status.get_or_insert_default();
-        status.runs += 1;
-        match came {
-            Ok(retired) => {
-                status.retired += *retired as u64;
-                status.problem = None;
-            }
-            Err(problem) => {
-                status.failures += 1;
-                status.problem = Some(problem.clone());
-            }
-        }
-    }
-}
-
 /// Cleans up until the client shuts down or is gone.
-pub(crate) async fn clean_up(inner: Weak<Inner>, cleaning: Cleaning) {
-    let Some(mut stopped) = inner.upgrade().map(|inner| inner.cleanups.stopped.subscribe()) else { return };
+pub(crate) async fn clean_up(core: Weak<Core>, cleaning: Cleaning) {
+    let Some(mut stopped) = core.upgrade().map(|core| core.cleanups.stopped()) else { return };
     let run = async {
         loop {
             tokio::time::sleep(cleaning.every).await;
-            let came = once(&inner, &cleaning).await;
+            let came = once(&core, &cleaning).await;
             if let Err(problem) = &came {
                 tracing::error!(problem, "stale tenants were not cleaned up; the next look is after the usual time");
             }
-            let Some(inner) = inner.upgrade() else { return };
-            inner.cleanups.note(&came);
+            let Some(core) = core.upgrade() else { return };
+            core.cleanups.note(&came);
         }
     };
     tokio::select! {
@@ -108,12 +66,14 @@ pub(crate) async fn clean_up(inner: Weak<Inner>, cleaning: Cleaning) {
 }
 
 /// One cleanup. How many it has retired, or why it has left all as they are.
-async fn once(inner: &Weak<Inner>, cleaning: &Cleaning) -> Result<usize, String> {
+async fn once(core: &Weak<Core>, cleaning: &Cleaning) -> Result<usize, String> {
     const GONE: &str = "the client is gone";
     // Before the source is asked: it cannot know of who comes after that.
-    let Some(mut stale) = inner.upgrade().map(|inner| inner.tenants.snapshot()) else { return Err(GONE.to_owned()) };
+    let Some(mut stale) = core.upgrade().map(|core| core.registry.tenants.snapshot()) else {
+        return Err(GONE.to_owned());
+    };
     let patience = cleaning.every.max(PATIENCE);
-    let asked = contained(|| cleaning.source.active()).map(in_contained);
+    let asked = catch_panic(|| cleaning.source.active()).map(catch_panic_in);
     let answer = match asked {
         Some(asked) => tokio::time::timeout(patience, asked).await,
         None => Ok(None),
@@ -121,7 +81,7 @@ async fn once(inner: &Weak<Inner>, cleaning: &Cleaning) -> Result<usize, String>
     let active = match answer {
         Ok(Some(Ok(active))) => active,
         Ok(Some(Err(error))) => {
-            return Err(contained(|| error.to_string()).unwrap_or_else(|| "an error that cannot be shown".to_owned()));
+            return Err(catch_panic(|| error.to_string()).unwrap_or_else(|| "an error that cannot be shown".to_owned()));
         }
         Ok(None) => return Err("the source of active tenants panicked; that is a mistake in its code".to_owned()),
         Err(_) => return Err(format!("the source of active tenants has not answered within {} s", patience.as_secs())),
@@ -132,8 +92,8 @@ async fn once(inner: &Weak<Inner>, cleaning: &Cleaning) -> Result<usize, String>
             .to_owned());
     }
     stale.retain(|tenant| !active.contains(&*tenant.id));
-    match inner.upgrade() {
-        Some(inner) => Ok(inner.retire_all(&stale).await.len()),
+    match core.upgrade() {
+        Some(core) => Ok(core.retire_all(&stale).await.len()),
         None => Err(GONE.to_owned()),
     }
 }

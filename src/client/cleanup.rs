@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
-use super::{Inner, OnRemove, Tenants};
+use super::Tenants;
 use crate::config::Tenant;
+use crate::core::{Core, OnRemove};
 
 /// Tenants retired in one go. Whoever sets or removes a tenant waits so long: about 50 µs.
 const CHUNK: usize = 64;
@@ -50,24 +51,24 @@ impl Tenants<'_> {
     /// Goes through the tenants in small steps, between which others have their turn. A tenant that is set meanwhile
     /// stays, or is looked at as it is then.
     pub async fn retain(self, mut keep: impl FnMut(&Tenant) -> bool) -> Vec<Arc<Tenant>> {
-        let inner = &*self.client.inner;
+        let core = &*self.client.core;
         let mut retired = Vec::new();
-        for part in 0..inner.tenants.parts() {
-            let mut stale = inner.tenants.part(part);
+        for part in 0..core.registry.tenants.parts() {
+            let mut stale = core.registry.tenants.part(part);
             stale.retain(|tenant| !keep(tenant));
-            inner.retire_in_steps(&stale, &mut retired).await;
+            core.retire_in_steps(&stale, &mut retired).await;
         }
-        inner.cleaned_up(retired.len());
+        core.cleaned_up(retired.len());
         retired
     }
 
     /// Lanes in memory: tenants at vendors that were used lately, or have not come to rest since.
     pub fn lanes(self) -> u64 {
-        self.client.inner.dispatch.lanes()
+        self.client.core.registry.dispatch.lanes()
     }
 }
 
-impl Inner {
+impl Core {
     /// Retires those of `stale` that are still what they were.
     pub(super) async fn retire_all(&self, stale: &[Arc<Tenant>]) -> Vec<Arc<Tenant>> {
         let mut retired = Vec::new();
@@ -77,7 +78,7 @@ impl Inner {
     }
 
     async fn retire_in_steps(&self, stale: &[Arc<Tenant>], retired: &mut Vec<Arc<Tenant>>) {
-        let refuse = self.on_remove == OnRemove::Refuse;
+        let refuse = self.registry.on_remove == OnRemove::Refuse;
         for some in stale.chunks(CHUNK) {
             retire(self, some, refuse, retired);
             tokio::task::yield_now().await;
@@ -85,22 +86,22 @@ impl Inner {
     }
 
     fn cleaned_up(&self, retired: usize) {
-        self.dispatch.forget_plans();
-        tracing::info!(retired, left = self.tenants.len(), "tenants cleaned up");
+        self.registry.dispatch.forget_plans();
+        tracing::info!(retired, left = self.registry.tenants.len(), "tenants cleaned up");
     }
 }
 
-fn retire(inner: &Inner, stale: &[Arc<Tenant>], refuse: bool, retired: &mut Vec<Arc<Tenant>>) {
-    let _changing = inner.changing.lock();
+fn retire(core: &Core, stale: &[Arc<Tenant>], refuse: bool, retired: &mut Vec<Arc<Tenant>>) {
+    let _changing = core.registry.changing.lock();
     for tenant in stale {
         let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
         // Set again a moment ago: somebody needs it.
-        if !inner.tenants.find(id, vendor).is_some_and(|now| Arc::ptr_eq(&now, tenant)) {
+        if !core.registry.tenants.find(id, vendor).is_some_and(|now| Arc::ptr_eq(&now, tenant)) {
             continue;
         }
-        inner.tenants.remove(id, vendor);
-        let _making = inner.making(id, vendor);
-        inner.dispatch.retire_at_home(tenant, refuse);
+        core.registry.tenants.remove(id, vendor);
+        let _making = core.registry.making(id, vendor);
+        core.registry.dispatch.retire_at_home(tenant, refuse);
         retired.push(tenant.clone());
     }
 }

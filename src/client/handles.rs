@@ -29,7 +29,7 @@ impl IntegrationClient {
 
     /// Its durable outbox: accepts requests, and shows what waits and what was given up. Without a
     /// [store](crate::IntegrationClientBuilder::store) each call is an [`ErrorKind::Store`](crate::ErrorKind::Store).
-    pub fn outbox(&self) -> Outbox<'_> {
-        Outbox::of(self)
+    pub fn outbox(&self) -> Outbox {
+        Outbox::new(self.core.clone(), self.outbox.clone(), self.held.clone())
     }
 }

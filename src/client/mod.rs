@@ -1,10 +1,11 @@
 //! [`IntegrationClient`]: a request's way from the caller to the vendor and back.
 
+mod builder;
 mod changes;
 mod cleaning;
 mod cleanup;
 mod handles;
-mod inner;
+mod lane;
 mod operate;
 mod reload;
 mod status;
@@ -13,25 +14,18 @@ mod watch;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::builder::IntegrationClientBuilder;
-use crate::clock::Time;
+use crate::Priority;
+use crate::core::Core;
 use crate::dead_letter::DeadLetter;
-use crate::dispatch::try_acquire;
-use crate::engine::plan::NO_ENDPOINT;
-use crate::engine::{Ask, Refusal};
 use crate::error::Error;
-use crate::lane::{Lane, Permit};
+use crate::outbox::OutboxState;
 use crate::request::Request;
-use crate::response::Response;
+use crate::request::response::Response;
 use crate::send::{Job, send};
-use crate::{Priority, refusal};
-pub use changes::OnRemove;
+pub use builder::IntegrationClientBuilder;
 pub use cleaning::ActiveTenants;
-pub(crate) use cleaning::{Cleaning, clean_up};
 pub use handles::{LiveConfig, Tenants};
-pub(crate) use inner::Inner;
-pub use operate::DeadLetterCounts;
-pub(crate) use watch::watch;
+pub use lane::{Lane, Permit};
 
 /// Sends requests to vendors on behalf of tenants, never above what a vendor allows.
 ///
@@ -39,19 +33,16 @@ pub(crate) use watch::watch;
 /// and permit are gone or at [`shutdown`](IntegrationClient::shutdown).
 #[derive(Clone)]
 pub struct IntegrationClient {
-    inner: Arc<Inner>,
-    /// Jobs in hand hold `inner` too: this is how their worker knows that nobody else does.
+    core: Arc<Core>,
+    /// Where the client has a store.
+    outbox: Option<Arc<OutboxState>>,
+    /// Jobs that are being sent hold `core` too. By this their worker knows when the program holds no client any more.
     held: Arc<()>,
 }
 
 impl IntegrationClient {
-    /// Starts to describe a client.
-    pub fn builder() -> IntegrationClientBuilder {
-        IntegrationClientBuilder::new()
-    }
-
-    pub(crate) fn from_inner(inner: Inner) -> IntegrationClient {
-        IntegrationClient { inner: Arc::new(inner), held: Arc::default() }
+    pub(crate) fn new(core: Core, outbox: Option<Arc<OutboxState>>) -> IntegrationClient {
+        IntegrationClient { core: Arc::new(core), outbox, held: Arc::default() }
     }
 
     /// Ends when the last clone, lane handle and permit is gone.
@@ -59,8 +50,8 @@ impl IntegrationClient {
         Arc::downgrade(&self.held)
     }
 
-    pub(crate) fn inner(&self) -> &Arc<Inner> {
-        &self.inner
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// Sends a request on behalf of a tenant, as soon as the vendor's limits and the other tenants' turns allow.
@@ -85,7 +76,7 @@ impl IntegrationClient {
         priority: Priority,
         request: impl Into<Request>,
     ) -> impl Future<Output = Result<Response, Error>> + Send {
-        send(&self.inner, Job::new(&self.inner, tenant, priority, request.into(), false))
+        send(&self.core, Job::new(&self.core, tenant, priority, request.into(), false))
     }
 
     /// Sends a request now, or not at all, and once: it is not tried again.
@@ -99,7 +90,7 @@ impl IntegrationClient {
         priority: Priority,
         request: impl Into<Request>,
     ) -> impl Future<Output = Result<Response, Error>> + Send {
-        send(&self.inner, Job::new(&self.inner, tenant, priority, request.into(), true))
+        send(&self.core, Job::new(&self.core, tenant, priority, request.into(), true))
     }
 
     /// Sends the request of a dead letter once more: a fresh set of attempts under the usual limits, with the key that
@@ -113,45 +104,6 @@ impl IntegrationClient {
         self.send(&letter.tenant, letter.priority, request).await
     }
 
-    /// A handle to one tenant at one vendor, for hot paths and for exchanges that are made by other means.
-    ///
-    /// # Errors
-    /// Unknown tenant or vendor.
-    pub fn lane(&self, tenant: &str, vendor: &str) -> Result<Lane, Error> {
-        let tenant = self.inner.tenant(tenant, vendor)?;
-        Lane::new(self.clone(), tenant)
-    }
-
-    /// A permit for one request of `cost` units, now or not at all, for an exchange that is made by other means.
-    ///
-    /// # Errors
-    /// As [`try_send`](Self::try_send), before the exchange.
-    pub fn try_acquire(&self, tenant: &str, vendor: &str, priority: Priority, cost: u32) -> Result<Permit, Error> {
-        let inner = &*self.inner;
-        let wait = inner.default_deadline;
-        let ask =
-            |now: Time, attempt: Duration| inner.ask(priority, NO_ENDPOINT, cost.max(1).into(), now + wait, attempt);
-        // One hash, one lock: a lane that was used before and shares nothing.
-        if let Some(Ok(held)) = inner.dispatch.try_acquire(tenant, vendor, ask) {
-            let series = inner.metrics.series(tenant, vendor);
-            return Ok(Permit::new(held.counted(&series), Duration::ZERO));
-        }
-        let tenant = inner.tenant(tenant, vendor)?;
-        // Only once they are known: names that nobody has configured must make no series.
-        let series = inner.metrics.series(&tenant.id, vendor);
-        let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
-        loop {
-            let place = inner.place(&tenant).map_err(refused)?;
-            let ask = Ask { immediate: true, ..ask(inner.clock.now(), tenant.vendor.attempt_timeout) };
-            match try_acquire(&place.shard, place.lane, &ask) {
-                Ok(held) => return Ok(Permit::new(held.counted(&series), Duration::ZERO)),
-                // Dropped or moved between the two lines above.
-                Err(why) if *why == Refusal::NoLane => {}
-                Err(why) => return Err(refused(*why)),
-            }
-        }
-    }
-
     /// Admits nothing more, lets what waits and what is under way go on for `grace`, and then refuses what still waits
     /// with [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Returns whether everything had ended by then.
     ///
@@ -162,18 +114,18 @@ impl IntegrationClient {
     ///
     /// In that order, because a request that is admitted while others drain would be refused a moment later.
     pub async fn shutdown(&self, grace: Duration) -> bool {
-        let dispatch = &self.inner.dispatch;
-        let ends = self.inner.clock.now() + grace;
-        self.inner.cleanups.stop();
+        let dispatch = &self.core.registry.dispatch;
+        let ends = self.core.clock.now() + grace;
+        self.core.cleanups.stop();
         // First: what it has not begun goes back into the store, and need not be waited for.
-        if let Some(outbox) = &self.inner.outbox {
+        if let Some(outbox) = &self.outbox {
             outbox.stop(grace).await;
         }
         for shard in dispatch.shards() {
             shard.decide(|engine, _| engine.close());
         }
         let mut drained = !dispatch.is_busy();
-        while !drained && self.inner.clock.now() < ends {
+        while !drained && self.core.clock.now() < ends {
             tokio::time::sleep(Duration::from_millis(5)).await;
             drained = !dispatch.is_busy();
         }
@@ -182,11 +134,11 @@ impl IntegrationClient {
             shard.close();
         }
         // Whoever was refused a moment ago goes back into the store, or may have left a letter.
-        if let Some(outbox) = &self.inner.outbox {
+        if let Some(outbox) = &self.outbox {
             outbox.stop(Duration::from_secs(1)).await;
         }
-        let left = ends.since(self.inner.clock.now()).max(Duration::from_millis(100));
-        self.inner.dead_letters.close(left).await;
+        let left = ends.since(self.core.clock.now()).max(Duration::from_millis(100));
+        self.core.telemetry.dead_letters.close(left).await;
         drained
     }
 }
@@ -194,8 +146,8 @@ impl IntegrationClient {
 impl std::fmt::Debug for IntegrationClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("IntegrationClient")
-            .field("config", &self.inner.config.load().version())
-            .field("tenants", &self.inner.tenants.len())
+            .field("config", &self.core.registry.config.load().version())
+            .field("tenants", &self.core.registry.tenants.len())
             .finish_non_exhaustive()
     }
 }

@@ -7,8 +7,10 @@ use crate::clock::Time;
 use crate::dispatch::Place;
 use crate::engine::Noticed;
 use crate::error::Error;
+use crate::error::refusal;
 use crate::events::Events;
-use crate::{Priority, refusal, send};
+use crate::status::DeadLetterCounts;
+use crate::{Priority, send};
 
 impl Tenants<'_> {
     /// Lets nothing of a tenant go to a vendor until [`resume`](Self::resume). What is under way goes on; what waits
@@ -19,7 +21,7 @@ impl Tenants<'_> {
     pub fn pause(self, tenant: &str, vendor: &str) -> Result<(), Error> {
         let notices =
             self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.pause(now, place.lane)))?;
-        self.client.inner.metrics.series(tenant, vendor).paused(&tenant.into(), Time::MAX);
+        self.client.core.telemetry.metrics.series(tenant, vendor).paused(&tenant.into(), Time::MAX);
         self.tell(tenant, vendor, notices)
     }
 
@@ -30,14 +32,14 @@ impl Tenants<'_> {
     pub fn resume(self, tenant: &str, vendor: &str) -> Result<(), Error> {
         let notices =
             self.with_lane(tenant, vendor, |place| place.shard.decide(|engine, now| engine.resume(now, place.lane)))?;
-        self.client.inner.metrics.series(tenant, vendor).resumed(&tenant.into());
+        self.client.core.telemetry.metrics.series(tenant, vendor).resumed(&tenant.into());
         self.tell(tenant, vendor, notices)
     }
 
     fn tell(self, tenant: &str, vendor: &str, notices: Vec<Noticed>) -> Result<(), Error> {
-        let of = self.client.inner.tenant(tenant, vendor)?;
-        let series = self.client.inner.metrics.series(tenant, vendor);
-        notices.into_iter().for_each(|noticed| send::tell(&self.client.inner, &of, &series, None, noticed));
+        let of = self.client.core.registry.tenant(tenant, vendor)?;
+        let series = self.client.core.telemetry.metrics.series(tenant, vendor);
+        notices.into_iter().for_each(|noticed| send::tell(&self.client.core, &of, &series, None, noticed));
         Ok(())
     }
 
@@ -54,9 +56,9 @@ impl Tenants<'_> {
     }
 
     fn with_lane<T>(self, tenant: &str, vendor: &str, with: impl FnOnce(&Place) -> T) -> Result<T, Error> {
-        let tenant = self.client.inner.tenant(tenant, vendor)?;
-        let refused = |why| refusal::error(&tenant, Priority::Normal, self.client.inner.clock.now(), why);
-        self.client.inner.place(&tenant).map(|place| with(&place)).map_err(refused)
+        let tenant = self.client.core.registry.tenant(tenant, vendor)?;
+        let refused = |why| refusal::error(&tenant, Priority::Normal, self.client.core.clock.now(), why);
+        self.client.core.registry.place(&tenant).map(|place| with(&place)).map_err(refused)
     }
 }
 
@@ -76,34 +78,22 @@ impl IntegrationClient {
     /// # }
     /// ```
     pub fn events(&self) -> Events {
-        self.inner.feed.listen()
+        self.core.telemetry.feed.listen()
     }
 
     /// Requests that wait for a permit now.
     pub fn waiting(&self) -> u64 {
-        self.inner.dispatch.load().0
+        self.core.registry.dispatch.load().0
     }
 
     /// Exchanges under way now, those included whose caller went away and whose vendor may still be busy.
     pub fn in_flight(&self) -> u64 {
-        self.inner.dispatch.load().1
+        self.core.registry.dispatch.load().1
     }
 
     /// Dead letters that wait for their sink, that were written, and that were lost (reported in the log instead).
     pub fn dead_letter_counts(&self) -> DeadLetterCounts {
-        let writer = &self.inner.dead_letters;
+        let writer = &self.core.telemetry.dead_letters;
         DeadLetterCounts { waiting: writer.depth() as u64, written: writer.written(), lost: writer.lost() }
     }
-}
-
-/// What has become of dead letters since the client was built.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[non_exhaustive]
-pub struct DeadLetterCounts {
-    /// In the queue before the sink.
-    pub waiting: u64,
-    /// Taken by the sink.
-    pub written: u64,
-    /// Not taken; each is in the log.
-    pub lost: u64,
 }

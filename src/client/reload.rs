@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Inner, LiveConfig, OnRemove};
+use super::LiveConfig;
 use crate::config::{Config, Sources, off_the_worker};
+use crate::core::{Core, OnRemove};
 use crate::error::Error;
 use crate::events::EventKind;
 
@@ -17,18 +18,18 @@ impl LiveConfig<'_> {
     /// # Errors
     /// As [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build); the configuration in use stays.
     pub async fn reload(self) -> Result<u64, Error> {
-        let reloading = self.client.inner.reloading.clone().lock_owned().await;
+        let reloading = self.client.core.registry.reloading.clone().lock_owned().await;
         let rejected = |error: &Error| {
-            self.client.inner.refused(error);
+            self.client.core.refused(error);
             tracing::error!(reason = %error, "configuration rejected");
-            self.client.inner.tell_rejected(error);
+            self.client.core.tell_rejected(error);
         };
-        let sources = self.client.inner.source.load().await.inspect_err(rejected)?;
-        let inner = self.client.inner.clone();
+        let sources = self.client.core.registry.source.load().await.inspect_err(rejected)?;
+        let core = self.client.core.clone();
         // The lock goes along: whoever drops this future stops neither the change nor the order of changes.
         let gone_over = off_the_worker(move || {
             let _reloading = reloading;
-            inner.go_over_to(&sources)
+            core.go_over_to(&sources)
         });
         gone_over.await?.inspect_err(rejected)
     }
@@ -41,7 +42,7 @@ impl LiveConfig<'_> {
     /// [`ErrorKind::Store`](crate::ErrorKind::Store): the client has no store, or it cannot be written.
     pub async fn set_stored(self, name: &str, text: Option<&str>) -> Result<(), Error> {
         let row = (name.to_owned(), text.map(str::to_owned));
-        self.client.inner.outbox()?.store.write(row, crate::store::config::set).await
+        self.client.outbox().state()?.store.write(row, crate::store::config::set).await
     }
 
     /// The rows of the store's configuration, by name: what [`set_stored`](Self::set_stored) has written.
@@ -49,53 +50,57 @@ impl LiveConfig<'_> {
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store): the client has no store, or it cannot be read.
     pub async fn stored(self) -> Result<Vec<(String, String)>, Error> {
-        self.client.inner.outbox()?.store.read((), crate::store::config::all).await
+        self.client.outbox().state()?.store.read((), crate::store::config::all).await
     }
 
     /// The configuration in use. Its [`version`](Config::version) counts the changes in this process, and its
     /// [`hash`](Config::hash) is the same in every process that runs on the same configuration.
     pub fn current(self) -> Arc<Config> {
-        self.client.inner.config.load_full()
+        self.client.core.registry.config.load_full()
     }
 
     /// Why the configuration in use is not what its source says now: what was wrong when it was last read. None while
     /// all is well.
     pub fn problem(self) -> Option<String> {
-        self.client.inner.problem.lock().clone()
+        self.client.core.registry.problem.lock().clone()
     }
 }
 
-impl Inner {
+impl Core {
     /// Parses and checks everything, and then goes over to it. Takes milliseconds, or seconds where there are a million
     /// tenants: for a thread that may be held up.
     pub(super) fn go_over_to(&self, sources: &Sources) -> Result<u64, Error> {
-        let config = self.config.load().reload(sources)?;
-        let _changing = self.changing.lock();
-        let _moving = self.moving(true);
+        let config = self.registry.config.load().reload(sources)?;
+        let _changing = self.registry.changing.lock();
+        let _moving = self.registry.moving(true);
         let (version, hash) = (config.version(), config.hash());
-        let changes = self.tenants.replace_all(&config)?;
+        let changes = self.registry.tenants.replace_all(&config)?;
         for warning in config.warnings() {
             tracing::warn!(warning, "configuration");
         }
-        self.config.store(Arc::new(config));
-        *self.problem.lock() = sources.rows_left_out().map(str::to_owned);
+        self.registry.config.store(Arc::new(config));
+        *self.registry.problem.lock() = sources.rows_left_out().map(str::to_owned);
         for tenant in changes.changed.iter().chain(&changes.added).chain(&changes.removed) {
-            self.bring_up_to_date(&tenant.id, &tenant.vendor.name, self.on_remove == OnRemove::Refuse);
+            self.registry.bring_up_to_date(
+                &tenant.id,
+                &tenant.vendor.name,
+                self.registry.on_remove == OnRemove::Refuse,
+            );
         }
-        self.dispatch.forget_plans();
+        self.registry.dispatch.forget_plans();
         let (added, changed, removed) = (changes.added.len(), changes.changed.len(), changes.removed.len());
         let hash = format_args!("{hash:016x}");
         tracing::info!(version, hash, added, changed, removed, "configuration accepted");
-        self.feed.tell_all(|| EventKind::ConfigAccepted { version, added, changed, removed });
+        self.telemetry.feed.tell_all(|| EventKind::ConfigAccepted { version, added, changed, removed });
         Ok(version)
     }
 
     pub(super) fn refused(&self, error: &Error) {
-        *self.problem.lock() = Some(error.to_string());
+        *self.registry.problem.lock() = Some(error.to_string());
     }
 
     pub(super) fn tell_rejected(&self, error: &Error) {
-        self.metrics.config_rejected();
-        self.feed.tell_all(|| EventKind::ConfigRejected { reason: error.to_string().into() });
+        self.telemetry.metrics.config_rejected();
+        self.telemetry.feed.tell_all(|| EventKind::ConfigRejected { reason: error.to_string().into() });
     }
 }

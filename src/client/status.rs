@@ -3,19 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Inner, IntegrationClient};
+use super::IntegrationClient;
+use crate::Priority;
 use crate::clock::Time;
-use crate::config::Tenant;
+use crate::core::{Core, Entry, status_of};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::engine::{self, Batch, Engine, Holder, Sum, Until, View, forecast};
+use crate::engine::{self, Batch, Engine, Sum, Until, forecast};
 use crate::error::Error;
-use crate::response::WaitReason;
-use crate::send::Entry;
-use crate::status::{
-    ByPriority, Check, ClientStatus, Estimate, Flow, LimitStatus, PauseStatus, PausedBy, TenantStatus, ThrottleStatus,
-    UnderWay, VendorStatus, WaitStatus,
-};
-use crate::{Priority, refusal};
+use crate::error::refusal;
+use crate::request::response::WaitReason;
+use crate::status::{Check, ClientStatus, Estimate, TenantStatus, UnderWay, VendorStatus};
 
 /// Lanes that are looked at under one hold of a lock.
 const CHUNK: u32 = 256;
@@ -37,7 +34,7 @@ impl IntegrationClient {
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn status(&self, tenant: &str, vendor: &str) -> Result<TenantStatus, Error> {
-        self.inner.status(tenant, vendor)
+        status_of(&self.core, tenant, vendor)
     }
 
     /// What the whole client is doing, by vendor.
@@ -45,24 +42,24 @@ impl IntegrationClient {
     /// Looks at all tenants in memory, 256 under each hold of a lock, so that no sender waits longer than some tens of
     /// microseconds for it.
     pub fn overview(&self) -> ClientStatus {
-        let inner = &self.inner;
+        let core = &self.core;
         let mut sums: BTreeMap<Arc<str>, Sum> = BTreeMap::new();
-        for shard in inner.dispatch.shards() {
+        for shard in core.registry.dispatch.shards() {
             let mut from = Some(0);
             while let Some(at) = from {
                 from = shard.look(|engine, now| engine.survey(now, at, CHUNK, &mut sums));
             }
         }
-        let config = inner.config.load();
+        let config = core.registry.config.load();
         ClientStatus {
             config_version: config.version(),
             config_hash: format!("{:016x}", config.hash()),
             config_problem: self.config().problem(),
-            tenants: inner.tenants.len(),
-            vendors: sums.into_iter().map(|(vendor, sum)| of_the_vendor(inner, vendor, sum)).collect(),
+            tenants: core.registry.tenants.len(),
+            vendors: sums.into_iter().map(|(vendor, sum)| of_the_vendor(core, vendor, sum)).collect(),
             dead_letters: self.dead_letter_counts(),
-            failed: inner.failures.by_kind(),
-            cleanup: inner.cleanups.status(),
+            failed: core.telemetry.failures.by_kind(),
+            cleanup: core.cleanups.status(),
         }
     }
 
@@ -80,9 +77,9 @@ impl IntegrationClient {
     /// # }
     /// ```
     pub fn under_way(&self, most: usize) -> Vec<UnderWay> {
-        let inner = &self.inner;
-        let entries = inner.under_way.oldest(most);
-        let now = inner.clock.now();
+        let core = &self.core;
+        let entries = core.telemetry.under_way.oldest(most);
+        let now = core.clock.now();
         let of_entry = |entry: Entry| UnderWay {
             request_id: entry.request,
             tenant: (&*entry.tenant.id).into(),
@@ -122,15 +119,15 @@ impl IntegrationClient {
         endpoint: Option<&str>,
         priority: Priority,
     ) -> Result<Check, Error> {
-        let inner = &self.inner;
-        let tenant = inner.tenant(tenant, vendor)?;
+        let core = &self.core;
+        let tenant = core.registry.tenant(tenant, vendor)?;
         let endpoint = match endpoint {
             Some(name) => tenant.vendor.endpoint(name)?.0 as EndpointId,
             None => NO_ENDPOINT,
         };
-        let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
+        let refused = |why| refusal::error(&tenant, priority, core.clock.now(), why);
         loop {
-            let place = inner.place(&tenant).map_err(refused)?;
+            let place = core.registry.place(&tenant).map_err(refused)?;
             let check =
                 |engine: &mut Engine, now| Some((engine.check(now, place.lane, endpoint, priority.tier())?, now));
             // None where it was dropped or moved between the two lines above.
@@ -150,11 +147,11 @@ impl IntegrationClient {
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn estimate(&self, tenant: &str, vendor: &str, priority: Priority, requests: u64) -> Result<Estimate, Error> {
-        let inner = &self.inner;
-        let tenant = inner.tenant(tenant, vendor)?;
-        let refused = |why| refusal::error(&tenant, priority, inner.clock.now(), why);
+        let core = &self.core;
+        let tenant = core.registry.tenant(tenant, vendor)?;
+        let refused = |why| refusal::error(&tenant, priority, core.clock.now(), why);
         let (copy, now) = loop {
-            let place = inner.place(&tenant).map_err(refused)?;
+            let place = core.registry.place(&tenant).map_err(refused)?;
             let copied = place.shard.look(|engine, now| Some((engine.copy(place.lane)?, now)));
             // Dropped or moved between the two lines above.
             if let Some(copied) = copied {
@@ -163,8 +160,8 @@ impl IntegrationClient {
         };
         let service_ns = tenant.vendor.took.figure();
         let batch = Batch { tier: priority.tier(), requests, service_ns };
-        let hash = inner.dispatch.hash(&tenant.id, &tenant.vendor.name);
-        let again = inner.budgets.share_of_retries(hash, now);
+        let hash = core.registry.dispatch.hash(&tenant.id, &tenant.vendor.name);
+        let again = core.egress.budgets.share_of_retries(hash, now);
         let ahead = forecast(&copy, now, batch);
         let with_retries = |after: std::time::Duration| after.mul_f64(1.0 + again);
         Ok(Estimate {
@@ -172,94 +169,6 @@ impl IntegrationClient {
             expected: ahead.expected.map(with_retries),
             guaranteed: ahead.guaranteed.map(with_retries),
         })
-    }
-}
-
-impl Inner {
-    pub(crate) fn status(&self, tenant: &str, vendor: &str) -> Result<TenantStatus, Error> {
-        let tenant = self.tenant(tenant, vendor)?;
-        let place = self.dispatch.find(&tenant);
-        let view = place.and_then(|place| place.shard.look(|engine, now| Some((engine.view(now, place.lane)?, now))));
-        let flow = self.meters.flow(&tenant.vendor.name, self.clock.now());
-        Ok(TenantStatus { flow, ..of_the_tenant(&tenant, view, self.dispatch.policy.tier_weights) })
-    }
-}
-
-fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3]) -> TenantStatus {
-    let all = f64::from(weights.iter().sum::<u32>().max(1));
-    let shares = weights.map(|weight| f64::from(weight) / all).into();
-    let (id, vendor) = ((&*tenant.id).into(), (&*tenant.vendor.name).into());
-    let Some((view, now)) = view else {
-        return TenantStatus {
-            tenant: id,
-            vendor,
-            resting: true,
-            waiting: ByPriority::default(),
-            in_flight: 0,
-            shares,
-            limits: Vec::new(),
-            headroom: None,
-            pause: None,
-            throttle: None,
-            flow: Flow::default(),
-            waits: ByPriority::default(),
-        };
-    };
-    let of_all = view.limits.iter().filter(|limit| !matches!(limit.holder, Holder::Endpoint(_)) && limit.limit > 0);
-    let headroom = of_all.map(|limit| f64::from(limit.left) / f64::from(limit.limit)).min_by(f64::total_cmp);
-    let pause = match () {
-        () if view.held => Some(PauseStatus { by: PausedBy::Operator, ends_in: None }),
-        () if view.paused_until > now => {
-            Some(PauseStatus { by: PausedBy::Vendor, ends_in: Some(view.paused_until.since(now)) })
-        }
-        () => None,
-    };
-    let throttle = view.slowest.map(|(spacing, unit)| ThrottleStatus {
-        factor: unit as f64 / spacing.max(1) as f64,
-        per_second: 1e9 / spacing.max(1) as f64,
-    });
-    let limits = view.limits.into_iter().map(|limit| {
-        let (scope, endpoint) = match limit.holder {
-            Holder::Lane => ("tenant", None),
-            Holder::Endpoint(number) => ("endpoint", tenant.vendor.endpoints.get(number as usize)),
-            Holder::Account => ("account", None),
-            Holder::Vendor => ("vendor", None),
-        };
-        let endpoint = endpoint.map(|endpoint| (&*endpoint.name).into());
-        LimitStatus {
-            name: limit.name,
-            scope,
-            endpoint,
-            limit: limit.limit,
-            remaining: limit.left,
-            paused_for: (limit.paused_until > now).then(|| limit.paused_until.since(now)),
-            discovered: limit.is_discovered,
-        }
-    });
-    let waits = view.heads.map(|head| {
-        head.map(|head| WaitStatus {
-            limit: head.reason.limit.clone(),
-            reason: WaitReason::new(head.reason).to_string(),
-            waited: now.since(head.since),
-            not_before: match head.until {
-                Until::At(at) | Until::Turn(at) => Some(at.since(now)),
-                Until::OnSettle(_) => None,
-            },
-        })
-    });
-    TenantStatus {
-        tenant: id,
-        vendor,
-        resting: false,
-        waiting: view.waiting.into(),
-        in_flight: view.in_flight,
-        shares,
-        limits: limits.collect(),
-        headroom,
-        pause,
-        throttle,
-        flow: Flow::default(),
-        waits: waits.into(),
     }
 }
 
@@ -282,9 +191,9 @@ fn of_the_check(check: engine::Check, now: Time) -> Check {
     }
 }
 
-fn of_the_vendor(inner: &Inner, vendor: Arc<str>, sum: Sum) -> VendorStatus {
+fn of_the_vendor(core: &Core, vendor: Arc<str>, sum: Sum) -> VendorStatus {
     VendorStatus {
-        flow: inner.meters.flow(&vendor, inner.clock.now()),
+        flow: core.telemetry.meters.flow(&vendor, core.clock.now()),
         vendor,
         lanes: sum.lanes,
         waiting: sum.waiting.into(),

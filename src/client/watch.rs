@@ -11,8 +11,8 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::Inner;
 use crate::config::{ConfigSource, Sources, off_the_worker};
+use crate::core::Core;
 use crate::error::Error;
 
 /// How long a change must stay the same before it is taken.
@@ -23,9 +23,9 @@ const LOADS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Watches until the client is gone.
-pub(crate) async fn watch(inner: Weak<Inner>, source: Arc<dyn ConfigSource>, every: Duration) {
-    let mut watch = Watch { inner, source, seen: None, reported: None };
-    while watch.inner.strong_count() > 0 {
+pub(crate) async fn watch(core: Weak<Core>, source: Arc<dyn ConfigSource>, every: Duration) {
+    let mut watch = Watch { core, source, seen: None, reported: None };
+    while watch.core.strong_count() > 0 {
         tokio::time::sleep(every).await;
         watch.look(SETTLE.min(every)).await;
     }
@@ -33,7 +33,7 @@ pub(crate) async fn watch(inner: Weak<Inner>, source: Arc<dyn ConfigSource>, eve
 
 struct Watch {
     /// Not held while the source is asked, which may take for ever.
-    inner: Weak<Inner>,
+    core: Weak<Core>,
     source: Arc<dyn ConfigSource>,
     /// The fingerprint of what was taken, or was refused for what it says.
     seen: Option<u64>,
@@ -58,21 +58,21 @@ impl Watch {
         if fingerprint.is_some() && fingerprint == self.seen {
             return;
         }
-        let Some(reloading) = self.inner.upgrade().map(|inner| inner.reloading.clone()) else { return };
+        let Some(reloading) = self.core.upgrade().map(|core| core.registry.reloading.clone()) else { return };
         let reloading = reloading.lock_owned().await;
         let sources = match self.load(&*source, settle).await {
             Ok(Some(sources)) => sources,
             Ok(None) => return,
             Err(error) => return self.report(Reported::Unreadable(error.to_string()), &error),
         };
-        let Some(inner) = self.inner.upgrade() else { return };
+        let Some(core) = self.core.upgrade() else { return };
         let hash = sources.hash();
-        if hash == inner.config.load().hash() {
+        if hash == core.registry.config.load().hash() {
             self.seen = fingerprint;
             if let Some(why) = sources.rows_left_out() {
-                self.report_rows(&inner, why);
+                self.report_rows(&core, why);
             } else if self.reported.take().is_some() {
-                *inner.problem.lock() = None;
+                *core.registry.problem.lock() = None;
                 tracing::info!(hash = format_args!("{hash:016x}"), "the configuration is again what is in use");
             }
             return;
@@ -84,13 +84,13 @@ impl Watch {
         let rows = sources.rows_left_out().map(str::to_owned);
         let gone_over = off_the_worker(move || {
             let _reloading = reloading;
-            inner.go_over_to(&sources)
+            core.go_over_to(&sources)
         });
         match (gone_over.await.and_then(|result| result), rows) {
             (Ok(_), None) => self.reported = None,
             (Ok(_), Some(why)) => {
-                if let Some(inner) = self.inner.upgrade() {
-                    self.report_rows(&inner, &why);
+                if let Some(core) = self.core.upgrade() {
+                    self.report_rows(&core, &why);
                 }
             }
             (Err(error), _) => self.report(Reported::Wrong(hash), &error),
@@ -107,7 +107,7 @@ impl Watch {
             };
             let sources = loaded?;
             let hash = sources.hash();
-            let in_use = self.inner.upgrade().map(|inner| inner.config.load().hash());
+            let in_use = self.core.upgrade().map(|core| core.registry.config.load().hash());
             if before == Some(hash) || in_use == Some(hash) || self.reported == Some(Reported::Wrong(hash)) {
                 return Ok(Some(sources));
             }
@@ -118,24 +118,24 @@ impl Watch {
     }
 
     /// The source has logged it.
-    fn report_rows(&mut self, inner: &Inner, why: &str) {
+    fn report_rows(&mut self, core: &Core, why: &str) {
         let error = Error::config(why);
-        inner.refused(&error);
+        core.refused(&error);
         let what = Reported::Rows(why.to_owned());
         if self.reported.as_ref() != Some(&what) {
-            inner.tell_rejected(&error);
+            core.tell_rejected(&error);
             self.reported = Some(what);
         }
     }
 
     fn report(&mut self, what: Reported, error: &Error) {
-        let Some(inner) = self.inner.upgrade() else { return };
-        inner.refused(error);
+        let Some(core) = self.core.upgrade() else { return };
+        core.refused(error);
         if self.reported.as_ref() == Some(&what) {
             return;
         }
-        let version = inner.config.load().version();
-        inner.tell_rejected(error);
+        let version = core.registry.config.load().version();
+        core.tell_rejected(error);
         tracing::error!(
             version,
             %error,
@@ -156,7 +156,7 @@ impl Watch {
         loop {
             match tokio::time::timeout(PATIENCE, &mut contained).await {
                 Ok(answer) => return answer,
-                Err(_) if self.inner.strong_count() == 0 => return None,
+                Err(_) if self.core.strong_count() == 0 => return None,
                 Err(_) if !std::mem::replace(&mut reported, true) => {
                     tracing::error!(seconds = PATIENCE.as_secs(), "the source of the configuration does not answer");
                 }

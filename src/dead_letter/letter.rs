@@ -9,7 +9,7 @@ use uuid::{NoContext, Uuid};
 
 use super::letter_request::LetterRequest;
 use crate::config::AtRest;
-use crate::priority::Priority;
+use crate::request::priority::Priority;
 
 /// A request that the client gave up on.
 ///

@@ -19,7 +19,7 @@ use super::queue::{self, Entrance, Exit, Refused};
 use super::{DeadLetter, DeadLetterSink, told_to_the_log};
 use crate::BoxError;
 use crate::BoxFuture;
-use crate::contained::contained;
+use crate::error::panic::catch_panic;
 
 /// Letters that wait for the sink, unless the client's settings say otherwise.
 pub(crate) const CAPACITY: usize = 10_000;
@@ -264,7 +264,7 @@ async fn give(sink: &dyn DeadLetterSink, letter: &DeadLetter) -> Result<(), BoxE
 
 /// One call of a sink. It ends in time, and a panic in it is an error.
 async fn call<'a>(begin: impl FnOnce() -> BoxFuture<'a, Result<(), BoxError>>) -> Result<(), BoxError> {
-    let Some(future) = contained(begin) else { return Err(PANICKED.into()) };
+    let Some(future) = catch_panic(begin) else { return Err(PANICKED.into()) };
     let mut future = Contained(Some(future));
     match timeout(CALL_LIMIT, poll_fn(|context| future.poll(context))).await {
         Ok(ended) => ended,
@@ -280,18 +280,18 @@ struct Contained<'a>(Option<BoxFuture<'a, Result<(), BoxError>>>);
 impl Contained<'_> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         let Some(future) = &mut self.0 else { return Poll::Ready(Err(PANICKED.into())) };
-        contained(|| future.as_mut().poll(context)).unwrap_or_else(|| Poll::Ready(Err(PANICKED.into())))
+        catch_panic(|| future.as_mut().poll(context)).unwrap_or_else(|| Poll::Ready(Err(PANICKED.into())))
     }
 }
 
 impl Drop for Contained<'_> {
     fn drop(&mut self) {
         let future = self.0.take();
-        contained(|| drop(future));
+        catch_panic(|| drop(future));
     }
 }
 
 /// What a sink's error says. Its `Display` is the application's code too.
 fn text(error: &BoxError) -> String {
-    contained(|| error.to_string()).unwrap_or_else(|| "an error that cannot be shown".to_owned())
+    catch_panic(|| error.to_string()).unwrap_or_else(|| "an error that cannot be shown".to_owned())
 }

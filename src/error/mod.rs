@@ -1,6 +1,8 @@
 //! The one public error: what failed ([`ErrorKind`]), and whether the vendor may have acted ([`Delivery`]).
 
 mod kind;
+pub(crate) mod panic;
+pub(crate) mod refusal;
 
 use std::fmt;
 use std::time::Duration;

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 
 use crate::clock::Time;
-use crate::contained::contained;
+use crate::error::panic::catch_panic;
 use handle::{Count, Depth, Figure};
 use series::Set;
 pub(crate) use series::{Queued, Running, Series};
@@ -157,7 +157,7 @@ impl Metrics {
     /// Tells the recorder everything, `last` when the client goes.
     pub(crate) fn tell(&self, now: Time, totals: impl FnOnce() -> Totals, last: bool) {
         let totals = totals();
-        let own = contained(|| {
+        let own = catch_panic(|| {
             self.described.get_or_init(handle::describe);
             self.hosts_open.tell(if last { 0 } else { totals.hosts_open as i64 }, &HOSTS, &[], &[]);
             self.openings.tell(&OPENINGS, &[], &[]);
@@ -180,7 +180,7 @@ impl Metrics {
         });
         let mut well = own.is_some();
         for set in self.sets.load().values().flat_map(HashMap::values) {
-            well &= contained(|| set.tell(now, last)).is_some();
+            well &= catch_panic(|| set.tell(now, last)).is_some();
         }
         if !well && !self.complained.swap(true, Relaxed) {
             tracing::error!("the metrics recorder panicked; what it was told may be lost, requests are not");

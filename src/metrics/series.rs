@@ -24,9 +24,9 @@ use super::table::{
 use super::words::{CLASSES, KINDS, METHODS, REASONS, TIERS};
 use crate::Priority;
 use crate::clock::{Time, nanos};
-use crate::contained::contained;
 use crate::dead_letter::Reason;
 use crate::error::ErrorKind;
+use crate::error::panic::catch_panic;
 
 /// Headroom that nobody has stated.
 const UNHEARD: u32 = u32::MAX;
@@ -185,7 +185,7 @@ impl Series {
     pub(crate) fn waited(&self, tier: u8, wait: Duration) {
         let Some(set) = &self.0 else { return };
         let tier = tier as usize;
-        contained(|| {
+        catch_panic(|| {
             let handle = || histogram(&WAIT, &set.labels, &[("priority", TIERS[tier])]);
             set.waits[tier].get_or_init(handle).record(wait.as_secs_f64());
         });
@@ -205,7 +205,7 @@ impl Series {
         }
         let method = METHODS.iter().position(|known| *known == method.as_str()).unwrap_or(METHODS.len() - 1) as u8;
         let code = end.map_or_else(|kind| 1_000 + kind as u16, |status| status.as_u16());
-        contained(|| match set.durations.load().get(&(method, code)) {
+        catch_panic(|| match set.durations.load().get(&(method, code)) {
             Some(known) => known.record(took.as_secs_f64()),
             None => set.duration((method, code), end).record(took.as_secs_f64()),
         });

@@ -2,7 +2,6 @@
 
 use super::{Outbox, OutboxState, Receipt, new_id, stored::Stored};
 use crate::Priority;
-use crate::client::Inner;
 use crate::config::AtRest;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
@@ -34,7 +33,7 @@ fn name_of(parts: &[&str]) -> Id {
     Id::new_v5(&Id::NAMESPACE_URL, &text)
 }
 
-impl Outbox<'_> {
+impl Outbox {
     /// Accepts a request on behalf of a tenant, to be sent when the limits allow, whatever becomes of this process. Returns
     /// when it is on the disk.
     ///
@@ -58,7 +57,7 @@ impl Outbox<'_> {
         priority: Priority,
         request: impl Into<Request>,
     ) -> Result<Receipt, Error> {
-        let (outbox, job) = self.client.inner().job(tenant, priority, request.into(), Origin::Caller)?;
+        let (outbox, job) = self.job(tenant, priority, request.into(), Origin::Caller)?;
         outbox.check_backlog(&job.lane).await?;
         outbox.put(job).await
     }
@@ -75,7 +74,7 @@ impl Outbox<'_> {
         priority: Priority,
         request: impl Into<Request>,
     ) -> Result<Receipt, Error> {
-        let (outbox, job) = self.client.inner().job(tenant, priority, request.into(), Origin::Caller)?;
+        let (outbox, job) = self.job(tenant, priority, request.into(), Origin::Caller)?;
         outbox.check_backlog(&job.lane).await?;
         let now = connection.now().await.map_err(failed)?;
         let accepted = jobs::insert(&job, connection, now).await.map_err(failed)?;
@@ -87,7 +86,7 @@ impl Outbox<'_> {
     /// # Errors
     /// The client has no store, or the text is no id.
     pub fn receipt(self, id: &str) -> Result<Receipt, Error> {
-        let outbox = self.client.inner().outbox()?;
+        let outbox = self.state()?;
         let unreadable =
             |_| Error::not_sent(ErrorKind::InvalidRequest, "a receipt's id is 32 digits, as `Receipt::id` states it");
         let id = Id::try_parse(id).map_err(unreadable)?;
@@ -95,12 +94,7 @@ impl Outbox<'_> {
     }
 }
 
-impl Inner {
-    pub(crate) fn outbox(&self) -> Result<&Arc<OutboxState>, Error> {
-        let none = "the client has no store; give it one with `IntegrationClientBuilder::store`";
-        self.outbox.as_ref().ok_or_else(|| Error::not_sent(ErrorKind::Store, none))
-    }
-
+impl Outbox {
     pub(super) fn job(
         &self,
         tenant: &str,
@@ -108,9 +102,9 @@ impl Inner {
         request: Request,
         origin: Origin<'_>,
     ) -> Result<(&Arc<OutboxState>, NewJob), Error> {
-        let outbox = self.outbox()?;
+        let outbox = self.state()?;
         outbox.check_open()?;
-        let acceptable = acceptable(self, tenant, request)?;
+        let acceptable = acceptable(&self.core, tenant, request)?;
         let (tenant, deadline) = (acceptable.tenant.clone(), acceptable.deadline);
         let (keep_result, own_key) = (acceptable.notes.keep_response, acceptable.own_key);
         let stored = Stored::of(acceptable);
@@ -118,7 +112,7 @@ impl Inner {
         // All keys are strings, so it can always be written.
         let request = serde_json::to_vec(&stored).map_err(|_| refuse("the request cannot be stored".to_owned()))?;
         let (id, message) = match origin {
-            Origin::Caller => (new_id(self.clock), None),
+            Origin::Caller => (new_id(self.core.clock), None),
             Origin::Batch(id) => (id, None),
             Origin::Message { source, id } => {
                 let fingerprint = stored.fingerprint();

@@ -7,7 +7,6 @@ use uuid::Builder;
 
 use super::accept::Origin;
 use super::{Outbox, Status, new_id, receipt};
-use crate::IntegrationClient;
 use crate::Priority;
 use crate::error::{Error, ErrorKind};
 use crate::request::Request;
@@ -36,7 +35,7 @@ use crate::store::problems::Work;
 /// # Ok(()) }
 /// ```
 pub struct Batch {
-    client: IntegrationClient,
+    outbox: Outbox,
     name: String,
     run: Run,
     mark: String,
@@ -76,13 +75,13 @@ pub struct Ended {
 /// Numbers take 62 bits of an id.
 const MOST: u64 = (1 << 62) - 1;
 
-impl Outbox<'_> {
+impl Outbox {
     /// The batch of this name in the client's store, which is made if it is not there. Only one process may fill it.
     ///
     /// # Errors
     /// The client has no store, or it cannot be read.
     pub async fn batch(self, name: &str) -> Result<Batch, Error> {
-        Batch::open(self.client, name, false).await
+        Batch::open(self, name, false).await
     }
 
     /// The names of the store's batches, at most 1,000.
@@ -90,18 +89,18 @@ impl Outbox<'_> {
     /// # Errors
     /// As for [`batch`](Self::batch).
     pub async fn batches(self) -> Result<Vec<String>, Error> {
-        self.client.inner().outbox()?.store.read((), batches::names).await
+        self.state()?.store.read((), batches::names).await
     }
 }
 
 impl Batch {
-    async fn open(client: &IntegrationClient, name: &str, anew: bool) -> Result<Batch, Error> {
+    async fn open(outbox: Outbox, name: &str, anew: bool) -> Result<Batch, Error> {
         // Of the moment and of chance, so that later runs' ids sort behind earlier ones'.
         let mut run = [0; 8];
-        run.copy_from_slice(&id(new_id(client.inner().clock).as_bytes(), 0).as_bytes()[..8]);
-        let found = client.inner().outbox()?.store.write((name.to_owned(), run, anew), batches::open).await?;
+        run.copy_from_slice(&id(new_id(outbox.core.clock).as_bytes(), 0).as_bytes()[..8]);
+        let found = outbox.state()?.store.write((name.to_owned(), run, anew), batches::open).await?;
         let (run, mark, pages) = (found.run, found.mark, found.pages);
-        Ok(Batch { client: client.clone(), name: name.to_owned(), run, mark, pages })
+        Ok(Batch { outbox, name: name.to_owned(), run, mark, pages })
     }
 
     /// Forgets the mark: from now on the batch's requests are other ones than before. Those of before stay what they are.
@@ -109,7 +108,7 @@ impl Batch {
     /// # Errors
     /// [`ErrorKind::Store`].
     pub async fn begin_anew(&mut self) -> Result<(), Error> {
-        *self = Batch::open(&self.client, &self.name, true).await?;
+        *self = Batch::open(self.outbox.clone(), &self.name, true).await?;
         Ok(())
     }
 
@@ -133,8 +132,7 @@ impl Batch {
         if number > MOST {
             return Err(Error::not_sent(ErrorKind::InvalidRequest, "a number in a batch takes 62 bits at most"));
         }
-        let (_, job) =
-            self.client.inner().job(tenant, priority, request.into(), Origin::Batch(id(&self.run, number)))?;
+        let (_, job) = self.outbox.job(tenant, priority, request.into(), Origin::Batch(id(&self.run, number)))?;
         Ok(Checked(NewJob { key: None, ..job }))
     }
 
@@ -145,7 +143,7 @@ impl Batch {
     /// [`ErrorKind::Store`]: it cannot be written, or another process has gone on with the batch meanwhile.
     /// [`ErrorKind::Shutdown`] after [`shutdown`](crate::IntegrationClient::shutdown).
     pub async fn accept(&mut self, requests: Vec<Checked>, mark: &str) -> Result<(), Error> {
-        let outbox = self.client.inner().outbox()?;
+        let outbox = self.outbox.state()?;
         outbox.check_open()?;
         let mut lanes: Vec<_> = requests.iter().map(|checked| checked.0.lane.clone()).collect();
         let accepted = i64::try_from(requests.len()).unwrap_or(0);
@@ -174,7 +172,7 @@ impl Batch {
     /// # Errors
     /// [`ErrorKind::Store`].
     pub async fn counts(&self) -> Result<BatchCounts, Error> {
-        let found = self.client.inner().outbox()?.store.read(self.run, batches::count).await?;
+        let found = self.outbox.state()?.store.read(self.run, batches::count).await?;
         let number = |count: i64| u64::try_from(count).unwrap_or(0);
         Ok(BatchCounts {
             waiting: number(found.waiting),
@@ -189,7 +187,7 @@ impl Batch {
     /// # Errors
     /// [`ErrorKind::Store`].
     pub async fn goes_on(&self) -> Result<bool, Error> {
-        self.client.inner().outbox()?.store.read(self.run, batches::goes_on).await
+        self.outbox.state()?.store.read(self.run, batches::goes_on).await
     }
 
     /// Requests that have ended, in the order of their numbers, from behind `after` or from the first; at most 1,000.
@@ -198,7 +196,7 @@ impl Batch {
     /// [`ErrorKind::Store`].
     pub async fn ended(&self, after: Option<u64>) -> Result<Vec<Ended>, Error> {
         let asked = (self.run, after.map(|number| id(&self.run, number)), 1_000);
-        let store = &self.client.inner().outbox()?.store;
+        let store = &self.outbox.state()?.store;
         let found = store.read(asked, batches::ended).await?;
         let ended = |(id, place): (Id, _)| Ended {
             number: number(&id),

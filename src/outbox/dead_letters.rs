@@ -44,13 +44,13 @@ pub struct KeptLetter {
     pub place: i64,
 }
 
-impl Outbox<'_> {
+impl Outbox {
     /// The dead letters in the client's store.
     ///
     /// # Errors
     /// The client has no store.
     pub fn dead_letters(self) -> Result<DeadLetters, Error> {
-        Ok(DeadLetters { outbox: self.client.inner().outbox()?.clone(), filter: Filter::default() })
+        Ok(DeadLetters { outbox: self.state()?.clone(), filter: Filter::default() })
     }
 }
 

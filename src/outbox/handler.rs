@@ -13,8 +13,8 @@ use tokio::time::timeout;
 
 use super::{Delivered, OutboxState, ResponseHandler};
 use crate::BoxError;
-use crate::contained::contained;
 use crate::dead_letter::DeadLetter;
+use crate::error::panic::catch_panic;
 use crate::store::Id;
 use crate::store::jobs::{End, Finish};
 
@@ -123,18 +123,18 @@ struct Contained(Option<Call>);
 impl Contained {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), String>> {
         let Some(call) = &mut self.0 else { return Poll::Ready(Err("it panicked".to_owned())) };
-        let polled = contained(|| call.as_mut().poll(context));
+        let polled = catch_panic(|| call.as_mut().poll(context));
         if let Some(Poll::Pending) = polled {
             return Poll::Pending;
         }
         // Whoever polls is on a thread that may be blocked: the call and its error are done with here.
         let result = match polled {
-            Some(Poll::Ready(Err(error))) => Err(contained(|| error.to_string()).unwrap_or_default()),
+            Some(Poll::Ready(Err(error))) => Err(catch_panic(|| error.to_string()).unwrap_or_default()),
             Some(_) => Ok(()),
             None => Err("it panicked".to_owned()),
         };
         let call = self.0.take();
-        contained(|| drop(call));
+        catch_panic(|| drop(call));
         Poll::Ready(result)
     }
 }
@@ -143,7 +143,7 @@ impl Drop for Contained {
     fn drop(&mut self) {
         let Some(call) = self.0.take() else { return };
         let discard = || {
-            contained(|| drop(call));
+            catch_panic(|| drop(call));
         };
         match Handle::try_current() {
             // What is dropped may block as well.

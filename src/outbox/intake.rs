@@ -67,7 +67,7 @@ struct Good {
     job: NewJob,
 }
 
-impl Outbox<'_> {
+impl Outbox {
     /// Takes messages over from a broker, until it has no more. Runs in the caller's own task. Returns how many jobs were
     /// accepted: a message that was delivered again is none.
     ///
@@ -80,7 +80,7 @@ impl Outbox<'_> {
     /// [`ErrorKind::Shutdown`] after [`shutdown`](crate::IntegrationClient::shutdown).
     pub async fn feed_from(self, source: &dyn IntakeSource) -> Result<u64, Error> {
         let broken = |error: BoxError| Error::not_sent(ErrorKind::Store, "the intake source failed").with_source(error);
-        let outbox = self.client.inner().outbox()?;
+        let outbox = self.state()?;
         let (mut new, mut held, mut is_over) = (0, VecDeque::new(), false);
         // Kept while others are tried again: what a source has handed over must not be dropped on the way.
         let mut fetch: Option<BoxFuture<'_, Result<Vec<Intake>, BoxError>>> = None;
@@ -100,7 +100,7 @@ impl Outbox<'_> {
                 is_over = messages.is_empty();
                 for Intake { id, tenant, priority, request } in messages {
                     let origin = Origin::Message { source: source.name(), id: &id };
-                    match self.client.inner().job(&tenant, priority, request, origin) {
+                    match self.job(&tenant, priority, request, origin) {
                         Ok((_, job)) => held.push_back(Good { id, job }),
                         Err(error) if error.kind() == ErrorKind::Shutdown => return Err(error),
                         Err(error) => source.refused(&id, &error).await.map_err(broken)?,

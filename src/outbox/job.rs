@@ -15,11 +15,12 @@ use super::receipt::KeptResponse;
 use super::stored::Stored;
 use super::{Delivered, OutboxState, priority, sealing};
 use crate::BoxFuture;
-use crate::client::Inner;
 use crate::config::{AtRest, Keep, LimitKind, OnAmbiguous, Tenant};
+use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phase, Reason, told_to_the_log};
 use crate::error::Error;
-use crate::response::Response;
+use crate::request::response::Response;
+use crate::request::template::template;
 use crate::retry::idempotent;
 use crate::send::durable::{Ending, Ledger, Sending, send_stored};
 use crate::send::history::History;
@@ -27,7 +28,6 @@ use crate::store::dead::NewDead;
 use crate::store::jobs::{self, Claimed, End, Finish, Start};
 use crate::store::problems::Work;
 use crate::store::{Id, LaneTier, millis_of};
-use crate::template::template;
 
 /// Exchanges that began and had no outcome, before a job is given up: it may be what ends the process.
 const MOST_BEGUN: i64 = 5;
@@ -170,7 +170,7 @@ impl Payload {
 
 /// Runs a claim. None where the job is not this process's any more. With `unknown`, nobody has configured its lane for long.
 pub(super) async fn run(
-    inner: Arc<Inner>,
+    core: Arc<Core>,
     outbox: Arc<OutboxState>,
     mut job: Claimed,
     waits: Waits,
@@ -181,23 +181,23 @@ pub(super) async fn run(
     let history = job.history.as_deref().and_then(|text| outbox.store.unseal(&id, text));
     let history = history.and_then(|json| serde_json::from_slice(&json).ok());
     let mut history: History = history.unwrap_or_default();
-    let now = |inner: &Inner| jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
+    let now = |core: &Core| jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default();
     let row = std::mem::take(&mut job.request);
     let Some(text) = outbox.store.unseal(&id, &row) else {
-        return sealed(&inner, &outbox, &job, Payload::Row(row), history).await;
+        return sealed(&core, &outbox, &job, Payload::Row(row), history).await;
     };
     let was_sealed = matches!(text, Cow::Owned(_));
     let read = serde_json::from_slice::<Stored>(&text);
     drop(text);
     let Ok(stored) = read else {
         let payload = Payload::Row(row);
-        let mut record = AttemptRecord::new(now(&inner), Phase::NotSent, 0);
+        let mut record = AttemptRecord::new(now(&core), Phase::NotSent, 0);
         record.error = Some("the row holds no request that this version can read; was it edited by hand?".to_owned());
         history.note(record);
-        return bury(&inner, &outbox, &job, &payload, Reason::Poison, history).await;
+        return bury(&core, &outbox, &job, &payload, Reason::Poison, history).await;
     };
     drop(row);
-    let tenant = inner.tenant(&job.lane.tenant, &job.lane.vendor).ok();
+    let tenant = core.registry.tenant(&job.lane.tenant, &job.lane.vendor).ok();
     let request = stored.request(&job.lane.vendor);
     let give_up = if job.expires_ms.is_some_and(|left| left <= 0) {
         Some(Reason::Expired)
@@ -210,16 +210,16 @@ pub(super) async fn run(
     };
     for _ in 0..job.started.clamp(0, MOST_BEGUN) {
         // The process that began it did not get to say what came of it.
-        history.note(interrupted(now(&inner)));
+        history.note(interrupted(now(&core)));
         history.exchanges += 1;
     }
     let may_go_again = may_go_again(&stored, tenant.as_deref());
     let payload = Payload::Read { stored: Box::new(stored), was_sealed };
     if let Some(reason) = give_up {
-        return bury(&inner, &outbox, &job, &payload, reason, history).await;
+        return bury(&core, &outbox, &job, &payload, reason, history).await;
     }
     if job.started > 0 && !may_go_again {
-        return bury(&inner, &outbox, &job, &payload, Reason::Ambiguous, history).await;
+        return bury(&core, &outbox, &job, &payload, Reason::Ambiguous, history).await;
     }
     let request = request?;
     let counts_ms = tenant.as_deref().map_or(0, remembered);
@@ -246,7 +246,7 @@ pub(super) async fn run(
     };
     let expires = job.expires_ms.map(|left| Duration::from_millis(u64::try_from(left).unwrap_or(0)));
     let ending = {
-        let mut sending = std::pin::pin!(send_stored(&inner, send, expires));
+        let mut sending = std::pin::pin!(send_stored(&core, send, expires));
         tokio::select! {
             biased;
             ending = &mut sending => ending,
@@ -271,7 +271,7 @@ pub(super) async fn run(
             delivered(&outbox, &job, metadata, *response, at_rest).await
         }
         Ending::Dead(letter) => {
-            let (known, kept) = (known(letter.attempts.last()), kept(&inner, &outbox, &job, &payload, &letter));
+            let (known, kept) = (known(letter.attempts.last()), kept(&core, &outbox, &job, &payload, &letter));
             given_up(&outbox, (&job, known), *letter, kept).await
         }
         Ending::Later { wait, history } => {
@@ -295,21 +295,21 @@ fn interrupted(at: jiff::Timestamp) -> AttemptRecord {
 
 /// No key opens it: it waits for one, unless that would forget that it may have been sent.
 async fn sealed(
-    inner: &Inner,
+    core: &Core,
     outbox: &OutboxState,
     job: &Claimed,
     payload: Payload,
     mut history: History,
 ) -> Option<Finish> {
     tracing::error!(id = %job.id, "a job is sealed with a key that this store was not given, and waits: `Store::seal_key`");
-    let now = jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
+    let now = jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default();
     let left = job.expires_ms.unwrap_or(i64::MAX);
     if job.started > 0 {
         history.note(interrupted(now));
-        return bury(inner, outbox, job, &payload, Reason::Ambiguous, history).await;
+        return bury(core, outbox, job, &payload, Reason::Ambiguous, history).await;
     }
     if left <= 0 {
-        return bury(inner, outbox, job, &payload, Reason::Expired, history).await;
+        return bury(core, outbox, job, &payload, Reason::Expired, history).await;
     }
     // It cannot be read, and goes back as it is.
     let history = job.history.clone().unwrap_or_default();
@@ -328,7 +328,7 @@ fn may_go_again(stored: &Stored, tenant: Option<&Tenant>) -> bool {
 
 /// The letter of a job that did not get as far as being sent.
 async fn bury(
-    inner: &Inner,
+    core: &Core,
     outbox: &OutboxState,
     job: &Claimed,
     payload: &Payload,
@@ -338,13 +338,13 @@ async fn bury(
     let stored = payload.stored();
     let LaneTier { tenant, vendor, tier } = &job.lane;
     let nothing = LetterRequest::Redacted { method: String::new(), path: String::new(), body_bytes: None };
-    let keep = inner.tenant(tenant, vendor).map_or(Keep::Redacted, |tenant| tenant.vendor.dead_letters);
+    let keep = core.registry.tenant(tenant, vendor).map_or(Keep::Redacted, |tenant| tenant.vendor.dead_letters);
     let request = match (stored, keep) {
         (Some(stored), Keep::Whole) => stored.request.clone(),
         (Some(stored), _) => stored.request.redacted(),
         (None, _) => nothing,
     };
-    let at = jiff::Timestamp::try_from(inner.clock.wall()).unwrap_or_default();
+    let at = jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default();
     let mut letter = DeadLetter::new(at, tenant, vendor, priority(*tier), reason, request);
     letter.id = job.id.simple().to_string();
     letter.attempts = history.attempts;
@@ -354,8 +354,8 @@ async fn bury(
         letter.idempotency_key.clone_from(&stored.key);
         letter.metadata.clone_from(&stored.metadata);
     }
-    inner.tell_dead(&letter);
-    let kept = kept(inner, outbox, job, payload, &letter);
+    core.telemetry.tell_dead(&letter);
+    let kept = kept(core, outbox, job, payload, &letter);
     given_up(outbox, (job, None), letter, kept).await
 }
 
@@ -380,9 +380,9 @@ fn seals(outbox: &OutboxState, payload: &Payload, tenant: Option<&Tenant>) -> bo
     tenant.is_some_and(|tenant| tenant.vendor.at_rest == AtRest::Sealed) || payload.is_sealed(outbox)
 }
 
-fn kept(inner: &Inner, outbox: &OutboxState, job: &Claimed, payload: &Payload, letter: &DeadLetter) -> NewDead {
+fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, letter: &DeadLetter) -> NewDead {
     told_to_the_log(letter);
-    let known = inner.tenant(&job.lane.tenant, &job.lane.vendor);
+    let known = core.registry.tenant(&job.lane.tenant, &job.lane.vendor);
     let known = known.ok();
     let is_redacted = known.as_ref().is_some_and(|tenant| tenant.vendor.at_rest == AtRest::Redacted);
     NewDead {

@@ -61,12 +61,13 @@ use tokio::sync::{Notify, watch};
 
 use crate::BoxError;
 use crate::BoxFuture;
+use crate::Priority;
 use crate::clock::{Clock, Time};
+use crate::core::Core;
 use crate::dead_letter::DeadLetter;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::store::jobs::Finish;
 use crate::store::{Id, LaneTier, Opened, records};
-use crate::{IntegrationClient, Priority};
 
 pub use self::batch::{Batch, BatchCounts, Checked, Ended, Numbers};
 pub use self::dead_letters::{DeadLetters, KeptLetter};
@@ -77,15 +78,30 @@ pub use self::receipt::{KeptResponse, Receipt, Status};
 pub(crate) use self::sink::StoreSink;
 pub(crate) use self::worker::work;
 
-/// The durable outbox of a client: [`IntegrationClient::outbox`].
-#[derive(Clone, Copy, Debug)]
-pub struct Outbox<'a> {
-    client: &'a IntegrationClient,
+/// The durable outbox of a client: [`IntegrationClient::outbox`](crate::IntegrationClient::outbox). Cheap to clone; while
+/// one exists, the client stays alive.
+#[derive(Clone)]
+pub struct Outbox {
+    core: Arc<Core>,
+    state: Option<Arc<OutboxState>>,
+    /// Keeps the client's worker at work, as a clone of the client does.
+    _held: Arc<()>,
 }
 
-impl<'a> Outbox<'a> {
-    pub(crate) fn of(client: &'a IntegrationClient) -> Outbox<'a> {
-        Outbox { client }
+impl Outbox {
+    pub(crate) fn new(core: Arc<Core>, state: Option<Arc<OutboxState>>, held: Arc<()>) -> Outbox {
+        Outbox { core, state, _held: held }
+    }
+
+    pub(crate) fn state(&self) -> Result<&Arc<OutboxState>, Error> {
+        let none = "the client has no store; give it one with `IntegrationClientBuilder::store`";
+        self.state.as_ref().ok_or_else(|| Error::not_sent(ErrorKind::Store, none))
+    }
+}
+
+impl std::fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbox").field("has_store", &self.state.is_some()).finish_non_exhaustive()
     }
 }
 

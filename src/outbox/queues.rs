@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Outbox, priority};
 use crate::Priority;
-use crate::client::Inner;
+use crate::core::Core;
 use crate::error::Error;
 use crate::store::LaneTier;
 use crate::store::batches;
@@ -47,14 +47,14 @@ pub struct WorkerStatus {
 /// Lanes that a worker speaks of.
 const LANES: usize = 200;
 
-impl Outbox<'_> {
+impl Outbox {
     /// What waits in the store, by tenant, vendor and priority; at most `most` of them.
     ///
     /// # Errors
     /// The client has no store, or it cannot be read.
     pub async fn queues(self, most: usize) -> Result<Vec<Queue>, Error> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let found = self.client.inner().outbox()?.store.read(most, batches::queues).await?;
+        let found = self.state()?.store.read(most, batches::queues).await?;
         let number = |count: i64| u64::try_from(count).unwrap_or(0);
         let queue = |queue: batches::Queue| Queue {
             tenant: queue.lane.tenant,
@@ -72,7 +72,7 @@ impl Outbox<'_> {
     /// # Errors
     /// The client has no store, or it cannot be read.
     pub async fn workers(self) -> Result<Vec<WorkerStatus>, Error> {
-        let found = self.client.inner().outbox()?.store.read((), batches::told).await?;
+        let found = self.state()?.store.read((), batches::told).await?;
         let worker = |(owner, age_ms, status): (uuid::Uuid, i64, String)| WorkerStatus {
             worker: owner.simple().to_string(),
             age: Duration::from_millis(u64::try_from(age_ms).unwrap_or(0)),
@@ -86,16 +86,16 @@ impl Outbox<'_> {
     /// keep it in order, to read. Each is told until the same succeeds again, or was not tried for
     /// two and a half minutes. None without a store.
     pub fn problem(self) -> Option<String> {
-        self.client.inner().outbox.as_ref()?.store.problems.now()
+        self.state.as_ref()?.store.problems.now()
     }
 }
 
 /// The statuses of the lanes of these, each once, as JSON.
-pub(super) fn said(inner: &Inner, lanes: impl Iterator<Item = LaneTier>) -> String {
+pub(super) fn said(core: &Core, lanes: impl Iterator<Item = LaneTier>) -> String {
     let mut lanes: Vec<(String, String)> = lanes.map(|lane| (lane.tenant, lane.vendor)).collect();
     lanes.sort_unstable();
     lanes.dedup();
-    let statuses = lanes.iter().filter_map(|(tenant, vendor)| inner.status(tenant, vendor).ok());
+    let statuses = lanes.iter().filter_map(|(tenant, vendor)| crate::core::status_of(core, tenant, vendor).ok());
     let statuses: Vec<_> = statuses.filter(|status| !status.resting).take(LANES).collect();
     // All keys are strings, so it can always be written.
     serde_json::to_string(&statuses).unwrap_or_default()

@@ -15,11 +15,12 @@ use tokio::sync::Notify;
 
 use super::OutboxState;
 use super::job::remembered;
-use crate::client::Inner;
 use crate::clock::nanos;
 use crate::config::{Scope, Tenant};
+use crate::core::{Core, OutboxHooks};
 use crate::engine::limit::Past;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
+use crate::metrics::KINDS_OF_WORK;
 use crate::store::may_pass;
 use crate::store::usage::{self, Mark, Usage, Wanted};
 
@@ -159,22 +160,26 @@ impl Recall {
     }
 }
 
-impl OutboxState {
-    /// The tenant is there, or has changed.
-    pub(crate) fn tenant_appears(&self, tenant: &Tenant) {
+impl OutboxHooks for OutboxState {
+    fn tenant_appears(&self, tenant: &Tenant) {
         if self.works && remembered(tenant) > 0 {
             self.recall.lanes.lock().add(&tenant.id, &tenant.vendor.name);
             self.recall.wanted.notify_one();
         }
     }
 
-    /// The tenant is gone.
-    pub(crate) fn tenant_goes(&self, tenant: &str, vendor: &str) {
+    fn tenant_goes(&self, tenant: &str, vendor: &str) {
         if self.works {
             self.recall.lanes.lock().forget(tenant, vendor);
         }
     }
 
+    fn store_failures(&self) -> [(&'static str, u64); KINDS_OF_WORK] {
+        self.store.problems.failures()
+    }
+}
+
+impl OutboxState {
     /// Whether all is counted that other processes sent before, as far as it concerns the tenant's limits.
     pub(super) fn is_recalled(&self, tenant: &Tenant) -> bool {
         self.recall.is_ready(tenant)
@@ -189,7 +194,7 @@ fn shares(tenant: &Tenant) -> bool {
 }
 
 /// Reads lanes until the outbox stops.
-pub(super) async fn run(inner: Weak<Inner>, outbox: Arc<OutboxState>) {
+pub(super) async fn run(core: Weak<Core>, outbox: Arc<OutboxState>) {
     let mut stop = outbox.stop.subscribe();
     loop {
         let lanes = outbox.recall.lanes.lock().next(usage::LANES);
@@ -197,7 +202,7 @@ pub(super) async fn run(inner: Weak<Inner>, outbox: Arc<OutboxState>) {
             if lanes.is_empty() {
                 outbox.recall.wanted.notified().await;
             } else {
-                read(&inner, &outbox, &lanes).await;
+                read(&core, &outbox, &lanes).await;
             }
         };
         tokio::select! {
@@ -215,7 +220,7 @@ pub(super) async fn run(inner: Weak<Inner>, outbox: Arc<OutboxState>) {
 }
 
 /// Counts what was sent of `lanes`, page by page.
-async fn read(inner: &Weak<Inner>, outbox: &OutboxState, lanes: &[Lane]) {
+async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
     let start = |(tenant, vendor): &Lane| Wanted {
         tenant: tenant.as_ref().to_owned(),
         vendor: vendor.as_ref().to_owned(),
@@ -229,11 +234,11 @@ async fn read(inner: &Weak<Inner>, outbox: &OutboxState, lanes: &[Lane]) {
         }
         match outbox.store.read((outbox.store.owner, wanted.clone()), usage::read).await {
             Ok(pages) => {
-                let Some(inner) = inner.upgrade() else { return };
+                let Some(core) = core.upgrade() else { return };
                 let mut more = Vec::new();
                 for page in pages {
                     let Some(lane) = wanted.get(page.lane) else { continue };
-                    inner.recall(&lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start());
+                    recall(&core, &lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start());
                     more.extend(page.more.map(|after| Wanted { after, ..lane.clone() }));
                 }
                 left.push(more);
@@ -261,33 +266,31 @@ async fn read(inner: &Weak<Inner>, outbox: &OutboxState, lanes: &[Lane]) {
     }
 }
 
-impl Inner {
-    /// Counts against a lane's limits what other processes sent.
-    fn recall(&self, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_start: Duration) {
-        let Ok(tenant) = self.tenant(tenant, vendor) else { return };
-        let Ok(place) = self.place(&tenant) else { return };
-        // Oldest first: what a bucket got back in between is then known.
-        rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
-        // A negative figure is none that was ever written.
-        let figure = |figure: i64| u32::try_from(figure.max(0)).unwrap_or(u32::MAX);
-        place.shard.decide(|engine, now| {
-            for row in &rows {
-                let endpoints = &tenant.vendor.endpoints;
-                let endpoint = endpoints.iter().position(|endpoint| *endpoint.name == *row.endpoint);
-                let endpoint = endpoint.map_or(NO_ENDPOINT, |number| number as EndpointId);
-                // It was written before it left, and may have been on its way for as long as that takes.
-                let age = Duration::from_millis(u64::try_from(row.age_ms).unwrap_or(0));
-                let age = age.saturating_sub(tenant.vendor.max_transit).saturating_sub(latest_start);
-                let past = Past {
-                    requests: figure(row.requests),
-                    points: figure(row.points),
-                    high: row.high,
-                    at: now.minus_nanos(nanos(age)),
-                };
-                engine.recall(now, place.lane, endpoint, &past);
-            }
-        });
-    }
+/// Counts against a lane's limits what other processes sent.
+fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_start: Duration) {
+    let Ok(tenant) = core.registry.tenant(tenant, vendor) else { return };
+    let Ok(place) = core.registry.place(&tenant) else { return };
+    // Oldest first: what a bucket got back in between is then known.
+    rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
+    // A negative figure is none that was ever written.
+    let figure = |figure: i64| u32::try_from(figure.max(0)).unwrap_or(u32::MAX);
+    place.shard.decide(|engine, now| {
+        for row in &rows {
+            let endpoints = &tenant.vendor.endpoints;
+            let endpoint = endpoints.iter().position(|endpoint| *endpoint.name == *row.endpoint);
+            let endpoint = endpoint.map_or(NO_ENDPOINT, |number| number as EndpointId);
+            // It was written before it left, and may have been on its way for as long as that takes.
+            let age = Duration::from_millis(u64::try_from(row.age_ms).unwrap_or(0));
+            let age = age.saturating_sub(tenant.vendor.max_transit).saturating_sub(latest_start);
+            let past = Past {
+                requests: figure(row.requests),
+                points: figure(row.points),
+                high: row.high,
+                at: now.minus_nanos(nanos(age)),
+            };
+            engine.recall(now, place.lane, endpoint, &past);
+        }
+    });
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use super::lanes::Lanes;
 use super::leases::Leases;
 use super::pool::{Amount, Pool};
 use super::{queues, recall};
-use crate::client::Inner;
 use crate::clock::Time;
+use crate::core::Core;
 use crate::dispatch::plan::pace;
 use crate::error::Error;
 use crate::store::batches;
@@ -86,7 +86,7 @@ enum Done {
 }
 
 struct Worker {
-    inner: Weak<Inner>,
+    core: Weak<Core>,
     /// The client, which jobs in hand are no part of.
     held: Weak<()>,
     outbox: Arc<OutboxState>,
@@ -114,9 +114,9 @@ struct Worker {
 }
 
 /// Works until the client is gone or stopped.
-pub(crate) async fn work(inner: Weak<Inner>, held: Weak<()>, outbox: Arc<OutboxState>) {
+pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxState>) {
     let mut worker = Worker {
-        inner,
+        core,
         held,
         outbox: outbox.clone(),
         lanes: Lanes::new(outbox.tier_weights),
@@ -149,7 +149,7 @@ pub(crate) async fn work(inner: Weak<Inner>, held: Weak<()>, outbox: Arc<OutboxS
 impl Worker {
     /// Begins to count what processes before this one sent.
     fn begin(&mut self) {
-        let run = recall::run(self.inner.clone(), self.outbox.clone());
+        let run = recall::run(self.core.clone(), self.outbox.clone());
         self.tasks.spawn(async move {
             run.await;
             Done::Recalled
@@ -165,18 +165,18 @@ impl Worker {
             let early = std::mem::take(&mut *self.outbox.early.lock());
             early.into_iter().for_each(|finish| self.ends.add(finish, None));
             let now = self.outbox.clock.now();
-            let inner = self.inner.upgrade().filter(|_| self.held.strong_count() > 0);
-            let stopping = inner.is_none() || *stop.borrow_and_update();
+            let core = self.core.upgrade().filter(|_| self.held.strong_count() > 0);
+            let stopping = core.is_none() || *stop.borrow_and_update();
             if stopping {
                 // Once: each further word would wake this loop again, and it would do nothing else.
                 self.outbox.stop.send_if_modified(|stop| !std::mem::replace(stop, true));
                 if self.running.is_empty() && self.ends.is_empty() && !self.is_claiming() {
                     return;
                 }
-            } else if let Some(inner) = &inner {
-                self.claim(inner, now);
+            } else if let Some(core) = &core {
+                self.claim(core, now);
             }
-            drop(inner);
+            drop(core);
             let next = self.begin_chores(now, stopping);
             self.flush(now);
             let next = [self.ends.not_before, self.claim_at].into_iter().filter(|at| *at > now).fold(next, Time::min);
@@ -195,7 +195,7 @@ impl Worker {
     }
 
     /// Claims for as many as there is capacity in hand for.
-    fn claim(&mut self, inner: &Arc<Inner>, now: Time) {
+    fn claim(&mut self, core: &Arc<Core>, now: Time) {
         if self.is_claiming() || now < self.claim_at {
             return;
         }
@@ -216,7 +216,7 @@ impl Worker {
         }
         let mut unknown = Vec::new();
         let mut wanted =
-            self.lanes.wanted(&mut self.pool, LANES, |lane| match inner.tenant(&lane.tenant, &lane.vendor) {
+            self.lanes.wanted(&mut self.pool, LANES, |lane| match core.registry.tenant(&lane.tenant, &lane.vendor) {
                 _ if outbox.store.problems.is_parked(lane) => 0,
                 // What was sent of it before is read first.
                 Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
@@ -253,7 +253,7 @@ impl Worker {
     }
 
     fn start(&mut self, jobs: Vec<Claimed>) {
-        let Some(inner) = self.inner.upgrade() else {
+        let Some(core) = self.core.upgrade() else {
             // The client went meanwhile.
             let back = |job: &Claimed| Finish { id: job.id, fence: job.fence, known: None, end: End::Back };
             jobs.iter().for_each(|job| self.ends.add(back(job), None));
@@ -261,14 +261,14 @@ impl Worker {
         };
         let now = self.outbox.clock.now();
         for job in jobs {
-            let is_known = inner.tenant(&job.lane.tenant, &job.lane.vendor).is_ok();
+            let is_known = core.registry.tenant(&job.lane.tenant, &job.lane.vendor).is_ok();
             let since = self.lanes.is_known(&job.lane, is_known, now);
             let unknown = since.is_some_and(|since| now.since(since) >= UNKNOWN);
             let waits = Waits::new(self.lanes.waiting(&job.lane), self.outbox.clone());
             let amount = Amount { jobs: 1, bytes: job.bytes() };
             let hand = Hand { id: job.id, fence: job.fence, lane: job.lane.clone(), amount };
             self.pool.add(&hand.lane, hand.amount);
-            let run = job::run(inner.clone(), self.outbox.clone(), job, waits, unknown, self.outbox.stop.subscribe());
+            let run = job::run(core.clone(), self.outbox.clone(), job, waits, unknown, self.outbox.stop.subscribe());
             let task = self.tasks.spawn(async move { Done::Job(run.await) });
             self.running.insert(task.id(), hand);
         }
@@ -467,7 +467,7 @@ impl Worker {
             let most = |count: usize, most: usize| i64::try_from(count.min(most)).unwrap_or(i64::MAX);
             let most = Most { owner, lease_ms, jobs: most(free.jobs, EXPIRED), bytes: most(free.bytes, CLAIM_BYTES) };
             let said = match chore {
-                Chore::Tell => self.inner.upgrade().map(|inner| queues::said(&inner, self.lanes.all())),
+                Chore::Tell => self.core.upgrade().map(|core| queues::said(&core, self.lanes.all())),
                 _ => None,
             };
             self.tasks.spawn(async move {

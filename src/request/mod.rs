@@ -1,6 +1,9 @@
 //! A request to a configured vendor: method, path and content, without host and without credentials.
 
 mod convert;
+pub(crate) mod priority;
+pub(crate) mod response;
+pub(crate) mod template;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,6 +21,8 @@ use crate::config::OnAmbiguous;
 use crate::error::{Error, ErrorKind};
 use crate::transport::target;
 
+pub use self::priority::Priority;
+pub use self::response::{Headroom, Response, ResponseBody, WaitReason};
 pub use crate::transport::Body;
 pub use http::Method;
 

@@ -7,7 +7,9 @@
 //! Pure decisions of what happened, the request, its past and the vendor's policy. They wait for nothing and send
 //! nothing. An answer that states a wait is obeyed by whoever waits; [`backoff`] is for all others.
 
+pub(crate) mod breaker;
 mod budget;
+mod budgets;
 mod classifier;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ use crate::error::ErrorKind;
 use crate::transport::Sent;
 
 pub(crate) use self::budget::Budget;
+pub(crate) use self::budgets::Budgets;
 pub use self::classifier::{Class, Classifier};
 pub(crate) use self::wait::{backoff, later, reconnect};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::letter;
-use crate::client::Inner;
 use crate::config::{AuthScheme, OnAmbiguous, Tenant};
+use crate::core::Core;
 use crate::dead_letter::LetterRequest;
 use crate::error::{Error, ErrorKind};
 use crate::request::{Notes, Request, Target};
@@ -27,10 +27,10 @@ pub(crate) struct Acceptable {
 }
 
 /// Checks everything that can be checked before a request is sent, and makes its idempotency key.
-pub(crate) fn acceptable(inner: &Inner, tenant: &str, mut request: Request) -> Result<Acceptable, Error> {
+pub(crate) fn acceptable(core: &Core, tenant: &str, mut request: Request) -> Result<Acceptable, Error> {
     let tenant = match &request.parts.target {
-        Target::Path { vendor, .. } => inner.tenant(tenant, vendor),
-        Target::Url(url) => inner.tenant_for_url(tenant, url),
+        Target::Path { vendor, .. } => core.registry.tenant(tenant, vendor),
+        Target::Url(url) => core.registry.tenant_for_url(tenant, url),
     }?;
     let vendor = &tenant.vendor;
     let base = tenant.base()?;

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use super::Job;
 use super::classify::last_response;
-use crate::client::Inner;
 use crate::clock::Time;
 use crate::config::credential::Authorization;
+use crate::core::{Core, Entry, Listed};
 use crate::dispatch::{Grant, Held};
 use crate::engine::Refusal;
+use crate::error::refusal;
 use crate::error::{Delivery, Error, ErrorKind, LastResponse};
-use crate::refusal;
-use crate::response::{Response, WaitReason};
+use crate::request::response::{Response, WaitReason};
 use crate::retry::Why;
 use crate::transport::{Answer, TransportError};
 
@@ -152,35 +152,35 @@ impl NotSent {
 }
 
 impl Job {
-    pub(super) async fn attempt(&mut self, inner: &Inner) -> Result<AttemptEnd, NotSent> {
+    pub(super) async fn attempt(&mut self, core: &Core) -> Result<AttemptEnd, NotSent> {
         if self.past.is_some() {
-            self.renew(inner)?;
+            self.renew(core)?;
         }
         // Rarely taken branches are boxed: every send would carry their state, and thousands of sends may wait.
-        if !inner.hosts.are_well() {
-            Box::pin(self.wait_for_host(inner)).await?;
+        if !core.egress.hosts.are_well() {
+            Box::pin(self.wait_for_host(core)).await?;
         }
         // The credential comes before the permit, because reading a secret may take long.
-        let mut now = inner.clock.now();
-        let authorization = match inner.credentials.at_hand(&self.tenant, now) {
+        let mut now = core.clock.now();
+        let authorization = match core.egress.credentials.at_hand(&self.tenant, now) {
             Some(authorization) => authorization,
             None => {
-                let authorization = Box::pin(self.authorization(inner)).await?;
-                if self.renew(inner)? {
+                let authorization = Box::pin(self.authorization(core)).await?;
+                if self.renew(core)? {
                     return Ok(AttemptEnd::AtOnce);
                 }
-                now = inner.clock.now();
+                now = core.clock.now();
                 authorization
             }
         };
         let Grant { held, began, waited, reason } = match self.stored.is_some() {
-            false => self.permit(inner, now).await?,
-            true => Box::pin(self.permit_of_job(inner, now)).await?,
+            false => self.permit(core, now).await?,
+            true => Box::pin(self.permit_of_job(core, now)).await?,
         };
         // A tenant that moved to another account during the wait has another credential. With the old one the vendor
         // would count the request in an account whose limits it has not taken.
         if !waited.is_zero() {
-            let renewed = self.renew(inner);
+            let renewed = self.renew(core);
             if !matches!(renewed, Ok(false)) {
                 held.not_sent();
                 self.host_pass = None;
@@ -189,21 +189,21 @@ impl Job {
             }
         }
         // A stored job has its pass since before its exchange was written down.
-        if !inner.hosts.are_well() && self.stored.is_none() && !self.pass_host(inner) {
+        if !core.egress.hosts.are_well() && self.stored.is_none() && !self.pass_host(core) {
             held.not_sent();
             return Ok(AttemptEnd::AtOnce);
         }
         if self.patience_ns > 0 {
             self.deadline = self.deadline.max(began.plus_nanos(self.patience_ns));
         }
-        let exchange = match self.exchange(inner, authorization.as_deref(), began) {
+        let exchange = match self.exchange(core, authorization.as_deref(), began) {
             Ok(exchange) => exchange,
             Err(why) => {
                 held.not_sent();
                 return Err(why);
             }
         };
-        if !inner.signers.is_empty() && self.was_signed_late(inner, began) {
+        if !core.egress.signers.is_empty() && self.was_signed_late(core, began) {
             held.not_sent();
             self.host_pass = None;
             return Ok(AttemptEnd::AtOnce);
@@ -211,53 +211,65 @@ impl Job {
         if let Some(pass) = &self.host_pass {
             pass.leaves();
         }
-        self.dispatched(inner, waited);
-        let listed = self.listed(inner, began);
-        let result = self.in_span(inner.transport.execute(exchange), waited).await;
+        self.dispatched(core, waited);
+        let listed = Listed::new(&core.telemetry.under_way, self.entry(began));
+        let result = self.in_span(core.egress.transport.execute(exchange), waited).await;
         drop(listed);
-        let ended = inner.clock.now();
-        self.exchanged(inner, &result, ended, began);
-        self.tell_breaker(inner, &result, ended);
+        let ended = core.clock.now();
+        self.exchanged(core, &result, ended, began);
+        self.tell_breaker(core, &result, ended);
         let reason = reason.map(WaitReason::new);
         let answer = match result {
             Ok(answer) => answer,
             Err(failure) => {
-                return Ok(self.classify_failure(inner, failure, held, began, authorization.is_some()));
+                return Ok(self.classify_failure(core, failure, held, began, authorization.is_some()));
             }
         };
-        if let Some((word, besides)) = self.plain(inner, &answer, &held) {
+        if let Some((word, besides)) = self.plain(core, &answer, &held) {
             // Where bytes are counted, the permit stays until the whole body has come and its size is known.
             let whole = answer.body.has_arrived() && !self.tenant.vendor.counts_bytes;
             let (heard, held) = match whole {
                 true => (held.hear_whole(ended, word, &besides), None),
                 false => (held.hear(ended, word, &besides), Some(held)),
             };
-            let headroom = self.heard(inner, heard);
+            let headroom = self.heard(core, heard);
             return Ok(AttemptEnd::Done(self.respond(answer, held, waited, reason, headroom)));
         }
         let answered = Answered { answer, held, waited, reason, began, authorization };
-        Ok(Box::pin(self.classify_answer(inner, answered)).await)
+        Ok(Box::pin(self.classify_answer(core, answered)).await)
+    }
+
+    /// The attempt, as the list of exchanges in flight shows it.
+    fn entry(&self, since: Time) -> Entry {
+        Entry {
+            request: self.id,
+            tenant: self.tenant.clone(),
+            endpoint: self.endpoint,
+            priority: self.priority,
+            attempt: self.tries,
+            since,
+        }
     }
 
     /// Tells the circuit breaker what became of the connection.
-    fn tell_breaker(&mut self, inner: &Inner, result: &Result<Answer, TransportError>, ended: Time) {
+    fn tell_breaker(&mut self, core: &Core, result: &Result<Answer, TransportError>, ended: Time) {
         let opened = match (self.host_pass.take(), result) {
             (Some(pass), result) => pass.connected(result),
             (None, Err(error)) if error.is_connect() => {
-                inner.hosts.failed(&self.prepared.host(&self.tenant), ended).then_some(true)
+                core.egress.hosts.failed(&self.prepared.host(&self.tenant), ended).then_some(true)
             }
             _ => None,
         };
         if let Some(open) = opened {
-            self.breaker(inner, open);
+            self.breaker(core, open);
         }
     }
 
     /// The public error of an attempt that ended before its exchange.
     #[cold]
-    pub(super) fn not_sent_error(&self, inner: &Inner, why: NotSent) -> Error {
+    pub(super) fn not_sent_error(&self, core: &Core, why: NotSent) -> Error {
         match why {
-            NotSent::Refused(refusal) => refusal::error(&self.tenant, self.priority, inner.clock.now(), refusal),
+            NotSent::Refused(refusal) => refusal::error(&self.tenant, self.priority, core.clock.now(), refusal),
             NotSent::Credential(error) | NotSent::Invalid(error) | NotSent::Store(error) => error,
             NotSent::HostShut { next } => {
                 let (text, wait) = match next {

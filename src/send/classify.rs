@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::attempt::{Again, Answered, AttemptEnd, Cause};
 use super::{Job, heard, letter};
-use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::RetryPolicy;
+use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Phase};
 use crate::dispatch::Held;
 use crate::engine::throttle::Wait;
@@ -30,13 +30,13 @@ impl Job {
     }
 
     /// Reads an answer that is not simply the caller's: tells the limits what it says, and decides what follows.
-    pub(super) async fn classify_answer(&mut self, inner: &Inner, mut answered: Answered) -> AttemptEnd {
-        let (now, wall) = (inner.clock.now(), inner.clock.wall());
+    pub(super) async fn classify_answer(&mut self, core: &Core, mut answered: Answered) -> AttemptEnd {
+        let (now, wall) = (core.clock.now(), core.clock.wall());
         let status = answered.answer.status;
         let signals = self.signals(&mut answered.answer, wall).await;
         answered.held.cost(signals.cost);
         let headers = &answered.answer.headers;
-        let class = inner.classifier(&self.tenant).and_then(|classifier| classifier.classify(status, headers));
+        let class = core.egress.classifier(&self.tenant).and_then(|classifier| classifier.classify(status, headers));
         let class = class.or(match signals.throttled {
             true => Some(Class::RateLimited),
             // The vendor's dialect says that this one is no refusal for limits: to come again would not help.
@@ -47,7 +47,7 @@ impl Job {
         let outcome = Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after.is_some() };
         let verdict = self.judge(&outcome, now, answered.authorization.is_some());
         let took = now.since(answered.began);
-        let mut record = AttemptRecord::new(letter::timestamp(inner.clock, took), Phase::Answered, millis(took));
+        let mut record = AttemptRecord::new(letter::timestamp(core.clock, took), Phase::Answered, millis(took));
         record.status = Some(status.as_u16());
         record.retry_after_ms = stated.map(millis);
         let past = self.past();
@@ -62,7 +62,7 @@ impl Job {
         let told = stated.or(policy.default_wait.filter(|_| is_refusal));
         let told = told.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
         let is_final = matches!(class, Some(Class::Success | Class::Rejected));
-        let reports = self.reports(inner, &signals);
+        let reports = self.reports(core, &signals);
         let (report, besides) = heard::foremost(&reports);
         let wait = told.map_or(Wait::Guess { most: nanos(backoff) }, |told| Wait::Told(nanos(told)));
         let whose = signals.scope.map(|scope| match scope {
@@ -82,11 +82,11 @@ impl Job {
             (false, _) => self.passed(status, &signals, report),
         };
         if is_refusal {
-            self.refused(inner, stated, true);
+            self.refused(core, stated, true);
         }
-        let headroom = self.heard(inner, answered.held.hear(now, word, besides));
+        let headroom = self.heard(core, answered.held.hear(now, word, besides));
         if is_refusal {
-            self.spread(inner, &signals, now, told);
+            self.spread(core, &signals, now, told);
         }
 
         match verdict {
@@ -95,10 +95,10 @@ impl Job {
                 past.tried.refreshed = true;
                 past.exchanges += 1;
                 if let Some(stale) = answered.authorization.as_ref().map(|known| &known.secret) {
-                    inner.credentials.invalidate(&self.tenant, stale).await;
+                    core.egress.credentials.invalidate(&self.tenant, stale).await;
                     // The next attempt takes the tenant as it is now, beside which the same secret may be kept.
-                    if let Ok(now) = inner.tenant(&self.tenant.id, &self.tenant.vendor.name) {
-                        inner.credentials.invalidate(&now, stale).await;
+                    if let Ok(now) = core.registry.tenant(&self.tenant.id, &self.tenant.vendor.name) {
+                        core.egress.credentials.invalidate(&now, stale).await;
                     }
                 }
                 answered.held.finish();
@@ -143,14 +143,14 @@ impl Job {
     /// Decides what follows an exchange without an answer.
     pub(super) fn classify_failure(
         &mut self,
-        inner: &Inner,
+        core: &Core,
         error: TransportError,
         held: Held,
         began: Time,
         had_credential: bool,
     ) -> AttemptEnd {
-        let now = inner.clock.now();
-        let word = (error.sent() == Sent::Unprocessed).then(|| self.unprocessed(inner, error.is_closing()));
+        let now = core.clock.now();
+        let word = (error.sent() == Sent::Unprocessed).then(|| self.unprocessed(core, error.is_closing()));
         let error = if self.tenant.vendor.retry.unprocessed_is_safe { error } else { error.doubted() };
         let outcome = Outcome::Failed { sent: error.sent(), kind: error.kind() };
         let verdict = self.judge(&outcome, now, had_credential);
@@ -158,7 +158,7 @@ impl Job {
             (Sent::NotSent, _) => held.not_sent(),
             _ if word.is_some() => {
                 // The vendor has seen it: the permit stays spent.
-                self.heard(inner, held.hear(now, word.unwrap_or(Word::Disowned), &[]));
+                self.heard(core, held.hear(now, word.unwrap_or(Word::Disowned), &[]));
                 held.finish();
             }
             // The request may still be on its way: it counts until the vendor must have had it.
@@ -172,7 +172,7 @@ impl Job {
             Sent::MaybeSent => Phase::MaybeSent,
             Sent::Answered => Phase::Answered,
         };
-        let mut record = AttemptRecord::new(letter::timestamp(inner.clock, took), phase, millis(took));
+        let mut record = AttemptRecord::new(letter::timestamp(core.clock, took), phase, millis(took));
         record.error = Some(error.to_string());
         let past = self.past();
         past.records.push(record);
@@ -214,11 +214,11 @@ impl Job {
     /// What the lane is to hear of an exchange that the vendor did not process. A refused stream says that the vendor has
     /// too much to do, as a 429 without a wait does. One that was on a connection which the vendor closes does not: many
     /// vendors close a connection after so many requests.
-    fn unprocessed(&self, inner: &Inner, closing: bool) -> Word {
+    fn unprocessed(&self, core: &Core, closing: bool) -> Word {
         if closing {
             return Word::Disowned;
         }
-        self.refused(inner, None, false);
+        self.refused(core, None, false);
         if let Some(wait) = self.tenant.vendor.retry.default_wait {
             return Word::Refused(Wait::Told(nanos(retry::later(wait, &mut fastrand::Rng::new()))), None);
         }

@@ -14,14 +14,13 @@ use super::history::History;
 use super::{Job, letter};
 use crate::BoxFuture;
 use crate::Priority;
-use crate::client::Inner;
 use crate::config::{AtRest, Keep, OnAmbiguous};
+use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, DeadLetter, Phase, Reason};
 use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind};
-use crate::events::EventKind;
 use crate::request::Request;
-use crate::response::Response;
+use crate::request::response::Response;
 use crate::retry::Class;
 use crate::transport::Sent;
 
@@ -99,38 +98,38 @@ enum Next {
 }
 
 /// Sends a job once, as `send` would.
-pub(crate) async fn send_stored(inner: &Inner, send: Sending, expires: Option<Duration>) -> Ending {
+pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Duration>) -> Ending {
     let Sending { id, tenant, priority, mut request, history, ledger, begun } = send;
     let vendor = request.vendor().map(str::to_owned).unwrap_or_default();
     let attempt = request.parts.attempt_timeout.or_else(|| {
-        let known = inner.tenant(&tenant, &vendor).ok()?;
+        let known = core.registry.tenant(&tenant, &vendor).ok()?;
         Some(known.vendor.attempt_timeout)
     });
     let most = HOLD.saturating_add(attempt.unwrap_or(HOLD));
     request.parts.deadline = Some(expires.map_or(most, |left| left.min(most)));
     request.parts.max_wait = Some(HOLD);
-    let mut job = match Job::new(inner, &tenant, priority, request, false) {
+    let mut job = match Job::new(core, &tenant, priority, request, false) {
         Ok(job) => job,
-        Err(error) => return never_began(inner, error, history),
+        Err(error) => return never_began(core, error, history),
     };
     // Nobody stands by to decide: what is not sent again is kept.
     let policy = job.on_ambiguous.unwrap_or(job.tenant.vendor.retry.on_ambiguous);
     job.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
-    job.past = history.into_past(inner);
+    job.past = history.into_past(core);
     job.stored = Some(Box::new(StoredJob { id, ledger, begun }));
     job.open_span();
     let end = match job.span.as_deref().cloned() {
-        None => Box::pin(job.attempt_once(inner)).await,
-        Some(span) => Box::pin(job.attempt_once(inner).instrument(span)).await,
+        None => Box::pin(job.attempt_once(core)).await,
+        Some(span) => Box::pin(job.attempt_once(core).instrument(span)).await,
     };
-    let (ending, told) = job.ending(inner, end).await;
-    job.ended(inner, told);
+    let (ending, told) = job.ending(core, end).await;
+    job.ended(core, told);
     ending
 }
 
 /// The configuration has no place for the job: it is tried again, since the configuration may be mended.
-fn never_began(inner: &Inner, error: Error, mut history: History) -> Ending {
-    let now = letter::timestamp(inner.clock, Duration::ZERO);
+fn never_began(core: &Core, error: Error, mut history: History) -> Ending {
+    let now = letter::timestamp(core.clock, Duration::ZERO);
     history.failing_since.get_or_insert(now);
     let mut record = AttemptRecord::new(now, Phase::NotSent, 0);
     record.error = Some(error.to_string());
@@ -143,9 +142,9 @@ fn never_began(inner: &Inner, error: Error, mut history: History) -> Ending {
 
 impl Job {
     /// Attempts the job until an attempt ends in something that the store has to know.
-    async fn attempt_once(&mut self, inner: &Inner) -> Result<AttemptEnd, NotSent> {
+    async fn attempt_once(&mut self, core: &Core) -> Result<AttemptEnd, NotSent> {
         loop {
-            match self.attempt(inner).await {
+            match self.attempt(core).await {
                 Ok(AttemptEnd::AtOnce) => {}
                 end => return end,
             }
@@ -169,55 +168,55 @@ impl Job {
     }
 
     /// What becomes of the job in the store, and what metrics, spans and events are told.
-    async fn ending(&mut self, inner: &Inner, end: Result<AttemptEnd, NotSent>) -> (Ending, End) {
+    async fn ending(&mut self, core: &Core, end: Result<AttemptEnd, NotSent>) -> (Ending, End) {
         let end = match end {
             Ok(end) => end,
-            Err(why) => return self.ending_unsent(inner, why),
+            Err(why) => return self.ending_unsent(core, why),
         };
         match end {
             AttemptEnd::Done(response) => {
                 let told = Ok(response.status());
-                (self.answered(inner, response).await, told)
+                (self.answered(core, response).await, told)
             }
             AttemptEnd::AtOnce => (Ending::Back, Err((ErrorKind::RetryLater, Delivery::NotSent))),
             AttemptEnd::Again(again) => {
                 if again.takes_budget {
                     // A stored job can wait for better times, so the budget never ends it. Its retries are load all the
                     // same, and leave less for those of callers.
-                    self.spend_budget(inner, inner.clock.now());
+                    self.spend_budget(core, core.clock.now());
                 }
                 let told = Err((ErrorKind::RetryLater, again.cause.delivery()));
                 again.cause.drain().await;
-                (self.later(inner, again.earliest.since(inner.clock.now())), told)
+                (self.later(core, again.earliest.since(core.clock.now())), told)
             }
             AttemptEnd::GaveUp(_, cause) => {
                 let told = Err((ErrorKind::Exhausted, cause.delivery()));
                 self.note_answer(*cause).await;
-                (self.bury(inner, Reason::Exhausted), told)
+                (self.bury(core, Reason::Exhausted), told)
             }
             AttemptEnd::Ambiguous { cause, .. } => {
                 let told = Err((cause.kind(), cause.delivery()));
                 self.note_answer(*cause).await;
-                (self.bury(inner, Reason::Ambiguous), told)
+                (self.bury(core, Reason::Ambiguous), told)
             }
             AttemptEnd::Failed(failure) => {
                 let (sent, kind) = (failure.sent(), failure.kind());
                 let ending = match (kind, sent) {
-                    (ErrorKind::InvalidRequest, _) => self.rejected(inner, failure.to_string()),
+                    (ErrorKind::InvalidRequest, _) => self.rejected(core, failure.to_string()),
                     // Protocol: an HTTP/2 stream that the vendor did not process.
                     (_, Sent::NotSent) | (ErrorKind::Protocol, Sent::Unprocessed) => {
-                        self.not_possible_now(inner, failure.to_string(), None)
+                        self.not_possible_now(core, failure.to_string(), None)
                     }
-                    (_, Sent::Unprocessed) => self.bury(inner, Reason::Rejected),
-                    (_, Sent::MaybeSent) if self.idempotent => self.bury(inner, Reason::Exhausted),
-                    (_, Sent::MaybeSent | Sent::Answered) => self.bury(inner, Reason::Ambiguous),
+                    (_, Sent::Unprocessed) => self.bury(core, Reason::Rejected),
+                    (_, Sent::MaybeSent) if self.idempotent => self.bury(core, Reason::Exhausted),
+                    (_, Sent::MaybeSent | Sent::Answered) => self.bury(core, Reason::Ambiguous),
                 };
                 (ending, Err((kind, sent.delivery())))
             }
         }
     }
 
-    fn ending_unsent(&mut self, inner: &Inner, why: NotSent) -> (Ending, End) {
+    fn ending_unsent(&mut self, core: &Core, why: NotSent) -> (Ending, End) {
         let next = match &why {
             NotSent::Taken => Next::Nothing,
             // What the store knows to have begun has not left all the same: it is no exchange of unknown outcome.
@@ -231,33 +230,33 @@ impl Job {
             NotSent::Refused(_) => Next::AsStated,
             NotSent::HostShut { .. } | NotSent::Credential(_) => Next::WhenMended,
         };
-        let error = self.not_sent_error(inner, why);
+        let error = self.not_sent_error(core, why);
         let (told, wait) = (Err((error.kind(), error.delivery())), error.retry_after());
         let ending = match next {
             Next::Nothing => Ending::Gone,
             Next::Back => Ending::Back,
-            Next::Later(wait) => self.later(inner, wait),
-            Next::AsStated => self.later(inner, wait.unwrap_or(SOON)),
-            Next::WhenMended => self.not_possible_now(inner, error.to_string(), wait),
-            Next::Rejected => self.rejected(inner, error.to_string()),
+            Next::Later(wait) => self.later(core, wait),
+            Next::AsStated => self.later(core, wait.unwrap_or(SOON)),
+            Next::WhenMended => self.not_possible_now(core, error.to_string(), wait),
+            Next::Rejected => self.rejected(core, error.to_string()),
         };
         (ending, told)
     }
 
     /// The dead letter of the job. The store takes it together with the job's end.
-    fn bury(&mut self, inner: &Inner, reason: Reason) -> Ending {
-        let letter = self.letter(inner, reason);
-        self.dead_lettered(inner, &letter);
+    fn bury(&mut self, core: &Core, reason: Reason) -> Ending {
+        let letter = self.letter(core, reason);
+        self.dead_lettered(core, &letter);
         Ending::Dead(Box::new(letter))
     }
 
-    fn rejected(&mut self, inner: &Inner, why: String) -> Ending {
-        self.note(inner, Phase::NotSent, None, Some(why));
-        self.bury(inner, Reason::Rejected)
+    fn rejected(&mut self, core: &Core, why: String) -> Ending {
+        self.note(core, Phase::NotSent, None, Some(why));
+        self.bury(core, Reason::Rejected)
     }
 
-    fn note(&mut self, inner: &Inner, phase: Phase, status: Option<u16>, error: Option<String>) {
-        let mut record = AttemptRecord::new(letter::timestamp(inner.clock, Duration::ZERO), phase, 0);
+    fn note(&mut self, core: &Core, phase: Phase, status: Option<u16>, error: Option<String>) {
+        let mut record = AttemptRecord::new(letter::timestamp(core.clock, Duration::ZERO), phase, 0);
         (record.status, record.error) = (status, error);
         self.past().records.push(record);
     }
@@ -273,32 +272,32 @@ impl Job {
 
     /// A credential, a certificate or a host that fails may be mended: the job is tried again for `max_age`, as a
     /// connection is.
-    fn not_possible_now(&mut self, inner: &Inner, why: String, wait: Option<Duration>) -> Ending {
-        let (now, max_age) = (inner.clock.now(), self.tenant.vendor.retry.max_age);
+    fn not_possible_now(&mut self, core: &Core, why: String, wait: Option<Duration>) -> Ending {
+        let (now, max_age) = (core.clock.now(), self.tenant.vendor.retry.max_age);
         let past = self.past();
         let since = *past.tried.failing_since.get_or_insert(now);
         past.connects += 1;
         let backoff = crate::retry::reconnect(past.connects, &mut fastrand::Rng::new());
         if past.records.last().is_none_or(|last| last.error.is_none()) {
-            self.note(inner, Phase::NotSent, None, Some(why));
+            self.note(core, Phase::NotSent, None, Some(why));
         }
         if now.since(since) >= max_age {
-            return self.bury(inner, Reason::Exhausted);
+            return self.bury(core, Reason::Exhausted);
         }
         let wait = wait.unwrap_or(backoff).max(SOON);
-        self.later(inner, wait)
+        self.later(core, wait)
     }
 
-    fn later(&mut self, inner: &Inner, wait: Duration) -> Ending {
-        let mut history = History::of(self.past.take(), inner);
-        history.due = history.failing_since.and(letter::timestamp(inner.clock, Duration::ZERO).checked_add(wait).ok());
+    fn later(&mut self, core: &Core, wait: Duration) -> Ending {
+        let mut history = History::of(self.past.take(), core);
+        history.due = history.failing_since.and(letter::timestamp(core.clock, Duration::ZERO).checked_add(wait).ok());
         Ending::Later { wait, history }
     }
 
     /// An answer that was not retried: taken, or refused for good.
-    async fn answered(&mut self, inner: &Inner, response: Response) -> Ending {
+    async fn answered(&mut self, core: &Core, response: Response) -> Ending {
         let status = response.status();
-        let class = inner.classifier(&self.tenant);
+        let class = core.egress.classifier(&self.tenant);
         let class = class.and_then(|classifier| classifier.classify(status, response.headers()));
         if class == Some(Class::Success) || (class.is_none() && status.is_success()) {
             return Ending::Delivered(Box::new(response));
@@ -308,14 +307,14 @@ impl Job {
             .as_ref()
             .map_or(0, |past| past.records.iter().filter(|record| record.phase != Phase::NotSent).count());
         if noted < response.attempts() as usize {
-            self.note(inner, Phase::Answered, Some(status.as_u16()), None);
+            self.note(core, Phase::Answered, Some(status.as_u16()), None);
         }
         let body = excerpt(response).await;
         let words = self.words(status.as_u16(), &body);
         if let Some(last) = self.past.as_mut().and_then(|past| past.records.last_mut()) {
             last.answer = words;
         }
-        self.bury(inner, Reason::Rejected)
+        self.bury(core, Reason::Rejected)
     }
 
     /// What the letter keeps of an answer: why the vendor refused, usually.
@@ -359,16 +358,4 @@ async fn excerpt(mut response: Response) -> Vec<u8> {
     };
     let _ = tokio::time::timeout(READ, read).await;
     body
-}
-
-impl Inner {
-    /// A job was given up that was not sent this time.
-    pub(crate) fn tell_dead(&self, letter: &DeadLetter) {
-        self.metrics.series(&letter.tenant, &letter.vendor).dead_lettered(letter.reason);
-        self.feed.tell_of(&letter.tenant, &letter.vendor, || EventKind::DeadLettered {
-            id: (*letter.id).into(),
-            attempts: u32::try_from(letter.attempts.len()).unwrap_or(u32::MAX),
-            reason: letter.reason,
-        });
-    }
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::Job;
-use crate::client::Inner;
 use crate::clock::Time;
 use crate::config::Tenant;
+use crate::core::Core;
 use crate::dead_letter::DeadLetter;
 use crate::engine::plan::EndpointId;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::events::EventKind;
-use crate::template::template;
+use crate::request::template::template;
 use crate::transport::{Answer, TransportError};
 
 /// How a send or a claim of a job ended: by the status of its answer, or without one.
@@ -40,9 +40,9 @@ impl Job {
 
     /// An attempt leaves.
     #[inline]
-    pub(super) fn dispatched(&mut self, inner: &Inner, waited: Duration) {
+    pub(super) fn dispatched(&mut self, core: &Core, waited: Duration) {
         self.tries += 1;
-        inner.feed.tell(self.id, &self.tenant, || EventKind::Dispatched {
+        core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::Dispatched {
             endpoint: Some(self.arc_label()),
             priority: self.priority,
             attempt: self.tries,
@@ -52,10 +52,10 @@ impl Job {
 
     /// An exchange ended, in an answer's headers or in a failure.
     #[inline]
-    pub(super) fn exchanged(&self, inner: &Inner, result: &Result<Answer, TransportError>, ended: Time, began: Time) {
+    pub(super) fn exchanged(&self, core: &Core, result: &Result<Answer, TransportError>, ended: Time, began: Time) {
         let took = ended.since(began);
         if result.is_ok() {
-            inner.meters.answered(&self.tenant.vendor.name, ended, took);
+            core.telemetry.meters.answered(&self.tenant.vendor.name, ended, took);
         }
         let end = result.as_ref().map(|answer| answer.status).map_err(TransportError::kind);
         self.running.series().attempt(self.prepared.method(), end, took);
@@ -63,11 +63,11 @@ impl Job {
 
     /// The send has ended.
     #[inline]
-    pub(super) fn ended(&mut self, inner: &Inner, end: End) {
+    pub(super) fn ended(&mut self, core: &Core, end: End) {
         self.running.ended(end.err().map(|(kind, _)| kind));
         self.close_span(end);
-        inner.feed.tell(self.id, &self.tenant, || {
-            let elapsed = inner.clock.now().since(self.began);
+        core.telemetry.feed.tell(self.id, &self.tenant, || {
+            let elapsed = core.clock.now().since(self.began);
             match end {
                 Ok(status) => EventKind::Completed { status, attempts: self.tries, elapsed },
                 Err((kind, delivery)) => EventKind::Failed { kind, delivery, attempts: self.tries, elapsed },
@@ -77,8 +77,8 @@ impl Job {
 
     /// The caller is told an error.
     #[cold]
-    pub(super) fn log_failure(&self, inner: &Inner, error: &Error) {
-        let Some(left_out) = inner.failures.count(error.kind(), inner.clock.now()) else { return };
+    pub(super) fn log_failure(&self, core: &Core, error: &Error) {
+        let Some(left_out) = core.telemetry.failures.count(error.kind(), core.clock.now()) else { return };
         let (kind, delivery) = (error.kind().as_str(), error.delivery());
         // Asked for now or not at all, and a letter has a line of its own.
         if error.kind() == ErrorKind::NotNow || error.letter_id().is_some() {
@@ -99,7 +99,7 @@ impl Job {
     }
 
     /// The vendor refused a request: by an answer, or else by refusing the HTTP/2 stream.
-    pub(super) fn refused(&self, inner: &Inner, wait: Option<Duration>, answered: bool) {
+    pub(super) fn refused(&self, core: &Core, wait: Option<Duration>, answered: bool) {
         self.running.series().refused();
         tracing::warn!(
             tenant = &*self.tenant.id,
@@ -110,7 +110,7 @@ impl Job {
             "{}",
             if answered { "429 received" } else { "HTTP/2 stream refused" }
         );
-        inner.feed.tell(self.id, &self.tenant, || EventKind::Refused {
+        core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::Refused {
             endpoint: Some(self.arc_label()),
             retry_after: wait,
             attempt: self.tries,
@@ -118,9 +118,9 @@ impl Job {
     }
 
     /// The request was given up on. Whoever takes the letter logs it.
-    pub(super) fn dead_lettered(&self, inner: &Inner, letter: &DeadLetter) {
+    pub(super) fn dead_lettered(&self, core: &Core, letter: &DeadLetter) {
         self.running.series().dead_lettered(letter.reason);
-        inner.feed.tell(self.id, &self.tenant, || EventKind::DeadLettered {
+        core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::DeadLettered {
             id: (*letter.id).into(),
             attempts: self.tries,
             reason: letter.reason,
@@ -129,23 +129,23 @@ impl Job {
 
     /// The host of the request was opened or closed.
     #[cold]
-    pub(super) fn breaker(&self, inner: &Inner, open: bool) {
+    pub(super) fn breaker(&self, core: &Core, open: bool) {
         let host = &*self.prepared.host(&self.tenant);
         if open {
-            inner.metrics.host_opened();
+            core.telemetry.metrics.host_opened();
         }
         match open {
             true => tracing::warn!(host, "the host cannot be connected to and is left alone"),
             false => tracing::info!(host, "the host can be connected to again"),
         }
-        inner.feed.tell(self.id, &self.tenant, || EventKind::Breaker { host: host.into(), open });
+        core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::Breaker { host: host.into(), open });
     }
 }
 
 /// A request ended before there was a job to speak of. The message names who asked for what.
 #[cold]
-pub(super) fn refused_at_once(inner: &Inner, error: &Error) {
-    if let Some(left_out) = inner.failures.count(error.kind(), inner.clock.now()) {
+pub(super) fn refused_at_once(core: &Core, error: &Error) {
+    if let Some(left_out) = core.telemetry.failures.count(error.kind(), core.clock.now()) {
         let left_out = (left_out > 0).then_some(left_out);
         tracing::warn!(target: "integration_client::ends", kind = error.kind().as_str(), %error, left_out, "request refused");
     }

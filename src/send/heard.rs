@@ -9,10 +9,10 @@ use http::header::CONTENT_TYPE;
 use smallvec::SmallVec;
 
 use super::Job;
-use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::base_url::host_is_the_vendors;
 use crate::config::{self, Limit, LimitKind, Rate, Unit};
+use crate::core::Core;
 use crate::dispatch::Held;
 use crate::engine::Word;
 use crate::engine::throttle::{About, Label, Report};
@@ -55,9 +55,9 @@ impl Job {
     }
 
     /// What the limits are to hear, if nothing is to be decided about this answer: it is the caller's.
-    pub(super) fn plain(&self, inner: &Inner, answer: &Answer, held: &Held) -> Option<(Word, Reports)> {
+    pub(super) fn plain(&self, core: &Core, answer: &Answer, held: &Held) -> Option<(Word, Reports)> {
         let status = answer.status.as_u16();
-        if status >= 500 || matches!(status, 401 | 408 | 425 | 429) || inner.classifier(&self.tenant).is_some() {
+        if status >= 500 || matches!(status, 401 | 408 | 425 | 429) || core.egress.classifier(&self.tenant).is_some() {
             return None;
         }
         let dialect = &*self.tenant.vendor.dialect;
@@ -67,12 +67,12 @@ impl Job {
         if dialect.wants_body(answer.status) {
             return None;
         }
-        let signals = signals::read(dialect, answer.status, &answer.headers, b"", inner.clock.wall());
+        let signals = signals::read(dialect, answer.status, &answer.headers, b"", core.clock.wall());
         if signals.throttled {
             return None;
         }
         held.cost(signals.cost);
-        let mut reports = self.reports(inner, &signals);
+        let mut reports = self.reports(core, &signals);
         let report = (!reports.is_empty()).then(|| reports.remove(0));
         Some((self.passed(answer.status, &signals, report), reports))
     }
@@ -90,7 +90,7 @@ impl Job {
     /// A refusal for an account, or for all who call the vendor, holds for their other lanes in this process too. Where a
     /// limit of that scope is configured, it stands as a whole; otherwise all lanes do.
     /// `told`: as long as the lane that was refused waits, where the vendor said it.
-    pub(super) fn spread(&self, inner: &Inner, signals: &Signals, now: Time, told: Option<Duration>) {
+    pub(super) fn spread(&self, core: &Core, signals: &Signals, now: Time, told: Option<Duration>) {
         let Some(scope @ (Scope::Account | Scope::Vendor)) = signals.scope else { return };
         let vendor = &self.tenant.vendor;
         let endpoint = vendor.endpoints.get(usize::from(self.endpoint));
@@ -104,22 +104,22 @@ impl Job {
             return;
         }
         let guessed = || {
-            let place = inner.dispatch.find(&self.tenant)?;
+            let place = core.registry.dispatch.find(&self.tenant)?;
             place.shard.look(|engine, now| engine.paused_until(now, place.lane)).filter(|until| *until < Time::MAX)
         };
         if let Some(until) = told.map(|wait| now + wait).or_else(guessed) {
-            inner.dispatch.pause_group(&self.tenant, scope, until);
+            core.registry.dispatch.pause_group(&self.tenant, scope, until);
         }
     }
 
     /// What the engine is to know of each window, that with the least left first. What contradicts the vendor's entry is
     /// said.
-    pub(super) fn reports(&self, inner: &Inner, signals: &Signals) -> Reports {
+    pub(super) fn reports(&self, core: &Core, signals: &Signals) -> Reports {
         let mut reports = Reports::new();
         if signals.windows.is_empty() {
             return reports;
         }
-        self.compare_limits(inner, signals);
+        self.compare_limits(core, signals);
         let full = self.tenant.vendor.dialect.reset_means() == ResetMeans::Full;
         let windows = signals.windows.iter().filter_map(|window| self.report(window, full));
         reports.extend(windows.take(MOST_REPORTS));
@@ -182,20 +182,20 @@ impl Job {
     }
 
     /// Says where the vendor states another limit than its entry.
-    fn compare_limits(&self, inner: &Inner, signals: &Signals) {
+    fn compare_limits(&self, core: &Core, signals: &Signals) {
         let vendor = &self.tenant.vendor;
         for window in &signals.windows {
             let Some((limit, rate, stated)) = matching(window, &vendor.limits, signals.windows.len()) else { continue };
             let configured = u64::from(rate.limit);
-            if stated != configured && stated > 0 && vendor.doubted.may_say(inner.clock.now()) {
-                self.stated_limit(inner, &limit.name, configured, stated);
+            if stated != configured && stated > 0 && vendor.doubted.may_say(core.clock.now()) {
+                self.stated_limit(core, &limit.name, configured, stated);
             }
         }
     }
 
     /// The vendor states another limit than its entry.
     #[cold]
-    fn stated_limit(&self, inner: &Inner, limit: &Arc<str>, configured: u64, stated: u64) {
+    fn stated_limit(&self, core: &Core, limit: &Arc<str>, configured: u64, stated: u64) {
         let (tenant, vendor) = (&*self.tenant.id, &*self.tenant.vendor.name);
         if stated > configured {
             let message = "the vendor allows more than is configured: the plan may be a larger one";
@@ -204,7 +204,11 @@ impl Job {
             let message = "the vendor allows less than is configured, which is kept to: correct the limit";
             tracing::warn!(tenant, vendor, limit = &**limit, configured, stated, "{message}");
         }
-        inner.feed.tell(self.id, &self.tenant, || EventKind::LimitStated { limit: limit.clone(), configured, stated });
+        core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::LimitStated {
+            limit: limit.clone(),
+            configured,
+            stated,
+        });
     }
 }
 

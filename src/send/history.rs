@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Past, letter};
-use crate::client::Inner;
+use crate::core::Core;
 use crate::dead_letter::AttemptRecord;
 use crate::retry::Tried;
 
@@ -37,12 +37,12 @@ impl History {
         self.attempts.push(record);
     }
 
-    pub(super) fn into_past(self, inner: &Inner) -> Option<Box<Past>> {
+    pub(super) fn into_past(self, core: &Core) -> Option<Box<Past>> {
         if self == History::default() {
             return None;
         }
-        let now = inner.clock.now();
-        let wall = letter::timestamp(inner.clock, Duration::ZERO);
+        let now = core.clock.now();
+        let wall = letter::timestamp(core.clock, Duration::ZERO);
         let failing_since = self.failing_since.map(|since| {
             let failing = failing_for(since, self.due, wall);
             now.minus_nanos(u64::try_from(failing.as_nanos()).unwrap_or(u64::MAX))
@@ -52,9 +52,9 @@ impl History {
         Some(Box::new(Past { tried, connects, exchanges, records, again: false }))
     }
 
-    pub(super) fn of(past: Option<Box<Past>>, inner: &Inner) -> History {
+    pub(super) fn of(past: Option<Box<Past>>, core: &Core) -> History {
         let Some(past) = past else { return History::default() };
-        let since = |at| letter::timestamp(inner.clock, inner.clock.now().since(at));
+        let since = |at| letter::timestamp(core.clock, core.clock.now().since(at));
         let mut history = History {
             retries: past.tried.retries,
             connects: past.connects,

@@ -1,177 +1,28 @@
-//! Hosts to which no connection can be made are left alone, by all tenants together.
-//!
-//! A request first waits until its host may be ready, then for its permit, and takes a pass of the breaker last: a pass that
-//! waited for a permit or a secret would keep a healthy host shut for all other requests. A permit without a pass is given
-//! back unspent. A job takes its pass before its record is written; the breaker takes a pass back that the store holds up.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use hashbrown::HashMap;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+//! A request whose host has failed lately waits until the host may be connected to, and takes a pass before it connects.
 
 use super::Job;
 use super::attempt::NotSent;
-use crate::breaker::{Breaker, Pass};
-use crate::client::Inner;
-use crate::clock::{Clock, Time};
-use crate::transport::{Answer, Sent, TransportError};
-
-/// The circuit breakers of all hosts.
-pub(crate) struct Hosts {
-    /// No host is remembered for failures: the breaker need not be asked.
-    well: AtomicBool,
-    state: Mutex<State>,
-    clock: Clock,
-}
-
-struct State {
-    breaker: Breaker,
-    /// By host: wakes the requests that wait for it. There is an entry only while there are such requests.
-    waiting: HashMap<Box<str>, Arc<Notify>>,
-}
-
-impl Hosts {
-    pub(crate) fn new(clock: Clock) -> Hosts {
-        let state = State { breaker: Breaker::new(), waiting: HashMap::new() };
-        Hosts { well: AtomicBool::new(true), state: Mutex::new(state), clock }
-    }
-
-    #[inline]
-    pub(super) fn are_well(&self) -> bool {
-        self.well.load(Ordering::Relaxed)
-    }
-
-    /// Hosts that are left alone now.
-    pub(crate) fn open(&self) -> usize {
-        if self.are_well() { 0 } else { self.state.lock().breaker.open() }
-    }
-
-    /// A connection failed that nobody asked for leave to make, because all were well. Whether that opened the host.
-    pub(super) fn failed(&self, host: &str, now: Time) -> bool {
-        self.tell(host, |breaker| breaker.allow(host, now).is_ok_and(|pass| breaker.failed(host, pass, now)))
-    }
-
-    /// Tells the breaker what became of a connection to `host`, and wakes the requests that wait for that host if it is ready
-    /// earlier than they know.
-    fn tell<T>(&self, host: &str, what: impl FnOnce(&mut Breaker) -> T) -> T {
-        let now = self.clock.now();
-        let mut state = self.state.lock();
-        let State { breaker, waiting } = &mut *state;
-        let before = breaker.ready_at(host, now);
-        let result = what(breaker);
-        self.well.store(breaker.is_empty(), Ordering::Relaxed);
-        if breaker.ready_at(host, now) < before
-            && let Some(waiters) = waiting.get(host)
-        {
-            waiters.notify_waiters();
-        }
-        result
-    }
-
-    fn ready_at(&self, host: &str, now: Time) -> Time {
-        self.state.lock().breaker.ready_at(host, now)
-    }
-
-    fn allow(&self, host: &str, now: Time) -> Result<Pass, Time> {
-        let mut state = self.state.lock();
-        let pass = state.breaker.allow(host, now);
-        self.well.store(state.breaker.is_empty(), Ordering::Relaxed);
-        pass
-    }
-}
-
-/// One request's wait for a host. The last one to be dropped takes the host's entry away.
-struct Waiting<'a> {
-    hosts: &'a Hosts,
-    host: &'a str,
-    notify: Arc<Notify>,
-}
-
-impl<'a> Waiting<'a> {
-    fn new(hosts: &'a Hosts, host: &'a str) -> Waiting<'a> {
-        let mut state = hosts.state.lock();
-        let notify = state.waiting.entry_ref(host).or_default().clone();
-        Waiting { hosts, host, notify }
-    }
-
-    /// When the host may be ready, and a future that ends when it is ready earlier than that.
-    fn look(&self, now: Time) -> (Time, tokio::sync::futures::Notified<'_>) {
-        let state = self.hosts.state.lock();
-        // Made under the lock: no change of the host is missed between the two.
-        (state.breaker.ready_at(self.host, now), self.notify.notified())
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let mut state = self.hosts.state.lock();
-        // The table's and this one.
-        if Arc::strong_count(&self.notify) == 2 {
-            state.waiting.remove(self.host);
-        }
-    }
-}
-
-/// The right to connect to a host. Dropped without a word, it counts as if it had not been.
-pub(super) struct HostPass {
-    hosts: Arc<Hosts>,
-    host: Box<str>,
-    pass: Option<Pass>,
-}
-
-impl HostPass {
-    /// The connection is being made.
-    pub(super) fn leaves(&self) {
-        if let Some(pass) = &self.pass {
-            self.hosts.state.lock().breaker.leaves(&self.host, pass);
-        }
-    }
-
-    /// What became of the connection. Whether the host is open now, if that has changed.
-    pub(super) fn connected(mut self, result: &Result<Answer, TransportError>) -> Option<bool> {
-        let pass = self.pass.take()?;
-        let now = self.hosts.clock.now();
-        self.hosts.tell(&self.host, |breaker| match result {
-            Err(error) if error.is_connect() => breaker.failed(&self.host, pass, now).then_some(true),
-            Err(error) if error.sent() == Sent::NotSent => {
-                breaker.dropped(&self.host, pass);
-                None
-            }
-            _ => breaker.succeeded(&self.host, pass, now).then_some(false),
-        })
-    }
-}
-
-impl Drop for HostPass {
-    fn drop(&mut self) {
-        if let Some(pass) = self.pass.take() {
-            self.hosts.tell(&self.host, |breaker| breaker.dropped(&self.host, pass));
-        }
-    }
-}
+use crate::clock::Time;
+use crate::core::{Core, HostPass, HostWait};
 
 impl Job {
     /// Takes leave to connect to the request's host, if it can be had at once. The connection is to be made within a second.
     /// Returns whether there is leave.
     #[cold]
-    pub(super) fn pass_host(&mut self, inner: &Inner) -> bool {
+    pub(super) fn pass_host(&mut self, core: &Core) -> bool {
         let host = self.prepared.host(&self.tenant);
-        let pass = inner.hosts.allow(&host, inner.clock.now()).ok();
-        self.host_pass =
-            pass.map(|pass| Box::new(HostPass { hosts: inner.hosts.clone(), host: host.into(), pass: Some(pass) }));
+        self.host_pass = HostPass::take(&core.egress.hosts, &host, core.clock.now()).map(Box::new);
         self.host_pass.is_some()
     }
 
     /// Waits until the request's host may be connected to.
-    pub(super) async fn wait_for_host(&self, inner: &Inner) -> Result<(), NotSent> {
+    pub(super) async fn wait_for_host(&self, core: &Core) -> Result<(), NotSent> {
         let host = &*self.prepared.host(&self.tenant);
-        let mut now = inner.clock.now();
-        if inner.hosts.ready_at(host, now) <= now {
+        let mut now = core.clock.now();
+        if core.egress.hosts.ready_at(host, now) <= now {
             return Ok(());
         }
-        let waiting = Waiting::new(&inner.hosts, host);
+        let waiting = HostWait::new(&core.egress.hosts, host);
         loop {
             let (ready_at, changed) = waiting.look(now);
             if ready_at <= now {
@@ -184,9 +35,9 @@ impl Job {
             }
             tokio::select! {
                 () = changed => {}
-                () = tokio::time::sleep_until(inner.clock.instant(ready_at.min(self.deadline))) => {}
+                () = tokio::time::sleep_until(core.clock.instant(ready_at.min(self.deadline))) => {}
             }
-            now = inner.clock.now();
+            now = core.clock.now();
         }
     }
 }

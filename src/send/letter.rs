@@ -5,9 +5,9 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::Job;
-use crate::client::Inner;
 use crate::clock::Clock;
 use crate::config::{Keep, Vendor};
+use crate::core::Core;
 use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::{Method, Notes, Request};
@@ -56,7 +56,7 @@ pub(super) fn add_key(request: &mut Request, notes: &mut Option<Box<Notes>>, ven
 }
 
 impl Job {
-    pub(super) fn letter(&self, inner: &Inner, reason: Reason) -> DeadLetter {
+    pub(super) fn letter(&self, core: &Core, reason: Reason) -> DeadLetter {
         let (prepared, tenant) = (&self.prepared, &self.tenant);
         let path = prepared.path_below_base(tenant);
         let request = match (tenant.vendor.dead_letters, prepared.body()) {
@@ -65,7 +65,7 @@ impl Job {
             }
             _ => LetterRequest::outline(prepared.method(), &path, prepared.body_bytes()),
         };
-        let at = timestamp(inner.clock, Duration::ZERO);
+        let at = timestamp(core.clock, Duration::ZERO);
         let mut letter = DeadLetter::new(at, &*tenant.id, &*tenant.vendor.name, self.priority, reason, request);
         if let Some(stored) = &self.stored {
             letter.id.clone_from(&stored.id);

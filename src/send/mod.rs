@@ -7,12 +7,9 @@
 
 pub(crate) mod acceptable;
 mod attempt;
-mod budgets;
 mod classify;
 pub(crate) mod durable;
 pub(crate) mod events;
-mod failures;
-mod flow;
 mod heard;
 pub(crate) mod history;
 mod hosts;
@@ -21,39 +18,33 @@ mod notices;
 mod plain;
 mod spans;
 mod start;
-mod under_way;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Priority;
-use crate::client::Inner;
 use crate::clock::{Time, nanos};
 use crate::config::credential::Authorization;
 use crate::config::{OnAmbiguous, Tenant};
+use crate::core::{Core, Egress, HostPass};
 use crate::dead_letter::AttemptRecord;
 use crate::dispatch::{Grant, Held};
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Heard, Refusal};
+use crate::error::refusal;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, EventKind};
 use crate::metrics::{Running, Series};
-use crate::refusal;
+use crate::request::response::{self, Headroom, Response, ResponseBody, WaitReason};
 use crate::request::{Notes, Request, Target};
-use crate::response::{self, Headroom, Response, ResponseBody, WaitReason};
 use crate::retry::{Tried, idempotent};
 use crate::transport::exchange::{Attempt, Prepared};
 use crate::transport::{Answer, Exchange};
 
 use attempt::NotSent;
-pub(crate) use budgets::Budgets;
-pub(crate) use failures::Failures;
-pub(crate) use flow::Meters;
-pub(crate) use hosts::Hosts;
 pub(crate) use notices::{tell, tell_forgotten};
 pub(crate) use plain::send;
-pub(crate) use under_way::{Entry, UnderWay};
 
 /// A request that was found good, and what is to become of it.
 pub(crate) struct Job {
@@ -90,7 +81,7 @@ pub(crate) struct Job {
     stored: Option<Box<durable::StoredJob>>,
     /// Leave to connect for the exchange that comes next or is under way, where the host has failed lately. Here rather than in
     /// the future of the send, which it would enlarge.
-    host_pass: Option<Box<hosts::HostPass>>,
+    host_pass: Option<Box<HostPass>>,
 }
 
 /// What was tried before.
@@ -109,37 +100,37 @@ struct Past {
 impl Job {
     /// Everything about a send that needs no waiting.
     pub(crate) fn new(
-        inner: &Inner,
+        core: &Core,
         tenant: &str,
         priority: Priority,
         request: Request,
         immediate: bool,
     ) -> Result<Job, Error> {
-        let id = inner.feed.next_id();
-        let heard = inner.feed.is_heard().then(|| (tenant.into(), request.vendor().map(Into::into)));
+        let id = core.telemetry.feed.next_id();
+        let heard = core.telemetry.feed.is_heard().then(|| (tenant.into(), request.vendor().map(Into::into)));
         let vendor = request.vendor_name();
         // Whose limits.
         let found = match &request.parts.target {
-            Target::Path { vendor, .. } => inner.tenant(tenant, vendor),
-            Target::Url(url) => inner.tenant_for_url(tenant, url),
+            Target::Path { vendor, .. } => core.registry.tenant(tenant, vendor),
+            Target::Url(url) => core.registry.tenant_for_url(tenant, url),
         };
-        let series = |tenant: &Tenant| inner.metrics.series(&tenant.id, &tenant.vendor.name);
-        let series = found.as_deref().map_or_else(|_| inner.metrics.unknown(), series);
-        let job = found.and_then(|tenant| Job::prepare(inner, id, tenant, priority, request, immediate, &series));
+        let series = |tenant: &Tenant| core.telemetry.metrics.series(&tenant.id, &tenant.vendor.name);
+        let series = found.as_deref().map_or_else(|_| core.telemetry.metrics.unknown(), series);
+        let job = found.and_then(|tenant| Job::prepare(core, id, tenant, priority, request, immediate, &series));
         job.map_err(|error| {
             Running::new(series, priority).ended(Some(error.kind()));
-            events::refused_at_once(inner, &error);
+            events::refused_at_once(core, &error);
             if let Some((tenant, vendor)) = heard {
                 let (kind, delivery) = (error.kind(), error.delivery());
                 let kind = EventKind::Failed { kind, delivery, attempts: 0, elapsed: Duration::ZERO };
-                inner.feed.say(Event { request_id: Some(id), tenant: Some(tenant), vendor, kind });
+                core.telemetry.feed.say(Event { request_id: Some(id), tenant: Some(tenant), vendor, kind });
             }
             error.named(tenant, vendor.as_deref()).of_request(id)
         })
     }
 
     fn prepare(
-        inner: &Inner,
+        core: &Core,
         id: u64,
         tenant: Arc<Tenant>,
         priority: Priority,
@@ -147,11 +138,11 @@ impl Job {
         immediate: bool,
         series: &Series,
     ) -> Result<Job, Error> {
-        let now = inner.clock.now();
-        let deadline = now + request.parts.deadline.unwrap_or(inner.default_deadline);
+        let now = core.clock.now();
+        let deadline = now + request.parts.deadline.unwrap_or(core.egress.default_deadline);
         let give_up = request.parts.max_wait.map_or(deadline, |wait| deadline.min(now + wait));
-        let is_patient = inner.is_patient && request.parts.deadline.is_none() && !immediate;
-        let patience_ns = if is_patient { nanos(inner.default_deadline) } else { 0 };
+        let is_patient = core.egress.is_patient && request.parts.deadline.is_none() && !immediate;
+        let patience_ns = if is_patient { nanos(core.egress.default_deadline) } else { 0 };
 
         // Where to.
         let vendor = &tenant.vendor;
@@ -177,7 +168,7 @@ impl Job {
         let prepared = Prepared::new(request, &tenant, &base)?;
         drop(base);
         let running = Running::new(series.clone(), priority);
-        inner.budgets.request(|| inner.dispatch.hash(&tenant.id, &tenant.vendor.name), now);
+        core.egress.budgets.request(|| core.registry.dispatch.hash(&tenant.id, &tenant.vendor.name), now);
         Ok(Job {
             id,
             began: now,
@@ -204,11 +195,11 @@ impl Job {
     }
 
     /// Tells the log what came of an answer. Returns what is left.
-    fn heard(&self, inner: &Inner, heard: Heard) -> Option<Headroom> {
+    fn heard(&self, core: &Core, heard: Heard) -> Option<Headroom> {
         let Heard { headroom, notices, took } = heard;
         self.tenant.vendor.took.learn(nanos(took));
         for noticed in notices {
-            self.noticed(inner, noticed);
+            self.noticed(core, noticed);
         }
         if let Some(headroom) = headroom {
             self.running.series().headroom(&self.tenant.id, headroom);
@@ -238,13 +229,13 @@ impl Job {
     }
 
     /// The secret of the same version of the tenant's configuration as the URL that it goes to.
-    async fn authorization(&self, inner: &Inner) -> Result<Option<Arc<Authorization>>, NotSent> {
-        let secret = inner.credentials.secret(&self.tenant);
-        match tokio::time::timeout_at(inner.clock.instant(self.deadline), secret).await {
+    async fn authorization(&self, core: &Core) -> Result<Option<Arc<Authorization>>, NotSent> {
+        let secret = core.egress.credentials.secret(&self.tenant);
+        match tokio::time::timeout_at(core.clock.instant(self.deadline), secret).await {
             Ok(secret) => {
                 let secret = secret.map_err(NotSent::Credential)?;
-                let now = inner.clock.now();
-                Ok(secret.map(|secret| inner.credentials.keep_at_hand(&self.tenant, secret, now)))
+                let now = core.clock.now();
+                Ok(secret.map(|secret| core.egress.credentials.keep_at_hand(&self.tenant, secret, now)))
             }
             Err(_) => Err(NotSent::Credential(refusal::credential_timeout(&self.tenant))),
         }
@@ -253,8 +244,8 @@ impl Job {
     /// Takes the tenant as it is now for a further attempt: URL, credential and connection settings of one version. A
     /// tenant that is gone stays as it was. Returns whether anything about it has changed.
     #[cold]
-    fn renew(&mut self, inner: &Inner) -> Result<bool, NotSent> {
-        let Ok(now) = inner.tenant(&self.tenant.id, &self.tenant.vendor.name) else { return Ok(false) };
+    fn renew(&mut self, core: &Core) -> Result<bool, NotSent> {
+        let Ok(now) = core.registry.tenant(&self.tenant.id, &self.tenant.vendor.name) else { return Ok(false) };
         if Arc::ptr_eq(&now, &self.tenant) {
             return Ok(false);
         }
@@ -277,16 +268,16 @@ impl Job {
         NotSent::Invalid(self.tenant.not_sent(ErrorKind::InvalidRequest, why))
     }
 
-    fn permit<'a>(&'a self, inner: &'a Inner, now: Time) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {
-        inner.acquire(&self.tenant, None, self.ask(inner), now, self.running.series())
+    fn permit<'a>(&'a self, core: &'a Core, now: Time) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {
+        core.registry.acquire(&self.tenant, None, self.ask(), now, self.running.series())
     }
 
     #[inline(always)]
-    fn ask(&self, inner: &Inner) -> Ask {
+    fn ask(&self) -> Ask {
         let retry = self.past.is_some();
         // The longest wait that a caller allows is that for the first exchange.
         let give_up = if retry { self.deadline } else { self.give_up };
-        let ask = inner.ask(self.priority, self.endpoint, self.whole_cost(), give_up, self.attempt_timeout);
+        let ask = Egress::ask(self.priority, self.endpoint, self.whole_cost(), give_up, self.attempt_timeout);
         // A longest wait for the first exchange holds, whatever is waited for.
         let patience_ns = if retry || self.give_up == self.deadline { self.patience_ns } else { 0 };
         Ask { immediate: self.immediate && !retry, retry, patience_ns, ..ask }
@@ -306,7 +297,7 @@ impl Job {
 
     fn exchange(
         &mut self,
-        inner: &Inner,
+        core: &Core,
         authorization: Option<&Authorization>,
         began: Time,
     ) -> Result<Exchange, NotSent> {
@@ -315,10 +306,10 @@ impl Job {
             return Err(Refusal::Deadline.into());
         }
         let ends = self.deadline.min(began + self.attempt_timeout);
-        let signer = inner.signers.get(&*self.tenant.vendor.name).map(|signer| &**signer);
+        let signer = core.egress.signers.get(&*self.tenant.vendor.name).map(|signer| &**signer);
         // The wall clock is read for whoever signs by it.
-        let wall = signer.map_or(std::time::SystemTime::UNIX_EPOCH, |_| inner.clock.wall());
-        let attempt = Attempt { authorization, signer, wall, deadline: inner.clock.instant(ends) };
+        let wall = signer.map_or(std::time::SystemTime::UNIX_EPOCH, |_| core.clock.wall());
+        let attempt = Attempt { authorization, signer, wall, deadline: core.clock.instant(ends) };
         let as_not_sent = |error: Error| match error.kind() {
             ErrorKind::Credential => NotSent::Credential(error),
             _ => NotSent::Invalid(error),
@@ -330,10 +321,10 @@ impl Job {
     /// not counted by the limits when it arrives: the request needs a new permit and a new signature.
     #[cold]
     #[inline(never)]
-    fn was_signed_late(&self, inner: &Inner, began: Time) -> bool {
+    fn was_signed_late(&self, core: &Core, began: Time) -> bool {
         let vendor = &self.tenant.vendor;
         let longest = vendor.max_transit.saturating_sub(vendor.connect_timeout).max(SIGNING);
-        inner.signers.contains_key(&*vendor.name) && inner.clock.now().since(began) > longest
+        core.egress.signers.contains_key(&*vendor.name) && core.clock.now().since(began) > longest
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Job;
-use crate::client::Inner;
 use crate::config::Tenant;
+use crate::core::Core;
 use crate::dispatch::plan::pace;
 use crate::engine::throttle::Notice;
 use crate::engine::{Forgotten, Holder, Noticed, OfLimit};
@@ -37,16 +37,16 @@ impl LimitOf {
 impl Job {
     /// What changed for limits of the request.
     #[cold]
-    pub(super) fn noticed(&self, inner: &Inner, noticed: Noticed) {
-        tell(inner, &self.tenant, self.running.series(), Some(self.id), noticed);
+    pub(super) fn noticed(&self, core: &Core, noticed: Noticed) {
+        tell(core, &self.tenant, self.running.series(), Some(self.id), noticed);
     }
 }
 
 /// Something changed for a limit that a tenant's requests count in. `request`: whose answer said so, if any did.
 #[cold]
-pub(crate) fn tell(inner: &Inner, of: &Tenant, series: &Series, request: Option<u64>, noticed: Noticed) {
+pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u64>, noticed: Noticed) {
     let (tenant, vendor) = (&*of.id, &*of.vendor.name);
-    let now = inner.clock.now();
+    let now = core.clock.now();
     let limit_of = LimitOf::new(noticed.of);
     let (limit, scope, endpoint) = limit_of.in_the_log();
     let kind = match noticed.notice {
@@ -70,7 +70,7 @@ pub(crate) fn tell(inner: &Inner, of: &Tenant, series: &Series, request: Option<
         Notice::Exhausted { until } => {
             let wait = until.since(now);
             series.paused(&of.id, until);
-            let reset_at = inner.clock.wall().checked_add(wait);
+            let reset_at = core.clock.wall().checked_add(wait);
             let reset_at = reset_at.and_then(|at| jiff::Timestamp::try_from(at).ok());
             tracing::warn!(
                 tenant,
@@ -110,22 +110,22 @@ pub(crate) fn tell(inner: &Inner, of: &Tenant, series: &Series, request: Option<
         }
     };
     match request {
-        Some(id) => inner.feed.tell(id, of, || kind),
-        None => inner.feed.tell_of(tenant, vendor, || kind),
+        Some(id) => core.telemetry.feed.tell(id, of, || kind),
+        None => core.telemetry.feed.tell_of(tenant, vendor, || kind),
     }
 }
 
 /// A pause that was told of is over, and nobody has sent anything since.
 #[cold]
-pub(crate) fn tell_forgotten(inner: &Inner, forgotten: Forgotten) {
+pub(crate) fn tell_forgotten(core: &Core, forgotten: Forgotten) {
     let tenant: Option<Arc<str>> = forgotten.tenant.as_deref().map(Arc::from);
     let vendor = forgotten.vendor;
     let limit_of = LimitOf::new(forgotten.of);
     let (limit, scope, endpoint) = limit_of.in_the_log();
     let of = tenant.as_deref().unwrap_or(ALL);
     tracing::info!(tenant = of, vendor = &*vendor, limit, scope, endpoint, "recovered after wait");
-    if inner.feed.is_heard() {
+    if core.telemetry.feed.is_heard() {
         let kind = EventKind::Recovered { limit: limit_of };
-        inner.feed.say(Event { request_id: None, tenant, vendor: Some(vendor), kind });
+        core.telemetry.feed.say(Event { request_id: None, tenant, vendor: Some(vendor), kind });
     }
 }

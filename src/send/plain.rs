@@ -6,16 +6,16 @@ use tracing::Instrument;
 
 use super::attempt::{Again, AttemptEnd, Cause, NotSent};
 use super::{Job, Past};
-use crate::client::Inner;
 use crate::clock::Time;
+use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Phase, Reason};
 use crate::error::{Delivery, Error, ErrorKind};
-use crate::response::Response;
+use crate::request::response::Response;
 use crate::retry::Why;
 
 /// The future of a send. It runs `job` in place: moved into the future, the job would be stored twice.
 pub(crate) fn send(
-    inner: &Inner,
+    core: &Core,
     job: Result<Job, Error>,
 ) -> impl Future<Output = Result<Response, Error>> + Send + use<'_> {
     let mut job = job;
@@ -24,15 +24,15 @@ pub(crate) fn send(
             Ok(ref mut job) => {
                 job.open_span();
                 let result = match job.span.as_deref().cloned() {
-                    None => job.run(inner).await,
-                    Some(span) => Box::pin(job.run(inner).instrument(span)).await,
+                    None => job.run(core).await,
+                    Some(span) => Box::pin(job.run(core).instrument(span)).await,
                 };
                 let result = result.map_err(|error| job.of_all_attempts(error));
                 if let Err(error) = &result {
-                    job.log_failure(inner, error);
+                    job.log_failure(core, error);
                 }
                 let end = result.as_ref().map(Response::status).map_err(|error| (error.kind(), error.delivery()));
-                job.ended(inner, end);
+                job.ended(core, end);
                 let (tenant, vendor) = (&job.tenant.id, &job.tenant.vendor.name);
                 result.map_err(|error| error.named(tenant, Some(vendor)).after_attempts(job.tries).of_request(job.id))
             }
@@ -42,30 +42,30 @@ pub(crate) fn send(
 }
 
 impl Job {
-    async fn run(&mut self, inner: &Inner) -> Result<Response, Error> {
+    async fn run(&mut self, core: &Core) -> Result<Response, Error> {
         loop {
-            match self.attempt(inner).await {
+            match self.attempt(core).await {
                 Ok(AttemptEnd::Done(response)) => return Ok(response),
                 Ok(AttemptEnd::AtOnce) => {}
-                Ok(AttemptEnd::Again(again)) => Box::pin(self.wait_for_next(inner, *again)).await?,
-                Ok(AttemptEnd::GaveUp(why, cause)) => return Err(Box::pin(self.give_up(inner, why, *cause)).await),
+                Ok(AttemptEnd::Again(again)) => Box::pin(self.wait_for_next(core, *again)).await?,
+                Ok(AttemptEnd::GaveUp(why, cause)) => return Err(Box::pin(self.give_up(core, why, *cause)).await),
                 Ok(AttemptEnd::Ambiguous { park, cause }) => {
-                    return Err(Box::pin(self.ambiguous(inner, park, *cause)).await);
+                    return Err(Box::pin(self.ambiguous(core, park, *cause)).await);
                 }
                 Ok(AttemptEnd::Failed(failure)) => return Err(failure.into_error(&self.tenant)),
-                Err(why) => return Err(self.not_sent(inner, why)),
+                Err(why) => return Err(self.not_sent(core, why)),
             }
         }
     }
 
     /// Sleeps until the next attempt, if the retry budget and the deadline allow one.
-    async fn wait_for_next(&mut self, inner: &Inner, again: Again) -> Result<(), Error> {
-        let now = inner.clock.now();
-        if again.takes_budget && !self.spend_budget(inner, now) {
-            return Err(self.give_up(inner, Why::Budget, again.cause).await);
+    async fn wait_for_next(&mut self, core: &Core, again: Again) -> Result<(), Error> {
+        let now = core.clock.now();
+        if again.takes_budget && !self.spend_budget(core, now) {
+            return Err(self.give_up(core, Why::Budget, again.cause).await);
         }
         if !self.may_wait(now, again.earliest, again.is_stated) {
-            return Err(self.too_late(inner, again.earliest.since(now), again.cause).await);
+            return Err(self.too_late(core, again.earliest.since(now), again.cause).await);
         }
         again.cause.drain().await;
         tokio::time::sleep(again.wait).await;
@@ -87,9 +87,9 @@ impl Job {
     }
 
     /// The next attempt would be after the deadline. A failed exchange is then what the caller hears of.
-    async fn too_late(&mut self, inner: &Inner, wait: Duration, cause: Cause) -> Error {
+    async fn too_late(&mut self, core: &Core, wait: Duration, cause: Cause) -> Error {
         let error = match cause {
-            Cause::Failure(failure) => return self.or_expired(inner, failure.into_error(&self.tenant)),
+            Cause::Failure(failure) => return self.or_expired(core, failure.into_error(&self.tenant)),
             Cause::Answer { .. } => {
                 let why = format!(
                     "the vendor refused, and the next try is {} ms away, after the request's deadline or too far off \
@@ -99,25 +99,25 @@ impl Job {
                 self.tenant.error(ErrorKind::RetryLater, cause.delivery(), why).with_retry_after(wait)
             }
         };
-        let error = self.or_expired(inner, error);
+        let error = self.or_expired(core, error);
         cause.add_to(error).await
     }
 
-    fn not_sent(&mut self, inner: &Inner, why: NotSent) -> Error {
+    fn not_sent(&mut self, core: &Core, why: NotSent) -> Error {
         let may_be_sent_later = why.may_be_sent_later();
-        let error = self.not_sent_error(inner, why);
-        if may_be_sent_later { self.or_expired(inner, error) } else { error }
+        let error = self.not_sent_error(core, why);
+        if may_be_sent_later { self.or_expired(core, error) } else { error }
     }
 
     /// A request that was to go again and has run out of time, though its caller stated no deadline, becomes a dead
     /// letter: a caller that looks no further than the error would lose the request otherwise.
-    fn or_expired(&mut self, inner: &Inner, error: Error) -> Error {
+    fn or_expired(&mut self, core: &Core, error: Error) -> Error {
         let was_to_go_again = self.patience_ns > 0 && self.past.as_ref().is_some_and(|past| past.again);
-        if was_to_go_again { self.dead_letter(inner, Reason::Expired, error) } else { error }
+        if was_to_go_again { self.dead_letter(core, Reason::Expired, error) } else { error }
     }
 
     /// The dead letter is written before the answer's body is read: a caller that goes away meanwhile has its letter.
-    async fn give_up(&mut self, inner: &Inner, why: Why, cause: Cause) -> Error {
+    async fn give_up(&mut self, core: &Core, why: Why, cause: Cause) -> Error {
         let tries = self.past.as_ref().map_or(0, |past| past.records.len());
         let why = match why {
             Why::Retries => "all retries are used",
@@ -127,11 +127,11 @@ impl Job {
         };
         let why = format!("given up after {tries} attempts, because {why}; at last {}", cause.text());
         let error = self.tenant.error(ErrorKind::Exhausted, cause.delivery(), why);
-        let error = self.dead_letter(inner, Reason::Exhausted, error);
+        let error = self.dead_letter(core, Reason::Exhausted, error);
         cause.add_to(error).await
     }
 
-    async fn ambiguous(&mut self, inner: &Inner, park: bool, cause: Cause) -> Error {
+    async fn ambiguous(&mut self, core: &Core, park: bool, cause: Cause) -> Error {
         let (error, answer) = match cause {
             Cause::Failure(failure) => (failure.into_error(&self.tenant), None),
             Cause::Answer { .. } => {
@@ -139,7 +139,7 @@ impl Job {
                 (self.tenant.error(ErrorKind::Status, Delivery::Ambiguous, why), Some(cause))
             }
         };
-        let error = if park { self.dead_letter(inner, Reason::Ambiguous, error) } else { error };
+        let error = if park { self.dead_letter(core, Reason::Ambiguous, error) } else { error };
         match answer {
             Some(answer) => answer.add_to(error).await,
             None => error,
@@ -147,11 +147,11 @@ impl Job {
     }
 
     /// Hands a dead letter of the request to the sink, and names it in the error.
-    fn dead_letter(&mut self, inner: &Inner, reason: Reason, error: Error) -> Error {
-        let letter = self.letter(inner, reason);
+    fn dead_letter(&mut self, core: &Core, reason: Reason, error: Error) -> Error {
+        let letter = self.letter(core, reason);
         let error = error.with_letter(&letter.id);
-        self.dead_lettered(inner, &letter);
-        inner.dead_letters.offer(letter);
+        self.dead_lettered(core, &letter);
+        core.telemetry.dead_letters.offer(letter);
         error
     }
 
@@ -178,7 +178,7 @@ impl Job {
     }
 
     /// Whether retries are still a small enough share of the lane's load for another one.
-    pub(super) fn spend_budget(&self, inner: &Inner, now: Time) -> bool {
-        inner.budgets.try_retry(inner.dispatch.hash(&self.tenant.id, &self.tenant.vendor.name), now)
+    pub(super) fn spend_budget(&self, core: &Core, now: Time) -> bool {
+        core.egress.budgets.try_retry(core.registry.dispatch.hash(&self.tenant.id, &self.tenant.vendor.name), now)
     }
 }

@@ -10,8 +10,8 @@ use std::future::Future;
 use super::Job;
 use super::attempt::NotSent;
 use super::durable::Ledger;
-use crate::client::Inner;
 use crate::clock::Time;
+use crate::core::Core;
 use crate::dispatch::{Grant, Place, Waiting, Whose, acquire_deferred};
 use crate::engine::Refusal;
 
@@ -21,11 +21,11 @@ mod tests;
 impl Job {
     /// Waits for a permit, writes the exchange down, and starts the permit. Where the job's host has failed lately, it takes
     /// leave to connect before the exchange is written down.
-    pub(super) async fn permit_of_job(&mut self, inner: &Inner, now: Time) -> Result<Grant, NotSent> {
+    pub(super) async fn permit_of_job(&mut self, core: &Core, now: Time) -> Result<Grant, NotSent> {
         let Some(ledger) = self.stored.as_ref().map(|stored| stored.ledger.clone()) else {
-            return Ok(self.permit(inner, now).await?);
+            return Ok(self.permit(core, now).await?);
         };
-        let (series, tenant, mut ask) = (self.running.series().clone(), self.tenant.clone(), self.ask(inner));
+        let (series, tenant, mut ask) = (self.running.series().clone(), self.tenant.clone(), self.ask());
         let (endpoint, mut place, mut asked) = (ask.endpoint, None::<Place>, now);
         // When the record that is in the store was asked for.
         let mut record = None;
@@ -33,10 +33,10 @@ impl Job {
             let ended = {
                 let waiting = match &place {
                     Some(place) => acquire_deferred(&place.shard, Whose::Lane(place.lane), &ask, asked, &series),
-                    None => inner.dispatch.acquire_deferred(&tenant, &ask, asked, &series),
+                    None => core.registry.dispatch.acquire_deferred(&tenant, &ask, asked, &series),
                 };
                 match waiting {
-                    Ok(waiting) => self.start(inner, &*ledger, waiting, &mut record).await,
+                    Ok(waiting) => self.start(core, &*ledger, waiting, &mut record).await,
                     Err(refusal) => Err(refusal.into()),
                 }
             };
@@ -50,12 +50,12 @@ impl Job {
                 }
                 // Its lane was dropped while it rested, or has moved.
                 Err(NotSent::Refused(Refusal::NoLane)) => {
-                    let now = inner.endpoint_now(&tenant, endpoint).and_then(|endpoint| {
+                    let now = core.registry.endpoint_now(&tenant, endpoint).and_then(|endpoint| {
                         ask.endpoint = endpoint;
-                        inner.place(&tenant)
+                        core.registry.place(&tenant)
                     });
                     place = Some(now?);
-                    asked = inner.clock.now();
+                    asked = core.clock.now();
                 }
                 Err(why) => return Err(why),
             }
@@ -64,33 +64,33 @@ impl Job {
 
     async fn start(
         &mut self,
-        inner: &Inner,
+        core: &Core,
         ledger: &dyn Ledger,
         mut waiting: Waiting<'_>,
         record: &mut Option<Time>,
     ) -> Result<Grant, NotSent> {
-        let is_fresh = |record: Option<Time>| record.is_some_and(|at| inner.clock.now().since(at) < ledger.latest());
+        let is_fresh = |record: Option<Time>| record.is_some_and(|at| core.clock.now().since(at) < ledger.latest());
         loop {
             // A grant that was taken back meanwhile leaves no other request waiting for the host.
             self.host_pass = None;
             self.unless_stopped(ledger, record.is_some(), waiting.granted()).await??;
-            if !inner.hosts.are_well() && !self.pass_host(inner) {
+            if !core.egress.hosts.are_well() && !self.pass_host(core) {
                 // Others can use the units meanwhile. Nothing is written down for an exchange that may not leave.
                 waiting.put_back();
-                self.unless_stopped(ledger, record.is_some(), self.wait_for_host(inner)).await??;
+                self.unless_stopped(ledger, record.is_some(), self.wait_for_host(core)).await??;
                 continue;
             }
             if !is_fresh(*record) {
                 if let Some(over) = ledger.stall() {
                     // Others can use the units meanwhile, and no more records line up than have.
                     waiting.put_back();
-                    let over = tokio::time::timeout_at(inner.clock.instant(self.give_up), over);
+                    let over = tokio::time::timeout_at(core.clock.instant(self.give_up), over);
                     if self.unless_stopped(ledger, record.is_some(), over).await?.is_err() {
                         return Err(Refusal::Deadline.into());
                     }
                     continue;
                 }
-                let asked = inner.clock.now();
+                let asked = core.clock.now();
                 self.write_start(record.is_some()).await?;
                 *record = Some(asked);
             }

@@ -10,6 +10,7 @@
 
 pub mod checker;
 pub mod fuzz;
+pub mod limit;
 pub mod saturation;
 mod scripted;
 mod transport;
@@ -18,7 +19,7 @@ mod virtual_clock;
 pub mod walk;
 mod world;
 
-pub use crate::limit as algorithm;
+pub use crate::testing::limit as algorithm;
 pub use scripted::{Call, ForeignCall, Notice, Outage, Refusal, ScriptedVendor, Stated, VendorLimit, Verdict};
 pub use transport::{FakeAnswer, FakeCall, FakeOutcome, FakeTransport};
 pub use vendor::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Reply, Summary, When};

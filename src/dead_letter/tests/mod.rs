@@ -15,7 +15,7 @@ use tracing::field::{Field, Visit};
 use tracing::span;
 
 use super::*;
-use crate::priority::Priority;
+use crate::request::priority::Priority;
 
 const TIERS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 

@@ -116,7 +116,7 @@ async fn run(jobs: usize, answers_after: Duration, ledger: Arc<dyn Ledger>) -> V
     let mut sends = tokio::task::JoinSet::new();
     for number in 0..jobs {
         let (client, job) = (client.clone(), job(number, ledger.clone()));
-        sends.spawn(async move { matches!(send_stored(client.inner(), job, None).await, Ending::Delivered(_)) });
+        sends.spawn(async move { matches!(send_stored(client.core(), job, None).await, Ending::Delivered(_)) });
     }
     assert!(sends.join_all().await.into_iter().all(|delivered| delivered), "a job was not delivered");
     transport.calls().iter().map(|call| call.at).collect()
@@ -160,7 +160,7 @@ async fn exchange_whose_deadline_passes_while_the_store_stalls_does_not_begin() 
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = builder(TWENTY, &transport).build().await.unwrap();
     let ledger = Stalling::new(Duration::ZERO, &[(0, 10)]);
-    let ending = send_stored(client.inner(), job(1, ledger), Some(3 * SECOND)).await;
+    let ending = send_stored(client.core(), job(1, ledger), Some(3 * SECOND)).await;
     assert!(matches!(ending, Ending::Later { .. }));
     assert!(transport.calls().is_empty());
 }
@@ -201,7 +201,7 @@ async fn recorded_exchange_that_waits_for_its_limit_goes_back_at_a_stop() {
         ledger.stop.send_replace(true);
     };
     let (_, second, ()) =
-        tokio::join!(send_stored(client.inner(), first, None), send_stored(client.inner(), second, None), stop);
+        tokio::join!(send_stored(client.core(), first, None), send_stored(client.core(), second, None), stop);
     assert!(matches!(second, Ending::Later { wait: Duration::ZERO, .. }), "it is nothing that may have been sent");
     assert_eq!(transport.calls().len(), 1);
 }
@@ -269,7 +269,7 @@ async fn job_of_a_host_that_is_left_alone_is_not_recorded() {
         assert_eq!(ledger.records.load(Relaxed), 0, "nothing leaves");
         up.store(true, Relaxed);
     };
-    let (ending, ()) = tokio::join!(send_stored(client.inner(), job, None), watch);
+    let (ending, ()) = tokio::join!(send_stored(client.core(), job, None), watch);
     assert!(matches!(ending, Ending::Delivered(_)));
     assert_eq!((ledger.records.load(Relaxed), transport.calls().len()), (1, 6));
 }
@@ -289,7 +289,7 @@ async fn store_that_stalls_holds_no_probe() {
         client.send("acme", Priority::High, Request::get("v", "/other")).await.unwrap();
         clock.now().since(began)
     };
-    let (_, took) = tokio::join!(send_stored(client.inner(), job, None), other);
+    let (_, took) = tokio::join!(send_stored(client.core(), job, None), other);
     assert!(took < Duration::from_millis(2_500), "a second for the host, and one for the probe: {took:?}");
 }
 
@@ -305,7 +305,7 @@ async fn unprocessed_job_is_sent_again_and_uses_no_retry() {
     // Also while its lane is paused for longer than a job waits in memory.
     loop {
         let request = Request::post("v", "/").body("content");
-        match send_stored(client.inner(), Sending { request, history, ..job(1, ledger.clone()) }, None).await {
+        match send_stored(client.core(), Sending { request, history, ..job(1, ledger.clone()) }, None).await {
             Ending::Later { wait, history: next } => {
                 assert_eq!((next.retries, next.connects), (0, next.exchanges));
                 tokio::time::sleep(wait).await;

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use super::*;
 use crate::engine::limit::guard::{Guard, Taken};
 use crate::engine::limit::window_log::Free;
-use crate::limit::{Limiter, Phase, Refill, Rule};
+use crate::testing::limit::{Limiter, Phase, Refill, Rule};
 
 /// What happens to a request that was granted, in the order of time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

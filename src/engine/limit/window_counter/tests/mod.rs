@@ -3,7 +3,7 @@
 mod model;
 
 use super::*;
-use crate::limit::{Limiter, Rule};
+use crate::testing::limit::{Limiter, Rule};
 
 const SECOND: u64 = 1_000_000_000;
 const START: u64 = 3_600 * SECOND;

@@ -8,7 +8,7 @@ use std::task::Poll;
 /// The value of `code`, which is not ours, unless it panics.
 ///
 /// What it may have left half done is its own: nothing of ours is changed by it.
-pub(crate) fn contained<T>(code: impl FnOnce() -> T) -> Option<T> {
+pub(crate) fn catch_panic<T>(code: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(value) => Some(value),
         Err(payload) => {
@@ -20,9 +20,9 @@ pub(crate) fn contained<T>(code: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// What `future`, which is not ours, comes to, unless it panics.
-pub(crate) async fn in_contained<T>(future: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn catch_panic_in<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
-    poll_fn(|context| match contained(|| future.as_mut().poll(context)) {
+    poll_fn(|context| match catch_panic(|| future.as_mut().poll(context)) {
         Some(polled) => polled.map(Some),
         None => Poll::Ready(None),
     })

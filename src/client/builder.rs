@@ -7,9 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{ActiveTenants, Cleaning, Inner, IntegrationClient, OnRemove, clean_up, watch};
+use super::IntegrationClient;
+use super::cleaning::{ActiveTenants, Cleaning, clean_up};
+use super::watch::watch;
 use crate::clock::Clock;
 use crate::config::{Config, ConfigSource, FileSource, Sources, StaticSource, TenantEntry};
+use crate::core::{Core, Egress, OnRemove, OutboxHooks, Registry, Telemetry};
 use crate::dead_letter::writer::{CAPACITY, Writer};
 use crate::dead_letter::{DeadLetterSink, TracingSink};
 use crate::dispatch::plan::Policy;
@@ -63,6 +66,13 @@ pub struct IntegrationClientBuilder {
     tenant_labels: usize,
     policy: Policy,
     shards: Option<usize>,
+}
+
+impl IntegrationClient {
+    /// Starts to describe a client.
+    pub fn builder() -> IntegrationClientBuilder {
+        IntegrationClientBuilder::new()
+    }
 }
 
 impl IntegrationClientBuilder {
@@ -414,35 +424,25 @@ impl IntegrationClientBuilder {
         let (dead_letters, writing) = Writer::new(sink, CAPACITY);
         #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when all is written")]
         tokio::spawn(writing);
-        let inner = Inner::new(
-            source.clone(),
-            config,
-            dispatch,
-            self.transport.unwrap_or_else(|| Arc::new(ReqwestTransport::new())),
-            self.credentials,
-            self.signers,
-            self.classifiers,
-            dead_letters,
-            outbox.clone(),
-            Feed::new(self.event_capacity),
-            Metrics::new(self.tenant_labels),
-            self.default_deadline,
-            self.on_remove,
-            clock,
-        )?;
-        let client = IntegrationClient::from_inner(inner);
-        for shard in client.inner().dispatch.shards() {
-            let inner = Arc::downgrade(client.inner());
+        let hooks = outbox.clone().map(|outbox| outbox as Arc<dyn OutboxHooks>);
+        let registry = Registry::new(source.clone(), config, dispatch, self.on_remove, hooks, clock)?;
+        let transport = self.transport.unwrap_or_else(|| Arc::new(ReqwestTransport::new()));
+        let egress =
+            Egress::new(transport, self.credentials, self.signers, self.classifiers, self.default_deadline, clock);
+        let telemetry = Telemetry::new(Feed::new(self.event_capacity), Metrics::new(self.tenant_labels), dead_letters);
+        let client = IntegrationClient::new(Core::new(registry, egress, telemetry, clock), outbox.clone());
+        for shard in client.core().registry.dispatch.shards() {
+            let core = Arc::downgrade(client.core());
             shard.tell_forgotten(move |forgotten| {
-                if let Some(inner) = inner.upgrade() {
-                    send::tell_forgotten(&inner, forgotten);
+                if let Some(core) = core.upgrade() {
+                    send::tell_forgotten(&core, forgotten);
                 }
             });
         }
         #[cfg(feature = "metrics")]
         if self.ticks {
-            let inner = Arc::downgrade(client.inner());
-            let tell = move || inner.upgrade().map(|inner| inner.tell_metrics(false)).is_some();
+            let core = Arc::downgrade(client.core());
+            let tell = move || core.upgrade().map(|core| core.tell_metrics(false)).is_some();
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, a second later at most")]
             tokio::spawn(crate::metrics::every_second(tell));
         }
@@ -453,16 +453,16 @@ impl IntegrationClientBuilder {
             && outbox.works
         {
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when its jobs have ended")]
-            tokio::spawn(work(Arc::downgrade(client.inner()), client.held(), outbox));
+            tokio::spawn(work(Arc::downgrade(client.core()), client.held(), outbox));
         }
         if let Some(cleaning) = self.cleaning {
             let cleaning = Cleaning { may_be_empty: self.cleanup_may_retire_all, ..cleaning };
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, or at its shutdown")]
-            tokio::spawn(clean_up(Arc::downgrade(client.inner()), cleaning));
+            tokio::spawn(clean_up(Arc::downgrade(client.core()), cleaning));
         }
         if watch_every > Duration::ZERO {
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, at its next look")]
-            tokio::spawn(watch(Arc::downgrade(client.inner()), source, watch_every));
+            tokio::spawn(watch(Arc::downgrade(client.core()), source, watch_every));
         }
         Ok(client)
     }

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::Job;
 use crate::Priority;
-use crate::client::Inner;
 use crate::clock::Time;
 use crate::config::Tenant;
 use crate::engine::plan::EndpointId;
@@ -18,26 +16,17 @@ const PARTS: usize = 16;
 /// Attempts that are written down in each part. Those beyond are under way all the same, and not in the list.
 const MOST: usize = 4_096;
 
-impl Job {
-    /// Writes down that an attempt leaves, until what is returned is dropped.
-    #[inline]
-    pub(super) fn listed<'a>(&self, inner: &'a Inner, since: Time) -> Listed<'a> {
-        let entry = Entry {
-            request: self.id,
-            tenant: self.tenant.clone(),
-            endpoint: self.endpoint,
-            priority: self.priority,
-            attempt: self.tries,
-            since,
-        };
-        Listed { all: &inner.under_way, place: inner.under_way.begins(entry) }
-    }
-}
-
 /// An attempt in the list.
-pub(super) struct Listed<'a> {
+pub(crate) struct Listed<'a> {
     all: &'a UnderWay,
     place: Option<Place>,
+}
+
+impl<'a> Listed<'a> {
+    /// Writes down that an attempt leaves, until what is returned is dropped.
+    pub(crate) fn new(all: &'a UnderWay, entry: Entry) -> Listed<'a> {
+        Listed { all, place: all.begins(entry) }
+    }
 }
 
 impl Drop for Listed<'_> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use super::Budget;
 use crate::clock::Time;
-use crate::retry::Budget;
 
 /// A budget that was not asked for so long is forgotten: a minute is all that it looks back, and more.
 const FORGOTTEN: Duration = Duration::from_secs(120);

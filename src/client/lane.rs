@@ -5,17 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::IntegrationClient;
 use crate::Priority;
-use crate::client::IntegrationClient;
 use crate::config::Tenant;
+use crate::core::Egress;
 use crate::dispatch::{Held, Place, try_acquire};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal, Word};
 use crate::error::Error;
+use crate::error::refusal;
 use crate::metrics::Series;
-use crate::refusal;
+use crate::request::response::{Headroom, Response};
 use crate::request::{Method, Request};
-use crate::response::{Headroom, Response};
 
 /// One tenant at one vendor. While a handle exists, the lane is kept in memory.
 ///
@@ -43,9 +44,51 @@ pub struct Lane {
     series: Series,
 }
 
+impl IntegrationClient {
+    /// A handle to one tenant at one vendor, for hot paths and for exchanges that are made by other means.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn lane(&self, tenant: &str, vendor: &str) -> Result<Lane, Error> {
+        let tenant = self.core.registry.tenant(tenant, vendor)?;
+        Lane::new(self.clone(), tenant)
+    }
+
+    /// A permit for one request of `cost` units, now or not at all, for an exchange that is made by other means.
+    ///
+    /// # Errors
+    /// As [`try_send`](Self::try_send), before the exchange.
+    pub fn try_acquire(&self, tenant: &str, vendor: &str, priority: Priority, cost: u32) -> Result<Permit, Error> {
+        let core = &*self.core;
+        let wait = core.egress.default_deadline;
+        let ask = |now: crate::clock::Time, attempt: Duration| {
+            Egress::ask(priority, NO_ENDPOINT, cost.max(1).into(), now + wait, attempt)
+        };
+        // One hash, one lock: a lane that was used before and shares nothing.
+        if let Some(Ok(held)) = core.registry.dispatch.try_acquire(tenant, vendor, ask) {
+            let series = core.telemetry.metrics.series(tenant, vendor);
+            return Ok(Permit::new(held.counted(&series), Duration::ZERO));
+        }
+        let tenant = core.registry.tenant(tenant, vendor)?;
+        // Only once they are known: names that nobody has configured must make no series.
+        let series = core.telemetry.metrics.series(&tenant.id, vendor);
+        let refused = |why| refusal::error(&tenant, priority, core.clock.now(), why);
+        loop {
+            let place = core.registry.place(&tenant).map_err(refused)?;
+            let ask = Ask { immediate: true, ..ask(core.clock.now(), tenant.vendor.attempt_timeout) };
+            match try_acquire(&place.shard, place.lane, &ask) {
+                Ok(held) => return Ok(Permit::new(held.counted(&series), Duration::ZERO)),
+                // Dropped or moved between the two lines above.
+                Err(why) if *why == Refusal::NoLane => {}
+                Err(why) => return Err(refused(*why)),
+            }
+        }
+    }
+}
+
 impl Lane {
-    pub(crate) fn new(client: IntegrationClient, tenant: Arc<Tenant>) -> Result<Lane, Error> {
-        match client.inner().place(&tenant) {
+    fn new(client: IntegrationClient, tenant: Arc<Tenant>) -> Result<Lane, Error> {
+        match client.core().registry.place(&tenant) {
             Ok(place) => Ok(Lane::at(client, tenant, place, NO_ENDPOINT)),
             // Removed a moment ago; the priority is in no message about that.
             Err(why) => Err(refusal::error(&tenant, Priority::Normal, crate::clock::Time::ZERO, why)),
@@ -55,7 +98,7 @@ impl Lane {
     fn at(client: IntegrationClient, tenant: Arc<Tenant>, place: Place, endpoint: EndpointId) -> Lane {
         place.shard.look(|engine, _| engine.pin(place.lane));
         let attempt_ns = crate::clock::nanos(tenant.vendor.attempt_timeout);
-        let series = client.inner().metrics.series(&tenant.id, &tenant.vendor.name);
+        let series = client.core().telemetry.metrics.series(&tenant.id, &tenant.vendor.name);
         Lane { client, tenant, place, endpoint, attempt_ns, series }
     }
 
@@ -69,7 +112,8 @@ impl Lane {
     }
 
     fn ask(&self, priority: Priority, cost: u32, max_wait: Option<Duration>) -> Result<Ask, Refusal> {
-        let ask = self.client.inner().attempt_ask(&self.tenant, priority, cost, max_wait);
+        let ask =
+            self.client.core().egress.attempt_ask(self.place.shard.clock.now(), &self.tenant, priority, cost, max_wait);
         Ok(Ask { endpoint: self.endpoint_now()?, ..ask })
     }
 
@@ -78,7 +122,7 @@ impl Lane {
     fn endpoint_now(&self) -> Result<EndpointId, Refusal> {
         match self.endpoint {
             NO_ENDPOINT => Ok(NO_ENDPOINT),
-            endpoint => self.client.inner().endpoint_now(&self.tenant, endpoint),
+            endpoint => self.client.core().registry.endpoint_now(&self.tenant, endpoint),
         }
     }
 
@@ -86,7 +130,7 @@ impl Lane {
     fn place_now(&self) -> Place {
         match self.place.shard.look(|engine, _| engine.has(self.place.lane)) {
             true => self.place.clone(),
-            false => self.client.inner().place(&self.tenant).unwrap_or_else(|_| self.place.clone()),
+            false => self.client.core().registry.place(&self.tenant).unwrap_or_else(|_| self.place.clone()),
         }
     }
 
@@ -107,7 +151,8 @@ impl Lane {
         let refused = |why| self.refused(priority, why);
         let ask = self.ask(priority, cost, None).map_err(refused)?;
         let now = self.place.shard.clock.now();
-        let acquire = self.client.inner().acquire(&self.tenant, Some(self.place.clone()), ask, now, &self.series);
+        let acquire =
+            self.client.core().registry.acquire(&self.tenant, Some(self.place.clone()), ask, now, &self.series);
         let grant = acquire.await.map_err(refused)?;
         Ok(Permit::new(grant.held, grant.waited))
     }
@@ -134,7 +179,8 @@ impl Lane {
             Ok(held) => Ok(self.permit(held)),
             // The lane has moved to where its new limits are.
             Err(why) if *why == Refusal::NoLane => {
-                let place = self.client.inner().place(&self.tenant).map_err(|why| self.refused(priority, why))?;
+                let place =
+                    self.client.core().registry.place(&self.tenant).map_err(|why| self.refused(priority, why))?;
                 let held = try_acquire(&place.shard, place.lane, &ask);
                 held.map(|held| self.permit(held)).map_err(|why| self.refused(priority, *why))
             }
@@ -233,7 +279,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    pub(crate) fn new(held: Held, waited: Duration) -> Permit {
+    fn new(held: Held, waited: Duration) -> Permit {
         Permit { held, waited }
     }
 

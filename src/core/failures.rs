@@ -23,7 +23,7 @@ impl Failures {
     }
 
     /// Counts one. Returns how many lines were left out since the last, if this one is to be said.
-    pub(super) fn count(&self, kind: ErrorKind, now: Time) -> Option<u64> {
+    pub(crate) fn count(&self, kind: ErrorKind, now: Time) -> Option<u64> {
         self.by_kind[kind as usize].fetch_add(1, Relaxed);
         self.lines.lock().may_say(now)
     }

@@ -7,7 +7,7 @@ use crate::clock::Time;
 use crate::config::{Tenant, Vendor};
 use crate::engine::{Refusal, Until};
 use crate::error::{Error, ErrorKind};
-use crate::response::WaitReason;
+use crate::request::response::WaitReason;
 
 pub(crate) fn error(tenant: &Tenant, priority: Priority, now: Time, refusal: Refusal) -> Error {
     let mut retry_after = None;

@@ -1,0 +1,79 @@
+//! How requests leave: transport, credentials, signatures, and what holds a request back besides the limits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::hosts::Hosts;
+use crate::Priority;
+use crate::clock::{Clock, Time, nanos};
+use crate::config::Tenant;
+use crate::engine::Ask;
+use crate::engine::cost::Cost;
+use crate::engine::plan::{EndpointId, NO_ENDPOINT};
+use crate::retry::{Budgets, Classifier};
+use crate::transport::{Credentials, Signer, Transport};
+
+/// The deadline of requests for which neither the caller nor the client states one.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Egress {
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) credentials: Credentials,
+    /// By vendor, as are the classifiers.
+    pub(crate) signers: HashMap<String, Arc<dyn Signer>>,
+    pub(crate) classifiers: HashMap<String, Arc<dyn Classifier>>,
+    pub(crate) budgets: Budgets,
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) default_deadline: Duration,
+    /// The program stated no default deadline: it is for each try then, and the vendor's waits do not count.
+    pub(crate) is_patient: bool,
+}
+
+impl Egress {
+    pub(crate) fn new(
+        transport: Arc<dyn Transport>,
+        credentials: Credentials,
+        signers: HashMap<String, Arc<dyn Signer>>,
+        classifiers: HashMap<String, Arc<dyn Classifier>>,
+        default_deadline: Option<Duration>,
+        clock: Clock,
+    ) -> Egress {
+        Egress {
+            transport,
+            credentials,
+            signers,
+            classifiers,
+            budgets: Budgets::new(),
+            hosts: Arc::new(Hosts::new(clock)),
+            default_deadline: default_deadline.unwrap_or(DEADLINE),
+            is_patient: default_deadline.is_none(),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn classifier(&self, tenant: &Tenant) -> Option<&dyn Classifier> {
+        if self.classifiers.is_empty() {
+            return None;
+        }
+        self.classifiers.get(&*tenant.vendor.name).map(|classifier| &**classifier)
+    }
+
+    pub(crate) fn ask(priority: Priority, endpoint: EndpointId, cost: Cost, give_up: Time, attempt: Duration) -> Ask {
+        let tier = priority.tier();
+        let attempt_ns = nanos(attempt);
+        Ask { tier, endpoint, cost, retry: false, immediate: false, give_up, patience_ns: 0, attempt_ns }
+    }
+
+    pub(crate) fn attempt_ask(
+        &self,
+        now: Time,
+        tenant: &Tenant,
+        priority: Priority,
+        cost: u32,
+        max_wait: Option<Duration>,
+    ) -> Ask {
+        let give_up = now + max_wait.unwrap_or(self.default_deadline);
+        Egress::ask(priority, NO_ENDPOINT, cost.max(1).into(), give_up, tenant.vendor.attempt_timeout)
+    }
+}

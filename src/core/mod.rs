@@ -1,0 +1,78 @@
+//! What all clones of a client share, in three parts: who may send where ([`Registry`]), how requests leave
+//! ([`Egress`]), and what is told of it ([`Telemetry`]).
+//!
+//! `send` and `outbox` build on this, and the public client on them.
+
+mod cleanups;
+mod egress;
+mod failures;
+mod flow;
+mod hosts;
+mod registry;
+mod status;
+mod telemetry;
+mod under_way;
+
+use crate::clock::Clock;
+use crate::config::Tenant;
+use crate::metrics::KINDS_OF_WORK;
+use crate::metrics::Totals;
+
+pub(crate) use cleanups::Cleanups;
+pub(crate) use egress::Egress;
+pub(crate) use hosts::{HostPass, HostWait};
+pub use registry::OnRemove;
+pub(crate) use registry::Registry;
+pub(crate) use status::status_of;
+pub(crate) use telemetry::Telemetry;
+pub(crate) use under_way::{Entry, Listed};
+
+/// What the rest of the client tells the outbox, and asks it.
+pub(crate) trait OutboxHooks: Send + Sync {
+    /// The tenant is there, or has changed.
+    fn tenant_appears(&self, tenant: &Tenant);
+
+    /// The tenant is gone.
+    fn tenant_goes(&self, tenant: &str, vendor: &str);
+
+    /// Operations of the store that failed so far, by kind.
+    fn store_failures(&self) -> [(&'static str, u64); KINDS_OF_WORK];
+}
+
+pub(crate) struct Core {
+    pub(crate) registry: Registry,
+    pub(crate) egress: Egress,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) cleanups: Cleanups,
+    pub(crate) clock: Clock,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        for shard in self.registry.dispatch.shards() {
+            shard.close();
+        }
+        self.tell_metrics(true);
+    }
+}
+
+impl Core {
+    pub(crate) fn new(registry: Registry, egress: Egress, telemetry: Telemetry, clock: Clock) -> Core {
+        Core { registry, egress, telemetry, cleanups: Cleanups::new(), clock }
+    }
+
+    /// Tells the metrics recorder what there is to tell, `last` when the client goes.
+    pub(crate) fn tell_metrics(&self, last: bool) {
+        let totals = || Totals {
+            config_version: self.registry.config.load().version(),
+            hosts_open: self.egress.hosts.open(),
+            events_missed: self.telemetry.feed.missed(),
+            cleanups: self
+                .cleanups
+                .status()
+                .map(|status| [status.runs - status.failures, status.failures, status.retired]),
+            store_failures: self.registry.store_failures(),
+        };
+        self.telemetry.metrics.tell(self.clock.now(), totals, last);
+    }
+}

@@ -1,0 +1,41 @@
+//! What is told of all this: events, metrics, the log's bounds, dead letters, and what is in flight.
+
+use super::failures::Failures;
+use super::flow::Meters;
+use super::under_way::UnderWay;
+use crate::dead_letter::DeadLetter;
+use crate::dead_letter::writer::Writer;
+use crate::events::{EventKind, Feed};
+use crate::metrics::Metrics;
+
+pub(crate) struct Telemetry {
+    pub(crate) feed: Feed,
+    pub(crate) metrics: Metrics,
+    pub(crate) failures: Failures,
+    pub(crate) meters: Meters,
+    pub(crate) under_way: UnderWay,
+    pub(crate) dead_letters: Writer,
+}
+
+impl Telemetry {
+    pub(crate) fn new(feed: Feed, metrics: Metrics, dead_letters: Writer) -> Telemetry {
+        Telemetry {
+            feed,
+            metrics,
+            failures: Failures::new(),
+            meters: Meters::default(),
+            under_way: UnderWay::new(),
+            dead_letters,
+        }
+    }
+
+    /// A job was given up that was not sent this time.
+    pub(crate) fn tell_dead(&self, letter: &DeadLetter) {
+        self.metrics.series(&letter.tenant, &letter.vendor).dead_lettered(letter.reason);
+        self.feed.tell_of(&letter.tenant, &letter.vendor, || EventKind::DeadLettered {
+            id: (*letter.id).into(),
+            attempts: u32::try_from(letter.attempts.len()).unwrap_or(u32::MAX),
+            reason: letter.reason,
+        });
+    }
+}
