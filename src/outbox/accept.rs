@@ -1,4 +1,4 @@
-//! From a request to a job in the store.
+//! Turns a request into a job in the store.
 
 use super::{Outbox, OutboxState, Receipt, new_id, stored::Stored};
 use crate::Priority;
@@ -11,19 +11,19 @@ use crate::store::problems::Work;
 use crate::store::{CallersConnection, Id, LaneTier, failed, millis_of};
 use std::sync::Arc;
 
-/// Where a request comes from, and by what it is known again.
+/// Where a request comes from, which decides how a repetition of it is recognised.
 pub(super) enum Origin<'a> {
     Caller,
     /// A batch, which numbers its requests.
     Batch(Id),
-    /// A message of a source, which may come again.
+    /// A message of a source, which may deliver it more than once.
     Message {
         source: &'a str,
         id: &'a str,
     },
 }
 
-/// An id made of names, each of any length and content.
+/// An id derived from names of any length and content.
 fn name_of(parts: &[&str]) -> Id {
     let mut text = Vec::new();
     for part in parts {
@@ -34,15 +34,16 @@ fn name_of(parts: &[&str]) -> Id {
 }
 
 impl Outbox {
-    /// Accepts a request on behalf of a tenant, to be sent when the limits allow, whatever becomes of this process. Returns
-    /// when it is on the disk.
+    /// Accepts a request on behalf of a tenant, to be sent when the limits allow, even if this process ends. Returns
+    /// when the request is on the disk.
     ///
-    /// Everything is checked now that can be. [`Request::deadline`] is how long the job is of use: after that it becomes
-    /// a dead letter with the reason `expired`; without one it is tried for as long as it takes. With
-    /// [`Request::idempotency_key`] the same request is accepted once: the second receipt is that of the first.
+    /// All checks that are possible before the exchange are made now. [`Request::deadline`] is how long the job is
+    /// useful: after that it becomes a dead letter with the reason `expired`; without a deadline the job is retried for
+    /// as long as it takes. With [`Request::idempotency_key`] a repeated request is accepted once: the second call
+    /// returns the receipt of the first.
     ///
-    /// Dropping the future does not undo what it has begun. A store that does not answer is an error after twelve seconds at
-    /// the latest, once for the count of the backlog and once for the job itself.
+    /// Dropping the future does not undo what it has begun. If the store does not answer, the call fails after twelve
+    /// seconds at most for the count of the backlog, and after as long again for the job itself.
     ///
     /// # Errors
     /// [`ErrorKind::Store`]: the client has no store, or it cannot be written. Then [`Delivery::NotSent`] says that the job was
@@ -62,11 +63,11 @@ impl Outbox {
         outbox.put(job).await
     }
 
-    /// Accepts a request inside a transaction of the caller's own, in the store's database: it is accepted when, and only
-    /// if, that is committed. The connection is `&mut *tx` of a sqlx transaction.
+    /// Accepts a request inside a transaction of the caller's own, in the store's database: the request is accepted if
+    /// and when the caller commits. The connection is `&mut *tx` of a sqlx transaction.
     ///
     /// # Errors
-    /// As [`enqueue`](Self::enqueue); the transaction should be given up then.
+    /// As [`enqueue`](Self::enqueue); roll the transaction back then.
     pub async fn enqueue_in<C: CallersConnection>(
         self,
         connection: &mut C,
@@ -81,7 +82,7 @@ impl Outbox {
         outbox.receipt(job.id, job.lane, accepted)
     }
 
-    /// The receipt of a request that was accepted before, by its id.
+    /// The receipt of a request that was accepted earlier, by its id.
     ///
     /// # Errors
     /// The client has no store, or the text is no id.
@@ -109,7 +110,7 @@ impl Outbox {
         let (keep_result, own_key) = (acceptable.notes.keep_response, acceptable.own_key);
         let stored = Stored::of(acceptable);
         let refuse = |why: String| tenant.not_sent(ErrorKind::InvalidRequest, why);
-        // All keys are strings, so it can always be written.
+        // Serialization cannot fail: all map keys are strings.
         let request = serde_json::to_vec(&stored).map_err(|_| refuse("the request cannot be stored".to_owned()))?;
         let (id, message) = match origin {
             Origin::Caller => (new_id(self.core.clock), None),
@@ -118,7 +119,7 @@ impl Outbox {
                 let fingerprint = stored.fingerprint();
                 let vendor = &*tenant.vendor.name;
                 let job = name_of(&[source, &tenant.id, vendor, id, &fingerprint]);
-                // No caller's key has this character: a header cannot hold it.
+                // No key of a caller contains this character, because a header value cannot hold it.
                 (job, Some((format!("\u{1}{}", name_of(&[source, id]).simple()), fingerprint)))
             }
         };
@@ -137,7 +138,7 @@ impl Outbox {
         }
         let key = stored.key.clone().filter(|_| own_key).map(|key| (key, stored.fingerprint()));
         let key = key.map(|(key, fingerprint)| match tenant.vendor.at_rest {
-            // A short key or body could be guessed from a hash that anybody can make.
+            // A plain hash of a short key or body could be guessed by trying all values, so the hash is keyed.
             AtRest::Sealed => {
                 let lane = [&*tenant.id, &*tenant.vendor.name];
                 let mark = |what, text: &str| outbox.store.mark(&[what, lane[0], lane[1], text]).unwrap_or_default();
@@ -156,7 +157,7 @@ impl Outbox {
 }
 
 impl OutboxState {
-    /// Refuses after a shutdown, as `send` does: this process would never send what it accepts.
+    /// Refuses a job after a shutdown, as `send` does: this process would never send it.
     pub(super) fn check_open(&self) -> Result<(), Error> {
         if !*self.stop.borrow() {
             return Ok(());
@@ -164,7 +165,7 @@ impl OutboxState {
         Err(Error::not_sent(ErrorKind::Shutdown, "the client has been shut down, and accepts nothing more"))
     }
 
-    /// Writes a job. One that was accepted before is found to have been.
+    /// Writes a job, unless it was already accepted.
     pub(super) async fn put(self: &Arc<Self>, job: NewJob) -> Result<Receipt, Error> {
         let (id, lane) = (job.id, job.lane.clone());
         let accepted = match &job.message {
@@ -174,8 +175,8 @@ impl OutboxState {
         match accepted {
             Ok(accepted) => self.receipt(id, lane, accepted),
             Err(error) if error.delivery() == Delivery::Ambiguous => {
-                // Should it have been accepted, the worker of this process need not search for it.
-                self.told(lane);
+                // The job may have been accepted: tell the worker, so that it need not search for the job.
+                self.lane_has_job(lane);
                 Err(error.with_job(id.simple().to_string()))
             }
             Err(error) => Err(error),
@@ -186,7 +187,7 @@ impl OutboxState {
         match accepted {
             Accepted::New => {
                 self.count_in(&lane);
-                self.told(lane);
+                self.lane_has_job(lane);
                 Ok(Receipt::new(id, self.clone(), false))
             }
             Accepted::Before(id) => Ok(Receipt::new(id, self.clone(), true)),

@@ -1,4 +1,5 @@
-//! Numbered requests of one source, as the lines of a file, of which the store remembers how far they were taken over.
+//! Batches: numbered requests of one source, such as the lines of a file. The store remembers how far the source was
+//! read.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,10 +16,11 @@ use crate::store::batches::{self, Page, Run};
 use crate::store::jobs::NewJob;
 use crate::store::problems::Work;
 
-/// The requests of one source, each with a number, and the mark up to which the source was taken over.
+/// The numbered requests of one source, and the mark up to which the source was read.
 ///
-/// A page of requests and its mark are written together, so that a process that was killed goes on behind the last page: nothing
-/// of the source is accepted twice, and nothing is left out. What the mark says is the program's: an offset, a cursor, a date.
+/// A page of requests and its mark are written in one transaction, so that a program that was killed continues behind
+/// the last page: no request of the source is accepted twice, and none is left out. The program chooses what the mark
+/// says: an offset, a cursor, a date.
 ///
 /// ```no_run
 /// # async fn run(client: integration_client::IntegrationClient, lines: Vec<String>) -> Result<(), integration_client::Error> {
@@ -42,41 +44,42 @@ pub struct Batch {
     pages: i64,
 }
 
-/// A request of a batch that was found good.
+/// A request of a batch that has passed all checks.
 #[derive(Clone)]
 pub struct Checked(NewJob);
 
-/// How many of a batch's requests are where.
+/// How many of a batch's requests are in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct BatchCounts {
-    /// In the outbox.
+    /// Requests in the outbox.
     pub waiting: u64,
-    /// Taken by their vendor.
+    /// Requests that their vendor accepted.
     pub delivered: u64,
-    /// Cancelled.
+    /// Cancelled requests.
     pub cancelled: u64,
-    /// Dead letters.
+    /// Requests that are dead letters.
     pub dead: u64,
 }
 
-/// What became of one of a batch's requests.
+/// The outcome of one of a batch's requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Ended {
-    /// Its number.
+    /// The number of the request in the batch.
     pub number: u64,
-    /// Its id, as its receipt or dead letter states it.
+    /// The id of the request, as in its receipt or dead letter.
     pub id: String,
-    /// What became of it.
+    /// The outcome.
     pub status: Status,
 }
 
-/// Numbers take 62 bits of an id.
-const MOST: u64 = (1 << 62) - 1;
+/// The largest number: numbers take 62 bits of an id.
+const MAX_NUMBER: u64 = (1 << 62) - 1;
 
 impl Outbox {
-    /// The batch of this name in the client's store, which is made if it is not there. Only one process may fill it.
+    /// Opens the batch of this name in the client's store, and creates it if it does not exist. Only one process may
+    /// fill a batch.
     ///
     /// # Errors
     /// The client has no store, or it cannot be read.
@@ -95,7 +98,8 @@ impl Outbox {
 
 impl Batch {
     async fn open(outbox: Outbox, name: &str, anew: bool) -> Result<Batch, Error> {
-        // Of the moment and of chance, so that later runs' ids sort behind earlier ones'.
+        // The run's id comes from the time and a random number, so that the ids of later runs sort behind those of
+        // earlier ones.
         let mut run = [0; 8];
         run.copy_from_slice(&id(new_id(outbox.core.clock).as_bytes(), 0).as_bytes()[..8]);
         let found = outbox.state()?.store.write((name.to_owned(), run, anew), batches::open).await?;
@@ -103,7 +107,8 @@ impl Batch {
         Ok(Batch { outbox, name: name.to_owned(), run, mark, pages })
     }
 
-    /// Forgets the mark: from now on the batch's requests are other ones than before. Those of before stay what they are.
+    /// Resets the mark and starts a new run: requests accepted from now on are new ones, even with the same numbers.
+    /// Requests of earlier runs are not changed.
     ///
     /// # Errors
     /// [`ErrorKind::Store`].
@@ -112,16 +117,16 @@ impl Batch {
         Ok(())
     }
 
-    /// What the last page's mark says; empty before the first.
+    /// The mark of the last page; empty before the first.
     pub fn mark(&self) -> &str {
         &self.mark
     }
 
-    /// Checks a request as [`enqueue`](Outbox::enqueue) does, without accepting it. Its idempotency key is the
-    /// vendor's to honour: two numbers with one key are two requests here.
+    /// Checks a request as [`enqueue`](Outbox::enqueue) does, without accepting it. A batch does not deduplicate by
+    /// idempotency key: two numbers with the same key are two requests, and only the vendor honours the key.
     ///
     /// # Errors
-    /// As `enqueue`, but for those of the store; and for a number that takes more than 62 bits.
+    /// The errors of `enqueue`, except those of the store; and an error for a number that takes more than 62 bits.
     pub fn check(
         &self,
         number: u64,
@@ -129,18 +134,20 @@ impl Batch {
         priority: Priority,
         request: impl Into<Request>,
     ) -> Result<Checked, Error> {
-        if number > MOST {
+        if number > MAX_NUMBER {
             return Err(Error::not_sent(ErrorKind::InvalidRequest, "a number in a batch takes 62 bits at most"));
         }
         let (_, job) = self.outbox.job(tenant, priority, request.into(), Origin::Batch(id(&self.run, number)))?;
         Ok(Checked(NewJob { key: None, ..job }))
     }
 
-    /// Accepts requests, and says up to where the source is taken over with them: on the disk when this returns, all of it or
-    /// nothing. How many wait at once is the caller's to bound: see [`counts`](Self::counts).
+    /// Accepts requests and writes the mark up to which the source is read with them, in one transaction: when this
+    /// returns, both are on the disk, or neither is. The caller decides how many requests may wait at once: see
+    /// [`counts`](Self::counts).
     ///
     /// # Errors
-    /// [`ErrorKind::Store`]: it cannot be written, or another process has gone on with the batch meanwhile.
+    /// [`ErrorKind::Store`]: the store cannot be written, or another process has added a page to the batch in the
+    /// meantime.
     /// [`ErrorKind::Shutdown`] after [`shutdown`](crate::IntegrationClient::shutdown).
     pub async fn accept(&mut self, requests: Vec<Checked>, mark: &str) -> Result<(), Error> {
         let outbox = self.outbox.state()?;
@@ -163,11 +170,12 @@ impl Batch {
         outbox.backlog.fetch_add(accepted, Relaxed);
         lanes.sort_unstable();
         lanes.dedup();
-        lanes.into_iter().for_each(|lane| outbox.told(lane));
+        lanes.into_iter().for_each(|lane| outbox.lane_has_job(lane));
         Ok(())
     }
 
-    /// How many of the batch's requests are where. Counts them: some tenths of a second for a million.
+    /// How many of the batch's requests are in each state. The requests are counted: some tenths of a second for a
+    /// million.
     ///
     /// # Errors
     /// [`ErrorKind::Store`].
@@ -190,7 +198,7 @@ impl Batch {
         self.outbox.state()?.store.read(self.run, batches::goes_on).await
     }
 
-    /// Requests that have ended, in the order of their numbers, from behind `after` or from the first; at most 1,000.
+    /// Requests that have ended, in the order of their numbers, starting behind `after` or at the first; at most 1,000.
     ///
     /// # Errors
     /// [`ErrorKind::Store`].
@@ -206,25 +214,26 @@ impl Batch {
         Ok(found.into_iter().map(ended).collect())
     }
 
-    /// By which the batch's requests are known again, in a [`ResponseHandler`](super::ResponseHandler) for example.
+    /// Maps ids to the batch's numbers, for example in a [`ResponseHandler`](super::ResponseHandler).
     pub fn numbers(&self) -> Numbers {
         Numbers(self.run)
     }
 }
 
-/// From ids to numbers: [`Batch::numbers`].
+/// Maps ids to the numbers of a batch: [`Batch::numbers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Numbers(Run);
 
 impl Numbers {
-    /// The number of one of the batch's requests, by its id; none where the id is another's.
+    /// The number of a request of the batch, by its id; `None` where the id belongs to no request of the batch.
     pub fn of(&self, id: &str) -> Option<u64> {
         let id = Id::try_parse(id).ok()?;
         (id.as_bytes()[..8] == self.0).then(|| number(&id))
     }
 }
 
-/// 60 bits of the run, 62 of the number, in the form of a UUID of version 8: in the order of the numbers.
+/// Makes an id from 60 bits of the run and 62 of the number, in the form of a UUID of version 8. Ids sort by their
+/// numbers.
 fn id(run: &[u8], number: u64) -> Id {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&run[..8]);
@@ -233,7 +242,7 @@ fn id(run: &[u8], number: u64) -> Id {
 }
 
 fn number(id: &Id) -> u64 {
-    id.as_u64_pair().1 & MOST
+    id.as_u64_pair().1 & MAX_NUMBER
 }
 
 impl fmt::Debug for Batch {
@@ -253,10 +262,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_hold_their_numbers_and_sort_by_them() {
+    fn batch_ids_hold_and_sort_by_numbers() {
         let run = *id(&[0xff; 8], 0).as_bytes();
         let mut before = None;
-        for at in [0, 1, 255, 256, 1 << 40, MOST] {
+        for at in [0, 1, 255, 256, 1 << 40, MAX_NUMBER] {
             let id = id(&run, at);
             assert_eq!((number(&id), id.get_version_num(), &id.as_bytes()[..8]), (at, 8, &run[..8]));
             assert!(before < Some(id), "{at}");

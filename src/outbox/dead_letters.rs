@@ -1,4 +1,4 @@
-//! Dead letters in the store: to be looked at, sent again, or thrown away.
+//! Dead letters in the store: listed, sent again, or deleted.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::send::history::History;
 use crate::store::dead::{self, Filter, Redriven};
 use crate::store::{Id, LaneTier};
 
-/// The dead letters of a store, or those that fit what is asked for.
+/// The dead letters of a store, or those that match a filter.
 ///
 /// ```no_run
 /// # async fn run(client: integration_client::IntegrationClient) -> Result<(), integration_client::Error> {
@@ -22,7 +22,7 @@ use crate::store::{Id, LaneTier};
 ///     println!("{} {:?} after {} attempts", letter.letter.id, letter.letter.request, letter.letter.attempts.len());
 /// }
 /// let again = letters.redrive_all(1000).await?;
-/// println!("{again} are jobs again");
+/// println!("{again} were queued again");
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -31,16 +31,16 @@ pub struct DeadLetters {
     filter: Filter,
 }
 
-/// A letter in the store.
+/// A dead letter in the store.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KeptLetter {
-    /// What may be shown: the request as an outline, unless the vendor's entry says `dead_letters = "whole"`. Nothing of the
-    /// request where the letter is sealed (`at_rest`) and this client has no key that opens it.
+    /// The content of the letter: the request as an outline, unless the vendor's entry says `dead_letters = "whole"`.
+    /// Nothing of the request where the letter is sealed (`at_rest`) and this client has no key that opens it.
     pub letter: DeadLetter,
-    /// Its whole request is kept, so that it can be sent again.
+    /// Whether the whole request is kept, so that it can be sent again.
     pub can_be_sent: bool,
-    /// Where it stands in the list, for [`DeadLetters::list`].
+    /// The position of the letter in the list, for [`DeadLetters::list`].
     pub place: i64,
 }
 
@@ -55,28 +55,28 @@ impl Outbox {
 }
 
 impl DeadLetters {
-    /// Those of one tenant alone.
+    /// Only letters of one tenant.
     #[must_use]
     pub fn tenant(mut self, tenant: impl Into<String>) -> DeadLetters {
         self.filter.tenant = Some(tenant.into());
         self
     }
 
-    /// Those for one vendor alone.
+    /// Only letters for one vendor.
     #[must_use]
     pub fn vendor(mut self, vendor: impl Into<String>) -> DeadLetters {
         self.filter.vendor = Some(vendor.into());
         self
     }
 
-    /// Those with one reason alone.
+    /// Only letters with one reason.
     #[must_use]
     pub fn reason(mut self, reason: Reason) -> DeadLetters {
         self.filter.reason = Some(reason.as_str().to_owned());
         self
     }
 
-    /// Those of before a moment alone.
+    /// Only letters from before a moment.
     #[must_use]
     pub fn before(mut self, at: jiff::Timestamp) -> DeadLetters {
         self.filter.before = Some(at.as_millisecond());
@@ -84,10 +84,10 @@ impl DeadLetters {
     }
 
     fn page(&self, after: i64, most: usize) -> Filter {
-        Filter { after, most: i64::try_from(most.min(MOST)).unwrap_or(1), ..self.filter.clone() }
+        Filter { after, most: i64::try_from(most.min(MAX_PAGE)).unwrap_or(1), ..self.filter.clone() }
     }
 
-    /// Letters, oldest first, from behind `after` (a [`KeptLetter::place`]) or from the beginning; at most 1,000.
+    /// Letters, oldest first, starting behind `after` (a [`KeptLetter::place`]) or at the first; at most 1,000.
     ///
     /// # Errors
     /// [`ErrorKind::Store`].
@@ -96,7 +96,7 @@ impl DeadLetters {
         Ok(found.into_iter().filter_map(|kept| sealing::open(&self.outbox.store, kept)).collect())
     }
 
-    /// One letter, by its id; none where there is none, or it does not fit what was asked for.
+    /// One letter, by its id; `None` where the store has no such letter, or it does not match the filter.
     ///
     /// # Errors
     /// [`ErrorKind::Store`].
@@ -122,7 +122,7 @@ impl DeadLetters {
             && before.is_none_or(|before| letter.at.as_millisecond() < before)
     }
 
-    /// How many there are, whatever was asked for; counted up to a million.
+    /// How many letters the store holds, whatever the filter says; counted up to a million.
     ///
     /// # Errors
     /// [`ErrorKind::Store`].
@@ -130,11 +130,12 @@ impl DeadLetters {
         Ok(u64::try_from(self.outbox.store.read(1_000_000, dead::count).await?).unwrap_or(0))
     }
 
-    /// Makes a letter a job again: with its id, its history and its idempotency key, a fresh set of attempts, and its
-    /// place in the limits like any other. False where it is not there, or is not any more: of two who try at once one does.
+    /// Turns a letter into a job again: with its id, its history and its idempotency key, a fresh set of attempts, and
+    /// the same limits as any other job. Returns false where the letter does not exist (any more): of two concurrent
+    /// callers one succeeds.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidRequest`]: its request was not kept. [`ErrorKind::Store`].
+    /// [`ErrorKind::InvalidRequest`]: the request of the letter was not kept. [`ErrorKind::Store`].
     pub async fn redrive(&self, id: &str) -> Result<bool, Error> {
         let Ok(id) = Id::try_parse(id) else { return Ok(false) };
         let Some((kept, is_sealed)) = self.find(&id).await? else { return Ok(false) };
@@ -143,26 +144,28 @@ impl DeadLetters {
         match self.outbox.store.write((id, history), dead::redrive).await? {
             Redriven::Yes => {
                 let DeadLetter { tenant, vendor, priority, .. } = kept.letter;
-                self.outbox.told(LaneTier { tenant, vendor, tier: i64::from(priority.tier()) });
+                self.outbox.lane_has_job(LaneTier { tenant, vendor, tier: i64::from(priority.tier()) });
                 Ok(true)
             }
             Redriven::Gone => Ok(false),
             Redriven::NoRequest => {
-                let message = format!("dead letter {id}: it keeps no more than an outline, and cannot be sent again");
+                let message =
+                    format!("dead letter {id}: only an outline of its request was kept, so it cannot be sent again");
                 Err(Error::not_sent(ErrorKind::InvalidRequest, message))
             }
         }
     }
 
-    /// Makes all of them jobs again that are letters now and can be sent, oldest first and `most` at most; how many. Each
-    /// becomes a job once: one that is given up again while the call goes on stays a letter.
+    /// Turns all letters that match the filter and can be sent into jobs again, oldest first and `most` at most.
+    /// Returns how many. Each becomes a job once: a job that is given up again while the call runs stays a letter.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`]; those before stay jobs.
+    /// [`ErrorKind::Store`]; letters that were turned into jobs before the error stay jobs.
     pub async fn redrive_all(&self, most: usize) -> Result<usize, Error> {
-        // Read before the first page: a letter that comes back stands behind it.
+        // Read before the first page: a job that is given up again gets a later position than this.
         let Some(newest) = self.outbox.store.read((), dead::newest).await? else { return Ok(0) };
-        // SQLite gives the place of the newest letter to the next one when it is gone.
+        // When the newest letter is deleted, SQLite gives its position to the next one, so positions alone do not
+        // suffice.
         let mut sent = HashSet::new();
         let mut after = 0;
         while sent.len() < most {
@@ -183,7 +186,7 @@ impl DeadLetters {
         Ok(sent.len())
     }
 
-    /// Deletes letters, oldest first and `most` at most; how many.
+    /// Deletes letters that match the filter, oldest first and `most` at most. Returns how many.
     ///
     /// # Errors
     /// [`ErrorKind::Store`].
@@ -193,8 +196,8 @@ impl DeadLetters {
     }
 }
 
-/// Letters in one answer.
-const MOST: usize = 1_000;
+/// The most letters in one page.
+const MAX_PAGE: usize = 1_000;
 /// Letters that are in memory at once while all are sent again. Each may hold its whole request.
 const TOGETHER: usize = 50;
 

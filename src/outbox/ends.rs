@@ -1,4 +1,4 @@
-//! How jobs ended, until it is written. Pure.
+//! Outcomes of jobs that are not written yet. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::clock::Time;
 use crate::store::jobs::{End, Finish};
 use crate::store::{Id, LaneTier};
 
-/// How often an end is tried to be written that is itself what cannot be written.
+/// How often the write of an outcome is tried where the outcome itself, and not the store, is what fails.
 const TRIES: u32 = 4;
-/// Until the next try.
+/// The wait before the next try.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// A job in hand, and what it takes of the pool.
+/// A job that this process holds, and what it takes of the pool.
 pub(super) struct Hand {
     pub(super) id: Id,
     pub(super) fence: i64,
@@ -21,8 +21,8 @@ pub(super) struct Hand {
     pub(super) amount: Amount,
 }
 
-/// How often the end of a job could not be written, and the job. It is in hand until its end is written, unless its task
-/// goes on.
+/// How often the write of an outcome failed, and its job. The process holds the job until the outcome is written,
+/// unless the job's task is still running.
 struct About {
     failed: u32,
     hand: Option<Hand>,
@@ -32,7 +32,7 @@ struct About {
 pub(super) struct Ends {
     waiting: Vec<(Finish, About)>,
     writing: Option<(Arc<Vec<Finish>>, Vec<About>)>,
-    /// When the next may be written: the ones before failed a moment ago.
+    /// When the next outcomes may be written; in the future after a write that failed.
     pub(super) not_before: Time,
 }
 
@@ -41,7 +41,7 @@ impl Ends {
         self.waiting.push((finish, About { failed: 0, hand }));
     }
 
-    /// Neither do any wait to be written nor are any being written.
+    /// Whether no outcome waits or is being written.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.writing.is_none()
     }
@@ -50,13 +50,13 @@ impl Ends {
         self.writing.is_some()
     }
 
-    /// Jobs whose ends wait to be written.
+    /// The jobs whose outcomes wait to be written.
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> {
         self.waiting.iter().map(|(finish, _)| finish.id)
     }
 
-    /// The ends that are to be written now: those that have gathered while the ones before were written. One that has failed
-    /// goes by itself, lest it hold up the others.
+    /// The outcomes to be written now: all that have gathered during the write before. An outcome that has failed is
+    /// written alone, so that it cannot make the others fail.
     pub(super) fn next(&mut self, now: Time) -> Option<Arc<Vec<Finish>>> {
         if self.is_writing() || self.waiting.is_empty() || now < self.not_before {
             return None;
@@ -71,15 +71,15 @@ impl Ends {
         Some(finishes)
     }
 
-    /// They are written. Returns them, and the jobs that are not in hand any more.
+    /// The outcomes are written. Returns them, and the jobs that this process no longer holds.
     pub(super) fn written(&mut self) -> (Arc<Vec<Finish>>, Vec<Hand>) {
         let (finishes, about) = self.writing.take().unwrap_or_default();
         (finishes, about.into_iter().filter_map(|about| about.hand).collect())
     }
 
-    /// They could not be written. They are kept for as long as it is the store that fails (`is_down`): nothing else knows of
-    /// them. One that fails for itself goes back to the others after a few times, as if this process had ended. Returns the
-    /// jobs of which not even that could be written.
+    /// The outcomes could not be written. While the store itself fails (`is_down`) they are kept, because nothing else
+    /// knows them. An outcome that fails for its own reason is replaced after a few tries by one that says that nothing
+    /// is known of the job, as if this process had ended. Returns the jobs for which even that could not be written.
     pub(super) fn failed(&mut self, now: Time, is_down: bool) -> Vec<Option<Hand>> {
         self.not_before = now + WAIT;
         let (finishes, about) = self.writing.take().unwrap_or_default();
@@ -97,7 +97,7 @@ impl Ends {
         lost
     }
 
-    /// Nobody waits for them any longer: other processes take the jobs over.
+    /// Discards all outcomes when the process stops: other processes take the jobs over.
     pub(super) fn give_up(&mut self) {
         *self = Ends::default();
     }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn end_that_cannot_be_written_holds_up_no_other_and_is_dropped_in_the_end() {
+    fn unwritable_outcome_is_isolated_and_dropped() {
         let (mut ends, mut now) = (Ends::default(), Time::ZERO);
         ends.add(end(1), None);
         ends.add(end(2), None);

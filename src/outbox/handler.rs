@@ -1,5 +1,5 @@
-//! Calls of the user's [`ResponseHandler`]. It is code that may block its thread, panic or never return, so it runs on the
-//! runtime's threads for blocking work, a bounded number of them, and no outcome waits for it for longer than [`PROMPT`].
+//! Calls of the user's [`ResponseHandler`]. The handler may block its thread, panic or never return, so it runs on a
+//! bounded number of the runtime's threads for blocking work, and no outcome waits for it for longer than [`PROMPT`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,11 +20,11 @@ use crate::store::jobs::{End, Finish};
 
 /// Threads that handlers may occupy. tokio has 512 for blocking work by default, which files and host names need too.
 const THREADS: usize = 64;
-/// Time limit of one call, waiting for one of the threads included.
+/// Time limit of one call, including the wait for one of the threads.
 const CALL: Duration = Duration::from_secs(30);
-/// Calls of a handler that fails or panics.
+/// How often a handler that fails or panics is called.
 const CALLS: u32 = 3;
-/// Time after which the outcome of a job is written, whether or not its call has returned.
+/// Time after which the outcome of a job is written, even if its call has not returned.
 const PROMPT: Duration = Duration::from_secs(1);
 
 type Call = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
@@ -40,7 +40,7 @@ impl Handler {
         Handler { user, threads: Arc::new(Semaphore::new(THREADS)) }
     }
 
-    /// Hands over the answer to a job. Returns whether the handler took it.
+    /// Passes the answer to a job to the handler. Returns whether the handler succeeded.
     pub(super) async fn delivered(&self, answer: Delivered) -> bool {
         let answer = Arc::new(answer);
         let begin = || -> Call {
@@ -50,7 +50,7 @@ impl Handler {
         self.call(&answer.id, begin).await
     }
 
-    /// Hands over the letter of a job that is given up. Returns whether the handler took it.
+    /// Passes the letter of a job that is given up to the handler. Returns whether the handler succeeded.
     pub(super) async fn given_up(&self, letter: Arc<DeadLetter>) -> bool {
         let begin = || -> Call {
             let (user, letter) = (self.user.clone(), letter.clone());
@@ -59,7 +59,8 @@ impl Handler {
         self.call(&letter.id, begin).await
     }
 
-    /// Calls until the handler takes it. A call beyond its time limit may still be at work, so it is not made again.
+    /// Calls the handler until it succeeds. A call that exceeds its time limit is not repeated: it may still be
+    /// running.
     async fn call(&self, id: &str, begin: impl Fn() -> Call) -> bool {
         for number in 1..=CALLS {
             let mut began = false;
@@ -117,7 +118,7 @@ impl Wake for Woken {
     }
 }
 
-/// A call whose panics stay its own, also while it is dropped.
+/// A call whose panics are caught, also while it is dropped.
 struct Contained(Option<Call>);
 
 impl Contained {
@@ -127,7 +128,7 @@ impl Contained {
         if let Some(Poll::Pending) = polled {
             return Poll::Pending;
         }
-        // Whoever polls is on a thread that may be blocked: the call and its error are done with here.
+        // This thread may be blocked anyway, so the call and its error are formatted and dropped here.
         let result = match polled {
             Some(Poll::Ready(Err(error))) => Err(catch_panic(|| error.to_string()).unwrap_or_default()),
             Some(_) => Ok(()),
@@ -146,17 +147,18 @@ impl Drop for Contained {
             catch_panic(|| drop(call));
         };
         match Handle::try_current() {
-            // What is dropped may block as well.
+            // The destructor may block as well.
             Ok(runtime) => drop(runtime.spawn_blocking(discard)),
             Err(_) => discard(),
         }
     }
 }
 
-/// Ends a job whose outcome is known: when `call` is over, and after [`PROMPT`] in any case, `end` is told whether the
-/// handler has taken it. Returns none where the end is on its way already.
+/// Ends a job with a known outcome when `call` is over, or after [`PROMPT`] if that is earlier. `end` makes the outcome
+/// from whether the handler has succeeded by then. Returns `None` where the outcome was handed to the worker before the
+/// call ended.
 ///
-/// The job stays in hand for as long as the call goes on, so that a slow handler slows down the claims.
+/// The job counts as held by this process until the call ends, so that a slow handler slows down the claims.
 pub(super) async fn end_after(
     outbox: &OutboxState,
     (id, fence, known): (Id, i64, Option<i64>),

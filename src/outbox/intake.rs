@@ -1,4 +1,4 @@
-//! Brokers that feed the outbox.
+//! Message brokers that feed the outbox.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -15,74 +15,76 @@ use crate::store::jobs::NewJob;
 /// One message of a broker.
 #[derive(Debug)]
 pub struct Intake {
-    /// What the broker knows the message by: the same again when it delivers it again.
+    /// The broker's id of the message. A redelivery has the same id.
     pub id: String,
-    /// On whose behalf.
+    /// The tenant on whose behalf the request is sent.
     pub tenant: String,
-    /// The tier that it is to wait in.
+    /// The priority of the job.
     pub priority: Priority,
-    /// What is to be sent.
+    /// The request.
     pub request: Request,
 }
 
-/// A broker, or anything else that hands over requests and must be told that they are safe.
+/// A broker, or any other source that hands over requests and must get an acknowledgement when they are safe.
 ///
-/// The client takes a message over when it is on the disk, and only then tells the broker. A message is known again by the
-/// [name](Self::name) of its source, its tenant and vendor, and its id: delivered again, it is the same job. Another request
-/// with the id of a message of the last day, or of one whose job has not ended, is [refused](Self::refused) with
-/// [`ErrorKind::KeyReused`]; after that it is a job of its own.
+/// The client acknowledges a message only after the message is on the disk. It recognises a redelivered message by the
+/// [name](Self::name) of its source, its tenant and vendor, and its id, and creates no second job for it. A different
+/// request with the id of a message of the last day, or of one whose job has not ended, is [refused](Self::refused)
+/// with [`ErrorKind::KeyReused`]; after that it is a job of its own.
 pub trait IntakeSource: Send + Sync {
-    /// The name of the source, under which its messages have their ids: a queue's or a topic's with the broker's, for example.
-    /// It must be the same in every process and at every start. Two sources with one name must not have the same ids.
+    /// The name of the source, in which message ids are unique: for example the name of the broker and of the queue or
+    /// topic. The name must be the same in every process and at every start. Two sources with the same name must not
+    /// use the same ids.
     fn name(&self) -> &str;
 
-    /// The next messages, `most` at most. Waits for one; an empty answer means that there will be no more.
+    /// Returns the next messages, `most` at most. Waits for one; an empty answer means that the source has ended.
     ///
     /// # Errors
-    /// [`Outbox::feed_from`] ends with it.
+    /// [`Outbox::feed_from`] ends with this error.
     fn fetch(&self, most: usize) -> BoxFuture<'_, Result<Vec<Intake>, BoxError>>;
 
-    /// The message is in the store: the broker may forget it.
+    /// The message is in the store: acknowledge it to the broker.
     ///
     /// # Errors
-    /// [`Outbox::feed_from`] ends with it. The message may come again.
+    /// [`Outbox::feed_from`] ends with this error. The broker may redeliver the message.
     fn taken<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// The message cannot be taken over, now or later, and why: it is the broker's to keep or to throw away. A full outbox
-    /// is no reason: the message is held until there is room.
+    /// The message can never be accepted, for the reason `why`: the source decides whether to keep or to discard it. A
+    /// full outbox is no such reason: the client holds the message until there is room.
     ///
     /// # Errors
     /// As for [`taken`](Self::taken).
     fn refused<'a>(&'a self, id: &'a str, why: &'a Error) -> BoxFuture<'a, Result<(), BoxError>>;
 }
 
-/// Messages that were fetched and are not in the store yet, at most.
+/// The most messages that are fetched and not yet in the store.
 const TOGETHER: usize = 100;
-/// Until it is looked again whether a full outbox has room.
+/// The wait before the client looks again whether a full outbox has room.
 const FULL: Duration = Duration::from_millis(500);
 
-/// A message that was found good.
+/// A message that has passed all checks.
 struct Good {
     id: String,
     job: NewJob,
 }
 
 impl Outbox {
-    /// Takes messages over from a broker, until it has no more. Runs in the caller's own task. Returns how many jobs were
-    /// accepted: a message that was delivered again is none.
+    /// Accepts messages from a broker until it has no more. Runs in the caller's own task. Returns how many jobs were
+    /// accepted; a redelivered message is not counted.
     ///
-    /// While the outbox is full, or a tenant's part of it, messages for it are held, a hundred of all at most; others go on. A
-    /// tenant's messages for a vendor are taken over in the order in which they came. Dropping the future loses none: what is
-    /// held was not acknowledged, and the broker delivers it again.
+    /// While the outbox, or a tenant's part of it, is full, messages for it are held, at most a hundred in total; other
+    /// messages are accepted. A tenant's messages for a vendor are accepted in the order in which they came. Dropping
+    /// the future loses no message: a held message was not acknowledged, and the broker redelivers it.
     ///
     /// # Errors
-    /// What the source fails with, as [`ErrorKind::Store`], a store that cannot be written, and
-    /// [`ErrorKind::Shutdown`] after [`shutdown`](crate::IntegrationClient::shutdown).
+    /// The source's own error, as [`ErrorKind::Store`]; a store that cannot be written; and [`ErrorKind::Shutdown`]
+    /// after [`shutdown`](crate::IntegrationClient::shutdown).
     pub async fn feed_from(self, source: &dyn IntakeSource) -> Result<u64, Error> {
         let broken = |error: BoxError| Error::not_sent(ErrorKind::Store, "the intake source failed").with_source(error);
         let outbox = self.state()?;
         let (mut new, mut held, mut is_over) = (0, VecDeque::new(), false);
-        // Kept while others are tried again: what a source has handed over must not be dropped on the way.
+        // The future is kept while held messages are retried: dropping it could lose messages that the source has
+        // already handed over.
         let mut fetch: Option<BoxFuture<'_, Result<Vec<Intake>, BoxError>>> = None;
         loop {
             if fetch.is_none() && !is_over && held.len() < TOGETHER {

@@ -1,4 +1,4 @@
-//! One claim of one job, from the row to the word about how it ended.
+//! One claim of one job, from its row to its recorded outcome.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,14 +29,15 @@ use crate::store::jobs::{self, Claimed, End, Finish, Start};
 use crate::store::problems::Work;
 use crate::store::{Id, LaneTier, millis_of};
 
-/// Exchanges that began and had no outcome, before a job is given up: it may be what ends the process.
-const MOST_BEGUN: i64 = 5;
-/// Claims without an outcome: most likely it only stood in line while others' processes were killed.
-const MOST_CLAIMS: i64 = 25;
-/// Until a job is looked at again that no key opens.
+/// Exchanges without an outcome before a job is given up: the job may be what kills the process.
+const MAX_STARTED: i64 = 5;
+/// Claims without an outcome before a job is given up. Higher than [`MAX_STARTED`]: most likely the job only waited for
+/// its permit while processes were killed for another reason.
+const MAX_CLAIMS: i64 = 25;
+/// The wait until a job whose seal key is missing is looked at again.
 const NO_KEY: Duration = Duration::from_secs(30);
 
-/// Counts a job as one that waits for its permit, until it has one or has ended.
+/// Counts a job as waiting for its permit, until the job has a permit or has ended.
 pub(super) struct Waits {
     count: Arc<AtomicU32>,
     over: AtomicBool,
@@ -63,7 +64,7 @@ impl Drop for Waits {
     }
 }
 
-/// What is written before an exchange leaves.
+/// Records each exchange of a job before the exchange leaves.
 struct Entry {
     outbox: Arc<OutboxState>,
     waits: Waits,
@@ -72,7 +73,7 @@ struct Entry {
     lane: LaneTier,
     slot_ms: i64,
     counts_ms: i64,
-    /// Which exchange of the job is the latest that this claim has begun; 0 where it has begun none.
+    /// The number of the latest exchange of the job that this claim has started; 0 where it has started none.
     latest: Arc<AtomicI64>,
 }
 
@@ -114,13 +115,14 @@ impl Ledger for Entry {
     fn stopped(&self) -> BoxFuture<'_, ()> {
         let mut stop = self.outbox.stop.subscribe();
         Box::pin(async move {
-            // An error means that the outbox is gone: this entry holds it.
+            // An error means that the outbox is gone, which this entry keeps alive.
             let _ = stop.wait_for(|stop| *stop).await;
         })
     }
 }
 
-/// The longest window of a tenant's limits, and how much later a request may reach the vendor, in milliseconds.
+/// How long an exchange of a tenant counts against its limits, in milliseconds: the longest window, and the time that a
+/// request may take to reach the vendor.
 pub(super) fn remembered(tenant: &Tenant) -> i64 {
     let vendor = &tenant.vendor;
     let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
@@ -134,9 +136,9 @@ pub(super) fn remembered(tenant: &Tenant) -> i64 {
 
 /// What a row holds, once in memory.
 enum Payload {
-    /// As it is: it cannot be read.
+    /// The row as it is, where it cannot be read.
     Row(Vec<u8>),
-    /// Its body is the same memory as the request's that is sent.
+    /// The request of the row. Its body shares its memory with the request that is sent.
     Read { stored: Box<Stored>, was_sealed: bool },
 }
 
@@ -155,12 +157,12 @@ impl Payload {
         }
     }
 
-    /// What the row of its dead letter holds.
+    /// What the row of the job's dead letter holds.
     fn row(&self, outbox: &OutboxState, id: &Id) -> Option<Vec<u8>> {
         match self {
             Payload::Row(row) => Some(row.clone()),
             Payload::Read { stored, was_sealed } => {
-                // All keys are strings, so it can always be written.
+                // Serialization cannot fail: all map keys are strings.
                 let text = serde_json::to_vec(stored).ok()?;
                 if *was_sealed { outbox.store.seal(id, text) } else { Some(text) }
             }
@@ -168,7 +170,8 @@ impl Payload {
     }
 }
 
-/// Runs a claim. None where the job is not this process's any more. With `unknown`, nobody has configured its lane for long.
+/// Runs a claim. Returns `None` where another process has taken the job over. `unknown` says that the job's lane has
+/// been missing in the configuration for long.
 pub(super) async fn run(
     core: Arc<Core>,
     outbox: Arc<OutboxState>,
@@ -201,15 +204,15 @@ pub(super) async fn run(
     let request = stored.request(&job.lane.vendor);
     let give_up = if job.expires_ms.is_some_and(|left| left <= 0) {
         Some(Reason::Expired)
-    } else if job.claims > MOST_CLAIMS || job.started >= MOST_BEGUN || request.is_none() {
+    } else if job.claims > MAX_CLAIMS || job.started >= MAX_STARTED || request.is_none() {
         Some(Reason::Poison)
     } else if unknown && tenant.is_none() {
         Some(Reason::NotConfigured)
     } else {
         None
     };
-    for _ in 0..job.started.clamp(0, MOST_BEGUN) {
-        // The process that began it did not get to say what came of it.
+    for _ in 0..job.started.clamp(0, MAX_STARTED) {
+        // The process that started the exchange ended before it could record an outcome.
         history.note(interrupted(now(&core)));
         history.exchanges += 1;
     }
@@ -252,12 +255,12 @@ pub(super) async fn run(
             ending = &mut sending => ending,
             true = async { stop.wait_for(|stop| *stop).await.is_ok() } => match begun.load(Acquire) {
                 false => return Some(Finish { id, fence, known: None, end: End::Back }),
-                // What has begun goes to its end.
+                // An exchange that has begun runs to its end.
                 true => sending.await,
             },
         }
     };
-    // Of an exchange of this claim, and not that nobody knows.
+    // The latest exchange of this claim, where its outcome is known.
     let known = |last: Option<&AttemptRecord>| {
         let latest = Some(latest.load(Acquire)).filter(|latest| *latest > 0)?;
         last.is_some_and(|last| last.phase != Phase::MaybeSent).then_some(latest)
@@ -289,11 +292,12 @@ pub(super) async fn run(
 
 fn interrupted(at: jiff::Timestamp) -> AttemptRecord {
     let mut record = AttemptRecord::new(at, Phase::MaybeSent, 0);
-    record.error = Some("the process ended, or lost its lease, while the exchange may have been under way".to_owned());
+    record.error = Some("the process ended, or lost its lease, while the exchange may have been in flight".to_owned());
     record
 }
 
-/// No key opens it: it waits for one, unless that would forget that it may have been sent.
+/// The job is sealed and no key opens it: it waits for the key, unless that would forget that the job may have been
+/// sent.
 async fn sealed(
     core: &Core,
     outbox: &OutboxState,
@@ -311,13 +315,13 @@ async fn sealed(
     if left <= 0 {
         return bury(core, outbox, job, &payload, Reason::Expired, history).await;
     }
-    // It cannot be read, and goes back as it is.
+    // The history cannot be read either, and goes back as it is.
     let history = job.history.clone().unwrap_or_default();
     let end = End::Later { after_ms: millis_of(NO_KEY).min(left), history };
     Some(Finish { id: job.id, fence: job.fence, known: None, end })
 }
 
-/// Whether a request of which nobody knows what became may be sent again.
+/// Whether a request with an unknown outcome may be sent again.
 fn may_go_again(stored: &Stored, tenant: Option<&Tenant>) -> bool {
     let Some(tenant) = tenant else { return false };
     let policy = &tenant.vendor.retry;
@@ -326,7 +330,7 @@ fn may_go_again(stored: &Stored, tenant: Option<&Tenant>) -> bool {
         || stored.resend.unwrap_or(policy.on_ambiguous == OnAmbiguous::Resend)
 }
 
-/// The letter of a job that did not get as far as being sent.
+/// Makes the dead letter of a job that is given up before it is sent.
 async fn bury(
     core: &Core,
     outbox: &OutboxState,
@@ -359,7 +363,7 @@ async fn bury(
     given_up(outbox, (job, None), letter, kept).await
 }
 
-/// Tells the handler of a letter, and ends its job, with the exchange whose outcome is `known`.
+/// Passes a letter to the handler, and ends its job, with the number of the exchange whose outcome is `known`.
 async fn given_up(
     outbox: &OutboxState,
     (job, known): (&Claimed, Option<i64>),
@@ -375,7 +379,8 @@ async fn given_up(
     end_after(outbox, (job.id, job.fence, known), call, |_| End::Dead(Box::new(kept))).await
 }
 
-/// Whether what is written about a job is sealed: its vendor's entry says so, or its request is.
+/// Whether what is written about a job is sealed: because the vendor's entry says so, or because the job's request is
+/// sealed.
 fn seals(outbox: &OutboxState, payload: &Payload, tenant: Option<&Tenant>) -> bool {
     tenant.is_some_and(|tenant| tenant.vendor.at_rest == AtRest::Sealed) || payload.is_sealed(outbox)
 }
@@ -390,13 +395,14 @@ fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, let
         lane: job.lane.clone(),
         reason: letter.reason.as_str().to_owned(),
         letter: sealing::letter(&outbox.store, &job.id, letter, seals(outbox, payload, known.as_deref())),
-        // Whatever is shown: a request that was accepted can be sent again, unless its vendor's entry says otherwise.
+        // The request is kept whatever the letter shows, so that an accepted request can be sent again, unless the
+        // vendor's entry says `at_rest = "redacted"`.
         request: if is_redacted { None } else { payload.row(outbox, &job.id) },
         keep_result: job.keep_result,
     }
 }
 
-/// Reads the answer, hands it to the handler, and says what is to be kept.
+/// Reads the answer, passes it to the handler, and returns the outcome to be written.
 async fn delivered(
     outbox: &OutboxState,
     job: &Claimed,
@@ -406,7 +412,7 @@ async fn delivered(
 ) -> Option<Finish> {
     let (status, attempts, headers) = (response.status(), response.attempts(), response.headers().clone());
     let body = response.bytes().await.unwrap_or_else(|error| {
-        // It was delivered all the same.
+        // The job was delivered all the same.
         tracing::warn!(id = %job.id, %error, "the body of a job's answer could not be read");
         bytes::Bytes::new()
     });

@@ -1,11 +1,11 @@
-//! Which lanes have jobs that are due, and how many of each are to be claimed. Pure.
+//! Which lanes have due jobs, and how many jobs of each are to be claimed. Pure.
 //!
-//! A lane is in line while it may have due jobs. It leaves the line when a claim brings fewer than were asked for, and comes
-//! back when somebody says that it has got one: an `enqueue` here, or a look at what has become due.
+//! A lane is queued while it may have due jobs. It leaves the queue when a claim returns fewer jobs than were asked
+//! for, and comes back when it gets a job: by an `enqueue` in this process, or by a look for jobs that have become due.
 //!
-//! What is claimed is shared as grants are: tiers by their weights, within a tier vendors take turns, and within a vendor
-//! its tenants. Where a limit of a vendor is scarce the engine shares it; where the [pool](super::pool) is scarce, because
-//! vendors are slow, a claim is what is shared.
+//! Claims are shared like grants: between tiers by their weights, within a tier between vendors in turn, and within a
+//! vendor between its tenants. Where a vendor's limit is scarce the engine shares it; where the [pool](super::pool) is
+//! scarce, because vendors are slow, the claims must be shared.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::pool::{Amount, Pool};
 use crate::clock::Time;
 use crate::store::LaneTier;
 
-/// Jobs of one lane before the next one has its turn.
+/// Jobs of one lane before the next lane has its turn.
 const CHUNK: u32 = 4;
-/// A job's part of its tier's turns, divided by the tier's weight.
+/// The virtual time of one job, divided by the tier's weight (stride scheduling).
 const STRIDE: u64 = 1 << 20;
 
 pub(super) struct Lanes {
     known: HashMap<LaneTier, Known>,
     tiers: [Tier; 3],
-    /// Where the turns of the tiers are.
+    /// The virtual time of the latest turn.
     turn: u64,
     in_line: usize,
 }
@@ -31,38 +31,38 @@ pub(super) struct Lanes {
 #[derive(Default)]
 struct Known {
     in_line: bool,
-    /// It got a job since it was last asked about.
+    /// Whether the lane got a job since it was last asked for jobs.
     again: bool,
-    /// Claimed, and not begun.
+    /// The number of claimed jobs that wait for their permit.
     waiting: Arc<AtomicU32>,
-    /// Since when no configuration knows it.
+    /// Since when the lane has been missing in the configuration.
     unknown_since: Option<Time>,
 }
 
 struct Tier {
     stride: u64,
-    /// The tier that is furthest behind has the next turn.
+    /// The tier's virtual time; the tier with the smallest one has the next turn.
     turn: u64,
-    /// It could take none at its last turn.
+    /// Whether the tier could take no job at its last turn.
     is_idle: bool,
     vendors: VecDeque<Vendor>,
 }
 
-/// A vendor's lanes of one tier that are in line.
+/// A vendor's queued lanes of one tier.
 struct Vendor {
     name: String,
     lanes: VecDeque<LaneTier>,
 }
 
-/// Those of a tier who can take no more in this claim.
+/// The vendors and lanes of a tier that can take no more in this claim.
 #[derive(Default)]
 struct Resting {
     vendors: Vec<Vendor>,
-    /// By vendor.
+    /// The lanes, by vendor.
     lanes: HashMap<String, Vec<LaneTier>>,
 }
 
-/// What a row states may be anything: what is no tier is the lowest.
+/// A row may state any number; a number that is no tier counts as the lowest tier.
 fn tier_of(lane: &LaneTier) -> usize {
     usize::try_from(lane.tier).unwrap_or(2).min(2)
 }
@@ -78,7 +78,7 @@ impl Lanes {
         Lanes { known: HashMap::new(), tiers: weights.map(tier), turn: 0, in_line: 0 }
     }
 
-    /// The lane may have a due job.
+    /// Queues the lane: it may have a due job.
     pub(super) fn due(&mut self, lane: LaneTier) {
         let known = self.known.entry(lane.clone()).or_default();
         known.again = true;
@@ -89,9 +89,9 @@ impl Lanes {
         }
     }
 
-    /// What to claim: of each lane as many as `room` says beside those that wait already, of `most` lanes, and no more than
-    /// the pool has room for. It is taken from the pool until [`claimed`](Self::claimed) is called, or
-    /// [`not_claimed`](Self::not_claimed).
+    /// What to claim: of each lane as many jobs as `room` allows, less those that already wait for a permit; of `most`
+    /// lanes at most; and no more than the pool has room for. The jobs are taken from the pool until
+    /// [`claimed`](Self::claimed) or [`not_claimed`](Self::not_claimed) is called.
     pub(super) fn wanted(
         &mut self,
         pool: &mut Pool,
@@ -113,7 +113,7 @@ impl Lanes {
                 }
                 let waiting = known.get(lane).map_or(0, |known| known.waiting.load(Relaxed));
                 let left = room(lane).saturating_sub(waiting);
-                // Most of many lanes have no room, and are not asked twice.
+                // Of many lanes most have no room, and each of those is asked only once.
                 if left > 0 {
                     rooms.insert(lane.clone(), left);
                 }
@@ -141,14 +141,14 @@ impl Lanes {
             *asked += count;
         }
         for (tier, resting) in resting.into_iter().enumerate() {
-            // One that has nothing to take now must not hoard turns.
+            // A tier that can take nothing now must not save up turns.
             self.tiers[tier].is_idle |= !can_take[tier];
             self.tiers[tier].rest_is_over(resting);
         }
         order.into_iter().map(|lane| (lane.clone(), wanted.get(&lane).copied().unwrap_or(0))).collect()
     }
 
-    /// The lane is asked about, by other means than [`wanted`](Self::wanted).
+    /// Records that the lane is asked for jobs, otherwise than by [`wanted`](Self::wanted).
     pub(super) fn asked(&mut self, pool: &mut Pool, lane: &LaneTier, count: u32) {
         pool.add(lane, Amount { jobs: count as usize, bytes: 0 });
         if let Some(known) = self.known.get_mut(lane) {
@@ -156,7 +156,8 @@ impl Lanes {
         }
     }
 
-    /// So many were asked for, and so many came; with `cut` there may be more, for which a claim had no room.
+    /// A claim asked for `asked` jobs of the lane, and `came` were returned. `cut` says that the claim had no room for
+    /// more.
     pub(super) fn claimed(&mut self, pool: &mut Pool, lane: &LaneTier, asked: u32, came: u32, cut: bool) {
         self.not_claimed(pool, lane, asked);
         let inside = &mut self.tiers[tier_of(lane)];
@@ -166,7 +167,8 @@ impl Lanes {
             return;
         }
         if cut {
-            // Before the others of its vendor: of one claim after another the first must not have all.
+            // The lane goes to the front of its vendor's queue, so that the first lane does not get all of one claim
+            // after another.
             inside.leave(lane);
             inside.stand(lane.clone(), came == 0);
         } else if !known.again {
@@ -176,29 +178,29 @@ impl Lanes {
         }
     }
 
-    /// What was asked for did not come.
+    /// A claim returned nothing of what was asked for.
     pub(super) fn not_claimed(&mut self, pool: &mut Pool, lane: &LaneTier, asked: u32) {
         pool.remove(lane, Amount { jobs: asked as usize, bytes: 0 });
     }
 
-    /// Where the lane's jobs are counted that wait for their permit.
+    /// The counter of the lane's jobs that wait for their permit.
     pub(super) fn waiting(&mut self, lane: &LaneTier) -> Arc<AtomicU32> {
         self.known.entry(lane.clone()).or_default().waiting.clone()
     }
 
-    /// Whether the lane is in a configuration, as of `now`. Returns since when it is not.
+    /// Records whether the lane is in the configuration, as of `now`. Returns since when it is missing.
     pub(super) fn is_known(&mut self, lane: &LaneTier, is: bool, now: Time) -> Option<Time> {
         let known = self.known.get_mut(lane)?;
         known.unknown_since = if is { None } else { Some(known.unknown_since.unwrap_or(now)) };
         known.unknown_since
     }
 
-    /// Forgets lanes of which nothing is known that matters.
+    /// Forgets lanes that are neither queued nor have jobs in this process.
     pub(super) fn forget(&mut self) {
         self.known.retain(|_, known| known.in_line || Arc::strong_count(&known.waiting) > 1);
     }
 
-    /// All that are known.
+    /// All lanes that are known.
     pub(super) fn all(&self) -> impl Iterator<Item = LaneTier> {
         self.known.keys().cloned()
     }
@@ -209,12 +211,12 @@ impl Lanes {
 }
 
 impl Tier {
-    /// Its place in the turns of the tiers. One that was idle does not come back with the turns that it missed.
+    /// The tier's virtual time. A tier that was idle does not catch up on the turns that it missed.
     fn turn_from(&self, turn: u64) -> u64 {
         if self.is_idle { self.turn.max(turn) } else { self.turn }
     }
 
-    /// A lane joins the line: behind those of its vendor, or before them.
+    /// Queues a lane at the end, or at the front, of its vendor's lanes.
     fn stand(&mut self, lane: LaneTier, first: bool) {
         let at = self.vendors.iter().position(|vendor| vendor.name == lane.vendor).unwrap_or_else(|| {
             self.vendors.push_back(Vendor { name: lane.vendor.clone(), lanes: VecDeque::new() });
@@ -236,7 +238,7 @@ impl Tier {
         }
     }
 
-    /// The next jobs, of the vendor and tenant whose turn it is. None where none can take any.
+    /// The next jobs, of the vendor and tenant whose turn it is. `None` where no lane can take any.
     fn take(
         &mut self,
         pool: &Pool,

@@ -1,9 +1,9 @@
-//! Whose jobs may be taken over: a failure detector by observation. Pure.
+//! Decides which processes' jobs may be taken over: a failure detector by observation. Pure.
 //!
-//! A process that works writes a number that grows, a quarter of a lease apart. An observer takes its jobs over when it has read
-//! the same number for a whole lease of its own monotonic time, in which its own writes to the store succeeded without a gap. After a
-//! gap, whatever its cause (the store stood still, the observer was stopped), the observation of every process begins anew: a
-//! stall of the store gives everybody a new lease.
+//! A working process writes a number that grows, four times in each lease. An observer takes over its jobs when it has
+//! read the same number for a whole lease of its own monotonic time, in which the observer's own writes to the store
+//! succeeded without a gap. After a gap, whatever its cause (the store stalled, the observer was stopped), the
+//! observation of every process starts again: a stall of the store gives every process a new lease.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Time};
 use crate::store::owners::{Seen, Silent};
 
-/// What this process has seen of others, and how often its own heart has beaten.
+/// What this process has observed of others, and the number of its own latest heartbeat.
 pub(super) struct Leases {
     lease: Duration,
     beats: i64,
@@ -22,7 +22,7 @@ pub(super) struct Leases {
 
 struct Known {
     number: Option<i64>,
-    /// It had this number then, for the first time here.
+    /// When this process first read this number.
     since: Time,
 }
 
@@ -31,21 +31,22 @@ impl Leases {
         Leases { lease, beats: 0, last: None, seen: HashMap::new() }
     }
 
-    /// The next beat of this process's own heart.
+    /// The number of this process's next heartbeat.
     pub(super) fn next_beat(&mut self) -> i64 {
         self.beats = self.beats.saturating_add(1);
         self.beats
     }
 
-    /// How often the heart beats.
+    /// The interval between heartbeats.
     pub(super) fn every(&self) -> Duration {
         self.lease / 4
     }
 
-    /// Takes an observation that was `asked` for and ended `now`. Returns the processes whose jobs may be taken over.
+    /// Processes an observation that was `asked` for and ended `now`. Returns the processes whose jobs may be taken
+    /// over.
     pub(super) fn observe(&mut self, asked: Time, now: Time, clock: Clock, seen: Vec<Seen>) -> Vec<Silent> {
-        // Every process tries to beat within a quarter of a lease. Whatever holds up all of them for less than half of one
-        // leaves a lease in which each can be seen; what holds them up for longer is noticed here.
+        // Every process tries to write a heartbeat within a quarter of a lease. A stall of all processes that is
+        // shorter than half a lease leaves each of them enough of the lease to be seen; a longer stall is noticed here.
         let gap = self.last.replace(now).is_none_or(|last| now.since(last) > self.lease / 2);
         if gap {
             self.seen.clear();
@@ -55,7 +56,7 @@ impl Leases {
         for Seen { owner, number, lease_ms } in seen {
             let known = before.remove(&owner).filter(|known| known.number == number);
             let known = known.unwrap_or(Known { number, since: now });
-            // Its heart may beat more slowly than ours.
+            // The other process may be configured with a longer lease, and then its heartbeats are further apart.
             let lease = self.lease.max(Duration::from_millis(u64::try_from(lease_ms).unwrap_or(0)));
             // The number was read at some moment after `asked`, and for the first time before `since`.
             if asked.since(known.since) >= lease {
@@ -85,10 +86,10 @@ mod tests {
             Observer { leases: Leases::new(LEASE), now: Time::ZERO + LEASE }
         }
 
-        /// Observes after `wait`; how many may be taken over.
+        /// Observes after `wait`. Returns how many processes may be taken over.
         fn sees(&mut self, wait: Duration, others: &[(u8, Option<i64>)]) -> usize {
             let asked = self.now + wait;
-            // An answer takes a while.
+            // The store takes a while to answer.
             self.now = asked + Duration::from_millis(10);
             let seen =
                 |(owner, number): &(u8, Option<i64>)| Seen { owner: vec![*owner], number: *number, lease_ms: 20_000 };
@@ -108,12 +109,12 @@ mod tests {
             2,
             "and not the one whose heart beats"
         );
-        // Until its jobs are gone it stays silent; one that begins again is observed anew.
+        // A process stays silent until its jobs are gone; one that writes heartbeats again is observed anew.
         assert_eq!(observer.sees(BEAT, &[(1, Some(7)), (2, Some(1))]), 1);
     }
 
     #[test]
-    fn stall_of_the_store_gives_every_process_a_new_lease() {
+    fn store_stall_gives_every_process_a_new_lease() {
         for stall in [11, 26, 3_600, 86_400] {
             let mut observer = Observer::new();
             for _ in 0..3 {
@@ -128,8 +129,9 @@ mod tests {
     }
 
     #[test]
-    fn living_process_is_never_taken_over_by_stalls_of_any_length() {
-        // Store time stands still now and then, for both at once; each tries to beat every five seconds of its own.
+    fn store_stalls_never_expire_a_living_process() {
+        // The store stalls now and then, for both processes at once; each tries to write a heartbeat every five
+        // seconds.
         let mut random = fastrand::Rng::with_seed(3);
         for _ in 0..2_000 {
             let mut observer = Observer::new();
@@ -138,7 +140,7 @@ mod tests {
                 // The store answers at once, or when its stall ends.
                 let stalled = if random.u8(..5) == 0 { random.u64(..30_000) } else { random.u64(..50) };
                 let until = at + stalled;
-                // Who beats meanwhile waits for the end; the order of those who waited is chance.
+                // A heartbeat that falls into the stall waits for its end; the order of those that waited is random.
                 let first = random.bool();
                 for turn in 0..2 {
                     if (turn == 0) == first {
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_lease_of_the_other_counts() {
+    fn longest_lease_counts() {
         let mut observer = Observer::new();
         observer.leases.lease = Duration::from_secs(2);
         let beat = Duration::from_millis(500);

@@ -1,33 +1,41 @@
-//! Requests that outlive the process: accepted into a [store](crate::store), sent as soon as the limits allow, and never
-//! lost.
+//! Requests that outlive the process: they are accepted into a [store](crate::store), sent as soon as the limits allow,
+//! and never lost.
 //!
-//! [`enqueue`](crate::outbox::Outbox::enqueue) returns when the request is on the disk. From then on it is in exactly one
-//! place: in the outbox, among what is done (delivered or cancelled), or among the dead letters. A process that
-//! [works](crate::IntegrationClientBuilder::work) claims jobs for which the limits have room, at most 250 ms of work for each tenant, vendor
-//! and priority, and sends them as `send` does: the same turns, limits, retries and events. The rest waits in the store,
-//! whatever its size, and takes no memory.
+//! [`enqueue`](crate::outbox::Outbox::enqueue) returns when the request is on the disk. From then on the request is in
+//! exactly one place: in the outbox, among the finished jobs (delivered or cancelled), or among the dead letters. A
+//! process that [works](crate::IntegrationClientBuilder::work) claims jobs for which the limits have room, at most 250
+//! ms of work for each tenant, vendor and priority, and sends them as `send` does: with the same scheduling, limits,
+//! retries and events. All other jobs wait in the store and take no memory, however many they are.
 //!
 //! # Once or more than once
-//! A job is delivered at least once. When a process is killed while an exchange is under way, nobody knows whether the
-//! vendor acted. The job is sent again if that does no harm: a method that may be repeated, or a vendor whose entry names
-//! an `idempotency_header`. Its key is made when the request is accepted and is the same in all attempts, after restarts,
-//! and when a dead letter is sent again, so that a vendor that honours it acts once. Any other job becomes a
-//! [dead letter](DeadLetters) with the reason `ambiguous`, unless `on_ambiguous = "resend"` says otherwise.
+//! A job is delivered at least once. When a process is killed while an exchange is in flight, the library cannot know
+//! whether the vendor acted on the request. The job is sent again if a repetition does no harm: its method is
+//! idempotent, or the vendor's entry names an `idempotency_header`. The idempotency key is made when the request is
+//! accepted and stays the same in all attempts, after restarts, and when a dead letter is sent again, so that a vendor
+//! that honours the key acts once. Any other job becomes a [dead letter](DeadLetters) with the reason `ambiguous`,
+//! unless `on_ambiguous = "resend"` is configured.
 //!
 //! # When things go wrong
-//! - A refusal or a failure puts the job back, due when its wait is over. It waits in the store, not in memory.
-//! - A process that dies gives no sign of life; its jobs go to others after [the lease](crate::store::Store::lease), 20 s, and
-//!   five more. With SQLite they are taken up at once when the next process starts.
-//! - A sign of life is a number that grows, and others wait for the next one by clocks that no step moves. While the store
-//!   answers nobody, nobody loses a job: each gets a new lease when the store is back.
-//! - A process that was stopped for longer than that and goes on finds its jobs gone, and sends nothing: every exchange is
-//!   written down before it leaves, which is refused to it. What it knows of exchanges that have ended counts: a delivery takes
-//!   the job out, also where it had become a dead letter `ambiguous` meanwhile.
-//! - Every exchange is written down, so that a new process knows what the old one has sent and counts it against the limits. Its
-//!   permit starts when the record is on the disk: a store that is slow delays it, and leads to nothing above the limits.
-//! - A job of which five exchanges began and had no outcome becomes a dead letter with the reason `poison`: it may be what ends
-//!   the process. So does one that was claimed 25 times without an outcome; most likely it only stood in line.
-//! - A store that cannot be written (a full disk, a server that is away) refuses what is enqueued, in words. How jobs ended is
+//! - When an attempt is refused or fails, the job goes back to the store, due when its wait is over. It does not wait
+//!   in memory.
+//! - When a process dies, its heartbeat stops. Other processes take over its jobs after [the
+//!   lease](crate::store::Store::lease), 20 s, and five seconds more. With SQLite the next process takes them over as
+//!   soon as it starts.
+//! - A heartbeat is a number that grows. Other processes wait for the next one by monotonic clocks, which no clock step
+//!   moves. While the store is down for all processes, no process loses a job: each gets a new lease when the store is
+//!   back.
+//! - A process that was stopped for longer than its lease and then resumes finds its jobs taken over and sends nothing,
+//!   because it must record every exchange before the exchange leaves and the store rejects that record. The outcomes
+//!   of exchanges that it had already made still count: a delivery finishes the job, even if the job had become a dead
+//!   letter `ambiguous` in the meantime.
+//! - Every exchange is recorded, so that a new process counts what the old one sent against the limits. The permit of
+//!   an exchange starts when its record is on the disk: a slow store delays exchanges and never causes more of them
+//!   than the limits allow.
+//! - A job of which five exchanges began without an outcome becomes a dead letter with the reason `poison`: it may be
+//!   what kills the process. So does a job that was claimed 25 times without an outcome; that bound is higher, because
+//!   such a job most likely only waited while processes were killed.
+//! - A store that cannot be written (a full disk, an unreachable server) refuses new requests, and the error says why.
+//!   The outcomes of jobs stay in memory until they can be written, and no more jobs are claimed than fit beside them.
 //!   kept until it can be written again, and nothing more is claimed than fits beside it.
 
 mod accept;
@@ -78,13 +86,13 @@ pub use self::receipt::{KeptResponse, Receipt, Status};
 pub(crate) use self::sink::StoreSink;
 pub(crate) use self::worker::work;
 
-/// The durable outbox of a client: [`IntegrationClient::outbox`](crate::IntegrationClient::outbox). Cheap to clone; while
-/// one exists, the client stays alive.
+/// The durable outbox of a client, from [`IntegrationClient::outbox`](crate::IntegrationClient::outbox). Cheap to clone;
+/// a clone keeps the client alive.
 #[derive(Clone)]
 pub struct Outbox {
     core: Arc<Core>,
     state: Option<Arc<OutboxState>>,
-    /// Keeps the client's worker at work, as a clone of the client does.
+    /// Keeps the client's worker running, as a clone of the client does.
     _held: Arc<()>,
 }
 
@@ -105,28 +113,31 @@ impl std::fmt::Debug for Outbox {
     }
 }
 
-/// Takes the answers to jobs.
+/// Receives the vendors' answers to jobs.
 ///
 /// # When it is called
-/// After the vendor's answer, and as a rule before the job leaves the outbox, so at least once: a process that is killed in
-/// between sends the job again, with its key, and calls it again. A call that fails or panics is made three times in all;
-/// then an error is logged, and the answer is kept in the store ([`Status::Delivered`]).
+/// The handler is called after the vendor's answer, and usually before the job leaves the outbox. So it is called at
+/// least once for each job: a process that is killed in between sends the job again, with its key, and calls the
+/// handler again. A call that fails or panics is tried three times in all; then the client logs an error and keeps the
+/// answer in the store ([`Status::Delivered`]).
 ///
 /// # What it may do
-/// - **Wait, and block its thread.** Calls run on tokio's threads for blocking work, at most 64 at once; a call that awaits
-///   something occupies none. Sends, leases and other jobs' outcomes never wait for a call.
-/// - **Take its time.** After one second the outcome of the job is written, with the answer, and the call goes on. A process
-///   that is killed later than that does not call again: the answer is in [`Status::Delivered`]
-///   (not where the vendor's entry says `at_rest = "redacted"`).
-/// - **Be slow for long.** A job counts as in hand ([`IntegrationClientBuilder::max_jobs`](crate::IntegrationClientBuilder::max_jobs)) until its call is over, so
-///   that fewer jobs are claimed when the handler cannot keep up.
+/// - **Wait, and block its thread.** Calls run on tokio's threads for blocking work, at most 64 at once; a call that is
+///   waiting in an `await` occupies no thread. Sends, leases and other jobs' outcomes never wait for a call.
+/// - **Take its time.** After one second the client writes the outcome of the job together with the answer, and the
+///   call goes on. A process that is killed later than that does not call again: the answer is in [`Status::Delivered`]
+///   (unless the vendor's entry says `at_rest = "redacted"`).
+/// - **Stay slow.** A job counts against
+///   [`IntegrationClientBuilder::max_jobs`](crate::IntegrationClientBuilder::max_jobs) until its call is over, so that
+///   fewer jobs are claimed when the handler cannot keep up.
 ///
 /// # What becomes of a call that does not return
-/// After 30 s, waiting for one of the 64 threads included, it is not waited for any longer, nor made again: it may still be at
-/// work. An error is logged, and the answer stays in the store. A call that blocks its thread for ever keeps that thread, and
-/// tokio's runtime waits for it when it is dropped (`Runtime::shutdown_background` does not).
+/// After 30 s, which include the wait for one of the 64 threads, the client stops waiting for the call and does not
+/// repeat it, because it may still be running. The client logs an error, and the answer stays in the store. A call that
+/// blocks its thread for ever keeps that thread, and tokio's runtime waits for it when the runtime is dropped
+/// (`Runtime::shutdown_background` does not).
 ///
-/// Closures that take a [`Delivered`] are handlers, where what was given up needs no call:
+/// A closure that takes a [`Delivered`] is a handler too; it ignores jobs that are given up:
 ///
 /// ```
 /// use integration_client::IntegrationClient;
@@ -139,16 +150,16 @@ impl std::fmt::Debug for Outbox {
 /// # drop(builder);
 /// ```
 pub trait ResponseHandler: Send + Sync + 'static {
-    /// The vendor took a job.
+    /// The vendor accepted a job.
     ///
     /// # Errors
-    /// It is called again. The error's text goes into an event, so it must hold no secret.
+    /// The handler is called again. The error's text goes into an event, so it must hold no secret.
     fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// A job was given up, and is a dead letter in a moment. By default there is nothing to do.
+    /// A job was given up, and becomes a dead letter right after this call. The default does nothing.
     ///
-    /// A letter with the reason `ambiguous` may be taken back: the process that lost the job may still tell what came of its
-    /// exchange, and calls [`delivered`](Self::delivered) if that was a delivery.
+    /// A letter with the reason `ambiguous` may be withdrawn: the process that lost the job to another may still learn
+    /// the outcome of its exchange, and calls [`delivered`](Self::delivered) if that was a delivery.
     ///
     /// # Errors
     /// As for [`delivered`](Self::delivered).
@@ -172,28 +183,28 @@ where
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Delivered {
-    /// The job's id, as its [receipt](Receipt::id) states it.
+    /// The job's id, as in its [receipt](Receipt::id).
     pub id: String,
-    /// Whose request it was.
+    /// The tenant on whose behalf the request was sent.
     pub tenant: String,
-    /// Who answered.
+    /// The vendor that answered.
     pub vendor: String,
-    /// The tier that it waited in.
+    /// The priority of the job.
     pub priority: Priority,
-    /// The caller's own notes about the request.
+    /// The caller's metadata of the request.
     pub metadata: std::collections::BTreeMap<String, String>,
     /// The answer's status.
     pub status: StatusCode,
-    /// Its headers.
+    /// The headers of the answer.
     pub headers: HeaderMap,
-    /// Its body; what had come of one that broke off is not kept, and it is empty then.
+    /// The body of the answer; empty where the body broke off, because a partial body is discarded.
     pub body: Bytes,
-    /// Exchanges it took.
+    /// The number of exchanges that the job took.
     pub attempts: u32,
 }
 
 impl std::fmt::Debug for Delivered {
-    /// No header value and no body.
+    /// Shows no header value and no body.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Delivered")
             .field("id", &self.id)
@@ -205,50 +216,51 @@ impl std::fmt::Debug for Delivered {
     }
 }
 
-/// What one client does with its store.
+/// The state of one client's outbox.
 pub(crate) struct OutboxState {
     pub(crate) store: Opened,
     handler: Option<Handler>,
     pub(crate) works: bool,
-    /// What one tenant may have in hand at one vendor at most.
+    /// The most that one tenant may hold at one vendor.
     most_in_hand: pool::Amount,
     tier_weights: [u32; 3],
-    /// How often the worker says in the store what it does.
+    /// How often the worker publishes its status in the store.
     tell_every: Option<Duration>,
     clock: Clock,
     starts: starts::Starts,
-    /// Lanes that got jobs which this process knows of.
+    /// Lanes that got jobs in this process since the worker last looked.
     fresh: Mutex<Vec<LaneTier>>,
-    /// Ends to be written of jobs whose tasks still wait for the handler.
+    /// Outcomes to be written of jobs whose tasks still wait for the handler.
     early: Mutex<Vec<Finish>>,
     wake: Notify,
-    /// About how many jobs there are, and when they were counted.
+    /// The approximate number of jobs, and when they were counted.
     backlog: AtomicI64,
     counted: Mutex<Option<Time>>,
-    /// The same by tenant and vendor, where a bound asks for it.
+    /// The approximate number by tenant and vendor, where `max_lane_backlog` is configured.
     lanes: Mutex<HashMap<(String, String), (i64, Time)>>,
     recall: recall::Recall,
     stop: watch::Sender<bool>,
     ended: watch::Sender<bool>,
 }
 
-/// What a program says about its outbox.
+/// The builder's settings of the outbox.
 pub(crate) struct Settings {
     pub(crate) works: bool,
-    /// What one tenant may have in hand at one vendor: jobs, and bytes of them.
+    /// The most that one tenant may hold at one vendor: jobs, and their bytes.
     pub(crate) max_jobs: usize,
     pub(crate) max_job_bytes: usize,
     pub(crate) tier_weights: [u32; 3],
-    /// How often the worker says in the store what it does.
+    /// How often the worker publishes its status in the store.
     pub(crate) tell_every: Option<Duration>,
 }
 
-/// How old a count of the backlog may be.
+/// The age up to which a count of the backlog is used.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
-/// The same for a lane that has reached its bound.
+/// The age up to which the count of a lane that has reached its bound is used.
 const COUNT_FULL_EVERY: Duration = Duration::from_millis(500);
-/// Lanes that are remembered until the worker looks. Beyond that it finds them itself, a moment later.
-const MOST_FRESH: usize = 100_000;
+/// Lanes that are remembered until the worker looks. The worker finds further lanes itself a moment later, in the
+/// store.
+const MAX_FRESH: usize = 100_000;
 
 impl OutboxState {
     pub(crate) fn new(
@@ -279,26 +291,26 @@ impl OutboxState {
         }
     }
 
-    /// A lane has got a job.
-    fn told(&self, lane: LaneTier) {
+    /// Tells the worker that a lane has got a job.
+    fn lane_has_job(&self, lane: LaneTier) {
         if !self.works {
             return;
         }
         let mut fresh = self.fresh.lock();
-        if fresh.len() < MOST_FRESH && fresh.last() != Some(&lane) {
+        if fresh.len() < MAX_FRESH && fresh.last() != Some(&lane) {
             fresh.push(lane);
         }
         drop(fresh);
         self.wake.notify_one();
     }
 
-    /// The end of a job is to be written although its task goes on.
+    /// Has the outcome of a job written although the job's task is still running.
     fn end_early(&self, finish: Finish) {
         self.early.lock().push(finish);
         self.wake.notify_one();
     }
 
-    /// Refuses where the backlog has reached its bound.
+    /// Refuses a job when the backlog has reached its bound.
     async fn check_backlog(&self, lane: &LaneTier) -> Result<(), Error> {
         if let Some(most) = self.store.limits.max_lane_backlog {
             self.check_lane(lane, i64::try_from(most).unwrap_or(i64::MAX)).await?;
@@ -314,7 +326,8 @@ impl OutboxState {
         };
         let most = i64::try_from(self.store.limits.max_backlog).unwrap_or(i64::MAX);
         if stale {
-            // Up to the bound alone: a larger number would take longer to count, and say no more.
+            // Counts up to the bound only: a larger number would take longer to count and would not change the
+            // decision.
             let found = self.store.read(most, records::count).await?;
             self.backlog.store(found, Relaxed);
         }
@@ -327,7 +340,8 @@ impl OutboxState {
         Err(Error::not_sent(ErrorKind::QueueFull, message).with_retry_after(COUNT_EVERY))
     }
 
-    /// The same for one tenant at one vendor. What goes out is not subtracted, but counted anew soon.
+    /// Refuses a job when the backlog of its tenant at its vendor has reached its bound. Jobs that end are not
+    /// subtracted from the count; the count is repeated soon instead.
     async fn check_lane(&self, lane: &LaneTier, most: i64) -> Result<(), Error> {
         let now = self.clock.now();
         let key = (lane.tenant.clone(), lane.vendor.clone());
@@ -341,7 +355,7 @@ impl OutboxState {
             None => {
                 let count = self.store.read((lane.clone(), most), records::count_lane).await?;
                 let mut lanes = self.lanes.lock();
-                if lanes.len() >= MOST_FRESH {
+                if lanes.len() >= MAX_FRESH {
                     lanes.clear();
                 }
                 lanes.insert(key, (count, now));
@@ -357,7 +371,7 @@ impl OutboxState {
         Err(error.with_retry_after(COUNT_FULL_EVERY))
     }
 
-    /// One more of it was accepted.
+    /// Adds an accepted job to the counts.
     fn count_in(&self, lane: &LaneTier) {
         self.backlog.fetch_add(1, Relaxed);
         if self.store.limits.max_lane_backlog.is_some() {
@@ -368,7 +382,8 @@ impl OutboxState {
         }
     }
 
-    /// Claims nothing more, releases what has not begun, and waits for the rest.
+    /// Stops claiming, releases jobs whose exchange has not begun, and waits up to `grace` for the others. Returns
+    /// whether all ended in that time.
     pub(crate) async fn stop(&self, grace: Duration) -> bool {
         self.stop.send_replace(true);
         let mut ended = self.ended.subscribe();
@@ -376,7 +391,7 @@ impl OutboxState {
     }
 }
 
-/// An id of its own: later ones sort behind earlier ones, and 74 bits of it are random.
+/// A new unique id: ids sort by their time, and 74 bits are random.
 pub(crate) fn new_id(clock: Clock) -> Id {
     let since = clock.wall().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let at = uuid::Timestamp::from_unix(uuid::NoContext, since.as_secs(), since.subsec_nanos());

@@ -1,20 +1,21 @@
-//! How many jobs are in hand, and how many bytes of them, and who may take more. Pure.
+//! How many jobs and bytes this process holds, and which lanes may take more. Pure.
 //!
-//! All tenants and vendors share one pool, and none can be trusted to give back what it has: one that hangs keeps its jobs until their
-//! time is up. Fixed shares would leave most of the pool unused. So a vendor may take more while it has less than eight
-//! times what is free, and a tenant at a vendor while it has less than four times that ("dynamic thresholds", Choudhury and
-//! Hahne 1998): one alone may have all that it is to have, and there is always room for one that comes later. The pool is
-//! larger than what one may have by what is kept free for the others.
+//! All tenants and vendors share one pool, and no vendor can be relied on to answer soon: a vendor that hangs keeps its
+//! jobs until they time out. Fixed shares would leave most of the pool unused. So a vendor may take more while it holds
+//! less than eight times what is free, and a tenant at a vendor while it holds less than four times that ("dynamic
+//! thresholds", Choudhury and Hahne 1998): a lane with no competitor gets all that is configured for it, and there is
+//! always room for one that comes later. The pool is larger than what one tenant may hold by the part that is kept free
+//! for the others.
 
 use std::collections::HashMap;
 
 use crate::store::LaneTier;
 
-/// A vendor may take more while it has less than so many times what is free.
+/// A vendor may take more while it holds less than this many times what is free.
 const VENDOR: usize = 8;
-/// The same for a tenant at a vendor.
+/// A tenant at a vendor may take more while it holds less than this many times what is free.
 const TENANT: usize = 4;
-/// Jobs that are kept free for others at least, however small the pool is.
+/// The least number of jobs that is kept free for others, however small the pool is.
 const SPARE_JOBS: usize = 4;
 
 /// Jobs, and the bytes that they take in the store.
@@ -44,23 +45,23 @@ struct Group {
 }
 
 pub(super) struct Pool {
-    /// What one tenant may have at one vendor.
+    /// The most that one tenant may hold at one vendor.
     most: Amount,
-    /// What all may have together.
+    /// The most that all tenants may hold together.
     whole: Amount,
     held: Amount,
     vendors: HashMap<String, Group>,
 }
 
-/// How many more may be taken by one that has `held`, so that it has at most `times` what is free then. One that has nothing
-/// may have the last that is free.
+/// How many more a holder of `held` may take so that it then holds at most `times` what is free. A holder of nothing
+/// may take the last free one.
 fn more(held: usize, free: usize, times: usize) -> usize {
     let more = times.saturating_mul(free).saturating_sub(held) / (times + 1);
     if held == 0 { more.max(free.min(1)) } else { more }
 }
 
 impl Pool {
-    /// A pool of which one tenant may have `most` while no other has work.
+    /// A pool of which one tenant may hold `most` while no other tenant has work.
     pub(super) fn new(most: Amount) -> Pool {
         let with_spare = |most: usize, least: usize| most.saturating_add(most.div_ceil(TENANT).max(least));
         let whole = Amount { jobs: with_spare(most.jobs, SPARE_JOBS), bytes: with_spare(most.bytes, 1) };
@@ -95,7 +96,7 @@ impl Pool {
         }
     }
 
-    /// What nobody has.
+    /// What no lane holds.
     pub(super) fn free(&self) -> Amount {
         Amount {
             jobs: self.whole.jobs.saturating_sub(self.held.jobs),
@@ -103,18 +104,18 @@ impl Pool {
         }
     }
 
-    /// Jobs that may be taken for one that has `held`.
+    /// How many jobs may be taken for a holder of `held`.
     fn room(&self, held: Amount, times: usize) -> usize {
         let free = self.free();
         if more(held.bytes, free.bytes, times) == 0 { 0 } else { more(held.jobs, free.jobs, times) }
     }
 
-    /// Jobs that may be taken for a vendor.
+    /// How many jobs may be taken for a vendor.
     pub(super) fn vendor_room(&self, vendor: &str) -> usize {
         self.room(self.vendors.get(vendor).map(|group| group.held).unwrap_or_default(), VENDOR)
     }
 
-    /// Jobs that may be taken for a tenant at a vendor.
+    /// How many jobs may be taken for a tenant at a vendor.
     pub(super) fn lane_room(&self, lane: &LaneTier) -> usize {
         let held = self.vendors.get(&lane.vendor).and_then(|group| group.tenants.get(&lane.tenant));
         let held = held.copied().unwrap_or_default();
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_takes_all_that_is_configured() {
+    fn single_lane_takes_all_that_is_configured() {
         for most in [1, 2, 3, 10, 100, 1_000, 100_000] {
             let mut pool = Pool::new(Amount { jobs: most, bytes: 1 << 40 });
             assert_eq!(fill(&mut pool, &lane("v", "a"), JOB), most);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_left_for_others_whoever_holds_all_it_may() {
+    fn full_lane_leaves_room_for_others() {
         let mut pool = Pool::new(Amount { jobs: 1_000, bytes: 1 << 40 });
         assert_eq!(fill(&mut pool, &lane("hangs", "a"), JOB), 1_000);
         let other = fill(&mut pool, &lane("well", "c"), JOB);
@@ -168,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn one_hanging_tenant_leaves_room_to_others_of_its_vendor() {
+    fn hanging_tenant_leaves_room_at_its_vendor() {
         let mut pool = Pool::new(Amount { jobs: 500, bytes: 1 << 40 });
         assert_eq!(fill(&mut pool, &lane("v", "a"), JOB), 500);
         assert!(pool.lane_room(&lane("v", "b")) >= 50);
     }
 
     #[test]
-    fn bytes_are_bounded_as_jobs_are() {
+    fn pool_bounds_bytes_and_jobs() {
         let job = Amount { jobs: 1, bytes: 500 << 10 };
         let mut pool = Pool::new(Amount { jobs: 1_000, bytes: 64 << 20 });
         let taken = fill(&mut pool, &lane("v", "a"), job);
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn random_use_never_exceeds_the_pool_and_ends_empty() {
+    fn pool_is_never_exceeded_by_random_use() {
         let mut rng = fastrand::Rng::with_seed(7);
         let most = Amount { jobs: 50, bytes: 5_000 };
         let (mut pool, mut held) = (Pool::new(most), Vec::new());

@@ -1,4 +1,4 @@
-//! What a store says about itself: what waits in which lane, and what its working processes do.
+//! What a store reports about itself: the jobs of each lane, and the status of its working processes.
 
 use std::time::Duration;
 
@@ -16,39 +16,41 @@ use crate::store::batches;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Queue {
-    /// On whose behalf.
+    /// The tenant.
     pub tenant: String,
-    /// To whom.
+    /// The vendor.
     pub vendor: String,
-    /// Their tier.
+    /// The priority.
     pub priority: Priority,
-    /// They wait in the store.
+    /// Requests that wait in the store.
     pub waiting: u64,
-    /// A process has them in hand.
+    /// Requests that a process has claimed.
     pub under_way: u64,
-    /// When the first of those that wait may go, as far as the store knows; zero when it waits for the limits alone.
+    /// The time until the first waiting request may be sent, as far as the store knows; zero when it waits only for the
+    /// limits.
     #[serde(rename = "due_in_s", serialize_with = "crate::status::seconds")]
     pub due_in: Option<Duration>,
 }
 
-/// What a process that works on the store said about itself: [`IntegrationClientBuilder::publish_status`](crate::IntegrationClientBuilder::publish_status).
+/// The status that a working process published:
+/// [`IntegrationClientBuilder::publish_status`](crate::IntegrationClientBuilder::publish_status).
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct WorkerStatus {
-    /// Its name in the store.
+    /// The id of the process in the store.
     pub worker: String,
-    /// How long ago that was.
+    /// The time since the status was published.
     #[serde(rename = "said_before_s", serialize_with = "crate::status::some_seconds")]
     pub age: Duration,
-    /// A [`TenantStatus`](crate::status::TenantStatus) for each of the lanes that it works on, as JSON.
+    /// A [`TenantStatus`](crate::status::TenantStatus) for each of the lanes that the process works on, as JSON.
     pub lanes: Vec<Value>,
 }
 
-/// Lanes that a worker speaks of.
+/// The most lanes in a published status.
 const LANES: usize = 200;
 
 impl Outbox {
-    /// What waits in the store, by tenant, vendor and priority; at most `most` of them.
+    /// The jobs in the store, by tenant, vendor and priority; at most `most` of these groups.
     ///
     /// # Errors
     /// The client has no store, or it cannot be read.
@@ -67,7 +69,7 @@ impl Outbox {
         Ok(found.into_iter().map(queue).collect())
     }
 
-    /// What the processes that work on the store said last about themselves.
+    /// The status that each working process published last.
     ///
     /// # Errors
     /// The client has no store, or it cannot be read.
@@ -81,22 +83,22 @@ impl Outbox {
         Ok(found.into_iter().map(worker).collect())
     }
 
-    /// What fails in the store, while that lasts: a full disk, a server that is gone or does not answer, a damaged page. By what
-    /// the store is used for: to accept jobs, to claim them (also those of one tenant alone), to record exchanges and ends, to
-    /// keep it in order, to read. Each is told until the same succeeds again, or was not tried for
-    /// two and a half minutes. None without a store.
+    /// What fails in the store at the moment: a full disk, an unreachable server, a damaged page. Problems are kept by
+    /// what the store is used for: to accept jobs, to claim them (also of a single tenant), to record exchanges and
+    /// outcomes, to do its maintenance, to read. Each problem is reported until the same kind of work succeeds again,
+    /// or was not tried for two and a half minutes. `None` without a store.
     pub fn problem(self) -> Option<String> {
         self.state.as_ref()?.store.problems.now()
     }
 }
 
-/// The statuses of the lanes of these, each once, as JSON.
+/// The statuses of these lanes, each once, as JSON.
 pub(super) fn said(core: &Core, lanes: impl Iterator<Item = LaneTier>) -> String {
     let mut lanes: Vec<(String, String)> = lanes.map(|lane| (lane.tenant, lane.vendor)).collect();
     lanes.sort_unstable();
     lanes.dedup();
     let statuses = lanes.iter().filter_map(|(tenant, vendor)| crate::core::status_of(core, tenant, vendor).ok());
     let statuses: Vec<_> = statuses.filter(|status| !status.resting).take(LANES).collect();
-    // All keys are strings, so it can always be written.
+    // Serialization cannot fail: all map keys are strings.
     serde_json::to_string(&statuses).unwrap_or_default()
 }

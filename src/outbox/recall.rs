@@ -1,10 +1,11 @@
-//! What other processes sent of each lane before, counted against its limits before a job of it is claimed.
+//! Reads what other processes sent of each lane, and counts it against the lane's limits before a job of the lane is
+//! claimed.
 //!
 //! A lane is read when its tenant appears: with the configuration at the start, by a reload or by
-//! [`Tenants::set`](crate::Tenants::set). One task reads them in the background, a few lanes and a bounded
-//! number of rows at a time, so neither memory nor the start of the program depends on how many rows there are. A lane
-//! whose jobs wait is read before the others. Where several tenants share a limit, all lanes of the vendor are read before
-//! a job of one of them is claimed.
+//! [`Tenants::set`](crate::Tenants::set). One task reads the lanes in the background, a few lanes and a bounded number
+//! of rows at a time, so that neither memory nor the start of the program depends on the number of rows. Lanes with
+//! waiting jobs are read first. Where several tenants share a limit, all lanes of the vendor are read before a job of
+//! one of them is claimed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -24,10 +25,11 @@ use crate::metrics::KINDS_OF_WORK;
 use crate::store::may_pass;
 use crate::store::usage::{self, Mark, Usage, Wanted};
 
-/// How often a page that the store has and cannot read is tried. A damaged file must not stop a lane for ever.
+/// How often the read of a page that fails is tried. A damaged file must not stop a lane for ever.
 const TRIES: u32 = 3;
 const BETWEEN_TRIES: Duration = Duration::from_millis(200);
-/// Between two tries to reach a store that is away. It is tried until it is back: no job can be claimed before that either.
+/// The wait between two tries while the store is unreachable. There is no last try: without the store no job can be
+/// claimed either.
 const AWAY: Duration = Duration::from_secs(1);
 
 /// A tenant and its vendor.
@@ -37,7 +39,7 @@ type Lane = (Arc<str>, Arc<str>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Read {
     Waiting,
-    /// Waiting, and before those whose jobs do not wait.
+    /// Waits to be read, before the lanes that have no jobs.
     Urgent,
     UnderWay,
     Whole,
@@ -47,16 +49,16 @@ enum Read {
 #[derive(Default)]
 struct Lanes {
     known: HashMap<Lane, Read>,
-    /// Lanes of a vendor that have not been read to their end.
+    /// The number of lanes of each vendor that have not been read completely.
     unread: HashMap<Arc<str>, usize>,
-    /// Vendors whose tenants share limits, and have jobs.
+    /// Vendors with jobs whose tenants share limits.
     urgent_vendors: HashSet<Arc<str>>,
     urgent: VecDeque<Lane>,
     waiting: VecDeque<Lane>,
 }
 
 impl Lanes {
-    /// The lane is to be read, unless it was.
+    /// Queues the lane to be read, unless it is known already.
     fn add(&mut self, tenant: &Arc<str>, vendor: &Arc<str>) {
         let lane = (tenant.clone(), vendor.clone());
         if self.known.contains_key(&lane) {
@@ -68,7 +70,7 @@ impl Lanes {
         if is_urgent { &mut self.urgent } else { &mut self.waiting }.push_back(lane);
     }
 
-    /// Whether all is read that a job of the lane depends on. Otherwise it is read next.
+    /// Whether all usage is read that matters for a job of the lane. If not, the lane is read next.
     fn is_ready(&mut self, tenant: &Arc<str>, vendor: &Arc<str>, shares: bool) -> bool {
         self.add(tenant, vendor);
         let lane = (tenant.clone(), vendor.clone());
@@ -112,7 +114,7 @@ impl Lanes {
         lanes
     }
 
-    /// The lane has been read to its end.
+    /// Records that the lane has been read completely.
     fn read(&mut self, lane: &Lane) {
         if let Some(read) = self.known.get_mut(lane)
             && std::mem::replace(read, Read::Whole) != Read::Whole
@@ -121,7 +123,7 @@ impl Lanes {
         }
     }
 
-    /// The tenant is gone. Should it come back, it is read again.
+    /// Forgets the tenant. If it comes back, its usage is read again.
     fn forget(&mut self, tenant: &str, vendor: &str) {
         let lane: Lane = (tenant.into(), vendor.into());
         if self.known.remove(&lane).is_some_and(|read| read != Read::Whole) {
@@ -139,7 +141,7 @@ impl Lanes {
     }
 }
 
-/// Which lanes have been read, for the worker, whoever changes tenants, and the task that reads.
+/// Which lanes have been read; shared by the worker, changes of the tenants, and the task that reads.
 #[derive(Default)]
 pub(super) struct Recall {
     lanes: Mutex<Lanes>,
@@ -180,13 +182,13 @@ impl OutboxHooks for OutboxState {
 }
 
 impl OutboxState {
-    /// Whether all is counted that other processes sent before, as far as it concerns the tenant's limits.
+    /// Whether all that other processes sent is counted, as far as it concerns the tenant's limits.
     pub(super) fn is_recalled(&self, tenant: &Tenant) -> bool {
         self.recall.is_ready(tenant)
     }
 }
 
-/// Other tenants use limits of this one.
+/// Whether other tenants use limits of this one.
 fn shares(tenant: &Tenant) -> bool {
     let vendor = &tenant.vendor;
     let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
@@ -248,7 +250,7 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
                 left.push(wanted);
                 tokio::time::sleep(AWAY).await;
             }
-            // What is damaged may be of one lane alone.
+            // The damage may concern one lane alone.
             Err(_) if wanted.len() > 1 => left.extend(wanted.into_iter().map(|lane| vec![lane])),
             Err(error) => {
                 failed += 1;
@@ -259,27 +261,28 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
                 }
                 failed = 0;
                 for Wanted { tenant, vendor, .. } in &wanted {
-                    tracing::error!(%error, tenant, vendor, "what was sent before cannot be read; the lane goes on without");
+                    tracing::error!(%error, tenant, vendor, "earlier usage of the lane cannot be read; the lane is used without it");
                 }
             }
         }
     }
 }
 
-/// Counts against a lane's limits what other processes sent.
+/// Counts what other processes sent against a lane's limits.
 fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_start: Duration) {
     let Ok(tenant) = core.registry.tenant(tenant, vendor) else { return };
     let Ok(place) = core.registry.place(&tenant) else { return };
-    // Oldest first: what a bucket got back in between is then known.
+    // Oldest first, so that a bucket's refill in between is counted.
     rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
-    // A negative figure is none that was ever written.
+    // No negative number was ever written; a row that holds one was edited.
     let figure = |figure: i64| u32::try_from(figure.max(0)).unwrap_or(u32::MAX);
     place.shard.decide(|engine, now| {
         for row in &rows {
             let endpoints = &tenant.vendor.endpoints;
             let endpoint = endpoints.iter().position(|endpoint| *endpoint.name == *row.endpoint);
             let endpoint = endpoint.map_or(NO_ENDPOINT, |number| number as EndpointId);
-            // It was written before it left, and may have been on its way for as long as that takes.
+            // The record was written before the exchange left, and the exchange may have reached the vendor later by
+            // up to this time.
             let age = Duration::from_millis(u64::try_from(row.age_ms).unwrap_or(0));
             let age = age.saturating_sub(tenant.vendor.max_transit).saturating_sub(latest_start);
             let past = Past {
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn lane_that_shares_limits_waits_for_all_lanes_of_its_vendor() {
+    fn shared_limit_waits_for_all_lanes_of_vendor() {
         let mut lanes = lanes(&["a", "b"]);
         lanes.add(&"x".into(), &"w".into());
         assert!(!lanes.is_ready(&"b".into(), &"v".into(), true));
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn tenant_that_goes_holds_up_no_other_and_is_read_again_when_it_comes_back() {
+    fn removed_tenant_is_read_again_on_return() {
         let mut lanes = lanes(&["a", "b"]);
         lanes.forget("a", "v");
         let read = lanes.next(10);

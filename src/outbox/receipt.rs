@@ -1,4 +1,4 @@
-//! What the caller of `enqueue` holds.
+//! Receipts: what the caller of `enqueue` gets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,41 +21,41 @@ pub struct Receipt {
     before: bool,
 }
 
-/// What became of a request that was accepted.
+/// What has become of an accepted request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Status {
-    /// It waits in the store.
+    /// The request waits in the store.
     #[non_exhaustive]
     Waiting {
-        /// Until it may go at the earliest; zero when it waits for the limits alone.
+        /// The time until the request may be sent at the earliest; zero when it waits only for the limits.
         due_in: Duration,
     },
-    /// A process has it in hand.
+    /// A process has claimed the request.
     UnderWay,
-    /// The vendor took it.
+    /// The vendor accepted the request.
     #[non_exhaustive]
     Delivered {
-        /// The status of its answer.
+        /// The status of the vendor's answer.
         status: u16,
-        /// Exchanges it took.
+        /// The number of exchanges that the request took.
         attempts: u32,
         /// The answer, where the request said [`keep_response`](crate::Request::keep_response) or the handler failed.
         response: Option<KeptResponse>,
     },
-    /// It was cancelled.
+    /// The request was cancelled.
     Cancelled,
-    /// It was given up, and is a dead letter.
+    /// The request was given up, and is a dead letter.
     #[non_exhaustive]
     Dead {
-        /// Why; none where the row holds a reason that this version does not know.
+        /// The reason; `None` where the row holds a reason that this version does not know.
         reason: Option<Reason>,
     },
-    /// The store has never heard of it, or has forgotten it by now.
+    /// The store has no record of the request: it was never accepted, or its record has been deleted by now.
     Unknown,
 }
 
-/// An answer that was kept.
+/// An answer that is kept in the store.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptResponse {
     pub(super) content_type: Option<String>,
@@ -63,12 +63,12 @@ pub struct KeptResponse {
 }
 
 impl KeptResponse {
-    /// Its media type, where the vendor stated one.
+    /// The media type of the answer, where the vendor named one.
     pub fn content_type(&self) -> Option<&str> {
         self.content_type.as_deref()
     }
 
-    /// Its body.
+    /// The body of the answer.
     pub fn body(&self) -> &Bytes {
         self.body.as_bytes()
     }
@@ -85,17 +85,17 @@ impl Receipt {
         Receipt { id, outbox, before }
     }
 
-    /// 128 bits in lower-case hex.
+    /// The id of the request: 128 bits in lower-case hex.
     pub fn id(&self) -> String {
         self.id.simple().to_string()
     }
 
-    /// The same request had been accepted with the same key before.
+    /// Whether this request had already been accepted earlier, with the same key.
     pub fn was_accepted_before(&self) -> bool {
         self.before
     }
 
-    /// What has become of the request.
+    /// What has become of the request by now.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
@@ -103,8 +103,8 @@ impl Receipt {
         Ok(status_of(&self.outbox.store, &self.id, self.outbox.store.read(self.id, records::find).await?))
     }
 
-    /// Takes the request out of the outbox, unless it is under way or has ended. Whether it was taken out: it will not be
-    /// sent then, or not again.
+    /// Takes the request out of the outbox, unless a process has claimed it or it has ended. Returns whether it was
+    /// taken out; then it is never sent, or not again.
     ///
     /// # Errors
     /// [`ErrorKind::Store`](crate::ErrorKind::Store).
@@ -122,7 +122,7 @@ pub(super) fn status_of(store: &Opened, id: &Id, place: Place) -> Status {
         Place::Done { outcome: 0, status, attempts, result } => Status::Delivered {
             status: u16::try_from(status).unwrap_or(0),
             attempts: u32::try_from(attempts).unwrap_or(0),
-            // None where it was sealed with a key that this client does not have.
+            // `None` where the answer was sealed with a key that this client does not have.
             response: result.and_then(|result| serde_json::from_slice(&store.unseal(id, &result)?).ok()),
         },
         Place::Done { .. } => Status::Cancelled,

@@ -1,4 +1,5 @@
-//! What is written about a job beside its request, sealed where its vendor's entry says so: what was tried, and its dead letter.
+//! What is written about a job besides its request, the history of attempts and the dead letter; sealed where the
+//! vendor's entry says so.
 
 use super::dead_letters::KeptLetter;
 use super::priority;
@@ -8,9 +9,9 @@ use crate::send::history::History;
 use crate::store::dead::Kept;
 use crate::store::{Id, Opened};
 
-/// A letter as it is written. Where it is to be sealed and there is no key, it says nothing of the request.
+/// The stored form of a letter. Where it must be sealed and there is no key, it says nothing of the request.
 pub(super) fn letter(store: &Opened, id: &Id, letter: &DeadLetter, seals: bool) -> Vec<u8> {
-    // All keys are strings, so it can always be written.
+    // Serialization cannot fail: all map keys are strings.
     let text = serde_json::to_vec(letter).unwrap_or_default();
     if !seals {
         return text;
@@ -18,7 +19,7 @@ pub(super) fn letter(store: &Opened, id: &Id, letter: &DeadLetter, seals: bool) 
     store.seal(id, text).unwrap_or_else(|| serde_json::to_vec(&outline(letter)).unwrap_or_default())
 }
 
-/// What was tried, as it is written. Where it is to be sealed and there is no key, the counts alone.
+/// The stored form of a history. Where it must be sealed and there is no key, it holds the counts only.
 pub(super) fn history(store: &Opened, id: &Id, history: &History, seals: bool) -> Vec<u8> {
     let text = |history: &History| serde_json::to_vec(history).unwrap_or_default();
     match seals {
@@ -29,7 +30,7 @@ pub(super) fn history(store: &Opened, id: &Id, history: &History, seals: bool) -
     }
 }
 
-/// A letter without anything of the request: what stands in the columns of its row anyway.
+/// A letter without anything of the request: only what the columns of its row hold in plain text.
 fn outline(letter: &DeadLetter) -> DeadLetter {
     let mut outline =
         DeadLetter::new(letter.at, &letter.tenant, &letter.vendor, letter.priority, letter.reason, nothing());
@@ -41,10 +42,11 @@ fn nothing() -> LetterRequest {
     LetterRequest::Redacted { method: String::new(), path: String::new(), body_bytes: None }
 }
 
-/// A letter as it is shown. Of one that no key opens its columns are shown; a row that holds no letter is said, and left out.
+/// The public form of a stored letter. Of a letter that no key opens only its columns are shown; a row that holds no
+/// letter is logged and left out.
 pub(super) fn open(store: &Opened, kept: Kept) -> Option<KeptLetter> {
     let shown = |letter| Some(KeptLetter { letter, can_be_sent: kept.can_be_sent, place: kept.seq });
-    // The row's own id counts: it is what the other statements go by.
+    // The id of the row is used, not that in the letter: all other statements use the row's.
     let id = kept.id.simple().to_string();
     let Some(text) = store.unseal(&kept.id, &kept.letter) else {
         let at = jiff::Timestamp::from_millisecond(kept.died_at).unwrap_or_default();
@@ -57,7 +59,7 @@ pub(super) fn open(store: &Opened, kept: Kept) -> Option<KeptLetter> {
         Ok(letter) => shown(DeadLetter { id, ..letter }),
         Err(error) => {
             let (line, column) = (error.line(), error.column());
-            tracing::error!(id, line, column, "a row of dead letters holds none; was it edited by hand?");
+            tracing::error!(id, line, column, "a row of the dead letters holds no letter; was it edited by hand?");
             None
         }
     }

@@ -1,4 +1,4 @@
-//! The letters of plain sends, in the same table.
+//! Writes the dead letters of plain sends into the same table as those of jobs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::dead_letter::{DeadLetter, DeadLetterSink, LetterRequest};
 use crate::store::dead::{self, NewDead};
 use crate::store::{Id, LaneTier};
 
-/// Keeps letters in the client's store.
+/// A sink that keeps letters in the client's store.
 pub(crate) struct StoreSink(pub(crate) Arc<OutboxState>);
 
 impl DeadLetterSink for StoreSink {
@@ -35,7 +35,7 @@ impl DeadLetterSink for StoreSink {
             let store = &self.0.store;
             let seals = letter.at_rest == AtRest::Sealed;
             let request = stored.map(|stored| serde_json::to_vec(&stored)).transpose()?;
-            // Without a key to seal it with, nothing of the request is written.
+            // Where there is no key to seal the request with, nothing of it is written.
             let request = request.and_then(|request| if seals { store.seal(&id, request) } else { Some(request) });
             let reason = letter.reason.as_str().to_owned();
             let text = sealing::letter(store, &id, letter, seals);

@@ -1,4 +1,4 @@
-//! The records of exchanges that are being written, and whether the store gets on with them.
+//! Counts the records of exchanges that are being written, and tells whether the store makes progress.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::BoxFuture;
 use crate::clock::{Clock, Time};
 
-/// The store stalls when it has records to write and has ended none for this long.
+/// The store counts as stalled when records are being written and none was finished for this long.
 const STALL: Duration = Duration::from_millis(500);
 
 pub(crate) struct Starts {
@@ -21,7 +21,7 @@ pub(crate) struct Starts {
 struct State {
     /// Records that are being written.
     writing: u32,
-    /// When one was ended last, or the first of those that are being written was begun, whichever was later.
+    /// When a record was last finished, or when the first of those being written was begun, whichever is later.
     since: Time,
 }
 
@@ -47,7 +47,7 @@ impl Starts {
         state.writing > 0 && self.clock.now().since(state.since) >= STALL
     }
 
-    /// While the store stalls: a future that ends when it does not any more.
+    /// While the store is stalled, a future that completes when it is not any more.
     pub(crate) fn stall(&self) -> Option<BoxFuture<'_, ()>> {
         self.stalls().then(|| {
             Box::pin(async {

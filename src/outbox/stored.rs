@@ -1,4 +1,4 @@
-//! A request as the store keeps it, and the way back.
+//! The stored form of a request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::dead_letter::LetterRequest;
 use crate::request::{Method, Request};
 use crate::send::acceptable::Acceptable;
 
-/// JSON in the store. Readers skip what they do not know.
+/// Stored as JSON. Readers ignore fields that they do not know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Stored {
     pub(crate) request: LetterRequest,
@@ -21,7 +21,7 @@ pub(crate) struct Stored {
     pub(crate) cost: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attempt_timeout_ms: Option<u64>,
-    /// The request's own choice.
+    /// The request's own `on_ambiguous`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resend: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,7 +30,7 @@ pub(crate) struct Stored {
     pub(crate) metadata: BTreeMap<String, String>,
 }
 
-/// Not part of what a request is: they differ each time.
+/// Headers that differ in each attempt and are not part of the request's fingerprint.
 const TRACE: [&str; 2] = ["traceparent", "tracestate"];
 
 impl Stored {
@@ -47,7 +47,7 @@ impl Stored {
         }
     }
 
-    /// By what the same request is known again: 122 bits over all that is sent and how.
+    /// Identifies a repeated request: a hash of 122 bits over all that is sent and how.
     pub(crate) fn fingerprint(&self) -> String {
         let mut text = Vec::new();
         if let LetterRequest::Whole { method, path, headers, body } = &self.request {
@@ -75,7 +75,7 @@ impl Stored {
         }
     }
 
-    /// The request again; none where the row does not hold one.
+    /// The request; `None` where the row does not hold one.
     pub(crate) fn request(&self, vendor: &str) -> Option<Request> {
         let LetterRequest::Whole { path, headers, body, .. } = &self.request else { return None };
         let mut request = Request::new(self.method()?, vendor, path.as_str()).body(body.as_bytes().clone());

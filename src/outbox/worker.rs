@@ -1,9 +1,9 @@
-//! The task that claims jobs, sees them through, and keeps the store in order.
+//! The task that claims jobs, runs them to their end, and does the store's maintenance.
 //!
-//! One loop and its tasks: it never waits for the store itself, so that a slow query delays no lease. Claims are made one at a
-//! time; ends are written in batches, the next while the one before is under way. What is done when it stops: nothing more is
-//! claimed, what has no permit is released, what has one goes to its end, and only then is the last word written: a job
-//! released earlier could be begun by another process while it is under way here.
+//! One loop spawns tasks and never waits for the store itself, so that a slow query delays no heartbeat. Claims are
+//! made one at a time; outcomes gather while a batch of them is being written. To stop, the worker claims nothing more,
+//! releases jobs without a permit, lets jobs with a permit end, and only then deregisters from the store: another
+//! process could start a job that was released earlier while it is still in flight here.
 
 mod heart;
 
@@ -32,31 +32,31 @@ use crate::store::problems::Work;
 use crate::store::purge::{self, Retention};
 use crate::store::{Id, LaneTier, is_down, millis_of};
 
-/// Work that is claimed of one lane and tier and has no permit yet.
+/// The amount of work of one lane and tier that may be claimed and have no permit yet.
 const WORK: Duration = Duration::from_millis(250);
-/// Jobs of that, where no limit says how many it is.
+/// Jobs that count as that amount where no limit says how many they are.
 const UNLIMITED: u32 = 64;
-/// Jobs of that, however fast the lane is.
-const MOST: u32 = 256;
-/// Jobs of a lane that nobody has configured for long, in one claim.
+/// The most jobs of one lane and tier in one claim, however fast the lane is.
+const MAX_JOBS: u32 = 256;
+/// Jobs in one claim of a lane that has been missing in the configuration for [`UNKNOWN`].
 const GIVEN_UP: u32 = 16;
-/// Jobs whose time is over, at once.
+/// Expired jobs that are taken at once.
 const EXPIRED: usize = 500;
 /// Lanes and tiers in one claim.
 const LANES: usize = 256;
-/// A look at what has become due.
+/// How often the worker looks for jobs that have become due.
 const LOOK: Duration = Duration::from_millis(250);
-/// How far a look goes back behind the last: rows that were committed late.
+/// How far a look overlaps the one before: a row may be committed some time after its due time was set.
 const OVERLAP_MS: i64 = 2_000;
-/// A lane that no configuration knows is given up after this. Another process may know it, or a reload may bring it.
+/// Jobs of a lane that is missing in the configuration are given up after this: a reload may bring the lane back.
 const UNKNOWN: Duration = Duration::from_secs(600);
 
-/// The most bytes of one claim. While it is read, they are in memory more than once.
+/// The most bytes of one claim. While the claim is read, they are in memory more than once.
 const CLAIM_BYTES: usize = 8 << 20;
-/// Until the next claim, after one that failed.
+/// The wait before the next claim after one that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// What is done from time to time.
+/// What the worker does periodically.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Chore {
     Look,
@@ -72,7 +72,7 @@ const CHORES: [Chore; 7] =
     [Chore::Look, Chore::LookAtAll, Chore::Beat, Chore::Recover, Chore::Expire, Chore::Purge, Chore::Tell];
 
 enum Done {
-    /// The task that counts what was sent before has ended.
+    /// The task that counts earlier usage has ended.
     Recalled,
     Job(Option<Finish>),
     Claimed(Claims),
@@ -87,33 +87,33 @@ enum Done {
 
 struct Worker {
     core: Weak<Core>,
-    /// The client, which jobs in hand are no part of.
+    /// Alive while the caller holds the client. Jobs hold `inner`, but not this.
     held: Weak<()>,
     outbox: Arc<OutboxState>,
     lanes: Lanes,
     leases: Leases,
-    /// Claims that processes before this one left in a SQLite file are still to be made ready.
+    /// Whether the claims that earlier processes left in a SQLite file are still to be released.
     recovers: bool,
     pool: Pool,
     tasks: JoinSet<Done>,
-    /// Jobs in hand, by the task that runs them.
+    /// Jobs of this process, by the task that runs them.
     running: HashMap<TaskId, Hand>,
     ends: Ends,
-    /// The claim that is being made: how many jobs of which lanes, and how many bytes at most.
+    /// The claim in flight: how many jobs of which lanes, and how many bytes at most.
     claiming: Option<(Vec<(LaneTier, u32)>, usize)>,
-    /// The claims are being undone of which the word was lost.
+    /// Whether claims whose result was lost are being released.
     unclaiming: bool,
-    /// When the next claim may be made: the one before failed a moment ago.
+    /// When the next claim may be made; in the future after a claim that failed.
     claim_at: Time,
-    /// Claims whose word was lost may be ours without our knowing.
+    /// Whether a claim may have been committed whose result was lost, so that this process does not know its jobs.
     doubtful: bool,
-    /// Up to when looks have seen, by the store's clock.
+    /// The store's time up to which looks have seen due jobs.
     seen: i64,
     chores: [(Time, bool); CHORES.len()],
     look_at_all_every: Duration,
 }
 
-/// Works until the client is gone or stopped.
+/// Runs the worker until the client is dropped or stopped.
 pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxState>) {
     let mut worker = Worker {
         core,
@@ -139,7 +139,7 @@ pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxSta
     if outbox.tell_every.is_some() {
         let _ = outbox.store.write((outbox.store.owner, None), batches::tell).await;
     }
-    // Whoever comes next finds out by itself if this cannot be written.
+    // If this cannot be written, the next process finds out by itself.
     let leave = outbox.store.write(outbox.store.owner, owners::leave);
     let _ = tokio::time::timeout(Duration::from_secs(1), leave).await;
     outbox.store.stop_working();
@@ -147,7 +147,7 @@ pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxSta
 }
 
 impl Worker {
-    /// Begins to count what processes before this one sent.
+    /// Starts to count what earlier processes sent.
     fn begin(&mut self) {
         let run = recall::run(self.core.clone(), self.outbox.clone());
         self.tasks.spawn(async move {
@@ -168,7 +168,7 @@ impl Worker {
             let core = self.core.upgrade().filter(|_| self.held.strong_count() > 0);
             let stopping = core.is_none() || *stop.borrow_and_update();
             if stopping {
-                // Once: each further word would wake this loop again, and it would do nothing else.
+                // Only once: each further change would wake this loop again, and it would do nothing else.
                 self.outbox.stop.send_if_modified(|stop| !std::mem::replace(stop, true));
                 if self.running.is_empty() && self.ends.is_empty() && !self.is_claiming() {
                     return;
@@ -194,7 +194,7 @@ impl Worker {
         }
     }
 
-    /// Claims for as many as there is capacity in hand for.
+    /// Claims as many jobs as the pool has capacity for.
     fn claim(&mut self, core: &Arc<Core>, now: Time) {
         if self.is_claiming() || now < self.claim_at {
             return;
@@ -202,7 +202,7 @@ impl Worker {
         let (outbox, owner) = (self.outbox.clone(), self.outbox.store.owner);
         if self.doubtful {
             if self.ends.is_writing() {
-                // What is being written is in nobody's list.
+                // The ids of outcomes that are being written are in no list, so `unclaim` would release their jobs.
                 return;
             }
             self.unclaiming = true;
@@ -218,11 +218,11 @@ impl Worker {
         let mut wanted =
             self.lanes.wanted(&mut self.pool, LANES, |lane| match core.registry.tenant(&lane.tenant, &lane.vendor) {
                 _ if outbox.store.problems.is_parked(lane) => 0,
-                // What was sent of it before is read first.
+                // What was sent of the lane before is read first.
                 Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
                 Ok(tenant) => match pace(&tenant.vendor).unit_ns {
                     0 => UNLIMITED,
-                    unit => u32::try_from(WORK.as_nanos() / u128::from(unit)).unwrap_or(MOST).clamp(1, MOST),
+                    unit => u32::try_from(WORK.as_nanos() / u128::from(unit)).unwrap_or(MAX_JOBS).clamp(1, MAX_JOBS),
                 },
                 Err(_) => {
                     unknown.push(lane.clone());
@@ -254,7 +254,7 @@ impl Worker {
 
     fn start(&mut self, jobs: Vec<Claimed>) {
         let Some(core) = self.core.upgrade() else {
-            // The client went meanwhile.
+            // The client was dropped in the meantime.
             let back = |job: &Claimed| Finish { id: job.id, fence: job.fence, known: None, end: End::Back };
             jobs.iter().for_each(|job| self.ends.add(back(job), None));
             return;
@@ -284,7 +284,7 @@ impl Worker {
         self.claiming.is_some() || self.unclaiming
     }
 
-    /// A claim has failed, and nobody knows whether it was made.
+    /// A claim has failed, and it is unknown whether it was committed.
     fn not_claimed(&mut self) {
         for (lane, count) in self.claiming.take().unwrap_or_default().0 {
             self.lanes.not_claimed(&mut self.pool, &lane, count);
@@ -292,11 +292,11 @@ impl Worker {
         self.doubtful = true;
     }
 
-    /// Begins the jobs of a claim.
+    /// Starts the jobs of a claim.
     fn claimed(&mut self, Claims { jobs, skipped, error }: Claims) {
         let (asked, most_bytes) = self.claiming.take().unwrap_or_default();
         let bytes: usize = jobs.iter().map(Claimed::bytes).sum();
-        // One more may not have fitted.
+        // Whether a further job may have been left out because it did not fit.
         let cut = bytes.saturating_add(self.outbox.store.limits.max_payload) > most_bytes;
         for (lane, count) in &asked {
             if skipped.contains(lane) {
@@ -326,7 +326,7 @@ impl Worker {
             return self.ends.give_up();
         }
         for hand in self.ends.failed(self.outbox.clock.now(), is_down) {
-            // It stays claimed for as long as this process works: `unclaim` finds it.
+            // The job stays claimed for as long as this process works; `unclaim` finds it.
             self.doubtful = true;
             self.release(hand);
         }
@@ -344,7 +344,7 @@ impl Worker {
             }
             Done::Claimed(claims) => self.claimed(claims),
             Done::Unclaimed(result) => {
-                // A row that cannot be read must not keep all others from being claimed.
+                // A row that cannot be read must not block all further claims.
                 (self.unclaiming, self.doubtful) = (false, result.as_ref().is_err_and(is_down));
                 if result.is_err() {
                     self.claim_at = self.outbox.clock.now() + AFTER_FAILURE;
@@ -399,31 +399,31 @@ impl Worker {
                     (Chore::Recover, Ok(jobs)) => {
                         self.recovers = false;
                         if jobs > 0 {
-                            tracing::info!(jobs, "jobs of a process that has ended are taken up");
+                            tracing::info!(jobs, "took over the jobs of a process that has ended");
                             self.set(Chore::LookAtAll, Time::ZERO);
                         }
                     }
                     (Chore::Purge, Ok(letters)) if letters > 0 => {
-                        tracing::warn!(letters, "old dead letters are deleted: `keep_dead` and `max_dead` say when");
+                        tracing::warn!(letters, "deleted old dead letters, as `keep_dead` and `max_dead` say");
                     }
-                    // The store has logged what it fails with.
+                    // The store has logged its own errors.
                     _ => {}
                 }
             }
         }
     }
 
-    /// A task panicked, or was cancelled with the runtime: what it had in hand is as if this process had ended.
+    /// A task panicked, or was cancelled with the runtime: its job is treated as if this process had ended.
     fn broke(&mut self, error: &JoinError) {
         match self.running.remove(&error.id()) {
             Some(hand) => {
                 let (id, fence) = (hand.id, hand.fence);
                 if error.is_panic() {
-                    tracing::error!(%id, "the task of a job broke; that is a mistake in the library or in a handler");
+                    tracing::error!(%id, "the task of a job panicked; this is a bug in the library or in a handler");
                 }
                 self.ends.add(Finish { id, fence, known: None, end: End::Dropped }, Some(hand));
             }
-            // A claim or a flush, which hold no code but ours.
+            // The task made a claim or wrote outcomes; these run only the library's own code.
             None => {
                 self.unclaiming = false;
                 self.not_claimed();
@@ -440,7 +440,7 @@ impl Worker {
         self.chores[chore as usize] = (self.outbox.clock.now() + every, false);
     }
 
-    /// Begins what is due. Returns when the next is.
+    /// Starts the chores that are due. Returns when the next one is due.
     fn begin_chores(&mut self, now: Time, stopping: bool) -> Time {
         let mut next = now + Duration::from_secs(1);
         for chore in CHORES {
@@ -474,7 +474,7 @@ impl Worker {
                 let store = &outbox.store;
                 match chore {
                     Chore::Tell => Done::Chore(chore, store.write((owner, said), batches::tell).await),
-                    // Before the first look at all there is nothing to look for.
+                    // Before the first full look there is no time to start from.
                     Chore::Look if seen <= 0 => Done::Looked(chore, now, Ok((Vec::new(), 0))),
                     Chore::Look => Done::Looked(chore, now, store.read(seen, jobs::due).await),
                     Chore::LookAtAll => Done::Looked(chore, now, store.read((), jobs::all_due).await),

@@ -15,7 +15,7 @@ fn pool(jobs: usize) -> Pool {
 }
 
 #[test]
-fn lane_leaves_the_line_when_it_is_empty_and_comes_back_when_told() {
+fn empty_lane_leaves_the_queue_until_told() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
     lanes.due(lane("a"));
     assert_eq!(lanes.wanted(&mut pool, 10, |_| 5), [(lane("a"), 5)]);
@@ -32,7 +32,7 @@ fn lane_leaves_the_line_when_it_is_empty_and_comes_back_when_told() {
 }
 
 #[test]
-fn lanes_take_turns_and_no_more_is_wanted_than_there_is_room() {
+fn lanes_take_turns_within_their_room() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
     for tenant in ["a", "b", "c"] {
         lanes.due(lane(tenant));
@@ -47,7 +47,7 @@ fn lanes_take_turns_and_no_more_is_wanted_than_there_is_room() {
 }
 
 #[test]
-fn lane_that_a_claim_was_cut_for_goes_first_next_time() {
+fn lane_cut_from_a_claim_goes_first() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
     lanes.due(lane("a"));
     lanes.due(lane("b"));
@@ -58,7 +58,7 @@ fn lane_that_a_claim_was_cut_for_goes_first_next_time() {
 }
 
 #[test]
-fn lane_of_a_row_with_no_known_tier_is_asked_about_once() {
+fn lane_with_unknown_tier_is_asked_once() {
     for tier in [-1, 3, i64::MAX] {
         let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
         lanes.due(at("v", "a", tier));
@@ -69,7 +69,7 @@ fn lane_of_a_row_with_no_known_tier_is_asked_about_once() {
 }
 
 #[test]
-fn scarce_pool_is_shared_60_30_10_by_tiers_with_work() {
+fn scarce_pool_is_shared_by_tier_weights() {
     for most in [1, 5, 100] {
         let (mut lanes, mut pool, mut rng) = (Lanes::new(WEIGHTS), pool(most), fastrand::Rng::with_seed(3));
         let (mut held, mut claimed) = (Vec::new(), [0u32; 3]);
@@ -98,7 +98,7 @@ fn scarce_pool_is_shared_60_30_10_by_tiers_with_work() {
 }
 
 #[test]
-fn tier_that_comes_back_takes_no_turns_that_it_missed() {
+fn idle_tier_catches_up_on_no_turns() {
     let (mut lanes, mut pool) = (Lanes::new([1, 1, 1]), pool(1_000_000));
     lanes.due(at("v", "a", 0));
     for _ in 0..1_000 {
@@ -118,9 +118,9 @@ fn tier_that_comes_back_takes_no_turns_that_it_missed() {
     assert!(first[0] >= 32, "{first:?}: the one that had no work until now does not go alone");
 }
 
-/// A hundred tenants of a vendor that never answers, and one job at a time of another's tenant.
+/// A hundred tenants of a vendor that never answers, and one job at a time of a tenant of another vendor.
 #[test]
-fn job_of_another_vendor_is_in_the_first_claim_however_many_hang() {
+fn hanging_vendor_delays_no_other_vendor() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(1_000));
     let mut hanging = VecDeque::new();
     for step in 0..5_000 {
@@ -141,7 +141,7 @@ fn job_of_another_vendor_is_in_the_first_claim_however_many_hang() {
         }
         assert!(came, "step {step}");
         assert!(hanging.len() >= 900, "step {step}: {} of 1,000 are used", hanging.len());
-        // Their time is up after 300 steps.
+        // Jobs of the hanging vendor time out after 300 steps.
         while hanging.front().is_some_and(|(since, _)| since + 300 < step) {
             if let Some((_, lane)) = hanging.pop_front() {
                 pool.remove(&lane, Amount { jobs: 1, bytes: 100 });

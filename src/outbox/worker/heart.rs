@@ -1,4 +1,4 @@
-//! What follows from a sign of life: when the next is given, and whose jobs are taken over.
+//! What follows from a heartbeat: when the next one is due, and which processes' jobs are taken over.
 
 use super::{Chore, Done, LOOK, Worker};
 use crate::clock::Time;
@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::store::owners::{self, Seen};
 
 impl Worker {
-    /// The heart has beaten, or it failed to.
+    /// A heartbeat was written, or its write failed.
     pub(super) fn beaten(&mut self, asked: Time, result: Result<Option<Vec<Seen>>, Error>) {
         self.over(Chore::Beat, if result.is_ok() { self.leases.every() } else { LOOK });
         let clock = self.outbox.clock;
@@ -22,18 +22,18 @@ impl Worker {
                 tracing::error!("another process works on the store's file: this one claims nothing more");
                 self.outbox.stop.send_replace(true);
             }
-            // The store has logged it.
+            // The store has logged the error.
             Err(_) => {}
         }
     }
 
-    /// Jobs of a silent process were made ready, or that failed.
+    /// The jobs of a silent process were released, or that failed.
     pub(super) fn taken_over(&mut self, result: Result<u64, Error>) {
         match result {
-            // What the store fails with it has logged.
+            // The store has logged its own errors.
             Ok(0) | Err(_) => {}
             Ok(jobs) => {
-                tracing::warn!(jobs, "jobs of a process that gives no sign of life are taken up");
+                tracing::warn!(jobs, "took over the jobs of a process whose heartbeat stopped");
                 self.set(Chore::LookAtAll, Time::ZERO);
             }
         }
