@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::OutboxState;
 use crate::dead_letter::{Content, Reason};
 use crate::error::Error;
-use crate::store::records::{self, Place};
+use crate::store::records::{self, JobState};
 use crate::store::{Id, Opened};
 
 /// A request was accepted. Its id outlives the process: see [`receipt`](crate::outbox::Outbox::receipt).
@@ -113,21 +113,21 @@ impl Receipt {
     }
 }
 
-pub(super) fn status_of(store: &Opened, id: &Id, place: Place) -> Status {
+pub(super) fn status_of(store: &Opened, id: &Id, place: JobState) -> Status {
     match place {
-        Place::Waiting { due_in_ms } => {
+        JobState::Waiting { due_in_ms } => {
             Status::Waiting { due_in: Duration::from_millis(u64::try_from(due_in_ms).unwrap_or(0)) }
         }
-        Place::UnderWay => Status::UnderWay,
-        Place::Done { outcome: 0, status, attempts, result } => Status::Delivered {
+        JobState::UnderWay => Status::UnderWay,
+        JobState::Done { outcome: 0, status, attempts, result } => Status::Delivered {
             status: u16::try_from(status).unwrap_or(0),
             attempts: u32::try_from(attempts).unwrap_or(0),
             // `None` where the answer was sealed with a key that this client does not have.
             response: result.and_then(|result| serde_json::from_slice(&store.unseal(id, &result)?).ok()),
         },
-        Place::Done { .. } => Status::Cancelled,
-        Place::Dead { reason } => Status::Dead { reason: reason_of(&reason) },
-        Place::Nowhere => Status::Unknown,
+        JobState::Done { .. } => Status::Cancelled,
+        JobState::Dead { reason } => Status::Dead { reason: reason_of(&reason) },
+        JobState::Nowhere => Status::Unknown,
     }
 }
 

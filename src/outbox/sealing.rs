@@ -6,7 +6,7 @@ use super::priority;
 use super::receipt::reason_of;
 use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
 use crate::send::history::History;
-use crate::store::dead::Kept;
+use crate::store::dead::DeadLetterRow;
 use crate::store::{Id, Opened};
 
 /// The stored form of a letter. Where it must be sealed and there is no key, it says nothing of the request.
@@ -44,7 +44,7 @@ fn nothing() -> LetterRequest {
 
 /// The public form of a stored letter. Of a letter that no key opens only its columns are shown; a row that holds no
 /// letter is logged and left out.
-pub(super) fn open(store: &Opened, kept: Kept) -> Option<KeptLetter> {
+pub(super) fn open(store: &Opened, kept: DeadLetterRow) -> Option<KeptLetter> {
     let shown = |letter| Some(KeptLetter { letter, can_be_sent: kept.can_be_sent, place: kept.seq });
     // The id of the row is used, not that in the letter: all other statements use the row's.
     let id = kept.id.simple().to_string();

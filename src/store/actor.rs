@@ -1,23 +1,24 @@
-//! The one task that writes: whoever wants something written hands it over and waits for the word.
+//! The one task that writes: callers hand over their work and wait for its result.
 //!
-//! **Why a task of its own.** A future can be dropped between any two of its steps. A transaction that its caller drops in
-//! the middle of a round trip goes back to sqlx's pool while it is still open (sqlx 0.9.0, PostgreSQL): the next writer's
-//! statement says that it worked, and is rolled back with it later. Here nobody's future holds a connection but this task's,
-//! and nobody drops that.
+//! **Why a task of its own.** A future can be dropped between any two of its steps. If a caller drops a transaction in
+//! the middle of a round trip, sqlx returns the connection to its pool with the transaction still open (sqlx 0.9.0,
+//! PostgreSQL): the next user's statement reports success, and is rolled back later with that transaction. Here only
+//! this task's future holds a connection, and that future is never dropped.
 //!
-//! **Group commit.** A sync to the disk costs milliseconds, however much is written. While one is under way others
-//! line up, and go into the next transaction together. When one of them fails, the transaction is undone and each is run
-//! by itself, so that nobody fails for another's sake. Hence everything that is handed over can be run twice: what may
-//! have happened already (a commit whose word was lost) is found to have happened, by ids and fences. Claims alone cannot be
-//! found by anything, and are not run again once they may have been committed.
+//! **Group commit.** A sync to the disk costs milliseconds, however much is written. Work that arrives during one sync
+//! goes into the next transaction together. When a piece of work fails, the transaction is rolled back and each piece
+//! is run in a transaction of its own, so that none fails because of another. Hence every piece of work can be run
+//! twice: work that already took effect (in a commit whose reply was lost) is recognised by ids and fences. Claims
+//! cannot be recognised by anything, and are not run again once they may have been committed.
 //!
-//! **Time limit.** Every transaction has [`TRANSACTION`] to end, the way to the database and back included. One that takes
-//! longer is given up and its connection closed: a connection that is dropped in the middle of a round trip must not be
-//! used again. The caller is told whether the transaction may have been committed: only an error that comes after `COMMIT` was
-//! sent leaves that open ([`DbError::in_doubt`]).
+//! **Time limit.** Every transaction must end within [`TRANSACTION`], the round trips to the database included. A
+//! transaction that takes longer is given up and its connection closed, because a connection that was abandoned in the
+//! middle of a round trip must not be used again. The caller learns whether the transaction may have been committed:
+//! that is open only for errors after `COMMIT` was sent ([`DbError::in_doubt`]).
 //!
-//! **An unreachable store is no work's fault.** Then the whole group is tried again, and everything that waits behind it
-//! fails with it. To try each piece of work by itself would cost every caller the time limit of all callers before it.
+//! **An unreachable store.** No single piece of work causes this error, so the whole group is retried, and everything
+//! that waits behind the group fails with it. If each piece of work were retried alone, each caller would wait for the
+//! time limits of all callers before it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,40 +32,41 @@ use super::schema;
 use crate::BoxFuture;
 use crate::clock::Clock;
 
-/// In one transaction at most.
+/// The most pieces of work in one transaction.
 const GROUP: usize = 256;
-/// Handed over and not begun. Callers wait beyond that.
+/// The most pieces of work that wait. Beyond that, callers wait to hand theirs over.
 const QUEUE: usize = 4096;
-/// The longest that one try of a transaction may take, connecting included. A commit takes milliseconds, the largest claim
-/// well below a second.
+/// The longest that one try of a transaction may take, connecting included. A commit takes milliseconds, the largest
+/// claim well below a second.
 pub(super) const TRANSACTION: Duration = Duration::from_secs(6);
-/// After this no new try begins when the database cannot be reached or others are in the way. Longer than
-/// [`TRANSACTION`], so that a connection that stopped answering is replaced once before the caller is told.
+/// No new try begins after this time when the database is unreachable or another transaction is in the way. Longer than
+/// [`TRANSACTION`], so that a connection that stopped answering is replaced once before the caller gets the error.
 const PATIENCE: Duration = Duration::from_secs(7);
-/// Before the second try; doubled each time, up to the longest. A server that is back is noticed by then.
+/// The wait before the second try; doubled each time, up to the longest. Within that a server that is back is noticed.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_millis(400);
 
-/// A piece of work: a function of its input, the connection and the store's clock. May be run more than once.
+/// A piece of work: a function of its input, the connection and the store's time. May be run more than once.
 pub(crate) type Step<I, T> = for<'a> fn(&'a I, Db<'a>, i64) -> BoxFuture<'a, Result<T, DbError>>;
 
 trait Work: Send {
     fn run<'a>(&'a mut self, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>>;
-    /// Tells the caller, with what the last run brought.
+    /// Sends the result of the last run to the caller.
     fn end(self: Box<Self>, result: Result<(), DbError>);
-    /// It must not be run again where it may have been committed: only its caller can tell what it did.
+    /// Whether the work must not be run again where it may have been committed: then only its caller can tell what it
+    /// did.
     fn is_run_once(&self) -> bool {
         false
     }
-    /// A new job, of which many go into one statement.
+    /// The new job that this work inserts; many of these go into one statement.
     fn new_job(&self) -> Option<&NewJob> {
         None
     }
-    /// Its job is in.
-    fn is_in(&mut self) {}
+    /// Records that the job of [`new_job`](Self::new_job) was inserted.
+    fn set_inserted(&mut self) {}
 }
 
-/// A job that was never written before: its id was made a moment ago, and it has no key.
+/// Inserts a job that was never written before: its id is new, and it has no key.
 struct Insert {
     job: NewJob,
     output: Option<Accepted>,
@@ -88,7 +90,7 @@ impl Work for Insert {
         Some(&self.job)
     }
 
-    fn is_in(&mut self) {
+    fn set_inserted(&mut self) {
         self.output = Some(Accepted::New);
     }
 }
@@ -111,7 +113,7 @@ impl<I: Send + Sync, T: Send> Work for Call<I, T> {
 
     fn end(self: Box<Self>, result: Result<(), DbError>) {
         let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not get to it"));
-        // Whoever has gone away has left the work to us all the same.
+        // The caller may have gone away; the work was done all the same.
         let _ = self.reply.send(result.and(output));
     }
 
@@ -120,20 +122,20 @@ impl<I: Send + Sync, T: Send> Work for Call<I, T> {
     }
 }
 
-/// Takes work for a store. The task ends when the last of these is gone and all is done.
+/// Accepts work for a store. The task ends when the last clone of this is dropped and all work is done.
 #[derive(Clone)]
 pub(crate) struct Actor {
     queue: mpsc::Sender<Box<dyn Work>>,
 }
 
 impl Actor {
-    /// Connects, brings the tables up to date, and returns the task that must be spawned.
+    /// Connects, migrates the tables, and returns the task that must be spawned.
     pub(crate) async fn write(connect: Arc<dyn Connect>) -> Result<(Actor, BoxFuture<'static, ()>), DbError> {
         let connection = schema::connect(&*connect).await?;
         Ok(Actor::on(connect, connection, true))
     }
 
-    /// The same for those who only read, and hold up no writer.
+    /// An actor on a connection of its own for steps that only read, so that they do not delay the writer.
     pub(crate) async fn read(connect: Arc<dyn Connect>) -> Result<(Actor, BoxFuture<'static, ()>), DbError> {
         let connection = connect.connect().await?;
         Ok(Actor::on(connect, connection, false))
@@ -145,13 +147,13 @@ impl Actor {
         (Actor { queue }, Box::pin(task.run()))
     }
 
-    /// Hands a new job over, whose id nobody has seen, and waits for its end.
+    /// Hands over a job with a new id, and waits for the result.
     pub(crate) async fn insert(&self, job: NewJob) -> Result<Accepted, DbError> {
         let (reply, word) = oneshot::channel();
         self.hand_over(Box::new(Insert { job, output: None, reply }), word).await
     }
 
-    /// Hands `step` over and waits for its end. Dropping this future drops nothing but the word about it. With `once` it is
+    /// Hands `step` over and waits for the result. Dropping this future drops only the result. With `once` the step is
     /// not run again where it may have been committed.
     pub(crate) async fn call<I, T>(&self, input: I, step: Step<I, T>, once: bool) -> Result<T, DbError>
     where
@@ -169,14 +171,14 @@ impl Actor {
     ) -> Result<T, DbError> {
         let closed = || DbError::new(DbKind::Unreachable, "the store has been closed");
         self.queue.send(work).await.map_err(|_| closed())?;
-        // The task ended with the work in hand: with the runtime, in the middle of whatever it did.
+        // The task ended in the middle of this work, with the runtime; it is unknown how far it came.
         word.await.map_err(|_| closed().in_doubt())?
     }
 }
 
 struct Task {
     connect: Arc<dyn Connect>,
-    /// None after it broke.
+    /// `None` after the connection broke.
     connection: Option<Box<dyn Driver>>,
     work: mpsc::Receiver<Box<dyn Work>>,
     writes: bool,
@@ -185,21 +187,21 @@ struct Task {
 /// How far a transaction had come when it failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 enum Stage {
-    /// No work was run: the failure is no work's fault.
+    /// No work had run: no work caused the failure.
     Begin,
     Work,
-    /// `COMMIT` was sent.
+    /// `COMMIT` had been sent.
     Commit,
 }
 
-/// A transaction that failed for good.
+/// A transaction that failed and is not retried.
 struct Failed {
     error: DbError,
     stage: Stage,
 }
 
 impl Failed {
-    /// Whether the same would have happened to any other work.
+    /// Whether any other work would have failed in the same way.
     fn is_of_the_store(&self) -> bool {
         self.stage == Stage::Begin || self.error.kind == DbKind::Unreachable
     }
@@ -248,7 +250,8 @@ impl Task {
         }
     }
 
-    /// Ends `group` with an error of the store, and with it all that waits: it would fail in the same way, only later.
+    /// Ends `group` with an error of the store, and all waiting work with it: that would fail in the same way, only
+    /// later.
     fn fail_all(&mut self, group: Group, error: DbError) {
         let nothing_written = Err(error.clone().certain());
         end_all(group, &Err(error));
@@ -257,8 +260,8 @@ impl Task {
         }
     }
 
-    /// Runs `group` in one transaction, again for as long as [`PATIENCE`] says where that may help. Work that must not be run
-    /// again leaves the group with the error once it may have been committed.
+    /// Runs `group` in one transaction, and retries for up to [`PATIENCE`] where that may help. Work that must not be
+    /// run again leaves the group with the error once it may have been committed.
     async fn commit(&mut self, group: &mut Group) -> Result<(), Failed> {
         let clock = Clock::system();
         let (began, mut wait, mut in_doubt) = (clock.now(), FIRST_WAIT, false);
@@ -270,10 +273,11 @@ impl Task {
                 Err(DbError::new(DbKind::Unreachable, message))
             });
             let Err(error) = result else { return Ok(()) };
-            // An error of the database in answer to COMMIT says that nothing was committed. A disk that fails says nothing.
+            // An error that the database returns for COMMIT means that nothing was committed. An error of the disk
+            // leaves that open.
             in_doubt |= stage == Stage::Commit && matches!(error.kind, DbKind::Unreachable | DbKind::Storage);
             match error.kind {
-                // Dropped in the middle of a round trip, or of no use any more.
+                // The connection was abandoned in the middle of a round trip, or is useless.
                 DbKind::Unreachable => self.connection = None,
                 _ => self.undo().await,
             }
@@ -294,11 +298,12 @@ impl Task {
         Ok(())
     }
 
-    /// `fresh`: none of it can have been written already. `stage`: how far it came, also where this future is dropped.
+    /// `fresh`: this is the first try, so none of the work can have been committed. `stage`: how far the transaction
+    /// came, also where this future is dropped.
     async fn transaction(&mut self, group: &mut Group, fresh: bool, stage: &mut Stage) -> Result<(), DbError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            // Whatever keeps a connection from being made is the store's trouble, and no work's.
+            // Whatever keeps a connection from being made concerns all work.
             none => none.insert(self.connect.connect().await.map_err(DbError::unreachable)?),
         };
         let now = connection.begin(self.writes).await?;
@@ -311,7 +316,7 @@ impl Task {
         for work in group {
             if together > 0 && work.new_job().is_some() {
                 together -= 1;
-                work.is_in();
+                work.set_inserted();
             } else {
                 work.run(&mut **connection, now).await?;
             }
@@ -320,7 +325,7 @@ impl Task {
         connection.execute("COMMIT", Vec::new()).await.map(drop)
     }
 
-    /// What cannot be undone is dropped with its connection.
+    /// Rolls back. If that fails, the connection is closed.
     async fn undo(&mut self) {
         if let Some(connection) = &mut self.connection {
             let undone = timeout(TRANSACTION, connection.execute("ROLLBACK", Vec::new())).await;

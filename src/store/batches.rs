@@ -1,16 +1,16 @@
-//! Batches in SQL: numbered requests of one source, accepted together with the mark up to which the source was read; what became
-//! of them; and what waits in which lane.
+//! The SQL of batches: numbered requests of one source, accepted together with the mark up to which the source was
+//! read, and their outcomes. Also the SQL of queues and of workers' statuses.
 
 use super::driver::{Db, DbError, Row, args};
 use super::jobs::{self, NewJob, TOGETHER};
-use super::records::Place;
+use super::records::JobState;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 
 /// The first half of the ids of a batch's requests.
 pub(crate) type Run = [u8; 8];
 
-/// A batch as the store has it.
+/// The stored data of a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) run: Run,
@@ -19,7 +19,8 @@ pub(crate) struct Found {
     pub(crate) begun_at: i64,
 }
 
-/// The batch of a name, made with `run` if there is none; with `anew` there is none afterwards but that.
+/// The batch of this name. It is created with `run` if there is none; with `anew` the run of an existing batch is
+/// replaced.
 pub(crate) fn open<'a>(
     (name, run, anew): &'a (String, Run, bool),
     db: Db<'a>,
@@ -36,7 +37,7 @@ pub(crate) fn open<'a>(
     })
 }
 
-/// Names and marks, at most 1,000.
+/// The names of batches, at most 1,000.
 pub(crate) fn names<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<String>, DbError>> {
     Box::pin(async move {
         let rows = db.fetch("SELECT name FROM ic_batch ORDER BY name LIMIT 1000", Vec::new()).await?;
@@ -56,24 +57,24 @@ fn gone() -> DbError {
     DbError::new(super::DbKind::Nonsense, "the batch's row is gone or damaged; was it edited by hand?")
 }
 
-/// Some of a batch's requests, and up to where its source is taken over with them.
+/// Some of a batch's requests, and the mark up to which its source is read with them.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     pub(crate) name: String,
     pub(crate) run: Run,
-    /// Pages before this one.
+    /// The number of pages before this one.
     pub(crate) before: i64,
     pub(crate) mark: String,
     pub(crate) jobs: Vec<NewJob>,
 }
 
-/// Accepts a page: all of it and its mark, or nothing. False where the batch is not any more what it was thought to be.
+/// Accepts a page and its mark, both or neither. Returns false where another process has changed the batch.
 pub(crate) fn accept<'a>(page: &'a Page, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
     Box::pin(async move {
         let Page { name, run, before, mark, jobs } = page;
         let sql = "UPDATE ic_batch SET mark = $1, pages = pages + 1 WHERE name = $2 AND run = $3 AND pages = $4";
         if db.execute(sql, args![mark, name, run.as_slice(), *before]).await? == 0 {
-            // It may have been this very call, whose word got lost.
+            // An earlier run of this very step may have been committed, and its reply lost.
             let found = find(name, db).await?;
             return Ok(found.is_some_and(|found| found.run == *run && found.pages == before + 1 && found.mark == *mark));
         }
@@ -91,7 +92,7 @@ pub(crate) fn accept<'a>(page: &'a Page, db: Db<'a>, now: i64) -> BoxFuture<'a, 
     })
 }
 
-/// Between which ids the requests of a batch are.
+/// The first and the last id of a batch's requests.
 fn range(run: &Run) -> ([u8; 16], [u8; 16]) {
     let (mut first, mut last) = ([0; 16], [0xff; 16]);
     first[..8].copy_from_slice(run);
@@ -99,7 +100,7 @@ fn range(run: &Run) -> ([u8; 16], [u8; 16]) {
     (first, last)
 }
 
-/// How many of a batch's requests are where.
+/// How many of a batch's requests are in each state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) waiting: i64,
@@ -111,7 +112,7 @@ pub(crate) struct Counts {
 pub(crate) fn count<'a>(run: &'a Run, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Counts, DbError>> {
     Box::pin(async move {
         let (first, last) = range(run);
-        // In the order in which a job moves, so that none is missed; one that moves meanwhile may be counted twice.
+        // In the order in which a job moves, so that none is missed; a job that moves meanwhile may be counted twice.
         let waiting = one(db, "SELECT count(*) FROM ic_job WHERE id >= $1 AND id <= $2", &first, &last).await?;
         let done = one(db, "SELECT count(*) FROM ic_done WHERE id >= $1 AND id <= $2", &first, &last).await?;
         let sql = "SELECT count(*) FROM ic_done WHERE id >= $1 AND id <= $2 AND outcome = 1";
@@ -135,12 +136,12 @@ pub(crate) fn goes_on<'a>(run: &'a Run, db: Db<'a>, _: i64) -> BoxFuture<'a, Res
     })
 }
 
-/// What has become of a batch's requests behind an id, in the order of their numbers; at most so many.
+/// The outcomes of a batch's requests, behind an id and in the order of their numbers; at most `most`.
 pub(crate) fn ended<'a>(
     (run, after, most): &'a (Run, Option<Id>, i64),
     db: Db<'a>,
     _: i64,
-) -> BoxFuture<'a, Result<Vec<(Id, Place)>, DbError>> {
+) -> BoxFuture<'a, Result<Vec<(Id, JobState)>, DbError>> {
     Box::pin(async move {
         let (first, last) = range(run);
         let after = after.map_or(first, Id::into_bytes);
@@ -150,13 +151,13 @@ pub(crate) fn ended<'a>(
         let mut found = Vec::new();
         for mut row in db.fetch(sql, args).await? {
             let (id, outcome, status, attempts) = (row.id()?, row.int()?, row.int()?, row.int()?);
-            found.push((id, Place::Done { outcome, status, attempts, result: row.maybe_bytes()? }));
+            found.push((id, JobState::Done { outcome, status, attempts, result: row.maybe_bytes()? }));
         }
         let sql = "SELECT id, reason FROM ic_dead WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3";
         for mut row in db.fetch(sql, args![after.as_slice(), last.as_slice(), *most]).await? {
-            found.push((row.id()?, Place::Dead { reason: row.text()? }));
+            found.push((row.id()?, JobState::Dead { reason: row.text()? }));
         }
-        // Of each as many as there may be in all: what is cut off here comes with the next page.
+        // Each table returned up to `most` rows; those that are cut off here come with the next page.
         found.sort_by_key(|(id, _)| *id);
         found.truncate(usize::try_from(*most).unwrap_or(usize::MAX));
         Ok(found)
@@ -169,14 +170,14 @@ pub(crate) struct Queue {
     pub(crate) lane: LaneTier,
     pub(crate) waiting: i64,
     pub(crate) under_way: i64,
-    /// When the first of those that wait is due, and by the same clock, now.
+    /// Milliseconds until the first waiting job is due.
     pub(crate) due_in_ms: Option<i64>,
 }
 
-/// Lanes and tiers with jobs, by name; at most so many.
+/// Lanes and tiers with jobs, by name; at most `most`.
 pub(crate) fn queues<'a>(most: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Queue>, DbError>> {
     Box::pin(async move {
-        // Each by the index that holds it, for a row may be large.
+        // Two queries, each answered from an index alone, because a row may be large.
         let sql = "SELECT tenant, vendor, tier, count(*), min(run_at) FROM ic_job WHERE state = 0 \
                    GROUP BY vendor, tenant, tier ORDER BY vendor, tenant, tier LIMIT $1";
         let mut queues = std::collections::BTreeMap::new();
@@ -197,7 +198,7 @@ pub(crate) fn queues<'a>(most: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, R
     })
 }
 
-/// What a working process says about itself.
+/// Publishes the status of a working process, or removes it.
 pub(crate) fn tell<'a>(
     (owner, status): &'a (Id, Option<String>),
     db: Db<'a>,
@@ -218,13 +219,13 @@ pub(crate) fn tell<'a>(
     })
 }
 
-/// After this a process that says nothing is forgotten.
+/// A status is deleted after this time without an update.
 const STALE_MS: i64 = 3_600_000;
 
-/// Who said it, how many milliseconds ago, and what.
+/// The process, the age of its status in milliseconds, and the status.
 pub(crate) type Told = (Id, i64, String);
 
-/// What each working process said last.
+/// The latest status of each working process.
 pub(crate) fn told<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Told>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT owner, told_at, status FROM ic_worker ORDER BY told_at DESC LIMIT 100";

@@ -1,34 +1,34 @@
-//! Claims in SQL: jobs that are due, and those whose time is over, into the hands of one process.
+//! The SQL of claims: takes due jobs, and expired ones, for one process.
 //!
-//! A claim states how many bytes it takes beside how many jobs: what it brings is in memory at once.
+//! A claim limits its bytes besides its jobs, because all that it returns is in memory at once.
 
 use super::driver::{Arg, Db, DbError, Dialect, Row, args};
 use super::records::readable;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 
-/// So many jobs of each lane and tier.
+/// A claim: how many jobs of each lane and tier.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) owner: Id,
     pub(crate) lease_ms: i64,
     pub(crate) lanes: Vec<(LaneTier, u32)>,
-    /// Bytes of all of them together, as they are stored; one job is claimed whatever its size.
+    /// The most bytes of all jobs together, as they are stored; one job is claimed whatever its size.
     pub(crate) most_bytes: usize,
 }
 
-/// A job in this process's hands, for as long as its heart beats.
+/// A job that this process has claimed. The claim lasts as long as the process writes heartbeats.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed {
     pub(crate) id: Id,
     pub(crate) lane: LaneTier,
-    /// Which claim it is: every word about the job states it.
+    /// The number of the claim, which every later statement about the job must match.
     pub(crate) fence: i64,
-    /// Claims without an outcome, this one included.
+    /// Claims of the job without an outcome, with this one.
     pub(crate) claims: i64,
-    /// Exchanges of earlier claims that may have left, and nobody knows what came of them.
+    /// Exchanges of earlier claims that may have left and have an unknown outcome.
     pub(crate) started: i64,
-    /// Milliseconds that are left until it is useless.
+    /// Milliseconds until the job expires.
     pub(crate) expires_ms: Option<i64>,
     pub(crate) keep_result: bool,
     pub(crate) request: Vec<u8>,
@@ -36,7 +36,7 @@ pub(crate) struct Claimed {
 }
 
 impl Claimed {
-    /// What it takes in the store.
+    /// The bytes that the job takes in the store.
     pub(crate) fn bytes(&self) -> usize {
         self.request.len() + self.history.as_ref().map_or(0, Vec::len)
     }
@@ -54,9 +54,10 @@ fn claimed(mut row: Row, now: i64) -> Result<(i64, i64, Claimed), DbError> {
     Ok((run_at, seq, job))
 }
 
-/// Claims in PostgreSQL. Locked rows are another process's: skipped, not waited for. What is claimed is found by the primary key, one
-/// by one: a join with what was chosen (`FROM c`, or `IN` of a subquery) leaves it to statistics, which are never right about a
-/// queue, whether the whole table is read instead. With most of a million jobs in one lane it was, for 0.6 s a claim.
+/// The claim in PostgreSQL. Rows that another process has locked are skipped, not waited for. The chosen rows are
+/// updated by primary key, one by one: with a join (`FROM c`, or `IN` with a subquery) the planner decides from
+/// statistics, which are never right about a queue, whether to read the whole table instead. With most of a million
+/// jobs in one lane it did, at 0.6 s for each claim.
 const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::text[], $5::bigint[], $6::bigint[]) \
     WITH ORDINALITY AS t(vendor, tenant, tier, k, lane)), \
     c AS MATERIALIZED (SELECT j.seq, j.run_at, j.bytes, w.lane FROM w CROSS JOIN LATERAL \
@@ -70,8 +71,8 @@ const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::te
     RETURNING u.run_at, u.seq, u.id, u.tenant, u.vendor, u.tier, u.fence, u.claims, u.started, \
     u.expires_at, u.keep_result, u.request, u.history";
 
-/// Claims jobs, in the order in which they are due. A row that cannot be read stays claimed until the process ends, and is told
-/// about each time.
+/// Claims jobs, in the order in which they are due. A row that cannot be decoded stays claimed until the process ends,
+/// and is logged each time.
 pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
     Box::pin(async move {
         let (owner, until) = (wanted.owner.as_bytes().as_slice(), now.saturating_add(wanted.lease_ms));
@@ -115,13 +116,13 @@ pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'
                 jobs = readable(db.fetch(sql, args).await?, |row| claimed(row, now));
             }
         }
-        // What an UPDATE returns has no order.
+        // The rows that an UPDATE returns have no order.
         jobs.sort_by_key(|(run_at, seq, _)| (*run_at, *seq));
         Ok(jobs.into_iter().map(|(_, _, job)| job).collect())
     })
 }
 
-/// Whose claim it is, and how much of it there may be.
+/// Who claims expired jobs, and how many jobs and bytes at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
     pub(crate) owner: Id,
@@ -130,7 +131,7 @@ pub(crate) struct Most {
     pub(crate) bytes: i64,
 }
 
-/// Jobs whose time is over, as if they were claimed: whoever asked ends them, with the same fence.
+/// Claims expired jobs, so that the caller ends them with the fence of this claim.
 pub(crate) fn expired<'a>(most: &'a Most, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {

@@ -1,12 +1,12 @@
-//! The store's clock: milliseconds since 1970, which no step of a wall clock moves.
+//! The store's clock: milliseconds since 1970, not affected by steps of a wall clock.
 //!
-//! PostgreSQL has one clock for all its clients, that of its server. The processes that share a SQLite file share a machine, so
-//! they count the milliseconds since that machine was started, from an origin that stands in the file. The origin is taken from
-//! the wall clock once for each start of the machine; a step of the wall clock changes nothing until the machine is started again.
-//! Then the origin is taken anew, and lies no earlier than the latest time that the file has seen.
+//! PostgreSQL has one clock for all its clients, that of its server. The processes that share a SQLite file share a
+//! machine, so they count the milliseconds since the machine was booted, from an origin that is stored in the file. The
+//! origin is taken from the wall clock once for each boot; a step of the wall clock has no effect until the next boot.
+//! Then a new origin is taken, no earlier than the latest time that the file has recorded.
 //!
-//! A machine that says nothing of its start (any but Linux) has the wall clock of each process's first look, continued by
-//! that process's monotonic clock.
+//! On a machine that does not report its boot (any but Linux) each process starts from the wall clock and continues by
+//! its own monotonic clock.
 
 use super::driver::{Db, DbError, Row, args};
 
@@ -15,15 +15,15 @@ pub(super) async fn of_file(db: Db<'_>) -> Result<i64, DbError> {
     let machine = db.machine();
     let Some(boot) = &machine.boot else { return Ok(machine.steady_ms) };
     let origin = origin(db).await?.filter(|origin| *origin.boot == **boot);
-    // Without an origin of this start nobody has opened the file since; opening it sets one.
+    // Without an origin for this boot no process has opened the file since the boot; opening the file sets one.
     Ok(origin.map_or(machine.wall_ms, |origin| origin.at_ms.saturating_add(machine.steady_ms)))
 }
 
-/// What a SQLite file says of its clock.
+/// The clock data of a SQLite file.
 struct Origin {
-    /// The start of the machine from which time is counted.
+    /// The boot from which time is counted.
     boot: String,
-    /// The store's time at that start.
+    /// The store's time at that boot.
     at_ms: i64,
     /// A recent time of the store.
     latest_ms: i64,
@@ -35,7 +35,8 @@ async fn origin(db: Db<'_>) -> Result<Option<Origin>, DbError> {
     rows.first_mut().map(read).transpose()
 }
 
-/// Sets the origin of a SQLite file's clock if the machine was started since that was done. Inside a transaction that writes.
+/// Sets the origin of a SQLite file's clock if the machine was booted since the origin was set. Runs inside a
+/// transaction that writes.
 pub(super) async fn set_origin(db: Db<'_>) -> Result<(), DbError> {
     let machine = db.machine();
     let Some(boot) = &machine.boot else { return Ok(()) };
@@ -49,7 +50,7 @@ pub(super) async fn set_origin(db: Db<'_>) -> Result<(), DbError> {
     db.execute(sql, args![&**boot, now.saturating_sub(machine.steady_ms), now]).await.map(drop)
 }
 
-/// Notes a time, so that the clock goes on behind it after the next start of the machine. For SQLite.
+/// Records a time, so that the clock continues after it at the next boot. For SQLite.
 pub(super) async fn note(db: Db<'_>, now: i64) -> Result<(), DbError> {
     db.execute("UPDATE ic_clock SET latest_ms = MAX(latest_ms, $1)", args![now]).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! Vendors and tenants in the store: texts in the format of `vendors.toml`, one a row, laid over what files say.
+//! Vendors and tenants in the store: texts in the format of `vendors.toml`, one per row, which override those of files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::BoxFuture;
 use crate::config::{ConfigSource, FingerprintFuture, LoadFuture, Sources, off_the_worker};
 use crate::error::Error;
 
-/// What another source says, and the rows of the table `ic_config` over it.
+/// A configuration source that lays the rows of the table `ic_config` over another source.
 pub(crate) struct StoreSource {
     connect: Arc<dyn Connect>,
     under: Arc<dyn ConfigSource>,
-    /// Taken out while it is used: whoever drops the future in the middle drops the connection too.
+    /// Taken out while it is in use, so that a caller that drops the future in the middle drops the connection too.
     connection: Mutex<Option<Box<dyn Driver>>>,
-    /// What was read last.
+    /// The result of the latest load.
     last: parking_lot::Mutex<Last>,
 }
 
 #[derive(Default)]
 struct Last {
-    /// The rows that were used when all was right last.
+    /// The rows that were used in the latest load without an error.
     used: Option<Rows>,
-    /// The hash of all that was laid together last, and what came of it. A look reads everything twice.
+    /// The hash of everything that was combined in the latest load, and the result. One look loads everything twice.
     read: Option<(u64, Read)>,
 }
 
@@ -54,7 +54,7 @@ impl StoreSource {
         rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
     }
 
-    /// The rows over what is under them, without those that are wrong.
+    /// Lays the rows over `under`, without the rows that are invalid.
     async fn laid(&self, under: Sources, rows: Rows) -> Result<Sources, Error> {
         let all = rows.iter().fold(under.clone(), |sources, (name, text)| sources.over(name, text)).hash();
         let used = {
@@ -72,7 +72,7 @@ impl StoreSource {
         if let Some(why) = read.sources.rows_left_out()
             && before != Some(why)
         {
-            tracing::error!(why, "rows of the configuration in the store are wrong, and the others are used");
+            tracing::error!(why, "some rows of the configuration in the store are invalid; the others are used");
         }
         if read.used.is_some() {
             last.used.clone_from(&read.used);
@@ -87,7 +87,8 @@ impl StoreSource {
     }
 }
 
-/// Reads in a transaction, as all is: it has the settings that every transaction has, and looks at what it is connected to.
+/// Reads inside a transaction, which has the settings that all transactions have, and checks which server it is
+/// connected to.
 async fn in_transaction(db: Db<'_>, sql: &'static str) -> Result<Vec<Row>, DbError> {
     db.begin(false).await?;
     let rows = db.fetch(sql, Vec::new()).await?;
@@ -110,7 +111,8 @@ impl ConfigSource for StoreSource {
         Box::pin(async move {
             let under = self.under.fingerprint().await?;
             let version = self.version().await.ok()?;
-            // Neither changes often, and both only grow or are hashes: a product of a large odd number keeps them apart.
+            // Both numbers change rarely; the version is multiplied by a large odd number so that equal changes do not
+            // cancel out.
             Some(under ^ (version as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
         })
     }
@@ -122,7 +124,7 @@ impl fmt::Debug for StoreSource {
     }
 }
 
-/// Sets a row, or removes it.
+/// Sets a row, or removes it where the text is `None`.
 pub(crate) fn set<'a>(
     (name, text): &'a (String, Option<String>),
     db: Db<'a>,
@@ -143,7 +145,7 @@ pub(crate) fn set<'a>(
     })
 }
 
-/// All rows, by name. As many as a configuration has: they are read as a whole anyway.
+/// All rows, by name. Their number needs no bound: a configuration is always loaded as a whole.
 pub(crate) fn all<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<(String, String)>, DbError>> {
     Box::pin(async move {
         let rows = db.fetch("SELECT name, text FROM ic_config ORDER BY name", Vec::new()).await?;

@@ -1,20 +1,20 @@
-//! Dead letters in SQL. A job becomes one in the transaction in which it leaves the outbox, and comes back in the one in
-//! which its letter goes: its id is in one place at any moment.
+//! The SQL of dead letters. A job becomes a letter in the transaction that takes it out of the outbox, and a letter
+//! becomes a job again in the transaction that deletes the letter: an id is in one table at any time.
 
 use super::driver::{Db, DbError, Row, args};
 use super::records::readable;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 
-/// A letter that is to be kept.
+/// A letter to be kept.
 #[derive(Clone, Debug)]
 pub(crate) struct NewDead {
     pub(crate) id: Id,
     pub(crate) lane: LaneTier,
     pub(crate) reason: String,
-    /// What may be shown: JSON, or that sealed.
+    /// The content to be shown: JSON, or sealed JSON.
     pub(crate) letter: Vec<u8>,
-    /// What it takes to send it again: JSON, or that sealed.
+    /// The request, to send the letter again: JSON, or sealed JSON.
     pub(crate) request: Option<Vec<u8>>,
     pub(crate) keep_result: bool,
 }
@@ -29,7 +29,7 @@ async fn insert(dead: &NewDead, (fence, begun): (i64, i64), db: Db<'_>, now: i64
     db.execute(sql, args).await
 }
 
-/// Moves a job to the dead letters. False where it was not in the state, or with the fence, that was thought.
+/// Moves a job to the dead letters. Returns false where the job does not have this fence and state any more.
 pub(super) async fn bury(dead: &NewDead, fence: i64, state: i64, db: Db<'_>, now: i64) -> Result<bool, DbError> {
     let sql = "DELETE FROM ic_job WHERE id = $1 AND fence = $2 AND state + 0 = $3 RETURNING fence, begun";
     let mut gone = db.fetch(sql, args![dead.id.as_bytes().as_slice(), fence, state]).await?;
@@ -39,8 +39,9 @@ pub(super) async fn bury(dead: &NewDead, fence: i64, state: i64, db: Db<'_>, now
     Ok(true)
 }
 
-/// Moves a job to the dead letters because of what is `known` of its latest exchange, whoever has the job by now; or puts this
-/// letter in the place of one that says that nobody knows. False where another exchange has begun since, or the job has ended.
+/// Moves a job to the dead letters because the outcome of its exchange number `known` is known, even if another process
+/// has claimed the job by now. Replaces a letter with the reason `ambiguous` in the same way. Returns false where
+/// another exchange has begun since, or the job has ended.
 pub(super) async fn bury_known(dead: &NewDead, fence: i64, known: i64, db: Db<'_>, now: i64) -> Result<bool, DbError> {
     for sql in [
         "DELETE FROM ic_job WHERE id = $1 AND ((fence = $2 AND state + 0 = 1) OR (fence >= $2 AND begun = $3)) RETURNING fence, begun",
@@ -56,8 +57,8 @@ pub(super) async fn bury_known(dead: &NewDead, fence: i64, known: i64, db: Db<'_
     Ok(false)
 }
 
-/// Makes a letter that says that nobody knows a job again, because of what is `known` of the exchange. False where there is none, or
-/// its request was not kept.
+/// Turns a letter with the reason `ambiguous` into a job again, because the outcome of its exchange number `known` is
+/// known. Returns false where there is no such letter, or its request was not kept.
 pub(super) async fn revive(
     id: &[u8],
     fence: i64,
@@ -74,8 +75,8 @@ pub(super) async fn revive(
     Ok(true)
 }
 
-/// Inserts the job that a letter was: from tenant, vendor, tier, `keep_result`, request, fence and begun. Its fence goes on
-/// behind that of every claim before, and so does its count of exchanges where `exchanges` says so.
+/// Inserts the job that a letter was; `row` holds tenant, vendor, tier, `keep_result`, request, fence and begun. The
+/// job's fence is larger than that of every earlier claim, and its count of exchanges is increased by `exchanges`.
 async fn again(
     id: &[u8],
     row: &mut Row,
@@ -97,37 +98,37 @@ pub(crate) fn keep<'a>(dead: &'a NewDead, db: Db<'a>, now: i64) -> BoxFuture<'a,
     Box::pin(async move { insert(dead, (0, 0), db, now).await.map(drop) })
 }
 
-/// Which letters: all that fit what is stated.
+/// Selects letters: those that match all given fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
     pub(crate) tenant: Option<String>,
     pub(crate) vendor: Option<String>,
     pub(crate) reason: Option<String>,
-    /// Those that died before this, in milliseconds since 1970.
+    /// Letters from before this time, in milliseconds since 1970.
     pub(crate) before: Option<i64>,
-    /// Those behind this one.
+    /// Letters behind this position.
     pub(crate) after: i64,
-    /// None behind this one.
+    /// Letters up to this position.
     pub(crate) upto: Option<i64>,
     pub(crate) most: i64,
 }
 
-/// A letter as it is kept.
+/// A row of the dead letters.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct DeadLetterRow {
     pub(crate) seq: i64,
     pub(crate) id: Id,
     pub(crate) lane: LaneTier,
     pub(crate) reason: String,
     /// In milliseconds since 1970.
     pub(crate) died_at: i64,
-    /// JSON, or that sealed.
+    /// JSON, or sealed JSON.
     pub(crate) letter: Vec<u8>,
     pub(crate) can_be_sent: bool,
 }
 
 /// Letters, oldest first.
-pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<Kept>, DbError>> {
+pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Vec<DeadLetterRow>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE seq > $1 \
                    AND ($2 IS NULL OR tenant = $2) AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) \
@@ -138,14 +139,14 @@ pub(crate) fn list<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, 
     })
 }
 
-fn kept(mut row: Row) -> Result<Kept, DbError> {
+fn kept(mut row: Row) -> Result<DeadLetterRow, DbError> {
     let (seq, id) = (row.int()?, row.id()?);
     let lane = LaneTier { tenant: row.text()?, vendor: row.text()?, tier: row.int()? };
     let (reason, died_at, letter) = (row.text()?, row.int()?, row.bytes()?);
-    Ok(Kept { seq, id, lane, reason, died_at, letter, can_be_sent: row.int()? != 0 })
+    Ok(DeadLetterRow { seq, id, lane, reason, died_at, letter, can_be_sent: row.int()? != 0 })
 }
 
-/// Where the newest letter stands; none where there is none.
+/// The position of the newest letter; `None` where there is no letter.
 pub(crate) fn newest<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
     Box::pin(async move {
         let mut rows = db.fetch("SELECT max(seq) FROM ic_dead", Vec::new()).await?;
@@ -153,26 +154,26 @@ pub(crate) fn newest<'a>((): &'a (), db: Db<'a>, _: i64) -> BoxFuture<'a, Result
     })
 }
 
-/// One letter, and its request.
-pub(crate) fn show<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<Kept>, DbError>> {
+/// One letter.
+pub(crate) fn show<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<DeadLetterRow>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT seq, id, tenant, vendor, tier, reason, died_at, letter, CASE WHEN request IS NULL THEN 0 ELSE 1 END FROM ic_dead WHERE id = $1";
         db.fetch(sql, args![id.as_bytes().as_slice()]).await?.into_iter().next().map(kept).transpose()
     })
 }
 
-/// What became of a letter that was to be sent again.
+/// The result of sending a letter again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Redriven {
-    /// It is a job again, with its id, its key and fresh attempts.
+    /// The letter is a job again, with its id, its key and fresh attempts.
     Yes,
-    /// Its request was not kept.
+    /// The request of the letter was not kept.
     NoRequest,
-    /// It is not there, or not there any more.
+    /// The letter does not exist, or not any more.
     Gone,
 }
 
-/// Makes a letter a job again. Of two who try at once one does.
+/// Turns a letter into a job again. Of two concurrent callers one succeeds.
 pub(crate) fn redrive<'a>(
     (id, history): &'a (Id, Option<Vec<u8>>),
     db: Db<'a>,
@@ -186,13 +187,13 @@ pub(crate) fn redrive<'a>(
             let left = db.fetch("SELECT 1 FROM ic_dead WHERE id = $1", args![bytes]).await?;
             return Ok(if left.is_empty() { Redriven::Gone } else { Redriven::NoRequest });
         };
-        // Counted as an exchange: what an earlier claim knows is not about the job that it is from now on.
+        // Counted like an exchange, so that outcomes of earlier claims do not apply to the new job.
         again(bytes, &mut row, (1, now, history.as_deref()), db, now).await?;
         Ok(Redriven::Yes)
     })
 }
 
-/// Deletes letters; how many.
+/// Deletes letters. Returns how many.
 pub(crate) fn purge<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
     Box::pin(async move {
         let sql = "DELETE FROM ic_dead WHERE seq IN (SELECT seq FROM ic_dead WHERE seq > $1 AND ($2 IS NULL OR tenant = $2) \
@@ -203,7 +204,7 @@ pub(crate) fn purge<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a,
     })
 }
 
-/// How many letters there are; counted up to a bound.
+/// Counts the letters, up to a bound.
 pub(crate) fn count<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<i64, DbError>> {
     Box::pin(async move {
         let mut rows = db.fetch("SELECT count(*) FROM (SELECT 1 FROM ic_dead LIMIT $1) few", args![*most]).await?;

@@ -1,15 +1,16 @@
-//! What the store's statements need of a database: text with numbered parameters in, rows of four kinds of values out.
+//! The interface between the store's statements and a database: SQL with numbered parameters in, rows of four kinds of
+//! values out.
 //!
-//! Both databases take `$1` and know integers of 64 bits, texts and bytes, so nearly every statement is written once. What
-//! comes back is checked value by value: rows can be edited by hand, and a column of another kind must be an error that
-//! names it and not a panic.
+//! Both databases take `$1` and have 64-bit integers, texts and bytes, so nearly every statement is written once. Each
+//! value of a row is checked: rows can be edited by hand, and a column of another type must be an error that names the
+//! column, not a panic.
 
 use std::fmt;
 
 use crate::BoxFuture;
 use crate::clock::MachineTime;
 
-/// Which SQL is spoken, where the two differ.
+/// The SQL dialect, where the two databases differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
     Sqlite,
@@ -21,7 +22,7 @@ pub(crate) enum Arg<'a> {
     Int(Option<i64>),
     Text(Option<&'a str>),
     Bytes(Option<&'a [u8]>),
-    /// Arrays are PostgreSQL's alone.
+    /// Arrays exist in PostgreSQL only.
     Ints(Vec<i64>),
     Texts(Vec<&'a str>),
     Blobs(Vec<&'a [u8]>),
@@ -75,7 +76,7 @@ impl<'a> From<&'a Vec<u8>> for Arg<'a> {
     }
 }
 
-/// The parameters of a statement.
+/// Builds the parameters of a statement.
 macro_rules! args {
     ($($value:expr),* $(,)?) => { vec![$($crate::store::driver::Arg::from($value)),*] };
 }
@@ -88,7 +89,7 @@ pub(crate) enum Value {
     Int(i64),
     Text(String),
     Bytes(Vec<u8>),
-    /// A kind that no statement asks for.
+    /// A type that no statement asks for.
     Other,
 }
 
@@ -136,7 +137,7 @@ impl Row {
         }
     }
 
-    /// Bytes; a text is its bytes, for SQLite's shell writes one where somebody mends a row.
+    /// Bytes. A text counts as its bytes, because SQLite's shell writes a text where an operator edits a row.
     pub(crate) fn maybe_bytes(&mut self) -> Result<Option<Vec<u8>>, DbError> {
         match self.next() {
             Value::Bytes(value) => Ok(Some(value)),
@@ -156,24 +157,25 @@ impl Row {
     }
 }
 
-/// What went wrong in the database, as far as it matters for what to do next.
+/// The class of a database error, by what the caller should do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DbKind {
-    /// It cannot be reached, the connection broke, or what it leads to takes no writes: the connection is not used again.
+    /// The server is unreachable, the connection broke, or it leads to a server without writes: the connection is not
+    /// used again.
     Unreachable,
-    /// Somebody else was in the way: the same again may work.
+    /// Another transaction was in the way: a retry may succeed.
     Again,
     /// The disk is full, or the file cannot be written.
     Storage,
-    /// What the statement touched is damaged. Other rows may be well.
+    /// The data that the statement touched is damaged. Other rows may be intact.
     Damaged,
-    /// A row holds what no version of this library wrote.
+    /// A row holds what no version of this library writes.
     Nonsense,
     /// Anything else.
     Other,
 }
 
-/// A failed statement. Its message holds no parameter.
+/// A failed statement. Its message contains no parameter.
 #[derive(Clone, Debug)]
 pub(crate) struct DbError {
     pub(crate) kind: DbKind,
@@ -186,25 +188,25 @@ impl DbError {
         DbError { kind, message: message.into(), may_be_committed: false }
     }
 
-    /// The transaction may have been committed all the same.
+    /// Marks that the transaction may have been committed nevertheless.
     pub(crate) fn in_doubt(mut self) -> DbError {
         self.may_be_committed = true;
         self
     }
 
-    /// Nothing was committed.
+    /// Marks that nothing was committed.
     pub(crate) fn certain(mut self) -> DbError {
         self.may_be_committed = false;
         self
     }
 
-    /// The same as an error of the way to the database.
+    /// Turns the error into one of the connection.
     pub(crate) fn unreachable(mut self) -> DbError {
         self.kind = DbKind::Unreachable;
         self
     }
 
-    /// Whether the transaction that it ended may have been committed all the same.
+    /// Whether the failed transaction may have been committed nevertheless.
     pub(crate) fn may_be_committed(&self) -> bool {
         self.may_be_committed
     }
@@ -222,16 +224,16 @@ impl std::error::Error for DbError {}
 pub(crate) trait Driver: Send {
     fn dialect(&self) -> Dialect;
 
-    /// Runs a statement; how many rows it touched.
+    /// Runs a statement. Returns the number of rows that it changed.
     fn execute<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<u64, DbError>>;
 
-    /// Runs a statement; the rows that it returns. Every such statement states how many there are at most.
+    /// Runs a statement. Returns its rows, of which every such statement bounds the number.
     fn fetch<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<Vec<Row>, DbError>>;
 
-    /// Begins a transaction, one that `writes` or one that only reads. Returns the store's clock.
+    /// Begins a transaction; `writes` says whether it writes. Returns the store's time.
     fn begin(&mut self, writes: bool) -> BoxFuture<'_, Result<i64, DbError>> {
         Box::pin(async move {
-            // A transaction that reads first and writes then would be refused where another writes in between.
+            // SQLite would refuse a write in a transaction that began with a read if another process wrote in between.
             let sql = match self.dialect() {
                 Dialect::Sqlite if writes => "BEGIN IMMEDIATE",
                 _ => "BEGIN",
@@ -241,16 +243,16 @@ pub(crate) trait Driver: Send {
         })
     }
 
-    /// The store's clock: milliseconds since 1970, moved by no step of a wall clock of this machine.
+    /// The store's time: milliseconds since 1970, not affected by steps of this machine's wall clock.
     fn now(&mut self) -> BoxFuture<'_, Result<i64, DbError>>;
 
-    /// The time of the machine that this process runs on, for databases that have no clock of their own.
+    /// The time of this process's machine, for databases without a clock of their own.
     fn machine(&self) -> MachineTime {
         MachineTime::read()
     }
 }
 
-/// A connection, for whoever runs a statement on it.
+/// A connection, borrowed to run statements on it.
 pub(crate) type Db<'a> = &'a mut (dyn Driver + 'a);
 
 /// Opens connections to one store.

@@ -1,7 +1,7 @@
-//! Statements that fail when a test says so, and moments at which it ends the process. Not part of the API.
+//! Fault injection for tests: statements that fail, and points at which the process ends. Not part of the API.
 //!
-//! Whoever watches is asked before each statement and after it, by what the statement does and not by its text, so that
-//! a test can fail every write in turn, or end the process between a commit and the word about it.
+//! A watcher is called before each statement and after it, with what the statement does and not with its text, so that
+//! a test can fail every write in turn, or end the process between a commit and its reply.
 
 use std::sync::Arc;
 
@@ -10,33 +10,34 @@ use super::{Store, clock};
 use crate::BoxFuture;
 use crate::clock::MachineTime;
 
-/// Where a statement is.
+/// A point in the run of a statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moment {
-    /// It was not run.
+    /// Before the statement runs.
     Before,
-    /// It was run, and nobody has been told; its transaction is open.
+    /// After the statement ran and before its caller learns of it; the transaction is open.
     After,
-    /// Its transaction was committed, and nobody has been told.
+    /// After the statement's transaction was committed and before the caller learns of it.
     Committed,
 }
 
 /// What happens to a statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// It is run.
+    /// The statement runs normally.
     None,
-    /// As on a full disk.
+    /// The statement fails as on a full disk.
     Full,
-    /// The connection breaks: before it, or with the word about it.
+    /// The connection breaks, before the statement or before its reply.
     Broken,
-    /// This is run first, on the same connection.
+    /// This SQL runs first, on the same connection.
     First(&'static str),
 }
 
-/// Decides over statements.
+/// Decides what happens to statements.
 pub trait Watch: Send + Sync + 'static {
-    /// `what` is one of [`WHAT`], or `connect`, `begin`, `commit`, `rollback`, `read` or `other`.
+    /// Called with `what` the statement does: one of [`WHAT`], or `connect`, `begin`, `commit`, `rollback`, `read` or
+    /// `other`.
     fn at(&self, what: &'static str, moment: Moment) -> Fault;
 
     /// By how many milliseconds the machine's wall clock was stepped.
@@ -44,13 +45,13 @@ pub trait Watch: Send + Sync + 'static {
         0
     }
 
-    /// How often the machine was started anew, and for how many milliseconds it has run since.
+    /// How often the machine was booted, and for how many milliseconds it has run since the last boot.
     fn restarted(&self) -> Option<(u64, i64)> {
         None
     }
 }
 
-/// What statements write, by a piece of their text. The first that fits counts.
+/// The kinds of writes, recognised by a piece of the statement's text. The first match counts.
 pub const WHAT: [&str; 10] =
     ["accept", "claim", "start", "spent", "done", "dead", "later", "renew", "recover", "forget"];
 const PIECES: [(&str, usize); 12] = [
@@ -81,7 +82,7 @@ fn what(sql: &str) -> &'static str {
 }
 
 impl Store {
-    /// Every statement of the client's own connections is shown to `watch`.
+    /// Shows every statement of the client's own connections to `watch`.
     pub fn watched_by(mut self, watch: Arc<dyn Watch>) -> Store {
         self.wrap = Some(Arc::new(move |connect| Arc::new(Watched { connect, watch: watch.clone() })));
         self
@@ -98,7 +99,8 @@ impl Connect for Watched {
         Box::pin(async move {
             fault(self.watch.at("connect", Moment::Before))?;
             let driver = self.connect.connect().await?;
-            Ok(Box::new(Line { driver, watch: self.watch.clone(), written: Vec::new() }) as Box<dyn Driver>)
+            Ok(Box::new(WatchedConnection { driver, watch: self.watch.clone(), written: Vec::new() })
+                as Box<dyn Driver>)
         })
     }
 }
@@ -111,15 +113,15 @@ fn fault(fault: Fault) -> Result<(), DbError> {
     }
 }
 
-/// A connection.
-struct Line {
+/// A connection whose statements are shown to the watcher.
+struct WatchedConnection {
     driver: Box<dyn Driver>,
     watch: Arc<dyn Watch>,
-    /// In the open transaction.
+    /// The kinds of writes in the open transaction.
     written: Vec<&'static str>,
 }
 
-impl Line {
+impl WatchedConnection {
     async fn before(&mut self, what: &'static str) -> Result<(), DbError> {
         let decided = self.watch.at(what, Moment::Before);
         if let Fault::First(sql) = decided {
@@ -143,7 +145,7 @@ impl Line {
     }
 }
 
-impl Driver for Line {
+impl Driver for WatchedConnection {
     fn dialect(&self) -> Dialect {
         self.driver.dialect()
     }

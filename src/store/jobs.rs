@@ -1,7 +1,9 @@
-//! Jobs in SQL: in, [claimed](super::claims), started, out. Each is a step for the [writer](super::actor), and can be run twice.
+//! The SQL of jobs: accepted, [claimed](super::claims), started, finished. Each function is a step for the
+//! [writer](super::actor), and can safely be run twice.
 //!
-//! What is found by its id says `state + 0`, which no index of a part of the rows fits. PostgreSQL would take the index of
-//! claimed jobs where its statistics are of a moment when there were few, and read all of them for each: 2 s in place of 5 ms.
+//! Lookups by id write `state + 0`, so that PostgreSQL cannot choose the partial index on claimed jobs. With statistics
+//! from a moment with few claimed jobs it would choose that index, and read all claimed jobs for each lookup: 2 s
+//! instead of 5 ms.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,42 +14,43 @@ use super::records::readable;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 
-/// A job that is to be accepted.
+/// A job to be accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct NewJob {
     pub(crate) id: Id,
     pub(crate) lane: LaneTier,
-    /// After how many milliseconds it may go at the earliest.
+    /// Milliseconds until the job may be sent at the earliest.
     pub(crate) delay_ms: i64,
-    /// After how many milliseconds it is useless.
+    /// Milliseconds until the job expires.
     pub(crate) expires_ms: Option<i64>,
     pub(crate) keep_result: bool,
-    /// What it takes to send it: JSON.
+    /// The stored request: JSON, or sealed JSON.
     pub(crate) request: Vec<u8>,
-    /// A key that the caller gave, and what the request is known by.
+    /// The idempotency key that the caller chose, and the fingerprint of the request.
     pub(crate) key: Option<(String, String)>,
-    /// The same for a message: its key is made of the names of its source and of the message, and it may come again.
+    /// The deduplication key of a message, derived from the names of its source and of the message, and the fingerprint
+    /// of the request.
     pub(crate) message: Option<(String, String)>,
 }
 
-/// What became of it.
+/// The result of accepting a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Accepted {
     New,
-    /// The same request was accepted with the same key before.
+    /// The same request had already been accepted with the same key, or as the same message.
     Before(Id),
-    /// Another request was.
+    /// Another request had already been accepted with the same key.
     KeyOfAnother,
 }
 
-/// For how long a key is remembered after its request was accepted, or has ended.
+/// How long a key is kept after its request was accepted or has expired.
 const KEY_MS: i64 = 24 * 3600 * 1000;
 
 pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Accepted, DbError>> {
     Box::pin(async move {
         let id = job.id.as_bytes().as_slice();
         let LaneTier { tenant, vendor, tier } = &job.lane;
-        // The message first: a caller's key must not be taken for a job that is refused.
+        // The message's key first: the caller's key must not be recorded for a job that is refused.
         for (key, fingerprint) in [&job.message, &job.key].into_iter().flatten() {
             let take = "INSERT INTO ic_key (tenant, vendor, key, job, fingerprint, expires_at) \
                         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (tenant, vendor, key) DO NOTHING";
@@ -61,14 +64,15 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
                     if known != *fingerprint {
                         return Ok(Accepted::KeyOfAnother);
                     }
-                    // With our own id it was this very call, whose word got lost, or a message that has come before.
+                    // With this job's id, an earlier run of this step was committed and its reply was lost, or the
+                    // message was redelivered.
                     if before != job.id {
                         return Ok(Accepted::Before(before));
                     }
                 }
             }
         }
-        // It may be in already, and even be done, where a commit's word got lost.
+        // The job may be in the outbox already, or even have ended, where the reply to a commit was lost.
         let sql = "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, expires_at, enqueued_at, keep_result, request) \
                    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9 \
                    WHERE NOT EXISTS (SELECT 1 FROM ic_done WHERE id = $1) AND NOT EXISTS (SELECT 1 FROM ic_dead WHERE id = $1) \
@@ -82,10 +86,10 @@ pub(crate) fn insert<'a>(job: &'a NewJob, db: Db<'a>, now: i64) -> BoxFuture<'a,
     })
 }
 
-/// Jobs in one statement: most of what a statement costs is the way to the database and back.
+/// Jobs in one INSERT statement: the round trip is most of the cost of a statement.
 pub(super) const TOGETHER: usize = 16;
 
-/// The statement for so many jobs.
+/// The statement for [`TOGETHER`] jobs.
 static INSERT_MANY: LazyLock<String> = LazyLock::new(|| {
     let row = |row: usize| {
         let parameters: Vec<String> = (1..=9).map(|column| format!("${}", row * 9 + column)).collect();
@@ -99,7 +103,7 @@ static INSERT_MANY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Inserts as many jobs as go into one statement: without keys, and with ids that nobody has seen.
+/// Inserts [`TOGETHER`] jobs in one statement: jobs without keys and with new ids.
 pub(super) async fn insert_many(jobs: &[&NewJob], db: Db<'_>, now: i64) -> Result<(), DbError> {
     let mut args: Vec<Arg<'_>> = Vec::with_capacity(jobs.len() * 9);
     for job in jobs {
@@ -124,19 +128,20 @@ pub(crate) struct Start {
     pub(crate) fence: i64,
     pub(crate) owner: Id,
     pub(crate) lane: LaneTier,
-    /// The record of this exchange is there already, and is brought up to date: what it took is written once more.
+    /// Whether the exchange is recorded already, and its usage must be recorded once more under the current time.
     pub(crate) again: bool,
     pub(crate) endpoint: String,
     pub(crate) points: i64,
-    /// How wide a slot of what was spent is, and how long it counts; 0 where the vendor limits nothing by time.
+    /// The width of a slot of usage, and how long usage counts; 0 where the vendor has no limit by time.
     pub(crate) slot_ms: i64,
     pub(crate) counts_ms: i64,
 }
 
-/// Writes that an exchange is about to leave, and what it takes of the limits. Returns how many exchanges of the job have begun
-/// with it. None where the job is another's by now: nothing may leave then.
+/// Records that an exchange is about to leave, and its usage of the limits. Returns the number of exchanges of the job
+/// that have begun, with this one. Returns `None` where another process has taken the job over; then the exchange must
+/// not be made.
 ///
-/// Whether it is another's is asked of the row alone, and of no clock: whoever takes a job over changes its row.
+/// Only the job's row decides whether the job was taken over, and no clock does: a takeover changes the row.
 pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
     Box::pin(async move {
         let id = start.id.as_bytes().as_slice();
@@ -146,7 +151,7 @@ pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a,
         let mut rows = db.fetch(sql, args![id, start.fence, exchanges]).await?;
         let Some(begun) = rows.first_mut().map(Row::int).transpose()? else { return Ok(None) };
         if start.slot_ms > 0 {
-            // By owner, so that no two processes ever wait for the same row.
+            // One row for each owner, so that no two processes ever wait for the same row.
             let sql = "INSERT INTO ic_spent (tenant, vendor, endpoint, slot, owner, high, requests, points, last_at, until) \
                        VALUES ($1, $2, $3, $4, $5, $6, 1, $7, $8, $9) \
                        ON CONFLICT (tenant, vendor, endpoint, slot, owner, high) DO UPDATE SET requests = ic_spent.requests + 1, \
@@ -162,17 +167,18 @@ pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a,
     })
 }
 
-/// How a claim ends.
+/// The end of a claim.
 ///
-/// An end that states what came of an exchange is true whoever has the job by now: the process may have been stopped, or cut
-/// off from the store, for so long that another took its claim for one without an outcome. It counts unless another
-/// exchange of the job has begun since. A delivery counts even then. Every other end counts for its own claim alone.
+/// An end with a known outcome of an exchange stays true even if another process has the job by now: this process may
+/// have been stopped or cut off from the store, so that another process took its claim for one without an outcome. Such
+/// an end counts unless another exchange of the job has begun since. A delivery counts even then. Every other end
+/// counts for its own claim only.
 #[derive(Clone, Debug)]
 pub(crate) struct Finish {
     pub(crate) id: Id,
     pub(crate) fence: i64,
-    /// The exchange whose outcome is known, by how many had begun with it ([`start`]); none where no exchange was made in this
-    /// claim, or nobody knows what came of it.
+    /// The number of the exchange with a known outcome, as [`start`] returned it; `None` where this claim made no
+    /// exchange, or its outcome is unknown.
     pub(crate) known: Option<i64>,
     pub(crate) end: End,
 }
@@ -185,18 +191,18 @@ pub(crate) enum End {
         result: Option<Vec<u8>>,
     },
     Dead(Box<NewDead>),
-    /// Again after so many milliseconds, with what has been tried.
+    /// Retried after this many milliseconds, with the history of attempts.
     Later {
         after_ms: i64,
         history: Vec<u8>,
     },
-    /// Nothing was tried: as if it had not been claimed.
+    /// Nothing was tried: the claim is undone and not counted.
     Back,
-    /// Nobody knows what was tried: as if the process had ended.
+    /// It is unknown what was tried: treated as if the process had ended.
     Dropped,
 }
 
-/// The same for ends that their sender keeps until they are written.
+/// [`finish`] for a list that the sender keeps until it is written.
 pub(crate) fn finish_all<'a>(
     ends: &'a Arc<Vec<Finish>>,
     db: Db<'a>,
@@ -205,7 +211,7 @@ pub(crate) fn finish_all<'a>(
     finish(ends, db, now)
 }
 
-/// Ends claims: for each, whether that counted.
+/// Ends claims. Returns for each whether it took effect.
 pub(crate) fn finish<'a>(ends: &'a Vec<Finish>, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<bool>, DbError>> {
     Box::pin(async move {
         let mut told = vec![false; ends.len()];
@@ -225,7 +231,7 @@ pub(crate) fn finish<'a>(ends: &'a Vec<Finish>, db: Db<'a>, now: i64) -> BoxFutu
     })
 }
 
-/// Most jobs end like this: one statement for all of them.
+/// Ends jobs that were delivered and keep no result, which most do, in one statement. For PostgreSQL.
 async fn delivered_together<'a>(
     ends: impl Iterator<Item = &'a Finish>,
     db: Db<'_>,
@@ -255,7 +261,8 @@ async fn finish_one(finish: &Finish, db: Db<'_>, now: i64) -> Result<bool, DbErr
     match &finish.end {
         End::Delivered { status, attempts, result } => {
             let what = (0, i64::from(*status), i64::from(*attempts));
-            // What is sent again moves from the letters to the jobs: looked for twice, it is found in one of them.
+            // A letter that is sent again moves from `ic_dead` to `ic_job` between the two statements, so both are run
+            // twice.
             for _ in 0..2 {
                 for sql in [
                     "DELETE FROM ic_job WHERE id = $1 AND fence >= $2 RETURNING tenant, vendor",
@@ -282,7 +289,8 @@ async fn finish_one(finish: &Finish, db: Db<'_>, now: i64) -> Result<bool, DbErr
                            lease_until = NULL WHERE id = $1 AND fence = $2 AND state + 0 = 1";
                 return Ok(db.execute(sql, args![id, fence, run_at, history]).await? > 0);
             };
-            // The fence goes up, so that a claim from which the job is taken here can neither send nor end it.
+            // The fence is increased, so that a claim of another process that loses the job here can neither send nor
+            // end it.
             let sql = "UPDATE ic_job SET state = 0, run_at = $3, history = $4, claims = 0, started = 0, owner = NULL, \
                        lease_until = NULL, fence = fence + 1 \
                        WHERE id = $1 AND ((fence = $2 AND state + 0 = 1) OR (fence >= $2 AND begun = $5))";
@@ -292,7 +300,7 @@ async fn finish_one(finish: &Finish, db: Db<'_>, now: i64) -> Result<bool, DbErr
             dead::revive(id, fence, known, (run_at, history), db, now).await
         }
         End::Back | End::Dropped => {
-            // Where it stood in its queue.
+            // `run_at` stays, so that the job keeps its position in the queue.
             let sql = "UPDATE ic_job SET state = 0, claims = claims - $3, owner = NULL, lease_until = NULL \
                        WHERE id = $1 AND fence = $2 AND state + 0 = 1";
             let untried = i64::from(matches!(finish.end, End::Back));
@@ -301,8 +309,9 @@ async fn finish_one(finish: &Finish, db: Db<'_>, now: i64) -> Result<bool, DbErr
     }
 }
 
-/// Takes a job out of the outbox into the table of what is done. Out first, which holds its row: between two statements
-/// whoever stopped for longer than its lease may lose the job to another, and then it must not be in that table.
+/// Moves a job from the outbox to the table of finished jobs. The DELETE comes first and locks the row: a process that
+/// was stopped between two statements for longer than its lease may have lost the job, and must then not write to that
+/// table.
 pub(super) async fn done(
     db: Db<'_>,
     id: &[u8],
@@ -333,7 +342,8 @@ async fn insert_done(
     db.execute(sql, args![id, &tenant, &vendor, outcome, status, attempts, now, result]).await.map(drop)
 }
 
-/// Claims of `owner` that it does not know of, because the word about them was lost, are undone.
+/// Releases claims of `owner` that it does not know, because the reply to the claim was lost. `held` are those it
+/// knows.
 pub(crate) fn unclaim<'a>((owner, held): &'a (Id, Vec<Id>), db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
     Box::pin(async move {
         let owner = owner.as_bytes().as_slice();
@@ -361,7 +371,7 @@ pub(crate) fn unclaim<'a>((owner, held): &'a (Id, Vec<Id>), db: Db<'a>, _: i64) 
     })
 }
 
-/// Lanes and tiers with jobs that have become due after `after`, and the store's clock. At most 10,000.
+/// Lanes and tiers with jobs that have become due after `after`, and the store's time. At most 10,000.
 pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(Vec<LaneTier>, i64), DbError>> {
     Box::pin(async move {
         let sql = "SELECT DISTINCT tenant, vendor, tier FROM ic_job WHERE state = 0 AND run_at > $1 AND run_at <= $2 LIMIT 10000";
@@ -370,7 +380,7 @@ pub(crate) fn due<'a>(after: &'a i64, db: Db<'a>, now: i64) -> BoxFuture<'a, Res
     })
 }
 
-/// All lanes and tiers with jobs that are due.
+/// All lanes and tiers with due jobs, and the store's time.
 pub(crate) fn all_due<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(Vec<LaneTier>, i64), DbError>> {
     Box::pin(async move {
         let sql = match db.dialect() {
@@ -379,7 +389,7 @@ pub(crate) fn all_due<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Res
                  WHERE EXISTS (SELECT 1 FROM ic_job j WHERE j.state = 0 AND j.vendor = l.vendor AND j.tenant = l.tenant \
                  AND j.tier = l.tier AND j.run_at <= $1)"
             }
-            // From one lane to the next by the index, whatever lies between them.
+            // A skip scan: from one lane to the next by the index, past all rows between them.
             Dialect::Postgres => {
                 "WITH RECURSIVE l AS ((SELECT vendor, tenant, tier, run_at FROM ic_job WHERE state = 0 \
                  ORDER BY vendor, tenant, tier, run_at LIMIT 1) UNION ALL \

@@ -1,4 +1,4 @@
-//! Claims of many lanes at once, and what becomes of them where the rows of one cannot be read.
+//! Claims of many lanes at once, and how they proceed when the rows of one lane cannot be read.
 
 use std::collections::HashSet;
 
@@ -8,27 +8,29 @@ use super::problems::Work;
 use super::{LaneTier, Opened, failed};
 use crate::error::Error;
 
-/// Lanes that fail by themselves before a claim ends. Each costs a transaction, and the others may have to wait for it.
-const MOST_FAILED: usize = 8;
+/// The most lanes that may fail one by one before a claim ends. Each costs a transaction, for which the other lanes may
+/// have to wait.
+const MAX_FAILED: usize = 8;
 
-/// What a claim brought.
+/// The result of a claim.
 #[derive(Default)]
 pub(crate) struct Claims {
     pub(crate) jobs: Vec<Claimed>,
     /// Lanes of which nothing was claimed, because they failed or were not asked.
     pub(crate) skipped: Vec<LaneTier>,
-    /// Why it ended before all lanes were asked. Where it may have been committed, there may be claims that nobody knows of.
+    /// Why the claim ended before all lanes were asked. Where the failed transaction may have been committed, there may
+    /// be claims that this process does not know.
     pub(crate) error: Option<Error>,
 }
 
-/// Whether a failure may be that of one lane's rows, so that others can be claimed.
+/// Whether a failure may concern only one lane's rows, so that other lanes can be claimed.
 fn may_be_of_one_lane(error: &DbError) -> bool {
     matches!(error.kind, DbKind::Damaged | DbKind::Nonsense | DbKind::Other)
 }
 
 impl Opened {
-    /// Claims jobs. A claim of many lanes that fails is made again lane by lane: one damaged page must not stop the jobs of all
-    /// tenants. Lanes that fail by themselves are left alone for a while, and are asked by themselves from then on.
+    /// Claims jobs. A claim of many lanes that fails is repeated lane by lane, so that one damaged page does not stop
+    /// the jobs of all tenants. A lane that fails alone is skipped for a while, and is claimed on its own from then on.
     pub(crate) async fn claim(&self, wanted: Wanted) -> Claims {
         let (mut alone, together): (Vec<_>, Vec<_>) =
             wanted.lanes.iter().cloned().partition(|(lane, _)| self.problems.is_suspect(lane));
@@ -54,14 +56,14 @@ impl Opened {
                 }
                 Err(error) if may_be_of_one_lane(&error) => {
                     failing.push((lane, error));
-                    if failing.len() >= MOST_FAILED {
+                    if failing.len() >= MAX_FAILED {
                         break;
                     }
                 }
                 Err(error) => return claims.ended(self, &wanted, &asked, Some(error)),
             }
         }
-        // Where none can be claimed, it is not the lanes; unless it is said to be.
+        // Where every lane fails, the cause is the store and not the lanes, unless an error says that data is damaged.
         let is_the_store = asked.is_empty() && failing.iter().all(|(_, error)| error.kind != DbKind::Damaged);
         match failing.pop() {
             Some((_, error)) if is_the_store => return claims.ended(self, &wanted, &asked, Some(error)),
@@ -71,7 +73,7 @@ impl Opened {
         claims.ended(self, &wanted, &asked, None)
     }
 
-    /// `bytes`: what was claimed already.
+    /// `bytes`: the bytes that were claimed already.
     async fn claim_of(
         &self,
         wanted: &Wanted,

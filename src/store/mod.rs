@@ -1,4 +1,4 @@
-//! Where what must outlive the process is kept: accepted requests (the [outbox](crate::outbox)), their outcomes, and dead
+//! Storage for what must outlive the process: accepted requests (the [outbox](crate::outbox)), their outcomes, and dead
 //! letters. One SQLite file for one working process, or PostgreSQL for several.
 //!
 //! ```no_run
@@ -20,17 +20,19 @@
 //! ```
 //!
 //! # What is written
-//! Requests as they were given: method, path and query, headers, body. No credential: those are added to each attempt,
-//! and a request that brings one of its own is not accepted. SQLite's file is made for its owner alone. Encrypt the disk
-//! where bodies are worth it, or seal them: `at_rest` of a vendor's entry, and [`Store::seal_key`].
+//! Requests as they were given: method, path and query, headers, body. The store holds no credential: credentials are
+//! added to each attempt, and a request that carries one of its own is not accepted. Only the owner of the SQLite file
+//! may read it. Encrypt the disk if the bodies are worth it, or seal them: `at_rest` of a vendor's entry, and
+//! [`Store::seal_key`].
 //!
 //! # What is promised of SQLite
-//! `WAL` and `synchronous = FULL`: what is acknowledged is on the disk. One process works on a file at a time, and others
-//! may enqueue and read; a file on a network drive is not for it, and is refused where it is known to be one (on Linux).
+//! `WAL` and `synchronous = FULL`: what is acknowledged is on the disk. One process works on a file at a time; other
+//! processes may enqueue and read. A network drive cannot hold the file, and is refused where it is recognised as one
+//! (on Linux).
 
 #![cfg_attr(
     not(all(feature = "sqlite", feature = "postgres")),
-    allow(dead_code, reason = "a few words are for one database alone, and without any nothing is said")
+    allow(dead_code, reason = "some items are used by one database only, and none without a database")
 )]
 
 mod actor;
@@ -92,10 +94,10 @@ use crate::transport::SecretString;
 
 pub use self::driver_public::CallersConnection;
 
-/// Of a job, and of the letter that it becomes.
+/// The id of a job, and of the dead letter that the job may become.
 pub(crate) type Id = uuid::Uuid;
 
-/// A tenant at a vendor, and a priority: 0 is high.
+/// A tenant at a vendor, and a priority; 0 is the highest.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct LaneTier {
     pub(crate) tenant: String,
@@ -103,28 +105,29 @@ pub(crate) struct LaneTier {
     pub(crate) tier: i64,
 }
 
-/// Which store, and what it may hold. Opened by [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build).
+/// Which store a client uses, and its limits.
+/// [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build) opens the store.
 #[derive(Clone)]
 #[must_use = "nothing happens before a client is built with it"]
 pub struct Store {
-    place: Place,
+    backend: Backend,
     pub(crate) limits: Limits,
     seal_keys: Vec<SecretString>,
-    /// Put around every connection, by tests.
+    /// Wraps every connection; for tests.
     wrap: Option<Wrap>,
 }
 
 type Wrap = Arc<dyn Fn(Arc<dyn Connect>) -> Arc<dyn Connect> + Send + Sync>;
 
 #[derive(Clone)]
-enum Place {
+enum Backend {
     Sqlite(PathBuf),
     Postgres(String),
-    /// A URL of neither.
+    /// A URL of neither database, by its scheme.
     Unknown(String),
 }
 
-/// What a store may hold.
+/// The limits of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) max_payload: usize,
@@ -152,79 +155,83 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How long after its record was asked for an exchange may leave. What the record says is taken for so much later by
-    /// the next process; and the lease, of which the record was sure, is not over by then.
+    /// How long after its record was requested an exchange may leave. A later process assumes that the exchange left
+    /// this much later than its record says. At half a lease or less, the lease that the record relied on has not
+    /// expired by then.
     pub(crate) fn latest_start(&self) -> Duration {
         (self.lease / 2).min(Duration::from_secs(2))
     }
 }
 
-/// No payload is larger, whatever is configured: PostgreSQL's protocol counts in 32 bits.
+/// The largest payload, whatever is configured: PostgreSQL's protocol has lengths of 32 bits.
 const HARD_PAYLOAD: usize = 64 * 1024 * 1024;
 
 impl Store {
-    fn at(place: Place) -> Store {
-        Store { place, limits: Limits::default(), seal_keys: Vec::new(), wrap: None }
+    fn at(backend: Backend) -> Store {
+        Store { backend, limits: Limits::default(), seal_keys: Vec::new(), wrap: None }
     }
 
-    /// A SQLite file, which is made if it is not there; its folder must be.
+    /// A SQLite file. The file is created if it does not exist; its folder must exist.
     pub fn sqlite(path: impl Into<PathBuf>) -> Store {
-        Store::at(Place::Sqlite(path.into()))
+        Store::at(Backend::Sqlite(path.into()))
     }
 
-    /// A PostgreSQL database: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. The tables are made in the first schema of
-    /// its search path. To a host that is not this machine TLS is required, unless the URL has an `sslmode`. The URL may lead
-    /// to a pool, also one that gives each transaction another server connection (PgBouncer's `pool_mode = transaction`).
+    /// A PostgreSQL database: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. The tables are created in the first schema
+    /// of its search path. TLS is required unless the host is this machine or the URL has an `sslmode`. The URL may
+    /// lead to a pool, even one that gives each transaction another server connection (PgBouncer's `pool_mode =
+    /// transaction`).
     pub fn postgres(url: impl Into<String>) -> Store {
-        Store::at(Place::Postgres(url.into()))
+        Store::at(Backend::Postgres(url.into()))
     }
 
-    /// `sqlite:PATH`, or a URL of PostgreSQL: for whoever reads it from a setting. Anything else is an error of
-    /// [`build`](crate::IntegrationClientBuilder::build).
+    /// A store by its URL, for programs that read it from a setting: `sqlite:PATH`, or a URL of PostgreSQL. Any other
+    /// URL is an error of [`build`](crate::IntegrationClientBuilder::build).
     pub fn url(url: &str) -> Store {
         Store::at(match url.split_once(':') {
-            Some(("sqlite", path)) => Place::Sqlite(path.strip_prefix("//").unwrap_or(path).into()),
-            Some(("postgres" | "postgresql", _)) => Place::Postgres(url.to_owned()),
-            Some((scheme, _)) => Place::Unknown(scheme.chars().take(32).collect()),
-            None => Place::Unknown(String::new()),
+            Some(("sqlite", path)) => Backend::Sqlite(path.strip_prefix("//").unwrap_or(path).into()),
+            Some(("postgres" | "postgresql", _)) => Backend::Postgres(url.to_owned()),
+            Some((scheme, _)) => Backend::Unknown(scheme.chars().take(32).collect()),
+            None => Backend::Unknown(String::new()),
         })
     }
 
-    /// The largest request that is accepted, as it is stored: headers, path and body, with 4/3 of its size for a body
-    /// that is no text. 1 MiB by default, 64 MiB at most.
+    /// The largest request that is accepted, in its stored form: headers, path and body, where a body that is not text
+    /// takes 4/3 of its size. 1 MiB by default, 64 MiB at most.
     pub fn max_payload_bytes(mut self, bytes: usize) -> Store {
         self.limits.max_payload = bytes.min(HARD_PAYLOAD);
         self
     }
 
-    /// The most requests that wait in the outbox; a million by default. With more, `enqueue` refuses. Processes that
-    /// share a store count every few seconds, so that they may go a little beyond it together.
+    /// The most requests in the outbox; a million by default. `enqueue` refuses further requests. Each process counts
+    /// every few seconds, so that processes that share a store may exceed the bound a little.
     pub fn max_backlog(mut self, requests: u64) -> Store {
         self.limits.max_backlog = requests;
         self
     }
 
-    /// The most requests of one tenant at one vendor in the outbox; no bound of its own by default. Beyond it `enqueue` says
-    /// [`ErrorKind::QueueFull`], and other tenants are not concerned. Counted every few seconds, as above.
+    /// The most requests of one tenant at one vendor in the outbox; unlimited by default. Beyond it `enqueue` fails
+    /// with [`ErrorKind::QueueFull`], while other tenants are not affected. Counted every few seconds, like
+    /// [`max_backlog`](Self::max_backlog).
     pub fn max_lane_backlog(mut self, requests: u64) -> Store {
         self.limits.max_lane_backlog = Some(requests);
         self
     }
 
-    /// Seals the requests of vendors whose entry says `at_rest = "sealed"`, and the answers that are kept of them: AES-256-GCM.
-    /// The key is 32 bytes in base64 (`openssl rand -base64 32`); keep it elsewhere than the store. Called again, it adds an
-    /// older key, which opens what was sealed with it and seals nothing.
+    /// Seals the requests of vendors whose entry says `at_rest = "sealed"`, and the answers that are kept of them, with
+    /// AES-256-GCM. The key is 32 bytes in base64 (`openssl rand -base64 32`); keep it elsewhere than the store. A
+    /// further call adds an older key, which opens what was sealed with it and seals nothing.
     ///
-    /// Sealed are the request with its path, metadata and idempotency key, what was tried, the answer and the dead letter. Of a
-    /// key that a caller brought a keyed hash is kept, made with the oldest seal key: leave an old one out when nothing is sealed
-    /// with it any more. Tenant, vendor, priority, times, statuses and reasons stay readable. A job that no key opens waits until
-    /// one does, and of a dead letter that no key opens these are all that is shown.
+    /// What is sealed: the request with its path, metadata and idempotency key, the history of attempts, the answer and
+    /// the dead letter. Of an idempotency key that a caller chose, the store keeps a keyed hash, made with the oldest
+    /// seal key: remove an old key only when nothing is sealed with it any more. Tenant, vendor, priority, times,
+    /// statuses and reasons stay readable. A job that no key opens waits for its key; of a dead letter that no key
+    /// opens only the readable fields are shown.
     pub fn seal_key(mut self, key: impl Into<SecretString>) -> Store {
         self.seal_keys.push(key.into());
         self
     }
 
-    /// How long it is remembered what became of a request; a day by default. Until then a receipt knows.
+    /// How long the outcome of a request is kept, so that its receipt can report it; a day by default.
     pub fn keep_done(mut self, time: Duration) -> Store {
         self.limits.keep_done = time;
         self
@@ -236,26 +243,26 @@ impl Store {
         self
     }
 
-    /// The most dead letters; 100,000 by default. With more, the oldest are deleted, and a warning says so.
+    /// The most dead letters; 100,000 by default. Beyond it the oldest are deleted, and a warning is logged.
     pub fn max_dead(mut self, letters: u64) -> Store {
         self.limits.max_dead = letters;
         self
     }
 
-    /// After how long without a sign of life a process's requests go to others; 20 s by default, at least 2 s. A sign is
-    /// given four times as often. Others count that time by their own clocks, and only while the store answers them: a step of a
-    /// clock or a store that stands still takes no request from a process that lives. Of processes that share a store and
-    /// state different times, the longer one counts.
+    /// After how long without a heartbeat a process's requests go to other processes; 20 s by default, at least 2 s.
+    /// The heartbeat is written four times as often. Other processes measure this time by their own monotonic clocks,
+    /// and only while the store answers them: neither a step of a clock nor a stall of the store takes a request from a
+    /// living process. Where processes that share a store have different leases, the longer one counts.
     pub fn lease(mut self, time: Duration) -> Store {
         self.limits.lease = time.max(Duration::from_secs(2));
         self
     }
 
     fn connect(&self) -> Result<Arc<dyn Connect>, Error> {
-        let connect = match &self.place {
-            Place::Sqlite(path) => sqlite::open(path),
-            Place::Postgres(url) => postgres::open(url),
-            Place::Unknown(scheme) => {
+        let connect = match &self.backend {
+            Backend::Sqlite(path) => sqlite::open(path),
+            Backend::Postgres(url) => postgres::open(url),
+            Backend::Unknown(scheme) => {
                 let message = format!(
                     "store: the URL's scheme is {scheme:?}, and it is sqlite:PATH or \
                      postgres://USER:PASSWORD@HOST:PORT/DATABASE"
@@ -269,19 +276,19 @@ impl Store {
         })
     }
 
-    /// What `under` says, and the store's own texts over it.
+    /// A configuration source that lays the store's own texts over those of `under`.
     pub(crate) fn source(&self, under: Arc<dyn ConfigSource>) -> Result<StoreSource, Error> {
         Ok(StoreSource::new(self.connect()?, under))
     }
 
-    /// Opens it, to `work` on its jobs or not. Returns the tasks that must be spawned.
+    /// Opens the store; `work` says whether this process works on its jobs. Returns the tasks that must be spawned.
     pub(crate) async fn open(self, work: bool) -> Result<(Opened, Vec<BoxFuture<'static, ()>>), Error> {
         let sealer = Sealer::new(&self.seal_keys)?;
         let connect = self.connect()?;
         let failed = |error: DbError| Error::config(format!("store {self:?}: {error}")).with_source(error);
         let owner = crate::outbox::new_id(Clock::system());
         let mut alone = None;
-        if let Place::Sqlite(path) = &self.place
+        if let Backend::Sqlite(path) = &self.backend
             && work
         {
             let lock = sqlite::lock(path)?;
@@ -293,7 +300,7 @@ impl Store {
         }
         let (writer, writing) = Actor::write(connect.clone()).await.map_err(failed)?;
         let (reader, reading) = Actor::read(connect.clone()).await.map_err(failed)?;
-        let is_alone = matches!(self.place, Place::Sqlite(_));
+        let is_alone = matches!(self.backend, Backend::Sqlite(_));
         let mut tasks = vec![writing, reading];
         let pulse = match work && !is_alone {
             true => {
@@ -319,26 +326,27 @@ impl Store {
 }
 
 impl fmt::Debug for Store {
-    /// The file, or no more than that it is PostgreSQL: its URL may hold a password.
+    /// Shows the path of a SQLite file. Of PostgreSQL it shows nothing more: the URL may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Sqlite(path) => write!(f, "{}", path.display()),
-            Place::Postgres(_) => f.write_str("PostgreSQL"),
-            Place::Unknown(scheme) => write!(f, "{scheme}"),
+        match &self.backend {
+            Backend::Sqlite(path) => write!(f, "{}", path.display()),
+            Backend::Postgres(_) => f.write_str("PostgreSQL"),
+            Backend::Unknown(scheme) => write!(f, "{scheme}"),
         }
     }
 }
 
-/// A store that is open.
+/// An open store.
 pub(crate) struct Opened {
     writer: Actor,
     reader: Actor,
-    /// A connection for the heartbeat of a process that works on PostgreSQL: it waits for no row that the writer waits for.
+    /// The connection for the heartbeat of a process that works on PostgreSQL, so that the heartbeat waits for no row
+    /// lock that the writer waits for.
     pulse: Option<Actor>,
-    /// Whoever opened it: no two have the same, whatever their processes' numbers are.
+    /// The id of this opening of the store, unique also where two processes have the same process number.
     pub(crate) owner: Id,
     pub(crate) limits: Limits,
-    /// No other process can work on it.
+    /// Whether no other process can work on the store (SQLite).
     pub(crate) is_alone: bool,
     sealer: Sealer,
     lock: parking_lot::Mutex<Option<sqlite::WorkLock>>,
@@ -346,32 +354,32 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Another may work on it from now on, whoever still holds a receipt here.
+    /// Lets another process work on the store from now on, even while receipts here keep the store open.
     pub(crate) fn stop_working(&self) {
         *self.lock.lock() = None;
     }
 
-    /// A text that only who has the key can read. None where the store has none.
+    /// Encrypts a text. `None` where the store has no key.
     pub(crate) fn seal(&self, id: &Id, text: Vec<u8>) -> Option<Vec<u8>> {
         self.sealer.seal(id, text)
     }
 
-    /// Whether a stored text is a sealed one.
+    /// Whether a stored text is sealed.
     pub(crate) fn is_sealed(&self, stored: &[u8]) -> bool {
         seal::is_sealed(stored)
     }
 
-    /// By what a text is known again by whoever has the key. None where the store has none.
+    /// A keyed hash, by which a holder of the key can recognise the same text. `None` where the store has no key.
     pub(crate) fn mark(&self, parts: &[&str]) -> Option<String> {
         self.sealer.mark(parts)
     }
 
-    /// A text as it was before it was sealed, if it was. None where no key opens it.
+    /// Decrypts a text if it is sealed. `None` where no key opens it.
     pub(crate) fn unseal<'a>(&self, id: &Id, stored: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         self.sealer.open_row(id, stored)
     }
 
-    /// Accepts a job whose id was made a moment ago: on the disk when this returns.
+    /// Accepts a job with a new id: the job is on the disk when this returns.
     pub(crate) async fn insert(&self, job: NewJob) -> Result<Accepted, Error> {
         let written = match job.key {
             None => self.writer.insert(job).await,
@@ -385,7 +393,7 @@ impl Opened {
         result.map_err(failed)
     }
 
-    /// Something that is written: on the disk when this returns.
+    /// Runs a step that writes: its effect is on the disk when this returns.
     pub(crate) async fn write<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
     where
         I: Send + Sync + 'static,
@@ -394,7 +402,7 @@ impl Opened {
         self.write_as(Work::Keep, input, step).await
     }
 
-    /// The same, as a kind of work whose problems are kept apart.
+    /// Runs a step that writes, and records its failures under `work`.
     pub(crate) async fn write_as<I, T>(&self, work: Work, input: I, step: Step<I, T>) -> Result<T, Error>
     where
         I: Send + Sync + 'static,
@@ -403,7 +411,7 @@ impl Opened {
         self.noted(work, self.writer.call(input, step, false).await)
     }
 
-    /// The same for what cannot be found to have happened: it is not tried again where it may have been committed.
+    /// Runs a step whose repetition cannot be detected: it is not retried where it may have been committed.
     pub(crate) async fn write_once<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
     where
         I: Send + Sync + 'static,
@@ -412,7 +420,7 @@ impl Opened {
         self.noted(Work::Keep, self.writer.call(input, step, true).await)
     }
 
-    /// Gives a sign of life, and reads those of others.
+    /// Writes a heartbeat, and reads those of other processes.
     pub(crate) async fn beat(&self, beat: Beat) -> Result<Option<Vec<Seen>>, Error> {
         match &self.pulse {
             Some(pulse) => self.noted(Work::Keep, pulse.call(beat, owners::beat, false).await),
@@ -420,7 +428,7 @@ impl Opened {
         }
     }
 
-    /// Something that is only read.
+    /// Runs a step that only reads.
     pub(crate) async fn read<I, T>(&self, input: I, step: Step<I, T>) -> Result<T, Error>
     where
         I: Send + Sync + 'static,
@@ -438,13 +446,13 @@ pub(crate) fn failed(error: DbError) -> Error {
     Error::new(ErrorKind::Store, delivery, format!("store: {error}{hint}")).with_source(error)
 }
 
-/// It is the store that fails, or the way to it, and not what was to be written.
+/// Whether the store, or the way to it, fails, and not the data that was to be written.
 pub(crate) fn is_down(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
     source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again | DbKind::Storage))
 }
 
-/// The store is away, or others are in the way: the same may work later.
+/// Whether the error is temporary: the store is unreachable, or another transaction was in the way.
 pub(crate) fn may_pass(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
     source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again))
@@ -457,7 +465,7 @@ pub(crate) fn millis_of(duration: Duration) -> i64 {
 mod driver_public {
     use super::driver::Driver;
 
-    /// A connection of the application's own, inside its transaction: `sqlx::SqliteConnection` with the feature `sqlite`,
+    /// A connection of the application, inside its transaction: `sqlx::SqliteConnection` with the feature `sqlite`,
     /// `sqlx::PgConnection` with the feature `postgres`.
     #[expect(private_bounds, reason = "sealed: it is for the connections that the store knows")]
     pub trait CallersConnection: Driver {}

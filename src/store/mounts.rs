@@ -1,10 +1,10 @@
-//! Whether a file is on another machine, where SQLite's locks and its shared memory do not work.
+//! Detects whether a file is on a network file system, where SQLite's locks and shared memory do not work.
 //!
-//! Linux says so in a text; elsewhere nothing is known, and nothing is refused.
+//! Linux lists the mounts in a file; on other systems nothing is known, and no path is refused.
 
 use std::path::Path;
 
-/// File systems of other machines.
+/// Network file systems.
 const NETWORK: [&str; 14] = [
     "nfs",
     "nfs4",
@@ -21,10 +21,10 @@ const NETWORK: [&str; 14] = [
     "orangefs",
     "ncpfs",
 ];
-/// The same by a program: `fuse.` and one of these.
+/// Network file systems in user space, by their program: the type is `fuse.` and one of these.
 const BY_PROGRAM: [&str; 6] = ["sshfs", "glusterfs", "s3fs", "rclone", "davfs", "ceph-fuse"];
 
-/// The kind of network file system that `path` is on.
+/// The type of the network file system that `path` is on; `None` for local ones.
 pub(super) fn network(path: &Path) -> Option<String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = folder.canonicalize().ok()?;
@@ -34,7 +34,7 @@ pub(super) fn network(path: &Path) -> Option<String> {
     (program || NETWORK.contains(&kind)).then(|| kind.to_owned())
 }
 
-/// The kind of the mount that `folder` is in: the longest that fits, and of equals the last.
+/// The type of the mount that contains `folder`: the mount point with the longest path, and the last of equal ones.
 fn kind_of<'a>(mounts: &'a str, folder: &Path) -> Option<&'a str> {
     let mut found: Option<(usize, &str)> = None;
     for line in mounts.lines() {
@@ -49,7 +49,7 @@ fn kind_of<'a>(mounts: &'a str, folder: &Path) -> Option<&'a str> {
     found.map(|(_, kind)| kind)
 }
 
-/// Blanks and the like are written as a backslash and three octal digits.
+/// Decodes blanks and the like, which are written as a backslash and three octal digits.
 fn unescaped(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_innermost_mount_decides() {
+    fn innermost_mount_decides() {
         let mounts = "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
                       40 22 0:36 / /srv rw shared:2 - nfs4 server:/export rw\n\
                       41 40 8:2 / /srv/my\\040disk rw - xfs /dev/sdb rw\n\
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_this_machine_is_none() {
+    fn local_folder_is_no_network_mount() {
         assert_eq!(network(&std::env::temp_dir().join("store.db")), None);
     }
 }

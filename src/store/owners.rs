@@ -1,8 +1,10 @@
-//! Which processes work: a heartbeat for each, what others see of it, and what becomes of the jobs of one that is silent.
+//! The working processes: their heartbeats, what other processes read of them, and the takeover of a silent process's
+//! jobs.
 //!
-//! No moment is compared with another process's clock, or with a moment that was written down earlier. A working process
-//! writes a number that grows; another counts by its own monotonic clock for how long it has read the same number
-//! ([`Leases`](crate::outbox::leases::Leases)). So neither a step of a clock nor a store that stands still makes a process look silent.
+//! No time is compared with another process's clock, or with a time that was stored earlier. A working process writes a
+//! number that grows; another process measures by its own monotonic clock for how long it has read the same number
+//! ([`Leases`](crate::outbox::leases::Leases)). So neither a step of a clock nor a stall of the store makes a process
+//! look silent.
 
 use std::time::Duration;
 
@@ -12,33 +14,34 @@ use super::{Id, clock, schema};
 use crate::BoxFuture;
 use crate::clock::{Clock, Time};
 
-/// A sign of life.
+/// A heartbeat.
 #[derive(Clone, Debug)]
 pub(crate) struct Beat {
     pub(crate) owner: Id,
-    /// Larger than that of the beat before.
+    /// The number of the heartbeat, larger than that of the one before.
     pub(crate) number: i64,
     pub(crate) lease_ms: i64,
 }
 
-/// Another process, or what is left of one.
+/// Another process, or the claims that an ended process left behind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
-    /// As it stands in the rows, which may have been edited.
+    /// The id as its rows hold it; the rows may have been edited.
     pub(crate) owner: Vec<u8>,
-    /// Its last beat; none where it has claims and has never given a sign of life.
+    /// The number of its latest heartbeat; `None` where it has claims and never wrote a heartbeat.
     pub(crate) number: Option<i64>,
     pub(crate) lease_ms: i64,
 }
 
-/// Owners that are looked at.
-const MOST: i64 = 10_000;
+/// The most processes that are read.
+const MAX_OWNERS: i64 = 10_000;
 
-/// Gives a sign of life and reads those of others. None where the owner's row is gone from a SQLite file: another process
-/// works on it by now.
+/// Writes a heartbeat and reads those of other processes. Returns `None` where the owner's row is gone from a SQLite
+/// file: another process works on the file by now.
 ///
-/// It also writes to the table of jobs, where nothing but a claim without an owner is there to be changed: whoever holds a lock on
-/// that table holds up every process's heart, and not the writes of one while another's heart beats on.
+/// The step also updates the table of jobs, in which only a claim without an owner would be changed. A lock on that
+/// table then holds up the heartbeats of all processes alike. Otherwise a process whose writes to the table are blocked
+/// would look alive while it cannot record anything.
 pub(crate) fn beat<'a>(beat: &'a Beat, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Option<Vec<Seen>>, DbError>> {
     Box::pin(async move {
         let owner = beat.owner.as_bytes().as_slice();
@@ -50,20 +53,20 @@ pub(crate) fn beat<'a>(beat: &'a Beat, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
             }
             db.execute(unowned, Vec::new()).await?;
             clock::note(db, now).await?;
-            // Nobody else works on the file.
+            // No other process works on the file.
             return Ok(Some(Vec::new()));
         }
         db.execute(unowned, Vec::new()).await?;
         let sql = "SELECT owner, beat, lease_ms FROM ic_owner WHERE owner <> $1 LIMIT $2";
-        let mut seen = readable(db.fetch(sql, args![owner, MOST]).await?, known);
-        // From one owner to the next by the index, whatever the statistics say.
+        let mut seen = readable(db.fetch(sql, args![owner, MAX_OWNERS]).await?, known);
+        // A skip scan: from one owner to the next by the index, whatever the planner's statistics say.
         let sql = "WITH RECURSIVE o AS ((SELECT owner FROM ic_job WHERE state = 1 AND owner IS NOT NULL ORDER BY owner LIMIT 1) \
                    UNION ALL SELECT n.owner FROM o CROSS JOIN LATERAL (SELECT owner FROM ic_job WHERE state = 1 \
                    AND owner > o.owner ORDER BY owner LIMIT 1) n) \
                    SELECT owner FROM o WHERE owner <> $1 AND NOT EXISTS (SELECT 1 FROM ic_owner k WHERE k.owner = o.owner) LIMIT $2";
         let without = |mut row: Row| Ok(Seen { owner: row.bytes()?, number: None, lease_ms: beat.lease_ms });
-        seen.append(&mut readable(db.fetch(sql, args![owner, MOST]).await?, without));
-        // Last, so that its row is locked for one round trip alone.
+        seen.append(&mut readable(db.fetch(sql, args![owner, MAX_OWNERS]).await?, without));
+        // Last, so that the row is locked for one round trip only.
         let sql = "INSERT INTO ic_owner (owner, beat, lease_ms, seat) VALUES ($1, $2, $3, '') \
                    ON CONFLICT (owner) DO UPDATE SET beat = excluded.beat, lease_ms = excluded.lease_ms";
         db.execute(sql, args![owner, beat.number, beat.lease_ms]).await?;
@@ -75,7 +78,7 @@ fn known(mut row: Row) -> Result<Seen, DbError> {
     Ok(Seen { owner: row.bytes()?, number: Some(row.int()?), lease_ms: row.int()? })
 }
 
-/// Removes the row of a process that has stopped working, unless it leaves claims behind.
+/// Removes the row of a process that has stopped working, unless the process leaves claims behind.
 pub(crate) fn leave<'a>(owner: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
     Box::pin(async move {
         let sql = "DELETE FROM ic_owner WHERE owner = $1 AND NOT EXISTS (SELECT 1 FROM ic_job WHERE state = 1 AND owner = $1)";
@@ -88,25 +91,27 @@ pub(crate) fn leave<'a>(owner: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Resu
 pub(crate) struct Silent {
     pub(crate) owner: Vec<u8>,
     pub(crate) number: Option<i64>,
-    /// Its jobs are in the hands of the store by then, or the store stood still meanwhile, and nothing is known.
+    /// The end of the time in which a takeover is allowed. A transaction that takes longer met a stall of the store,
+    /// after which the observation is void.
     pub(crate) not_after: Time,
     pub(crate) clock: Clock,
 }
 
-/// Jobs in one transaction.
+/// The most jobs in one transaction.
 const TOGETHER: i64 = 1_000;
 
-/// Makes claims of a silent process ready again; how many. For PostgreSQL.
+/// Releases the claims of a silent process. Returns how many. For PostgreSQL.
 pub(crate) fn take_over<'a>(silent: &'a Silent, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
     Box::pin(async move {
         let owner = silent.owner.as_slice();
-        // Its next beat waits for this transaction, or is seen here; one that is being written is not waited for.
+        // The process's next heartbeat waits for this transaction, or is read here. A heartbeat that is being written
+        // is skipped.
         let sql = "SELECT beat FROM ic_owner WHERE owner = $1 FOR UPDATE SKIP LOCKED";
         let mut rows = db.fetch(sql, args![owner]).await?;
         if rows.first_mut().map(Row::int).transpose()? != silent.number {
             return Ok(0);
         }
-        // Rows that are locked are being ended: skipped, and looked at again later.
+        // The owner is just ending jobs whose rows are locked: they are skipped, and looked at again later.
         let sql = "SELECT seq FROM ic_job WHERE state = 1 AND owner = $1 LIMIT $2 FOR UPDATE SKIP LOCKED";
         let mut rows = db.fetch(sql, args![owner, TOGETHER]).await?;
         let jobs: Vec<i64> = rows.iter_mut().map(Row::int).collect::<Result<_, _>>()?;
@@ -124,8 +129,8 @@ pub(crate) fn take_over<'a>(silent: &'a Silent, db: Db<'a>, _: i64) -> BoxFuture
     })
 }
 
-/// Makes the claims of all other processes ready again, of a SQLite file that `owner` has taken its seat at: no other process can be
-/// working on it. What `owner` itself has claimed stays claimed.
+/// Releases the claims of all other processes on a SQLite file. `owner` holds the file's seat, so no other process can
+/// be working on it. Claims of `owner` itself stay.
 pub(crate) fn recover<'a>(owner: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
     Box::pin(async move {
         let sql = "UPDATE ic_job SET state = 0, owner = NULL WHERE state = 1 AND (owner IS NULL OR owner <> $1)";
@@ -133,31 +138,32 @@ pub(crate) fn recover<'a>(owner: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Re
     })
 }
 
-/// A place at a SQLite file, for the one process that works on it.
+/// The seat of a SQLite file: held by the one process that works on the file.
 #[derive(Clone, Debug)]
 pub(super) struct Seat {
     pub(super) owner: Id,
-    /// Which start of the machine and which lock: whoever holds the lock now knows that a process with the same seat is gone.
+    /// The boot of the machine and the identity of the lock file: a process that holds the lock knows that an earlier
+    /// process with the same name of a seat is gone.
     pub(super) name: String,
     pub(super) lease: Duration,
 }
 
-/// Half of the longest lease that is waited for before a process that holds another lock counts as gone.
+/// Upper bound on half a lease, for which a new process waits before another process with another lock counts as gone.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Takes a seat. False where another process works on the file: it holds another lock, because the one beside the file was removed,
-/// and its heart beats.
+/// Takes the seat. Returns false where another process works on the file: it holds another lock, because the lock file
+/// was removed and created again, and it still writes heartbeats.
 pub(super) async fn sit(connect: &dyn Connect, seat: &Seat) -> Result<bool, DbError> {
     let mut connection = schema::connect(connect).await?;
     let others = try_to_sit(&mut *connection, seat, &[]).await?;
     let Some(longest) = others.iter().map(|other| other.lease_ms).max() else { return Ok(true) };
-    // Two of its beats, and some more.
+    // The time of two heartbeats, and half a second more.
     let wait = Duration::from_millis(u64::try_from(longest).unwrap_or(0)) / 2;
     tokio::time::sleep(wait.min(LONGEST_WAIT) + Duration::from_millis(500)).await;
     Ok(try_to_sit(&mut *connection, seat, &others).await?.is_empty())
 }
 
-/// Takes the seat if all others that sit at the file are `silent`, and returns them if not.
+/// Takes the seat if all other processes at the file are `silent`. Returns the others that are not.
 async fn try_to_sit(db: Db<'_>, seat: &Seat, silent: &[Seen]) -> Result<Vec<Seen>, DbError> {
     db.execute("BEGIN IMMEDIATE", Vec::new()).await?;
     let others = sit_down(db, seat, silent).await;
@@ -168,9 +174,9 @@ async fn try_to_sit(db: Db<'_>, seat: &Seat, silent: &[Seen]) -> Result<Vec<Seen
 
 async fn sit_down(db: Db<'_>, seat: &Seat, silent: &[Seen]) -> Result<Vec<Seen>, DbError> {
     let (boot, _) = seat.name.split_once('/').unwrap_or_default();
-    // A process of an earlier start of the machine is gone, and so is one that held the lock that we hold.
+    // A process from an earlier boot of the machine is gone, and so is one that held the lock that this process holds.
     let sql = "SELECT owner, beat, lease_ms FROM ic_owner WHERE seat <> $1 AND substr(seat, 1, length($2) + 1) = $2 || '/' LIMIT $3";
-    let mut others = readable(db.fetch(sql, args![&seat.name, boot, MOST]).await?, known);
+    let mut others = readable(db.fetch(sql, args![&seat.name, boot, MAX_OWNERS]).await?, known);
     others.retain(|other| !silent.contains(other));
     if others.is_empty() {
         db.execute("DELETE FROM ic_owner", Vec::new()).await?;

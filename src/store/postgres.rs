@@ -1,13 +1,14 @@
-//! PostgreSQL: any number of processes, on any number of machines.
+//! The PostgreSQL driver: any number of processes, on any number of machines.
 //!
-//! **Pools in front of the server** (PgBouncer in transaction mode and the like) give each transaction another server
-//! connection. So nothing here outlives a transaction: no parameter at the start that a pool refuses, settings by `SET LOCAL`, and no
-//! statement outside of a transaction. Named prepared statements save a round trip each, and are used while every transaction
-//! of a connection was on the same server process: then a name means what this connection prepared. Once a transaction is on
-//! another process, there is a pool: the connection is replaced, and no name is used again.
+//! **Poolers in front of the server** (PgBouncer in transaction mode and the like) give each transaction another server
+//! connection. So nothing may outlive a transaction: the driver sends no startup parameter that a pooler refuses, makes
+//! settings by `SET LOCAL`, and runs no statement outside of a transaction. Named prepared statements save a round trip
+//! each, and are used while every transaction of a connection ran on the same server process: then a name refers to
+//! what this connection prepared. Once a transaction runs on another process, there must be a pooler: the connection is
+//! replaced, and no names are used again.
 //!
-//! **A failover may keep connections open.** Every transaction looks whether the server takes writes, also one that only reads: what a former
-//! primary holds is out of date.
+//! **A failover may keep connections open.** Every transaction checks whether the server accepts writes, even one that
+//! only reads: the data of a former primary is out of date.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -21,12 +22,12 @@ use super::driver::{Arg, Connect, DbError, DbKind, Dialect, Driver, Row, Value};
 use crate::BoxFuture;
 use crate::error::Error;
 
-/// A server that does not answer for so long is not there. Below the time limit of a transaction, which connecting is part
-/// of.
+/// The time limit of connecting. Below that of a transaction, which includes connecting.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Begins a transaction in one round trip. The statement limits are what a transaction that its client gave up may hold its
-/// locks for. A commit that is acknowledged and not on the disk would be a promise without a ground.
+/// Begins a transaction in one round trip. The timeouts bound how long a transaction that its client has abandoned can
+/// hold its locks. `synchronous_commit` is switched on where it is off, because an acknowledged commit must be on the
+/// disk.
 const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '10s'; \
     SELECT (extract(epoch from clock_timestamp()) * 1000)::bigint, pg_backend_pid()::bigint, \
     (current_setting('transaction_read_only') = 'on')::int::bigint, \
@@ -34,13 +35,13 @@ const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '10s'; SET LOCAL idle_
 
 struct Server {
     options: PgConnectOptions,
-    /// Seen to be behind a pool that changes the server process between transactions.
+    /// Whether a pooler was noticed that changes the server process between transactions.
     is_pooled: AtomicBool,
 }
 
 struct Servers(Arc<Server>);
 
-/// Connections to the server at `url`. Nothing of it is shown: it may hold a password.
+/// A connector to the server at `url`. No error shows the URL: it may hold a password.
 pub(super) fn open(url: &str) -> Result<Arc<dyn Connect>, Error> {
     let options = PgConnectOptions::from_str(url).map_err(|_| {
         Error::config("store: the URL is none of PostgreSQL; it is postgres://USER:PASSWORD@HOST:PORT/DATABASE")
@@ -49,13 +50,13 @@ pub(super) fn open(url: &str) -> Result<Arc<dyn Connect>, Error> {
     let near = host.starts_with('/')
         || host == "localhost"
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    // A password or a row in plain text leaves the machine only where the URL says so.
+    // A password or a row leaves the machine in plain text only where the URL says so.
     let options = match near || url.contains("sslmode=") {
         true => options,
         false => options.ssl_mode(PgSslMode::Require),
     };
-    // Only what every pool in front of a server passes on: each of them refuses other parameters at the start. The settings that
-    // the store needs are made in each transaction.
+    // Only parameters that all common poolers pass on; each pooler refuses other startup parameters. Other settings are
+    // made in each transaction.
     let options = options.application_name("integration-client").extra_float_digits(None).disable_statement_logging();
     Ok(Arc::new(Servers(Arc::new(Server { options, is_pooled: AtomicBool::new(false) }))))
 }
@@ -66,13 +67,13 @@ impl Connect for Servers {
     }
 }
 
-/// A connection of the store's own.
+/// A connection of the store.
 struct Session {
     server: Arc<Server>,
     connection: PgConnection,
     /// Whether statements are prepared by name.
     names: bool,
-    /// The server process of the last transaction.
+    /// The server process of the latest transaction.
     process: Option<i64>,
 }
 
@@ -85,7 +86,7 @@ impl Session {
         Ok(Session { server, connection, names, process: None })
     }
 
-    /// Begins a transaction. Returns the store's clock, and the server process.
+    /// Begins a transaction. Returns the store's time, and the id of the server process.
     async fn begun(&mut self) -> Result<(i64, i64), DbError> {
         let mut rows = fetch(&mut self.connection, BEGIN, Vec::new(), false).await?;
         let none = || DbError::new(DbKind::Nonsense, "PostgreSQL: the clock does not answer");
@@ -98,22 +99,23 @@ impl Session {
         Ok((now, process))
     }
 
-    fn is_pooled(&self) {
+    fn note_pooler(&self) {
         if !self.server.is_pooled.swap(true, Relaxed) {
             tracing::info!(
-                "PostgreSQL is reached through a pool that changes the server process between transactions: statements are \
+                "PostgreSQL is behind a pooler that changes the server process between transactions: statements are \
                  no longer prepared by name"
             );
         }
     }
 
-    /// A name that is taken or unknown was given to another server process, or by another client of the pool.
-    fn look_at<T>(&self, result: Result<T, sqlx::Error>) -> Result<T, DbError> {
+    /// Maps an error. A statement name that is taken or unknown means that another server process answered, behind a
+    /// pooler.
+    fn checked<T>(&self, result: Result<T, sqlx::Error>) -> Result<T, DbError> {
         result.map_err(|failed| {
             let code = failed.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned();
             let failed = error(failed);
             if self.names && matches!(code.as_str(), "42P05" | "26000") {
-                self.is_pooled();
+                self.note_pooler();
                 return failed.unreachable();
             }
             failed
@@ -129,14 +131,14 @@ impl Driver for Session {
     fn execute<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<u64, DbError>> {
         Box::pin(async move {
             let done = execute(&mut self.connection, sql, args, self.names).await;
-            self.look_at(done)
+            self.checked(done)
         })
     }
 
     fn fetch<'a>(&'a mut self, sql: &'static str, args: Vec<Arg<'a>>) -> BoxFuture<'a, Result<Vec<Row>, DbError>> {
         Box::pin(async move {
             let rows = fetch_raw(&mut self.connection, sql, args, self.names).await;
-            self.look_at(rows)?.iter().map(read).collect()
+            self.checked(rows)?.iter().map(read).collect()
         })
     }
 
@@ -144,10 +146,11 @@ impl Driver for Session {
         Box::pin(async move {
             let (mut now, mut process) = self.begun().await?;
             if self.process.is_some_and(|before| before != process) {
-                self.is_pooled();
+                self.note_pooler();
             }
             if self.names && self.server.is_pooled.load(Relaxed) {
-                // sqlx knows statements of this connection by name, and would use them whatever it is told.
+                // sqlx caches the statements of this connection by name, and would reuse them, so the connection is
+                // replaced.
                 execute(&mut self.connection, "ROLLBACK", Vec::new(), false).await.map_err(error)?;
                 *self = Session::open(self.server.clone()).await?;
                 (now, process) = self.begun().await?;
@@ -177,7 +180,7 @@ fn bound<'q>(sql: &'static str, args: Vec<Arg<'q>>) -> sqlx::query::Query<'q, Po
     query
 }
 
-/// Without arguments by the simple protocol: no statement is prepared, and `sql` may be several.
+/// A statement without arguments uses the simple protocol: nothing is prepared, and `sql` may hold several statements.
 async fn execute<'a>(
     connection: &mut PgConnection,
     sql: &'static str,
@@ -212,7 +215,7 @@ async fn fetch<'a>(
     fetch_raw(connection, sql, args, named).await.map_err(error)?.iter().map(read).collect()
 }
 
-/// A connection of the caller's own. It may go through a pool, so nothing is prepared by name on it.
+/// A connection of the caller. It may lead through a pooler, so no statement is prepared by name.
 impl Driver for PgConnection {
     fn dialect(&self) -> Dialect {
         Dialect::Postgres
@@ -264,14 +267,14 @@ fn error(error: sqlx::Error) -> DbError {
     };
     let code = database.code().unwrap_or_default();
     let (kind, hint) = match code.as_ref() {
-        // Serialization, deadlock, lock not available, ended by its time limit.
+        // Serialization failure, deadlock, lock not available, statement timeout.
         "40001" | "40P01" | "55P03" | "57014" => (DbKind::Again, ""),
-        // The server goes down, comes up, or threw the connection out.
+        // The server shuts down or starts up, or has closed the connection.
         "57P01" | "57P02" | "57P03" | "57P05" | "25P03" => (DbKind::Unreachable, ""),
         code if code.starts_with("08") => (DbKind::Unreachable, ""),
         "53300" => (DbKind::Unreachable, "; raise max_connections, or run fewer clients"),
         "53100" => (DbKind::Storage, "; the server's disk is full"),
-        // Nothing was written, and nothing will be as long as this connection is used.
+        // Nothing was written, and nothing can be while this connection is used.
         "25006" => (DbKind::Unreachable, "; connect to the primary"),
         "58030" => (DbKind::Storage, "; the server's disk fails"),
         "XX001" | "XX002" => (DbKind::Damaged, "; the server's files are damaged"),

@@ -1,4 +1,4 @@
-//! In place of PostgreSQL, without the feature `postgres`.
+//! Replaces PostgreSQL where the feature `postgres` is off.
 
 use std::sync::Arc;
 
@@ -6,5 +6,5 @@ use super::driver::Connect;
 use crate::error::Error;
 
 pub(super) fn open(_url: &str) -> Result<Arc<dyn Connect>, Error> {
-    Err(Error::config("store: PostgreSQL is not compiled in; switch the feature `postgres` on"))
+    Err(Error::config("store: PostgreSQL is not compiled in; enable the feature `postgres`"))
 }

@@ -1,4 +1,4 @@
-//! The store's own statements, for the bench that times them. Not part of the API.
+//! The store's own statements, for the benchmark that times them. Not part of the API.
 
 use super::driver::{Db, DbError, Dialect, args};
 use super::jobs::{self, End, Finish, Wanted};
@@ -7,13 +7,13 @@ use crate::BoxFuture;
 use crate::clock::Clock;
 use crate::error::Error;
 
-/// A store, and its statements by themselves.
+/// A store, of which single statements can be run.
 pub struct Probe {
     store: Opened,
     owner: Id,
 }
 
-/// A job that was claimed.
+/// A claimed job.
 #[derive(Debug)]
 pub struct Held(Id, i64);
 
@@ -24,14 +24,14 @@ impl std::fmt::Debug for Probe {
 }
 
 impl Probe {
-    /// Opens a store; the tasks must be spawned.
+    /// Opens a store. The returned tasks must be spawned.
     pub async fn open(store: Store) -> Result<(Probe, Vec<BoxFuture<'static, ()>>), Error> {
         let (store, tasks) = store.open(false).await?;
         Ok((Probe { store, owner: crate::outbox::new_id(Clock::system()) }, tasks))
     }
 
-    /// Puts `rows` due jobs in, spread over `tenants` (`t0`, `t1`, …) at the vendor `v` and the three priorities. Their ids
-    /// grow, as those of accepted jobs do.
+    /// Inserts `rows` due jobs, spread over `tenants` (`t0`, `t1`, …) at the vendor `v` and the three priorities. Their
+    /// ids grow, as those of accepted jobs do.
     pub async fn fill(&self, rows: i64, tenants: i64) -> Result<(), Error> {
         for from in (0..rows).step_by(FILL as usize) {
             self.store.write((from, rows.min(from + FILL), tenants), fill).await?;
@@ -54,7 +54,7 @@ impl Probe {
         Ok(claimed.into_iter().map(|job| Held(job.id, job.fence)).collect())
     }
 
-    /// Says that they were delivered; how many were.
+    /// Ends jobs as delivered. Returns how many were ended.
     pub async fn finish(&self, held: Vec<Held>) -> Result<usize, Error> {
         let end = || End::Delivered { status: 200, attempts: 1, result: None };
         let ends = held.into_iter().map(|Held(id, fence)| Finish { id, fence, known: None, end: end() }).collect();
@@ -63,9 +63,9 @@ impl Probe {
     }
 }
 
-/// Rows in one transaction: a server ends statements that take long.
+/// Rows in one transaction: the server aborts statements that take too long.
 const FILL: i64 = 50_000;
-/// Like that of a small POST.
+/// The stored form of a small POST.
 const REQUEST: &str = r#"{"request":{"whole":{"method":"POST","path":"/orders","headers":[["content-type","application/json"]],"body":"[\"0123456789012345678901234567890123456789012345678901234567890123456789\"]"}}}"#;
 
 fn fill<'a>((from, until, tenants): &'a (i64, i64, i64), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {

@@ -1,8 +1,9 @@
-//! What goes wrong in the store, by what it is used for, for as long as it does.
+//! The store's current problems, by what the store is used for.
 //!
-//! A disk that is full still reads, and one damaged page stops the claims of one lane while jobs are accepted. So a success of one
-//! kind of work says nothing about the others: each keeps its problem until the same kind succeeds, or was not tried for long. The log gets one line a minute
-//! for each kind, however often it fails; whoever works on the store logs none of its errors.
+//! A full disk can still be read, and one damaged page stops the claims of one lane while jobs are accepted. So a
+//! success of one kind of work says nothing about the others: each kind keeps its problem until the same kind succeeds,
+//! or was not tried for long. The log gets one line a minute for each kind, however often it fails; callers of the
+//! store do not log its errors.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -17,24 +18,24 @@ use crate::clock::{Clock, Time};
 /// What the store is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
-    /// Jobs are accepted.
+    /// Accept jobs.
     Accept,
-    /// Jobs are claimed.
+    /// Claim jobs.
     Claim,
-    /// Exchanges are recorded before they leave.
+    /// Record exchanges before they leave.
     Start,
-    /// Ends of jobs are written.
+    /// Write the outcomes of jobs.
     End,
-    /// Leases, retention, and whatever else is written.
+    /// Heartbeats, retention, and all other writes.
     Keep,
-    /// Anything that is only read.
+    /// Everything that only reads.
     Read,
 }
 
 impl Work {
     pub(crate) const ALL: [Work; 6] = [Work::Accept, Work::Claim, Work::Start, Work::End, Work::Keep, Work::Read];
 
-    /// Its name as the metric `integration_client_store_failures_total` states it.
+    /// The label of the metric `integration_client_store_failures_total`.
     #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "a label of a metric"))]
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -59,18 +60,18 @@ impl Work {
     }
 }
 
-/// How often the log is told about one kind of work.
+/// The interval of log lines about one kind of work.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// How long a problem is told after the last failure. Whatever is done from time to time is done more often; of what is not, such
-/// as accepting jobs, nobody knows by then.
+/// How long a problem is reported after its latest failure. Periodic work runs more often than this. Work that is not
+/// periodic, such as accepting jobs, may not have been tried since, so its state is unknown by then.
 const STALE: Duration = Duration::from_secs(150);
-/// How long a lane is left alone whose jobs could not be claimed.
+/// How long a lane is skipped after its jobs could not be claimed.
 const PARK: Duration = Duration::from_secs(30);
-/// Lanes that are named as parked. Others are parked as well, and counted.
+/// The most parked lanes that are named. Further lanes are only counted.
 const NAMED: usize = 3;
 
 pub(crate) struct Problems {
-    /// One for all: the times of two clocks cannot be compared.
+    /// One clock for all: times of two clocks cannot be compared.
     clock: Clock,
     kinds: [Kind; Work::ALL.len()],
     lanes: Mutex<HashMap<LaneTier, Parked>>,
@@ -86,11 +87,11 @@ struct Kind {
 
 #[derive(Default)]
 struct State {
-    /// What the last failure said, and when it was.
+    /// The message and the time of the latest failure.
     problem: Option<(String, Time)>,
-    /// When the log was told last, and the failures until then.
+    /// When the failures were last logged, and their number by then.
     told: Option<(Time, u64)>,
-    /// The log knows of this problem, and is to be told of its end.
+    /// Whether this problem was logged, so that its end is logged too.
     is_told: bool,
 }
 
@@ -105,7 +106,7 @@ impl Problems {
         Problems { clock, kinds, lanes, any_lane: AtomicBool::new(false) }
     }
 
-    /// Keeps what became of some work.
+    /// Records the result of some work.
     pub(crate) fn note<T>(&self, work: Work, result: &Result<T, DbError>) {
         let kind = &self.kinds[work as usize];
         match result {
@@ -138,7 +139,7 @@ impl Problems {
         }
     }
 
-    /// The jobs of a lane could not be claimed, and those of others can.
+    /// Parks a lane: its jobs could not be claimed, while those of other lanes could.
     pub(crate) fn park(&self, lane: &LaneTier, error: &DbError) {
         let until = self.clock.now() + PARK;
         let before = self.lanes.lock().insert(lane.clone(), Parked { until, why: error.to_string() });
@@ -149,7 +150,7 @@ impl Problems {
         }
     }
 
-    /// The jobs of a lane were claimed.
+    /// Unparks a lane: its jobs were claimed.
     pub(crate) fn unpark(&self, lane: &LaneTier) {
         if self.any_lane.load(Relaxed) {
             let mut lanes = self.lanes.lock();
@@ -158,18 +159,18 @@ impl Problems {
         }
     }
 
-    /// Whether the jobs of a lane could not be claimed when they were asked for last.
+    /// Whether the latest claim of a lane's jobs failed.
     pub(crate) fn is_suspect(&self, lane: &LaneTier) -> bool {
         self.any_lane.load(Relaxed) && self.lanes.lock().contains_key(lane)
     }
 
-    /// Whether a lane is to be left alone now.
+    /// Whether a lane is to be skipped now.
     pub(crate) fn is_parked(&self, lane: &LaneTier) -> bool {
         let is_parked = |parked: &Parked| self.clock.now() < parked.until;
         self.any_lane.load(Relaxed) && self.lanes.lock().get(lane).is_some_and(is_parked)
     }
 
-    /// What fails now, in words.
+    /// The current problems as a text.
     pub(crate) fn now(&self) -> Option<String> {
         let (mut said, now) = (Vec::new(), self.clock.now());
         for work in Work::ALL {
@@ -186,12 +187,12 @@ impl Problems {
             said.push(format!("tenant {tenant}, vendor {vendor}: jobs cannot be claimed: {}", parked.why));
         }
         if lanes.len() > NAMED {
-            said.push(format!("the same of {} more", lanes.len() - NAMED));
+            said.push(format!("{} more lanes have the same problem", lanes.len() - NAMED));
         }
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Failures by kind of work, since the store was opened.
+    /// The number of failures by kind of work, since the store was opened.
     pub(crate) fn failures(&self) -> [(&'static str, u64); Work::ALL.len()] {
         Work::ALL.map(|work| (work.as_str(), self.kinds[work as usize].failures.load(Relaxed)))
     }
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn problem_stays_until_the_same_kind_of_work_succeeds() {
+    async fn problem_stays_until_same_work_succeeds() {
         let problems = Problems::new(Clock::system());
         let full = || Err::<(), _>(DbError::new(DbKind::Storage, "the disk is full"));
         problems.note(Work::Accept, &full());
@@ -221,12 +222,12 @@ mod tests {
         assert_eq!(problems.now(), None);
         problems.note(Work::Accept, &full());
         tokio::time::advance(STALE).await;
-        assert_eq!(problems.now(), None, "nobody has tried for long");
+        assert_eq!(problems.now(), None, "the work was not tried for long");
         assert_eq!(problems.failures()[0], ("accept", 2));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn parked_lane_is_left_alone_for_a_while_and_named_until_it_is_claimed() {
+    async fn parked_lane_is_skipped_and_named() {
         let (problems, damaged) =
             (Problems::new(Clock::system()), DbError::new(DbKind::Damaged, "the file is damaged"));
         problems.park(&lane("a"), &damaged);

@@ -1,5 +1,4 @@
-//! What is over is deleted, in small steps: one that took all that is due would keep everything else from being written
-//! for seconds.
+//! Deletes expired rows, in small steps: a single step for all of them would block every other write for seconds.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use crate::BoxFuture;
 use crate::clock::Clock;
 use crate::error::Error;
 
-/// How long what has ended is kept, in milliseconds, and how many dead letters there may be.
+/// The retention times in milliseconds, and the most dead letters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retention {
     pub(crate) done_ms: i64,
@@ -19,26 +18,26 @@ pub(crate) struct Retention {
 
 /// Rows of the first step.
 const FIRST: i64 = 500;
-/// Rows of the largest.
-const MOST: i64 = 4_000;
-/// How long the statements of a step are to take. With its commit it then holds up others for less than 20 ms.
+/// Rows of the largest step.
+const MAX_ROWS: i64 = 4_000;
+/// How long the statements of a step should take. With its commit a step then delays other writes by less than 20 ms.
 const GOAL: Duration = Duration::from_millis(10);
-/// How much longer a key is kept whose request has not ended.
+/// How much longer a key is kept whose job has not ended.
 const KEY_AGAIN_MS: i64 = 3_600_000;
 
-/// What is deleted.
+/// What a step deletes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum What {
-    /// What has been delivered or cancelled.
+    /// Jobs that were delivered or cancelled.
     Done,
     Keys,
     Usage,
     OldLetters,
-    /// Letters up to this one: there are more than there may be.
+    /// Letters up to this one, because there are more than the configured number.
     Surplus(i64),
 }
 
-/// A step: at most `rows` of what is over.
+/// A step, which deletes at most `rows` rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) what: What,
@@ -46,16 +45,17 @@ pub(super) struct Step {
     pub(super) rows: i64,
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Swept {
-    /// Rows that are settled: deleted, or kept for longer.
+    /// The number of rows that were deleted, or whose time was extended.
     pub(super) settled: u64,
-    /// How many rows the next step is to take.
+    /// The number of rows for the next step.
     next: i64,
 }
 
-/// Deletes all that is over, in steps between which others write. Returns the dead letters that had to go.
+/// Deletes all expired rows, in steps between which other writes run. Returns the number of dead letters that were
+/// deleted.
 pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
     let surplus = store.read(keep.most_dead, surplus).await?;
     let all = [What::Done, What::Keys, What::Usage, What::OldLetters];
@@ -73,14 +73,14 @@ pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
                 break;
             }
             rows = swept.next;
-            // Whatever others have to write in the meantime goes first.
+            // Other waiting writes go first.
             tokio::time::sleep(clock.now().since(began).min(Duration::from_secs(1))).await;
         }
     }
     Ok(letters)
 }
 
-/// The newest letter that is one too many. Found by whoever reads: it is a walk over all letters.
+/// The newest letter beyond the configured number. Runs on the reading connection, because it walks over all letters.
 fn surplus<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT seq FROM ic_dead ORDER BY seq DESC LIMIT 1 OFFSET $1";
@@ -88,7 +88,7 @@ fn surplus<'a>(most: &'a i64, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option
     })
 }
 
-/// Deletes the first rows of what is over.
+/// Deletes the oldest expired rows.
 pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Swept, DbError>> {
     Box::pin(async move {
         let Step { what, keep, rows } = *step;
@@ -149,14 +149,15 @@ pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
                 db.execute(sql, args![last, rows]).await?
             }
         };
-        // PostgreSQL holds up nobody else meanwhile, and its time is that of the network too.
+        // In PostgreSQL a step blocks no other write, and its time includes the network's, so it need not shrink below
+        // the first size.
         let least = if is_sqlite { 1 } else { FIRST };
         Ok(Swept { settled, next: next(rows, clock.now().since(began)).max(least) })
     })
 }
 
-/// Keys whose time is over: those of requests that have ended go, the others are looked at again later. Were they only
-/// passed over, every step would pass over all of them.
+/// Handles expired keys: the key of an ended job is deleted, that of another job is extended. If such keys were only
+/// skipped, every step would skip all of them again.
 async fn keys(db: Db<'_>, now: i64, rows: i64) -> Result<u64, DbError> {
     let (keep, delete) = match db.dialect() {
         Dialect::Sqlite => (
@@ -173,13 +174,13 @@ async fn keys(db: Db<'_>, now: i64, rows: i64) -> Result<u64, DbError> {
         ),
     };
     let kept = db.execute(keep, args![now, rows, now.saturating_add(KEY_AGAIN_MS)]).await?;
-    // Those that were kept are not among the first any more, so all of these have ended.
+    // Extended keys are not among the oldest any more, so all of these belong to ended jobs.
     let left = rows.saturating_sub(i64::try_from(kept).unwrap_or(i64::MAX));
     let deleted = if left > 0 { db.execute(delete, args![now, left]).await? } else { 0 };
     Ok(kept + deleted)
 }
 
-/// How many rows the next step takes, after one of `rows` whose statements took `time`.
+/// The number of rows for the next step, after a step of `rows` whose statements took `time`.
 fn next(rows: i64, time: Duration) -> i64 {
     let next = match time {
         time if time > 4 * GOAL => rows / 8,
@@ -187,7 +188,7 @@ fn next(rows: i64, time: Duration) -> i64 {
         time if time < GOAL / 3 => rows.saturating_mul(2),
         _ => rows,
     };
-    next.clamp(1, MOST)
+    next.clamp(1, MAX_ROWS)
 }
 
 #[cfg(test)]
@@ -195,12 +196,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn step_is_as_large_as_the_time_that_it_takes_allows() {
+    fn purge_step_size_follows_its_time() {
         let ms = Duration::from_millis;
         let sizes = [(500, 0), (500, 5), (500, 11), (500, 50), (1, 900), (4_000, 0), (i64::MAX, 0)];
         let next = sizes.map(|(rows, time)| next(rows, ms(time)));
         assert_eq!(next, [1_000, 500, 250, 62, 1, 4_000, 4_000]);
-        // Whatever a row costs, a step comes to take no longer than it should.
+        // Whatever a row costs, the steps converge to one that takes no longer than it should.
         for row in [1u32, 10, 100, 1_000, 10_000, 200_000] {
             let mut rows = FIRST;
             for _ in 0..12 {

@@ -1,27 +1,28 @@
-//! Rows of configuration that are wrong, so that one of them does not keep all others from being used.
+//! Handles invalid rows of the configuration, so that one of them does not block all others.
 //!
-//! A row that was changed and is wrong now counts as it was when it was right; one that is new counts as if it were not there. A row
-//! that did not change, and is wrong because something else did, is no mistake of its own: then the whole is refused, as with files.
-//! At the start of a process nothing is known of earlier versions. A wrong row is left out then unless it may state a vendor: limits
-//! must not be lifted by a typing mistake.
+//! A row that was changed and is now invalid counts in its last valid version; an invalid new row is ignored. A row
+//! that did not change, and is invalid because something else changed, is not at fault: then the whole configuration is
+//! refused, as with files. At the start of a process no earlier versions are known. Then an invalid row is left out
+//! unless it may define a vendor: a typing mistake must not lift limits.
 
 use std::collections::BTreeMap;
 
 use crate::config::{Config, Sources};
 
-/// By name.
+/// The texts of rows, by name.
 pub(super) type Rows = BTreeMap<String, String>;
 
-/// How often a wrong row may bring another to light: parsing, merging and tenants are checked one after the other.
+/// How often removing an invalid row may bring another error to light: parsing, merging and tenants are checked one
+/// after the other.
 const PASSES: usize = 16;
-/// Rows that are explained one by one.
+/// The most rows that are explained one by one.
 const EXPLAINED: usize = 10;
 
-/// What is read of some rows.
+/// The result of reading some rows.
 #[derive(Clone)]
 pub(super) struct Read {
     pub(super) sources: Sources,
-    /// The rows that are used, as they are used. None where the whole is wrong.
+    /// The rows that are used, in the versions that are used. `None` where the whole configuration is refused.
     pub(super) used: Option<Rows>,
 }
 
@@ -33,7 +34,7 @@ fn laid_over(under: &Sources, rows: &Rows) -> Sources {
     rows.iter().fold(under.clone(), |sources, (name, text)| sources.over(shown(name), text))
 }
 
-/// Lays `rows` over what `under` says, without those that are wrong. `before`: the rows that were used last, if any were read.
+/// Lays `rows` over `under`, without the invalid ones. `before` holds the rows that were used last, if any were read.
 pub(super) fn lay(under: &Sources, rows: &Rows, before: Option<&Rows>) -> Read {
     let (mut used, mut wrong) = (rows.clone(), BTreeMap::new());
     for _ in 0..PASSES {
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_row_is_used_as_before_or_left_out_and_the_others_are_used() {
+    fn invalid_row_does_not_block_the_others() {
         let before = rows(&[("a", &tenant("a"))]);
         let now =
             rows(&[("a", "[[tenants]\n"), ("b", &tenant("b")), ("c", "[[tenants]]\nid = \"c\"\nvendor = \"w\"\n")]);
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn row_that_something_else_made_wrong_refuses_the_whole() {
+    fn row_invalidated_by_others_refuses_all() {
         let before = rows(&[("a", &tenant("a"))]);
         let empty = Sources::new().without_catalogue().file("vendors.toml", "# the vendor is gone");
         let read = lay(&empty, &before, Some(&before));
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_start_a_wrong_row_is_left_out_unless_it_may_state_limits() {
+    fn invalid_row_at_start_is_left_out() {
         let read = lay(&under(), &rows(&[("a", "[[tenants]\n"), ("b", &tenant("b"))]), None);
         assert_eq!(tenants(&read), ["b"]);
         let read = lay(&under(), &rows(&[("a", "[vendors.v\n"), ("b", &tenant("b"))]), None);

@@ -1,8 +1,8 @@
-//! The store's tables, and how they come to be.
+//! The store's tables and their migrations.
 //!
-//! All names begin with `ic_`, so that the store can live in a database that has other tables, and its version stands in a
-//! table of its own: sqlx's `_sqlx_migrations` may be the application's. Steps are only ever added. Everything is an integer
-//! of 64 bits, a text or bytes, in both databases; times are milliseconds since 1970.
+//! All names begin with `ic_`, so that the store can live in a database with other tables. The version is in a table of
+//! its own, because sqlx's `_sqlx_migrations` may belong to the application. Migrations are only ever added. In both
+//! databases every column is a 64-bit integer, a text or bytes; times are milliseconds since 1970.
 
 use tokio::time::timeout;
 
@@ -10,11 +10,11 @@ use super::actor::TRANSACTION;
 use super::clock;
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 
-/// What this version of the library reads and writes.
+/// The version of the tables that this version of the library reads and writes.
 pub(crate) const VERSION: i64 = 3;
 
-/// Connects, and makes the tables or brings them up to date. Again with another connection where the first turned out to be
-/// of no use: what is behind it shows with the first statements.
+/// Connects, and creates or migrates the tables. A second connection is tried where the first is unusable, which only
+/// the first statements show.
 pub(super) async fn connect(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
     match open(connect).await {
         Err(error) if error.kind == DbKind::Unreachable => open(connect).await,
@@ -27,7 +27,7 @@ async fn open(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
     let late = |_| DbError::new(DbKind::Unreachable, "the database did not answer");
     let begun = async {
         match connection.dialect() {
-            // Its clock stands in a table, which may not be there yet.
+            // SQLite's clock is in a table, which may not exist yet.
             Dialect::Sqlite => connection.execute("BEGIN IMMEDIATE", Vec::new()).await.map(drop),
             Dialect::Postgres => connection.begin(true).await.map(drop),
         }
@@ -41,12 +41,12 @@ async fn open(connect: &dyn Connect) -> Result<Box<dyn Driver>, DbError> {
     Ok(connection)
 }
 
-/// Makes or brings up to date what is there. Inside a transaction that nobody else's overlaps.
+/// Creates or migrates the tables, inside a transaction that no other process's overlaps.
 async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if db.dialect() == Dialect::Postgres {
-        // Changing large tables takes its time, for this process or for another that this one waits for.
+        // A migration of large tables takes long, in this process or in another one that this process waits for.
         db.execute("SET LOCAL statement_timeout = 0", Vec::new()).await?;
-        // Several processes may start at once. The number is ours.
+        // Several processes may start at once. The number of the lock is arbitrary.
         db.execute("SELECT pg_advisory_xact_lock(7134911035)", Vec::new()).await?;
     }
     db.execute("CREATE TABLE IF NOT EXISTS ic_schema (version BIGINT NOT NULL)", Vec::new()).await?;
@@ -75,13 +75,14 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     Ok(())
 }
 
-/// `$seq` numbers rows, `$bytes` is the type of bytes.
+/// The tables of version 1. `$seq` is the type of row numbers, `$bytes` that of bytes.
 macro_rules! tables {
     ($seq:literal, $bytes:literal, $job_options:literal) => {
         &[
-            // state: 0 ready, 1 claimed. claims: those without an outcome. started: exchanges that may have left, and have
-            // no outcome. fence: goes up with each claim, and is asked for by every word about the job. lease_until: up to
-            // when the claim was meant to stand at first; for people who look at the table, nothing is decided by it.
+            // state: 0 ready, 1 claimed. claims: claims without an outcome. started: exchanges that may have left, and
+            // have no outcome. fence: increased by each claim, and matched by every later statement about the job.
+            // lease_until: the first end of the claim's lease; only for operators who look at the table, no statement
+            // reads it.
             concat!(
                 "CREATE TABLE ic_job (seq ", $seq, ", id ", $bytes, " NOT NULL UNIQUE, tenant TEXT NOT NULL, ",
                 "vendor TEXT NOT NULL, tier BIGINT NOT NULL, state BIGINT NOT NULL DEFAULT 0, run_at BIGINT NOT NULL, ",
@@ -90,31 +91,31 @@ macro_rules! tables {
                 "lease_until BIGINT, keep_result BIGINT NOT NULL DEFAULT 0, request ", $bytes, " NOT NULL, history ",
                 $bytes, ")", $job_options
             ),
-            // Keys that callers gave, so that the same request is accepted once. They outlive the job.
+            // Idempotency keys, so that a repeated request is accepted once. They outlive the job.
             concat!(
                 "CREATE TABLE ic_key (tenant TEXT NOT NULL, vendor TEXT NOT NULL, key TEXT NOT NULL, job ", $bytes,
                 " NOT NULL, fingerprint TEXT NOT NULL, expires_at BIGINT NOT NULL, PRIMARY KEY (tenant, vendor, key))"
             ),
-            // outcome: 0 delivered, 1 cancelled.
+            // Ended jobs. outcome: 0 delivered, 1 cancelled.
             concat!(
                 "CREATE TABLE ic_done (id ", $bytes, " NOT NULL PRIMARY KEY, tenant TEXT NOT NULL, vendor TEXT NOT NULL, ",
                 "outcome BIGINT NOT NULL, status BIGINT NOT NULL, attempts BIGINT NOT NULL, finished_at BIGINT NOT NULL, ",
                 "result ", $bytes, ")"
             ),
-            // letter: what may be shown. request: what it takes to send it again; none where the vendor's entry keeps
-            // an outline alone.
+            // Dead letters. letter: what may be shown. request: what is needed to send the letter again; NULL where
+            // only an outline is kept.
             concat!(
                 "CREATE TABLE ic_dead (seq ", $seq, ", id ", $bytes, " NOT NULL UNIQUE, tenant TEXT NOT NULL, ",
                 "vendor TEXT NOT NULL, tier BIGINT NOT NULL, reason TEXT NOT NULL, died_at BIGINT NOT NULL, ",
                 "letter ", $bytes, " NOT NULL, request ", $bytes, ", keep_result BIGINT NOT NULL DEFAULT 0)"
             ),
-            // What was sent, in slots of a 64th of the vendor's longest window, so that a new process knows.
+            // Usage, in slots of a 64th of the vendor's longest window, so that a new process knows what was sent.
             concat!(
                 "CREATE TABLE ic_spent (tenant TEXT NOT NULL, vendor TEXT NOT NULL, endpoint TEXT NOT NULL, slot BIGINT NOT NULL, ",
                 "owner ", $bytes, " NOT NULL, high BIGINT NOT NULL, requests BIGINT NOT NULL, points BIGINT NOT NULL, ",
                 "last_at BIGINT NOT NULL, until BIGINT NOT NULL, PRIMARY KEY (tenant, vendor, endpoint, slot, owner, high))"
             ),
-            // Texts in the format of vendors.toml, and one number for all of them.
+            // Configuration texts in the format of vendors.toml, and one version for all of them.
             "CREATE TABLE ic_config (name TEXT NOT NULL PRIMARY KEY, text TEXT NOT NULL)",
             "CREATE TABLE ic_config_version (version BIGINT NOT NULL)",
             "INSERT INTO ic_config_version (version) VALUES (0)",
@@ -123,26 +124,26 @@ macro_rules! tables {
 }
 
 const SQLITE: &[&str] = tables!("INTEGER PRIMARY KEY", "BLOB", "");
-// Half-full pages and eager vacuuming: every job is changed a few times and then deleted.
+// Room in each page and frequent vacuuming, because every job is updated a few times and then deleted.
 const POSTGRES: &[&str] = tables!(
     "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
     "BYTEA",
     " WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.01)"
 );
 
-/// What version 2 added.
+/// The tables that version 2 added.
 macro_rules! second {
     ($bytes:literal) => {
         &[
-            // Numbered requests of one source, and up to where it was taken over. run: the first half of their ids.
-            // pages: goes up with each page, so that one whose word got lost is not taken over twice.
+            // Batches. run: the first half of the ids of the requests. mark: how far the source was read. pages:
+            // increased with each page, so that a page whose reply was lost is not accepted twice.
             concat!(
                 "CREATE TABLE ic_batch (name TEXT NOT NULL PRIMARY KEY, run ",
                 $bytes,
                 " NOT NULL, mark TEXT NOT NULL, ",
                 "pages BIGINT NOT NULL, begun_at BIGINT NOT NULL)"
             ),
-            // What working processes say about themselves, for whoever asks the store.
+            // The status that each working process publishes.
             concat!(
                 "CREATE TABLE ic_worker (owner ",
                 $bytes,
@@ -156,10 +157,11 @@ macro_rules! second {
 const SQLITE_SECOND: &[&str] = second!("BLOB");
 const POSTGRES_SECOND: &[&str] = second!("BYTEA");
 
-/// What version 3 added.
+/// The tables that version 3 added.
 macro_rules! third {
     ($bytes:literal) => {
-        // Processes that work. beat: goes up with each sign of life. seat: in a SQLite file, which lock the process holds.
+        // Working processes. beat: increased by each heartbeat. seat: for a SQLite file, the lock that the process
+        // holds.
         concat!(
             "CREATE TABLE ic_owner (owner ",
             $bytes,
@@ -170,15 +172,17 @@ macro_rules! third {
 
 const SQLITE_THIRD: &[&str] = &[
     third!("BLOB"),
-    // The file's clock: which start of the machine it counts from, the time at that start, and a recent time.
+    // The clock of the file: the boot from which it counts, the time at that boot, and a recent time.
     "CREATE TABLE ic_clock (boot TEXT NOT NULL, at_ms BIGINT NOT NULL, latest_ms BIGINT NOT NULL)",
 ];
 const POSTGRES_THIRD: &[&str] = &[third!("BYTEA")];
 const THIRD: &[&str] = &[
-    // Exchanges of the job that have begun, in all its claims: an outcome states which of them it is of.
+    // The number of exchanges of the job that have begun, in all its claims: an outcome names the exchange that it
+    // belongs to.
     "ALTER TABLE ic_job ADD COLUMN begun BIGINT NOT NULL DEFAULT \
      0",
-    // Those of the job that the letter was, for the outcome of an earlier claim, and for the job that it becomes again.
+    // fence and begun of the job that became the letter: for the outcome of an earlier claim, and for the job if the
+    // letter is sent again.
     "ALTER TABLE ic_dead ADD COLUMN fence BIGINT NOT NULL DEFAULT \
      0",
     "ALTER TABLE ic_dead ADD COLUMN begun BIGINT NOT NULL DEFAULT \
@@ -188,9 +192,9 @@ const THIRD: &[&str] = &[
 ];
 
 const INDEXES: &[&str] = &[
-    // What a claim reads: the ready jobs of one lane and tier, in order.
+    // For claims: the ready jobs of one lane and tier, in order.
     "CREATE INDEX ic_job_ready ON ic_job (vendor, tenant, tier, run_at, seq) WHERE state = 0",
-    // What has become due since a moment, in whatever lane.
+    // For looks: the jobs of all lanes that have become due since a time.
     "CREATE INDEX ic_job_due ON ic_job (run_at) WHERE state = 0",
     "CREATE INDEX ic_job_leased ON ic_job (lease_until) WHERE state = 1",
     "CREATE INDEX ic_job_expires ON ic_job (expires_at) WHERE state = 0 AND expires_at IS NOT NULL",
@@ -201,7 +205,7 @@ const INDEXES: &[&str] = &[
     "CREATE INDEX ic_spent_until ON ic_spent (until)",
 ];
 
-/// Whoever changes a text, by whatever means, changes the number: processes look at that alone.
+/// Every change of a text, by whatever program, increases the version, which is all that processes poll.
 const SQLITE_TRIGGERS: &[&str] = &[
     "CREATE TRIGGER ic_config_insert AFTER INSERT ON ic_config BEGIN UPDATE ic_config_version SET version = version + 1; END",
     "CREATE TRIGGER ic_config_update AFTER UPDATE ON ic_config BEGIN UPDATE ic_config_version SET version = version + 1; END",

@@ -1,7 +1,7 @@
-//! What is encrypted in the store: AES-256-GCM by the crate aws-lc-rs, with a nonce of its own for each text.
+//! Encryption of stored texts: AES-256-GCM by the crate aws-lc-rs, with a random nonce for each text.
 //!
-//! A sealed text is a mark, four bytes that name the key, the nonce, and the text with its tag. It belongs to one job: the id
-//! is authenticated with it, so that a text in another's row is found out.
+//! A sealed text consists of a marker byte, four bytes that name the key, the nonce, and the ciphertext with its tag.
+//! The job's id is authenticated with it, so that a text that was moved to another job's row is detected.
 
 use std::borrow::Cow;
 
@@ -15,18 +15,18 @@ use secrecy::{ExposeSecret, SecretString};
 use super::Id;
 use crate::error::Error;
 
-/// No JSON begins like this, and everything else that is stored is JSON.
+/// The first byte of a sealed text. All other stored texts are JSON, which never begins with this byte.
 const MARK: u8 = 1;
-/// Whether a stored text is a sealed one.
+/// Whether a stored text is sealed.
 pub(super) fn is_sealed(stored: &[u8]) -> bool {
     stored.first() == Some(&MARK)
 }
 
-/// Of a key's hash: enough to find it among a few, and nothing to guess it by.
+/// Bytes of the key's hash that name the key: enough to tell a few keys apart, too few to learn anything about the key.
 const NAME: usize = 4;
 const KEY: usize = 32;
 
-/// Keys: the first seals, all open, the last makes marks.
+/// The seal keys: the first one seals, all of them open, and the last and oldest one makes keyed hashes.
 pub(crate) struct Sealer {
     keys: Vec<([u8; NAME], RandomizedNonceKey)>,
     marks: Option<hmac::Key>,
@@ -55,7 +55,7 @@ impl Sealer {
         Ok(Sealer { keys: keys_found, marks: marks.map(|bytes| hmac::Key::new(hmac::HMAC_SHA256, &bytes)) })
     }
 
-    /// None where there is no key.
+    /// Encrypts a text. `None` where there is no key.
     pub(super) fn seal(&self, id: &Id, mut text: Vec<u8>) -> Option<Vec<u8>> {
         let (name, key) = self.keys.first()?;
         let nonce = key.seal_in_place_append_tag(Aad::from(id.as_bytes()), &mut text).ok()?;
@@ -67,7 +67,7 @@ impl Sealer {
         Some(sealed)
     }
 
-    /// The same for a text of which no copy is needed where it is not sealed.
+    /// As [`open`](Self::open), but without a copy of a text that is not sealed.
     pub(super) fn open_row<'a>(&self, id: &Id, stored: &'a [u8]) -> Option<Cow<'a, [u8]>> {
         match stored.first() {
             Some(&MARK) => self.open(id, stored).map(Cow::Owned),
@@ -75,9 +75,10 @@ impl Sealer {
         }
     }
 
-    /// By what a text is known again, without saying what it was: the same for the same parts. None where there is no key.
+    /// A keyed hash of `parts`, which identifies a text without revealing it: equal for equal parts. `None` where there
+    /// is no key.
     ///
-    /// It is made with the oldest key, so that it stays the same when a new one is put in front.
+    /// The oldest key makes it, so that it does not change when a new key is put in front.
     pub(super) fn mark(&self, parts: &[&str]) -> Option<String> {
         let mut context = hmac::Context::with_key(self.marks.as_ref()?);
         for part in parts {
@@ -87,7 +88,7 @@ impl Sealer {
         Some(BASE64.encode(context.sign()))
     }
 
-    /// What was stored, sealed or not. None where no key fits, or it was changed.
+    /// Decrypts a stored text if it is sealed. `None` where no key fits, or the text was changed.
     pub(super) fn open(&self, id: &Id, stored: &[u8]) -> Option<Vec<u8>> {
         let Some((&MARK, rest)) = stored.split_first() else { return Some(stored.to_vec()) };
         let (name, rest) = rest.split_at_checked(NAME)?;
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_text_opens_for_its_job_and_key_alone() {
+    fn sealed_text_opens_for_its_job_only() {
         let (id, other) = (Id::from_u128(1), Id::from_u128(2));
         let text = b"{\"body\":\"word\"}".to_vec();
         let sealed = sealer(&[1]).seal(&id, text.clone()).unwrap();
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn mark_is_the_same_for_the_same_parts_and_oldest_key_alone() {
+    fn mark_depends_on_parts_and_oldest_key() {
         let mark = |keys: &[u8], parts: &[&str]| sealer(keys).mark(parts);
         assert_eq!(mark(&[1], &["acme", "order-17"]), mark(&[1], &["acme", "order-17"]));
         assert_eq!(mark(&[2, 1], &["acme", "order-17"]), mark(&[1], &["acme", "order-17"]), "a new key in front");
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_none_is_refused_and_not_repeated() {
+    fn invalid_seal_key_is_refused_unshown() {
         for text in ["", "secret", "c2VjcmV0"] {
             let error = Sealer::new(&[text.into()]).err().unwrap().to_string();
             assert!(error.contains("32 bytes") && !error.contains("c2VjcmV0"), "{error}");

@@ -1,4 +1,4 @@
-//! One SQLite file: WAL, and a sync to the disk at every commit.
+//! The SQLite driver: one file in WAL mode, synced to the disk at every commit.
 
 #[cfg(unix)]
 mod identity;
@@ -19,17 +19,18 @@ use crate::error::Error;
 /// How long one process waits for another that is writing. A commit takes milliseconds.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// In KiB, below zero. What a claim of 200 jobs from a full outbox changes does not fit into the 2 MiB that are usual.
+/// The page cache, in KiB and negative, as SQLite wants it. The pages that a claim of 200 jobs from a full outbox
+/// changes do not fit into the usual 2 MiB.
 const CACHE: &str = "-8192";
 
 struct SqliteFile {
     path: PathBuf,
-    /// The file that was found at the path first.
+    /// The identity of the file that was first found at the path.
     #[cfg(unix)]
     file: Arc<identity::First>,
 }
 
-/// Connections to the file at `path`, which is made if it is not there.
+/// A connector to the file at `path`, which is created if it does not exist.
 pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
     let shown = path.display();
     match path.parent() {
@@ -65,8 +66,8 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
     }))
 }
 
-/// Makes the file if it is not there, and looks whether it may be read and written. A file that is there is not opened: SQLite's locks
-/// on it are POSIX's, and this process may hold some, which it would lose when it closes any descriptor of the file.
+/// Creates the file if it does not exist, and checks that it can be read and written. An existing file is not opened:
+/// SQLite uses POSIX locks, and this process would lose those it holds when it closes any descriptor of the file.
 fn made_and_writable(path: &Path) -> std::io::Result<()> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create_new(true);
@@ -81,17 +82,20 @@ fn made_and_writable(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The right to work on the jobs of a file. The system takes it back when the process ends, however it ends.
+/// The exclusive right to work on the jobs of a file. The operating system releases it when the process ends, however
+/// it ends.
 pub(super) struct WorkLock {
     _file: File,
-    /// Which start of the machine and which file of the lock: two that hold the same lock, one after the other, have the same.
+    /// The boot of the machine and the identity of the lock file: two processes that hold the same lock, one after the
+    /// other, have the same seat.
     pub(super) seat: String,
 }
 
-/// Takes the right to work on the file at `path`, or says that another process has it.
+/// Takes the right to work on the file at `path`. Fails where another process has it.
 ///
-/// The lock is a file of its own: SQLite's locks on the database itself are POSIX's, which a process loses when it closes any
-/// descriptor of that file. It stands beside the file that `path` leads to, so that all symbolic links to it lead to one lock.
+/// The lock is a separate file, because a process loses SQLite's own POSIX locks when it closes any descriptor of the
+/// database. It lies beside the file that `path` resolves to, so that all symbolic links to the database lead to one
+/// lock.
 pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
     let shown = path.display();
     let real = path.canonicalize().map_err(|error| {
@@ -126,14 +130,14 @@ pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
         let metadata = file.metadata().map_err(failed)?;
         format!("{}:{}", metadata.dev(), metadata.ino())
     };
-    // A file that is open cannot be exchanged there.
+    // An open file cannot be replaced on these systems.
     #[cfg(not(unix))]
     let number = "0";
     let boot = MachineTime::read().boot.unwrap_or_default();
     Ok(WorkLock { _file: file, seat: format!("{boot}/{number}") })
 }
 
-/// The refusal of a second worker.
+/// The error for a second worker.
 pub(super) fn works_elsewhere(path: &Path) -> Error {
     let shown = path.display();
     Error::config(format!(
@@ -154,11 +158,11 @@ impl Connect for SqliteFile {
                 .busy_timeout(BUSY)
                 .pragma("cache_size", CACHE)
                 .disable_statement_logging();
-            #[cfg_attr(not(unix), expect(unused_mut, reason = "nothing is asked of it there"))]
+            #[cfg_attr(not(unix), expect(unused_mut, reason = "only the unix branch uses it"))]
             let mut connection = options.connect().await.map_err(error)?;
             #[cfg(unix)]
             {
-                // Read something, so that its -wal is there.
+                // A first read creates the -wal file.
                 connection.fetch("SELECT count(*) FROM sqlite_master", Vec::new()).await?;
                 let files = identity::Files::found(&self.path, &self.file)?;
                 Ok(Box::new(identity::Watched { connection, files, writes: false, refused: false }) as Box<dyn Driver>)
@@ -176,7 +180,7 @@ fn bound<'q>(sql: &'static str, args: Vec<Arg<'q>>) -> sqlx::query::Query<'q, Sq
             Arg::Int(value) => query.bind(value),
             Arg::Text(value) => query.bind(value.map(str::to_owned)),
             Arg::Bytes(value) => query.bind(value.map(<[u8]>::to_vec)),
-            // No statement for SQLite has one.
+            // No statement for SQLite has array parameters.
             Arg::Ints(_) | Arg::Texts(_) | Arg::Blobs(_) => query.bind(None::<i64>),
         };
     }
@@ -235,7 +239,7 @@ fn error(error: sqlx::Error) -> DbError {
     // The primary code is the low byte of the extended one.
     let code = database.code().and_then(|code| code.parse::<u32>().ok()).unwrap_or_default() & 0xff;
     let (kind, hint) = match code {
-        5 | 6 => (DbKind::Again, "; another process holds it for long"),
+        5 | 6 => (DbKind::Again, "; another process has kept it locked for long"),
         8 => (DbKind::Storage, "; make the file and its folder writable for this process"),
         10 => (DbKind::Storage, "; the disk fails"),
         11 => (

@@ -1,4 +1,4 @@
-//! In place of SQLite, without the feature `sqlite`.
+//! Replaces SQLite where the feature `sqlite` is off.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::driver::Connect;
 use crate::error::Error;
 
-/// Never made.
+/// Never constructed.
 pub(super) struct WorkLock {
     pub(super) seat: String,
 }
 
 fn off(path: &Path) -> Error {
     let path = path.display();
-    Error::config(format!("store {path}: SQLite is not compiled in; switch the feature `sqlite` on"))
+    Error::config(format!("store {path}: SQLite is not compiled in; enable the feature `sqlite`"))
 }
 
 pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {

@@ -1,19 +1,19 @@
-//! What lanes have sent and their vendors may still count: written with the start of each exchange, and read by the next
+//! The usage of lanes that their vendors may still count: written with the start of each exchange, and read by the next
 //! process.
 //!
-//! Rows are read by lane and in pages, so that memory does not grow with their number. Each row is one slot of time of one
-//! process: those of one slot add up.
+//! Rows are read by lane and in pages, so that memory does not grow with their number. Each row is one slot of time of
+//! one process; the rows of one slot add up.
 
 use super::Id;
 use super::driver::{Arg, Db, DbError, Dialect, Row, args};
 use crate::BoxFuture;
 
-/// Rows of one lane that one page holds at most.
+/// The most rows of one lane in one page.
 pub(crate) const ROWS: i64 = 256;
-/// Lanes that one page may ask for.
+/// The most lanes in one read.
 pub(crate) const LANES: usize = 32;
 
-/// Up to where a lane's rows were read: endpoint, slot, owner and tier of the last of them.
+/// The last row of a lane that was read, by its endpoint, slot, owner and tier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
     endpoint: String,
@@ -23,42 +23,42 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Before all rows.
+    /// The position before all rows.
     pub(crate) const START: Mark = Mark { endpoint: String::new(), slot: i64::MIN, owner: Vec::new(), high: i64::MIN };
 }
 
-/// A lane whose rows are to be read.
+/// A lane to be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
     pub(crate) tenant: String,
     pub(crate) vendor: String,
-    /// The rows behind this.
+    /// The position behind which to read.
     pub(crate) after: Mark,
 }
 
-/// What a lane has sent in one slot of time.
+/// The usage of a lane in one slot of time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Usage {
     pub(crate) endpoint: String,
     pub(crate) high: bool,
     pub(crate) requests: i64,
     pub(crate) points: i64,
-    /// How long ago the last of them was.
+    /// The age of the latest exchange in the slot.
     pub(crate) age_ms: i64,
 }
 
-/// A part of what one lane has sent.
+/// Some of the usage of one lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Page {
-    /// Which of those that were asked for.
+    /// The index of the lane in the list that was asked for.
     pub(crate) lane: usize,
     pub(crate) rows: Vec<Usage>,
-    /// There are more rows behind this.
+    /// The position to go on from, where the lane has more rows.
     pub(crate) more: Option<Mark>,
 }
 
-/// Reads what other processes than `owner` have sent of each lane: up to [`ROWS`] rows of each. Of lanes without any row no
-/// page is returned.
+/// Reads what processes other than `owner` have sent of each lane: up to [`ROWS`] rows of each. A lane without rows has
+/// no page in the result.
 pub(crate) fn read<'a>(
     (owner, lanes): &'a (Id, Vec<Wanted>),
     db: Db<'a>,
@@ -80,7 +80,7 @@ pub(crate) fn read<'a>(
                 }
             }
             Dialect::Postgres => {
-                // Lane by lane by the primary key, whatever the planner believes about the number of rows.
+                // Each lane by the primary key, whatever the planner's statistics say about the number of rows.
                 let sql = "SELECT l.number, s.endpoint, s.slot, s.owner, s.high, s.requests, s.points, s.last_at \
                            FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[], $7::bigint[]) \
                            AS l(number, tenant, vendor, endpoint, slot, owner, high) CROSS JOIN LATERAL \
@@ -107,7 +107,7 @@ pub(crate) fn read<'a>(
     })
 }
 
-/// Sorts rows into the pages of their lanes. They come lane by lane. One that was edited into nonsense is left out.
+/// Sorts rows, which come lane by lane, into pages. A row that cannot be decoded is logged and left out.
 fn gather(rows: Vec<Row>, now: i64, pages: &mut Vec<Page>) {
     let (mut count, mut last) = (0, None);
     for mut row in rows {

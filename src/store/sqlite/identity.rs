@@ -1,9 +1,9 @@
-//! Whether the files of a SQLite store are still those that were opened.
+//! Detects whether the files of a SQLite store are still those that were opened.
 //!
-//! SQLite goes on writing to a file that was deleted, or replaced by another, and says that all is well; what it writes is gone
-//! when the last process closes the file. So whoever writes compares what stands at the path with what was opened, before a
-//! transaction and before its commit is acknowledged. That costs three looks at the folder, a few microseconds beside a sync to the
-//! disk.
+//! SQLite continues to write to a file that was deleted or replaced, and reports success; the data is gone when the
+//! last process closes the file. So a writer compares the files at the path with those that it has open, before a
+//! transaction and before it acknowledges a commit. That costs three `stat` calls, a few microseconds beside a sync to
+//! the disk.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,20 +14,21 @@ use sqlx::sqlite::SqliteConnection;
 use super::super::driver::{Arg, DbError, DbKind, Dialect, Driver, Row};
 use crate::BoxFuture;
 
-/// Device and number.
+/// The device and inode number of a file.
 type Number = (u64, u64);
 
-/// What a store was opened with, for all its connections.
+/// The identity of a store's files, for all its connections.
 #[derive(Default)]
 pub(super) struct First {
-    /// Another database at the same path is another store.
+    /// The database. Another database at the same path is another store.
     database: OnceLock<Number>,
-    /// Its log or the index of that was lost: a new connection would make new ones, which older connections do not see.
+    /// Set when the log or its index was lost: a new connection would create new ones, which older connections do not
+    /// see.
     lost: OnceLock<DbError>,
 }
 
 impl First {
-    /// An error where a connection to `path` would not be one to the store that was opened.
+    /// Fails where a connection to `path` would not lead to the store that was opened.
     pub(super) fn check(&self, path: &Path) -> Result<(), DbError> {
         match (self.lost.get(), self.database.get()) {
             (Some(lost), _) => Err(lost.clone()),
@@ -37,7 +38,7 @@ impl First {
     }
 }
 
-/// A database with its write-ahead log and the index of that, as a connection found them.
+/// A database, its write-ahead log and the index of the log, as a connection found them.
 pub(super) struct Files {
     first: Arc<First>,
     paths: [PathBuf; 3],
@@ -45,13 +46,13 @@ pub(super) struct Files {
 }
 
 fn number(path: &Path) -> Option<Number> {
-    // A link is followed: what counts is what SQLite would open.
+    // Links are followed: what counts is the file that SQLite would open.
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
 }
 
 impl Files {
-    /// What stands at `path` now. An error where it is not the file that the store was opened with.
+    /// The files at `path` now. Fails where the database is not the one that the store was opened with.
     pub(super) fn found(path: &Path, first: &Arc<First>) -> Result<Files, DbError> {
         // SQLite names its other files after the file that a link leads to.
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -69,7 +70,7 @@ impl Files {
         Ok(Files { first: first.clone(), paths, numbers })
     }
 
-    /// An error where one of them was deleted or replaced.
+    /// Fails where one of the files was deleted or replaced.
     fn check(&mut self) -> Result<(), DbError> {
         if number(&self.paths[0]) != self.numbers[0] {
             return Err(replaced());
@@ -77,7 +78,7 @@ impl Files {
         let mut changed = None;
         for (place, end) in [(1, "-wal"), (2, "-shm")] {
             let found = number(&self.paths[place]);
-            // One that was not there at first was made since.
+            // A file that did not exist at first was created since.
             if self.numbers[place].is_some() && found != self.numbers[place] {
                 changed = changed.or(Some(end));
             } else {
@@ -92,7 +93,7 @@ impl Files {
         Err(self.first.lost.get_or_init(|| DbError::new(DbKind::Storage, message)).clone())
     }
 
-    /// The log alone is missing: what stands in it can still be saved by whoever has it open.
+    /// Whether only the log is missing: a process that still has the log open can save what it holds.
     fn log_is_missing(&self) -> bool {
         number(&self.paths[0]) == self.numbers[0] && number(&self.paths[1]).is_none() && self.numbers[1].is_some()
     }
@@ -106,13 +107,13 @@ fn replaced() -> DbError {
     )
 }
 
-/// A connection that neither begins nor acknowledges to write where the files are no longer those that it has open.
+/// A connection that neither begins nor acknowledges a write where the files are not those that it has open.
 pub(super) struct Watched {
     pub(super) connection: SqliteConnection,
     pub(super) files: Files,
-    /// The open transaction is one that writes. What was acknowledged can still be read.
+    /// Whether the open transaction writes. Reads are not checked: acknowledged data can still be read.
     pub(super) writes: bool,
-    /// The transaction was refused before it began, or after it ended: there is none to undo.
+    /// Whether the transaction was refused before it began, or after it ended, so that there is none to roll back.
     pub(super) refused: bool,
 }
 
@@ -120,8 +121,8 @@ impl Watched {
     async fn check(&mut self) -> Result<(), DbError> {
         let checked = self.files.check();
         if checked.is_err() && self.files.log_is_missing() {
-            // Into the database, before the log goes with the last descriptor of it. Nobody else can have opened the file since:
-            // there would be a log again.
+            // Moves the log into the database before the log goes with its last descriptor. No other process can have
+            // opened the database since: it would have created a new log.
             let _ = self.connection.execute("PRAGMA wal_checkpoint(FULL)", Vec::new()).await;
         }
         checked
@@ -141,7 +142,7 @@ impl Driver for Watched {
             if sql.starts_with("BEGIN") {
                 self.writes = sql == "BEGIN IMMEDIATE";
                 if self.writes {
-                    // The connection is kept: it may be the last that has what was written.
+                    // The connection is kept: it may be the last that has the written data.
                     self.check().await.inspect_err(|_| self.refused = true)?;
                     self.refused = false;
                 }

@@ -1,8 +1,8 @@
-//! Pages of a batch: each once, whatever is said twice.
+//! Pages of a batch are accepted once each, even when a page is sent twice.
 
 use super::super::batches::{self, Counts, Page};
 use super::super::jobs::{End, Finish};
-use super::super::records::Place;
+use super::super::records::JobState;
 use super::*;
 
 fn numbered(run: &batches::Run, numbers: std::ops::Range<u8>) -> Vec<NewJob> {
@@ -16,7 +16,7 @@ fn numbered(run: &batches::Run, numbers: std::ops::Range<u8>) -> Vec<NewJob> {
 }
 
 #[tokio::test]
-async fn a_page_is_accepted_once_and_with_its_mark() {
+async fn batch_page_is_accepted_once_with_its_mark() {
     for store in stores().await {
         let store = open(&store).await;
         let run = [7; 8];
@@ -30,11 +30,11 @@ async fn a_page_is_accepted_once_and_with_its_mark() {
             mark: mark.to_owned(),
             jobs: numbered(&run, numbers),
         };
-        // More than go into one statement.
+        // More requests than go into one statement.
         assert!(store.write(page(0, "40", 0..40), batches::accept).await.unwrap());
         let count = || store.read(run, batches::count);
         assert_eq!(count().await.unwrap(), Counts { waiting: 40, ..Counts::default() });
-        // Some end, and then the page comes once more: its word was lost.
+        // Some requests end, and then the page is sent once more, because its reply was lost.
         let owner = id();
         let claimed = claim(&store, owner, "acme", 3).await;
         let end = |result| End::Delivered { status: 200, attempts: 1, result };
@@ -43,7 +43,7 @@ async fn a_page_is_accepted_once_and_with_its_mark() {
         assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [true; 3]);
         assert!(store.write(page(0, "40", 0..40), batches::accept).await.unwrap());
         assert_eq!(count().await.unwrap(), Counts { waiting: 37, delivered: 3, ..Counts::default() });
-        // Whoever is behind is told so, and accepts nothing.
+        // A client with an older state of the batch is refused, and its page is not accepted.
         assert!(!store.write(page(0, "50", 40..50), batches::accept).await.unwrap());
         assert!(store.write(page(1, "50", 40..50), batches::accept).await.unwrap());
         assert_eq!(count().await.unwrap().waiting, 47);
@@ -51,10 +51,10 @@ async fn a_page_is_accepted_once_and_with_its_mark() {
         assert_eq!((found.run, &*found.mark, found.pages), (run, "50", 2), "it is the same batch");
         let ended = store.read((run, None, 2), batches::ended).await.unwrap();
         assert_eq!(ended.len(), 2);
-        assert!(matches!(ended[0], (_, Place::Done { status: 200, .. })));
+        assert!(matches!(ended[0], (_, JobState::Done { status: 200, .. })));
         assert_eq!(store.read((run, Some(ended[1].0), 2), batches::ended).await.unwrap().len(), 1);
         assert!(store.read(run, batches::goes_on).await.unwrap());
-        // Begun anew it has other requests, and the old ones are what they are.
+        // After a new run has begun, the batch has other requests, and those of the old run are unchanged.
         let found = store.write((name.clone(), [9; 8], true), batches::open).await.unwrap();
         assert_eq!((found.run, found.pages), ([9; 8], 0));
         assert!(!store.read([9; 8], batches::goes_on).await.unwrap());
@@ -64,7 +64,7 @@ async fn a_page_is_accepted_once_and_with_its_mark() {
 }
 
 #[tokio::test]
-async fn what_waits_and_who_works_is_said() {
+async fn queues_and_workers_are_listed() {
     for store in stores().await {
         let store = open(&store).await;
         for tenant in ["acme", "acme", "umbra"] {
@@ -85,12 +85,12 @@ async fn what_waits_and_who_works_is_said() {
 }
 
 #[tokio::test]
-async fn a_store_of_the_version_before_is_brought_up_to_date() {
+async fn schema_of_earlier_version_is_migrated() {
     for kind in stores().await {
         {
             let store = open(&kind).await;
             accept(&store, job("acme")).await;
-            // In one transaction: without its table the clock cannot be read.
+            // In one transaction, because the clock cannot be read without its table.
             let back: crate::store::Step<(), ()> = |(), db, _| {
                 Box::pin(async move {
                     for sql in [

@@ -42,7 +42,7 @@ async fn note(store: &Opened) {
 }
 
 #[tokio::test]
-async fn store_clock_runs_through_wall_steps_and_never_back_behind_what_it_has_seen() {
+async fn store_clock_ignores_wall_clock_steps() {
     let machine = Arc::new(Machine::default());
     let store = Store::sqlite(folder().join("store.db")).watched_by(machine.clone());
     machine.ran_ms.store(1_000, Relaxed);
@@ -58,14 +58,14 @@ async fn store_clock_runs_through_wall_steps_and_never_back_behind_what_it_has_s
     machine.ran_ms.store(61_000, Relaxed);
     assert_eq!(time(&opened).await, began + 60_000);
     note(&opened).await;
-    // The machine is started again, with a wall clock that is behind: time goes on where it was.
+    // The machine is booted again, with a wall clock that is behind: the store's time continues.
     machine.starts.store(1, Relaxed);
     machine.ran_ms.store(5, Relaxed);
     machine.wall_step_ms.store(-24 * HOUR, Relaxed);
     assert_eq!(time(&open(&store).await).await, began + 60_000);
     machine.ran_ms.store(1_005, Relaxed);
     assert_eq!(time(&open(&store).await).await, began + 61_000);
-    // And after a night without power it is as late as the wall clock says.
+    // After a night without power the store's time follows the wall clock.
     machine.starts.store(2, Relaxed);
     machine.wall_step_ms.store(8 * HOUR, Relaxed);
     let later = time(&open(&store).await).await - began;

@@ -1,4 +1,4 @@
-//! What every store does.
+//! The behaviour that every store must have.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use super::super::dead::{self, Filter, NewDead, Redriven};
 use super::super::jobs::{self, Accepted, End, Finish, Most, NewJob, Start, Wanted};
 use super::super::owners;
 use super::super::purge::{self, Retention};
-use super::super::records::{self, Place};
+use super::super::records::{self, JobState};
 use super::super::usage;
 use super::*;
 
@@ -40,18 +40,18 @@ async fn finish(store: &Opened, finish: Finish) -> bool {
 }
 
 #[test]
-fn an_accepted_job_is_there_for_whoever_opens_the_store_next() {
+fn accepted_job_survives_reopening() {
     on_all(|store, opened| async move {
         let accepted = accept(&opened, job("a")).await;
         drop(opened);
         let again = open(&store).await;
-        assert!(matches!(again.read(accepted, records::find).await.unwrap(), Place::Waiting { due_in_ms: 0 }));
+        assert!(matches!(again.read(accepted, records::find).await.unwrap(), JobState::Waiting { due_in_ms: 0 }));
         assert_eq!(claim(&again, id(), "a", 10).await[0].id, accepted);
     });
 }
 
 #[test]
-fn accepting_the_same_job_twice_makes_one_whatever_has_become_of_the_first() {
+fn job_accepted_twice_is_one_job() {
     on_all(|_, store| async move {
         let first = job("a");
         for _ in 0..2 {
@@ -66,7 +66,7 @@ fn accepting_the_same_job_twice_makes_one_whatever_has_become_of_the_first() {
 }
 
 #[test]
-fn a_key_is_of_one_request() {
+fn idempotency_key_belongs_to_one_request() {
     on_all(|_, store| async move {
         let with_key = |tenant: &str, fingerprint: &str| NewJob {
             key: Some(("key".to_owned(), fingerprint.to_owned())),
@@ -78,12 +78,12 @@ fn a_key_is_of_one_request() {
         let other = store.write(with_key("a", "two"), jobs::insert).await.unwrap();
         assert_eq!(other, Accepted::KeyOfAnother);
         accept(&store, with_key("b", "two")).await;
-        // Also after it is done.
+        // A key is still known after its job has ended.
         let claimed = claim(&store, id(), "a", 10).await;
         assert_eq!(claimed.len(), 1);
         assert!(finish(&store, delivered(&claimed[0])).await);
         assert_eq!(store.write(with_key("a", "one"), jobs::insert).await.unwrap(), Accepted::Before(first));
-        // And for all who try at once.
+        // Concurrent calls with the same key accept one job.
         let store = std::sync::Arc::new(store);
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..32 {
@@ -118,7 +118,7 @@ fn jobs_are_claimed_by_lane_in_order_and_once() {
 }
 
 #[test]
-fn of_many_who_claim_at_once_one_gets_each_job() {
+fn concurrent_claims_get_each_job_once() {
     on_all(|store, opened| async move {
         for _ in 0..200 {
             accept(&opened, job("a")).await;
@@ -144,13 +144,13 @@ fn of_many_who_claim_at_once_one_gets_each_job() {
 }
 
 #[test]
-fn an_end_moves_a_job_to_one_place_and_counts_once() {
+fn job_end_moves_it_once() {
     on_all(|_, store| async move {
         for _ in 0..3 {
             accept(&store, job("a")).await;
         }
         let claimed = claim(&store, id(), "a", 3).await;
-        // Several in one batch, of which one is a letter.
+        // Several ends in one batch, of which one is a dead letter.
         let ends = vec![
             delivered(&claimed[0]),
             delivered(&claimed[1]),
@@ -164,9 +164,9 @@ fn an_end_moves_a_job_to_one_place_and_counts_once() {
         assert_eq!(store.write(ends.clone(), jobs::finish).await.unwrap(), [true; 3]);
         assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [false; 3], "they have ended");
         let done = store.read(claimed[0].id, records::find).await.unwrap();
-        assert_eq!(done, Place::Done { outcome: 0, status: 200, attempts: 1, result: None });
+        assert_eq!(done, JobState::Done { outcome: 0, status: 200, attempts: 1, result: None });
         let reason = "rejected".to_owned();
-        assert_eq!(store.read(claimed[2].id, records::find).await.unwrap(), Place::Dead { reason });
+        assert_eq!(store.read(claimed[2].id, records::find).await.unwrap(), JobState::Dead { reason });
         assert_eq!(store.read(100, records::count).await.unwrap(), 0);
         let result = Some(b"body".to_vec());
         let with_result = accept(&store, job("a")).await;
@@ -174,16 +174,16 @@ fn an_end_moves_a_job_to_one_place_and_counts_once() {
         let end = End::Delivered { status: 201, attempts: 2, result: result.clone() };
         assert!(finish(&store, Finish { id: with_result, fence: claimed[0].fence, known: None, end }).await);
         let found = store.read(with_result, records::find).await.unwrap();
-        assert_eq!(found, Place::Done { outcome: 0, status: 201, attempts: 2, result });
+        assert_eq!(found, JobState::Done { outcome: 0, status: 201, attempts: 2, result });
     });
 }
 
 #[test]
-fn claim_without_an_outcome_changes_nothing_once_another_has_the_job() {
+fn stale_claim_changes_nothing() {
     on_all(|_, store| async move {
         accept(&store, job("a")).await;
         let old = claim(&store, id(), "a", 1).await.remove(0);
-        // The store takes it back, and another claims it.
+        // The job's claim is released, and another process claims the job.
         assert_eq!(store.write(id(), owners::recover).await.unwrap(), 1);
         let owner = id();
         let new = claim(&store, owner, "a", 1).await.remove(0);
@@ -217,7 +217,7 @@ fn start_of(claimed: &Claimed, owner: Id) -> Start {
 }
 
 #[test]
-fn what_was_not_tried_counts_no_claim_and_what_was_begun_is_known() {
+fn untried_claim_is_not_counted() {
     on_all(|_, store| async move {
         accept(&store, job("a")).await;
         let owner = id();
@@ -233,12 +233,12 @@ fn what_was_not_tried_counts_no_claim_and_what_was_begun_is_known() {
         assert!(finish(&store, Finish { id: third.id, fence: third.fence, known: None, end: later }).await);
         assert!(claim(&store, owner, "a", 1).await.is_empty());
         let found = store.read(third.id, records::find).await.unwrap();
-        assert!(matches!(found, Place::Waiting { due_in_ms: 50_000..=60_000 }), "{found:?}");
+        assert!(matches!(found, JobState::Waiting { due_in_ms: 50_000..=60_000 }), "{found:?}");
     });
 }
 
 #[test]
-fn what_was_sent_is_remembered_by_lane_and_endpoint() {
+fn usage_is_stored_by_lane_and_endpoint() {
     on_all(|_, store| async move {
         accept(&store, job("a")).await;
         let (one, other) = (id(), id());
@@ -260,7 +260,7 @@ fn most(bytes: i64) -> Most {
 }
 
 #[test]
-fn claim_takes_as_many_bytes_as_it_may_and_one_job_whatever_its_size() {
+fn claim_is_bounded_by_bytes() {
     on_all(|_, store| async move {
         let size = |bytes: usize| NewJob { request: vec![b'x'; bytes], ..job("a") };
         for bytes in [1_000, 1_000, 5_000, 10] {
@@ -274,7 +274,7 @@ fn claim_takes_as_many_bytes_as_it_may_and_one_job_whatever_its_size() {
             let claimed = store.write(wanted(most), jobs::claim).await.unwrap();
             sizes.push(claimed.iter().map(|claimed| claimed.bytes()).collect::<Vec<_>>());
         }
-        // SQLite fills what is left with jobs of the next lane, PostgreSQL does not.
+        // SQLite fills the remaining bytes with jobs of the next lane, PostgreSQL does not.
         let jobs: Vec<usize> = sizes.iter().flatten().copied().filter(|bytes| *bytes > 10).collect();
         assert_eq!(jobs, [1_000, 1_000, 5_000], "{sizes:?}");
         assert!(sizes[0].len() <= 3 && sizes[1].len() <= 1, "{sizes:?}");
@@ -283,7 +283,7 @@ fn claim_takes_as_many_bytes_as_it_may_and_one_job_whatever_its_size() {
 }
 
 #[test]
-fn expired_jobs_are_taken_up_to_so_many_bytes() {
+fn expired_jobs_are_bounded_by_bytes() {
     on_all(|_, store| async move {
         for _ in 0..3 {
             accept(&store, NewJob { request: vec![b'x'; 1_000], expires_ms: Some(0), ..job("a") }).await;
@@ -314,24 +314,24 @@ fn lanes_with_due_jobs_are_found() {
 }
 
 #[test]
-fn a_waiting_job_can_be_cancelled_and_one_under_way_cannot() {
+fn only_a_waiting_job_can_be_cancelled() {
     on_all(|_, store| async move {
         let waiting = accept(&store, job("a")).await;
         assert!(store.write(waiting, records::cancel).await.unwrap());
         assert!(!store.write(waiting, records::cancel).await.unwrap());
         assert!(claim(&store, id(), "a", 1).await.is_empty());
         let found = store.read(waiting, records::find).await.unwrap();
-        assert!(matches!(found, Place::Done { outcome: 1, .. }), "{found:?}");
+        assert!(matches!(found, JobState::Done { outcome: 1, .. }), "{found:?}");
         let claimed = accept(&store, job("a")).await;
         claim(&store, id(), "a", 1).await;
         assert!(!store.write(claimed, records::cancel).await.unwrap());
-        assert_eq!(store.read(claimed, records::find).await.unwrap(), Place::UnderWay);
-        assert_eq!(store.read(id(), records::find).await.unwrap(), Place::Nowhere);
+        assert_eq!(store.read(claimed, records::find).await.unwrap(), JobState::UnderWay);
+        assert_eq!(store.read(id(), records::find).await.unwrap(), JobState::Nowhere);
     });
 }
 
 #[test]
-fn jobs_whose_time_is_over_are_found() {
+fn expired_jobs_are_found() {
     on_all(|_, store| async move {
         let short = accept(&store, NewJob { expires_ms: Some(0), ..job("a") }).await;
         accept(&store, NewJob { expires_ms: Some(60_000), ..job("a") }).await;
@@ -343,7 +343,7 @@ fn jobs_whose_time_is_over_are_found() {
 }
 
 #[test]
-fn a_letter_becomes_a_job_again_once() {
+fn dead_letter_becomes_a_job_again_once() {
     on_all(|store, opened| async move {
         let accepted = accept(&opened, job("a")).await;
         let claimed = claim(&opened, id(), "a", 1).await.remove(0);
@@ -369,12 +369,12 @@ fn a_letter_becomes_a_job_again_once() {
 }
 
 #[test]
-fn a_letter_without_its_request_stays_a_letter() {
+fn dead_letter_without_request_cannot_be_redriven() {
     on_all(|_, store| async move {
         let letter = NewDead { request: None, ..dead(id(), "exhausted") };
         let id = letter.id;
         for _ in 0..2 {
-            // A sink may be given a letter twice.
+            // A sink may be given the same letter twice.
             store.write(letter.clone(), dead::keep).await.unwrap();
         }
         assert_eq!(store.write((id, None), dead::redrive).await.unwrap(), Redriven::NoRequest);
@@ -385,7 +385,7 @@ fn a_letter_without_its_request_stays_a_letter() {
 }
 
 #[test]
-fn what_is_past_is_forgotten_and_the_oldest_letters_first() {
+fn expired_rows_and_oldest_letters_are_deleted() {
     on_all(|_, store| async move {
         accept(&store, job("a")).await;
         let claimed = claim(&store, id(), "a", 1).await.remove(0);
@@ -399,15 +399,15 @@ fn what_is_past_is_forgotten_and_the_oldest_letters_first() {
         let left = store.read(Filter { most: 10, ..Filter::default() }, dead::list).await.unwrap();
         let expected: Vec<Id> = letters[2..].iter().map(|letter| letter.id).collect();
         assert_eq!(left.iter().map(|kept| kept.id).collect::<Vec<_>>(), expected);
-        assert!(matches!(store.read(claimed.id, records::find).await.unwrap(), Place::Done { .. }));
+        assert!(matches!(store.read(claimed.id, records::find).await.unwrap(), JobState::Done { .. }));
         let nothing = Retention { done_ms: 0, dead_ms: 0, most_dead: 3 };
         assert_eq!(purge::run(&store, nothing).await.unwrap(), 3);
-        assert_eq!(store.read(claimed.id, records::find).await.unwrap(), Place::Nowhere);
+        assert_eq!(store.read(claimed.id, records::find).await.unwrap(), JobState::Nowhere);
     });
 }
 
 #[test]
-fn one_bad_write_in_a_group_fails_alone() {
+fn bad_write_in_a_group_fails_alone() {
     on_all(|_, store| async move {
         let store = std::sync::Arc::new(store);
         let mut tasks = tokio::task::JoinSet::new();
@@ -432,11 +432,11 @@ fn one_bad_write_in_a_group_fails_alone() {
 }
 
 #[test]
-fn dropping_whoever_waits_for_a_write_loses_no_word_of_others() {
+fn dropped_write_loses_no_other_reply() {
     on_all(|store, opened| async move {
         let seen = open(&store).await;
         for polls in 0..6 {
-            // Polled a few times and dropped, at whatever point that is.
+            // Polled a few times and then dropped, at whatever step that is.
             let mut dropped = Box::pin(opened.write(job("a"), jobs::insert));
             for _ in 0..polls {
                 if tokio::time::timeout(Duration::from_micros(300), &mut dropped).await.is_ok() {
@@ -446,13 +446,13 @@ fn dropping_whoever_waits_for_a_write_loses_no_word_of_others() {
             drop(dropped);
             let kept = accept(&opened, job("b")).await;
             let place = seen.read(kept, records::find).await.unwrap();
-            assert!(matches!(place, Place::Waiting { .. }), "{place:?}");
+            assert!(matches!(place, JobState::Waiting { .. }), "{place:?}");
         }
     });
 }
 
 #[test]
-fn many_jobs_at_once_are_all_there_once() {
+fn concurrent_inserts_store_each_job_once() {
     on_all(|_, store| async move {
         let store = std::sync::Arc::new(store);
         let mut tasks = tokio::task::JoinSet::new();

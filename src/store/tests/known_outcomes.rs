@@ -1,27 +1,27 @@
-//! A process loses a claim while its exchange goes on, and knows in the end what came of it.
+//! A process loses a claim while its exchange is in flight, and learns the outcome of the exchange afterwards.
 
 use super::super::Step;
 use super::super::dead::{self, NewDead, Redriven};
 use super::super::driver::args;
 use super::super::jobs::{self, End, Finish, Start};
 use super::super::owners;
-use super::super::records::{self, Place};
+use super::super::records::{self, JobState};
 use super::*;
 
 /// What has become of the job when the outcome is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Meanwhile {
-    /// It is ready again.
+    /// The job is ready again.
     Recovered,
-    /// Another process has claimed it.
+    /// Another process has claimed the job.
     Taken,
-    /// And has begun an exchange of its own.
+    /// Another process has claimed the job and begun an exchange of its own.
     Started,
-    /// And has made it a letter, because nobody knew.
+    /// Another process has made the job a dead letter with the reason `ambiguous`.
     Ambiguous,
-    /// It was a letter of another kind.
+    /// Another process has made the job a dead letter with another reason.
     Expired,
-    /// It was a letter, and somebody had it sent again.
+    /// The job was a dead letter, and an operator has sent it again.
     Redriven,
 }
 
@@ -53,7 +53,7 @@ async fn finish(store: &Opened, claimed: &Claimed, known: Option<i64>, end: End)
     store.write(vec![Finish { id: claimed.id, fence: claimed.fence, known, end }], jobs::finish).await.unwrap()[0]
 }
 
-/// The job, as the first process claimed it, and the other's claim; and whether the other can still send it.
+/// Returns the job as the first process claimed it, and the other process's claim if there is one.
 async fn lost(store: &Opened, meanwhile: Meanwhile) -> (Claimed, Option<(Claimed, Id)>) {
     // Each case has a lane of its own.
     let tenant = format!("{meanwhile:?}");
@@ -93,7 +93,7 @@ async fn all_places(store: &Opened, id: Id) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn known_delivery_counts_whoever_has_the_job() {
+async fn known_delivery_counts_after_a_takeover() {
     for kind in stores().await {
         let store = open(&kind).await;
         for meanwhile in ALL {
@@ -102,8 +102,8 @@ async fn known_delivery_counts_whoever_has_the_job() {
             assert!(finish(&store, &claimed, None, end.clone()).await, "{meanwhile:?}");
             assert_eq!(all_places(&store, claimed.id).await, ["done"], "{meanwhile:?}");
             let place = store.read(claimed.id, records::find).await.unwrap();
-            assert!(matches!(place, Place::Done { outcome: 0, status: 200, .. }), "{meanwhile:?}: {place:?}");
-            // Whoever had it sends nothing, and its word changes nothing.
+            assert!(matches!(place, JobState::Done { outcome: 0, status: 200, .. }), "{meanwhile:?}: {place:?}");
+            // The other process sends nothing, and its own end changes nothing.
             if let Some((other, owner)) = other {
                 assert_eq!(start(&store, &other, owner).await, None, "{meanwhile:?}");
                 let end = End::Dead(Box::new(letter(other.id, "ambiguous")));
@@ -115,7 +115,7 @@ async fn known_delivery_counts_whoever_has_the_job() {
 }
 
 #[tokio::test]
-async fn known_deliveries_of_one_batch_count_too() {
+async fn known_deliveries_of_one_batch_count() {
     for kind in stores().await {
         let store = open(&kind).await;
         let mut ends = Vec::new();
@@ -155,19 +155,19 @@ async fn known_rejection_counts_until_another_exchange_begins() {
 }
 
 #[tokio::test]
-async fn known_refusal_puts_the_job_back_until_another_exchange_begins() {
+async fn known_refusal_counts_until_another_exchange_begins() {
     for kind in stores().await {
         let store = open(&kind).await;
         for meanwhile in ALL {
             let (claimed, other) = lost(&store, meanwhile).await;
             let end = End::Later { after_ms: 60_000, history: b"refused".to_vec() };
             let counts = matches!(meanwhile, Recovered | Taken | Ambiguous);
-            // A commit whose word was lost is written again.
+            // The same outcome is written again, as after a commit whose reply was lost.
             for _ in 0..2 {
                 assert_eq!(finish(&store, &claimed, Some(1), end.clone()).await, counts, "{meanwhile:?}");
             }
             let place = store.read(claimed.id, records::find).await.unwrap();
-            let is_put_back = matches!(place, Place::Waiting { due_in_ms: 50_000.. });
+            let is_put_back = matches!(place, JobState::Waiting { due_in_ms: 50_000.. });
             assert_eq!(is_put_back, counts, "{meanwhile:?}: {place:?}");
             if let (Taken, Some((other, owner))) = (meanwhile, other) {
                 assert_eq!(start(&store, &other, owner).await, None, "it was taken from it");
@@ -179,14 +179,14 @@ async fn known_refusal_puts_the_job_back_until_another_exchange_begins() {
 }
 
 #[tokio::test]
-async fn outcome_of_an_own_claim_counts_although_the_word_of_a_later_start_was_lost() {
+async fn outcome_counts_after_a_lost_start_reply() {
     for kind in stores().await {
         let store = open(&kind).await;
         accept(&store, job("a")).await;
         let owner = id();
         let claimed = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!(start(&store, &claimed, owner).await, Some(1));
-        // Written, and its caller never heard of it.
+        // The start is committed, but its caller never gets the reply.
         assert_eq!(start(&store, &claimed, owner).await, Some(2));
         let end = End::Later { after_ms: 60_000, history: Vec::new() };
         assert!(finish(&store, &claimed, Some(1), end).await);
@@ -195,7 +195,7 @@ async fn outcome_of_an_own_claim_counts_although_the_word_of_a_later_start_was_l
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
-async fn only_a_silent_process_loses_its_claims_and_only_while_the_store_answers() {
+async fn only_silent_process_loses_its_claims() {
     use super::super::owners::Beat;
     use crate::clock::Time;
     let store = open(&Store::postgres(database().await)).await;
@@ -213,12 +213,12 @@ async fn only_a_silent_process_loses_its_claims_and_only_while_the_store_answers
     beat(alive, 1).await.unwrap();
     let seen = beat(watcher, 2).await.unwrap().unwrap();
     assert_eq!(seen.iter().map(|seen| seen.number).collect::<Vec<_>>(), [Some(1)]);
-    // Its heart beat once more between the observation and what follows from it.
+    // The process's heartbeat grew between the observation and the takeover.
     beat(alive, 2).await.unwrap();
     let of = |number| Silent { number, ..silent(alive) };
     assert_eq!(store.write(of(Some(1)), owners::take_over).await.unwrap(), 0);
     assert_eq!(store.write(of(None), owners::take_over).await.unwrap(), 0);
-    // The store stood still.
+    // The store stalled.
     let late = Silent { not_after: Time::ZERO, ..of(Some(2)) };
     assert_eq!(store.write(late, owners::take_over).await.unwrap(), 0);
     assert_eq!(store.write(of(Some(2)), owners::take_over).await.unwrap(), 3);

@@ -1,4 +1,4 @@
-//! One suite for every store: what a step does must not depend on the database.
+//! One suite for every store: the effect of a step must not depend on the database.
 //!
 //! SQLite runs in a temporary folder. PostgreSQL runs against the server that `IC_TEST_POSTGRES` names, and once more through the
 //! PgBouncer that `IC_TEST_PGBOUNCER` names; `scripts/test.sh` starts both. Each test makes a database of its own there.
@@ -30,7 +30,7 @@ use super::owners::Silent;
 use super::{Id, LaneTier, Opened, Store};
 use crate::clock::Clock;
 
-/// A folder of the test's own.
+/// A new folder for the test.
 pub(super) fn folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("ic-store-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
@@ -40,7 +40,7 @@ pub(super) fn folder() -> PathBuf {
     folder
 }
 
-/// Stores to run a test on, each empty.
+/// The stores to run a test on, all empty.
 pub(super) async fn stores() -> Vec<Store> {
     let mut stores = Vec::new();
     #[cfg(feature = "sqlite")]
@@ -122,7 +122,7 @@ pub(super) async fn claim(store: &Opened, owner: Id, tenant: &str, count: u32) -
     store.write(wanted, jobs::claim).await.unwrap()
 }
 
-/// A process that gave no sign of life, for an observer whom the store answers.
+/// A process without a heartbeat, as observed while the store answers.
 pub(super) fn silent(owner: Id) -> Silent {
     let clock = Clock::system();
     let not_after = clock.now() + Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! What goes wrong at opening says what to do about it.
+//! Errors at opening say what to do about them.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn refused(result: Result<(Opened, Vec<crate::BoxFuture<'static, ()>>), crate::E
 }
 
 #[tokio::test]
-async fn a_url_of_another_kind() {
+async fn unknown_url_is_refused() {
     let message = refused(Store::url("mysql://user:secret@host/db").open(false).await);
     assert!(message.contains("mysql") && message.contains("sqlite:PATH") && !message.contains("secret"), "{message}");
     assert!(refused(Store::url("store.db").open(false).await).contains("sqlite:PATH"));
@@ -22,7 +22,7 @@ mod sqlite {
     use super::*;
 
     #[tokio::test]
-    async fn a_folder_that_is_not_there_and_a_folder_in_place_of_a_file() {
+    async fn missing_folder_is_refused() {
         let folder = folder();
         let message = refused(Store::sqlite(folder.join("none/store.db")).open(false).await);
         assert!(message.contains("does not exist"), "{message}");
@@ -30,7 +30,7 @@ mod sqlite {
     }
 
     #[tokio::test]
-    async fn a_file_of_something_else() {
+    async fn file_of_another_format_is_refused() {
         let path = folder().join("store.db");
         std::fs::write(&path, "a letter to my aunt. ".repeat(100)).unwrap();
         let message = refused(Store::sqlite(&path).open(false).await);
@@ -39,7 +39,7 @@ mod sqlite {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_cut_off() {
+    async fn truncated_file_is_refused() {
         let path = folder().join("store.db");
         {
             let store = open(&Store::sqlite(&path)).await;
@@ -49,7 +49,7 @@ mod sqlite {
             let checkpoint: crate::store::Step<(), ()> = |(), _, _| Box::pin(std::future::ready(Ok(())));
             store.write((), checkpoint).await.unwrap();
         }
-        // Whoever closes the file last moves everything into it.
+        // The process that closes the file last moves the log into it.
         let log = path.with_extension("db-wal");
         for _ in 0..1_000 {
             if !log.exists() {
@@ -60,7 +60,7 @@ mod sqlite {
         assert!(!log.exists(), "the store's tasks have not ended");
         let length = std::fs::metadata(&path).unwrap().len();
         std::fs::File::options().write(true).open(&path).unwrap().set_len(length / 2).unwrap();
-        // Either at opening or at the first use, and in words.
+        // The error comes either at opening or at the first use.
         match Store::sqlite(&path).open(false).await {
             Err(error) => assert!(error.to_string().contains("SQLite"), "{error}"),
             Ok((store, tasks)) => {
@@ -75,7 +75,7 @@ mod sqlite {
     }
 
     #[tokio::test]
-    async fn a_second_worker_on_one_file_is_refused_and_readers_are_not() {
+    async fn second_worker_on_one_file_is_refused() {
         let store = Store::sqlite(folder().join("store.db"));
         let first = store.clone().open(true).await.unwrap();
         let message = refused(store.clone().open(true).await);
@@ -87,7 +87,7 @@ mod sqlite {
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn the_file_is_its_owners_alone() {
+    async fn file_is_private_to_its_owner() {
         use std::os::unix::fs::PermissionsExt;
         let path = folder().join("store.db");
         let _store = open(&Store::sqlite(&path)).await;
@@ -96,7 +96,7 @@ mod sqlite {
 }
 
 #[tokio::test]
-async fn a_store_of_a_later_version_is_refused() {
+async fn schema_of_later_version_is_refused() {
     for store in stores().await {
         let opened = open(&store).await;
         let later: crate::store::Step<(), u64> =
@@ -108,7 +108,7 @@ async fn a_store_of_a_later_version_is_refused() {
 }
 
 #[tokio::test]
-async fn a_row_that_was_edited_into_nonsense_is_left_alone_and_holds_up_no_other() {
+async fn undecodable_row_blocks_no_other() {
     for store in stores().await {
         let opened = open(&store).await;
         let broken = accept(&opened, job("a")).await;
@@ -116,7 +116,7 @@ async fn a_row_that_was_edited_into_nonsense_is_left_alone_and_holds_up_no_other
         let edit: crate::store::Step<Id, u64> = |id, db, _| {
             let sql = match db.dialect() {
                 crate::store::driver::Dialect::Sqlite => "UPDATE ic_job SET claims = 'many', fence = 'x' WHERE id = $1",
-                // PostgreSQL lets nobody do that to a number.
+                // PostgreSQL does not accept a text in a column of numbers.
                 _ => "UPDATE ic_job SET tier = 77, claims = -9, history = '\\x00' WHERE id = $1",
             };
             let id = id.as_bytes().as_slice();
@@ -130,7 +130,7 @@ async fn a_row_that_was_edited_into_nonsense_is_left_alone_and_holds_up_no_other
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
-async fn servers_that_are_not_there_and_passwords_are_told_apart_and_not_shown() {
+async fn connection_errors_never_show_the_password() {
     let message = refused(Store::postgres("postgres://user:secret@127.0.0.1:1/db").open(false).await);
     assert!(message.contains("PostgreSQL") && !message.contains("secret"), "{message}");
     let message = refused(Store::postgres("postgres://[bad").open(false).await);

@@ -1,4 +1,4 @@
-//! What PostgreSQL alone can do to a store: a failover, a pool between the two, and a planner that guesses.
+//! Conditions that only PostgreSQL has: failovers, poolers in front of the server, and the planner's statistics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use super::super::jobs::{End, Finish};
 use super::super::records;
 use super::*;
 
-/// The connection that runs a statement of this kind next is one to a server that takes no writes, as after a failover
+/// The connection that runs the next statement of this kind leads to a server that takes no writes, as after a failover
 /// that keeps connections open.
 #[derive(Default)]
 struct Failover {
@@ -37,21 +37,21 @@ impl Watch for Failover {
 }
 
 #[tokio::test]
-async fn connection_to_a_server_that_became_read_only_is_replaced() {
+async fn connection_to_read_only_server_is_replaced() {
     let watch = Arc::new(Failover::default());
     let store = Store::postgres(database().await).watched_by(watch.clone());
     let opened = open(&store).await;
     let session = "SET default_transaction_read_only = on";
-    // The server takes no writes any more when the transaction begins, and in the middle of it (error 25006).
+    // The server becomes read-only before a transaction begins, or in the middle of it (error 25006).
     for at in [("begin", session), ("accept", "SET TRANSACTION READ ONLY")] {
         let before = watch.connections.load(Relaxed);
         *watch.at.lock() = Some(at);
         let accepted = accept(&opened, job("a")).await;
         assert_eq!(watch.connections.load(Relaxed), before + 1, "{at:?}");
-        assert!(matches!(opened.read(accepted, records::find).await.unwrap(), records::Place::Waiting { .. }));
+        assert!(matches!(opened.read(accepted, records::find).await.unwrap(), records::JobState::Waiting { .. }));
         assert_eq!(opened.problems.now(), None);
     }
-    // What a former primary holds is out of date: it is not read either.
+    // The data of a former primary is out of date, so it is not read either.
     let before = watch.connections.load(Relaxed);
     *watch.at.lock() = Some(("begin", session));
     opened.read(10, records::count).await.unwrap();
@@ -59,7 +59,7 @@ async fn connection_to_a_server_that_became_read_only_is_replaced() {
 }
 
 #[tokio::test]
-async fn standby_is_refused_at_the_start_in_words() {
+async fn standby_server_is_refused_at_start() {
     let url = database().await;
     let name = url.rsplit_once('/').unwrap().1;
     let mut connection = sqlx::PgConnection::connect(&url).await.unwrap();
@@ -69,10 +69,10 @@ async fn standby_is_refused_at_the_start_in_words() {
     assert!(error.to_string().contains("connect to the primary"), "{error}");
 }
 
-/// Several processes' worth of connections share two of the server's, so that hardly any two transactions of one
-/// connection are on the same.
+/// Connections of several processes share two of the server's, so that hardly any two transactions of one connection
+/// run on the same server connection.
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_go_through_a_pool_in_transaction_mode() {
+async fn pooler_in_transaction_mode_works() {
     const STORES: usize = 5;
     const ROUNDS: usize = 20;
     let url = pooled(&database().await);
@@ -95,7 +95,7 @@ async fn jobs_go_through_a_pool_in_transaction_mode() {
                 assert_eq!(opened.write(ends, jobs::finish).await.unwrap(), [true, true]);
                 for id in [first, second] {
                     let place = opened.read(id, records::find).await.unwrap();
-                    assert!(matches!(place, records::Place::Done { status: 200, .. }), "{place:?}");
+                    assert!(matches!(place, records::JobState::Done { status: 200, .. }), "{place:?}");
                 }
                 assert_eq!(opened.problems.now(), None);
             }
@@ -105,7 +105,7 @@ async fn jobs_go_through_a_pool_in_transaction_mode() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_own_connections_accept_jobs_through_a_pool() {
+async fn pooler_connection_of_caller_accepts_jobs() {
     let url = pooled(&database().await);
     let opened = open(&Store::postgres(url.clone())).await;
     let mut tasks = tokio::task::JoinSet::new();
@@ -126,7 +126,7 @@ async fn callers_own_connections_accept_jobs_through_a_pool() {
     assert_eq!(opened.read(1_000, records::count).await.unwrap(), 120);
 }
 
-/// Rows of the outbox that this connection has read, by PostgreSQL's own count.
+/// Rows of the outbox that this connection has read, by PostgreSQL's own statistics.
 fn rows_read<'a>(db: super::super::driver::Db<'a>) -> crate::BoxFuture<'a, i64> {
     Box::pin(async move {
         let sql =
@@ -136,7 +136,7 @@ fn rows_read<'a>(db: super::super::driver::Db<'a>) -> crate::BoxFuture<'a, i64> 
     })
 }
 
-/// Claims and ends the claim, and what each read.
+/// Claims jobs and ends the claim. Returns how many rows each read.
 const CLAIM_AND_END: Step<Wanted, (usize, i64, i64)> = |wanted, db, now| {
     Box::pin(async move {
         let before = rows_read(&mut *db).await;
@@ -150,7 +150,7 @@ const CLAIM_AND_END: Step<Wanted, (usize, i64, i64)> = |wanted, db, now| {
     })
 };
 
-/// So many jobs of one tenant, and of each of a thousand others a few.
+/// Inserts `large` jobs of one tenant, and a few of each of a thousand others.
 async fn fill(url: &str, large: u32, small: u32) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
@@ -165,8 +165,8 @@ async fn fill(url: &str, large: u32, small: u32) {
 }
 
 #[tokio::test]
-async fn claims_read_what_they_claim_whatever_the_statistics_say() {
-    // Statistics of a full table, of an empty one, of one with small lanes alone, and none at all.
+async fn claim_reads_few_rows_with_any_statistics() {
+    // Statistics of a full table, of an empty one, of one with small lanes only, and none at all.
     for statistics in ["fresh", "empty", "small", "none"] {
         let url = database().await;
         let opened = open(&Store::postgres(url.clone())).await;
@@ -185,7 +185,7 @@ async fn claims_read_what_they_claim_whatever_the_statistics_say() {
             Executor::execute(&mut connection, "ANALYZE ic_job").await.unwrap();
         }
         let owner = id();
-        // More often than it takes a server to settle for a plan without looking at the parameters.
+        // More often than a server needs to settle on a generic plan.
         for round in 0..12 {
             let mut lanes = vec![(lane("large"), 64)];
             lanes.extend((0..255).map(|tenant| (lane(&format!("t{}", round * 70 + tenant)), 2)));

@@ -1,14 +1,14 @@
-//! What is over is deleted in small steps.
+//! Expired rows are deleted in small steps.
 
 use super::super::Step;
 use super::super::driver::{Dialect, args};
 use super::super::purge::{self, Retention, What};
 use super::*;
 
-/// Writes `count` rows that are over into each table, two hours ago.
+/// Writes `count` expired rows into each table, two hours old.
 const FILL: Step<i64, ()> = |count, db, now| {
     Box::pin(async move {
-        // A number as 16 bytes, and where numbers come from.
+        // A number as 16 bytes, and a source of numbers.
         let (id, from) = match db.dialect() {
             Dialect::Sqlite => ("CAST(printf('%016d', i) AS BLOB)", "n"),
             Dialect::Postgres => ("convert_to(lpad(i::text, 16, '0'), 'UTF8')", "generate_series(1, $1) i"),
@@ -36,7 +36,7 @@ const FILL: Step<i64, ()> = |count, db, now| {
             ),
         ];
         for sql in tables {
-            // The driver keeps statements for ever: these few are the test's own.
+            // The driver caches statements for ever; the test has only these few.
             db.execute(Box::leak(sql.into_boxed_str()), args![*count, now - 7_200_000]).await?;
         }
         Ok(())
@@ -62,7 +62,7 @@ const LEFT: Step<(), [i64; 4]> = |(), db, _| {
 const HOUR: Retention = Retention { done_ms: 3_600_000, dead_ms: 3_600_000, most_dead: 1_000_000 };
 
 #[tokio::test]
-async fn purge_deletes_all_that_is_over_and_lets_others_write_in_between() {
+async fn purge_lets_other_writes_in_between() {
     for store in stores().await {
         let store = open(&store).await;
         store.write(12_000, FILL).await.unwrap();
@@ -87,13 +87,13 @@ async fn purge_deletes_all_that_is_over_and_lets_others_write_in_between() {
         };
         assert_eq!(letters, 12_000);
         assert_eq!(store.read((), LEFT).await.unwrap(), [1, 0, 0, 0], "what is not over stays");
-        // 4,000 rows at most in each of at least twelve steps.
+        // At most 4,000 rows in each step, so at least twelve steps.
         assert!(written >= 6, "{written} written meanwhile");
     }
 }
 
 #[tokio::test]
-async fn purge_step_takes_no_more_rows_than_it_is_told() {
+async fn purge_step_is_bounded() {
     for store in stores().await {
         let store = open(&store).await;
         store.write(100, FILL).await.unwrap();
@@ -109,7 +109,7 @@ async fn purge_step_takes_no_more_rows_than_it_is_told() {
 }
 
 #[tokio::test]
-async fn purge_keeps_the_newest_letters_and_the_keys_of_requests_that_wait() {
+async fn purge_keeps_newest_letters_and_live_keys() {
     for store in stores().await {
         let store = open(&store).await;
         store.write(2_000, FILL).await.unwrap();

@@ -1,4 +1,5 @@
-//! A database that does not answer, in simulated time: every caller is told within a bound, and truly.
+//! A database that does not answer, in simulated time: every caller gets an error within a bound, and the error is
+//! true.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,14 +14,14 @@ use crate::BoxFuture;
 use crate::clock::{Clock, MachineTime};
 use crate::error::Delivery;
 
-/// What a scripted database does. Statements are named by their first word, and a new connection by `connect`.
+/// The behaviour of a scripted database. Statements are named by their first word, a new connection by `connect`.
 #[derive(Default)]
 struct Script {
-    /// Not answered.
+    /// Statements that get no answer.
     stalls: HashSet<&'static str>,
-    /// Answered by a connection that breaks.
+    /// Statements at which the connection breaks.
     breaks: HashSet<&'static str>,
-    /// Each is taken off with the connection that it happens to.
+    /// Statements that fail only on the first connection that runs them.
     once: HashSet<&'static str>,
     connections: usize,
     committed: usize,
@@ -73,7 +74,7 @@ impl Driver for Connection {
         Box::pin(async move {
             let word = sql.split(' ').next().unwrap_or(sql);
             if word == "COMMIT" {
-                // The server commits, and only its word is lost.
+                // The server commits, and only its reply is lost.
                 self.0.0.lock().committed += 1;
             }
             self.0.at(word).await.map(|()| 1)
@@ -107,7 +108,7 @@ const WORK: Step<(), u64> = |(), db, _| db.execute("WORK", Vec::new());
 /// The longest that a caller waits for a database that does not answer.
 const BOUND: Duration = Duration::from_secs(15);
 
-/// The error of a write, and what it took.
+/// The error of a write, and how long the write took.
 async fn failing_write(store: &Opened) -> (crate::Error, Duration) {
     let (clock, began) = (Clock::system(), Clock::system().now());
     let error = store.write((), WORK).await.expect_err("it must fail");
@@ -115,7 +116,7 @@ async fn failing_write(store: &Opened) -> (crate::Error, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalled_database_fails_every_write_within_a_bound() {
+async fn stalled_database_fails_writes_within_a_bound() {
     for word in ["connect", "BEGIN", "WORK"] {
         let (script, store) = scripted().await;
         script.set(|script| script.stalls = HashSet::from([word, "connect"]));
@@ -140,7 +141,7 @@ async fn stalled_database_fails_every_write_within_a_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalled_connection_is_closed_and_the_write_succeeds_on_a_new_one() {
+async fn stalled_connection_is_replaced() {
     for word in ["BEGIN", "WORK", "COMMIT"] {
         let (script, store) = scripted().await;
         let before = script.0.lock().connections;
@@ -151,7 +152,7 @@ async fn stalled_connection_is_closed_and_the_write_succeeds_on_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_word_of_a_commit_is_ambiguous_whatever_fails_afterwards() {
+async fn lost_commit_reply_is_ambiguous() {
     for stalls in [true, false] {
         let (script, store) = scripted().await;
         script.set(|script| {
@@ -159,20 +160,20 @@ async fn lost_word_of_a_commit_is_ambiguous_whatever_fails_afterwards() {
                 true => script.stalls.insert("COMMIT"),
                 false => script.breaks.insert("COMMIT"),
             };
-            // The tries that follow do not come as far.
+            // The following tries fail before their commit.
             script.breaks.insert("connect");
         });
         let (error, took) = failing_write(&store).await;
         assert_eq!(error.delivery(), Delivery::Ambiguous, "stalls: {stalls}: {error}");
         assert!(took <= BOUND, "{took:?}");
-        // What comes next was certainly not written.
+        // The next write was certainly not committed.
         let (error, _) = failing_write(&store).await;
         assert_eq!(error.delivery(), Delivery::NotSent, "stalls: {stalls}: {error}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn claim_is_repeated_exactly_where_it_cannot_have_been_committed() {
+async fn claim_is_retried_only_if_uncommitted() {
     let (script, store) = scripted().await;
     script.set(|script| (script.breaks, script.once) = (HashSet::from(["WORK"]), HashSet::from(["WORK"])));
     store.write_once((), WORK).await.unwrap();

@@ -1,6 +1,7 @@
-//! A process that is stopped between two statements of one step, for longer than its lease: another has its job by then.
+//! A process is stopped between two statements of one step for longer than its lease, and another process takes its job
+//! over.
 //!
-//! PostgreSQL alone. With SQLite one process works, and a transaction that writes has the file to itself.
+//! For PostgreSQL only. With SQLite one process works, and a transaction that writes has the file to itself.
 
 use super::super::dead::NewDead;
 use super::super::driver::{Arg, Db, DbError, Dialect, Driver, Row};
@@ -9,7 +10,7 @@ use super::super::{owners, postgres, records};
 use super::*;
 use crate::BoxFuture;
 
-/// A connection, and what another process does before the statement of this number.
+/// A connection, and the number of the statement before which another process acts.
 struct Stopped {
     connection: Box<dyn Driver>,
     before: usize,
@@ -20,7 +21,7 @@ struct Stopped {
 }
 
 impl Stopped {
-    /// The lease ends, and another takes the job.
+    /// Before that statement the lease ends, and another process takes the job over.
     async fn step(&mut self) {
         self.statements += 1;
         if self.statements == self.before {
@@ -62,8 +63,8 @@ async fn places(db: Db<'_>, id: Id) -> Vec<String> {
     rows.into_iter().map(|mut row| row.text().unwrap()).collect()
 }
 
-/// Runs `step` on a job, which another process takes over before the statement `before`, if it can. Returns whether it could,
-/// whether the step says that it worked, and where the job is in the end.
+/// Runs `step` on a job, which another process tries to take over before the statement `before`. Returns whether the
+/// takeover succeeded, whether the step reports success, and in which tables the job is in the end.
 async fn run(
     claimed: bool,
     before: usize,
@@ -107,10 +108,10 @@ fn ends(id: Id) -> Vec<(&'static str, End, &'static str)> {
 }
 
 #[tokio::test]
-async fn a_job_that_is_taken_over_in_the_middle_of_its_end_is_in_one_place() {
+async fn job_taken_over_while_ending_exists_once() {
     let mut taken = 0;
     for number in 0..ends(id()).len() {
-        // Several that are delivered at once go another way than one.
+        // Several deliveries at once use another statement than a single one.
         for together in [false, true] {
             for before in 1..=3 {
                 let (of_another, told, places) = run(true, before, async |id, fence, db, now| {
@@ -122,7 +123,7 @@ async fn a_job_that_is_taken_over_in_the_middle_of_its_end_is_in_one_place() {
                 .await;
                 let (name, _, place) = ends(id()).remove(number);
                 let case = format!("{name}, together: {together}, before statement {before}");
-                // What was delivered was delivered, whoever has the job.
+                // A delivery counts even if another process has the job.
                 assert_eq!(told, !of_another || place == "done", "{case}");
                 assert_eq!(places, [if told { place } else { "job" }], "{case}");
                 taken += u32::from(of_another);
@@ -133,7 +134,7 @@ async fn a_job_that_is_taken_over_in_the_middle_of_its_end_is_in_one_place() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_claimed_while_it_is_cancelled_is_in_one_place() {
+async fn job_claimed_while_cancelled_exists_once() {
     for before in 1..=3 {
         let (of_another, told, places) =
             run(false, before, async |id, _, db, now| records::cancel(&id, db, now).await.unwrap()).await;

@@ -1,7 +1,8 @@
 //! A transaction that is dropped in the middle of a round trip.
 //!
-//! sqlx 0.9.0 gives such a connection back to its pool with the transaction open. The next statement on it, somebody else's,
-//! says that it worked, and is undone with the transaction. Hence the store's writer: a task that nobody drops.
+//! sqlx 0.9.0 returns such a connection to its pool with the transaction open. The next statement on it, of another
+//! caller, reports success and is rolled back with that transaction. That is why the store writes from a task that is
+//! never dropped.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,11 +12,11 @@ use std::task::Poll;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Executor, Row};
 
-use super::super::records::{self, Place};
+use super::super::records::{self, JobState};
 use super::*;
 
-/// Polls a future so often, each time once it is woken, and drops it. By polls and not by time: a timer of the runtime's
-/// rings at the next millisecond, and a round trip to a server next door has long come back by then.
+/// Polls a future `polls` times, each time after it was woken, and drops it. By polls and not by time: the runtime's
+/// timers have a resolution of a millisecond, and a round trip to a local server is shorter.
 async fn poll_and_drop<F: Future>(future: F, polls: u32) {
     let (mut future, mut left) = (pin!(future), polls);
     poll_fn(|context| {
@@ -28,12 +29,12 @@ async fn poll_and_drop<F: Future>(future: F, polls: u32) {
     .await;
 }
 
-/// Whether a row that a pool said was written is there for another connection, after `begin` was polled so often and
-/// dropped.
+/// Whether a row that a pool reported as written is missing for another connection, after `begin` was polled `polls`
+/// times and dropped.
 async fn is_lost(url: &str, polls: u32) -> bool {
     let options = PgConnectOptions::from_str(url).unwrap();
     let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
-    // The connection is at hand, so that what is dropped is the round trip of BEGIN.
+    // Connects first, so that the dropped round trip is that of BEGIN.
     pool.execute("SELECT 1").await.unwrap();
     poll_and_drop(pool.begin(), polls).await;
     let written = pool.execute("INSERT INTO trap (n) VALUES (1)").await.unwrap().rows_affected();
@@ -46,13 +47,14 @@ async fn is_lost(url: &str, polls: u32) -> bool {
     seen == 0
 }
 
-/// If this fails, sqlx has mended it, and the reason for the store's writer is group commit alone.
+/// If this test fails, sqlx has been fixed, and group commit is the only remaining reason for the store's writer.
 #[tokio::test]
-async fn the_trap_is_there_without_a_guard() {
+async fn sqlx_pool_loses_write_after_dropped_begin() {
     let url = database().await;
     let pool = PgPoolOptions::new().connect(&url).await.unwrap();
     pool.execute("CREATE TABLE trap (n BIGINT)").await.unwrap();
-    // How many polls there are before the answer differs a little from time to time: the last of them is the one.
+    // The number of polls before the answer varies a little; the last poll before the answer is the one that loses the
+    // row.
     let mut lost = 0;
     for polls in (1..=4).cycle().take(40) {
         lost += u32::from(is_lost(&url, polls).await);
@@ -61,13 +63,13 @@ async fn the_trap_is_there_without_a_guard() {
 }
 
 #[tokio::test]
-async fn the_stores_writer_does_not_fall_into_it() {
+async fn store_writer_survives_dropped_callers() {
     let store = Store::postgres(database().await);
     let (opened, outside) = (open(&store).await, open(&store).await);
     for polls in (1..=8).cycle().take(80) {
         poll_and_drop(opened.write(job("a"), jobs::insert), polls).await;
         let kept = accept(&opened, job("b")).await;
         let place = outside.read(kept, records::find).await.unwrap();
-        assert!(matches!(place, Place::Waiting { .. }), "after {polls} polls: {place:?}");
+        assert!(matches!(place, JobState::Waiting { .. }), "after {polls} polls: {place:?}");
     }
 }

@@ -1,11 +1,11 @@
-//! What lanes have sent, read in pages.
+//! The usage of lanes, read in pages.
 
 use super::super::Step;
 use super::super::driver::{Dialect, args};
 use super::super::usage::{self, Mark, Wanted};
 use super::*;
 
-/// Writes `slots` rows of each of two owners for a lane: one request and two points each.
+/// Writes `slots` rows for each of two owners of a lane: one request and two points in each row.
 const FILL: Step<(String, i64, [Id; 2]), ()> = |(tenant, slots, owners), db, now| {
     Box::pin(async move {
         let sql = match db.dialect() {
@@ -31,7 +31,7 @@ fn wanted(tenant: &str) -> Wanted {
 }
 
 #[tokio::test]
-async fn usage_is_read_whole_in_pages_of_bounded_size() {
+async fn usage_is_read_in_bounded_pages() {
     for store in stores().await {
         let store = open(&store).await;
         let owners = [id(), id()];
@@ -65,7 +65,7 @@ async fn usage_is_read_whole_in_pages_of_bounded_size() {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn usage_row_that_was_edited_into_nonsense_hides_no_other() {
+async fn undecodable_usage_row_hides_no_other() {
     let store = open(&Store::sqlite(folder().join("store.db"))).await;
     store.write(("a".to_owned(), 300, [id(), id()]), FILL).await.unwrap();
     let edit: Step<(), u64> =
