@@ -1,4 +1,4 @@
-//! Letters in a file, one JSON object a line.
+//! A sink that writes letters to a file, one JSON object per line.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,35 +14,35 @@ use crate::BoxError;
 use crate::BoxFuture;
 use crate::error::Error;
 
-/// Keeps letters in a file, one JSON object a line.
+/// Keeps letters in a file, one JSON object per line.
 ///
-/// **Size.** A file grows to `max_bytes`; then it becomes `NAME.1`, what was that becomes `NAME.2`, and so on. When there
-/// are more than `old_files` of them the oldest is deleted, and a warning says so. A letter that takes more than
-/// `max_bytes` or 16 MiB is refused.
+/// **Size.** A file grows to `max_bytes`; then it becomes `NAME.1`, the former `NAME.1` becomes `NAME.2`, and so on.
+/// Beyond `old_files` such files the oldest is deleted, and a warning is logged. A letter of more than `max_bytes` or
+/// 16 MiB is refused.
 ///
-/// **Accidents.** A line that could be written in part only (a full disk) is cut off again, and the letter refused. When
-/// the process dies in the middle of a line, the next opening sets the torn bytes aside, in `NAME.torn`, and goes on
-/// behind the line before. There, at most `max_bytes` of older torn lines are kept.
+/// **Failures.** A line that was written only in part (on a full disk) is cut off again, and the letter is refused.
+/// When the process dies in the middle of a line, the next opening moves the partial line to `NAME.torn`, which keeps
+/// at most `max_bytes` of older ones.
 ///
-/// **Secrets.** [Whole](super::LetterRequest::Whole) letters are written whole, bodies included, and unencrypted. The
-/// files can be read by their owner alone; the mode of a file that is there already stays as it is.
+/// **Secrets.** [Whole](super::LetterRequest::Whole) letters are written whole, bodies included, and unencrypted. A new
+/// file can be read by its owner only; the mode of an existing file is not changed.
 ///
-/// One process writes a file at a time. Another program may move the file away: a new one is made. Letters have left the
-/// process when the sink says so, and are on the disk after [`flush`](DeadLetterSink::flush).
+/// One process writes a file at a time. Another program may move the file away; then a new one is created. A letter has
+/// left the process when `write` returns, and is on the disk after [`flush`](DeadLetterSink::flush).
 pub struct JsonLinesSink {
     path: PathBuf,
-    /// Locked for as long as the file is worked on, even where nobody waits for the end of it any more: a disk that
-    /// hangs then holds one thread, and not one for each try.
+    /// Locked until the disk operation ends, even if its caller has gone: a disk that hangs then occupies one thread,
+    /// and not one for each retry.
     file: Arc<Mutex<LinesFile>>,
 }
 
 impl JsonLinesSink {
-    /// Opens the file at `path`, or makes it, and sets a torn last line aside. Blocks for as long as the disk takes.
+    /// Opens or creates the file at `path`, and moves a partial last line aside. Blocks for as long as the disk takes.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config): the file cannot be opened or made, is not a regular file, or
-    /// another process writes it.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config): the file cannot be opened or created, is not a regular file, or
+    /// is being written by another process.
     pub fn open(path: impl AsRef<Path>, max_bytes: u64, old_files: u32) -> Result<JsonLinesSink, Error> {
         let path = path.as_ref().to_owned();
         match LinesFile::open(path.clone(), max_bytes, old_files) {
@@ -56,11 +56,12 @@ impl JsonLinesSink {
 
     /// The letters in the file at `path`, oldest first. Blocks for as long as the disk takes.
     ///
-    /// A file that is being written may be read; its last line may then be half there.
+    /// The file may be read while it is being written; then its last line may be incomplete.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or some of its lines are no letters. The error says which, and holds those that are.
+    /// The file cannot be read, or some of its lines are not letters. The error lists these lines, and holds the
+    /// letters of the others.
     pub fn read(path: impl AsRef<Path>) -> Result<Vec<DeadLetter>, ReadError> {
         read::file(path.as_ref())
     }

@@ -1,4 +1,4 @@
-//! What was given up, why, and what was tried.
+//! The dead letter: the request, the reason, and the attempts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,47 +13,47 @@ use crate::request::priority::Priority;
 
 /// A request that the client gave up on.
 ///
-/// As JSON it is one object, with the field names below. Readers skip fields that they do not know.
+/// Its JSON is one object with the field names below. Readers ignore unknown fields.
 ///
-/// Its `Debug` shows no header value, no query and no body. The [metadata](DeadLetter::metadata) is shown, here and in
+/// Its `Debug` shows no header value, no query and no body. The [metadata](DeadLetter::metadata) is shown, also in
 /// [redacted](DeadLetter::redacted) letters: put nothing secret into it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// 128 bits in lower-case hex, no two letters' alike. Ids of later moments sort behind those of earlier ones.
+    /// A unique id: 128 bits in lower-case hex. Ids sort by the time of their letters.
     pub id: String,
     /// When the request was given up.
     pub at: Timestamp,
-    /// Whose request it was.
+    /// The tenant on whose behalf the request was made.
     pub tenant: String,
-    /// Whom it was for.
+    /// The vendor that the request was for.
     pub vendor: String,
-    /// The vendor's endpoint, where one was named or found by the path. Otherwise the template of the path, which begins with a
-    /// slash: without a query, and with `*` for segments that do not look like words.
+    /// The vendor's endpoint, where the request named one or its path matches one. Otherwise the template of the path,
+    /// which begins with a slash: without the query, and with `*` for segments that do not look like words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// The tier that it waited in. Also the order in which letters are written when many come at once.
+    /// The priority of the request. Letters of high priority are written first when many come at once.
     pub priority: Priority,
-    /// Why it was given up.
+    /// The reason why the request was given up.
     pub reason: Reason,
-    /// The caller's own notes about the request.
+    /// The caller's metadata of the request.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// The key that all attempts carried, and that a new attempt must carry too.
+    /// The idempotency key that all attempts carried, and that a new attempt must carry too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// What was tried, first to last.
+    /// The attempts, first to last.
     #[serde(default)]
     pub attempts: Vec<AttemptRecord>,
-    /// The request, as much of it as is kept.
+    /// As much of the request as is kept.
     pub request: LetterRequest,
-    /// In which form the client's own store is to keep it.
+    /// How the client's own store must keep the letter.
     #[serde(skip)]
     pub(crate) at_rest: AtRest,
 }
 
 impl DeadLetter {
-    /// A letter with an id of its own. What is not given is empty.
+    /// A letter with a new id. All optional fields are empty.
     pub fn new(
         at: Timestamp,
         tenant: impl Into<String>,
@@ -62,7 +62,7 @@ impl DeadLetter {
         reason: Reason,
         request: LetterRequest,
     ) -> DeadLetter {
-        // The moment is the letter's own, so that nothing here reads a clock. Before 1970 it counts as 1970.
+        // The id uses the letter's own time, so that nothing here reads a clock. A time before 1970 counts as 1970.
         let seconds = u64::try_from(at.as_second()).unwrap_or(0);
         let nanos = u32::try_from(at.subsec_nanosecond()).unwrap_or(0);
         let id = Uuid::new_v7(uuid::Timestamp::from_unix(NoContext, seconds, nanos));
@@ -82,7 +82,7 @@ impl DeadLetter {
         }
     }
 
-    /// The same letter with its request [redacted](LetterRequest::redacted): no header, no query, no body.
+    /// A copy with its request [redacted](LetterRequest::redacted): no header, no query, no body.
     #[must_use]
     pub fn redacted(&self) -> DeadLetter {
         DeadLetter {
@@ -96,36 +96,37 @@ impl DeadLetter {
             metadata: self.metadata.clone(),
             idempotency_key: self.idempotency_key.clone(),
             attempts: self.attempts.clone(),
-            // Not cloned first and redacted then: a body may be large.
+            // Built field by field, because a clone would copy a body that may be large.
             request: self.request.redacted(),
             at_rest: self.at_rest,
         }
     }
 }
 
-/// Why a request was given up. In JSON in lower case.
+/// Why a request was given up. Its JSON is in snake case.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
     /// All retries were used.
     Exhausted,
-    /// The vendor may have acted on it, and sending it again might make it act twice.
+    /// The vendor may have acted on the request, and a repetition might make it act twice.
     Ambiguous,
-    /// The vendor answered that it will not act, or the request cannot be sent as it is. Of accepted requests alone: for
-    /// others the answer is the caller's.
+    /// The vendor answered that it will not act, or the request cannot be sent as it is. For accepted requests only:
+    /// for plain sends the answer goes to the caller.
     Rejected,
-    /// It was not delivered in time: the deadline of an accepted request passed; or the vendor has refused a request that stated
-    /// no deadline, and it could not be tried again within the time that anybody is kept waiting.
+    /// The request was not delivered in time. The deadline of an accepted request passed; or the vendor refused a
+    /// request without a deadline, and the next attempt would have come later than the longest time that a caller is
+    /// kept waiting.
     Expired,
-    /// The process ended again and again while it had the request in hand. Of accepted requests alone, like the one below.
+    /// The process ended again and again while it was sending the request. For accepted requests only.
     Poison,
-    /// Its tenant, vendor or endpoint is in no configuration.
+    /// Its tenant, vendor or endpoint is missing in the configuration. For accepted requests only.
     NotConfigured,
 }
 
 impl Reason {
-    /// Its name in snake case.
+    /// The name in snake case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Reason::Exhausted => "exhausted",
@@ -144,39 +145,39 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What came of one attempt.
+/// The result of one attempt.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AttemptRecord {
-    /// When it began.
+    /// When the attempt began.
     pub at: Timestamp,
-    /// How far it came.
+    /// How far the attempt came.
     pub phase: Phase,
     /// The status of the vendor's answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// How long the answer asked to wait, in milliseconds.
+    /// How long the vendor asked to wait, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// What failed. Holds no credential, no body and no query.
+    /// What failed. The text holds no credential, no body and no query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What the vendor said, as far as its entry lets it be kept ([`Keep`](crate::config::Keep)). Of the answer that ended an accepted
-    /// request alone.
+    /// The text of the vendor's answer, as far as the vendor's entry allows to keep it ([`Keep`](crate::config::Keep)).
+    /// Only of the answer that ended an accepted request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// From its begin to the answer's headers or the failure, in milliseconds.
+    /// The time from the start to the answer's headers or to the failure, in milliseconds.
     pub took_ms: u64,
 }
 
 impl AttemptRecord {
-    /// An attempt that began `at` and took `took_ms`. What is not given is empty.
+    /// An attempt that began `at` and took `took_ms`. All optional fields are empty.
     pub fn new(at: Timestamp, phase: Phase, took_ms: u64) -> AttemptRecord {
         AttemptRecord { at, phase, status: None, retry_after_ms: None, error: None, answer: None, took_ms }
     }
 }
 
-/// How far an attempt came. In JSON in lower case with underscores.
+/// How far an attempt came. Its JSON is in snake case.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

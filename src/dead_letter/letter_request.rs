@@ -1,4 +1,4 @@
-//! The request of a dead letter: an outline that is safe to show, or all that it takes to send it again.
+//! The request of a dead letter: an outline that is safe to show, or everything that is needed to send it again.
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// As much of a request as its dead letter keeps.
 ///
-/// Credentials are in neither form: they are added to each attempt, after what is kept here. The path is below the
-/// vendor's base URL.
+/// Neither form holds credentials, which are added to each attempt later. The path is relative to the vendor's base
+/// URL.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -27,13 +27,13 @@ pub enum LetterRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         body_bytes: Option<u64>,
     },
-    /// All of it, as the caller gave it.
+    /// The whole request, as the caller gave it.
     Whole {
         /// The method.
         method: String,
         /// The path, query included.
         path: String,
-        /// Names and values, in the order of sending.
+        /// Names and values, in the order in which they are sent.
         #[serde(default)]
         headers: Vec<(String, Content)>,
         /// The body.
@@ -48,7 +48,7 @@ impl LetterRequest {
         LetterRequest::Redacted { method: method.to_string(), path: without_query(path).to_owned(), body_bytes }
     }
 
-    /// All of a request for `path`, which may have a query.
+    /// A whole request for `path`, which may have a query.
     pub fn whole(
         method: &Method,
         path: impl Into<String>,
@@ -64,25 +64,25 @@ impl LetterRequest {
         }
     }
 
-    /// Its outline: method, path and size.
+    /// The outline of the request: method, path and size.
     #[must_use]
     pub fn redacted(&self) -> LetterRequest {
         let (method, path, body_bytes) = match self {
             LetterRequest::Redacted { method, path, body_bytes } => (method, path, *body_bytes),
             LetterRequest::Whole { method, path, body, .. } => (method, path, Some(body.len() as u64)),
         };
-        // Nothing keeps a hand-made outline from having a query.
+        // An outline that a caller built may have a query.
         LetterRequest::Redacted { method: method.clone(), path: without_query(path).to_owned(), body_bytes }
     }
 
-    /// The path, perhaps with a query.
+    /// The path, which may have a query.
     pub(crate) fn path(&self) -> &str {
         match self {
             LetterRequest::Redacted { path, .. } | LetterRequest::Whole { path, .. } => path,
         }
     }
 
-    /// About how many bytes it holds on the heap.
+    /// The approximate number of bytes on the heap.
     pub(super) fn weight(&self) -> usize {
         match self {
             LetterRequest::Redacted { method, path, .. } => method.len() + path.len(),
@@ -100,7 +100,7 @@ fn without_query(path: &str) -> &str {
 }
 
 impl fmt::Debug for LetterRequest {
-    /// Header names but no values, the path but no query, the body's size but no content.
+    /// Shows header names without values, the path without its query, and the body's size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LetterRequest::Redacted { method, path, body_bytes } => f
@@ -120,10 +120,10 @@ impl fmt::Debug for LetterRequest {
     }
 }
 
-/// The bytes of a body or a header's value.
+/// The bytes of a body or of a header value.
 ///
-/// In JSON they are a string where they are UTF-8, so that people and tools can read them; otherwise an object
-/// `{"base64": "…"}`. Their `Debug` shows how many there are.
+/// Their JSON is a string where they are UTF-8, so that people and tools can read it; otherwise an object `{"base64":
+/// "…"}`. Their `Debug` shows only their number.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Content(Bytes);
 
@@ -133,12 +133,12 @@ impl Content {
         &self.0
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -156,7 +156,7 @@ impl fmt::Debug for Content {
     }
 }
 
-/// The JSON of bytes that are no text.
+/// The JSON form of bytes that are not UTF-8.
 #[derive(Serialize, Deserialize)]
 struct Encoded {
     base64: String,
@@ -181,7 +181,7 @@ impl<'de> Deserialize<'de> for Content {
         }
         match Form::deserialize(deserializer)? {
             Form::Text(text) => Ok(Content(text.into())),
-            // Not the decoder's own message, which quotes what it read.
+            // The decoder's own message would quote the input.
             Form::Encoded(Encoded { base64 }) => match BASE64.decode(base64) {
                 Ok(bytes) => Ok(Content(bytes.into())),
                 Err(_) => Err(D::Error::custom("not base64")),

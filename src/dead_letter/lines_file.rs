@@ -1,11 +1,11 @@
-//! A file of lines that grows at its end, within bounds, and is whole after every accident.
+//! A bounded file of lines that only grows at its end, and that consists of whole lines after every failure.
 //!
-//! A line is written by one call. When that fails half-way (a full disk), the half line is cut off again. When the
-//! process dies half-way, or the cutting fails too, the next opening finds a last line that is torn: its bytes go to
-//! `NAME.torn` and the file ends with the line before. Any failure closes the file, so that what comes next opens, and
-//! thereby checks, it anew.
+//! A line is written by one call. When the call fails half-way (on a full disk), the partial line is cut off again.
+//! When the process dies half-way, or the cut fails too, the next opening finds a partial last line: it moves the bytes
+//! to `NAME.torn` and cuts them off the file. Any failure closes the file, so that the next use opens it again, and
+//! thereby checks it.
 //!
-//! One process writes a file at a time; a lock on it holds off others where the file system has locks.
+//! One process writes a file at a time; a lock on the file keeps others out where the file system supports locks.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
 
-/// The longest line, its end included. What reads lines holds one in memory.
+/// The longest line, its line end included. A reader holds a whole line in memory.
 pub(super) const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// How much is read at once in looking for the last line.
+/// How many bytes are read at once when the last line is searched.
 const CHUNK: u64 = 64 * 1024;
 
 pub(super) struct LinesFile {
@@ -29,14 +29,14 @@ pub(super) struct LinesFile {
 }
 
 impl LinesFile {
-    /// Opens or makes the file at `path`, and sets a torn last line aside.
+    /// Opens or creates the file at `path`, and moves a partial last line aside.
     pub(super) fn open(path: PathBuf, max_bytes: u64, old_files: u32) -> io::Result<LinesFile> {
         let file = Some(open(&path, max_bytes)?);
         Ok(LinesFile { path, max_bytes, old_files, file })
     }
 
-    /// Adds `line`, which ends with a line end and holds no other. Nothing of it is in the file after a failure, or is
-    /// set aside when the file is opened again.
+    /// Appends `line`, which ends with a line end and contains no other. After a failure the file holds nothing of the
+    /// line, or the next opening moves the partial line aside.
     pub(super) fn append(&mut self, line: &[u8]) -> io::Result<()> {
         let size = line.len() as u64;
         let most = self.max_bytes.min(MAX_LINE_BYTES);
@@ -52,7 +52,7 @@ impl LinesFile {
         if length > 0 && length.saturating_add(size) > self.max_bytes {
             file.sync_data()?;
             self.rotate()?;
-            // The old file stays locked until here.
+            // The lock on the old file is held until here.
             file = open(&self.path, self.max_bytes)?;
         }
         append(&mut file, line)?;
@@ -63,20 +63,21 @@ impl LinesFile {
     /// Returns when all lines are on the disk.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         let Some(file) = self.file.take() else { return Ok(()) };
-        // A second sync after a failed one may succeed though data is lost; hence the file is opened anew.
+        // The file is opened again after a failed sync, because a second sync may succeed though data is lost.
         file.sync_data()?;
         self.file = Some(file);
         Ok(())
     }
 
-    /// Makes room for a new file: `NAME` becomes `NAME.1`, `NAME.1` becomes `NAME.2`, and so on. The oldest goes.
+    /// Rotates the files: `NAME` becomes `NAME.1`, `NAME.1` becomes `NAME.2`, and so on. The oldest is deleted.
     fn rotate(&self) -> io::Result<()> {
         let old = |number: u32| with_suffix(&self.path, &number.to_string());
-        // Up to the first gap only: a process that died in here left one, and nothing need be deleted then.
+        // Renames only up to the first gap, which a process that died during a rotation leaves behind. Then no file is
+        // deleted.
         let gap = (1..=self.old_files).find(|&number| old(number).symlink_metadata().is_err());
         if gap.is_none() {
             let path = self.path.display();
-            tracing::warn!(%path, old_files = self.old_files, "the oldest file of dead letters is deleted");
+            tracing::warn!(%path, old_files = self.old_files, "deleting the oldest file of dead letters");
         }
         if self.old_files == 0 {
             std::fs::remove_file(&self.path)?;
@@ -90,7 +91,7 @@ impl LinesFile {
     }
 }
 
-/// `path` with `.suffix` behind it.
+/// `path` with `.suffix` appended.
 pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".");
@@ -118,8 +119,8 @@ fn open(path: &Path, max_bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// What is on the disk under no name is lost, so the name of a new file must be there too. Where that cannot be asked
-/// for, the system does it in its own time.
+/// Syncs the folder, because a crash can lose a new file whose name is not on the disk. Where a folder cannot be
+/// synced, the operating system writes the name in its own time.
 fn sync_names(path: &Path) {
     #[cfg(unix)]
     {
@@ -130,17 +131,17 @@ fn sync_names(path: &Path) {
     let _ = path;
 }
 
-/// Letters may hold what a vendor's customers wrote: a file that is made is nobody else's to read.
+/// Letters may hold personal data of a vendor's customers, so only the owner can read a new file.
 fn readable_by_owner() -> OpenOptions {
     let mut options = OpenOptions::new();
-    // Not in append mode, which on some systems may not cut a file.
+    // Not in append mode, in which some systems cannot truncate a file.
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options
 }
 
-/// Whether `path` still names `file`. Where another program moved or deleted it, nobody would find what is written.
+/// Whether `path` still names `file`. If another program moved or deleted the file, further lines would be lost.
 fn is_at(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -155,7 +156,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// What lines are written to; a file, and in tests one that is full.
+/// The output for lines: a file, or a simulated full disk in tests.
 pub(super) trait Output: Write + Seek {
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
@@ -166,16 +167,16 @@ impl Output for File {
     }
 }
 
-/// Adds `line` as a whole or not at all.
+/// Appends `line` completely or not at all.
 pub(super) fn append(output: &mut impl Output, line: &[u8]) -> io::Result<()> {
     let length = output.seek(SeekFrom::End(0))?;
     output.write_all(line).inspect_err(|_| {
-        // When this fails too, the next opening finds the torn line.
+        // If this fails too, the next opening finds the partial line.
         let _ = output.cut(length);
     })
 }
 
-/// Sets a torn last line aside.
+/// Moves a partial last line aside.
 fn recover(file: &mut File, path: &Path, max_bytes: u64) -> io::Result<()> {
     let length = file.metadata()?.len();
     if length == 0 {
@@ -188,25 +189,26 @@ fn recover(file: &mut File, path: &Path, max_bytes: u64) -> io::Result<()> {
         file.seek(SeekFrom::Start(begin))?;
         file.take(size).read_to_end(&mut line)?;
     }
-    // Serde takes a number that was cut in two for a number, so only an object counts: it has an end of its own.
+    // Only an object counts as complete, because it has an end mark: serde also accepts the first half of a number as a
+    // number.
     let whole = line.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(&line).is_ok();
     match (whole, line.ends_with(b"\n")) {
         (true, true) => Ok(()),
-        // All of the letter is there; nothing but its line end is missing.
+        // The letter is complete; only its line end is missing.
         (true, false) => append(file, b"\n"),
         (false, _) => {
             let torn = with_suffix(path, "torn");
             let (path, bytes) = (path.display(), size);
-            tracing::warn!(%path, bytes, torn = %torn.display(), "a torn line of dead letters is set aside");
+            tracing::warn!(%path, bytes, torn = %torn.display(), "moved a partial line of dead letters aside");
             set_aside(file, begin..length, &torn, max_bytes)
         }
     }
 }
 
-/// Where the last line begins.
+/// The offset at which the last line begins.
 fn last_line(file: &mut File, length: u64) -> io::Result<u64> {
     let mut chunk = Vec::new();
-    // The last byte is the end of the last line, or a part of it.
+    // The last byte is either the line end or a part of the last line, so it is skipped.
     let mut end = length - 1;
     while end > 0 {
         let begin = end.saturating_sub(CHUNK);
@@ -221,7 +223,7 @@ fn last_line(file: &mut File, length: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Moves `range`, which is the file's end, to the end of `torn`. At most `max_bytes` of older ones stay there.
+/// Moves `range`, the end of the file, to the end of `torn`. Truncates `torn` first where it would exceed `max_bytes`.
 fn set_aside(file: &mut File, range: std::ops::Range<u64>, torn: &Path, max_bytes: u64) -> io::Result<()> {
     let mut aside = readable_by_owner().open(torn)?;
     let size = range.end - range.start;
@@ -232,7 +234,7 @@ fn set_aside(file: &mut File, range: std::ops::Range<u64>, torn: &Path, max_byte
     file.seek(SeekFrom::Start(range.start))?;
     io::copy(&mut file.take(size), &mut aside)?;
     aside.write_all(b"\n")?;
-    // On the disk there before it goes here. A crash between the two leaves it in both.
+    // The copy is on the disk before the original is cut off. A crash in between leaves the line in both files.
     aside.sync_all()?;
     file.set_len(range.start)?;
     file.sync_all()

@@ -1,4 +1,4 @@
-//! Letters as events.
+//! The log event of each letter, and the sink that keeps nothing else.
 
 use std::future::ready;
 
@@ -6,10 +6,10 @@ use super::{DeadLetter, DeadLetterSink};
 use crate::BoxError;
 use crate::BoxFuture;
 
-/// Keeps nothing: the log has one error event for each letter, with tenant, vendor, endpoint, attempts and reason, whatever
-/// the sink.
+/// Keeps no letters. The default sink: the log has one error event for each letter, with tenant, vendor, endpoint,
+/// attempts and reason, which it has with any other sink too.
 ///
-/// The default. Who wants to send requests again needs a sink that keeps the letters.
+/// To send requests again later, choose a sink that keeps the letters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TracingSink;
 
@@ -19,7 +19,7 @@ impl DeadLetterSink for TracingSink {
     }
 }
 
-/// Each letter is said once, wherever it is kept: by whoever takes it.
+/// Logs a letter. Called once for each letter, where it is accepted.
 pub(crate) fn told_to_the_log(letter: &DeadLetter) {
     tracing::error!(
         tenant = letter.tenant,

@@ -1,4 +1,4 @@
-//! Letters in memory.
+//! A sink in memory.
 
 use std::collections::VecDeque;
 use std::future::ready;
@@ -9,9 +9,9 @@ use super::{DeadLetter, DeadLetterSink};
 use crate::BoxError;
 use crate::BoxFuture;
 
-/// Keeps the newest letters in memory: for tests, and for pages that show what went wrong lately.
+/// Keeps the newest letters in memory: for tests, and for pages that show recent failures.
 ///
-/// Give the client an `Arc` of it and keep another.
+/// Give the client an `Arc` of it, and keep a clone.
 #[derive(Debug)]
 pub struct MemorySink {
     capacity: usize,
@@ -20,13 +20,13 @@ pub struct MemorySink {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Oldest first; never more than the capacity.
+    /// Oldest first; at most `capacity`.
     letters: VecDeque<DeadLetter>,
     dropped: u64,
 }
 
 impl MemorySink {
-    /// Keeps at most `capacity` letters; zero counts as 1. A further one takes the place of the oldest.
+    /// Keeps at most `capacity` letters; zero counts as 1. A further letter replaces the oldest.
     pub fn new(capacity: usize) -> MemorySink {
         MemorySink { capacity: capacity.max(1), kept: Mutex::default() }
     }
@@ -36,7 +36,7 @@ impl MemorySink {
         self.kept.lock().letters.iter().cloned().collect()
     }
 
-    /// How many letters had to make room for newer ones.
+    /// The number of letters that were replaced by newer ones.
     pub fn dropped(&self) -> u64 {
         self.kept.lock().dropped
     }

@@ -1,25 +1,25 @@
-//! Dead letters: what the client gave up on, and where it goes.
+//! Dead letters: the requests that the client gave up on, and where they are kept.
 //!
-//! A [`DeadLetter`] says whose request it was, why it was given up, and what came of every attempt. It goes to a
-//! [`DeadLetterSink`]: to the log alone ([`TracingSink`], unless you say otherwise), to memory ([`MemorySink`], for tests), to
-//! a file ([`JsonLinesSink`]), or to a place of yours. Whatever the sink, each is said in the log when it is made: an error event
-//! "dead-lettered" with tenant, vendor, endpoint, attempts and reason.
+//! A [`DeadLetter`] names the tenant of the request, the reason why it was given up, and the result of every attempt.
+//! It goes to a [`DeadLetterSink`]: to the log only ([`TracingSink`], the default), to memory ([`MemorySink`], for
+//! tests), to a file ([`JsonLinesSink`]), or to a sink of your own. Whatever the sink, the log has an error event
+//! "dead-lettered" for each letter, with tenant, vendor, endpoint, attempts and reason.
 //!
-//! Between the client and the sink stands a queue, so that a slow sink holds up no request. It is bounded; under a
-//! flood the letters of high priority are written first, and those of one priority in the order in which they came. A
-//! sink that fails, hangs or panics is tried again. A letter that finds no place in the queue, or that the sink does not
-//! take, is not lost without a trace: an error event "dead letter not written" holds it as JSON, in its
+//! A bounded queue stands between the client and the sink, so that a slow sink delays no request. Under a flood the
+//! letters of high priority are written first, and those of one priority in the order in which they came. A call of a
+//! sink that fails, hangs or panics is retried. A letter that finds the queue full, or that the sink does not accept,
+//! still leaves a trace: an error event "dead letter not written" holds it as JSON, in its
 //! [redacted](DeadLetter::redacted) form.
 //!
 //! # What a killed process loses
 //! The queue is in memory. A process that is killed or aborts loses, without an event, every letter that was not yet
-//! written: those in the queue and the one in the sink's hands. A process that exits without waiting for the shutdown
-//! of its client loses the same. What [`JsonLinesSink`] has written outlives the process; a loss of power can also take
-//! what was written since the last [flush](DeadLetterSink::flush), which comes whenever the queue is empty, and after
-//! 64 letters at the latest.
+//! written: those in the queue and the one that is being written. So does a process that exits without waiting for the
+//! shutdown of its client. What [`JsonLinesSink`] has written outlives the process; a power failure can also lose what
+//! was written since the last [flush](DeadLetterSink::flush), which happens whenever the queue is empty, and at least
+//! every 64 letters.
 //!
-//! A letter may be written twice: when the sink took it but answered too late or with an error, or when the process
-//! ended between the two. Its [`id`](DeadLetter::id) tells.
+//! A letter may be written twice: when the sink accepted it but answered too late or with an error, or when the process
+//! ended in between. Its [`id`](DeadLetter::id) identifies the duplicate.
 
 mod json_lines;
 mod letter;
@@ -46,14 +46,14 @@ pub(crate) use self::log::told_to_the_log;
 pub use self::memory::MemorySink;
 pub use self::read::{BadLine, ReadError};
 
-/// Where dead letters go.
+/// A destination of dead letters.
 ///
-/// One letter is given at a time, and the next only after the end of the one before. A letter that is not taken is
-/// given again: five times in all, 100 ms apart and then twice as long each time. So a sink may see a letter twice, and
-/// knows it by its [`id`](DeadLetter::id).
+/// The client passes one letter at a time, and the next one only after the call for the one before has ended. A letter
+/// that the sink does not accept is passed again: five times in all, after waits of 100 ms, doubled each time. So a
+/// sink may see a letter twice, and recognises it by its [`id`](DeadLetter::id).
 ///
-/// A call that takes longer than 30 s is dropped and counts as failed, and so does a panic. Neither helps against code
-/// that blocks its thread: use `spawn_blocking` for it.
+/// A call that takes longer than 30 s is dropped and counts as failed, and so does a panic. The time limit cannot
+/// interrupt code that blocks its thread: use `spawn_blocking` for such code.
 ///
 /// ```
 /// use integration_client::BoxError;
@@ -73,20 +73,20 @@ pub use self::read::{BadLine, ReadError};
 /// # async fn send(_: &str, _: &str) -> Result<(), BoxError> { Ok(()) }
 /// ```
 pub trait DeadLetterSink: Send + Sync + 'static {
-    /// Takes `letter`; with `Ok` it is the sink's.
+    /// Stores `letter`. After `Ok` the client forgets the letter.
     ///
     /// # Errors
     ///
-    /// The letter is given again. The error's text goes into an event, so it must hold no secret.
+    /// The letter is passed again. The error's text goes into an event, so it must hold no secret.
     fn write<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>>;
 
-    /// Makes what was written last, whatever happens to the machine. By default there is nothing to do.
+    /// Makes everything that was written durable, so that it survives a crash of the machine. The default does nothing.
     ///
-    /// Called when the queue is empty, and after 64 letters at the latest.
+    /// Called when the queue is empty, and at least every 64 letters.
     ///
     /// # Errors
     ///
-    /// An error event says so; the letters are not given again.
+    /// The error is logged; the letters are not passed again.
     fn flush(&self) -> BoxFuture<'_, Result<(), BoxError>> {
         Box::pin(std::future::ready(Ok(())))
     }

@@ -1,10 +1,10 @@
-//! The queue in front of the sink: bounded, high priority first, first come first within one.
+//! The queue in front of the sink: bounded, by priority, and first come first served within a priority.
 //!
-//! The only place that knows async-priority-channel, which does less than it seems to. Within a priority it keeps no
-//! order, so each letter brings its number. A receiver can be told "closed" while a letter that was taken is still
-//! inside, and a send can succeed after the drainer has seen "closed": so there is one consumer, and a gate of our own.
-//! A send passes the gate and enters the queue under one lock; whoever has shut the gate knows that every producer has
-//! left, and only then is the channel closed. The consumer ends when it is told so and nothing is left.
+//! Only this module uses async-priority-channel, which guarantees less than it seems to. It keeps no order within a
+//! priority, so each letter carries a sequence number. A receiver can get "closed" while the channel still holds a
+//! letter, and a send can succeed after the receiver has got "closed". So there is a single consumer, and a gate of our
+//! own: a send checks the gate and enters the channel under one lock. Once the gate is shut, no producer is in between,
+//! and only then is the channel closed. The consumer ends when the channel is closed and empty.
 
 use std::cmp::Reverse;
 
@@ -13,10 +13,11 @@ use parking_lot::Mutex;
 
 use super::DeadLetter;
 
-/// The greatest is next: the lowest tier number, and then the lowest letter number.
+/// The order of letters; the greatest comes first, which is the lowest tier number, and then the lowest sequence
+/// number.
 type Turn = (Reverse<u8>, Reverse<u64>);
 
-/// Where letters go in.
+/// The sending side of the queue.
 pub(super) struct Entrance {
     sender: channel::Sender<Box<DeadLetter>, Turn>,
     gate: Mutex<Gate>,
@@ -24,16 +25,16 @@ pub(super) struct Entrance {
 
 struct Gate {
     open: bool,
-    /// The number of the next letter.
+    /// The sequence number of the next letter.
     next: u64,
 }
 
-/// Where letters come out.
+/// The receiving side of the queue.
 pub(super) struct Exit {
     receiver: channel::Receiver<Box<DeadLetter>, Turn>,
 }
 
-/// Why a letter was not taken.
+/// Why a letter was not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refused {
     Full,
@@ -42,13 +43,13 @@ pub(super) enum Refused {
 
 /// A queue of at most `capacity` letters.
 pub(super) fn bounded(capacity: usize) -> (Entrance, Exit) {
-    // Zero makes the channel panic.
+    // The channel panics at a capacity of zero.
     let (sender, receiver) = channel::bounded(capacity.max(1) as u64);
     (Entrance { sender, gate: Mutex::new(Gate { open: true, next: 0 }) }, Exit { receiver })
 }
 
 impl Entrance {
-    /// Takes the letter or gives it back, at once.
+    /// Queues the letter, or returns it with the reason. Never waits.
     pub(super) fn push(&self, letter: Box<DeadLetter>) -> Result<(), (Box<DeadLetter>, Refused)> {
         let mut gate = self.gate.lock();
         if !gate.open {
@@ -65,7 +66,7 @@ impl Entrance {
         }
     }
 
-    /// Takes nothing more. What is inside comes out.
+    /// Accepts no more letters. Those in the queue can still be received.
     pub(super) fn shut(&self) {
         // Under the lock, so that no producer is between the gate and the channel.
         let mut gate = self.gate.lock();
@@ -75,13 +76,14 @@ impl Entrance {
 }
 
 impl Exit {
-    /// The next letter; waits for one. `None` when the entrance is shut and nothing is left.
+    /// Waits for the next letter. `None` when the queue is closed and empty.
     pub(super) async fn pop(&self) -> Option<Box<DeadLetter>> {
         loop {
             match self.receiver.recv().await {
                 Ok((letter, _)) => return Some(letter),
                 Err(_) if self.is_empty() => return None,
-                // Told "closed" too early: closing is the last thing that happened, so this ends.
+                // The channel reported "closed" too early. The close is the last change of the channel, so this loop
+                // ends.
                 Err(_) => {}
             }
         }

@@ -1,4 +1,4 @@
-//! Reading letters back, whatever the file holds.
+//! Reads letters back, whatever the file holds.
 
 use std::fmt;
 use std::fs::File;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use super::DeadLetter;
 use super::lines_file::MAX_LINE_BYTES;
 
-/// Bad lines that are told one by one. A file of something else may have millions.
+/// The most bad lines that are listed. A file of another kind may have millions.
 const MAX_BAD: usize = 1000;
 
-/// A file of letters that could not be read, or not all of it.
+/// A file of letters could not be read, at least not completely.
 pub struct ReadError {
     path: PathBuf,
     letters: Vec<DeadLetter>,
@@ -20,13 +20,13 @@ pub struct ReadError {
     failure: Option<io::Error>,
 }
 
-/// A line that is no letter.
+/// A line that is not a letter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BadLine {
-    /// Its number; the first is 1.
+    /// The number of the line; the first is 1.
     pub line: u64,
-    /// What is wrong with it. Repeats nothing of what it holds.
+    /// What is wrong with the line. The text repeats nothing of its content.
     pub problem: String,
 }
 
@@ -41,12 +41,12 @@ impl ReadError {
         self.letters
     }
 
-    /// The bad lines; of more than a thousand the first.
+    /// The bad lines, at most the first thousand.
     pub fn bad_lines(&self) -> &[BadLine] {
         &self.bad
     }
 
-    /// How many lines are bad.
+    /// The number of bad lines.
     pub fn bad_count(&self) -> u64 {
         self.bad_count
     }
@@ -101,7 +101,7 @@ fn lines(mut input: impl BufRead, read: &mut ReadError) -> io::Result<()> {
             input.skip_until(b'\n')?;
             Err(format!("longer than {MAX_LINE_BYTES} bytes"))
         } else {
-            // Not serde's own message, which may quote the line.
+            // Serde's own message may quote the line.
             serde_json::from_slice(&line).map_err(|error| match error.classify() {
                 serde_json::error::Category::Data => format!("JSON, but no letter, from column {}", error.column()),
                 _ => format!("no JSON from column {}", error.column()),

@@ -1,9 +1,9 @@
-//! From "here is a letter" to the sink, without holding anybody up.
+//! Passes letters to the sink without delaying any caller.
 //!
-//! [`Writer::offer`] puts a letter into the queue, and one task gives them to the sink. Every letter ends exactly once,
-//! as written or as lost, and a lost one is in an error event: whoever takes it out of the hand, or out of the queue,
-//! counts it. That may be the task, or [`Writer::close`] when the grace has ended, or the end of the task itself when
-//! its runtime goes.
+//! [`Writer::offer`] puts a letter into the queue, and one task passes the letters to the sink. Every letter ends
+//! exactly once, as written or as lost, and a lost letter is logged. The code that takes a letter out of `Hand` or out
+//! of the queue counts its end: the task, or [`Writer::close`] when the grace period has ended, or the destructor of the
+//! task when its runtime shuts down.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use crate::BoxError;
 use crate::BoxFuture;
 use crate::error::panic::catch_panic;
 
-/// Letters that wait for the sink, unless the client's settings say otherwise.
+/// The most letters that wait for the sink, unless the client's settings say otherwise.
 pub(crate) const CAPACITY: usize = 10_000;
-/// Bytes that wait for the sink. Letters may hold bodies, and their number says nothing about those.
+/// The most bytes that wait for the sink. Letters may hold bodies, so their number alone bounds no memory.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// What a letter takes beside its request, about.
+/// The approximate size of a letter without its request.
 const LETTER_BYTES: usize = 1024;
-/// How often a letter is given to the sink.
+/// How often a letter is passed to the sink.
 const TRIES: u32 = 5;
 /// The wait after the first failure; twice as long after each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// The longest that a sink may take.
+/// The time limit of one call of the sink.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
-/// Letters between two flushes when many come.
+/// The most letters between two flushes.
 const BATCH: u32 = 64;
 
-/// Takes letters for a sink. Dropping it closes the queue; what is inside is still written.
+/// Accepts letters for a sink. Dropping it closes the queue; what is in the queue is still written.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
 }
@@ -45,9 +45,9 @@ struct Shared {
     entrance: Entrance,
     exit: Exit,
     hand: Mutex<Hand>,
-    /// Letters that were taken and have not ended.
+    /// Letters that were accepted and have not ended.
     depth: AtomicUsize,
-    /// What those take.
+    /// The bytes of those letters.
     bytes: AtomicUsize,
     written: AtomicU64,
     lost: AtomicU64,
@@ -56,17 +56,17 @@ struct Shared {
     ended: watch::Sender<bool>,
 }
 
-/// The letter that the sink is being given.
+/// The letter that is being passed to the sink.
 #[derive(Default)]
 struct Hand {
     letter: Option<Arc<DeadLetter>>,
-    /// The grace has ended: the task must begin no other.
+    /// Whether the grace period has ended, so that the task must not start another letter.
     given_up: bool,
 }
 
 impl Writer {
     /// A writer, and the task that must be spawned for it. The task ends when the writer is closed or dropped, and all
-    /// is written.
+    /// letters are written.
     pub(crate) fn new(
         sink: Arc<dyn DeadLetterSink>,
         capacity: usize,
@@ -83,7 +83,7 @@ impl Writer {
             stop: Notify::new(),
             ended: watch::Sender::new(false),
         });
-        // Made here and not in the task, so that a task that is dropped before its first poll ends in order too.
+        // Created here and not in the task, so that it also runs for a task that is dropped before its first poll.
         let end = End(shared.clone());
         let task = async move {
             tokio::select! {
@@ -95,12 +95,13 @@ impl Writer {
         (Writer { shared }, task)
     }
 
-    /// Says that there is a letter, whatever the sink is and does, and takes or reports it. Never waits.
+    /// Logs that a request was dead-lettered, and queues the letter. Reports the letter as lost if the queue is full or
+    /// closed. Never waits.
     pub(crate) fn offer(&self, letter: DeadLetter) {
         told_to_the_log(&letter);
         let shared = &self.shared;
         let weight = weight(&letter);
-        // Counted before it can be seen, so that nobody takes it off before it was added.
+        // Counted before the letter is visible to the task, which subtracts it when the letter ends.
         shared.depth.fetch_add(1, Relaxed);
         let pushed = if shared.bytes.fetch_add(weight, Relaxed).saturating_add(weight) > MAX_BYTES {
             Err((Box::new(letter), Refused::Full))
@@ -116,28 +117,29 @@ impl Writer {
         }
     }
 
-    /// Takes no more, and returns when everything is written. When that takes longer than `grace`, the rest is reported.
+    /// Accepts no more letters, and returns when all are written. Letters that are not written within `grace` are
+    /// reported as lost.
     pub(crate) async fn close(&self, grace: Duration) {
         self.shared.entrance.shut();
         let mut ended = self.shared.ended.subscribe();
         if timeout(grace, ended.wait_for(|ended| *ended)).await.is_err() {
             self.shared.stop.notify_one();
-            // Not left to the task: a sink that blocks its thread would keep it from ever doing so.
+            // Done here, because a sink that blocks its thread would keep the task from doing it.
             self.shared.give_up("the time to shut down was over");
         }
     }
 
-    /// Letters that are neither written nor lost yet.
+    /// The number of letters that are neither written nor lost yet.
     pub(crate) fn depth(&self) -> usize {
         self.shared.depth.load(Relaxed)
     }
 
-    /// Letters that the sink took.
+    /// The number of letters that the sink accepted.
     pub(crate) fn written(&self) -> u64 {
         self.shared.written.load(Relaxed)
     }
 
-    /// Letters that no sink took, and that were reported instead.
+    /// The number of letters that the sink did not accept and that were logged instead.
     pub(crate) fn lost(&self) -> u64 {
         self.shared.lost.load(Relaxed)
     }
@@ -150,18 +152,19 @@ impl Drop for Writer {
 }
 
 impl Shared {
-    /// Gives letters to the sink, until the entrance is shut and nothing is left.
+    /// Passes letters to the sink, until the queue is closed and empty.
     async fn drain(&self, sink: &dyn DeadLetterSink) {
         let mut unflushed = 0;
         while let Some(letter) = self.exit.pop().await {
             let letter: Arc<DeadLetter> = Arc::from(letter);
-            if !self.take_in_hand(&letter) {
-                // It was on its way here when the rest was reported.
+            if !self.begin(&letter) {
+                // The letter left the queue just when the remaining letters were reported.
                 return self.lose(&letter, "the time to shut down was over", None);
             }
             let written = give(sink, &letter).await;
             unflushed += u32::from(written.is_ok());
-            // When it is gone it was reported already; then it may be written and reported, but is counted once.
+            // A letter that is no longer here was reported as lost already; it may have been written too, but is
+            // counted once.
             if self.hand.lock().letter.take().is_some() {
                 match written {
                     Ok(()) => self.end(&letter, &self.written),
@@ -175,14 +178,14 @@ impl Shared {
                     tracing::error!(letters = unflushed, error, "dead letters written, but not flushed");
                 }
                 unflushed = 0;
-                // A sink that never waits would keep the thread for the whole queue.
+                // A sink that never waits would otherwise occupy the thread for the whole queue.
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    /// Whether the letter may be given to the sink.
-    fn take_in_hand(&self, letter: &Arc<DeadLetter>) -> bool {
+    /// Marks the letter as being written. Returns false where the grace period has ended.
+    fn begin(&self, letter: &Arc<DeadLetter>) -> bool {
         let mut hand = self.hand.lock();
         if !hand.given_up {
             hand.letter = Some(letter.clone());
@@ -190,7 +193,7 @@ impl Shared {
         !hand.given_up
     }
 
-    /// Reports all that is left.
+    /// Reports all remaining letters as lost.
     fn give_up(&self, why: &str) {
         let in_hand = {
             let mut hand = self.hand.lock();
@@ -205,11 +208,11 @@ impl Shared {
         }
     }
 
-    /// The letter goes to the log, as much of it as may be shown.
+    /// Counts the letter as lost, and logs its redacted form.
     fn lose(&self, letter: &DeadLetter, why: &str, error: Option<&BoxError>) {
         self.end(letter, &self.lost);
         let redacted = letter.redacted();
-        // All keys are strings, so it can always be written.
+        // Serialization cannot fail: all map keys are strings.
         let json = serde_json::to_string(&redacted).unwrap_or_else(|_| format!("{redacted:?}"));
         let error = error.map(text);
         tracing::error!(
@@ -223,7 +226,7 @@ impl Shared {
         );
     }
 
-    /// The letter has ended, as `count` counts.
+    /// Counts the end of the letter in `count`.
     fn end(&self, letter: &DeadLetter, count: &AtomicU64) {
         count.fetch_add(1, Relaxed);
         self.depth.fetch_sub(1, Relaxed);
@@ -231,7 +234,7 @@ impl Shared {
     }
 }
 
-/// Held by the task: however it ends, nothing is taken any more and nothing is left unreported.
+/// Held by the task. However the task ends, its drop closes the queue and reports the remaining letters.
 struct End(Arc<Shared>);
 
 impl Drop for End {
@@ -246,7 +249,7 @@ fn weight(letter: &DeadLetter) -> usize {
     LETTER_BYTES + letter.request.weight()
 }
 
-/// Gives `letter` to `sink`, several times if need be.
+/// Passes `letter` to `sink`, up to [`TRIES`] times.
 async fn give(sink: &dyn DeadLetterSink, letter: &DeadLetter) -> Result<(), BoxError> {
     let mut wait = FIRST_WAIT;
     for number in 1.. {
@@ -255,14 +258,14 @@ async fn give(sink: &dyn DeadLetterSink, letter: &DeadLetter) -> Result<(), BoxE
             return Err(error);
         }
         let text = text(&error);
-        tracing::warn!(id = letter.id, number, error = text, "the dead-letter sink failed and is tried again");
+        tracing::warn!(id = letter.id, number, error = text, "the dead-letter sink failed; the letter is passed again");
         sleep(wait).await;
         wait *= 2;
     }
     Ok(())
 }
 
-/// One call of a sink. It ends in time, and a panic in it is an error.
+/// Runs one call of a sink, with a time limit. A panic becomes an error.
 async fn call<'a>(begin: impl FnOnce() -> BoxFuture<'a, Result<(), BoxError>>) -> Result<(), BoxError> {
     let Some(future) = catch_panic(begin) else { return Err(PANICKED.into()) };
     let mut future = Contained(Some(future));
@@ -291,7 +294,7 @@ impl Drop for Contained<'_> {
     }
 }
 
-/// What a sink's error says. Its `Display` is the application's code too.
+/// The text of a sink's error. Its `Display` is the application's code, and may panic too.
 fn text(error: &BoxError) -> String {
     catch_panic(|| error.to_string()).unwrap_or_else(|| "an error that cannot be shown".to_owned())
 }

@@ -46,12 +46,14 @@ impl Outbox {
     /// seconds at most for the count of the backlog, and after as long again for the job itself.
     ///
     /// # Errors
-    /// [`ErrorKind::Store`]: the client has no store, or it cannot be written. Then [`Delivery::NotSent`] says that the job was
-    /// not accepted; [`Delivery::Ambiguous`] that the database did not say whether its commit took effect, so that the job
-    /// may be accepted and sent: [`Error::job_id`] is its id, which [`receipt`](Self::receipt) takes. [`ErrorKind::QueueFull`]: the outbox is full.
+    /// [`ErrorKind::Store`]: the client has no store, or the store cannot be written. [`Delivery::NotSent`] then says that
+    /// the job was not accepted, and [`Delivery::Ambiguous`] that it is unknown whether the commit took effect, so that the
+    /// job may be accepted and sent: [`Error::job_id`] is its id, which [`receipt`](Self::receipt) takes.
+    /// [`ErrorKind::QueueFull`]: the outbox is full.
     /// [`ErrorKind::Shutdown`]: after [`shutdown`](crate::IntegrationClient::shutdown).
-    /// [`ErrorKind::KeyReused`]: another request was accepted with this key in the last day. [`ErrorKind::InvalidRequest`]: a
-    /// body that is a stream, is too large, or a credential in the request; and as [`send`](crate::IntegrationClient::send) before the exchange.
+    /// [`ErrorKind::KeyReused`]: another request was accepted with this key in the last day.
+    /// [`ErrorKind::InvalidRequest`]: the body is a stream or too large, or the request carries a credential.
+    /// Also the errors that [`send`](crate::IntegrationClient::send) returns before the exchange.
     pub async fn enqueue(
         self,
         tenant: &str,

@@ -305,7 +305,7 @@ async fn sealed(
     payload: Payload,
     mut history: History,
 ) -> Option<Finish> {
-    tracing::error!(id = %job.id, "a job is sealed with a key that this store was not given, and waits: `Store::seal_key`");
+    tracing::error!(id = %job.id, "a job waits for the key that it is sealed with: give it with `Store::seal_key`");
     let now = jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default();
     let left = job.expires_ms.unwrap_or(i64::MAX);
     if job.started > 0 {

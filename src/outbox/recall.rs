@@ -261,7 +261,7 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
                 }
                 failed = 0;
                 for Wanted { tenant, vendor, .. } in &wanted {
-                    tracing::error!(%error, tenant, vendor, "earlier usage of the lane cannot be read; the lane is used without it");
+                    tracing::error!(%error, tenant, vendor, "earlier usage of a lane cannot be read, and is not counted");
                 }
             }
         }

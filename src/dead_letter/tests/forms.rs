@@ -1,10 +1,10 @@
-//! What a letter looks like, and what it does not show.
+//! The forms of a letter, and what they do not show.
 
 use super::super::writer::Writer;
 use super::*;
 
 #[test]
-fn ids_are_hex_and_sort_by_time() {
+fn letter_ids_are_hex_and_sort_by_time() {
     let letters: Vec<DeadLetter> = (0..1000).map(|_| letter(Priority::High, "")).collect();
     let ids: std::collections::BTreeSet<&str> = letters.iter().map(|letter| &*letter.id).collect();
     assert_eq!(ids.len(), 1000);
@@ -16,14 +16,14 @@ fn ids_are_hex_and_sort_by_time() {
         DeadLetter::new(at(text), "a", "v", Priority::High, Reason::Exhausted, request).id
     };
     assert!(id("2026-02-03T04:05:06.001Z") < id("2026-02-03T04:05:06.002Z"));
-    // No moment is too early or too late.
+    // No time is too early or too late.
     for text in ["-009999-01-03T00:00:00Z", "1969-12-31T23:59:59.5Z", "9999-12-30T00:00:00Z"] {
         assert_eq!(id(text).len(), 32);
     }
 }
 
 #[test]
-fn the_json_of_a_letter() {
+fn letter_json_form() {
     let mut letter = letter(Priority::Low, "7");
     letter.id = "id".into();
     let json = serde_json::to_string_pretty(&letter).unwrap();
@@ -84,7 +84,7 @@ fn the_json_of_a_letter() {
 }
 
 #[test]
-fn a_letter_survives_its_json() {
+fn letter_round_trips_through_json() {
     let mut letter = letter(Priority::Normal, "a line\nand \u{2028} \"another\"");
     let bodies: [&[u8]; 4] = [b"", b"text \xc3\xa4", b"\xff\xfe\0", b"{\"base64\":\"AA==\"}"];
     for body in bodies {
@@ -93,13 +93,13 @@ fn a_letter_survives_its_json() {
         assert!(!json.contains('\n'));
         assert_eq!(serde_json::from_str::<DeadLetter>(&json).unwrap(), letter);
     }
-    // What a later version adds is skipped.
+    // Fields of later versions are ignored.
     let json = serde_json::to_string(&letter).unwrap().replacen('{', "{\"later\":1,", 1);
     assert_eq!(serde_json::from_str::<DeadLetter>(&json).unwrap(), letter);
 }
 
 #[test]
-fn secrets_of_a_request_show_nowhere() {
+fn letter_secrets_are_never_shown() {
     let letter = letter(Priority::High, "7");
     let outline = LetterRequest::Redacted {
         method: "GET".into(),
@@ -122,9 +122,9 @@ fn secrets_of_a_request_show_nowhere() {
 }
 
 #[tokio::test]
-async fn the_log_tells_who_and_why() {
+async fn log_event_names_tenant_and_reason() {
     let (events, _guard) = Events::listen();
-    // Whatever the sink: this one says nothing itself.
+    // The log event does not depend on the sink: this one logs nothing itself.
     let (writer, task) = Writer::new(Arc::new(MemorySink::new(1)), 1);
     writer.offer(letter(Priority::High, "7"));
     drop(writer);
@@ -143,7 +143,7 @@ async fn the_log_tells_who_and_why() {
 }
 
 #[tokio::test]
-async fn memory_keeps_the_newest() {
+async fn memory_sink_keeps_the_newest() {
     let sink = Arc::new(MemorySink::new(3));
     for number in 0..5 {
         sink.write(&letter(Priority::High, &number.to_string())).await.unwrap();

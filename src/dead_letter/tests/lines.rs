@@ -1,4 +1,4 @@
-//! Files of lines: bounds, accidents, and reading back.
+//! Files of lines: bounds, failures, and reading back.
 
 use std::fs;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -19,13 +19,13 @@ async fn write(sink: &JsonLinesSink, notes: impl IntoIterator<Item = usize>) -> 
 }
 
 #[tokio::test]
-async fn what_is_written_reads_back() {
+async fn written_letters_read_back() {
     let folder = Folder::new("reads-back");
     let sink = JsonLinesSink::open(folder.file(), MIB, 2).unwrap();
     assert_eq!(JsonLinesSink::read(folder.file()).unwrap(), []);
     let mut written = write(&sink, 0..20).await;
     assert_eq!(JsonLinesSink::read(folder.file()).unwrap(), written);
-    // One at a time.
+    // One letter at a time.
     let error = JsonLinesSink::open(folder.file(), MIB, 2).unwrap_err();
     assert!(error.to_string().ends_with("another writer has it open"), "{error}");
     drop(sink);
@@ -41,7 +41,7 @@ async fn what_is_written_reads_back() {
 }
 
 #[tokio::test]
-async fn files_stay_within_their_bounds() {
+async fn letter_files_stay_within_bounds() {
     let folder = Folder::new("bounds");
     let line = serde_json::to_vec(&letter(Priority::Normal, "0")).unwrap().len() as u64;
     let bound = 5 * line;
@@ -58,10 +58,10 @@ async fn files_stay_within_their_bounds() {
             kept.extend(JsonLinesSink::read(&path).unwrap());
         }
         assert!(kept.len() > 4 * old_files as usize);
-        // The newest, without a gap.
+        // The newest letters, without a gap.
         assert_eq!(kept, written[100 - kept.len()..]);
 
-        // What cannot be kept within the bound is refused, and harms nothing.
+        // A letter that does not fit within the bound is refused, and the file is unchanged.
         let large = letter(Priority::High, &"x".repeat(bound as usize));
         let error = sink.write(&large).await.unwrap_err();
         assert!(error.to_string().contains("at most"), "{error}");
@@ -70,7 +70,7 @@ async fn files_stay_within_their_bounds() {
 }
 
 #[tokio::test]
-async fn a_gap_in_the_old_files_is_filled_before_one_is_deleted() {
+async fn rotation_fills_a_gap_before_deleting() {
     let folder = Folder::new("gap");
     let old = |number: u32| folder.0.join(format!("letters.jsonl.{number}"));
     for number in [1, 3] {
@@ -83,9 +83,9 @@ async fn a_gap_in_the_old_files_is_filled_before_one_is_deleted() {
     assert_eq!(JsonLinesSink::read(old(1)).unwrap().len(), 1);
 }
 
-/// The process died after each number of bytes of the last record.
+/// The process died after each possible number of bytes of the last line.
 #[tokio::test]
-async fn a_line_torn_at_any_byte_is_set_aside() {
+async fn partial_line_is_moved_aside() {
     let folder = Folder::new("torn");
     let sink = JsonLinesSink::open(folder.file(), MIB, 2).unwrap();
     let written = write(&sink, 0..3).await;
@@ -114,7 +114,7 @@ async fn a_line_torn_at_any_byte_is_set_aside() {
 }
 
 #[test]
-fn what_is_no_record_at_the_end_is_set_aside() {
+fn invalid_last_line_is_moved_aside() {
     let folder = Folder::new("no-record");
     let torn = folder.0.join("letters.jsonl.torn");
     let tails: [&[u8]; 8] = [b"\n", b"{\n", b"12", b"12\n", b"\0\0\0\0", b"\0\n", b"{\"a\":1} x\n", &[b'x'; 300_000]];
@@ -124,11 +124,11 @@ fn what_is_no_record_at_the_end_is_set_aside() {
         JsonLinesSink::open(folder.file(), MIB, 2).unwrap();
         assert_eq!(fs::read(folder.file()).unwrap(), b"{\"a\":1}\n");
         assert_eq!(fs::read(&torn).unwrap(), [tail, b"\n"].concat());
-        // There is nothing to do the second time.
+        // A second opening finds nothing to do.
         JsonLinesSink::open(folder.file(), MIB, 2).unwrap();
         assert_eq!(size(&torn), tail.len() as u64 + 1);
     }
-    // Crash after crash, what is aside does not grow for ever.
+    // After many crashes the file of partial lines stays within its bound.
     for _ in 0..20 {
         fs::write(folder.file(), [b'x'; 300]).unwrap();
         JsonLinesSink::open(folder.file(), 1000, 2).unwrap();
@@ -138,7 +138,7 @@ fn what_is_no_record_at_the_end_is_set_aside() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_moved_away_is_made_anew() {
+async fn moved_file_is_created_again() {
     let folder = Folder::new("moved");
     let sink = JsonLinesSink::open(folder.file(), MIB, 2).unwrap();
     write(&sink, 0..2).await;
@@ -146,13 +146,13 @@ async fn a_file_that_is_moved_away_is_made_anew() {
     write(&sink, 2..3).await;
     assert_eq!(JsonLinesSink::read(folder.0.join("away")).unwrap().len(), 2);
     assert_eq!(JsonLinesSink::read(folder.file()).unwrap().len(), 1);
-    // Truncated by somebody else.
+    // Another program truncates the file.
     fs::write(folder.file(), "").unwrap();
     write(&sink, 3..4).await;
     assert_eq!(JsonLinesSink::read(folder.file()).unwrap().len(), 1);
 }
 
-/// A file on a disk with room for so many bytes.
+/// A file on a disk with room for a given number of bytes.
 struct Full {
     file: fs::File,
     room: usize,
@@ -187,7 +187,7 @@ impl Output for Full {
 }
 
 #[tokio::test]
-async fn a_full_disk_leaves_no_half_line() {
+async fn full_disk_leaves_no_partial_line() {
     let folder = Folder::new("full");
     let line = [&serde_json::to_vec(&letter(Priority::High, "2")).unwrap()[..], b"\n"].concat();
     let sink = JsonLinesSink::open(folder.file(), MIB, 2).unwrap();
@@ -195,7 +195,7 @@ async fn a_full_disk_leaves_no_half_line() {
     drop(sink);
     let before = fs::read(folder.file()).unwrap();
     for room in 0..line.len() {
-        // Where the half line cannot be cut off either, the next opening does it.
+        // Where the partial line cannot be cut off either, the next opening does it.
         for cuts in [true, false] {
             fs::write(folder.file(), &before).unwrap();
             let file = fs::OpenOptions::new().write(true).open(folder.file()).unwrap();
@@ -214,7 +214,7 @@ async fn a_full_disk_leaves_no_half_line() {
 }
 
 #[test]
-fn places_where_no_file_can_be() {
+fn unusable_file_path_is_refused() {
     let folder = Folder::new("places");
     for path in [folder.0.clone(), folder.0.join("missing/letters"), "/dev/null".into()] {
         let error = JsonLinesSink::open(&path, MIB, 1).unwrap_err();
@@ -226,7 +226,7 @@ fn places_where_no_file_can_be() {
 }
 
 #[test]
-fn any_file_can_be_read() {
+fn read_survives_any_file() {
     let folder = Folder::new("garbage");
     let good = serde_json::to_string(&letter(Priority::High, "1")).unwrap();
     let text = format!("{good}\nhidden\n\n{{\"id\":\"hidden\",\"at\":\"hidden\"}}\n{good}\n{}", &good[..40]);
@@ -250,7 +250,7 @@ fn any_file_can_be_read() {
         assert!(sink.is_ok());
     }
 
-    // One byte more than a line may have, and a good line behind it.
+    // One byte more than a line may have, and a good line after it.
     let mut long = vec![b'x'; MAX_LINE_BYTES as usize];
     long.extend(format!("\n{good}\n").bytes());
     fs::write(folder.file(), &long).unwrap();

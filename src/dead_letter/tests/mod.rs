@@ -47,7 +47,7 @@ fn note(letter: &DeadLetter) -> &str {
     &letter.metadata["order"]
 }
 
-/// A folder that goes with the test.
+/// A folder that is deleted with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -80,7 +80,7 @@ fn size(path: &Path) -> u64 {
     path.metadata().map_or(0, |metadata| metadata.len())
 }
 
-/// The events of this thread, each as its fields.
+/// The log events of this thread, each with its fields.
 #[derive(Clone, Default)]
 struct Events(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
 
@@ -89,7 +89,7 @@ impl Events {
         self.0.lock().iter().filter(|fields| fields["message"] == message).cloned().collect()
     }
 
-    /// Letters in the events that say that one was not written.
+    /// The letters in "dead letter not written" events.
     fn lost(&self) -> Vec<DeadLetter> {
         let events = self.of("dead letter not written");
         events.iter().map(|fields| serde_json::from_str(&fields["letter"]).unwrap()).collect()

@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 type Answer = Box<dyn Fn(usize) -> BoxFuture<'static, Result<(), BoxError>> + Send + Sync>;
 
-/// Answers call number n as the test says, and keeps what it took.
+/// A sink that answers call number n as the test says, and keeps the letters that it accepted.
 struct Scripted {
     calls: AtomicUsize,
     flushed: AtomicUsize,
@@ -74,7 +74,7 @@ fn counts(writer: &Writer) -> (usize, u64, u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_sink_holds_nobody_up_and_gets_high_first() {
+async fn slow_sink_delays_no_caller() {
     let (events, _guard) = Events::listen();
     let sink = Scripted::new(async |_| {
         sleep(ms(10)).await;
@@ -100,13 +100,13 @@ async fn a_slow_sink_holds_nobody_up_and_gets_high_first() {
         order.is_sorted_by_key(|(priority, number)| (*priority as u8, *number)),
         "by priority, and then as they came"
     );
-    // In batches, and once more at the end.
+    // After every batch, and once more at the end.
     assert_eq!(sink.flushed.load(Relaxed), CAPACITY.div_ceil(64));
     task.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn high_overtakes_what_waits_already() {
+async fn high_priority_letter_is_written_first() {
     let sink = Scripted::new(async |_| {
         sleep(ms(10)).await;
         Ok(())
@@ -123,7 +123,7 @@ async fn high_overtakes_what_waits_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_recovers_gets_the_letter() {
+async fn recovered_sink_gets_the_letter() {
     let (events, _guard) = Events::listen();
     let sink = Scripted::new(async |call| if call < 4 { Err("not yet".into()) } else { Ok(()) });
     let (writer, _task) = start(sink.clone(), 10);
@@ -133,10 +133,10 @@ async fn a_sink_that_recovers_gets_the_letter() {
     assert_eq!(begun.elapsed(), ms(100 + 200 + 400 + 800));
     assert_eq!(sink.notes(), ["1"]);
     assert_eq!(counts(&writer), (0, 1, 0));
-    assert_eq!(events.of("the dead-letter sink failed and is tried again").len(), 4);
+    assert_eq!(events.of("the dead-letter sink failed; the letter is passed again").len(), 4);
 }
 
-/// A sink whose every call ends badly is called five times per letter; then the event holds the letter.
+/// A sink whose every call fails gets each letter five times; then the event holds the letter.
 #[track_caller]
 fn reported(events: &Events, writer: &Writer, sink: &Scripted, offered: &DeadLetter, error: &str) {
     assert_eq!(sink.calls.load(Relaxed), 5);
@@ -148,7 +148,7 @@ fn reported(events: &Events, writer: &Writer, sink: &Scripted, offered: &DeadLet
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_fails_for_good_is_reported_with_the_letter() {
+async fn failing_sink_is_logged_with_the_letter() {
     let (events, _guard) = Events::listen();
     let sink = Scripted::new(async |_| Err("the disk is gone".into()));
     let (writer, _task) = start(sink.clone(), 10);
@@ -159,7 +159,7 @@ async fn a_sink_that_fails_for_good_is_reported_with_the_letter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_hangs_is_reported_with_the_letter() {
+async fn hanging_sink_is_logged_with_the_letter() {
     let (events, _guard) = Events::listen();
     let sink = Scripted::new(async |_| std::future::pending().await);
     let (writer, _task) = start(sink.clone(), 10);
@@ -172,9 +172,9 @@ async fn a_sink_that_hangs_is_reported_with_the_letter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_panics_is_reported_and_the_next_letter_written() {
+async fn panicking_sink_gets_the_next_letter() {
     let (events, _guard) = Events::listen();
-    // In the call itself, at the first poll, and after a wait.
+    // The call itself panics, its first poll does, and a later poll does.
     let sink = Arc::new(Scripted {
         calls: AtomicUsize::new(0),
         flushed: AtomicUsize::new(0),
@@ -202,7 +202,7 @@ async fn a_sink_that_panics_is_reported_and_the_next_letter_written() {
     task.await.unwrap();
 }
 
-/// Panics wherever the application's code is called: when dropped, and when shown.
+/// Panics wherever the client calls the application's code: when dropped, and when displayed.
 struct Spiteful;
 
 impl Drop for Spiteful {
@@ -230,7 +230,7 @@ impl fmt::Display for Spite {
 impl std::error::Error for Spite {}
 
 #[tokio::test(start_paused = true)]
-async fn panics_in_drop_and_in_display_are_contained() {
+async fn sink_panics_in_drop_are_contained() {
     let (events, _guard) = Events::listen();
     let sink = Scripted::new(async |call| {
         let _spiteful = (call < 2).then(|| Spiteful);
@@ -248,7 +248,7 @@ async fn panics_in_drop_and_in_display_are_contained() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_finds_the_queue_full_is_reported() {
+async fn full_queue_loses_with_an_event() {
     let (events, _guard) = Events::listen();
     let sink = Scripted::new(async |_| Ok(()));
     let (writer, _task) = start(sink.clone(), 3);
@@ -268,7 +268,7 @@ async fn what_finds_the_queue_full_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_letters_fill_the_queue_too() {
+async fn queue_is_bounded_by_bytes() {
     let (events, _guard) = Events::listen();
     let sink = Scripted::new(async |_| Ok(()));
     let (writer, _task) = start(sink.clone(), CAPACITY);
@@ -286,7 +286,7 @@ async fn large_letters_fill_the_queue_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_grace_does_not_suffice_for_is_reported() {
+async fn letters_beyond_the_grace_are_logged() {
     let (events, _guard) = Events::listen();
     let sink = Scripted::new(async |_| {
         sleep(ms(10)).await;
@@ -305,7 +305,7 @@ async fn what_the_grace_does_not_suffice_for_is_reported() {
     all.extend(sink.notes().iter().map(|note| note.parse::<usize>().unwrap()));
     all.sort_unstable();
     assert_eq!(all, (0..100).collect::<Vec<_>>());
-    // The task ends too, and gives the sink nothing more.
+    // The task ends too, and passes nothing more to the sink.
     task.await.unwrap();
     assert_eq!(sink.calls.load(Relaxed), 11);
     writer.close(LONG).await;
@@ -313,9 +313,9 @@ async fn what_the_grace_does_not_suffice_for_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_is_stopped_or_never_started_reports_what_is_left() {
+async fn stopped_task_logs_remaining_letters() {
     let sink = Scripted::new(async |_| std::future::pending().await);
-    // Stopped.
+    // The task is aborted.
     let (events, _guard) = Events::listen();
     let (writer, task) = start(sink.clone(), 10);
     writer.offer(letter(Priority::High, "1"));
@@ -328,14 +328,14 @@ async fn a_task_that_is_stopped_or_never_started_reports_what_is_left() {
     assert_eq!(counts(&writer), (0, 0, 3));
     writer.close(LONG).await;
 
-    // Dropped before its first poll.
+    // The task is dropped before its first poll.
     let (events, _guard) = Events::listen();
     let (writer, task) = Writer::new(sink.clone(), 10);
     writer.offer(letter(Priority::High, "1"));
     drop(task);
     assert_eq!((counts(&writer), events.lost().len()), ((0, 0, 1), 1));
 
-    // Never polled.
+    // The task is never polled.
     let (events, _guard) = Events::listen();
     let (writer, _task) = Writer::new(sink, 10);
     writer.offer(letter(Priority::High, "1"));
@@ -344,7 +344,7 @@ async fn a_task_that_is_stopped_or_never_started_reports_what_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_that_is_dropped_writes_what_it_took() {
+async fn dropped_writer_writes_queued_letters() {
     let sink = Scripted::new(async |_| {
         sleep(ms(10)).await;
         Ok(())
@@ -357,10 +357,11 @@ async fn a_writer_that_is_dropped_writes_what_it_took() {
     assert_eq!(sink.notes(), ["1", "2"]);
 }
 
-/// Many threads offer while the writer closes: each letter ends once, whatever the channel tells whom.
+/// Many threads offer letters while the writer closes: each letter ends once, whatever the channel reports to each
+/// thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[expect(clippy::disallowed_methods, reason = "a test needs threads")]
-async fn no_letter_is_lost_in_a_race_with_closing() {
+async fn closing_race_loses_no_letter() {
     for round in 0..300 {
         let sink = Scripted::new(async |_| Ok(()));
         let (writer, task) = start(sink.clone(), 1000);
