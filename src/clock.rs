@@ -70,6 +70,11 @@ impl std::ops::Add<Duration> for Time {
     }
 }
 
+/// Whole milliseconds; at most those that 64 bits hold.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// `duration` in whole nanoseconds, saturating at `u64::MAX` (584 years).
 pub const fn nanos(duration: Duration) -> u64 {
     let n = duration.as_nanos();

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::{IntegrationClient, Tenants};
 use crate::clock::Time;
+use crate::core::refusal;
 use crate::dispatch::Place;
 use crate::engine::Noticed;
 use crate::error::Error;
-use crate::error::refusal;
 use crate::events::Events;
 use crate::status::DeadLetterCounts;
 use crate::{Priority, send};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::IntegrationClient;
 use crate::Priority;
 use crate::clock::Time;
+use crate::core::refusal;
 use crate::core::{Core, Entry, status_of};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{self, Batch, Engine, Sum, Until, forecast};
 use crate::error::Error;
-use crate::error::refusal;
 use crate::request::response::WaitReason;
 use crate::status::{Check, ClientStatus, Estimate, TenantStatus, UnderWay, VendorStatus};
 

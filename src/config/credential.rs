@@ -11,7 +11,6 @@ use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use secrecy::SecretString;
 
-use super::vendor::CredentialRef;
 use crate::clock::Time;
 
 /// How the tokens of well-known vendors begin. Not a scanner: it catches the paste into the wrong field.
@@ -45,6 +44,23 @@ const SECRETS: [&str; 26] = [
 ];
 
 const HELP: &str = "write where the secret is: \"env:NAME\", \"file:PATH\" or \"RESOLVER:KEY\"";
+
+/// Where a secret is kept. The configuration holds references only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CredentialRef {
+    /// `env:NAME`: an environment variable.
+    Env(String),
+    /// `file:PATH`: a file's content, without the last line end.
+    File(String),
+    /// `NAME:KEY` of a resolver that the application registered.
+    Resolver {
+        /// The resolver's name.
+        resolver: String,
+        /// What the resolver is asked for.
+        key: String,
+    },
+}
 
 impl CredentialRef {
     /// Reads `env:NAME`, `file:PATH` or `RESOLVER:KEY`; `resolvers` are those that the application registered.

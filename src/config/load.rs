@@ -7,14 +7,10 @@ use std::sync::Arc;
 use super::format::{File, VendorEntry};
 use super::report::{Finding, Layer, Messages, Path, Problem, Report, Step, Text, at, syntax};
 use super::resolve::{LIVE, Stated, Vendors, resolve};
-use super::source::{MOST_BYTES, Sources};
+use super::source::{CATALOGUE, MOST_BYTES, Sources};
 use super::vendor::{Tenant, Vendor};
 use super::{Limit, Scope, overlay, suggest, validate};
 use crate::Error;
-
-/// The shipped catalogue. Also the example of the format.
-pub(super) const CATALOGUE: Text<'static> =
-    Text { name: "vendors.toml (shipped)", text: include_str!("../../vendors.toml") };
 
 /// Default headers of one vendor.
 const MOST_HEADERS: usize = 64;
@@ -54,7 +50,7 @@ pub(super) fn check(sources: &Sources) -> Result<Loaded, Vec<Finding>> {
 fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut Messages<'t>) -> Option<Loaded> {
     let files: Vec<(Text<'_>, File)> =
         sources.files.iter().filter_map(|file| parse(file.name.as_str(), &file.text, messages)).collect();
-    let catalogue = if sources.catalogue { parse(CATALOGUE.name, CATALOGUE.text, messages) } else { None };
+    let catalogue = if sources.catalogue { parse(CATALOGUE.0, CATALOGUE.1, messages) } else { None };
     if !messages.is_empty() {
         return None;
     }

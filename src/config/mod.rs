@@ -171,12 +171,14 @@ mod shape;
 mod source;
 mod suggest;
 mod table;
+mod unknown;
 mod validate;
 mod vendor;
 
 use crate::Error;
 use load::Loaded;
 
+pub use credential::CredentialRef;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use dialects::dialects;
 pub use entry::{LimitEntry, TenantEntry};
@@ -189,7 +191,7 @@ pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
 pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource};
 pub use table::{Changes, TenantTable};
-pub use vendor::{AuthScheme, Connection, CredentialRef, Endpoint, Tenant, Vendor};
+pub use vendor::{AuthScheme, Connection, Endpoint, Tenant, Vendor};
 
 /// A validated configuration: immutable, and consistent as a whole.
 pub struct Config {
@@ -292,7 +294,7 @@ impl Config {
         }
         // A vendor that does not exist is the better explanation.
         self.vendors.get(vendor, resolve::LIVE)?;
-        Err(table::unknown_tenant(id, vendor, &self.tenants))
+        Err(unknown::unknown_tenant(id, vendor, &self.tenants))
     }
 
     /// The vendor of tenant `id` whose base URL `url` is below, as that tenant, and the path below it.

@@ -5,11 +5,11 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::credential::AtHand;
+use super::credential::{AtHand, CredentialRef};
 use super::entry::{LimitEntry, TenantEntry};
 use super::format::VendorEntry;
 use super::report::{Finding, Messages, Path, Report, Step, at};
-use super::vendor::{CredentialRef, Overrides, Tenant, Vendor};
+use super::vendor::{Overrides, Tenant, Vendor};
 use super::{base_url, overlay, suggest, validate};
 use crate::{Error, ErrorKind};
 

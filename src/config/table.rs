@@ -11,8 +11,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, RwLock};
 
 use super::vendor::Tenant;
-use super::{Config, TenantEntry, Vendors, resolve_tenant, suggest};
-use crate::{Error, ErrorKind};
+use super::{Config, TenantEntry, Vendors, resolve_tenant, unknown};
+use crate::Error;
 
 const SHARDS: usize = 64;
 
@@ -74,8 +74,8 @@ impl TenantTable {
     /// The tenant, or an error that names what is there.
     pub fn get(&self, id: &str, vendor: &str) -> Result<Arc<Tenant>, Error> {
         self.find(id, vendor).ok_or_else(|| {
-            let small = self.len() <= SEARCHED;
-            unknown_tenant(id, vendor, &if small { self.snapshot() } else { Vec::new() })
+            let small = self.len() <= unknown::SEARCHED;
+            unknown::unknown_tenant(id, vendor, &if small { self.snapshot() } else { Vec::new() })
         })
     }
 
@@ -222,23 +222,4 @@ fn is(tenant: &Tenant, id: &str, vendor: &str) -> bool {
 /// The table inside a shard uses the hash's top and bottom bits; the shard is chosen by some in the middle.
 fn shard_of(hash: u64) -> usize {
     (hash >> 32) as usize % SHARDS
-}
-
-/// Tables up to this size are searched for the id that was meant; in a larger one each miss would cost milliseconds.
-const SEARCHED: usize = 1000;
-
-/// The error for a tenant that is not there, with what is there of `tenants`. Ids are cut: they come from callers.
-pub(super) fn unknown_tenant(id: &str, vendor: &str, tenants: &[Arc<Tenant>]) -> Error {
-    let near = if tenants.len() <= SEARCHED { tenants } else { &[] };
-    let elsewhere: Vec<&str> =
-        near.iter().filter(|tenant| &*tenant.id == id).map(|tenant| &*tenant.vendor.name).take(20).collect();
-    let here = near.iter().filter(|tenant| &*tenant.vendor.name == vendor).map(|tenant| &*tenant.id);
-    let hint = match (suggest::nearest(id, here), elsewhere.is_empty()) {
-        (_, false) => format!("it is configured for {}", elsewhere.join(", ")),
-        (Some(near), true) => format!("did you mean `{near}`?"),
-        (None, true) => "add a [[tenants]] entry, or add it to the client".to_owned(),
-    };
-    let (id, vendor): (String, String) = (id.chars().take(128).collect(), vendor.chars().take(128).collect());
-    let message = format!("tenant {id:?} is not configured for vendor {vendor:?}; {hint}");
-    Error::not_sent(ErrorKind::UnknownTenant, message)
 }

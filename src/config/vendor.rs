@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-use super::credential::AtHand;
+use super::credential::{AtHand, CredentialRef};
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::{Limit, LimitKind, Scope, Unit};
 use super::retry::{AtRest, Keep, RetryPolicy, Throttle};
@@ -281,6 +281,11 @@ impl Tenant {
 }
 
 impl Vendor {
+    /// The name of the endpoint of this number.
+    pub(crate) fn endpoint_name(&self, number: u16) -> Option<&str> {
+        self.endpoints.get(usize::from(number)).map(|endpoint| &*endpoint.name)
+    }
+
     /// The endpoint `name` and its number.
     ///
     /// # Errors
@@ -391,21 +396,4 @@ impl Tenant {
             endpoints: overrides.endpoints,
         }
     }
-}
-
-/// Where a secret is kept. The configuration holds references only.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CredentialRef {
-    /// `env:NAME`: an environment variable.
-    Env(String),
-    /// `file:PATH`: a file's content, without the last line end.
-    File(String),
-    /// `NAME:KEY` of a resolver that the application registered.
-    Resolver {
-        /// The resolver's name.
-        resolver: String,
-        /// What the resolver is asked for.
-        key: String,
-    },
 }

@@ -8,6 +8,7 @@ mod egress;
 mod failures;
 mod flow;
 mod hosts;
+pub(crate) mod refusal;
 mod registry;
 mod status;
 mod telemetry;

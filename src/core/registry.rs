@@ -7,12 +7,13 @@ use arc_swap::ArcSwap;
 use reqwest::Url;
 
 use super::OutboxHooks;
+use super::refusal;
 use crate::clock::{Clock, Time};
 use crate::config::{Config, ConfigSource, Tenant, TenantTable};
 use crate::dispatch::{self, Asked, Dispatch, Grant, Place, Whose};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
-use crate::error::{Error, refusal};
+use crate::error::Error;
 use crate::metrics::KINDS_OF_WORK;
 use crate::metrics::Series;
 

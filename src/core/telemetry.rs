@@ -3,8 +3,10 @@
 use super::failures::Failures;
 use super::flow::Meters;
 use super::under_way::UnderWay;
+use crate::clock::Time;
 use crate::dead_letter::DeadLetter;
 use crate::dead_letter::writer::Writer;
+use crate::error::Error;
 use crate::events::{EventKind, Feed};
 use crate::metrics::Metrics;
 
@@ -26,6 +28,16 @@ impl Telemetry {
             meters: Meters::default(),
             under_way: UnderWay::new(),
             dead_letters,
+        }
+    }
+
+    /// A request was refused before it could be sent. The message names who asked for what.
+    #[cold]
+    pub(crate) fn refused_at_once(&self, now: Time, error: &Error) {
+        if let Some(left_out) = self.failures.count(error.kind(), now) {
+            let left_out = (left_out > 0).then_some(left_out);
+            let kind = error.kind().as_str();
+            tracing::warn!(target: "integration_client::ends", kind, %error, left_out, "request refused");
         }
     }
 

@@ -7,28 +7,10 @@
 //! or else to all that the request counted in.
 
 use super::Engine;
-use super::cells::Origin;
 use super::limit::{Cell, LimitSpec};
+use super::origin::{Origin, Target, Whose};
 use super::plan::EndpointHash;
 use super::throttle::{Fit, Report};
-
-/// A limit of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Target {
-    /// The lane's own of this number.
-    Own(usize),
-    /// Of the account (0) or the vendor (1), of this number.
-    Shared(usize, usize),
-}
-
-/// Whose limit was refused for, as the vendor says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Whose {
-    Endpoint,
-    Lane,
-    Account,
-    Vendor,
-}
 
 impl Engine {
     /// The rates that a request took from.

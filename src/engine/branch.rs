@@ -4,35 +4,11 @@
 //! vendor's that the others do not know yet. The account then has two places in the tree, a [`Branch`] each: below the
 //! vendor, and as a root.
 
-use std::collections::VecDeque;
-
 use super::Engine;
 use super::lane::{Lane, Shared};
 use super::scheduler::Tree;
 use super::slab::Key;
-use super::waiting::{LaneWait, Site};
-
-/// The place of a holder of shared limits in the tree, below another one or at the top.
-pub(crate) struct Branch {
-    /// The vendor that an account stands below; [`Key::NONE`] at the top.
-    pub(crate) above: Key,
-    /// Set at the top.
-    pub(crate) root: Key,
-    pub(crate) tiers: [Key; 3],
-    /// Sum of the weights of lanes that wait.
-    pub(crate) weight: u32,
-    /// Requests waiting in the lanes of this branch.
-    pub(crate) waiting: u32,
-    /// Lanes that stopped waiting, until forgetting their place in the tree cannot be observed.
-    pub(crate) lingering: VecDeque<Key>,
-}
-
-impl Branch {
-    fn new(above: Key) -> Branch {
-        let (root, tiers) = (Key::NONE, [Key::NONE; 3]);
-        Branch { above, root, tiers, weight: 0, waiting: 0, lingering: VecDeque::new() }
-    }
-}
+use super::waiting::{Branch, LaneWait, Site};
 
 impl Shared {
     pub(crate) fn branch(&self, above: Key) -> Option<&Branch> {

@@ -1,8 +1,8 @@
 //! What answers correct in the limits' own state: what a request cost, and when the vendor's windows end.
 
 use super::Engine;
-use super::cells::Origin;
 use super::cost::Cost;
+use super::origin::Origin;
 use super::slab::Key;
 use crate::clock::Time;
 

@@ -6,22 +6,11 @@
 //! was said of the limit before is forgotten.
 
 use super::Engine;
-use super::attribution::Target;
-use super::cells::Origin;
+use super::lane::Hosts;
 use super::news::Forgotten;
+use super::origin::Origin;
+use super::origin::Target;
 use super::slab::Key;
-
-/// The hosts of the lanes that share a limit.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) enum Hosts {
-    /// The vendor's own.
-    #[default]
-    OfVendor,
-    /// All tenants chose this one: scheme, host and port.
-    One(Box<str>),
-    /// They did not. It is never undone: an answer of a host that was left may still be on its way.
-    Several,
-}
 
 impl Engine {
     /// A lane of these holders is answered by `host`, which its tenant's variables choose; none for the vendor's own.

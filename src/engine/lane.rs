@@ -6,15 +6,13 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-use super::branch::Branch;
-use super::hosts::Hosts;
 use super::index::Index;
 use super::limit::{Cell, LimitSpec, one_less};
 use super::plan::{EndpointHash, EndpointId, Plan, SharedSpec};
+use super::slab::excess;
 use super::slab::{Key, Slab};
-use super::sweep::excess;
 use super::throttle::Credential;
-use super::waiting::{LaneWait, Site};
+use super::waiting::{Branch, LaneWait, Site};
 use crate::clock::Time;
 
 /// One tenant at one vendor.
@@ -177,6 +175,18 @@ pub(crate) struct SharedKey {
     pub(crate) environment: Arc<str>,
     /// None for the vendor-wide limits.
     pub(crate) account: Option<CompactString>,
+}
+
+/// The hosts of the lanes that share a limit.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) enum Hosts {
+    /// The vendor's own.
+    #[default]
+    OfVendor,
+    /// All tenants chose this one: scheme, host and port.
+    One(Box<str>),
+    /// They did not. It is never undone: an answer of a host that was left may still be on its way.
+    Several,
 }
 
 /// Limits that several lanes share, and their part of the tree while somebody waits.

@@ -14,11 +14,11 @@ use compact_str::CompactString;
 
 use super::Engine;
 use super::Refusal;
-use super::cells::Origin;
 use super::change::carry_over;
-use super::hosts::Hosts;
+use super::lane::Hosts;
 use super::lane::{OwnCells, SharedKey};
 use super::limit::Cell;
+use super::origin::Origin;
 use super::permit::{Permit, State};
 use super::plan::{Plan, SharedSpec};
 use super::slab::Key;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
-use super::attribution::{Target, Whose};
-use super::cells::Origin;
 use super::lane::{Lane, SharedKey};
+use super::origin::Origin;
+use super::origin::{Target, Whose};
 use super::plan::{EndpointHash, EndpointId, Plan, SharedSpec};
 use super::slab::Key;
 use super::throttle::{Change, Notice};

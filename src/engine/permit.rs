@@ -1,8 +1,8 @@
 //! A permit: what it took, how far its exchange is.
 
-use super::cells::Origin;
 use super::cost::Cost;
 use super::limit::Take;
+use super::origin::Origin;
 use super::slab::Key;
 use super::turns::Need;
 use crate::clock::Time;

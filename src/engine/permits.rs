@@ -1,7 +1,7 @@
 //! The life of a permit: granted, started, answered, finished. Whatever happens to its holder, it ends.
 
-use super::cells::Origin;
 use super::limit::{Take, one_less};
+use super::origin::Origin;
 use super::permit::{Permit, State};
 use super::plan::{EndpointHash, EndpointId};
 use super::slab::Key;

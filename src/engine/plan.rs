@@ -1,32 +1,10 @@
 //! What the engine knows about a lane's vendor: its limits, by who shares them. Immutable; shared by all lanes alike.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+pub(crate) use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::limit::{Cell, LimitSpec};
-use super::throttle::Mode;
-
-/// The number of an endpoint in its [`Plan`]; [`NO_ENDPOINT`] for requests to none.
-pub(crate) type EndpointId = u16;
-
-/// A request that belongs to no endpoint.
-pub(crate) const NO_ENDPOINT: EndpointId = EndpointId::MAX;
-
-/// An endpoint by the hash of its name. Its number differs from plan to plan when a reload adds or removes endpoints; the
-/// hash does not, so limits that lanes of different plans share are compared by it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct EndpointHash(u64);
-
-impl EndpointHash {
-    /// Of requests that belong to no endpoint.
-    pub(crate) const NONE: EndpointHash = EndpointHash(0);
-
-    pub(crate) fn of(name: &str) -> EndpointHash {
-        let mut hasher = DefaultHasher::new();
-        name.hash(&mut hasher);
-        EndpointHash(hasher.finish().max(1))
-    }
-}
+pub(crate) use super::pace::{Counting, Pace};
 
 /// Limits and weights of a lane.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,38 +41,6 @@ pub(crate) struct Plan {
     pub(crate) max_hold_ns: u64,
     /// The longest that one tenant's refusals stop others, in nanoseconds.
     pub(crate) one_witness_ns: u64,
-}
-
-/// The rate of a limit, as far as slowing down is concerned. That of a lane is the slowest of its limits for all requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Pace {
-    /// Between two units at the full rate, in nanoseconds; 0 where no limit states a rate.
-    pub(crate) unit_ns: u64,
-    /// What the vendor allows, in its units.
-    pub(crate) limit: u64,
-    /// The window that it allows them in, in nanoseconds.
-    pub(crate) window_ns: u64,
-    pub(crate) counting: Counting,
-    pub(crate) mode: Mode,
-}
-
-/// How a vendor's own count of a limit goes down again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Counting {
-    /// All at once, at a reset. Also where the configuration does not say how the vendor counts.
-    #[default]
-    Windows,
-    /// Each unit a window after it was taken.
-    Log,
-    /// Evenly.
-    Bucket,
-}
-
-impl Counting {
-    /// Units come back one by one, and not all at a reset.
-    pub(crate) fn regrows(self) -> bool {
-        self != Counting::Windows
-    }
 }
 
 /// An endpoint's own limits, as a range of [`Plan::own`].

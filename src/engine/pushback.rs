@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::attribution::Target;
-use super::cells::Origin;
 use super::news::{Noticed, of_lane};
+use super::origin::Origin;
+use super::origin::Target;
 use super::plan::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::slab::Key;
 use super::throttle::{Books, Change, Credential, Mode, Notice, Refused, Report, Wait};

@@ -1,7 +1,7 @@
 //! Where requests wait for a limit, and who is woken there: a [`Site`] at each endpoint, lane and holder of shared limits.
 
 use super::Engine;
-use super::cells::Origin;
+use super::origin::Origin;
 use super::plan::{EndpointHash, EndpointId};
 use super::slab::Key;
 use super::turns::Need;

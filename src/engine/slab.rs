@@ -255,6 +255,11 @@ impl<T> std::ops::IndexMut<Key> for Slab<T> {
     }
 }
 
+/// The room to keep, where there is far more of it than is in use.
+pub(crate) fn excess(capacity: usize, len: usize) -> Option<usize> {
+    (capacity > 64 && len < capacity / 8).then_some(2 * len)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

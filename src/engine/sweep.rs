@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use super::Engine;
 use super::news::{Forgotten, of_lane, of_own_limit};
-use super::slab::Key;
+use super::slab::{Key, excess};
 use crate::clock::Time;
 
 /// Where a sweep goes on.
@@ -135,9 +135,4 @@ impl Engine {
     pub(crate) fn waiters_end(&self) -> usize {
         self.waiters.end() as usize
     }
-}
-
-/// The room to keep, where there is far more of it than is in use.
-pub(crate) fn excess(capacity: usize, len: usize) -> Option<usize> {
-    (capacity > 64 && len < capacity / 8).then_some(2 * len)
 }

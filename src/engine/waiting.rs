@@ -1,10 +1,12 @@
 //! Who waits: requests in queues, and the places in the tree where limits stop them.
 
+use std::collections::VecDeque;
+
 use super::cost::Cost;
 use super::plan::EndpointId;
 use super::scheduler::SCALE;
+use super::slab::excess;
 use super::slab::{Key, Slab};
-use super::sweep::excess;
 use super::{Refusal, WaitReason};
 use crate::clock::Time;
 
@@ -235,6 +237,28 @@ impl Site {
         if !self.parked.contains(&node) {
             self.parked.push(node);
         }
+    }
+}
+
+/// The place of a holder of shared limits in the tree, below another one or at the top.
+pub(crate) struct Branch {
+    /// The vendor that an account stands below; [`Key::NONE`] at the top.
+    pub(crate) above: Key,
+    /// Set at the top.
+    pub(crate) root: Key,
+    pub(crate) tiers: [Key; 3],
+    /// Sum of the weights of lanes that wait.
+    pub(crate) weight: u32,
+    /// Requests waiting in the lanes of this branch.
+    pub(crate) waiting: u32,
+    /// Lanes that stopped waiting, until forgetting their place in the tree cannot be observed.
+    pub(crate) lingering: VecDeque<Key>,
+}
+
+impl Branch {
+    pub(crate) fn new(above: Key) -> Branch {
+        let (root, tiers) = (Key::NONE, [Key::NONE; 3]);
+        Branch { above, root, tiers, weight: 0, waiting: 0, lingering: VecDeque::new() }
     }
 }
 

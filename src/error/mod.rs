@@ -2,7 +2,6 @@
 
 mod kind;
 pub(crate) mod panic;
-pub(crate) mod refusal;
 
 use std::fmt;
 use std::time::Duration;

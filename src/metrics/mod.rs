@@ -9,6 +9,7 @@
 //!
 //! A recorder that panics loses what it was told and nothing else: permits, requests and the client are as without it.
 
+mod end;
 mod handle;
 mod rolling;
 mod series;
@@ -25,6 +26,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 
+pub(crate) use self::end::End;
 use crate::clock::Time;
 use crate::error::panic::catch_panic;
 use handle::{Count, Depth, Figure};
@@ -40,14 +42,6 @@ const UNKNOWN: &str = "unknown";
 
 /// What a store is used for.
 pub(crate) const KINDS_OF_WORK: usize = 6;
-
-/// How a permit ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
-    Finished,
-    NotSent,
-    Abandoned,
-}
 
 /// What is counted elsewhere in the client.
 pub(crate) struct Totals {

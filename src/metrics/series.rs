@@ -14,7 +14,7 @@ use http::{Method, StatusCode};
 use metrics::Histogram;
 use parking_lot::Mutex;
 
-use super::End;
+use super::end::End;
 use super::handle::{Count, Depth, Figure, Labels, More, histogram};
 use super::rolling::Rolling;
 use super::table::{

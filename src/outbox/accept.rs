@@ -1,12 +1,13 @@
 //! Turns a request into a job in the store.
 
-use super::{Outbox, OutboxState, Receipt, new_id, stored::Stored};
+use super::{Outbox, OutboxState, Receipt, stored::Stored};
 use crate::Priority;
 use crate::config::AtRest;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
 use crate::send::acceptable::acceptable;
 use crate::store::jobs::{self, Accepted, NewJob};
+use crate::store::new_id;
 use crate::store::problems::Work;
 use crate::store::{CallersConnection, Id, LaneTier, failed, millis_of};
 use std::sync::Arc;

@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use uuid::Builder;
 
 use super::accept::Origin;
-use super::{Outbox, Status, new_id, receipt};
+use super::{Outbox, Status, receipt};
 use crate::Priority;
 use crate::error::{Error, ErrorKind};
 use crate::request::Request;
 use crate::store::Id;
 use crate::store::batches::{self, Page, Run};
 use crate::store::jobs::NewJob;
+use crate::store::new_id;
 use crate::store::problems::Work;
 
 /// The numbered requests of one source, and the mark up to which the source was read.

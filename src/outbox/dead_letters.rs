@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Outbox, OutboxState, sealing};
+use super::sealing::{self, KeptLetter};
+use super::{Outbox, OutboxState};
 use crate::dead_letter::{DeadLetter, Reason};
 use crate::error::{Error, ErrorKind};
 use crate::send::history::History;
@@ -29,19 +30,6 @@ use crate::store::{Id, LaneTier};
 pub struct DeadLetters {
     outbox: Arc<OutboxState>,
     filter: Filter,
-}
-
-/// A dead letter in the store.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct KeptLetter {
-    /// The content of the letter: the request as an outline, unless the vendor's entry says `dead_letters = "whole"`.
-    /// Nothing of the request where the letter is sealed (`at_rest`) and this client has no key that opens it.
-    pub letter: DeadLetter,
-    /// Whether the whole request is kept, so that it can be sent again.
-    pub can_be_sent: bool,
-    /// The position of the letter in the list, for [`DeadLetters::list`].
-    pub place: i64,
 }
 
 impl Outbox {

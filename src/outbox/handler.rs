@@ -1,5 +1,5 @@
 //! Calls of the user's [`ResponseHandler`]. The handler may block its thread, panic or never return, so it runs on a
-//! bounded number of the runtime's threads for blocking work, and no outcome waits for it for longer than [`PROMPT`].
+//! bounded number of the runtime's threads for blocking work, and no outcome waits for it for longer than a second.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,12 +11,118 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
-use super::{Delivered, OutboxState, ResponseHandler};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+
 use crate::BoxError;
+use crate::BoxFuture;
+use crate::Priority;
 use crate::dead_letter::DeadLetter;
 use crate::error::panic::catch_panic;
-use crate::store::Id;
-use crate::store::jobs::{End, Finish};
+
+/// Receives the vendors' answers to jobs.
+///
+/// # When it is called
+/// The handler is called after the vendor's answer, and usually before the job leaves the outbox. So it is called at
+/// least once for each job: a process that is killed in between sends the job again, with its key, and calls the
+/// handler again. A call that fails or panics is tried three times in all; then the client logs an error and keeps the
+/// answer in the store ([`Status::Delivered`](crate::outbox::Status::Delivered)).
+///
+/// # What it may do
+/// - **Wait, and block its thread.** Calls run on tokio's threads for blocking work, at most 64 at once; a call that is
+///   waiting in an `await` occupies no thread. Sends, leases and other jobs' outcomes never wait for a call.
+/// - **Take its time.** After one second the client writes the outcome of the job together with the answer, and the
+///   call goes on. A process that is killed later than that does not call again: the answer is in
+///   [`Status::Delivered`](crate::outbox::Status::Delivered)
+///   (unless the vendor's entry says `at_rest = "redacted"`).
+/// - **Stay slow.** A job counts against
+///   [`IntegrationClientBuilder::max_jobs`](crate::IntegrationClientBuilder::max_jobs) until its call is over, so that
+///   fewer jobs are claimed when the handler cannot keep up.
+///
+/// # What becomes of a call that does not return
+/// After 30 s, which include the wait for one of the 64 threads, the client stops waiting for the call and does not
+/// repeat it, because it may still be running. The client logs an error, and the answer stays in the store. A call that
+/// blocks its thread for ever keeps that thread, and tokio's runtime waits for it when the runtime is dropped
+/// (`Runtime::shutdown_background` does not).
+///
+/// A closure that takes a [`Delivered`] is a handler too; it ignores jobs that are given up:
+///
+/// ```
+/// use integration_client::IntegrationClient;
+/// use integration_client::outbox::Delivered;
+///
+/// let builder = IntegrationClient::builder().response_handler(|answer: Delivered| async move {
+///     println!("job {} of {}: {}", answer.id, answer.tenant, answer.status);
+///     Ok(())
+/// });
+/// # drop(builder);
+/// ```
+pub trait ResponseHandler: Send + Sync + 'static {
+    /// The vendor accepted a job.
+    ///
+    /// # Errors
+    /// The handler is called again. The error's text goes into an event, so it must hold no secret.
+    fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>>;
+
+    /// A job was given up, and becomes a dead letter right after this call. The default does nothing.
+    ///
+    /// A letter with the reason `ambiguous` may be withdrawn: the process that lost the job to another may still learn
+    /// the outcome of its exchange, and calls [`delivered`](Self::delivered) if that was a delivery.
+    ///
+    /// # Errors
+    /// As for [`delivered`](Self::delivered).
+    fn given_up<'a>(&'a self, letter: &'a DeadLetter) -> BoxFuture<'a, Result<(), BoxError>> {
+        let _ = letter;
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl<F, R> ResponseHandler for F
+where
+    F: Fn(Delivered) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<(), BoxError>> + Send + 'static,
+{
+    fn delivered<'a>(&'a self, answer: &'a Delivered) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(self(answer.clone()))
+    }
+}
+
+/// The answer to a job.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Delivered {
+    /// The job's id, as in its [receipt](crate::outbox::Receipt::id).
+    pub id: String,
+    /// The tenant on whose behalf the request was sent.
+    pub tenant: String,
+    /// The vendor that answered.
+    pub vendor: String,
+    /// The priority of the job.
+    pub priority: Priority,
+    /// The caller's metadata of the request.
+    pub metadata: std::collections::BTreeMap<String, String>,
+    /// The answer's status.
+    pub status: StatusCode,
+    /// The headers of the answer.
+    pub headers: HeaderMap,
+    /// The body of the answer; empty where the body broke off, because a partial body is discarded.
+    pub body: Bytes,
+    /// The number of exchanges that the job took.
+    pub attempts: u32,
+}
+
+impl std::fmt::Debug for Delivered {
+    /// Shows no header value and no body.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Delivered")
+            .field("id", &self.id)
+            .field("tenant", &self.tenant)
+            .field("vendor", &self.vendor)
+            .field("status", &self.status)
+            .field("body", &self.body.len())
+            .finish_non_exhaustive()
+    }
+}
 
 /// Threads that handlers may occupy. tokio has 512 for blocking work by default, which files and host names need too.
 const THREADS: usize = 64;
@@ -24,8 +130,6 @@ const THREADS: usize = 64;
 const CALL: Duration = Duration::from_secs(30);
 /// How often a handler that fails or panics is called.
 const CALLS: u32 = 3;
-/// Time after which the outcome of a job is written, even if its call has not returned.
-const PROMPT: Duration = Duration::from_secs(1);
 
 type Call = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
@@ -152,24 +256,4 @@ impl Drop for Contained {
             Err(_) => discard(),
         }
     }
-}
-
-/// Ends a job with a known outcome when `call` is over, or after [`PROMPT`] if that is earlier. `end` makes the outcome
-/// from whether the handler has succeeded by then. Returns `None` where the outcome was handed to the worker before the
-/// call ended.
-///
-/// The job counts as held by this process until the call ends, so that a slow handler slows down the claims.
-pub(super) async fn end_after(
-    outbox: &OutboxState,
-    (id, fence, known): (Id, i64, Option<i64>),
-    call: impl Future<Output = bool>,
-    end: impl FnOnce(bool) -> End,
-) -> Option<Finish> {
-    let mut call = std::pin::pin!(call);
-    if let Ok(taken) = timeout(PROMPT, &mut call).await {
-        return Some(Finish { id, fence, known, end: end(taken) });
-    }
-    outbox.end_early(Finish { id, fence, known, end: end(false) });
-    call.await;
-    None
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::handler::end_after;
+use super::prompt::end_after;
 use super::receipt::KeptResponse;
 use super::stored::Stored;
 use super::{Delivered, OutboxState, priority, sealing};
@@ -22,8 +22,9 @@ use crate::error::Error;
 use crate::request::response::Response;
 use crate::request::template::template;
 use crate::retry::idempotent;
-use crate::send::durable::{Ending, Ledger, Sending, send_stored};
+use crate::send::durable::{Ending, Sending, send_stored};
 use crate::send::history::History;
+use crate::send::ledger::Ledger;
 use crate::store::dead::NewDead;
 use crate::store::jobs::{self, Claimed, End, Finish, Start};
 use crate::store::problems::Work;

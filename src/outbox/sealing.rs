@@ -1,13 +1,25 @@
 //! What is written about a job besides its request, the history of attempts and the dead letter; sealed where the
 //! vendor's entry says so.
 
-use super::dead_letters::KeptLetter;
 use super::priority;
 use super::receipt::reason_of;
 use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
 use crate::send::history::History;
 use crate::store::dead::DeadLetterRow;
 use crate::store::{Id, Opened};
+
+/// A dead letter in the store.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KeptLetter {
+    /// The content of the letter: the request as an outline, unless the vendor's entry says `dead_letters = "whole"`.
+    /// Nothing of the request where the letter is sealed (`at_rest`) and this client has no key that opens it.
+    pub letter: DeadLetter,
+    /// Whether the whole request is kept, so that it can be sent again.
+    pub can_be_sent: bool,
+    /// The position of the letter in the list, for [`DeadLetters::list`](crate::outbox::DeadLetters::list).
+    pub place: i64,
+}
 
 /// The stored form of a letter. Where it must be sealed and there is no key, it says nothing of the request.
 pub(super) fn letter(store: &Opened, id: &Id, letter: &DeadLetter, seals: bool) -> Vec<u8> {

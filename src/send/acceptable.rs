@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::letter;
+use super::key;
 use crate::config::{AuthScheme, OnAmbiguous, Tenant};
 use crate::core::Core;
 use crate::dead_letter::LetterRequest;
@@ -42,7 +42,7 @@ pub(crate) fn acceptable(core: &Core, tenant: &str, mut request: Request) -> Res
     let on_ambiguous = request.parts.on_ambiguous;
     let mut notes = request.parts.notes.take();
     let own_key = notes.as_ref().is_some_and(|notes| notes.idempotency_key.is_some());
-    letter::add_key(&mut request, &mut notes, vendor);
+    key::add_key(&mut request, &mut notes, vendor);
     let prepared = Prepared::new(request, &tenant, &base)?;
     drop(base);
     let refuse = |why: &str| Err(tenant.not_sent(ErrorKind::InvalidRequest, why));

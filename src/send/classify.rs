@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::attempt::{Again, Answered, AttemptEnd, Cause};
+use super::end::{Again, Answered, AttemptEnd, Cause};
 use super::{Job, heard, letter};
-use crate::clock::{Time, nanos};
+use crate::clock::{Time, millis, nanos};
 use crate::config::RetryPolicy;
 use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Phase};
 use crate::dispatch::Held;
 use crate::engine::throttle::Wait;
 use crate::engine::{Whose, Word};
-use crate::error::{ErrorKind, LastResponse};
+use crate::error::ErrorKind;
 use crate::retry::{self, Class, Outcome, Traits, Verdict, Why};
 use crate::signals::{self, Scope};
 use crate::transport::{Sent, TransportError};
@@ -226,31 +226,4 @@ impl Job {
         let most = retry::backoff(&self.tenant.vendor.retry, tries, &mut fastrand::Rng::new());
         Word::Refused(Wait::Guess { most: nanos(most) }, None)
     }
-}
-
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The most of an answer's body that is kept or read away.
-pub(super) const EXCERPT: usize = 16 * 1024;
-
-/// What is kept of an answer that is not handed on. Its body is read, unless it is long or long in coming.
-pub(super) async fn last_response(answered: Answered) -> LastResponse {
-    let Answered { answer, held, .. } = answered;
-    let mut body = answer.body;
-    let mut excerpt = Vec::new();
-    let read = async {
-        while let Ok(Some(data)) = body.data().await {
-            let room = EXCERPT - excerpt.len();
-            excerpt.extend_from_slice(&data[..data.len().min(room)]);
-            if data.len() > room {
-                break;
-            }
-        }
-    };
-    // A refusal's body is short and comes with its headers. Nothing waits for one that does not.
-    let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
-    held.finish();
-    LastResponse::new(answer.status, answer.headers, excerpt.into())
 }

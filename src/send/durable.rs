@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use super::attempt::{AttemptEnd, Cause, NotSent};
-use super::classify::EXCERPT;
+use super::end::EXCERPT;
+use super::end::{AttemptEnd, Cause, NotSent};
 use super::events::End;
 use super::history::History;
+use super::ledger::{Ledger, StoredJob};
 use super::{Job, letter};
-use crate::BoxFuture;
 use crate::Priority;
 use crate::config::{AtRest, Keep, OnAmbiguous};
 use crate::core::Core;
@@ -23,32 +23,6 @@ use crate::request::Request;
 use crate::request::response::Response;
 use crate::retry::Class;
 use crate::transport::Sent;
-
-/// Writes down that an exchange is about to leave.
-pub(crate) trait Ledger: Send + Sync {
-    /// Returns when it is on the disk. False where the job is another process's by now. With `again` the record of this
-    /// exchange is there already, and is brought up to date.
-    fn start<'a>(&'a self, endpoint: &'a str, cost: u32, again: bool) -> BoxFuture<'a, Result<bool, Error>>;
-
-    /// How long after its record was asked for an exchange may leave. The store counts it from its record and for so much
-    /// longer.
-    fn latest(&self) -> Duration;
-
-    /// While the store does not get on with writing records: a future that ends when it does.
-    fn stall(&self) -> Option<BoxFuture<'_, ()>>;
-
-    /// Ends when the process is to stop.
-    fn stopped(&self) -> BoxFuture<'_, ()>;
-}
-
-/// What the send of a stored job knows of the store.
-pub(crate) struct StoredJob {
-    /// The job's id, and that of the letter it may become.
-    pub(crate) id: String,
-    pub(super) ledger: Arc<dyn Ledger>,
-    /// The store writes down that an exchange leaves: from now on the worker lets the claim come to its end.
-    begun: Arc<AtomicBool>,
-}
 
 /// How a claim of a job ends.
 pub(crate) enum Ending {
@@ -155,7 +129,7 @@ impl Job {
     pub(super) async fn write_start(&mut self, again: bool) -> Result<(), NotSent> {
         let Some(stored) = &mut self.stored else { return Ok(()) };
         stored.begun.store(true, Ordering::Release);
-        let endpoint = super::events::name(&self.tenant, self.endpoint).unwrap_or_default();
+        let endpoint = self.tenant.vendor.endpoint_name(self.endpoint).unwrap_or_default();
         match stored.ledger.start(endpoint, self.cost, again).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(NotSent::Taken),

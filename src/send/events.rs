@@ -9,10 +9,8 @@ use http::StatusCode;
 
 use super::Job;
 use crate::clock::Time;
-use crate::config::Tenant;
 use crate::core::Core;
 use crate::dead_letter::DeadLetter;
-use crate::engine::plan::EndpointId;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::events::EventKind;
 use crate::request::template::template;
@@ -25,7 +23,7 @@ impl Job {
     /// The request's endpoint, or the template of its path where it belongs to none.
     #[cold]
     pub(super) fn label(&self) -> Cow<'_, str> {
-        match name(&self.tenant, self.endpoint) {
+        match self.tenant.vendor.endpoint_name(self.endpoint) {
             Some(name) => Cow::Borrowed(name),
             None => Cow::Owned(template(&self.prepared.path_below_base(&self.tenant))),
         }
@@ -140,17 +138,4 @@ impl Job {
         }
         core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::Breaker { host: host.into(), open });
     }
-}
-
-/// A request ended before there was a job to speak of. The message names who asked for what.
-#[cold]
-pub(super) fn refused_at_once(core: &Core, error: &Error) {
-    if let Some(left_out) = core.telemetry.failures.count(error.kind(), core.clock.now()) {
-        let left_out = (left_out > 0).then_some(left_out);
-        tracing::warn!(target: "integration_client::ends", kind = error.kind().as_str(), %error, left_out, "request refused");
-    }
-}
-
-pub(super) fn name(tenant: &Tenant, endpoint: EndpointId) -> Option<&str> {
-    tenant.vendor.endpoints.get(endpoint as usize).map(|endpoint| &*endpoint.name)
 }

@@ -1,7 +1,7 @@
 //! A request whose host has failed lately waits until the host may be connected to, and takes a pass before it connects.
 
 use super::Job;
-use super::attempt::NotSent;
+use super::end::NotSent;
 use crate::clock::Time;
 use crate::core::{Core, HostPass, HostWait};
 

@@ -9,10 +9,13 @@ pub(crate) mod acceptable;
 mod attempt;
 mod classify;
 pub(crate) mod durable;
+mod end;
 pub(crate) mod events;
 mod heard;
 pub(crate) mod history;
 mod hosts;
+mod key;
+pub(crate) mod ledger;
 mod letter;
 mod notices;
 mod plain;
@@ -26,13 +29,13 @@ use crate::Priority;
 use crate::clock::{Time, nanos};
 use crate::config::credential::Authorization;
 use crate::config::{OnAmbiguous, Tenant};
+use crate::core::refusal;
 use crate::core::{Core, Egress, HostPass};
 use crate::dead_letter::AttemptRecord;
 use crate::dispatch::{Grant, Held};
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Heard, Refusal};
-use crate::error::refusal;
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, EventKind};
 use crate::metrics::{Running, Series};
@@ -42,7 +45,7 @@ use crate::retry::{Tried, idempotent};
 use crate::transport::exchange::{Attempt, Prepared};
 use crate::transport::{Answer, Exchange};
 
-use attempt::NotSent;
+use end::NotSent;
 pub(crate) use notices::{tell, tell_forgotten};
 pub(crate) use plain::send;
 
@@ -78,7 +81,7 @@ pub(crate) struct Job {
     /// What was tried before, where anything was.
     past: Option<Box<Past>>,
     /// Where it is a job of the outbox.
-    stored: Option<Box<durable::StoredJob>>,
+    stored: Option<Box<ledger::StoredJob>>,
     /// Leave to connect for the exchange that comes next or is under way, where the host has failed lately. Here rather than in
     /// the future of the send, which it would enlarge.
     host_pass: Option<Box<HostPass>>,
@@ -119,7 +122,7 @@ impl Job {
         let job = found.and_then(|tenant| Job::prepare(core, id, tenant, priority, request, immediate, &series));
         job.map_err(|error| {
             Running::new(series, priority).ended(Some(error.kind()));
-            events::refused_at_once(core, &error);
+            core.telemetry.refused_at_once(core.clock.now(), &error);
             if let Some((tenant, vendor)) = heard {
                 let (kind, delivery) = (error.kind(), error.delivery());
                 let kind = EventKind::Failed { kind, delivery, attempts: 0, elapsed: Duration::ZERO };
@@ -163,7 +166,7 @@ impl Job {
             return Err(refusal::unknown_size(vendor));
         }
         let takes_key = vendor.retry.idempotency_header.is_some();
-        let has_key = takes_key && letter::add_key(&mut request, &mut notes, vendor);
+        let has_key = takes_key && key::add_key(&mut request, &mut notes, vendor);
         let (idempotent, on_ambiguous) = (idempotent(&request.parts.method, has_key), request.parts.on_ambiguous);
         let prepared = Prepared::new(request, &tenant, &base)?;
         drop(base);
@@ -253,7 +256,7 @@ impl Job {
         if has_changed {
             self.prepared.retarget(&self.tenant, &now).map_err(|why| self.gone(&why))?;
             // A reload may have numbered the endpoints anew.
-            let known = events::name(&self.tenant, self.endpoint).and_then(|name| now.vendor.endpoint(name).ok());
+            let known = self.tenant.vendor.endpoint_name(self.endpoint).and_then(|name| now.vendor.endpoint(name).ok());
             let path = self.prepared.path_below_base(&now);
             let found = known.or_else(|| now.vendor.match_endpoint(self.prepared.method().as_str(), &path));
             self.endpoint = found.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);

@@ -79,7 +79,7 @@ pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u6
                 scope,
                 endpoint,
                 reset_at = reset_at.map(tracing::field::display),
-                wait_ms = super::classify::millis(wait),
+                wait_ms = crate::clock::millis(wait),
                 "limit exhausted, waiting for reset"
             );
             EventKind::Exhausted { wait, limit: limit_of }

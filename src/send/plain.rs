@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use super::attempt::{Again, AttemptEnd, Cause, NotSent};
+use super::end::{Again, AttemptEnd, Cause, NotSent};
 use super::{Job, Past};
 use crate::clock::Time;
 use crate::core::Core;

@@ -9,9 +9,9 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Instrument, Level, Span};
 
 use super::Job;
-use super::classify::millis;
 use super::events::End;
 use crate::BoxFuture;
+use crate::clock::millis;
 use crate::transport::{Answer, TransportError};
 
 const STATUS: &str = "http.response.status_code";

@@ -8,8 +8,8 @@
 use std::future::Future;
 
 use super::Job;
-use super::attempt::NotSent;
-use super::durable::Ledger;
+use super::end::NotSent;
+use super::ledger::Ledger;
 use crate::clock::Time;
 use crate::core::Core;
 use crate::dispatch::{Grant, Place, Waiting, Whose, acquire_deferred};

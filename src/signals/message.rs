@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::json;
 use super::moment::{self, MILLISECOND, Now, SECOND};
 use super::number::{Decimal, from_nanos};
-use super::shape::unit_seconds;
+use super::word::unit_seconds;
 
 /// Members that hold a wait, without case, `_` and `-`, and the unit of a bare number.
 const MEMBERS: [(&str, u128); 12] = [

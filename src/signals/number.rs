@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::shape::unit_seconds;
+use super::word::unit_seconds;
 
 /// Longer values are no numbers that a vendor means.
 const MAX_DIGITS: usize = 64;

@@ -22,21 +22,12 @@ use smallvec::SmallVec;
 use super::moment::{Now, SECOND, reset_number};
 use super::number::Decimal;
 use super::windows::Name;
-use super::{Window, Windows};
+use super::windows::{Quota, Quotas, Window, Windows};
 
 /// Vendors with many policies send some hundred bytes.
 pub(super) const MAX_BYTES: usize = 4096;
 
 const MAX_MEMBERS: usize = 32;
-
-/// A quota without a name: it belongs to the window with the same limit.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Quota {
-    pub(super) limit: u64,
-    pub(super) window: Duration,
-}
-
-pub(super) type Quotas = SmallVec<[Quota; 2]>;
 
 /// A member of a list or a dictionary, with the parameters that somebody has given a meaning. An inner list has none of it.
 #[derive(Default)]

@@ -7,7 +7,14 @@ use std::time::Duration;
 use compact_str::CompactString;
 use smallvec::SmallVec;
 
-use super::structured::Quota;
+/// A quota without a name: it belongs to the window with the same limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Quota {
+    pub(super) limit: u64,
+    pub(super) window: Duration,
+}
+
+pub(super) type Quotas = SmallVec<[Quota; 2]>;
 
 /// More than any vendor sends. Bounds what a hostile one can make the client keep.
 const MAX_WINDOWS: usize = 16;

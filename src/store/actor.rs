@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::driver::{Connect, Db, DbError, DbKind, Driver};
+use super::driver::{Connect, Db, DbError, DbKind, Driver, TRANSACTION};
 use super::jobs::{self, Accepted, NewJob, TOGETHER};
 use super::schema;
 use crate::BoxFuture;
@@ -36,9 +36,6 @@ use crate::clock::Clock;
 const GROUP: usize = 256;
 /// The most pieces of work that wait. Beyond that, callers wait to hand theirs over.
 const QUEUE: usize = 4096;
-/// The longest that one try of a transaction may take, connecting included. A commit takes milliseconds, the largest
-/// claim well below a second.
-pub(super) const TRANSACTION: Duration = Duration::from_secs(6);
 /// No new try begins after this time when the database is unreachable or another transaction is in the way. Longer than
 /// [`TRANSACTION`], so that a connection that stopped answering is replaced once before the caller gets the error.
 const PATIENCE: Duration = Duration::from_secs(7);

@@ -2,8 +2,8 @@
 //!
 //! A claim limits its bytes besides its jobs, because all that it returns is in memory at once.
 
+use super::driver::readable;
 use super::driver::{Arg, Db, DbError, Dialect, Row, args};
-use super::records::readable;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 

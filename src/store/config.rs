@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::actor::TRANSACTION;
+use super::driver::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Driver, Row, args};
 use super::rows::{self, Read, Rows};
 use super::schema;

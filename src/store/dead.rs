@@ -1,8 +1,8 @@
 //! The SQL of dead letters. A job becomes a letter in the transaction that takes it out of the outbox, and a letter
 //! becomes a job again in the transaction that deletes the letter: an id is in one table at any time.
 
+use super::driver::readable;
 use super::driver::{Db, DbError, Row, args};
-use super::records::readable;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 

@@ -6,6 +6,7 @@
 //! column, not a panic.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::BoxFuture;
 use crate::clock::MachineTime;
@@ -258,4 +259,15 @@ pub(crate) type Db<'a> = &'a mut (dyn Driver + 'a);
 /// Opens connections to one store.
 pub(crate) trait Connect: Send + Sync {
     fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Driver>, DbError>>;
+}
+
+/// The longest that one try of a transaction may take, connecting included. A commit takes milliseconds, the largest
+/// claim well below a second.
+pub(super) const TRANSACTION: Duration = Duration::from_secs(6);
+
+/// Decodes rows. A row that was edited and cannot be decoded is logged and left out, so that it does not hide the
+/// others.
+pub(super) fn readable<T>(rows: Vec<Row>, read: impl Fn(Row) -> Result<T, DbError>) -> Vec<T> {
+    let told = |error: DbError| tracing::error!(%error, "a row of the store cannot be read, and is left out");
+    rows.into_iter().filter_map(|row| read(row).map_err(told).ok()).collect()
 }

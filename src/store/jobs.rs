@@ -9,8 +9,8 @@ use std::sync::{Arc, LazyLock};
 
 pub(crate) use super::claims::{Claimed, Most, Wanted, claim, expired};
 use super::dead::{self, NewDead};
+use super::driver::readable;
 use super::driver::{Arg, Db, DbError, Dialect, Row, args};
-use super::records::readable;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 

@@ -45,6 +45,7 @@ pub(crate) mod driver;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod faults;
+mod id;
 pub(crate) mod jobs;
 pub(crate) mod lane_by_lane;
 #[cfg(feature = "sqlite")]
@@ -93,17 +94,7 @@ use crate::error::{Delivery, Error, ErrorKind};
 use crate::transport::SecretString;
 
 pub use self::driver_public::CallersConnection;
-
-/// The id of a job, and of the dead letter that the job may become.
-pub(crate) type Id = uuid::Uuid;
-
-/// A tenant at a vendor, and a priority; 0 is the highest.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(crate) struct LaneTier {
-    pub(crate) tenant: String,
-    pub(crate) vendor: String,
-    pub(crate) tier: i64,
-}
+pub(crate) use self::id::{Id, LaneTier, millis_of, new_id};
 
 /// Which store a client uses, and its limits.
 /// [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build) opens the store.
@@ -286,7 +277,7 @@ impl Store {
         let sealer = Sealer::new(&self.seal_keys)?;
         let connect = self.connect()?;
         let failed = |error: DbError| Error::config(format!("store {self:?}: {error}")).with_source(error);
-        let owner = crate::outbox::new_id(Clock::system());
+        let owner = new_id(Clock::system());
         let mut alone = None;
         if let Backend::Sqlite(path) = &self.backend
             && work
@@ -456,10 +447,6 @@ pub(crate) fn is_down(error: &Error) -> bool {
 pub(crate) fn may_pass(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
     source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again))
-}
-
-pub(crate) fn millis_of(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 mod driver_public {

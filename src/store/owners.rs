@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
+use super::driver::readable;
 use super::driver::{Arg, Connect, Db, DbError, Dialect, Row, args};
-use super::records::readable;
 use super::{Id, clock, schema};
 use crate::BoxFuture;
 use crate::clock::{Clock, Time};

@@ -27,7 +27,7 @@ impl Probe {
     /// Opens a store. The returned tasks must be spawned.
     pub async fn open(store: Store) -> Result<(Probe, Vec<BoxFuture<'static, ()>>), Error> {
         let (store, tasks) = store.open(false).await?;
-        Ok((Probe { store, owner: crate::outbox::new_id(Clock::system()) }, tasks))
+        Ok((Probe { store, owner: super::new_id(Clock::system()) }, tasks))
     }
 
     /// Inserts `rows` due jobs, spread over `tenants` (`t0`, `t1`, …) at the vendor `v` and the three priorities. Their

@@ -75,10 +75,3 @@ pub(crate) fn cancel<'a>(id: &'a Id, db: Db<'a>, now: i64) -> BoxFuture<'a, Resu
         done(db, id, fence, 0, (1, 0, 0), None, now).await
     })
 }
-
-/// Decodes rows. A row that was edited and cannot be decoded is logged and left out, so that it does not hide the
-/// others.
-pub(super) fn readable<T>(rows: Vec<Row>, read: impl Fn(Row) -> Result<T, DbError>) -> Vec<T> {
-    let told = |error: DbError| tracing::error!(%error, "a row of the store cannot be read, and is left out");
-    rows.into_iter().filter_map(|row| read(row).map_err(told).ok()).collect()
-}

@@ -6,8 +6,8 @@
 
 use tokio::time::timeout;
 
-use super::actor::TRANSACTION;
 use super::clock;
+use super::driver::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 
 /// The version of the tables that this version of the library reads and writes.

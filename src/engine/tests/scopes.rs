@@ -248,7 +248,7 @@ fn report_belongs_to_the_limit_that_it_fits_best() {
         is_special,
         window_ns: seconds.map(|seconds| seconds * SECOND),
     };
-    use crate::engine::attribution::Target::{Own, Shared};
+    use crate::engine::origin::Target::{Own, Shared};
     for (about, limit, found) in [
         (about("Day", true, None), 1_000, Some(Own(1))),
         (about("", false, Some(1)), 10, Some(Own(0))),

@@ -1,15 +1,14 @@
 //! What concerns a lane's credential, and no limit that is known: an operator's pause, failures in a row, refusals that no
 //! limit explains, and limits that only the vendor's answers speak of.
 
-use super::{
-    About, Books, Change, FAILURES, Gate, Going, LEAST_PAUSE, LONGEST_OPEN, Mode, Notice, Refused, Report, Throttle,
-};
+use super::{About, Books, Change, FAILURES, Gate, Going, LONGEST_OPEN, Mode, Notice, Refused, Report, Throttle};
 use std::sync::Arc;
 
 use crate::clock::Time;
 use crate::engine::Whose;
 use crate::engine::limit::Lack;
 use crate::engine::limit::window_log::Free;
+use crate::engine::pace::LEAST_PAUSE;
 use crate::engine::plan::{Counting, EndpointHash, Pace};
 use crate::engine::slab::Key;
 

@@ -18,6 +18,7 @@
 //! The spacing is between grants, so a full bucket does not get around it; a limit that was refused, or that others use,
 //! takes no bursts for some windows. A report may make a limit slower than its figures, never faster.
 
+mod changes;
 mod credential;
 mod edge;
 mod endpoint;
@@ -32,20 +33,21 @@ mod told;
 
 use super::limit::Lack;
 use super::limit::window_log::Free;
+use super::pace::LEAST_PAUSE;
+pub(crate) use super::pace::Mode;
 use super::plan::{EndpointHash, Pace};
 use super::slab::Key;
 use crate::clock::Time;
 pub(crate) use credential::{Credential, Discovered};
 use learned::Learned;
+pub(crate) use pause::Gate;
 use pause::Pause;
 pub(crate) use refusal::Refused;
+use report::Said;
 pub(crate) use report::{About, Books, Fit, Label, Report};
-use said::Said;
-pub(crate) use spoken::Change;
+pub(crate) use spoken::{Change, Notice};
 use told::{News, Reports};
 
-/// The least that a lane waits when nothing is left, in nanoseconds.
-const LEAST_PAUSE: u64 = 1_000_000_000;
 /// A tier that waits for scarcity to end gets a grant at least this often, in nanoseconds.
 const TIER_TURN: u64 = 60_000_000_000;
 /// Failures in a row after which a lane is left alone.
@@ -60,43 +62,6 @@ const CALM: u64 = 10;
 const WITNESS_MEMORY: u64 = 900_000_000_000;
 /// Endpoints that wait for themselves. Above it the lane waits as a whole.
 const MOST_ENDPOINTS: usize = 64;
-
-/// How a limit slows down on what its vendor reports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Mode {
-    /// By what others take: what our own count explains slows nothing down.
-    #[default]
-    Adaptive,
-    /// In steps, by what is left.
-    Bands,
-    /// What is left, spread over the time until the reset.
-    Pace,
-    Off,
-}
-
-/// What events, logs and metrics are to tell.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Notice {
-    /// Grants are spaced out.
-    Slower { remaining_pct: u64, delay_ns: u64 },
-    /// Nothing goes before this moment.
-    Exhausted { until: Time },
-    /// What was told to stand stands longer: until then.
-    Longer { until: Time },
-    /// An operator lets nothing go.
-    Held,
-    /// Requests go again.
-    Recovered,
-    /// The vendor takes fewer than its limit says: somebody else uses the key, or the limit is another.
-    Yielded { per_window: u64 },
-}
-
-/// Whether a request may go as far as the vendor's word is concerned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Gate {
-    Open,
-    Shut(Free, Lack),
-}
 
 /// A request that goes.
 #[derive(Clone, Copy, Debug)]

@@ -9,9 +9,9 @@
 //! Answers overtake each other, so each comparison has two results: what is likely, if requests arrive in the order in which
 //! they were granted, and what is sure, if many of them do not. Others are there when the second says so.
 
-use super::Mode;
 use super::edge::Edge;
 use crate::clock::Time;
+use crate::engine::pace::Mode;
 use crate::engine::plan::{Counting, Pace};
 
 /// Somebody else uses the key who takes this share of the limit.

@@ -2,8 +2,9 @@
 
 use super::learned::Learned;
 use super::pause::Pause;
-use super::{CALM, FIRST_GUESS, LEAST_PAUSE, MOST_ENDPOINTS, Notice, TIER_TURN, Throttle, WITNESS_MEMORY, Wait};
+use super::{CALM, FIRST_GUESS, MOST_ENDPOINTS, Notice, TIER_TURN, Throttle, WITNESS_MEMORY, Wait};
 use crate::clock::Time;
+use crate::engine::pace::LEAST_PAUSE;
 use crate::engine::plan::{EndpointHash, Pace};
 use crate::engine::slab::Key;
 
@@ -192,6 +193,38 @@ impl Throttle {
         self.guess = (last / 2).max(window / 8).max(self.too_short.saturating_mul(2));
         if let Some(learned) = &mut self.learned {
             learned.paused_for(stood);
+        }
+    }
+}
+
+impl Throttle {
+    /// The vendor asks to wait until `until`, and has refused nothing. The lane does so until `later`, unless it waits that
+    /// long already. Returns whether it did not.
+    pub(crate) fn wait_until(&mut self, now: Time, until: Time, later: Time) -> bool {
+        if self.pause.until() >= until || until <= now {
+            return false;
+        }
+        if self.pause.until() <= now {
+            (self.stands_since, self.paused_at) = (now, now);
+        }
+        self.pause = Pause::Until(later);
+        true
+    }
+
+    /// The lane has used more of a shared limit than was there: it sends nothing before this moment.
+    pub(crate) fn pay_back(&mut self, until: Time) {
+        self.next = self.next.max(until);
+    }
+
+    /// In another engine permits have other keys: pairs of what they were and what they are. What a permit that is not among
+    /// them was to find out, another will.
+    pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(Key, Key)]) {
+        let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.pause]);
+        for pause in pauses {
+            if let Pause::Probing(probe) = pause {
+                let found = keys.iter().find(|(before, _)| before == probe);
+                *pause = found.map_or(Pause::Until(now), |(_, key)| Pause::Probing(*key));
+            }
         }
     }
 }

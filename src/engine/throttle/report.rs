@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::clock::Time;
 use crate::engine::limit::LimitSpec;
 
 /// What a response said about one window.
@@ -124,4 +125,17 @@ impl Report {
         let left = self.remaining.saturating_sub(u64::from(under_way));
         left.saturating_mul(100) > self.limit.saturating_mul(30) || self.limit == 0
     }
+}
+
+/// The last report of a limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Said {
+    pub(super) limit: u64,
+    /// Less what was granted since.
+    pub(super) left: u64,
+    pub(super) at: Time,
+    /// It says nothing from here on: the reset that it states, or a window later.
+    pub(super) until: Time,
+    /// The grant whose answer said so: what is older has been overtaken.
+    pub(super) of: Time,
 }

@@ -1,22 +1,11 @@
 //! What the vendor says is left of a limit. It slows nothing down by itself: our own count knows nothing of other users of
 //! the key, nor of what was sent before this process was, and whoever asks what is left is told the lower of both.
 
-use super::{LEAST_PAUSE, Report, Throttle};
+use super::Throttle;
+use super::report::{Report, Said};
 use crate::clock::Time;
+use crate::engine::pace::LEAST_PAUSE;
 use crate::engine::plan::{Counting, Pace};
-
-/// The last report of a limit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Said {
-    limit: u64,
-    /// Less what was granted since.
-    left: u64,
-    at: Time,
-    /// It says nothing from here on: the reset that it states, or a window later.
-    pub(super) until: Time,
-    /// The grant whose answer said so: what is older has been overtaken.
-    of: Time,
-}
 
 impl Throttle {
     /// An answer to what was granted at `granted` says what is left, while `under_way` units of other requests have no answer.

@@ -2,8 +2,8 @@
 
 use super::others::{Others, Seen};
 use super::report::{Books, Report};
-use super::{LEAST_PAUSE, Mode};
 use crate::clock::Time;
+use crate::engine::pace::{LEAST_PAUSE, Mode};
 use crate::engine::plan::{Counting, Pace};
 use std::collections::VecDeque;
 

@@ -1,5 +1,6 @@
 //! What a vendor says in a way of its own, as data: what no shape can tell.
 
+mod context;
 mod form;
 mod read;
 mod source;
@@ -12,9 +13,10 @@ use smallvec::SmallVec;
 
 use super::json::Pointer;
 
+pub(super) use context::Context;
 pub(crate) use form::Form;
-pub(super) use read::{Context, default_wait, scope, waits, windows};
 pub(super) use read::{cost, interval, throttled};
+pub(super) use read::{default_wait, scope, waits, windows};
 pub(crate) use source::{Figure, Source};
 
 type Pointers<'d> = SmallVec<[&'d Pointer; 8]>;

@@ -1,57 +1,17 @@
 //! What a dialect makes of a response.
 
-use std::cell::OnceCell;
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
-use super::{AnswerRule, Dialect, Figure, Pointers, Scope, Source, WaitRule, WindowRule};
-use crate::signals::json::{self, Found, Pointer};
+use super::context::Context;
+use super::{AnswerRule, Figure, Scope, Source, WaitRule, WindowRule};
+use crate::signals::json::{self};
 use crate::signals::message;
-use crate::signals::moment::{self, MAX_WAIT, Now, SECOND};
+use crate::signals::moment::{self, MAX_WAIT, SECOND};
 use crate::signals::number::{Decimal, bare, from_nanos};
-use crate::signals::shape::period;
 use crate::signals::windows::{Name, Window, Windows};
-
-/// A response, when it came, and how its vendor speaks.
-pub(in crate::signals) struct Context<'r> {
-    pub(in crate::signals) dialect: &'r Dialect,
-    pub(in crate::signals) status: StatusCode,
-    pub(in crate::signals) headers: &'r HeaderMap,
-    pub(in crate::signals) body: &'r [u8],
-    pub(in crate::signals) now: &'r Now<'r>,
-    /// What stands at the dialect's pointers, found when the first is asked for.
-    in_body: OnceCell<InBody<'r>>,
-}
-
-struct InBody<'r> {
-    pointers: Pointers<'r>,
-    found: Vec<(usize, Found)>,
-}
-
-impl<'r> Context<'r> {
-    pub(in crate::signals) fn new(
-        dialect: &'r Dialect,
-        status: StatusCode,
-        headers: &'r HeaderMap,
-        body: &'r [u8],
-        now: &'r Now<'r>,
-    ) -> Context<'r> {
-        Context { dialect, status, headers, body, now, in_body: OnceCell::new() }
-    }
-
-    /// What stands in the body at one of the dialect's pointers.
-    pub(super) fn in_body(&self, pointer: &Pointer) -> impl Iterator<Item = &Found> {
-        let InBody { pointers, found } = self.in_body.get_or_init(|| {
-            let pointers = self.dialect.pointers(self.status);
-            let found = json::find(&pointers, self.body);
-            InBody { pointers, found }
-        });
-        let own = pointers.iter().position(|known| *known == pointer);
-        found.iter().filter(move |(of, _)| Some(*of) == own).map(|(_, found)| found)
-    }
-}
+use crate::signals::word::period;
 
 /// The windows that the dialect finds, and the longest wait that they ask for.
 pub(in crate::signals) fn windows(response: &Context<'_>, found: &mut Windows) -> Option<Duration> {

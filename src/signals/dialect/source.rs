@@ -3,7 +3,7 @@
 use http::header::HeaderName;
 use serde_json::Value;
 
-use super::read::Context;
+use super::context::Context;
 use crate::signals::json::{self, Found, Pointer};
 use crate::signals::number::{Decimal, bare};
 

@@ -8,10 +8,11 @@ use smallvec::SmallVec;
 use crate::signals::json;
 use crate::signals::moment::{self, Now, SECOND};
 use crate::signals::number::{self, Decimal, bare};
-use crate::signals::structured::{self, Quotas};
+use crate::signals::structured;
+use crate::signals::windows::Quotas;
 use crate::signals::windows::{Name, Window};
 
-use super::word::Word;
+use crate::signals::word::Word;
 
 /// Commas that may stand between the items of a list or between thousands.
 pub(super) struct Undecidable;

@@ -6,7 +6,6 @@
 mod amount;
 mod cue;
 mod name;
-mod word;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,18 +14,18 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::Signals;
 use super::dialect::Dialect;
+use super::found::Signals;
 use super::moment::{self, Now};
 use super::number::{Decimal, bare};
-use super::structured::{self, Quotas};
+use super::structured;
+use super::windows::Quotas;
 use super::windows::{Name, Window, Windows};
+use super::word::MILLISECOND;
 use amount::Amount;
 use cue::may_speak;
 pub(super) use name::unit;
 use name::{Certainty, Role, Title};
-use word::MILLISECOND;
-pub(super) use word::{period, unit_seconds};
 
 /// More groups are not looked at: their number is a stranger's.
 const MAX_GROUPS: usize = 32;

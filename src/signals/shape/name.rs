@@ -9,8 +9,8 @@ use std::time::Duration;
 use memchr::memchr_iter;
 use smallvec::SmallVec;
 
-use super::word::{SECOND, Word, is_counted, is_parallel, is_window, period};
 use crate::signals::windows::Name;
+use crate::signals::word::{SECOND, Word, is_counted, is_parallel, is_window, period};
 
 /// What a header's value is.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,6 +3,7 @@
 use http::header::{HeaderName, HeaderValue};
 
 use super::*;
+use std::time::Duration;
 
 mod corpus;
 mod properties;

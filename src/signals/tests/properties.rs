@@ -6,6 +6,8 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use proptest::prelude::*;
 
 use super::super::*;
+use crate::signals::moment::MAX_WAIT;
+use std::time::Duration;
 
 const NAMES: [&str; 25] = [
     "retry-after",

@@ -93,7 +93,7 @@ pub(super) fn lane(tenant: &str) -> LaneTier {
 }
 
 pub(super) fn id() -> Id {
-    crate::outbox::new_id(Clock::system())
+    crate::store::new_id(Clock::system())
 }
 
 pub(super) fn job(tenant: &str) -> NewJob {

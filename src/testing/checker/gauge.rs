@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Definition, Event};
+use super::definition::{Definition, Event};
 
 /// The log so far and what follows from it. Events are put to it in order of arrival.
 pub(super) enum Gauge {

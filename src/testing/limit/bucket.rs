@@ -1,6 +1,6 @@
 //! Limits that count in buckets. Levels are kept in units times `per` nanoseconds, so that every step is exact.
 
-use super::{Reading, Refill};
+use super::reading::{Reading, Refill};
 
 #[derive(Clone, Debug)]
 pub(super) struct Tokens {

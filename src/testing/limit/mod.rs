@@ -21,7 +21,7 @@
 //! which share no line with the client's own guards, so that agreement between the two means something.
 //!
 //! ```
-//! use integration_client::limit::{Decision, Limiter, Rule};
+//! use integration_client::testing::limit::{Decision, Limiter, Rule};
 //!
 //! const SECOND: u64 = 1_000_000_000;
 //! let mut limiter = Limiter::new(Rule::SlidingLog { limit: 2, window_ns: SECOND, both_ends: false });
@@ -33,9 +33,11 @@
 //! ```
 
 mod bucket;
+mod reading;
 mod window;
 
 use bucket::{Leaky, Tokens};
+pub use reading::{Phase, Reading, Refill};
 use window::{Counter, Fixed, Log};
 
 /// How a vendor counts.
@@ -96,40 +98,6 @@ pub enum Rule {
     },
 }
 
-/// Where fixed windows begin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// At this time, in nanoseconds, and every window's length before and after it.
-    At(u64),
-    /// At the first request after the last window's end.
-    FirstRequest,
-}
-
-/// How a token bucket refills.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refill {
-    /// A little every nanosecond.
-    Steady,
-    /// `rate x interval / per` units at `phase_ns` and every `interval_ns` after it.
-    Lumps {
-        /// Time between lumps.
-        interval_ns: u64,
-        /// When the first lump comes.
-        phase_ns: u64,
-    },
-}
-
-/// What a limiter can say about itself: the contents of the usual headers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reading {
-    /// Units per window, or what the full bucket holds.
-    pub limit: u32,
-    /// Whole units left.
-    pub remaining: u32,
-    /// When the window ends, the newest entry expires, or the bucket is as good as new.
-    pub reset_at_ns: u64,
-}
-
 /// Whether something may happen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
@@ -164,7 +132,7 @@ impl Outcome {
 /// The state of one limit for one caller.
 ///
 /// ```
-/// use integration_client::limit::{Limiter, Phase, Rule};
+/// use integration_client::testing::limit::{Limiter, Phase, Rule};
 ///
 /// let mut limiter = Limiter::new(Rule::FixedWindow { limit: 2, window_ns: 1_000, phase: Phase::At(0) });
 /// assert!(limiter.arrive(998, 1));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Phase, Reading};
+use super::reading::{Phase, Reading};
 
 /// The number of the window that holds `at`, for windows of `window` that begin at `phase` (below `window`).
 fn number(at: u64, window: u64, phase: u64) -> u64 {

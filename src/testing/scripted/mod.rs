@@ -1,5 +1,6 @@
 //! A vendor without a socket: its limits and its troubles as a pure function of the requests that arrive.
 
+mod call;
 mod limit;
 mod notice;
 mod trouble;
@@ -9,45 +10,14 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
+pub use self::call::{Call, Outage, Refusal, Verdict};
 pub use self::limit::VendorLimit;
 pub use self::notice::{Notice, Stated};
+pub use self::trouble::ForeignCall;
 use self::trouble::{Blocks, Others, Outages};
-pub use self::trouble::{ForeignCall, Outage, Refusal};
-use super::algorithm::{Limiter, Reading, Rule};
+use super::algorithm::{Limiter, Rule};
 use crate::clock::nanos;
 use crate::config::Scope;
-
-/// A request as a [`ScriptedVendor`] sees it. Tenants and accounts are numbers of the caller's choice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Call {
-    /// The credential's owner.
-    pub tenant: u32,
-    /// The account that the credential belongs to.
-    pub account: u32,
-    /// A number from [`ScriptedVendor::endpoint`]; 0 is a path without an endpoint of its own.
-    pub endpoint: u32,
-    /// Units that the request takes from limits that do not merely count requests.
-    pub cost: u32,
-}
-
-/// What the vendor makes of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Verdict {
-    /// Whether the request was admitted by all limits. If not, it counted in none (but see
-    /// [`VendorLimit::count_refused`]).
-    pub admitted: bool,
-    /// Names an admitted request in [`ScriptedVendor::finish`].
-    pub call: u64,
-    /// Why it was not admitted.
-    pub refusal: Option<Refusal>,
-    /// The place, in order of declaration, of the first limit that refused.
-    pub refused_by: Option<usize>,
-    /// When a refused request would be admitted if no other came before, as far as that is a matter of time and the
-    /// vendor knows it.
-    pub retry_at_ns: Option<u64>,
-    /// What is left of the limit that refused, or else of the rate limit with the smallest share left.
-    pub reading: Option<Reading>,
-}
 
 impl Verdict {
     /// The status of the answer; 0 where there is none.

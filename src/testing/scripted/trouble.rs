@@ -1,39 +1,8 @@
 //! What stands between a request and the limits: outages, blocks, and other callers.
 
-use std::time::Duration;
-
 use hashbrown::HashMap;
 
-use super::{Call, Verdict};
-
-/// Why a request was not admitted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// A limit was spent.
-    Limit,
-    /// The key is blocked, because a limit refused it a while ago.
-    Blocked,
-    /// The endpoint answers everything with this status.
-    Poisoned(u16),
-    /// The vendor was down.
-    Outage(Outage),
-}
-
-/// How a vendor is down.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Outage {
-    /// Status 503, and no word on how long.
-    Unavailable,
-    /// Status 503 with `retry-after`: always this long, whenever the outage ends, and whatever the headers' style is.
-    RetryAfter(Duration),
-    /// Each request is read, and the connection is reset without an answer.
-    Reset,
-    /// Connections are refused, and those that were open are reset. One that comes in at the very beginning may still be
-    /// reset instead of refused; its request is not answered.
-    Refuse,
-}
+use super::call::{Call, Outage, Verdict};
 
 impl Outage {
     /// The status of answers; 0 without any.

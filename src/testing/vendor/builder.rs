@@ -1,20 +1,15 @@
 //! What a vendor is to be, before it starts.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 
-use super::state::Shared;
-use super::{Delay, FakeVendor, Fault, HeaderStyle, Reply, When, server};
-use crate::config::Scope;
+use super::reply::{Delay, Reply};
+use super::{Fault, HeaderStyle, When};
 use crate::testing::{Outage, VendorLimit};
 
-/// What a [`FakeVendor`] is to be.
+/// What a [`FakeVendor`](crate::testing::FakeVendor) is to be.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct FakeVendorBuilder {
@@ -206,38 +201,5 @@ impl FakeVendorBuilder {
     pub fn bind(mut self, address: SocketAddr) -> Self {
         self.bind = address;
         self
-    }
-
-    /// Starts the server on the current runtime. Time 0 of limits and log is now.
-    ///
-    /// # Errors
-    ///
-    /// When the address cannot be bound, when an endpoint is declared twice, or when a limit names an endpoint that was
-    /// not declared or has [`Scope::Endpoint`] without naming one.
-    pub async fn start(self) -> io::Result<FakeVendor> {
-        for (place, (name, _)) in self.endpoints.iter().enumerate() {
-            if self.endpoints.iter().take(place).any(|(earlier, _)| earlier == name) {
-                let problem = format!("the endpoint {name:?} is declared twice");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
-            }
-        }
-        for limit in &self.limits {
-            let problem = match &limit.endpoint {
-                Some(name) if !self.endpoints.iter().any(|(declared, _)| **declared == **name) => {
-                    format!("a limit names the endpoint {name:?}: declare it with `endpoint(name, prefix)`")
-                }
-                None if limit.scope == Scope::Endpoint => {
-                    "a limit per endpoint needs an endpoint: name it with `VendorLimit::endpoint`".to_owned()
-                }
-                _ => continue,
-            };
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
-        }
-        let listener = TcpListener::bind(self.bind).await?;
-        let address = listener.local_addr()?;
-        let shared = Arc::new(Shared::new(self));
-        let mut server = JoinSet::new();
-        server.spawn(server::accept(listener, address, shared.clone()));
-        Ok(FakeVendor { address, shared, server })
     }
 }

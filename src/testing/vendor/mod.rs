@@ -6,68 +6,27 @@ mod catalogue;
 mod fault;
 mod headers;
 mod log;
+mod reply;
 mod server;
 mod state;
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
-use http::StatusCode;
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 pub use self::builder::FakeVendorBuilder;
 pub use self::fault::{Fault, When};
 pub use self::headers::HeaderStyle;
 pub use self::log::Arrival;
+pub use self::reply::{Delay, Reply};
 use self::state::Shared;
 pub use self::state::Summary;
 use super::Outage;
-
-/// A time that varies: `fixed`, and up to `jitter` more, evenly spread. Waits are rounded up to whole milliseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Delay {
-    /// The least.
-    pub fixed: Duration,
-    /// What may come on top.
-    pub jitter: Duration,
-}
-
-impl Delay {
-    /// Always `fixed`.
-    pub const fn fixed(fixed: Duration) -> Delay {
-        Delay { fixed, jitter: Duration::ZERO }
-    }
-
-    /// The same with up to `jitter` on top.
-    pub const fn jitter(mut self, jitter: Duration) -> Delay {
-        self.jitter = jitter;
-        self
-    }
-}
-
-/// An answer to an admitted request.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply {
-    status: StatusCode,
-    content_type: &'static str,
-    body: Bytes,
-}
-
-impl Reply {
-    /// A text. A number that is no status becomes 500.
-    pub fn text(status: u16, body: impl Into<Bytes>) -> Reply {
-        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Reply { status, content_type: "text/plain; charset=utf-8", body: body.into() }
-    }
-
-    /// JSON, as written.
-    pub fn json(status: u16, body: impl Into<Bytes>) -> Reply {
-        Reply { content_type: "application/json", ..Reply::text(status, body) }
-    }
-}
+use crate::config::Scope;
 
 /// An HTTP/1.1 server on loopback that enforces limits as a vendor does, and keeps a log of what arrived.
 ///
@@ -177,5 +136,40 @@ impl FakeVendor {
 impl fmt::Debug for FakeVendor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FakeVendor").field("address", &self.address).field("limits", &self.shared.limits).finish()
+    }
+}
+
+impl FakeVendorBuilder {
+    /// Starts the server on the current runtime. Time 0 of limits and log is now.
+    ///
+    /// # Errors
+    ///
+    /// When the address cannot be bound, when an endpoint is declared twice, or when a limit names an endpoint that was
+    /// not declared or has [`Scope::Endpoint`] without naming one.
+    pub async fn start(self) -> io::Result<FakeVendor> {
+        for (place, (name, _)) in self.endpoints.iter().enumerate() {
+            if self.endpoints.iter().take(place).any(|(earlier, _)| earlier == name) {
+                let problem = format!("the endpoint {name:?} is declared twice");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+            }
+        }
+        for limit in &self.limits {
+            let problem = match &limit.endpoint {
+                Some(name) if !self.endpoints.iter().any(|(declared, _)| **declared == **name) => {
+                    format!("a limit names the endpoint {name:?}: declare it with `endpoint(name, prefix)`")
+                }
+                None if limit.scope == Scope::Endpoint => {
+                    "a limit per endpoint needs an endpoint: name it with `VendorLimit::endpoint`".to_owned()
+                }
+                _ => continue,
+            };
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
+        let listener = TcpListener::bind(self.bind).await?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared::new(self));
+        let mut server = JoinSet::new();
+        server.spawn(server::accept(listener, address, shared.clone()));
+        Ok(FakeVendor { address, shared, server })
     }
 }

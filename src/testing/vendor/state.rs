@@ -10,7 +10,8 @@ use tokio::sync::Notify;
 
 use super::fault::is_below;
 use super::log::{Arrival, Fate, Log, Names, Record};
-use super::{Delay, FakeVendorBuilder, Fault, HeaderStyle, Reply, When};
+use super::reply::{Delay, Reply};
+use super::{FakeVendorBuilder, Fault, HeaderStyle, When};
 use crate::clock::{Clock, Time, nanos};
 use crate::testing::{Call, Outage, Refusal, ScriptedVendor, VendorLimit, Verdict};
 

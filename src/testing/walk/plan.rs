@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use super::announce::{self, Shown, Truth};
 use super::case::{Case, rate};
-use super::vendor::WAY;
 use crate::clock::nanos;
 use crate::config::{LimitKind, Scope};
 use crate::testing::Call;
+
+/// How long a request travels, and its answer, on average.
+pub(super) const WAY: u64 = 7_500_000;
 
 const SECOND: u64 = 1_000_000_000;
 /// How long the vendor takes where only rates are limited.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::announce::{self, Announced, Refusal, Said, Shown, Truth};
 use super::case::{Case, shares};
-use super::plan::Timeline;
+use super::plan::{Timeline, WAY};
 use crate::BoxFuture;
 use crate::ErrorKind;
 use crate::clock::{Clock, Time, nanos};
@@ -21,8 +21,6 @@ use crate::transport::{Answer, AnswerBody, Exchange, Sent, Transport, TransportE
 pub(super) const MARK: &str = "x-walk";
 /// The tenant of the other user, who is no client's.
 const OTHER: u32 = 1_000;
-/// How long a request travels, and its answer, on average.
-pub(super) const WAY: u64 = 7_500_000;
 
 /// A request that left.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,192 @@
+//! What one client does with its store: the counts of the backlog, and what the worker is told.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use super::handler::{Handler, ResponseHandler};
+use super::recall::order::Recall;
+use super::{pool, starts};
+use crate::clock::{Clock, Time};
+use crate::error::{Delivery, Error, ErrorKind};
+use crate::store::jobs::Finish;
+use crate::store::{LaneTier, Opened, records};
+
+/// The state of one client's outbox.
+pub(crate) struct OutboxState {
+    pub(crate) store: Opened,
+    pub(super) handler: Option<Handler>,
+    pub(crate) works: bool,
+    /// The most that one tenant may hold at one vendor.
+    pub(super) most_in_hand: pool::Amount,
+    pub(super) tier_weights: [u32; 3],
+    /// How often the worker publishes its status in the store.
+    pub(super) tell_every: Option<Duration>,
+    pub(super) clock: Clock,
+    pub(super) starts: starts::Starts,
+    /// Lanes that got jobs in this process since the worker last looked.
+    pub(super) fresh: Mutex<Vec<LaneTier>>,
+    /// Outcomes to be written of jobs whose tasks still wait for the handler.
+    pub(super) early: Mutex<Vec<Finish>>,
+    pub(super) wake: Notify,
+    /// The approximate number of jobs, and when they were counted.
+    pub(super) backlog: AtomicI64,
+    pub(super) counted: Mutex<Option<Time>>,
+    /// The approximate number by tenant and vendor, where `max_lane_backlog` is configured.
+    pub(super) lanes: Mutex<HashMap<(String, String), (i64, Time)>>,
+    pub(super) recall: Recall,
+    pub(super) stop: watch::Sender<bool>,
+    pub(super) ended: watch::Sender<bool>,
+}
+
+/// The builder's settings of the outbox.
+pub(crate) struct Settings {
+    pub(crate) works: bool,
+    /// The most that one tenant may hold at one vendor: jobs, and their bytes.
+    pub(crate) max_jobs: usize,
+    pub(crate) max_job_bytes: usize,
+    pub(crate) tier_weights: [u32; 3],
+    /// How often the worker publishes its status in the store.
+    pub(crate) tell_every: Option<Duration>,
+}
+
+/// The age up to which a count of the backlog is used.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+/// The age up to which the count of a lane that has reached its bound is used.
+const COUNT_FULL_EVERY: Duration = Duration::from_millis(500);
+/// Lanes that are remembered until the worker looks. The worker finds further lanes itself a moment later, in the
+/// store.
+const MAX_FRESH: usize = 100_000;
+
+impl OutboxState {
+    pub(crate) fn new(
+        store: Opened,
+        handler: Option<Arc<dyn ResponseHandler>>,
+        settings: Settings,
+        clock: Clock,
+    ) -> OutboxState {
+        let Settings { works, max_jobs, max_job_bytes, tier_weights, tell_every } = settings;
+        OutboxState {
+            store,
+            handler: handler.map(Handler::new),
+            works,
+            most_in_hand: pool::Amount { jobs: max_jobs, bytes: max_job_bytes },
+            tier_weights,
+            tell_every,
+            clock,
+            starts: starts::Starts::new(clock),
+            fresh: Mutex::default(),
+            early: Mutex::default(),
+            wake: Notify::new(),
+            backlog: AtomicI64::new(0),
+            counted: Mutex::default(),
+            lanes: Mutex::default(),
+            recall: Recall::default(),
+            stop: watch::Sender::new(false),
+            ended: watch::Sender::new(!works),
+        }
+    }
+
+    /// Tells the worker that a lane has got a job.
+    pub(super) fn lane_has_job(&self, lane: LaneTier) {
+        if !self.works {
+            return;
+        }
+        let mut fresh = self.fresh.lock();
+        if fresh.len() < MAX_FRESH && fresh.last() != Some(&lane) {
+            fresh.push(lane);
+        }
+        drop(fresh);
+        self.wake.notify_one();
+    }
+
+    /// Has the outcome of a job written although the job's task is still running.
+    pub(super) fn end_early(&self, finish: Finish) {
+        self.early.lock().push(finish);
+        self.wake.notify_one();
+    }
+
+    /// Refuses a job when the backlog has reached its bound.
+    pub(super) async fn check_backlog(&self, lane: &LaneTier) -> Result<(), Error> {
+        if let Some(most) = self.store.limits.max_lane_backlog {
+            self.check_lane(lane, i64::try_from(most).unwrap_or(i64::MAX)).await?;
+        }
+        let now = self.clock.now();
+        let stale = {
+            let mut counted = self.counted.lock();
+            let stale = counted.is_none_or(|at| now.since(at) > COUNT_EVERY);
+            if stale {
+                *counted = Some(now);
+            }
+            stale
+        };
+        let most = i64::try_from(self.store.limits.max_backlog).unwrap_or(i64::MAX);
+        if stale {
+            // Counts up to the bound only: a larger number would take longer to count and would not change the
+            // decision.
+            let found = self.store.read(most, records::count).await?;
+            self.backlog.store(found, Relaxed);
+        }
+        if self.backlog.load(Relaxed) < most {
+            return Ok(());
+        }
+        let message = format!(
+            "the outbox holds {most} requests, as many as it may (`max_backlog`); enqueue less, or work faster"
+        );
+        Err(Error::not_sent(ErrorKind::QueueFull, message).with_retry_after(COUNT_EVERY))
+    }
+
+    /// Refuses a job when the backlog of its tenant at its vendor has reached its bound. Jobs that end are not
+    /// subtracted from the count; the count is repeated soon instead.
+    async fn check_lane(&self, lane: &LaneTier, most: i64) -> Result<(), Error> {
+        let now = self.clock.now();
+        let key = (lane.tenant.clone(), lane.vendor.clone());
+        let known = self.lanes.lock().get(&key).copied();
+        let fresh = known.filter(|(count, at)| {
+            let every = if *count < most { COUNT_EVERY } else { COUNT_FULL_EVERY };
+            now.since(*at) < every
+        });
+        let count = match fresh {
+            Some((count, _)) => count,
+            None => {
+                let count = self.store.read((lane.clone(), most), records::count_lane).await?;
+                let mut lanes = self.lanes.lock();
+                if lanes.len() >= MAX_FRESH {
+                    lanes.clear();
+                }
+                lanes.insert(key, (count, now));
+                count
+            }
+        };
+        if count < most {
+            return Ok(());
+        }
+        let why =
+            format_args!("the outbox holds {most} requests of this tenant, as many as it may (`max_lane_backlog`)");
+        let error = Error::of_tenant(&lane.tenant, &lane.vendor, ErrorKind::QueueFull, Delivery::NotSent, why);
+        Err(error.with_retry_after(COUNT_FULL_EVERY))
+    }
+
+    /// Adds an accepted job to the counts.
+    pub(super) fn count_in(&self, lane: &LaneTier) {
+        self.backlog.fetch_add(1, Relaxed);
+        if self.store.limits.max_lane_backlog.is_some() {
+            let key = (lane.tenant.clone(), lane.vendor.clone());
+            if let Some((count, _)) = self.lanes.lock().get_mut(&key) {
+                *count += 1;
+            }
+        }
+    }
+
+    /// Stops claiming, releases jobs whose exchange has not begun, and waits up to `grace` for the others. Returns
+    /// whether all ended in that time.
+    pub(crate) async fn stop(&self, grace: Duration) -> bool {
+        self.stop.send_replace(true);
+        let mut ended = self.ended.subscribe();
+        tokio::time::timeout(grace, ended.wait_for(|ended| *ended)).await.is_ok()
+    }
+}

@@ -1,0 +1,167 @@
+//! How an attempt ends: what the drivers turn into an answer, an error, a dead letter or a row of the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Time;
+use crate::config::credential::Authorization;
+use crate::dispatch::Held;
+use crate::engine::Refusal;
+use crate::error::{Delivery, Error, ErrorKind, LastResponse};
+use crate::request::response::{Response, WaitReason};
+use crate::retry::Why;
+use crate::transport::{Answer, TransportError};
+
+/// How an attempt ended that took a permit, or that has to begin anew.
+pub(super) enum AttemptEnd {
+    /// The answer is the caller's.
+    Done(Response),
+    /// The next attempt begins without a wait: the tenant's configuration changed before the exchange, the host or the
+    /// signer took too long, or the credential was refreshed.
+    AtOnce,
+    /// The retry policy allows another attempt, later.
+    Again(Box<Again>),
+    /// The retry policy would allow another attempt, but for the reason stated.
+    GaveUp(Why, Box<Cause>),
+    /// The vendor may have acted, and the policy forbids another attempt. `park`: it asks for a dead letter.
+    Ambiguous { park: bool, cause: Box<Cause> },
+    /// Another attempt would fail in the same way.
+    Failed(Box<TransportError>),
+}
+
+/// Another attempt that the retry policy allows.
+pub(super) struct Again {
+    /// How long the request itself waits. Zero where the pause of its lane holds it back.
+    pub(super) wait: Duration,
+    /// The next exchange leaves no earlier.
+    pub(super) earliest: Time,
+    /// The vendor stated the wait.
+    pub(super) is_stated: bool,
+    /// The attempt counts against the share of the load that retries may be.
+    pub(super) takes_budget: bool,
+    pub(super) cause: Cause,
+}
+
+/// What an exchange came to that is no answer for the caller.
+pub(super) enum Cause {
+    Answer { answered: Box<Answered>, is_refusal: bool },
+    Failure(TransportError),
+}
+
+/// An answer, and what it took to get it.
+pub(super) struct Answered {
+    pub(super) answer: Answer,
+    pub(super) held: Held,
+    pub(super) waited: Duration,
+    pub(super) reason: Option<WaitReason>,
+    pub(super) began: Time,
+    pub(super) authorization: Option<Arc<Authorization>>,
+}
+
+impl Cause {
+    /// Whether the vendor may have acted on the request.
+    pub(super) fn delivery(&self) -> Delivery {
+        match self {
+            Cause::Answer { is_refusal: true, .. } => Delivery::Rejected,
+            Cause::Answer { is_refusal: false, .. } => Delivery::Ambiguous,
+            Cause::Failure(failure) => failure.sent().delivery(),
+        }
+    }
+
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            Cause::Answer { .. } => ErrorKind::Status,
+            Cause::Failure(failure) => failure.kind(),
+        }
+    }
+
+    /// What happened, for an error's text.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Cause::Answer { answered, .. } => format!("the vendor answered {}", answered.answer.status),
+            Cause::Failure(failure) => failure.to_string(),
+        }
+    }
+
+    /// Reads the beginning of an answer's body, so that the connection can be used again, and ends its permit.
+    pub(super) async fn drain(self) -> Option<LastResponse> {
+        match self {
+            Cause::Answer { answered, .. } => Some(last_response(*answered).await),
+            Cause::Failure(_) => None,
+        }
+    }
+
+    /// Adds the answer or the failure to the error that tells the caller of it.
+    pub(super) async fn add_to(self, error: Error) -> Error {
+        match self {
+            Cause::Answer { answered, .. } => error.with_response(last_response(*answered).await),
+            Cause::Failure(failure) => error.with_source(failure),
+        }
+    }
+}
+
+/// Why an attempt ended before its exchange.
+pub(super) enum NotSent {
+    /// The limits, the queues or the client refused a permit.
+    Refused(Refusal),
+    /// No connection to the host may be tried; the next try is so long away, where that is known.
+    HostShut { next: Option<Duration> },
+    /// The credential or the signature could not be had.
+    Credential(Error),
+    /// The request cannot be sent as the configuration is now.
+    Invalid(Error),
+    /// The store could not record the exchange.
+    Store(Error),
+    /// The store says that the job belongs to another process by now.
+    Taken,
+    /// The worker stops.
+    Stopped,
+}
+
+impl From<Refusal> for NotSent {
+    fn from(refusal: Refusal) -> NotSent {
+        NotSent::Refused(refusal)
+    }
+}
+
+impl NotSent {
+    /// Time or room has run out, or what the request needs is not there now: later it may be sent.
+    pub(super) fn may_be_sent_later(&self) -> bool {
+        match self {
+            NotSent::Refused(refusal) => matches!(
+                refusal,
+                Refusal::Deadline
+                    | Refusal::TooLate { .. }
+                    | Refusal::Held
+                    | Refusal::RetryLater { .. }
+                    | Refusal::LaneFull { .. }
+                    | Refusal::AllFull { .. }
+            ),
+            NotSent::HostShut { .. } | NotSent::Credential(_) => true,
+            NotSent::Invalid(_) | NotSent::Store(_) | NotSent::Taken | NotSent::Stopped => false,
+        }
+    }
+}
+
+/// The most of an answer's body that is kept or read away.
+pub(super) const EXCERPT: usize = 16 * 1024;
+
+/// What is kept of an answer that is not handed on. Its body is read, unless it is long or long in coming.
+async fn last_response(answered: Answered) -> LastResponse {
+    let Answered { answer, held, .. } = answered;
+    let mut body = answer.body;
+    let mut excerpt = Vec::new();
+    let read = async {
+        while let Ok(Some(data)) = body.data().await {
+            let room = EXCERPT - excerpt.len();
+            excerpt.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() > room {
+                break;
+            }
+        }
+    };
+    // A refusal's body is short and comes with its headers. Nothing waits for one that does not.
+    let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
+    held.finish();
+    LastResponse::new(answer.status, answer.headers, excerpt.into())
+}

@@ -1,0 +1,27 @@
+//! What rows are found by: the id of a job, and the tenant, vendor and priority that it waits for.
+
+use std::time::Duration;
+
+use crate::clock::Clock;
+
+/// The id of a job, and of the dead letter that the job may become.
+pub(crate) type Id = uuid::Uuid;
+
+/// A tenant at a vendor, and a priority; 0 is the highest.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct LaneTier {
+    pub(crate) tenant: String,
+    pub(crate) vendor: String,
+    pub(crate) tier: i64,
+}
+
+/// A new unique id: ids sort by their time, and 74 bits are random.
+pub(crate) fn new_id(clock: Clock) -> Id {
+    let since = clock.wall().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let at = uuid::Timestamp::from_unix(uuid::NoContext, since.as_secs(), since.subsec_nanos());
+    Id::new_v7(at)
+}
+
+pub(crate) fn millis_of(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
