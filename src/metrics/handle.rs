@@ -1,4 +1,4 @@
-//! Numbers of ours, and the recorder's handles to which they are told.
+//! The client's own numbers, and the handles through which they are reported to the recorder.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -9,7 +9,7 @@ use super::table::{Kind, METRICS, Metric, Unit};
 
 const METADATA: Metadata<'static> = Metadata::new("integration_client", Level::INFO, Some(module_path!()));
 
-/// The labels of a set of series, and what they say.
+/// The labels of a set of series.
 pub(super) type Labels = [(&'static str, SharedString)];
 /// Labels that differ within a set.
 pub(super) type More<'a> = &'a [(&'static str, &'static str)];
@@ -20,7 +20,7 @@ fn key(metric: &Metric, labels: &Labels, more: More<'_>) -> Key {
     Key::from_parts(metric.name, labels.chain(more).collect::<Vec<_>>())
 }
 
-/// Tells the recorder what there is.
+/// Gives the recorder the descriptions of all metrics.
 pub(super) fn describe() {
     metrics::with_recorder(|recorder| {
         for metric in METRICS {
@@ -48,7 +48,8 @@ fn gauge(metric: &Metric, labels: &Labels, more: More<'_>) -> Gauge {
     metrics::with_recorder(|recorder| recorder.register_gauge(&key(metric, labels, more), &METADATA))
 }
 
-/// A number that only grows. The recorder hears of it when it is told, and has no series for it while it is zero.
+/// A number that only grows. Its increase is reported by [`tell`](Self::tell); it has no series at the recorder while
+/// it is zero.
 #[derive(Default)]
 pub(super) struct Count {
     value: AtomicU64,
@@ -62,7 +63,7 @@ impl Count {
         self.value.fetch_add(more, Relaxed);
     }
 
-    /// It is counted elsewhere.
+    /// Sets the total of a number that is counted elsewhere.
     pub(super) fn set(&self, value: u64) {
         self.value.store(value, Relaxed);
     }
@@ -80,7 +81,7 @@ impl Count {
     }
 }
 
-/// How many there are of something that comes and goes. Told as a difference, so that the clients of a process add up.
+/// A current number of things. Reported as a difference, so that the numbers of several clients of a process add up.
 #[derive(Default)]
 pub(super) struct Depth {
     told: AtomicI64,
@@ -90,13 +91,13 @@ pub(super) struct Depth {
 impl Depth {
     pub(super) fn tell(&self, now: i64, metric: &Metric, labels: &Labels, more: More<'_>) {
         let handle = self.handle.get_or_init(|| gauge(metric, labels, more));
-        // Also by nothing: a recorder may drop what nobody touches.
+        // Also by zero, because a recorder may drop a series that is not updated.
         handle.increment((now - self.told.load(Relaxed)) as f64);
         self.told.store(now, Relaxed);
     }
 }
 
-/// A figure that stands for itself.
+/// A gauge that is set to its value.
 #[derive(Default)]
 pub(super) struct Figure(OnceLock<Gauge>);
 

@@ -1,13 +1,15 @@
-//! What a client exports by the facade of the crate [`metrics`](https://docs.rs/metrics).
+//! The metrics that a client exports through the facade of the crate [`metrics`](https://docs.rs/metrics).
 //!
-//! Which recorder takes it is the application's choice. Install it before the client is built: what was registered with
-//! one is not told to another. Counters and gauges are told once a second, and when the client goes; histograms at
-//! once.
+//! The application chooses the recorder. Install it before the client is built: a series that is registered with one
+//! recorder is not moved to another. Counters and gauges are updated once a second, and when the client is dropped;
+//! histograms at once.
 //!
-//! [`METRICS`] lists everything, and so does the page `docs/METRICS.md`; `docs/grafana-dashboard.json` shows it. Labels name vendors;
-//! [`IntegrationClientBuilder::tenant_labels`](crate::IntegrationClientBuilder::tenant_labels) tells a bounded number of tenants apart.
+//! [`METRICS`] lists every metric, and so does the page `docs/METRICS.md`; `docs/grafana-dashboard.json` shows them.
+//! Labels name vendors; [`IntegrationClientBuilder::tenant_labels`](crate::IntegrationClientBuilder::tenant_labels)
+//! adds the labels of a bounded number of tenants.
 //!
-//! A recorder that panics loses what it was told and nothing else: permits, requests and the client are as without it.
+//! A recorder that panics loses the values that it was given, and has no other effect on permits, requests and the
+//! client.
 
 mod end;
 mod handle;
@@ -35,33 +37,34 @@ pub(crate) use series::{Queued, Running, Series};
 use table::{CLEANUPS, CONFIG, HOSTS, MISSED, OPENINGS, REJECTED, RETIRED, STORE};
 pub use table::{Kind, METRICS, Metric, Unit};
 
-/// Tenants beyond those that are told apart.
+/// The label of all tenants beyond the configured number.
 const OTHER: &str = "other";
-/// Who asks for a tenant or vendor that is not there.
+/// The vendor label of requests for an unknown tenant or vendor.
 const UNKNOWN: &str = "unknown";
 
-/// What a store is used for.
+/// The number of kinds of work of a store.
 pub(crate) const KINDS_OF_WORK: usize = 6;
 
-/// What is counted elsewhere in the client.
+/// Numbers that other parts of the client count.
 pub(crate) struct Totals {
     pub(crate) config_version: u64,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
-    /// Scheduled cleanups that went well, that failed, and tenants that they retired; none before the first.
+    /// Scheduled cleanups that succeeded, that failed, and the tenants that they retired; `None` before the first.
     pub(crate) cleanups: Option<[u64; 3]>,
-    /// By kind of work.
+    /// Failures of the store, by kind of work.
     pub(crate) store_failures: [(&'static str, u64); KINDS_OF_WORK],
 }
 
-/// By vendor and tenant.
+/// Series by vendor and tenant.
 type Sets = HashMap<Arc<str>, HashMap<Arc<str>, Arc<Set>>>;
 
-/// All numbers of a client.
+/// All metrics of a client.
 pub(crate) struct Metrics {
-    /// The most tenants that are told apart; none are with 0.
+    /// The most tenants that get a label of their own; 0 for no tenant labels.
     tenants: usize,
-    /// By vendor, and by tenant if those are told apart. Read for every request, changed for every new vendor.
+    /// By vendor, and by tenant if tenants have labels. Read for every request, changed for every new vendor or tenant
+    /// label.
     sets: ArcSwap<Sets>,
     named: Mutex<HashSet<Arc<str>>>,
     described: OnceLock<()>,
@@ -95,7 +98,7 @@ impl Metrics {
         }
     }
 
-    /// Where the requests of a tenant at a vendor are counted.
+    /// The series of a tenant at a vendor.
     pub(crate) fn series(&self, tenant: &str, vendor: &str) -> Series {
         let known = |tenant: &str| self.sets.load().get(vendor)?.get(tenant).cloned();
         if self.tenants == 0 {
@@ -116,14 +119,14 @@ impl Metrics {
         }))
     }
 
-    /// Where requests are counted that are for no tenant or vendor that there is.
+    /// The series of requests for an unknown tenant or vendor.
     pub(crate) fn unknown(&self) -> Series {
         let known = self.sets.load().get(UNKNOWN).and_then(|tenants| tenants.get("").cloned());
         Series::of(known.unwrap_or_else(|| self.add("", UNKNOWN)))
     }
 
     fn add(&self, tenant: &str, vendor: &str) -> Arc<Set> {
-        // One at a time, or one of two would count into a set that is not kept.
+        // One at a time: otherwise one of two callers could count into a set that is not kept.
         let _adding = self.named.lock();
         let sets = self.sets.load_full();
         if let Some(known) = sets.get(vendor).and_then(|tenants| tenants.get(tenant)) {
@@ -148,7 +151,7 @@ impl Metrics {
         self.rejected.add(1);
     }
 
-    /// Tells the recorder everything, `last` when the client goes.
+    /// Reports everything to the recorder. `last` says that the client is being dropped.
     pub(crate) fn tell(&self, now: Time, totals: impl FnOnce() -> Totals, last: bool) {
         let totals = totals();
         let own = catch_panic(|| {
@@ -177,12 +180,12 @@ impl Metrics {
             well &= catch_panic(|| set.tell(now, last)).is_some();
         }
         if !well && !self.complained.swap(true, Relaxed) {
-            tracing::error!("the metrics recorder panicked; what it was told may be lost, requests are not");
+            tracing::error!("the metrics recorder panicked; metrics may be lost, requests are not affected");
         }
     }
 }
 
-/// Calls `tell` once a second, until it says that there is nobody left.
+/// Calls `tell` once a second, until it returns false.
 pub(crate) async fn every_second(tell: impl Fn() -> bool) {
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

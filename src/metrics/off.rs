@@ -1,4 +1,4 @@
-//! What stands in for `mod.rs` without the feature `metrics`: nothing, in as many words.
+//! Replaces `mod.rs` without the feature `metrics`: the same interface, and no effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::clock::Time;
 use crate::dead_letter::Reason;
 use crate::error::ErrorKind;
 
-/// What a store is used for.
+/// The number of kinds of work of a store.
 pub(crate) const KINDS_OF_WORK: usize = 6;
 
 #[derive(Clone, Copy)]
@@ -20,12 +20,12 @@ pub(crate) enum End {
     Abandoned,
 }
 
-#[expect(dead_code, reason = "nobody is told")]
+#[expect(dead_code, reason = "nothing is reported without the feature")]
 pub(crate) struct Totals {
     pub(crate) config_version: u64,
     pub(crate) hosts_open: usize,
     pub(crate) events_missed: u64,
-    /// Scheduled cleanups that went well, that failed, and tenants that they retired; none before the first.
+    /// Scheduled cleanups that succeeded, that failed, and the tenants that they retired; `None` before the first.
     pub(crate) cleanups: Option<[u64; 3]>,
     pub(crate) store_failures: [(&'static str, u64); KINDS_OF_WORK],
 }

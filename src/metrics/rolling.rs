@@ -1,30 +1,31 @@
-//! Figures over the last seconds and minutes, moved on once a second.
+//! Averages over the last seconds and minutes, updated once a second.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Time;
 
-/// Over how many seconds rates are taken.
+/// The seconds over which rates are averaged.
 const RATE_SECONDS: usize = 10;
-/// Over how many seconds headroom is averaged.
+/// The seconds over which headroom is averaged.
 const HEADROOM_SECONDS: usize = 300;
-/// Seconds with an answer that make an average worth an advice.
+/// Seconds with an answer that an average needs before it causes a warning.
 const ENOUGH: usize = 30;
 const LITTLE: f64 = 0.2;
 const ADVICE_EVERY: Duration = Duration::from_secs(3_600);
 
 #[derive(Default)]
 pub(super) struct Rolling {
-    /// Answers, their time and the busy time, all in nanoseconds and since ever, of the last seconds.
+    /// The totals of answers, of their times and of the busy time, the times in nanoseconds, at the end of each of the
+    /// last seconds.
     totals: VecDeque<[u64; 3]>,
-    /// The lowest of each of the last seconds that had any, in thousandths.
+    /// The lowest headroom of each of the last seconds, in thousandths; `None` for a second without an answer.
     headroom: VecDeque<Option<u32>>,
     advised: Option<Time>,
 }
 
 impl Rolling {
-    /// Answers per second, and the mean of their time in seconds.
+    /// Answers per second of busy time, and their mean time in seconds.
     pub(super) fn rate(&mut self, answers: u64, answers_ns: u64, busy_ns: u64) -> (f64, f64) {
         let now = [answers, answers_ns, busy_ns];
         let before = match self.totals.len() {
@@ -44,7 +45,7 @@ impl Rolling {
         (rate, mean)
     }
 
-    /// The average with one more second; none while no second had an answer.
+    /// The average headroom after one more second; `None` while no second had an answer.
     pub(super) fn headroom(&mut self, lowest: Option<u32>) -> Option<f64> {
         self.headroom.push_back(lowest);
         if self.headroom.len() > HEADROOM_SECONDS {
@@ -58,7 +59,7 @@ impl Rolling {
         self.headroom.iter().flatten().copied()
     }
 
-    /// Whether somebody should be told about this average now.
+    /// Whether a warning about this average is due now.
     pub(super) fn is_advice_due(&mut self, now: Time, average: f64) -> bool {
         let lately = self.advised.is_some_and(|at| now.since(at) < ADVICE_EVERY);
         let due = average < LITTLE && !lately && self.heard().count() >= ENOUGH;

@@ -1,8 +1,8 @@
-//! The numbers of one vendor, or of one tenant at a vendor where tenants are told apart.
+//! The metrics of one vendor, or of one tenant at a vendor where tenants have labels.
 //!
-//! What happens on the way of a request adds to numbers of our own; the recorder is told once a second, from one task.
-//! So a recorder that is slow or panics is no matter of the requests'. Histograms are the exception, for they need each
-//! value: a panic in one is contained.
+//! Requests add to atomic numbers of the client, and one task reports these to the recorder once a second. So a
+//! recorder that is slow or panics cannot affect requests. Histograms are the exception, because they need every value:
+//! a panic of the recorder is caught there.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -28,21 +28,21 @@ use crate::dead_letter::Reason;
 use crate::error::ErrorKind;
 use crate::error::panic::catch_panic;
 
-/// Headroom that nobody has stated.
+/// The value of `lowest` while no answer has announced a quota.
 const UNHEARD: u32 = u32::MAX;
 
-/// Where a request is counted.
+/// The series in which a request is counted; `None` where it is not counted.
 #[derive(Clone)]
 pub(crate) struct Series(Option<Arc<Set>>);
 
 /// One set of series.
 pub(super) struct Set {
     labels: Box<Labels>,
-    /// By tier, and within it: completed, cancelled, and every kind of error.
+    /// By tier, and within a tier: completed, cancelled, and every kind of error.
     requests: [[Count; 2 + KINDS.len()]; 3],
-    /// Classes of status, and every kind of error.
+    /// By class of status, and every kind of error.
     attempts: [Count; CLASSES.len() + KINDS.len()],
-    /// By method and outcome. Read for every attempt, changed for every new kind of one.
+    /// By method and outcome. Read for every attempt, changed for every new combination.
     durations: ArcSwap<HashMap<(u8, u16), Histogram>>,
     waits: [OnceLock<Histogram>; 3],
     queued: [AtomicI64; 3],
@@ -50,10 +50,10 @@ pub(super) struct Set {
     busy: Mutex<Busy>,
     in_flight: Depth,
     permits: [Count; 4],
-    /// Answers below 400, and what they took in nanoseconds.
+    /// Answers below 400, and the sum of their times in nanoseconds.
     answers: AtomicU64,
     answers_ns: AtomicU64,
-    /// The lowest in this second, in thousandths, and whose it was.
+    /// The lowest headroom in this second, in thousandths, and its tenant.
     lowest: AtomicU32,
     lowest_of: Mutex<Option<Arc<str>>>,
     refusals: Count,
@@ -69,7 +69,7 @@ pub(super) struct Set {
     rolling: Mutex<Rolling>,
 }
 
-/// The time in which anything was in flight.
+/// Measures the time in which any exchange was in flight.
 #[derive(Default)]
 struct Busy {
     permits: u32,
@@ -84,10 +84,10 @@ impl Busy {
     }
 }
 
-/// A lane that does not go at full speed.
+/// A lane that is paused or slowed down.
 struct Slow {
     paused_until: Time,
-    /// Part of the usual rate, and how long that is believed.
+    /// The fraction of its usual rate, and until when that is assumed.
     share: f64,
     share_until: Time,
 }
@@ -98,7 +98,7 @@ impl Default for Slow {
     }
 }
 
-/// A request waits. Dropped, it no longer does.
+/// A request that waits for a permit, until this is dropped.
 pub(crate) struct Queued(Option<(Arc<Set>, usize)>);
 
 impl Drop for Queued {
@@ -109,7 +109,7 @@ impl Drop for Queued {
     }
 }
 
-/// A send under way. Dropped before its end, it counts as cancelled.
+/// A send in flight. If this is dropped before the send has ended, the send counts as cancelled.
 pub(crate) struct Running {
     series: Series,
     priority: Priority,
@@ -125,7 +125,7 @@ impl Running {
         &self.series
     }
 
-    /// It has ended, with this error or with an answer.
+    /// Counts the end of the send, with an error or with an answer.
     pub(crate) fn ended(&mut self, error: Option<ErrorKind>) {
         self.ended = true;
         self.series.sent(self.priority, error.map_or(0, |kind| 2 + kind as usize));
@@ -141,7 +141,7 @@ impl Drop for Running {
 }
 
 impl Series {
-    /// What is not counted.
+    /// The series of what is not counted.
     pub(crate) const fn none() -> Series {
         Series(None)
     }
@@ -191,7 +191,7 @@ impl Series {
         });
     }
 
-    /// An exchange ended, with a status or without.
+    /// Counts an exchange that ended, with or without a status.
     pub(crate) fn attempt(&self, method: &Method, end: Result<StatusCode, ErrorKind>, took: Duration) {
         let Some(set) = &self.0 else { return };
         let outcome = match end {
@@ -223,7 +223,7 @@ impl Series {
         }
     }
 
-    /// What is left of a tenant's tightest limit.
+    /// Records what is left of a tenant's tightest limit.
     #[inline]
     pub(crate) fn headroom(&self, tenant: &Arc<str>, (left, limit): (u32, u32)) {
         let Some(set) = &self.0 else { return };
@@ -236,20 +236,20 @@ impl Series {
         }
     }
 
-    /// Nothing of the tenant goes before `until`.
+    /// Records that the tenant is paused until `until`.
     pub(crate) fn paused(&self, tenant: &Arc<str>, until: Time) {
         let Some(set) = &self.0 else { return };
         set.pauses.add(1);
         set.lanes.lock().entry(tenant.clone()).or_default().paused_until = until;
     }
 
-    /// A pause that was counted lasts longer: until then.
+    /// Records that a pause that was already counted lasts until `until`.
     pub(crate) fn paused_longer(&self, tenant: &Arc<str>, until: Time) {
         let Some(set) = &self.0 else { return };
         set.lanes.lock().entry(tenant.clone()).or_default().paused_until = until;
     }
 
-    /// The tenant goes at this part of its usual rate, as far as is known until `until`.
+    /// Records that the tenant goes at `share` of its usual rate; assumed until `until`.
     pub(crate) fn slowed(&self, tenant: &Arc<str>, share: f64, until: Time) {
         let Some(set) = &self.0 else { return };
         let mut lanes = set.lanes.lock();
@@ -257,7 +257,7 @@ impl Series {
         (lane.share, lane.share_until) = (share.clamp(0.0, 1.0), until);
     }
 
-    /// The tenant goes again.
+    /// Records that the tenant is not paused any more.
     pub(crate) fn resumed(&self, tenant: &Arc<str>) {
         if let Some(set) = &self.0 {
             set.lanes.lock().remove(tenant);
@@ -296,7 +296,7 @@ impl Set {
         }
     }
 
-    /// A new kind of attempt.
+    /// Registers the histogram of a new combination of method and outcome.
     #[cold]
     fn duration(&self, key: (u8, u16), end: Result<StatusCode, ErrorKind>) -> Histogram {
         let (status, error) = match end {
@@ -308,7 +308,7 @@ impl Set {
         labels.extend(status.map(|status| ("http_response_status_code", status.as_str().to_owned().into())));
         labels.extend(error.map(|error| ("error_type", error.into())));
         let made = histogram(&DURATION, &labels, &[("http_request_method", METHODS[key.0 as usize])]);
-        // Two at once register the same series, and the recorder gives both the same histogram.
+        // Two concurrent callers register the same series, and the recorder gives both the same histogram.
         self.durations.rcu(|known| {
             let mut known = HashMap::clone(known);
             known.insert(key, made.clone());
@@ -317,7 +317,7 @@ impl Set {
         made
     }
 
-    /// Tells the recorder. With `last` nothing is there any more.
+    /// Reports to the recorder. `last` sets all gauges of current numbers to zero.
     pub(super) fn tell(&self, now: Time, last: bool) {
         let counter = |count: &Count, metric, more: More<'_>| count.tell(metric, &self.labels, more);
         for (requests, tier) in self.requests.iter().zip(TIERS) {

@@ -1,50 +1,50 @@
-//! Every metric: the one list from which the code, `docs/METRICS.md` and the dashboard are made.
+//! Every metric: the one list from which the code, `docs/METRICS.md` and the dashboard are generated.
 
 /// A metric as it is exported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Metric {
-    /// Its name, which Prometheus takes as it is.
+    /// The name, which is valid in Prometheus.
     pub name: &'static str,
-    /// What its values do.
+    /// The kind of the metric.
     pub kind: Kind,
-    /// What its values count.
+    /// The unit of its values.
     pub unit: Unit,
-    /// Its labels. Where `vendor` is among them, `tenant` comes with
-    /// [`IntegrationClientBuilder::tenant_labels`](crate::IntegrationClientBuilder::tenant_labels).
+    /// The labels. Where `vendor` is among them,
+    /// [`IntegrationClientBuilder::tenant_labels`](crate::IntegrationClientBuilder::tenant_labels) adds `tenant`.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// The description.
     pub about: &'static str,
 }
 
-/// What a metric's values do.
+/// The kind of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Only grows.
+    /// A number that only grows.
     Counter,
-    /// Goes up and down; set once a second.
+    /// A number that goes up and down; set once a second.
     Gauge,
-    /// A distribution.
+    /// A distribution of values.
     Histogram,
 }
 
-/// What a metric's values count.
+/// The unit of a metric's values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Unit {
-    /// Things.
+    /// A number of things.
     Count,
     /// Seconds.
     Seconds,
-    /// A part of one: 0.2 is 20 %.
+    /// A fraction: 0.2 is 20 %.
     Ratio,
-    /// Things per second.
+    /// A number of things per second.
     PerSecond,
 }
 
 impl Kind {
-    /// In lower case.
+    /// The name of the kind, in lower case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -55,7 +55,7 @@ impl Kind {
 }
 
 impl Unit {
-    /// In words.
+    /// The name of the unit.
     pub const fn as_str(self) -> &'static str {
         match self {
             Unit::Count => "count",
