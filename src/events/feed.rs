@@ -1,8 +1,8 @@
-//! From whoever has something to say to whoever listens.
+//! Delivers events from the client to its listeners.
 //!
-//! A ring of the last events (tokio's broadcast channel): a listener that falls behind loses the oldest and is told how
-//! many. The channel counts its listeners under a lock, so they are counted here as well, and the ring is made for the
-//! first of them.
+//! A ring of the latest events (tokio's broadcast channel): a listener that falls behind loses the oldest events and
+//! learns how many. The channel counts its listeners under a lock, so they are counted here as well, without one. The
+//! ring is created for the first listener.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -17,10 +17,10 @@ use super::{Event, EventKind};
 use crate::BoxFuture;
 use crate::config::Tenant;
 
-/// Events that a listener may be behind by, unless the client's settings say otherwise.
+/// How many events a listener may fall behind by, unless the client's settings say otherwise.
 pub(crate) const CAPACITY: usize = 1024;
 
-/// What is said goes to all that listen.
+/// Sends each event to all listeners.
 pub(crate) struct Feed {
     capacity: usize,
     ring: OnceLock<Sender<Event>>,
@@ -28,7 +28,7 @@ pub(crate) struct Feed {
     last_id: LastId,
 }
 
-/// In a line of the cache of its own: every send writes it, and reads what else a client's sends share.
+/// On a cache line of its own: every send writes it, and the fields beside it are read by all sends.
 #[derive(Default)]
 #[repr(align(64))]
 struct LastId(AtomicU64);
@@ -44,19 +44,19 @@ impl Feed {
         Feed { capacity, ring: OnceLock::new(), counts: Arc::default(), last_id: LastId::default() }
     }
 
-    /// A number for a new send.
+    /// The number of a new send.
     #[inline]
     pub(crate) fn next_id(&self) -> u64 {
         self.last_id.0.fetch_add(1, Relaxed) + 1
     }
 
-    /// Somebody listens.
+    /// Whether there is a listener.
     #[inline]
     pub(crate) fn is_heard(&self) -> bool {
         self.counts.listeners.load(Relaxed) > 0
     }
 
-    /// Says what happened to a request, if somebody listens.
+    /// Sends an event of a request, if there is a listener.
     #[inline]
     pub(crate) fn tell(&self, request_id: u64, tenant: &Tenant, kind: impl FnOnce() -> EventKind) {
         if self.is_heard() {
@@ -65,14 +65,14 @@ impl Feed {
         }
     }
 
-    /// Says what concerns no request.
+    /// Sends an event that concerns no tenant and no request, if there is a listener.
     pub(crate) fn tell_all(&self, kind: impl FnOnce() -> EventKind) {
         if self.is_heard() {
             self.say(Event { request_id: None, tenant: None, vendor: None, kind: kind() });
         }
     }
 
-    /// Says what concerns a tenant at a vendor, and no send.
+    /// Sends an event that concerns a tenant at a vendor, and no request, if there is a listener.
     pub(crate) fn tell_of(&self, tenant: &str, vendor: &str, kind: impl FnOnce() -> EventKind) {
         if self.is_heard() {
             self.say(Event {
@@ -84,16 +84,16 @@ impl Feed {
         }
     }
 
-    /// Ask [`is_heard`](Self::is_heard) first: the event need not be made otherwise.
+    /// Sends an event. Check [`is_heard`](Self::is_heard) first, so that the event is built only for a listener.
     #[cold]
     pub(crate) fn say(&self, event: Event) {
         if let Some(ring) = self.ring.get() {
-            // The last listener may have gone since.
+            // The last listener may have gone in the meantime.
             let _ = ring.send(event);
         }
     }
 
-    /// Events that listeners have missed, all of them together.
+    /// The number of events that all listeners together have missed.
     pub(crate) fn missed(&self) -> u64 {
         self.counts.missed.load(Relaxed)
     }
@@ -106,11 +106,11 @@ impl Feed {
     }
 }
 
-/// The events of a client from the moment of [`IntegrationClient::events`](crate::IntegrationClient::events) on, in order. It ends
-/// when the client is gone.
+/// The events of a client, in order, from the call of [`IntegrationClient::events`](crate::IntegrationClient::events)
+/// on. The stream ends when the client is dropped.
 ///
-/// A [`Stream`], and [`next`](Events::next) for whoever wants no more than that.
-#[must_use = "events that nobody reads are dropped"]
+/// This is a [`Stream`]; [`next`](Events::next) needs no further crate.
+#[must_use = "events that are not read are dropped"]
 pub struct Events {
     state: State,
     counts: Arc<Counts>,
@@ -118,13 +118,13 @@ pub struct Events {
 
 enum State {
     Ready(Receiver<Event>),
-    /// The channel knows whom to wake by a future alone; it takes the receiver along.
+    /// The channel registers a waker only through a future, which owns the receiver meanwhile.
     Waiting(BoxFuture<'static, (Result<Event, RecvError>, Receiver<Event>)>),
     Ended,
 }
 
 impl Events {
-    /// The next event; none when the client is gone. Dropping the future loses nothing.
+    /// The next event; `None` when the client is dropped. Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Event> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }

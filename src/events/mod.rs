@@ -1,8 +1,8 @@
-//! What happens inside a client, as a stream: dispatches, answers, refusals, pauses, dead letters.
+//! The events inside a client, as a stream: dispatches, answers, refusals, pauses, dead letters.
 //!
-//! [`IntegrationClient::events`](crate::IntegrationClient::events) begins to listen. A listener that is too slow is told how many
-//! events it has [missed](EventKind::Missed); it never holds up a request. While nobody listens an event costs one read of
-//! memory. Exchanges that are made by other means, with a [`Permit`](crate::Permit), are not spoken of.
+//! [`IntegrationClient::events`](crate::IntegrationClient::events) starts to listen. A listener that is too slow learns
+//! how many events it has [missed](EventKind::Missed); it never delays a request. Without a listener an event costs one
+//! read of memory. Exchanges that the application makes itself, with a [`Permit`](crate::Permit), cause no events.
 //!
 //! ```
 //! use integration_client::IntegrationClient;
@@ -30,172 +30,175 @@ use crate::{Delivery, ErrorKind, Priority};
 pub use self::feed::Events;
 pub(crate) use self::feed::{CAPACITY, Feed};
 
-/// Something that happened, and to whom.
+/// An event: what happened, and to which request, tenant and vendor.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Event {
-    /// One number for all events of one send, from 1 up; [`Response::request_id`](crate::Response::request_id) and
-    /// [`Error::request_id`](crate::Error::request_id) are the same. None where it concerns no single request.
+    /// The same number for all events of one send, counted from 1; also in
+    /// [`Response::request_id`](crate::Response::request_id) and [`Error::request_id`](crate::Error::request_id).
+    /// `None` where the event concerns no single request.
     pub request_id: Option<u64>,
-    /// On whose behalf; none where it concerns no single tenant.
+    /// The tenant; `None` where the event concerns no single one.
     pub tenant: Option<Arc<str>>,
-    /// At which vendor; none where it concerns no single one, or a request names a URL of none.
+    /// The vendor; `None` for client-wide events, and for requests whose URL matches no vendor.
     pub vendor: Option<Arc<str>>,
     /// What happened.
     pub kind: EventKind,
 }
 
-/// Of which limit an event tells.
+/// The limit that an event is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LimitOf {
-    /// Its name; none where it is not known which limit was meant, or where it is none: failures in a row, an operator's
-    /// pause.
+    /// The name of the limit; `None` where it is unknown which limit the vendor meant, or where no limit is the cause:
+    /// failures in a row, a pause by an operator.
     pub name: Option<Arc<str>>,
-    /// Whose it is: `tenant`, `endpoint`, `account` or `vendor`.
+    /// The scope of the limit: `tenant`, `endpoint`, `account` or `vendor`.
     pub scope: &'static str,
-    /// Requests to this endpoint alone are concerned.
+    /// The endpoint, where only requests to one endpoint are affected.
     pub endpoint: Option<Arc<str>>,
 }
 
 /// What happened.
 ///
-/// A send that is not cancelled ends in exactly one `Completed` or `Failed`. *Attempts* count every try, those included
+/// A send that is not cancelled ends in exactly one `Completed` or `Failed`. *Attempts* count every try, also those
 /// that could not connect.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// An attempt has its permit and leaves now.
+    /// An attempt has its permit, and its exchange starts now.
     #[non_exhaustive]
     Dispatched {
-        /// The vendor's endpoint, or the template of the path where it belongs to none: it begins with a slash, and segments that
-        /// do not look like words are `*`.
+        /// The vendor's endpoint. For a request to no endpoint the template of its path, which begins with a slash and
+        /// has `*` for segments that do not look like words.
         endpoint: Option<Arc<str>>,
-        /// Its tier.
+        /// The priority of the request.
         priority: Priority,
-        /// 1 for the first.
+        /// The number of the attempt, from 1.
         attempt: u32,
         /// How long this attempt waited for its permit.
         waited: Duration,
     },
-    /// An answer was handed to the caller, whatever its status. Its body is still to be read.
+    /// The caller has got the answer, whatever its status. The body is still to be read.
     #[non_exhaustive]
     Completed {
         /// The answer's status.
         status: StatusCode,
-        /// How many it took.
+        /// The number of attempts.
         attempts: u32,
-        /// From `send` to the answer's headers.
+        /// The time from `send` to the answer's headers.
         elapsed: Duration,
     },
-    /// The caller was told an error.
+    /// The caller has got an error.
     #[non_exhaustive]
     Failed {
-        /// What failed.
+        /// The kind of the error.
         kind: ErrorKind,
-        /// Whether the vendor may have acted.
+        /// Whether the vendor may have acted on the request.
         delivery: Delivery,
-        /// How many were made; 0 when none left.
+        /// The number of attempts; 0 when none was made.
         attempts: u32,
-        /// From `send` to the error.
+        /// The time from `send` to the error.
         elapsed: Duration,
     },
-    /// The vendor has little left: the lane's requests are spaced out.
+    /// The vendor has little quota left: the lane's requests are spaced out.
     #[non_exhaustive]
     Throttled {
-        /// What the vendor says is left, in percent of its limit.
+        /// The vendor's remaining quota, in percent of its limit.
         remaining_pct: u64,
-        /// Between two requests.
+        /// The time between two requests.
         delay: Duration,
-        /// Of which limit.
+        /// The limit.
         limit: LimitOf,
     },
-    /// The vendor refused an attempt for now: a 429, what a [`Classifier`](crate::Classifier) takes for one, or a refused HTTP/2
-    /// stream.
+    /// The vendor refused an attempt temporarily: with a 429, with an answer that a [`Classifier`](crate::Classifier)
+    /// counts as one, or by refusing the HTTP/2 stream.
     #[non_exhaustive]
     Refused {
         /// As in [`Dispatched`](EventKind::Dispatched).
         endpoint: Option<Arc<str>>,
-        /// The wait that it stated; none where it stated none.
+        /// The wait that the vendor announced; `None` where it announced none.
         retry_after: Option<Duration>,
-        /// 1 for the first.
+        /// The number of the attempt, from 1.
         attempt: u32,
     },
-    /// Nothing that counts in a limit goes for a while: the vendor refused, said that nothing is left, asked to be left alone,
-    /// or failed several times in a row. Said once for each pause, whoever shares the limit and however often it is prolonged.
+    /// Requests that count against a limit are paused: the vendor refused one, announced that no quota is left, asked
+    /// for a pause, or failed several times in a row. One event for each pause, even if several tenants share the limit
+    /// or the pause is prolonged.
     #[non_exhaustive]
     Exhausted {
-        /// From now.
+        /// The length of the pause, from now.
         wait: Duration,
-        /// What stands.
+        /// The paused limit.
         limit: LimitOf,
     },
-    /// [An operator](crate::Tenants::pause) lets nothing of the tenant go.
+    /// [An operator](crate::Tenants::pause) has paused the tenant.
     Paused,
-    /// Such a pause is over: a request passed, an operator ended it, or nobody sent anything for long after it. Said once for
-    /// each [`Exhausted`](EventKind::Exhausted) and [`Paused`](EventKind::Paused).
+    /// A pause is over: a request succeeded, an operator ended the pause, or no request was made for long after its
+    /// end. One event for each [`Exhausted`](EventKind::Exhausted) and [`Paused`](EventKind::Paused).
     #[non_exhaustive]
     Recovered {
-        /// What stood.
+        /// The limit that was paused.
         limit: LimitOf,
     },
-    /// The vendor takes less than its limit: another application uses the key, or the limit is another.
+    /// The vendor accepts less than its configured limit: another client of the same key uses the rest, or the real
+    /// limit is lower.
     #[non_exhaustive]
     Yielded {
-        /// Units per window that the lane now keeps to.
+        /// The units per window that the lane uses from now on.
         per_window: u64,
     },
-    /// The vendor's answers state another limit than its entry does; said once a minute at most. A lower one is kept to
-    /// at once. A higher one changes nothing: put it into the entry.
+    /// The vendor's answers announce another limit than its entry configures. At most one event a minute. A lower limit
+    /// is applied at once. A higher one changes nothing until it is configured in the entry.
     #[non_exhaustive]
     LimitStated {
         /// The limit's name in the entry.
         limit: Arc<str>,
-        /// As the entry has it.
+        /// The configured limit.
         configured: u64,
-        /// As the vendor says.
+        /// The announced limit.
         stated: u64,
     },
-    /// A request was given up on.
+    /// A request was given up, and is a dead letter.
     #[non_exhaustive]
     DeadLettered {
         /// The letter's id.
         id: Arc<str>,
-        /// How many were made.
+        /// The number of attempts.
         attempts: u32,
-        /// Why.
+        /// The reason.
         reason: Reason,
     },
-    /// A host could not be connected to several times in a row and is left alone, or can be connected to again.
+    /// The circuit breaker of a host has opened, after several connections in a row failed, or has closed again.
     #[non_exhaustive]
     Breaker {
-        /// Its name, without a port.
+        /// The name of the host, without its port.
         host: Arc<str>,
-        /// Left alone, but for one probe at a time.
+        /// Whether the breaker is open. An open breaker lets one probe at a time through.
         open: bool,
     },
-    /// A reload was taken over.
+    /// A new configuration is in use.
     #[non_exhaustive]
     ConfigAccepted {
-        /// Of the configuration now in use.
+        /// The version of the new configuration.
         version: u64,
-        /// Tenants that were not there before.
+        /// The number of new tenants.
         added: usize,
-        /// Tenants that differ now.
+        /// The number of changed tenants.
         changed: usize,
-        /// Tenants that are gone.
+        /// The number of removed tenants.
         removed: usize,
     },
     /// A reload was refused; the configuration in use stays.
     #[non_exhaustive]
     ConfigRejected {
-        /// What is wrong with it, with file, line and column where it has them.
+        /// What is wrong with the new configuration, with file, line and column where the error has them.
         reason: Arc<str>,
     },
-    /// This listener was too slow: these many events were dropped before the next one.
+    /// This listener was too slow: events were dropped before the next one.
     #[non_exhaustive]
     Missed {
-        /// How many.
+        /// The number of dropped events.
         count: u64,
     },
 }
