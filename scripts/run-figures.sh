@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 lines=${1:-1000000}
 port=18431
-cargo build --quiet --locked --release --all-features --bin integration-client --example fake_vendor
+cargo build --quiet --locked --release -p integration-client-cli -p integration-client --all-features --bin integration-client --example fake_vendor
 target=${CARGO_TARGET_DIR:-target}/release
 program=$(realpath "$target/integration-client")
 vendor=$(realpath "$target/examples/fake_vendor")

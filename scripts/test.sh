@@ -59,7 +59,7 @@ metadata() {
 
 # The package's features; the one key `features` whose value is an object. Finding none is a failure, by grep's status.
 feature_names() {
-    metadata | grep -o '"features":{[^}]*}' | grep -o '"[^"]*":\[' | tr -d '":['
+    metadata | grep -o '"features":{[^}]*}' | grep -o '"[^"]*":\[' | tr -d '":[' | sort -u
 }
 
 example_names() {
@@ -100,11 +100,13 @@ step_features() {
     local feature names
     names=$(feature_names)
     echo "-- no feature"
-    cargo clippy --locked --lib --bins --no-default-features -- -D warnings
+    cargo clippy --locked --lib --no-default-features -- -D warnings
     for feature in $names; do
         echo "-- $feature"
-        cargo clippy --locked --lib --bins --no-default-features --features "$feature" -- -D warnings
+        cargo clippy --locked --lib --no-default-features --features "$feature" -- -D warnings
     done
+    echo "-- the command line without PostgreSQL"
+    cargo clippy --locked -p integration-client-cli --bins --no-default-features -- -D warnings
 }
 
 # A server for the tests of the store, for as long as the step runs.
@@ -121,10 +123,10 @@ with_postgres() {
 # The same targets by either runner. nextest adds a time limit for each test; doc tests are a step of their own.
 step_test() {
     if cargo nextest --version >/dev/null 2>&1; then
-        with_postgres cargo nextest run --locked --all-features --lib --bins --tests --profile ci
+        with_postgres cargo nextest run --locked --workspace --all-features --lib --bins --tests --profile ci
     else
         echo "cargo-nextest is not installed: the same tests by cargo test"
-        with_postgres cargo test --locked --all-features --lib --bins --tests --no-fail-fast
+        with_postgres cargo test --locked --workspace --all-features --lib --bins --tests --no-fail-fast
     fi
 }
 

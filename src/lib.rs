@@ -32,7 +32,6 @@
 //! |---|---|
 //! | `sqlite` | [`store`]: the outbox and dead letters in one SQLite file |
 //! | `postgres` | the same in PostgreSQL, for several processes |
-//! | `cli` | the program `integration-client`: `run`, `send`, `status`, `dead-letters`, `tenants`, `inspect`, `check`, `vendors`; nothing of the library changes by it |
 //! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom by the facade of the crate of that name |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]

@@ -20,7 +20,7 @@ pub(super) fn write(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "# The catalogue\n\n\
-         <!-- Made from vendors.toml by `cargo run --features cli -- vendors --markdown > docs/VENDORS.md`. -->\n\n\
+         <!-- Made from vendors.toml by `cargo run -p integration-client-cli -- vendors --markdown > docs/VENDORS.md`. -->\n\n\
          {} vendors and {figures} figures: {}. {unpublished} vendors state no figure that our sources know.\n\n\
          A figure is what a source says and no promise: vendors change theirs, and grant others by plan. What is `from \
          memory` nobody has confirmed: check it against your contract before you rely on it. *Shared by*: `account` is \

@@ -99,7 +99,8 @@ fn differs(found: &Value, expected: &Value) -> bool {
 /// Cases in a file, each with what is to be read in it, through the program as it is shipped.
 #[track_caller]
 fn check_cases(file: &str) -> usize {
-    let text = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    let text =
+        std::fs::read_to_string(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(file)).unwrap();
     let mut cases: Vec<Value> = serde_json::from_str(&text).unwrap();
     // A made-up vendor, whose dialect is for the tests of the reader.
     cases.retain(|case| case["vendor"] != "own");

@@ -122,7 +122,7 @@ fn every_mistake_is_answered_with_what_to_do() {
         writeln!(seen, "(exit code {})\n", ran.code).unwrap();
     }
     let _ = fs::remove_dir_all(&folder);
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/cli/mistakes.txt");
+    let path = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("fixtures/cli/mistakes.txt");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&path, &seen).unwrap();
     }

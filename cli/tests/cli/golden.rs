@@ -1,6 +1,6 @@
 //! What people see, kept as files in fixtures/cli: a command in the first line, the exit code in the last.
 //!
-//! `UPDATE_GOLDEN=1 cargo test --features cli --test cli` writes them anew; read the difference before you keep it.
+//! `UPDATE_GOLDEN=1 cargo test -p integration-client-cli --test cli` writes them anew; read the difference before you keep it.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,7 +9,8 @@ use super::{Ran, run};
 
 #[track_caller]
 fn check(name: &str, args: &[&str], input: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/cli").join(name).with_extension("txt");
+    let path =
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("fixtures/cli").join(name).with_extension("txt");
     let Ran { code, out, err } = run(args, input);
     let mut seen = format!("$ integration-client {}\n{out}", args.join(" "));
     if !err.is_empty() {
