@@ -1,5 +1,5 @@
-//! One function for each reader of what strangers send: any bytes in, and a panic if something does not hold that must hold
-//! for all of them. Property tests and cargo-fuzz call the same ones.
+//! One function for each parser of untrusted input: it takes any bytes, and panics if a property that must hold for all
+//! bytes does not hold. Property tests and cargo-fuzz call the same functions.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -10,10 +10,10 @@ use http::{HeaderMap, StatusCode};
 use crate::config::{Config, Sources};
 use crate::signals::{self, Dialect, Signals};
 
-/// The longest wait and the longest time to a reset.
+/// The upper bound of every wait and of every time until a reset.
 const MONTH: Duration = Duration::from_secs(31 * 86_400);
 
-/// A dialect that looks at everything.
+/// A dialect that uses every feature of dialects.
 const DIALECT: &str = r#"
 [vendors.v.dialect]
 cost = "body#/cost"
@@ -64,7 +64,7 @@ available = "body#/available"
 per_second = "body#/rate"
 "#;
 
-/// Names that the dialect and shape look for.
+/// Header names that the dialect and the generic reader look for.
 const NAMES: [&str; 24] = [
     "retry-after",
     "retry-after-ms",
@@ -98,7 +98,7 @@ fn dialect() -> Arc<Dialect> {
     KNOWN.get_or_init(made).clone()
 }
 
-/// Reads a response by shape and by a dialect, at two moments, and checks what must hold.
+/// Reads a response generically and by a dialect, at two times, and checks the properties of the result.
 fn check(status: StatusCode, headers: &HeaderMap, body: &[u8]) {
     let later = SystemTime::UNIX_EPOCH + Duration::from_secs(1_768_471_200);
     for now in [SystemTime::UNIX_EPOCH, later] {
@@ -123,12 +123,12 @@ fn holds(said: &Signals) {
     }
 }
 
-/// Bytes as a header's value, if they can be one.
+/// Bytes as a header's value, if they are valid in one.
 fn value(bytes: &[u8]) -> Option<HeaderValue> {
     HeaderValue::from_bytes(bytes).ok()
 }
 
-/// Lines of `NAME: VALUE`; a first byte below 24 stands for a name that is looked for.
+/// Parses lines of `NAME: VALUE` as headers; a first byte below 24 stands for a name that the readers look for.
 pub fn headers(bytes: &[u8]) {
     let mut headers = HeaderMap::new();
     for line in bytes.split(|b| *b == b'\n').take(64) {
@@ -150,7 +150,7 @@ pub fn headers(bytes: &[u8]) {
     }
 }
 
-/// A date, a duration or a number: as a wait, as a reset, and as the server's clock.
+/// Parses a date, a duration or a number: as a wait, as a reset, and as the server's clock.
 pub fn dates(bytes: &[u8]) {
     let Some(value) = value(bytes) else { return };
     let mut headers = HeaderMap::new();
@@ -162,7 +162,7 @@ pub fn dates(bytes: &[u8]) {
     check(StatusCode::FORBIDDEN, &headers, b"");
 }
 
-/// The structured fields of the IETF's drafts, and what looks like them.
+/// Parses the structured fields of the IETF's drafts, and headers with a similar form.
 pub fn structured(bytes: &[u8]) {
     let Some(value) = value(bytes) else { return };
     for name in ["ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-pairs", "x-items", "x-json"] {
@@ -173,7 +173,7 @@ pub fn structured(bytes: &[u8]) {
     }
 }
 
-/// The first bytes of a body.
+/// Parses the first bytes of a body.
 pub fn body(bytes: &[u8]) {
     let headers = HeaderMap::new();
     for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
@@ -181,7 +181,7 @@ pub fn body(bytes: &[u8]) {
     }
 }
 
-/// A configuration file: it is taken, or refused with a message.
+/// Loads a configuration file: it is accepted, or refused with a message.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let sources = Sources::new().file("fuzz.toml", text);

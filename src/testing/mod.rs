@@ -1,11 +1,12 @@
 //! Tools for tests (feature `testing`).
 //!
 //! - [`FakeVendor`]: an HTTP server on loopback that enforces limits and keeps a log, for real time and sockets.
-//! - [`ScriptedVendor`] and [`algorithm`]: vendors' limits, and their troubles, as pure functions, for made-up time.
+//! - [`ScriptedVendor`] and [`algorithm`]: vendors' limits and failures as pure functions, for simulated time.
 //! - [`saturation`]: how much of a limit a lane uses that always has more to send, and what is refused.
-//! - [`walk`]: every limit of the shipped catalogue, enforced and announced as its entry says, and what a client makes of it.
+//! - [`walk`]: every limit of the shipped catalogue, enforced and announced as its entry says, with a client that uses
+//!   it.
 //! - [`checker`]: judges a log of arrivals by a limit's definition, independently of the above.
-//! - [`fuzz`]: what must hold for any bytes of a stranger.
+//! - [`fuzz`]: properties that must hold for any bytes from outside.
 //! - [`FakeTransport`]: a script in place of a network, for [`VirtualClock`].
 
 pub mod checker;
@@ -26,8 +27,8 @@ pub use vendor::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderSty
 pub use virtual_clock::VirtualClock;
 pub use world::{Arrival as WorldArrival, End, Granted, Job, Network, World};
 
-/// A credential resolver whose secrets stand in the references themselves, for tests: with it, the secret of
-/// `literal:s3cr3t` is `s3cr3t`.
+/// A credential resolver for tests that takes the reference itself as the secret: the secret of `literal:s3cr3t` is
+/// `s3cr3t`.
 ///
 /// ```
 /// use integration_client::config::TenantEntry;
@@ -48,14 +49,14 @@ pub async fn literal(key: String) -> Result<crate::transport::SecretString, crat
     Ok(key.into())
 }
 
-/// Steps the wall clock that clients of this process read, by `by_ms` milliseconds forward, or back where it is negative.
-/// The monotonic clock, by which everything waits, goes on as before.
+/// Steps the wall clock that clients of this process read, by `by_ms` milliseconds: forwards, or backwards if negative.
+/// The monotonic clock, which all waits use, is not changed.
 pub fn step_wall_clock(by_ms: i64) {
     crate::clock::step_wall(by_ms);
 }
 
-/// The [dialects](crate::signals::Dialect) of the vendors in `toml`, by vendor: tables `[vendors.NAME.dialect]`. For tests
-/// of what a dialect reads in a response; nothing else of a vendor needs to be stated.
+/// The [dialects](crate::signals::Dialect) of the vendors in `toml`, by vendor: tables `[vendors.NAME.dialect]`. For
+/// tests of what a dialect reads from a response; nothing else of a vendor needs to be configured.
 ///
 /// # Errors
 /// [`ErrorKind::Config`](crate::ErrorKind::Config), as [`Config::load`](crate::config::Config::load).

@@ -1,4 +1,4 @@
-//! A vendor as a function, for tests under virtual time: no socket, every call recorded.
+//! A vendor as a function, for tests under virtual time: without sockets, and with a record of every call.
 
 use std::fmt;
 use std::future::Future;
@@ -23,22 +23,22 @@ use crate::transport::{Answer, AnswerBody, Exchange, Sent, Transport, TransportE
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct FakeCall {
-    /// Its place in the order of arrival, from 0.
+    /// The number of the call in order of arrival, from 0.
     pub number: usize,
-    /// When it arrived, by the runtime's clock and since the transport was made.
+    /// When the call arrived, by the runtime's clock, since the transport was created.
     pub at: Time,
     /// The request's method.
     pub method: Method,
     /// Scheme, host, path and query.
     pub url: String,
-    /// Headers as they would be sent, credentials included.
+    /// The headers as they would be sent, credentials included.
     pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
 }
 
 impl FakeCall {
-    /// A call as [`FakeTransport::answer`] takes it; number and time are filled in there.
+    /// A call as [`FakeTransport::answer`] takes it, which fills in number and time.
     pub fn new(method: Method, url: impl Into<String>) -> FakeCall {
         FakeCall { number: 0, at: Time::ZERO, method, url: url.into(), headers: HeaderMap::new(), body: Bytes::new() }
     }
@@ -50,13 +50,13 @@ impl FakeCall {
         path.split(['?', '#']).next().unwrap_or(path)
     }
 
-    /// The value of the header, when it is there and is text.
+    /// The value of the header, if it exists and is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 }
 
-/// How the exchange ends.
+/// How an exchange ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FakeOutcome {
@@ -69,13 +69,13 @@ pub enum FakeOutcome {
         /// The whole body.
         body: Bytes,
     },
-    /// No connection is made: nothing was sent.
+    /// No connection could be made: nothing was sent.
     NotConnected,
     /// The vendor refuses the HTTP/2 stream: the request arrived and was not processed.
     RefusedStream,
     /// The connection breaks after the request was sent.
     Reset,
-    /// Nothing ever comes back: only a timeout or dropping the call ends it.
+    /// No answer ever comes: only a timeout or dropping the call ends it.
     Stall,
 }
 
@@ -91,13 +91,13 @@ pub struct FakeAnswer {
 }
 
 impl FakeAnswer {
-    /// A response with this status, at once. A number that is no status becomes 500.
+    /// A response with this status, without delay. An invalid status becomes 500.
     pub fn status(status: u16) -> FakeAnswer {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         FakeAnswer::ending(FakeOutcome::Response { status, headers: HeaderMap::new(), body: Bytes::new() })
     }
 
-    /// No connection: the request was not sent.
+    /// No connection could be made: the request was not sent.
     pub fn not_connected() -> FakeAnswer {
         FakeAnswer::ending(FakeOutcome::NotConnected)
     }
@@ -112,7 +112,7 @@ impl FakeAnswer {
         FakeAnswer::ending(FakeOutcome::Reset)
     }
 
-    /// No answer, ever.
+    /// No answer ever comes.
     pub fn stall() -> FakeAnswer {
         FakeAnswer::ending(FakeOutcome::Stall)
     }
@@ -121,19 +121,19 @@ impl FakeAnswer {
         FakeAnswer { delay: Duration::ZERO, body_delay: Duration::ZERO, outcome }
     }
 
-    /// The outcome comes this much after the call.
+    /// Delays the outcome after the call.
     pub fn delay(mut self, delay: Duration) -> FakeAnswer {
         self.delay = delay;
         self
     }
 
-    /// The body comes this much after the headers.
+    /// Delays the body after the headers.
     pub fn body_delay(mut self, delay: Duration) -> FakeAnswer {
         self.body_delay = delay;
         self
     }
 
-    /// The response's body.
+    /// Sets the response's body.
     pub fn body(mut self, content: impl Into<Bytes>) -> FakeAnswer {
         if let FakeOutcome::Response { body, .. } = &mut self.outcome {
             *body = content.into();
@@ -141,7 +141,7 @@ impl FakeAnswer {
         self
     }
 
-    /// One more header of the response. What cannot be a header is left out.
+    /// Adds a header to the response. An invalid header is ignored.
     pub fn header(mut self, name: &str, value: &str) -> FakeAnswer {
         if let FakeOutcome::Response { headers, .. } = &mut self.outcome
             && let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value))
@@ -154,7 +154,7 @@ impl FakeAnswer {
 
 type Script = dyn Fn(&FakeCall) -> FakeAnswer + Send + Sync;
 
-/// A script in place of a network. Cheap to clone; clones share script and record.
+/// A script in place of a network. Cheap to clone; clones share the script and the record.
 ///
 /// ```
 /// use integration_client::testing::{FakeAnswer, FakeTransport};
@@ -179,7 +179,7 @@ struct Shared {
 }
 
 impl FakeTransport {
-    /// A transport that answers each call as `script` says. The script runs once per call, in order of arrival.
+    /// A transport that answers each call as `script` says. The script runs once for each call, in order of arrival.
     pub fn new(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> FakeTransport {
         let clock = Clock::system();
         let shared = Shared { script: Box::new(script), calls: Mutex::default(), clock, made: clock.now() };
@@ -191,12 +191,12 @@ impl FakeTransport {
         self.shared.calls.lock().clone()
     }
 
-    /// Forgets the calls so far; numbers begin at 0 again.
+    /// Forgets the calls so far; numbers start at 0 again.
     pub fn reset_calls(&self) {
         self.shared.calls.lock().clear();
     }
 
-    /// Records the call and asks the script, without waiting: what an exchange does first.
+    /// Records the call and runs the script, without waiting: the first step of an exchange.
     pub fn answer(&self, mut call: FakeCall) -> FakeAnswer {
         {
             let mut calls = self.shared.calls.lock();
@@ -204,14 +204,14 @@ impl FakeTransport {
             call.at = Time::ZERO + self.shared.clock.now().since(self.shared.made);
             calls.push(call.clone());
         }
-        // Outside the lock: a script may look at the calls so far.
+        // Outside the lock, because a script may look at the calls so far.
         (self.shared.script)(&call)
     }
 }
 
 impl Transport for FakeTransport {
-    /// Records the call when it is first polled, and then does what the script says, by the runtime's timers: under
-    /// paused time it takes none.
+    /// Records the call when the future is first polled, and then does what the script says, by the runtime's timers.
+    /// Under paused time this takes no real time.
     fn execute(&self, exchange: Exchange) -> BoxFuture<'static, Result<Answer, TransportError>> {
         let transport = self.clone();
         Box::pin(async move {
@@ -261,7 +261,7 @@ impl FakeTransport {
     }
 }
 
-/// A body that comes whole, later.
+/// A body that comes as a whole after a delay.
 struct LateBody {
     sleep: Pin<Box<Sleep>>,
     body: Bytes,
@@ -275,7 +275,7 @@ impl HttpBody for LateBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
-        // A sleep that has ended is not polled again.
+        // A sleep that has ended must not be polled again.
         if !self.sleep.is_elapsed() {
             ready!(self.sleep.as_mut().poll(context));
         }

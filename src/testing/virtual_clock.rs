@@ -6,12 +6,13 @@ use crate::clock::{Clock, Time};
 
 /// tokio's paused time, for tests of code that waits.
 ///
-/// Timers of the current runtime stand still until [`advance`](Self::advance) moves them, or until every task waits
-/// for a timer: then time jumps to the next one by itself. [`Clock::system`] follows.
+/// Timers of the current runtime stand still until [`advance`](Self::advance) moves them, or until every task waits for
+/// a timer: then the runtime itself advances time to the next one. [`Clock::system`] follows.
 ///
-/// **Never together with sockets or database pools.** Waiting for a socket looks idle to the runtime, so time jumps to
-/// the next timer, which is mostly somebody's timeout: requests fail at random although nothing is wrong. Use
-/// [`FakeTransport`](super::FakeTransport) under virtual time, and [`FakeVendor`](super::FakeVendor) under real time.
+/// **Never use it together with sockets or database pools.** A task that waits for a socket looks idle to the runtime,
+/// so time advances to the next timer, which is mostly a timeout: requests fail at random although nothing is wrong.
+/// Use [`FakeTransport`](super::FakeTransport) under virtual time, and [`FakeVendor`](super::FakeVendor) under real
+/// time.
 ///
 /// ```
 /// use integration_client::testing::VirtualClock;
@@ -43,17 +44,17 @@ impl VirtualClock {
         VirtualClock::paused()
     }
 
-    /// A clock for a runtime whose time is paused already.
+    /// A clock for a runtime with time that is paused already.
     pub fn paused() -> VirtualClock {
         VirtualClock { clock: Clock::system() }
     }
 
-    /// Moves time forward, running what becomes due. Timers fire to the millisecond.
+    /// Advances time, and runs the timers that become due. Timers have a resolution of a millisecond.
     pub async fn advance(&self, by: Duration) {
         tokio::time::advance(by).await;
     }
 
-    /// The current moment.
+    /// The current time.
     pub fn now(&self) -> Time {
         self.clock.now()
     }

@@ -1,29 +1,29 @@
-//! What a limit means, and the log that it is asked of.
+//! The definitions of limits, and the entries of the log that they are checked against.
 
-/// One request that arrived.
+/// A request that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
     /// When it arrived, in nanoseconds since any origin.
     pub at_ns: u64,
-    /// Units that it took.
+    /// The units that the request took.
     pub cost: u32,
-    /// When it was over; only concurrency looks at this.
+    /// When the request ended; used by concurrency limits only.
     pub end_ns: u64,
 }
 
 impl Event {
-    /// A request of one unit, never over.
+    /// A request of one unit that never ends.
     pub const fn at(at_ns: u64) -> Event {
         Event { at_ns, cost: 1, end_ns: u64::MAX }
     }
 
-    /// The same request with another cost.
+    /// Sets the cost of the request.
     pub const fn cost(mut self, cost: u32) -> Event {
         self.cost = cost;
         self
     }
 
-    /// The same request, over at `end_ns`: from then on its place is free.
+    /// Sets the end of the request, from which its slot is free.
     pub const fn until(mut self, end_ns: u64) -> Event {
         self.end_ns = end_ns;
         self
@@ -36,7 +36,7 @@ impl From<&Event> for Event {
     }
 }
 
-/// What a limit means, as a statement about a log. Windows, intervals and rates of zero are taken as one.
+/// The meaning of a limit, as a property of a log. Windows, intervals and rates of zero count as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Definition {
@@ -49,15 +49,15 @@ pub enum Definition {
         /// Where one of the windows begins.
         phase_ns: u64,
     },
-    /// The same for every phase at once: at most `limit` in any `[t, t + window)`. This is also what a sliding log
-    /// means.
+    /// As [`FixedWindow`](Self::FixedWindow), for every phase: at most `limit` in any `[t, t + window)`. This is also
+    /// the meaning of a sliding log.
     FixedWindowEveryPhase {
         /// Units per window.
         limit: u64,
         /// Length of the window.
         window_ns: u64,
     },
-    /// A window begins at the first request that no window holds, and holds at most `limit`.
+    /// A window begins at the first request outside of any earlier window, and has at most `limit` units.
     FixedWindowFromFirst {
         /// Units per window.
         limit: u64,
@@ -70,11 +70,11 @@ pub enum Definition {
         limit: u64,
         /// Length of the window.
         window_ns: u64,
-        /// Whether both ends belong to a window.
+        /// Whether both ends belong to the window.
         both_ends: bool,
     },
-    /// With the last edge `b = phase + k x window` at or before a request's arrival `t`: what arrived in `[b, t]`, plus
-    /// what arrived in `[b - window, b)` times `1 - (t - b) / window`, is at most `limit`.
+    /// Let `b = phase + k x window` be the last edge at or before a request's arrival `t`: the units in `[b, t]`, plus
+    /// the units in `[b - window, b)` times `1 - (t - b) / window`, are at most `limit`.
     SlidingCounter {
         /// Units per window.
         limit: u64,
@@ -83,26 +83,28 @@ pub enum Definition {
         /// Where one of the edges is.
         phase_ns: u64,
     },
-    /// The same for every phase at once, that is, for every edge `b` in `(t - window, t]`. Takes time in proportion to
-    /// the requests in a window, for each request.
+    /// As [`SlidingCounter`](Self::SlidingCounter), for every phase, that is, for every edge `b` in `(t - window, t]`.
+    /// The time for each request is proportional to the requests in a window.
     SlidingCounterEveryPhase {
         /// Units per window.
         limit: u64,
         /// Length of the window.
         window_ns: u64,
     },
-    /// From any request to any later one, both included, at most `capacity` and what is refilled between them.
+    /// From any request to any later one, both included, at most `capacity` and the units that are refilled between
+    /// them.
     TokenBucket {
-        /// What the full bucket holds.
+        /// The capacity of the bucket.
         capacity: u64,
         /// Units that return per `per_ns`.
         rate: u32,
         /// The time in which `rate` units return.
         per_ns: u64,
     },
-    /// The same with `rate x interval / per` units at `phase` and every `interval` after it.
+    /// As [`TokenBucket`](Self::TokenBucket), with `rate x interval / per` units at `phase` and every `interval` after
+    /// it.
     LumpedBucket {
-        /// What the full bucket holds.
+        /// The capacity of the bucket.
         capacity: u64,
         /// Units that return per `per_ns`, on average.
         rate: u32,
@@ -113,19 +115,19 @@ pub enum Definition {
         /// When the first lump comes.
         phase_ns: u64,
     },
-    /// Requests leave one after the other, each `cost x per / rate` after the one before it; none may have to wait so
-    /// long that more than `capacity` stands in line.
+    /// Requests leave one after the other, each `cost x per / rate` after the one before it, and at most `capacity`
+    /// units may be queued.
     LeakyBucket {
-        /// What may stand in line.
+        /// The units that may be queued.
         capacity: u64,
         /// Units that leave per `per_ns`.
         rate: u32,
         /// The time in which `rate` units leave.
         per_ns: u64,
     },
-    /// At any time at most `limit` requests that have arrived and are not over. Costs do not matter.
+    /// At any time at most `limit` requests that have arrived and have not ended. Costs do not matter.
     Concurrency {
-        /// Requests at once.
+        /// Requests in flight.
         limit: u64,
     },
 }

@@ -1,11 +1,11 @@
-//! What a limit counts when a request arrives, from sums over the log so far.
+//! The count of a limit at the arrival of a request, computed from sums over the log so far.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::definition::{Definition, Event};
 
-/// The log so far and what follows from it. Events are put to it in order of arrival.
+/// The log so far in the form that a definition needs. Events come in order of arrival.
 pub(super) enum Gauge {
     Fixed { kept: Kept, window: i128, phase: i128 },
     FromFirst { start: Option<u64>, window: u64, sum: u64 },
@@ -50,7 +50,7 @@ impl Gauge {
         }
     }
 
-    /// What the limit counts if `event` is counted too, rounded up: it exceeds the limit exactly when the unrounded
+    /// The count of the limit if `event` is counted too, rounded up: it exceeds the limit exactly when the unrounded
     /// count does.
     pub(super) fn with(&mut self, event: &Event) -> u64 {
         let at = i128::from(event.at_ns);
@@ -90,7 +90,7 @@ impl Gauge {
         }
     }
 
-    /// Counts `event`. Comes right after [`Gauge::with`] of the same event.
+    /// Counts `event`. Must follow [`Gauge::with`] of the same event.
     pub(super) fn keep(&mut self, event: &Event) {
         let cost = u64::from(event.cost);
         match self {
@@ -117,10 +117,10 @@ impl Gauge {
 /// Counted events, with running sums.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// When an event arrived, and the units of all events before it.
+    /// The arrival of each event, and the units of all events before it.
     events: Vec<(u64, u64)>,
     total: u64,
-    /// Where the last sums began. Bounds only ever grow, so each cursor passes over the log once.
+    /// Where the last sums began. Bounds only grow, so each cursor passes over the log once.
     cursors: [usize; 2],
 }
 
@@ -134,7 +134,7 @@ impl Kept {
         self.total - self.events.get(place).map_or(self.total, |&(_, before)| before)
     }
 
-    /// Units that arrived at `bound` or later. Bounds given for one cursor never decrease.
+    /// Units that arrived at `bound` or later. The bounds of one cursor must not decrease.
     fn sum_from(&mut self, cursor: usize, bound: i128) -> u64 {
         let mut place = self.cursors[cursor];
         while self.events.get(place).is_some_and(|&(at, _)| i128::from(at) < bound) {
@@ -146,8 +146,8 @@ impl Kept {
 
     /// The largest weighted count at `at` over all edges in `(at - window, at]`.
     ///
-    /// Between the times at which an event leaves one of the two sums the weight of the older grows with the edge, so
-    /// the count is largest at such a time: an event's own, or one window after an event, or `at` itself.
+    /// Between the times at which an event leaves one of the two sums, the weight of the older sum grows with the edge.
+    /// So the count is largest at such a time: at an event, one window after an event, or at `at` itself.
     fn largest_counter(&mut self, at: i128, cost: u64, window: i128) -> u64 {
         self.sum_from(0, at - 2 * window);
         self.sum_from(1, at - window + 1);
@@ -176,9 +176,9 @@ fn whole(count: u128) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// A bucket as a bound on every stretch of the log: from event i to event j,
-/// `(units before and with j) - (units before i) - refilled(j) + refilled(i) <= capacity`. For each j the worst i is the
-/// one with the least `units before i - refilled(i)`, of which the running minimum is kept.
+/// A bucket as a bound on every part of the log: from event i to event j,
+/// `(units before and with j) - (units before i) - refilled(j) + refilled(i) <= capacity`. For each j the critical i is
+/// the one with the least `units before i - refilled(i)`, whose running minimum is kept.
 pub(super) struct Bucket {
     rate: i128,
     per: i128,
@@ -192,7 +192,7 @@ impl Bucket {
         Bucket { rate: i128::from(rate.max(1)), per: i128::from(per.max(1)), lumps, units: 0, least: None }
     }
 
-    /// What had been refilled by `at`, if nothing ever overflowed, times `per`.
+    /// The units that were refilled by `at` if no refill ever overflowed, times `per`.
     fn refilled(&self, at: u64) -> i128 {
         let time = match self.lumps {
             None => i128::from(at),

@@ -1,9 +1,10 @@
 //! Judges a log of arrivals by the definition of a limit, after the fact.
 //!
-//! Written from the definitions alone: sums over stretches of time where the vendor side keeps counters and the engine
-//! keeps guards. Nothing is shared with either, so a mistake would have to be made twice to stay hidden. Integers only.
+//! The checker is written from the definitions alone: it sums over periods of time, while the simulated vendor keeps
+//! counters and the engine keeps guards. It shares no code with either, so a mistake would have to be made twice to
+//! stay hidden. Integers only.
 //!
-//! [`check`] tells where a log of admitted requests breaks a limit; [`refused`] tells how many requests of a log the
+//! [`check`] finds where a log of admitted requests violates a limit; [`refused`] counts the requests of a log that the
 //! vendor would have refused.
 //!
 //! ```
@@ -23,21 +24,21 @@ mod gauge;
 pub use definition::{Definition, Event};
 use gauge::Gauge;
 
-/// How many [`Violation`]s a [`Report`] lists; the others are counted only.
+/// The most [`Violation`]s in a [`Report`]; further ones are only counted.
 const LISTED: usize = 1_000;
 
 /// A request that made the count exceed the limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// When it arrived.
+    /// When the request arrived.
     pub at_ns: u64,
-    /// What the limit counted with it, rounded up to whole units.
+    /// The count with this request, rounded up to whole units.
     pub count: u64,
-    /// What it should have been at most.
+    /// The largest allowed count.
     pub limit: u64,
 }
 
-/// What [`check`] found.
+/// The result of [`check`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// The first 1,000 requests that exceeded the limit, in order of arrival.
@@ -46,19 +47,19 @@ pub struct Report {
     pub violating: u64,
     /// The largest count, rounded up to whole units.
     pub peak: u64,
-    /// Units in the log.
+    /// The units in the log.
     pub total: u64,
 }
 
 impl Report {
-    /// Whether the log keeps the limit.
+    /// Whether the log complies with the limit.
     pub fn is_clean(&self) -> bool {
         self.violating == 0
     }
 }
 
-/// Where the log breaks the limit, if every one of its requests counts. Order in the log does not matter, except between
-/// requests of the same nanosecond.
+/// Finds where the log violates the limit, if all of its requests count. The order of the log does not matter, except
+/// between requests of the same nanosecond.
 pub fn check(log: &[Event], definition: &Definition) -> Report {
     let limit = definition.limit();
     let mut gauge = Gauge::new(definition);
@@ -78,10 +79,10 @@ pub fn check(log: &[Event], definition: &Definition) -> Report {
     report
 }
 
-/// How many requests of the log a vendor with this limit refuses, when a refused request does not count.
+/// How many requests of the log a vendor with this limit refuses, if refused requests do not count.
 ///
-/// Takes [`Event`]s or [`Arrival`](super::Arrival)s; which of them were admitted at the time does not matter. Arrivals on
-/// which no limit decided are to be left out ([`Arrival::judged`](super::Arrival::judged)), those of other callers are not.
+/// Takes [`Event`]s or [`Arrival`](super::Arrival)s, whether or not they were admitted at the time. Leave out arrivals
+/// that no limit decided on ([`Arrival::judged`](super::Arrival::judged)), but include those of other clients.
 pub fn refused<'a, T: 'a>(log: impl IntoIterator<Item = &'a T>, definition: &Definition) -> u64
 where
     Event: From<&'a T>,
@@ -89,8 +90,9 @@ where
     refused_with_penalty(log, definition, 0)
 }
 
-/// The same where a refusal blocks the caller for `penalty_ns`, and every request during the block is refused too and
-/// makes it longer by as much. A block holds its start and not its end. The log is one caller's.
+/// As [`refused`], for a vendor where a refusal blocks the caller for `penalty_ns`, and every request during the block
+/// is refused too and prolongs it by as much. A block includes its start and not its end. The log must be that of one
+/// caller.
 ///
 /// ```
 /// use integration_client::testing::checker::{Definition, Event, refused_with_penalty};
@@ -127,7 +129,7 @@ where
     refused
 }
 
-/// The log by time of arrival: borrowed when it is in order already, as logs mostly are.
+/// The log by time of arrival: borrowed when it is already in order, as most logs are.
 fn in_order(log: &[Event]) -> std::borrow::Cow<'_, [Event]> {
     if log.is_sorted_by_key(|event| event.at_ns) {
         return log.into();

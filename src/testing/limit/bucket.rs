@@ -1,4 +1,4 @@
-//! Limits that count in buckets. Levels are kept in units times `per` nanoseconds, so that every step is exact.
+//! Limits that count in buckets. Levels are in units times `per` nanoseconds, so that every step is exact.
 
 use super::reading::{Reading, Refill};
 
@@ -8,9 +8,9 @@ pub(super) struct Tokens {
     rate: u32,
     per: u64,
     refill: Refill,
-    /// What is left, times `per`.
+    /// The units left, times `per`.
     level: u128,
-    /// Up to when refills have been added.
+    /// The time up to which refills have been added.
     at: u64,
 }
 
@@ -39,7 +39,7 @@ impl Tokens {
         self.at = at;
     }
 
-    /// When `missing` (times `per`) will have been added.
+    /// When `missing` units (times `per`) will have been added.
     fn refilled_at(&self, missing: u128) -> u64 {
         let nanos = match self.refill {
             Refill::Steady => u128::from(self.at) + missing.div_ceil(u128::from(self.rate)),
@@ -89,9 +89,9 @@ pub(super) struct Leaky {
     capacity: u32,
     rate: u32,
     per: u64,
-    /// What has not drained yet, times `per`.
+    /// The units that have not drained yet, times `per`.
     content: u128,
-    /// Up to when it has drained.
+    /// The time up to which units have drained.
     at: u64,
 }
 

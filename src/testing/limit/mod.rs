@@ -1,9 +1,9 @@
-//! A limiter without a client: the four textbook algorithms as pure state, for whoever only wants to know whether
+//! Limiters without a client: the textbook algorithms as pure state, for programs that only need to know whether
 //! something may happen now, and if not, when.
 //!
-//! [`Limiter::check`] has one [`Outcome`] whatever the algorithm: allowed or not before a moment, and what the usual
-//! headers would say (`limit`, `remaining`, `reset`). No clock, no I/O, no thread: times are nanoseconds since any origin and
-//! come from the caller; one that is earlier than the last is taken as the last.
+//! [`Limiter::check`] returns the same [`Outcome`] for every algorithm: allowed, or not before a certain time, and the
+//! values of the usual headers (`limit`, `remaining`, `reset`). A limiter has no clock, no I/O and no thread: the
+//! caller passes times, in nanoseconds since any origin; a time before the latest one counts as the latest one.
 //!
 //! | rule | what it does | choose it when |
 //! |---|---|---|
@@ -12,13 +12,14 @@
 //! | [`SlidingCounter`](Rule::SlidingCounter) | two windows, the older one weighted by what still overlaps | limits are large and a few percent do not matter |
 //! | [`TokenBucket`](Rule::TokenBucket) | a level that refills steadily | bursts are welcome up to a size, and the long-run rate is what counts |
 //!
-//! A [`LeakyBucket`](Rule::LeakyBucket) is the same as a token bucket seen from the other side; [`Concurrency`](Rule::Concurrency)
-//! counts what is under way.
+//! A [`LeakyBucket`](Rule::LeakyBucket) is a token bucket seen from the other side; [`Concurrency`](Rule::Concurrency)
+//! counts requests in flight.
 //!
-//! This is the side of whoever *enforces* a limit, and knows when requests arrive. Whoever calls somebody else's API does not, and
-//! needs what a [client](crate::IntegrationClient) does: that a limiter of this kind allows a request says nothing about whether
-//! the vendor will, as `examples/simulate.rs` shows for each of them. The vendors of [`testing`](crate) judge by these rules,
-//! which share no line with the client's own guards, so that agreement between the two means something.
+//! These limiters are for the side that *enforces* a limit, which knows when requests arrive. The caller of another
+//! party's API does not know that, and needs what a [client](crate::IntegrationClient) does: that a limiter of this
+//! kind allows a request does not mean that the vendor will admit it, as `examples/simulate.rs` shows for each of them.
+//! The vendors of [`testing`](crate) judge by these rules, which share no code with the client's own guards, so that
+//! agreement between the two means something.
 //!
 //! ```
 //! use integration_client::testing::limit::{Decision, Limiter, Rule};
@@ -44,7 +45,7 @@ use window::{Counter, Fixed, Log};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A counter that starts again at each window's end; a window holds its start and not its end.
+    /// A counter that restarts at each window's end; a window includes its start and not its end.
     FixedWindow {
         /// Units per window.
         limit: u32,
@@ -59,10 +60,11 @@ pub enum Rule {
         limit: u32,
         /// Length of the window.
         window_ns: u64,
-        /// Whether a request that is exactly one window old still counts, as it does at some vendors.
+        /// Whether a request that is exactly one window old still counts, as at some vendors.
         both_ends: bool,
     },
-    /// Two fixed windows, the older one weighted by what still overlaps, compared without rounding.
+    /// Two fixed windows, the older one weighted by its overlap with the last window's length, compared without
+    /// rounding.
     SlidingCounter {
         /// Units per window.
         limit: u32,
@@ -71,9 +73,9 @@ pub enum Rule {
         /// Where windows begin: at this time and every `window_ns` before and after it.
         phase_ns: u64,
     },
-    /// A bucket, full at first, that refills; a request takes its cost from it.
+    /// A bucket, full at first, that refills; a request takes its cost from the bucket.
     TokenBucket {
-        /// What the full bucket holds.
+        /// The capacity of the bucket.
         capacity: u32,
         /// Units that return per `per_ns`.
         rate: u32,
@@ -82,48 +84,49 @@ pub enum Rule {
         /// Steadily, or in lumps.
         refill: Refill,
     },
-    /// A bucket, empty at first, that drains steadily; a request adds its cost to it.
+    /// A bucket, empty at first, that drains steadily; a request adds its cost to the bucket.
     LeakyBucket {
-        /// What the bucket holds before it overflows.
+        /// The capacity of the bucket, above which it overflows.
         capacity: u32,
         /// Units that drain per `per_ns`.
         rate: u32,
         /// The time in which `rate` units drain.
         per_ns: u64,
     },
-    /// Requests under way at once, whatever their cost.
+    /// Requests in flight, whatever their cost.
     Concurrency {
         /// Requests at once.
         limit: u32,
     },
 }
 
-/// Whether something may happen.
+/// The decision about a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
-    /// Now; it has been counted.
+    /// Allowed now, and counted.
     Allowed,
-    /// Not before this moment, in nanoseconds; then, if nothing else is counted first. Nothing was counted.
+    /// Not before this time, in nanoseconds, and then only if nothing else is counted first. The request was not
+    /// counted.
     Until(u64),
-    /// Not by waiting: it costs more than the limit ever holds, or something that is under way must end first.
+    /// Waiting does not help: the cost exceeds the limit, or a request in flight must end first.
     Never,
 }
 
-/// What [`Limiter::check`] says, whatever the algorithm.
+/// The result of [`Limiter::check`], for every algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Whether it may happen.
+    /// The decision.
     pub decision: Decision,
-    /// Units per window, or what the full bucket holds.
+    /// Units per window, or the capacity of the bucket.
     pub limit: u32,
     /// Whole units left after this.
     pub remaining: u32,
-    /// When the window ends, the newest entry expires, or the bucket is as good as new, in nanoseconds.
+    /// When the window ends, the newest entry expires, or the bucket is full (or drained) again, in nanoseconds.
     pub reset: u64,
 }
 
 impl Outcome {
-    /// Whether it may happen now.
+    /// Whether the request is allowed now.
     pub fn is_allowed(&self) -> bool {
         self.decision == Decision::Allowed
     }
@@ -143,7 +146,7 @@ impl Outcome {
 #[derive(Clone, Debug)]
 pub struct Limiter {
     state: State,
-    /// The latest time seen: earlier ones are taken as this one.
+    /// The latest time so far; earlier times count as this one.
     now: u64,
 }
 
@@ -158,7 +161,7 @@ enum State {
 }
 
 impl Limiter {
-    /// A limiter that has seen nothing yet. Windows, intervals and rates of zero are taken as one.
+    /// A limiter that has counted nothing yet. Windows, intervals and rates of zero count as one.
     pub fn new(rule: Rule) -> Limiter {
         let state = match rule {
             Rule::FixedWindow { limit, window_ns, phase } => State::Fixed(Fixed::new(limit, window_ns.max(1), phase)),
@@ -179,7 +182,7 @@ impl Limiter {
         Limiter { state, now: 0 }
     }
 
-    /// Whether a request of `cost` units may go at `now_ns`, which counts it if so.
+    /// Decides whether a request of `cost` units may go at `now_ns`, and counts it if so.
     pub fn check(&mut self, now_ns: u64, cost: u32) -> Outcome {
         let decision = match self.arrive(now_ns, cost) {
             true => Decision::Allowed,
@@ -189,7 +192,7 @@ impl Limiter {
         Outcome { decision, limit, remaining, reset: reset_at_ns }
     }
 
-    /// A request of `cost` units arrives: true, and counted, when it fits.
+    /// Counts a request of `cost` units if it fits. Returns whether it did.
     pub fn arrive(&mut self, at_ns: u64, cost: u32) -> bool {
         let fits = self.fits(at_ns, cost);
         if fits {
@@ -198,7 +201,7 @@ impl Limiter {
         fits
     }
 
-    /// Whether a request of `cost` units would be admitted, without counting it.
+    /// Whether a request of `cost` units would fit, without counting it.
     pub fn fits(&mut self, at_ns: u64, cost: u32) -> bool {
         let at = self.advance(at_ns);
         match &mut self.state {
@@ -211,8 +214,8 @@ impl Limiter {
         }
     }
 
-    /// Counts a request whether it fits or not. Windows may so hold more than their limit; a bucket ends empty
-    /// (or full, when it leaks) and owes nothing.
+    /// Counts a request even if it does not fit. Windows may then hold more than their limit; a bucket becomes empty (a
+    /// leaky one full) and has no debt.
     pub fn count(&mut self, at_ns: u64, cost: u32) {
         let at = self.advance(at_ns);
         match &mut self.state {
@@ -225,7 +228,7 @@ impl Limiter {
         }
     }
 
-    /// An admitted request has ended: frees its place in a concurrency limit, and means nothing to the others.
+    /// Ends an admitted request, which frees its slot in a concurrency limit and has no effect on others.
     pub fn finish(&mut self, at_ns: u64) {
         self.advance(at_ns);
         if let State::Concurrency { under_way, .. } = &mut self.state {
@@ -233,7 +236,7 @@ impl Limiter {
         }
     }
 
-    /// What the limit's headers would say.
+    /// The state of the limit as headers announce it.
     pub fn reading(&mut self, at_ns: u64) -> Reading {
         let at = self.advance(at_ns);
         match &mut self.state {
@@ -248,8 +251,8 @@ impl Limiter {
         }
     }
 
-    /// The earliest time at which a request of `cost` units fits if no other arrives before; `None` when that is
-    /// never, or not a matter of time.
+    /// The earliest time at which a request of `cost` units fits if no other arrives first; `None` when waiting does
+    /// not help.
     pub fn fits_at(&mut self, at_ns: u64, cost: u32) -> Option<u64> {
         let at = self.advance(at_ns);
         match &mut self.state {
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_has_the_same_outcomes() {
+    fn limiter_rules_have_the_same_outcomes() {
         for rule in rules() {
             let mut limiter = Limiter::new(rule);
             for left in (0..10).rev() {
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn it_may_go_at_the_moment_that_was_said_and_no_earlier() {
+    fn limiter_allows_exactly_at_announced_time() {
         let mut random = fastrand::Rng::with_seed(4);
         for rule in rules() {
             let (mut limiter, mut now, mut waits) = (Limiter::new(rule), SECOND, 0);

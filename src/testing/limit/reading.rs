@@ -1,9 +1,9 @@
-//! How limiters are set up, and what they say of themselves.
+//! The settings of limiters, and the state that they announce.
 
 /// Where fixed windows begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// At this time, in nanoseconds, and every window's length before and after it.
+    /// At this time, in nanoseconds, and at every window's length before and after it.
     At(u64),
     /// At the first request after the last window's end.
     FirstRequest,
@@ -23,13 +23,13 @@ pub enum Refill {
     },
 }
 
-/// What a limiter can say about itself: the contents of the usual headers.
+/// The state of a limiter as the usual headers announce it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reading {
-    /// Units per window, or what the full bucket holds.
+    /// Units per window, or the capacity of the bucket.
     pub limit: u32,
     /// Whole units left.
     pub remaining: u32,
-    /// When the window ends, the newest entry expires, or the bucket is as good as new.
+    /// When the window ends, the newest entry expires, or the bucket is full (or drained) again.
     pub reset_at_ns: u64,
 }

@@ -1,4 +1,4 @@
-//! Limits that count within windows.
+//! Limits that count in windows.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use super::reading::{Phase, Reading};
 
 /// The number of the window that holds `at`, for windows of `window` that begin at `phase` (below `window`).
 fn number(at: u64, window: u64, phase: u64) -> u64 {
-    // Window 0 is what lies before the first `phase`, so that nothing here is negative.
+    // Window 0 is the time before the first `phase`, so that no number is negative.
     if at < phase { 0 } else { 1 + (at - phase) / window }
 }
 
-/// Where window `number` ends.
+/// The end of window `number`.
 fn end(number: u64, window: u64, phase: u64) -> u64 {
     number.saturating_mul(window).saturating_add(phase)
 }
@@ -20,7 +20,7 @@ pub(super) struct Fixed {
     limit: u32,
     window: u64,
     phase: Phase,
-    /// When the current window ends: it is over from then on.
+    /// The end of the current window, which is no longer part of it.
     end: u64,
     used: u64,
 }
@@ -103,8 +103,8 @@ impl Log {
         self.expire(at);
         self.used += u64::from(cost);
         self.entries.push_back((at, cost));
-        // Where refused requests count, a storm of them must not grow the log for ever. As long as the younger
-        // entries alone fill the limit, the oldest decides nothing: it expires before any of them.
+        // Where refused requests count, a flood of them must not grow the log without bound. While the younger entries
+        // alone fill the limit, the oldest one decides nothing, because it expires before them.
         while let Some(&(_, oldest)) = self.entries.front() {
             if self.used - u64::from(oldest) < u64::from(self.limit) || self.entries.len() == 1 {
                 break;
@@ -158,7 +158,7 @@ impl Counter {
         }
     }
 
-    /// What still overlaps of the window before, times the window's length.
+    /// The units of the window before that still overlap, times the window's length.
     fn weighted_before(&self, at: u64) -> u128 {
         let to_end = end(self.current, self.window, self.phase).saturating_sub(at);
         u128::from(self.used_before) * u128::from(to_end)
@@ -193,8 +193,8 @@ impl Counter {
         let limit = u64::from(self.limit);
         let cost = u64::from(cost);
         let window_end = end(self.current, self.window, self.phase);
-        // Before `edge`, `before` units weigh so much that only `room` of them fit: the time left until `edge` may be
-        // at most room / before of a window.
+        // Before `edge` the `before` units are weighted so that only `room` of them fit: the time left until `edge` may
+        // be at most room / before of a window.
         let light_enough = |edge: u64, room: u64, before: u64| {
             let left = u128::from(room) * u128::from(self.window) / u128::from(before.max(1));
             edge.saturating_sub(u64::try_from(left).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! What is tried: how the vendor counts, how long requests travel, and what else happens.
+//! What is simulated: how the vendor counts, the latency of requests, and the failures.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use crate::clock::nanos;
 use crate::config::{Config, Sources, Tenant, TenantEntry};
 use crate::testing::algorithm::{Limiter, Phase, Refill, Rule};
 
-/// How the vendor counts, and what it says about that.
+/// How the vendor counts, and what it announces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Counting {
-    /// Windows that begin at moments which nobody knows.
+    /// Windows with an unknown phase.
     FixedWindow,
-    /// Every answer says when the window ends.
+    /// Windows whose end every answer announces.
     FixedWindowPhaseKnown,
     /// Every request counts for one window.
     SlidingWindow,
     /// Two windows, the older one weighted.
     SlidingCounter,
-    /// The same, and every answer says when the window ends.
+    /// As `SlidingCounter`, and every answer announces when the window ends.
     SlidingCounterPhaseKnown,
     /// A bucket that refills steadily.
     TokenBucket,
@@ -31,15 +31,15 @@ pub enum Counting {
     LeakyBucket,
     /// A bucket that is refilled ten times in a window.
     LumpedRefill,
-    /// A fixed window that the client is told to be a quota.
+    /// A fixed window that is configured as a quota.
     Quota,
-    /// A sliding counter of which the client knows the limit alone.
+    /// A sliding counter of which the client knows only the limit.
     UnknownCounter,
-    /// A fixed window of which the client knows the limit alone.
+    /// A fixed window of which the client knows only the limit.
     UnknownWindow,
-    /// A sliding log of which the client knows the limit alone.
+    /// A sliding log of which the client knows only the limit.
     UnknownLog,
-    /// A bucket of which the client knows the limit alone.
+    /// A bucket of which the client knows only the limit.
     UnknownBucket,
 }
 
@@ -61,7 +61,7 @@ impl Counting {
         Counting::UnknownBucket,
     ];
 
-    /// Its name on a command line.
+    /// The name on a command line.
     pub fn name(self) -> &'static str {
         match self {
             Counting::FixedWindow => "fixed_window",
@@ -80,8 +80,8 @@ impl Counting {
         }
     }
 
-    /// The algorithm as the client's configuration names it.
-    fn told(self) -> &'static str {
+    /// The name of the algorithm in the client's configuration.
+    fn configured(self) -> &'static str {
         match self {
             Counting::FixedWindow | Counting::FixedWindowPhaseKnown => "fixed_window",
             Counting::SlidingWindow => "sliding_window",
@@ -100,21 +100,22 @@ impl Counting {
     }
 }
 
-/// How long requests and answers travel: 0 to 50 ms.
+/// The latency of requests and answers: 0 to 50 ms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Travel {
-    /// No time at all.
+    /// No latency.
     Instant,
-    /// Uniformly, to the vendor alone.
+    /// Uniformly distributed, on the way to the vendor only.
     OneWay,
-    /// Uniformly, each way.
+    /// Uniformly distributed, in each direction.
     EachWay,
-    /// Nine of ten 5 ms each way, the tenth 50 ms.
+    /// Nine of ten take 5 ms in each direction, the tenth 50 ms.
     Bimodal,
-    /// Whatever leaves within 50 ms arrives at one moment; answers take 50 ms.
+    /// Requests that leave within 50 ms arrive together; answers take 50 ms.
     Bunched,
-    /// By turns of a second nothing and 50 ms: what leaves at the end of one arrives with the beginning of the next.
+    /// Alternately 50 ms and none, for a second each: what leaves at the end of one second arrives with the start of
+    /// the next.
     Jumping,
 }
 
@@ -125,7 +126,7 @@ impl Travel {
     pub const ALL: [Travel; 6] =
         [Travel::Instant, Travel::OneWay, Travel::EachWay, Travel::Bimodal, Travel::Bunched, Travel::Jumping];
 
-    /// Its name in a line of output.
+    /// The name in a line of output.
     pub fn name(self) -> &'static str {
         match self {
             Travel::Instant => "none",
@@ -137,14 +138,14 @@ impl Travel {
         }
     }
 
-    /// The mean of the way there and back, in nanoseconds.
+    /// The mean round trip, in nanoseconds.
     pub fn mean_round_trip_ns(self) -> u64 {
         match self {
             Travel::Instant => 0,
             Travel::OneWay => Travel::MOST / 2,
             Travel::EachWay | Travel::Jumping => Travel::MOST,
             Travel::Bimodal => 19_000_000,
-            // Answers come at the moments at which bunches arrive, and whoever goes then has just missed one.
+            // Answers come back when a bunch arrives, so that the next request has just missed that bunch.
             Travel::Bunched => Travel::MOST * 2,
         }
     }
@@ -175,7 +176,7 @@ impl Travel {
     }
 }
 
-/// One thing that is tried.
+/// A simulated case.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub(super) counting: Counting,
@@ -186,7 +187,7 @@ pub struct Case {
     pub(super) troubled: bool,
     pub(super) guarded: bool,
     pub(super) throttle: Option<&'static str>,
-    /// All requests are of this tier; of all in turn where none is stated.
+    /// The tier of all requests; all tiers in turn where it is `None`.
     pub(super) tier: Option<u8>,
 }
 
@@ -196,29 +197,29 @@ impl Case {
         Case { counting, limit, window, safety, travel, troubled: false, guarded: true, throttle: None, tier: None }
     }
 
-    /// Answers are lost, callers go away, requests never leave, the client's clock is set back, its configuration
-    /// is reloaded and its lane evicted.
+    /// Adds failures: answers are lost, callers go away, requests never leave, the client's clock is set back, its
+    /// configuration is reloaded and its lane evicted.
     #[must_use]
     pub fn troubled(mut self) -> Case {
         self.troubled = true;
         self
     }
 
-    /// Switches the guard off, to see that the vendor then refuses.
+    /// Switches the guard off, to check that the vendor then refuses requests.
     #[must_use]
     pub fn without_guard(mut self) -> Case {
         self.guarded = false;
         self
     }
 
-    /// How the client slows down, as its configuration names it.
+    /// Sets how the client slows down, as its configuration names it.
     #[must_use]
     pub fn throttle(mut self, throttle: &'static str) -> Case {
         self.throttle = Some(throttle);
         self
     }
 
-    /// Requests of one tier alone, instead of all three in turn.
+    /// Sends requests of one priority only, instead of all three in turn.
     #[must_use]
     pub fn of(mut self, priority: Priority) -> Case {
         self.tier = Some(priority.tier());
@@ -229,7 +230,7 @@ impl Case {
         nanos(self.window).max(1)
     }
 
-    /// What the client is told about the vendor.
+    /// The client's configuration of the vendor.
     pub(super) fn toml(&self, limit: u32) -> String {
         let Case { counting, window, safety, .. } = self;
         let lumps = match counting {
@@ -242,7 +243,7 @@ impl Case {
              [[vendors.v.limits]]\nname = \"rate\"\nlimit = {limit}\nwindow = \"{}ms\"\nalgorithm = \"{}\"\n\
              safety = {safety:?}\nscope = \"tenant\"\n{lumps}",
             window.as_millis(),
-            counting.told(),
+            counting.configured(),
         )
     }
 
@@ -254,7 +255,7 @@ impl Case {
         tenant.ok_or_else(|| Error::new(crate::ErrorKind::Config, crate::Delivery::NotSent, "the case has no tenant"))
     }
 
-    /// The vendor's side. The seed decides its phase.
+    /// The vendor's limiter. The seed decides its phase.
     pub(super) fn limiter(&self, seed: u64) -> Limiter {
         let (limit, window_ns) = (self.limit, self.window_ns());
         let phase = Rng::with_seed(seed ^ 0x7068_6173).u64(0..window_ns);
@@ -276,11 +277,11 @@ impl Case {
         })
     }
 
-    /// The vendor's clock: it drifts by up to 50 ppm, and one of two ticks once a millisecond.
+    /// The vendor's clock: it drifts by up to 50 ppm, and for every second seed it ticks only once a millisecond.
     pub(super) fn vendor_time(&self, at: u64, seed: u64) -> u64 {
         let mut random = Rng::with_seed(seed ^ 0x636c_6f63);
         let (ppm, ticks) = (random.u64(0..=100), random.bool());
-        // One day on, so that a clock that is slow has something to be behind.
+        // Both terms are added, so that a slow clock needs no negative drift.
         let drift = (u128::from(at) * u128::from(ppm) / 1_000_000) as u64;
         let slow = (u128::from(at) * 50 / 1_000_000) as u64;
         let time = at + drift - slow;

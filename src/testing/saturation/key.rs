@@ -1,7 +1,7 @@
-//! One key that several use: clients which share nothing but the key, and somebody else, against a vendor that says in
-//! each answer what is left, or says nothing.
+//! One key with several users: clients that share nothing but the key, and another user, against a vendor that
+//! announces what is left in each answer, or announces nothing.
 //!
-//! All clients always have more to send. Each has an engine of its own; the vendor counts them as one.
+//! All clients always have more to send. Each has an engine of its own; the vendor counts them together.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,22 +18,22 @@ use crate::engine::{Answer, Bound, Claim, Engine, Word};
 use crate::testing::algorithm::{Limiter, Reading};
 
 const SECOND: u64 = 1_000_000_000;
-/// How long a client that is told nothing waits at most, in nanoseconds.
+/// The longest wait of a client after a refusal that announces none, in nanoseconds.
 const LONGEST_GUESS: u64 = 10 * SECOND;
 
-/// What the vendor says beside the status.
+/// What the vendor announces besides the status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Says {
     /// Nothing.
     Nothing,
-    /// Refusals say how long to wait, in whole seconds.
+    /// Refusals announce how long to wait, in whole seconds.
     RetryAfter,
-    /// Each answer says what is left and when the limit resets; refusals say how long to wait as well.
+    /// Each answer announces what is left and when the limit resets; refusals also announce how long to wait.
     Headers(Reset),
 }
 
-/// In which form a vendor states the time until the reset.
+/// The form in which a vendor announces the time until the reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Reset {
@@ -41,7 +41,7 @@ pub enum Reset {
     Exact,
     /// In whole seconds, rounded up.
     RoundedUp,
-    /// In whole seconds, the fraction cut off.
+    /// In whole seconds, rounded down.
     Truncated,
 }
 
@@ -58,46 +58,46 @@ impl Reset {
     }
 }
 
-/// Somebody else who uses the key: evenly, and whatever the vendor says.
+/// Another user of the key, who sends evenly and ignores what the vendor announces.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Other {
-    /// The share of the limit that is asked for.
+    /// The share of the limit that this user asks for.
     pub share: f64,
-    /// The first window in which anything is.
+    /// The first window in which this user sends.
     pub from: u64,
-    /// The first in which nothing is any more.
+    /// The first window in which this user no longer sends.
     pub until: u64,
 }
 
-/// A key, and who uses it.
+/// A key and its users.
 #[derive(Clone, Debug)]
 pub struct SharedKey {
-    /// The limit, and what its clients know of it.
+    /// The limit, and the clients' configuration of it.
     pub case: Case,
-    /// What the vendor says.
+    /// What the vendor announces.
     pub says: Says,
     /// Clients that share nothing but the key.
     pub clients: usize,
-    /// Somebody who is no client of ours.
+    /// Another user that is no client of this library.
     pub other: Option<Other>,
 }
 
-/// Requests of one client by window of the limit, from the beginning on.
+/// The requests of one client, for each window of the limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Admitted.
+    /// Admitted requests.
     pub admitted: Vec<u64>,
-    /// Refused.
+    /// Refused requests.
     pub refused: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A client begins.
+    /// A client starts.
     Start(usize),
     Arrive(usize, Key),
-    /// The answer of this number is back.
+    /// The answer with this number is back.
     Answer(usize, Key, usize),
 }
 
@@ -119,16 +119,16 @@ struct Run<'a> {
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
     answers: Vec<Word>,
-    /// Calls of the other so far.
+    /// Calls of the other user so far.
     others: u64,
     usage: Vec<Usage>,
 }
 
 impl SharedKey {
-    /// What each client makes of it in so many windows. The same seed gives the same.
+    /// Runs the case for `windows` windows. Returns the usage of each client; the same seed gives the same result.
     ///
     /// # Errors
-    /// The case's figures make no valid configuration.
+    /// The case's figures are no valid configuration.
     pub fn run(&self, windows: u64, seed: u64) -> Result<Vec<Usage>, Error> {
         let mut run = Run::new(self, windows, seed)?;
         run.go(START + windows * self.case.window_ns());
@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Somebody always waits.
+    /// Submits requests so that some always wait.
     fn send(&mut self, number: usize) {
         let now = Time::from_nanos(self.now);
         let client = &mut self.clients[number];
@@ -234,7 +234,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The other's calls up to the vendor's `at`.
+    /// Makes the other user's calls up to `at` on the vendor's clock.
     fn let_others_call(&mut self, at: u64) {
         let Some(Other { share, from, until }) = self.key.other else { return };
         let (window, per_window) = (self.key.case.window_ns(), share * f64::from(self.key.case.limit));
@@ -268,7 +268,7 @@ impl<'a> Run<'a> {
             false => {
                 let fits = self.limiter.fits_at(at, 1).unwrap_or(at).saturating_sub(at);
                 let wait = Reset::RoundedUp.state(fits).max(SECOND);
-                // As senders do: nobody comes back before the stated moment, and not all at it.
+                // As real senders do: each waits at least as long as announced, and a random time longer.
                 Word::Refused(Wait::Told(wait + wait * self.random.u64(0..100) / 1_000), report)
             }
         };

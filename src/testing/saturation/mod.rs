@@ -1,8 +1,8 @@
-//! One lane that always has more to send, against a vendor that judges arrivals by its own algorithm, on virtual time: what
-//! is refused, and how much of what the vendor would have taken is used.
+//! One lane that always has more to send, against a vendor that judges arrivals by its own algorithm, on virtual time:
+//! what is refused, and how much is used of what the vendor would have admitted.
 //!
 //! The vendor knows when requests arrive; the engine knows when it granted them and when they were answered. Nothing is
-//! kept for each request, so that a run may be as long as one likes. The same seed gives the same trace.
+//! stored for each request, so a run may be of any length. The same seed gives the same trace.
 
 mod bound;
 mod case;
@@ -29,44 +29,45 @@ use crate::engine::plan::NO_ENDPOINT;
 use crate::engine::slab::Key;
 use crate::engine::{Answer, Ask, Bound, Claim, Engine, Refusal, Sweep};
 
-/// The virtual clock begins here, so that there is a past.
+/// The start of the virtual clock, later than 0 so that there are earlier times.
 const START: u64 = 3_600_000_000_000;
-/// Requests that wait all the time.
+/// The number of requests that always wait.
 const QUEUE: usize = 6;
-/// What a vendor's clock may be off in what it announces, in nanoseconds.
+/// The error of the window's end that a vendor announces, in nanoseconds.
 const PHASE_ERROR: u64 = 2_000_000;
 /// How long a caller waits for an answer that never comes, in nanoseconds.
 const PATIENCE: u64 = 400_000_000;
 
-/// What came of a [`Case`].
+/// The result of a [`Case`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Outcome {
     /// Requests that arrived.
     pub requests: u64,
-    /// Of them, refused.
+    /// Of those, the refused ones.
     pub refused: u64,
-    /// Requests in percent of what one could have sent who knows the vendor's state and whose requests take no time.
+    /// Admitted requests, in percent of what a client could have sent that knows the vendor's state and has no latency.
     pub share: f64,
-    /// The same for one who knows the vendor's phase and when each request has arrived, and not how long the next one takes.
+    /// The percentage that a client could have reached that knows the vendor's phase and the arrival of each request,
+    /// but not the latency of the next one.
     pub oracle: f64,
-    /// Decisions of the engine: whether a request may go, and how one ended.
+    /// The engine's decisions: whether a request may go, and how one ended.
     pub decisions: u64,
-    /// A hash of every arrival.
+    /// A hash of all arrivals.
     pub trace: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Arrive(Key),
-    /// The answer is back; the vendor said that its window ends in so many nanoseconds.
+    /// The answer is back; it may announce in how many nanoseconds the vendor's window ends.
     Answer(Key, Option<u64>),
     /// The caller went away.
     Abandon(Key),
-    /// Nothing left.
+    /// Nothing was sent.
     NotSent(Key),
     Sweep,
     Reload,
-    /// There is something to send again.
+    /// There are requests to send again.
     Resume,
 }
 
@@ -88,7 +89,7 @@ struct Run {
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
     waiting: usize,
-    /// Nothing to send until then.
+    /// Whether there is nothing to send for now.
     idle: bool,
     granted: u64,
     arrived: u64,
@@ -101,10 +102,10 @@ struct Run {
 /// Runs a case until `requests` have arrived.
 ///
 /// # Errors
-/// The case's figures make no valid configuration.
+/// The case's figures are no valid configuration.
 ///
 /// # Panics
-/// When the engine breaks its own rules, which is a finding.
+/// When the engine violates its own rules, which is a finding.
 pub fn saturate(case: &Case, requests: u64, seed: u64) -> Result<Outcome, Error> {
     let mut run = Run::new(case, seed)?;
     run.go(requests);
@@ -162,7 +163,7 @@ impl Run {
         self.lane = self.engine.upsert(self.clock(), "t", "t", &plan, self.version + 1, None);
     }
 
-    /// The engine's clock.
+    /// The time of the engine's clock.
     fn clock(&self) -> Time {
         Time::from_nanos(self.now - self.behind)
     }
@@ -194,7 +195,7 @@ impl Run {
         }
     }
 
-    /// Somebody always waits.
+    /// Submits requests so that some always wait.
     fn fill(&mut self) {
         while self.waiting < QUEUE && !self.idle {
             let ask = unhurried(self.case.tier.unwrap_or((self.granted % 3) as u8));
@@ -220,7 +221,7 @@ impl Run {
                         self.start(permit);
                     }
                     Claim::Waiting => {}
-                    // Whoever is told that its lane is gone asks again.
+                    // The lane is gone, so the request is submitted again.
                     Claim::Refused(_) => self.waiting -= 1,
                 }
             }

@@ -1,4 +1,5 @@
-//! What headers, others and other clients of the same key cost: figures, and the bounds that they are to keep.
+//! The cost of headers, of other users and of other clients of the same key: figures, and the bounds that they must
+//! keep.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,35 +7,35 @@ use std::time::Duration;
 use super::{Case, Counting, Other, Reset, Says, SharedKey, Travel, Usage};
 use crate::Error;
 
-/// Who uses the key, and what the vendor says.
+/// The users of the key, and what the vendor announces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Scene {
-    /// One client alone, with headers on every answer: in percent of what it does without them.
+    /// One client alone, with headers on every answer: percent of what it reaches without headers.
     Alone,
-    /// Somebody else takes half for a while, and headers show it: percent of the other half.
+    /// Another user takes half for a while, and headers show it: percent of the other half.
     Beside,
-    /// Two clients, and headers: percent of `safety` of the limit, together.
+    /// Two clients, and headers: percent of `safety` of the limit, for both together.
     Two,
-    /// Somebody else takes half for a while. Refusals say how long to wait, and nothing else is said.
+    /// Another user takes half for a while. Only refusals announce something: how long to wait.
     BesideRetryAfter,
-    /// The same where nothing is said at all.
+    /// Another user takes half for a while. The vendor announces nothing.
     BesideSilent,
 }
 
-/// Windows in which somebody else takes half, and of the whole run.
+/// The first and the last window in which another user takes half, and the windows of the whole run.
 const TAKEN: (u64, u64, u64) = (5, 25, 32);
 const TAKEN_LONG: (u64, u64, u64) = (5, 65, 75);
 /// Windows that a client has to find out about a change.
 const FINDS_OUT: u64 = 3;
-/// And two of them about each other, or one without headers.
+/// Windows that two clients have to find out about each other, and that one client has without headers.
 const SETTLES: [u64; 2] = [5, 10];
 
 impl Scene {
     /// All of them.
     pub const ALL: [Scene; 5] = [Scene::Alone, Scene::Beside, Scene::Two, Scene::BesideRetryAfter, Scene::BesideSilent];
 
-    /// Its name in a line of output.
+    /// The name in a line of output.
     pub fn name(self) -> &'static str {
         match self {
             Scene::Alone => "alone",
@@ -56,18 +57,18 @@ impl Scene {
     }
 }
 
-/// One line: all ways of travel, all forms of headers, and some phases of the vendor's windows.
+/// One line of the results: all latencies, all forms of headers, and some phases of the vendor's windows.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
-    /// Who uses the key.
+    /// The users of the key.
     pub scene: Scene,
     /// How the vendor counts.
     pub counting: Counting,
-    /// The limit's window, in seconds. The limit is 100 in a second, and 1,000 in any other.
+    /// The limit's window, in seconds. The limit is 100 in one second, and 1,000 in any other window.
     pub window_s: u64,
     /// The client's `throttle`.
     pub throttle: &'static str,
-    /// Phases of the vendor's windows.
+    /// The number of phases of the vendor's windows.
     pub phases: u64,
 }
 
@@ -75,29 +76,30 @@ pub struct Cell {
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Run {
-    /// How long requests take.
+    /// The latency.
     pub travel: Travel,
     /// The share of the limit that clients use.
     pub safety: f64,
     /// The number of the phase of the vendor's windows.
     pub phase: u64,
-    /// What the vendor says.
+    /// What the vendor announces.
     pub says: Says,
-    /// What came of it.
+    /// The result.
     pub figures: Figures,
 }
 
-/// The worst of all runs of a [`Cell`].
+/// The worst figures of all runs of a [`Cell`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Figures {
-    /// The least share that was used, in percent.
+    /// The smallest used share, in percent.
     pub least: f64,
-    /// The mean share.
+    /// The mean used share, in percent.
     pub mean: f64,
-    /// Most refusals: of a whole run alone; for one change of the other's rate; or else in a minute.
+    /// The most refusals: in a whole run of one client alone; for one change of the other user's rate; otherwise in a
+    /// minute.
     pub refused: f64,
-    /// The smaller client's part of what two used, in percent; 50 for one.
+    /// The smaller client's part of what two clients used, in percent; 50 for one client.
     pub split: f64,
 }
 
@@ -122,7 +124,7 @@ impl fmt::Display for Figures {
 }
 
 impl Cell {
-    /// Counting of the lines: what a client is told besides makes no difference here.
+    /// The algorithms in the results: other knowledge of the client makes no difference here.
     pub const COUNTINGS: [Counting; 9] = [
         Counting::FixedWindow,
         Counting::SlidingWindow,
@@ -137,7 +139,7 @@ impl Cell {
     const TRAVELS: [Travel; 3] = [Travel::Instant, Travel::EachWay, Travel::Bimodal];
     const SAFETIES: [f64; 2] = [0.8, 1.0];
 
-    /// The figures that the line is to reach; none where it only reports.
+    /// The figures that the line must reach; `None` where it only reports.
     pub fn bound(&self) -> Option<Figures> {
         let bound = |least: f64, refused: f64, split: f64| Some(Figures { least, mean: least, refused, split });
         match self.scene {
@@ -148,17 +150,17 @@ impl Cell {
         }
     }
 
-    /// Whether figures keep to the bound.
+    /// Whether the figures comply with the bound.
     pub fn holds(&self, figures: &Figures) -> bool {
         self.bound().is_none_or(|bound| {
             figures.least >= bound.least && figures.refused <= bound.refused && figures.split >= bound.split
         })
     }
 
-    /// Runs it with all ways of travel, shares of the limit, forms of headers and phases.
+    /// Runs the cell with all latencies, shares of the limit, forms of headers and phases.
     ///
     /// # Errors
-    /// The figures make no valid configuration.
+    /// The figures are no valid configuration.
     pub fn runs(&self) -> Result<Vec<Run>, Error> {
         let mut runs = Vec::new();
         for travel in Self::TRAVELS {
@@ -182,7 +184,7 @@ impl Cell {
         SharedKey { case, says, clients: 1, other: None }
     }
 
-    /// What one client alone is admitted in a window that hears nothing.
+    /// The admitted requests per window of one client alone that gets no announcements.
     fn baseline(&self, travel: Travel, safety: f64, phase: u64) -> Result<f64, Error> {
         if self.scene != Scene::Alone {
             return Ok(0.0);
@@ -195,7 +197,7 @@ impl Cell {
         let mut key = self.key(travel, safety, says);
         let limit = f64::from(key.case.limit);
         let window_ns = self.window_s as f64 * 1e9;
-        // What is under way may arrive in either of two windows.
+        // A request in flight may arrive in either of two windows.
         let possible = window_ns / (window_ns + travel.mean_round_trip_ns() as f64);
         let minutes = |windows: u64| windows as f64 * self.window_s as f64 / 60.0;
         let one = |share: f64, refused: f64| Figures { least: share, mean: share, refused, split: 50.0 };

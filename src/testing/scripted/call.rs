@@ -1,38 +1,39 @@
-//! A request, and what the vendor makes of it.
+//! A request, and the vendor's decision about it.
 
 use std::time::Duration;
 
 use crate::testing::limit::Reading;
 
-/// A request as a [`ScriptedVendor`](super::ScriptedVendor) sees it. Tenants and accounts are numbers of the caller's choice.
+/// A request as a [`ScriptedVendor`](super::ScriptedVendor) sees it. Tenants and accounts are numbers that the caller
+/// chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// The credential's owner.
+    /// The tenant with the credential.
     pub tenant: u32,
-    /// The account that the credential belongs to.
+    /// The account of the credential.
     pub account: u32,
-    /// A number from [`ScriptedVendor::endpoint`](super::ScriptedVendor::endpoint); 0 is a path without an endpoint of its own.
+    /// A number from [`ScriptedVendor::endpoint`](super::ScriptedVendor::endpoint); 0 for a path without an endpoint.
     pub endpoint: u32,
-    /// Units that the request takes from limits that do not merely count requests.
+    /// The cost in units; limits that count requests ignore it.
     pub cost: u32,
 }
 
-/// What the vendor makes of a request.
+/// The vendor's decision about a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// Whether the request was admitted by all limits. If not, it counted in none (but see
+    /// Whether all limits admitted the request. If not, it counted in none (but see
     /// [`VendorLimit::count_refused`](super::VendorLimit::count_refused)).
     pub admitted: bool,
-    /// Names an admitted request in [`ScriptedVendor::finish`](super::ScriptedVendor::finish).
+    /// The id of an admitted request, for [`ScriptedVendor::finish`](super::ScriptedVendor::finish).
     pub call: u64,
-    /// Why it was not admitted.
+    /// Why the request was not admitted.
     pub refusal: Option<Refusal>,
-    /// The place, in order of declaration, of the first limit that refused.
+    /// The index, in order of declaration, of the first limit that refused.
     pub refused_by: Option<usize>,
-    /// When a refused request would be admitted if no other came before, as far as that is a matter of time and the
-    /// vendor knows it.
+    /// When a refused request would be admitted if no other came first, where that depends on time alone and the vendor
+    /// knows it.
     pub retry_at_ns: Option<u64>,
-    /// What is left of the limit that refused, or else of the rate limit with the smallest share left.
+    /// The state of the limit that refused, or else of the rate limit with the smallest share left.
     pub reading: Option<Reading>,
 }
 
@@ -40,9 +41,9 @@ pub struct Verdict {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A limit was spent.
+    /// A limit was used up.
     Limit,
-    /// The key is blocked, because a limit refused it a while ago.
+    /// The key is blocked after an earlier refusal by a limit.
     Blocked,
     /// The endpoint answers everything with this status.
     Poisoned(u16),
@@ -50,17 +51,17 @@ pub enum Refusal {
     Outage(Outage),
 }
 
-/// How a vendor is down.
+/// The kinds of outages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Outage {
-    /// Status 503, and no word on how long.
+    /// Status 503, without `retry-after`.
     Unavailable,
-    /// Status 503 with `retry-after`: always this long, whenever the outage ends, and whatever the headers' style is.
+    /// Status 503 with `retry-after`: always this long, whenever the outage ends, and with every header style.
     RetryAfter(Duration),
     /// Each request is read, and the connection is reset without an answer.
     Reset,
-    /// Connections are refused, and those that were open are reset. One that comes in at the very beginning may still be
-    /// reset instead of refused; its request is not answered.
+    /// Connections are refused, and open ones are reset. A connection that is made at the very beginning of the outage
+    /// may still be reset instead of refused; its request is not answered.
     Refuse,
 }

@@ -1,4 +1,4 @@
-//! What a vendor limits.
+//! The limits of a scripted vendor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::clock::nanos;
 use crate::config::Scope;
 use crate::testing::algorithm::{Phase, Refill, Rule};
 
-/// One limit of a made-up vendor: a [`Rule`], who shares it, and where it holds.
+/// A limit of a simulated vendor: a [`Rule`], its scope, and its endpoint.
 ///
 /// ```
 /// use integration_client::config::Scope;
@@ -29,7 +29,7 @@ pub struct VendorLimit {
 }
 
 impl VendorLimit {
-    /// A limit by `rule`, for each tenant's key, on all paths.
+    /// A limit by `rule`, for each tenant's key and on all paths.
     pub fn new(rule: Rule) -> VendorLimit {
         VendorLimit {
             rule,
@@ -41,13 +41,13 @@ impl VendorLimit {
         }
     }
 
-    /// `limit` units per window; windows begin at the server's start unless [`phase`](Self::phase) or
-    /// [`from_first_request`](Self::from_first_request) says otherwise.
+    /// `limit` units per window. Windows begin at the server's start unless [`phase`](Self::phase) or
+    /// [`from_first_request`](Self::from_first_request) is called.
     pub fn fixed_window(limit: u32, window: Duration) -> VendorLimit {
         VendorLimit::new(Rule::FixedWindow { limit, window_ns: nanos(window), phase: Phase::At(0) })
     }
 
-    /// `limit` units in any stretch of time as long as the window.
+    /// `limit` units in any period as long as the window.
     pub fn sliding_log(limit: u32, window: Duration) -> VendorLimit {
         VendorLimit::new(Rule::SlidingLog { limit, window_ns: nanos(window), both_ends: false })
     }
@@ -67,31 +67,31 @@ impl VendorLimit {
         VendorLimit::new(Rule::LeakyBucket { capacity, rate, per_ns: nanos(per) })
     }
 
-    /// `limit` requests under way at once.
+    /// `limit` requests in flight.
     pub fn concurrency(limit: u32) -> VendorLimit {
         VendorLimit::new(Rule::Concurrency { limit })
     }
 
-    /// Who shares the limit; each tenant's key has its own unless this is called.
+    /// Sets the scope of the limit; by default each tenant's key has a limit of its own.
     pub fn scope(mut self, scope: Scope) -> VendorLimit {
         self.scope = scope;
         self
     }
 
-    /// The limit holds for this endpoint alone, rather than for all paths.
+    /// Applies the limit to this endpoint only, rather than to all paths.
     pub fn endpoint(mut self, name: &str) -> VendorLimit {
         self.endpoint = Some(name.into());
         self
     }
 
-    /// The limit's name in `vendors.toml`.
+    /// Sets the limit's name in `vendors.toml`.
     pub fn named(mut self, name: &str) -> VendorLimit {
         self.name = Some(name.into());
         self
     }
 
-    /// Windows begin (or lumps come) at this time after the server's start, and again every window after it. Changes
-    /// fixed windows, sliding counters and lumped refills, and nothing else.
+    /// Sets when windows begin, or refills come, after the server's start and again every window later. Affects fixed
+    /// windows, sliding counters and refills in lumps only.
     pub fn phase(mut self, after_start: Duration) -> VendorLimit {
         let at = nanos(after_start);
         match &mut self.rule {
@@ -103,7 +103,7 @@ impl VendorLimit {
         self
     }
 
-    /// A fixed window begins at the first request after the last one's end.
+    /// Starts a fixed window at the first request after the end of the last one.
     pub fn from_first_request(mut self) -> VendorLimit {
         if let Rule::FixedWindow { phase, .. } = &mut self.rule {
             *phase = Phase::FirstRequest;
@@ -111,7 +111,7 @@ impl VendorLimit {
         self
     }
 
-    /// A sliding log also counts what is exactly one window old.
+    /// Makes a sliding log also count a request that is exactly one window old.
     pub fn count_both_ends(mut self) -> VendorLimit {
         if let Rule::SlidingLog { both_ends, .. } = &mut self.rule {
             *both_ends = true;
@@ -119,7 +119,7 @@ impl VendorLimit {
         self
     }
 
-    /// A token bucket refills in lumps, one each interval, the first one an interval after the start.
+    /// Makes a token bucket refill in lumps, once each interval, the first one an interval after the start.
     pub fn refill_interval(mut self, interval: Duration) -> VendorLimit {
         if let Rule::TokenBucket { refill, .. } = &mut self.rule {
             *refill = Refill::Lumps { interval_ns: nanos(interval), phase_ns: nanos(interval) };
@@ -127,13 +127,13 @@ impl VendorLimit {
         self
     }
 
-    /// Every request is one unit, whatever it costs.
+    /// Counts every request as one unit, whatever its cost.
     pub fn count_requests(mut self) -> VendorLimit {
         self.counts_requests = true;
         self
     }
 
-    /// Refused requests count as well, so that a client that hammers stays locked out. Not for concurrency.
+    /// Counts refused requests too, so that a client that keeps sending stays refused. No effect on concurrency limits.
     pub fn count_refused(mut self) -> VendorLimit {
         self.counts_refused = !matches!(self.rule, Rule::Concurrency { .. });
         self

@@ -1,4 +1,4 @@
-//! A vendor without a socket: its limits and its troubles as a pure function of the requests that arrive.
+//! A vendor without a socket: its limits and failures as a pure function of the requests that arrive.
 
 mod call;
 mod limit;
@@ -31,10 +31,10 @@ impl Verdict {
     }
 }
 
-/// A vendor's limits, without a socket and without a clock: what [`FakeVendor`](super::FakeVendor) enforces, to be
-/// driven through made-up time.
+/// A vendor's limits, without a socket and without a clock: the rules that [`FakeVendor`](super::FakeVendor) enforces,
+/// for simulated time.
 ///
-/// A request takes all limits that hold for it, or none.
+/// A request counts in all limits that apply to it, or in none.
 ///
 /// ```
 /// use integration_client::testing::{Call, ScriptedVendor, VendorLimit};
@@ -93,7 +93,7 @@ impl Enforced {
 }
 
 impl ScriptedVendor {
-    /// A vendor with these limits, which has seen nothing yet.
+    /// A vendor with these limits, which have counted nothing yet.
     pub fn new(limits: impl IntoIterator<Item = VendorLimit>) -> ScriptedVendor {
         let mut vendor = ScriptedVendor {
             limits: Vec::new(),
@@ -110,14 +110,14 @@ impl ScriptedVendor {
         vendor
     }
 
-    /// One more limit, which has seen nothing yet.
+    /// Adds a limit, which has counted nothing yet.
     pub fn add(&mut self, limit: VendorLimit) {
         let endpoint = limit.endpoint.clone().map(|name| self.endpoint(&name));
         self.has_concurrency |= matches!(limit.rule, Rule::Concurrency { .. });
         self.limits.push(Enforced { limit, endpoint, states: HashMap::new() });
     }
 
-    /// The number of the endpoint of this name, for [`Call::endpoint`]. A new name gets a new number.
+    /// The number of the endpoint with this name, for [`Call::endpoint`]. A new name gets a new number.
     pub fn endpoint(&mut self, name: &str) -> u32 {
         let place = self.endpoints.iter().position(|known| &**known == name).unwrap_or_else(|| {
             self.endpoints.push(name.into());
@@ -131,8 +131,8 @@ impl ScriptedVendor {
         self.limits.iter().map(|enforced| &enforced.limit)
     }
 
-    /// A tenant that a limit refuses is refused everything for this long. Every request during the block is refused as
-    /// well, counts in no limit, and makes the block longer by as much again.
+    /// Blocks a tenant for this long after a limit has refused it. Every request during the block is refused as well,
+    /// counts in no limit, and prolongs the block by as much.
     ///
     /// ```
     /// # use integration_client::testing::{Call, Refusal, ScriptedVendor, VendorLimit};
@@ -152,39 +152,40 @@ impl ScriptedVendor {
         self
     }
 
-    /// Somebody else calls as `call` says, `per_second` times a second and evenly spaced, first at `from` and never at
-    /// `until` or later. These calls are judged like all others, come before others of the same nanosecond, and are over
-    /// at once. They are in [`foreign`](Self::foreign). Times count from the origin of the times that are passed in.
+    /// Adds another client that makes `call` `per_second` times a second, evenly spaced, first at `from` and never at
+    /// `until` or later. These calls are judged like all others, come before others of the same nanosecond, and end at
+    /// once. [`foreign`](Self::foreign) lists them. Times have the same origin as the times that are passed to the
+    /// vendor.
     pub fn other_traffic(mut self, call: Call, per_second: u32, from: Duration, until: Duration) -> ScriptedVendor {
         self.others.add(call, per_second, nanos(from), nanos(until));
         self
     }
 
-    /// Every request from `from` until before `until` meets the outage, and nothing else: no limit counts it. Where
-    /// outages overlap, the one declared first happens.
+    /// Applies the outage to every request from `from` until before `until`; no limit counts them. Where outages
+    /// overlap, the one declared first applies.
     pub fn outage(mut self, from: Duration, until: Duration, outage: Outage) -> ScriptedVendor {
         self.outages.add(nanos(from), nanos(until), outage);
         self
     }
 
-    /// Requests to this endpoint are always answered with `status`, and count in no limit.
+    /// Answers requests to this endpoint always with `status`; no limit counts them.
     pub fn poisoned(mut self, endpoint: &str, status: u16) -> ScriptedVendor {
         let endpoint = self.endpoint(endpoint);
         self.poisoned.push((endpoint, status));
         self
     }
 
-    /// Begins an outage now, whatever is declared, or ends the one that was begun here.
+    /// Starts an outage now, regardless of the declared ones, or ends the one that was started by this method.
     pub fn set_outage(&mut self, outage: Option<Outage>) {
         self.outages.switch(outage);
     }
 
-    /// The outage of this moment.
+    /// The outage at this time.
     pub fn outage_at(&self, at_ns: u64) -> Option<Outage> {
         self.outages.at(at_ns)
     }
 
-    /// When a declared outage begins or ends next.
+    /// When a declared outage next begins or ends.
     pub(in crate::testing) fn next_outage_change(&self, after_ns: u64) -> Option<u64> {
         self.outages.next_change(after_ns)
     }
@@ -198,13 +199,13 @@ impl ScriptedVendor {
         self.poisoned.iter().find(|&&(endpoint, _)| endpoint == call.endpoint).map(|&(_, status)| status)
     }
 
-    /// The same, where somebody else knows what is poisoned.
+    /// As [`arrive`](Self::arrive), for a caller that knows itself which endpoints are poisoned.
     pub(in crate::testing) fn arrive_at(&mut self, at_ns: u64, call: &Call, poisoned: Option<u16>) -> Verdict {
         self.advance(at_ns);
         self.judge(at_ns, call, poisoned)
     }
 
-    /// Lets the other traffic up to this moment happen. Arrivals and ends do so by themselves.
+    /// Generates the calls of other clients up to this time. Arrivals and ends of requests do so themselves.
     pub fn advance(&mut self, at_ns: u64) {
         while let Some((at, call)) = self.others.next(at_ns) {
             let verdict = self.judge(at, &call, self.poison_of(&call));
@@ -213,17 +214,17 @@ impl ScriptedVendor {
         }
     }
 
-    /// Calls of other traffic so far, in order.
+    /// The calls of other clients so far, in order.
     pub fn foreign(&self) -> &[ForeignCall] {
         &self.others.seen
     }
 
-    /// The same, and forgets them.
+    /// Takes the calls of other clients out of the list.
     pub(in crate::testing) fn drain_foreign(&mut self) -> std::vec::Drain<'_, ForeignCall> {
         self.others.seen.drain(..)
     }
 
-    /// An admitted request has ended, which frees its places in concurrency limits. Says nothing twice.
+    /// Ends an admitted request, which frees its slots in concurrency limits. A second call has no effect.
     pub fn finish(&mut self, at_ns: u64, call: u64) {
         self.advance(at_ns);
         self.free(at_ns, call);
@@ -243,7 +244,8 @@ impl ScriptedVendor {
     fn judge(&mut self, at_ns: u64, call: &Call, poisoned: Option<u16>) -> Verdict {
         let id = self.next_call;
         self.next_call += 1;
-        // What stands in front of the limits, from the outside in: a hit on a blocked key counts as one wherever it goes.
+        // Checked before the limits, from the outside in: a request of a blocked key prolongs the block whatever its
+        // path.
         let in_front = if let Some(outage) = self.outages.at(at_ns) {
             Some(Refusal::Outage(outage))
         } else if self.blocks.hit(at_ns, call.tenant) {

@@ -1,4 +1,4 @@
-//! What a vendor can say about its limits when an answer leaves.
+//! What a vendor can announce about its limits in an answer.
 
 use std::sync::Arc;
 
@@ -6,40 +6,40 @@ use super::{Call, Outage, Refusal, ScriptedVendor, Verdict};
 use crate::clock::nanos;
 use crate::testing::algorithm::{Reading, Rule};
 
-/// What is true of a vendor's limits at the moment of an answer: what
-/// [`HeaderStyle::headers`](crate::testing::HeaderStyle::headers) puts into words.
+/// The true state of a vendor's limits when an answer leaves;
+/// [`HeaderStyle::headers`](crate::testing::HeaderStyle::headers) puts it into headers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Notice {
-    /// When it is true.
+    /// The time of this state.
     pub at_ns: u64,
-    /// When a refused request would be admitted, or what an outage says about that.
+    /// When a refused request would be admitted, or what an outage announces about that.
     pub retry_at_ns: Option<u64>,
-    /// The limit that refused, or else the rate limit with the smallest share left.
+    /// The limit that refused the request, or else the rate limit with the smallest share left.
     pub foremost: Option<Reading>,
-    /// Every rate limit that holds for the request.
+    /// Every rate limit that applies to the request.
     pub limits: Vec<Stated>,
-    /// Whether the vendor is down: then the limits have no say.
+    /// Whether the vendor is down, so that no limit decided.
     pub outage: bool,
 }
 
-/// A rate limit by name.
+/// The state of a rate limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Stated {
-    /// The limit's name, or `limit-` and its place.
+    /// The limit's name, or `limit-` and its index.
     pub name: Arc<str>,
     /// Length of the window, or the time in which the empty bucket becomes full.
     pub window_ns: u64,
-    /// What is left.
+    /// The remaining units.
     pub reading: Reading,
-    /// When one unit more is left if nobody comes before.
+    /// When one unit more will be left if no other request comes first.
     pub regains_at_ns: u64,
 }
 
 impl ScriptedVendor {
-    /// What the answer to `call` can say if it leaves now. A verdict speaks of the request's arrival, which is some time
-    /// ago when the vendor has worked on it; others may have come since.
+    /// What the answer to `call` can announce if it leaves now. The verdict was reached at the request's arrival,
+    /// earlier by the service time; other requests may have come since.
     pub fn notice(&mut self, at_ns: u64, call: &Call, verdict: &Verdict) -> Notice {
         self.advance(at_ns);
         if let Some(Refusal::Outage(outage)) = verdict.refusal {
@@ -55,7 +55,7 @@ impl ScriptedVendor {
         Notice { at_ns, retry_at_ns, foremost, limits, outage: false }
     }
 
-    /// What is left of every rate limit that holds for `call`.
+    /// The state of every rate limit that applies to `call`.
     pub(in crate::testing) fn stated(&mut self, at_ns: u64, call: &Call) -> Vec<Stated> {
         let mut limits = Vec::new();
         for (place, enforced) in self.limits.iter_mut().enumerate() {
@@ -70,7 +70,7 @@ impl ScriptedVendor {
         limits
     }
 
-    /// What is left of the limit that refused, or else of the rate limit with the smallest share left.
+    /// The state of the limit that refused, or else of the rate limit with the smallest share left.
     pub(super) fn reading(&mut self, at_ns: u64, call: &Call, refused_by: Option<usize>) -> Option<Reading> {
         let mut foremost: Option<Reading> = None;
         for (place, enforced) in self.limits.iter_mut().enumerate() {
@@ -86,7 +86,8 @@ impl ScriptedVendor {
         foremost
     }
 
-    /// When a refused request would be admitted, as far as that is a matter of time: no block, and room in every limit.
+    /// When a refused request would be admitted by the mere passing of time: without a block, and with room in every
+    /// limit.
     pub(super) fn retry_at(&mut self, at_ns: u64, call: &Call, verdict: &Verdict) -> Option<u64> {
         if !matches!(verdict.refusal, Some(Refusal::Limit | Refusal::Blocked)) {
             return None;
@@ -100,12 +101,12 @@ impl ScriptedVendor {
                 retry_at = retry_at.max(state.fits_at(at_ns, units));
             }
         }
-        // Time has brought what was missing while the answer was on its way.
+        // The room has become free while the answer was on its way.
         retry_at.or(verdict.retry_at_ns.map(|_| at_ns))
     }
 }
 
-/// The share that is left, in millionths.
+/// The remaining share, in millionths.
 fn left(reading: &Reading) -> u64 {
     u64::from(reading.remaining) * 1_000_000 / u64::from(reading.limit.max(1))
 }

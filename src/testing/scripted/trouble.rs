@@ -1,11 +1,11 @@
-//! What stands between a request and the limits: outages, blocks, and other callers.
+//! What can stop a request before the limits: outages, blocks, and other clients.
 
 use hashbrown::HashMap;
 
 use super::call::{Call, Outage, Verdict};
 
 impl Outage {
-    /// The status of answers; 0 without any.
+    /// The status of answers; 0 where there are none.
     pub(super) fn status(self) -> u16 {
         match self {
             Outage::Unavailable | Outage::RetryAfter(_) => 503,
@@ -17,25 +17,25 @@ impl Outage {
 /// A call of [other traffic](super::ScriptedVendor::other_traffic).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForeignCall {
-    /// When it arrived.
+    /// When the call arrived.
     pub at_ns: u64,
-    /// As whom, and at what cost.
+    /// The caller and the cost.
     pub call: Call,
-    /// What became of it.
+    /// The vendor's verdict.
     pub verdict: Verdict,
 }
 
-/// Keys that were refused, and must stay away for a while.
+/// Blocked keys after refusals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Blocks {
-    /// 0 for no penalty.
+    /// The length of a block; 0 for no penalty.
     pub(super) penalty_ns: u64,
-    /// When each tenant's block is over.
+    /// The end of each tenant's block.
     until: HashMap<u32, u64>,
 }
 
 impl Blocks {
-    /// A request comes in: whether it hits a block, which is longer then.
+    /// Returns whether a request falls into a block, and prolongs the block if so.
     pub(super) fn hit(&mut self, at_ns: u64, tenant: u32) -> bool {
         let Some(until) = self.until.get_mut(&tenant) else { return false };
         if *until <= at_ns {
@@ -52,13 +52,13 @@ impl Blocks {
         }
     }
 
-    /// When the block of this moment is over.
+    /// The end of the block at this time.
     pub(super) fn ends(&self, at_ns: u64, tenant: u32) -> Option<u64> {
         self.until.get(&tenant).copied().filter(|&until| until > at_ns)
     }
 }
 
-/// Callers that nobody else drives.
+/// Other clients, whose calls the vendor generates itself.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Others {
     streams: Vec<Stream>,
@@ -75,7 +75,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Counted from the first call, so that rounding does not add up.
+    /// Computed from the first call, so that rounding errors do not add up.
     fn next_at(&self) -> Option<u64> {
         let after = u128::from(self.made) * 1_000_000_000 / u128::from(self.per_second);
         let at = self.from.saturating_add(u64::try_from(after).unwrap_or(u64::MAX));
@@ -90,7 +90,7 @@ impl Others {
         }
     }
 
-    /// The next call up to `at_ns`, which is thereby made.
+    /// Makes the next call up to `at_ns`.
     pub(super) fn next(&mut self, at_ns: u64) -> Option<(u64, Call)> {
         let due = |stream: &Stream| stream.next_at().filter(|&at| at <= at_ns);
         let next = self.streams.iter_mut().filter_map(|stream| Some((due(stream)?, stream)));
@@ -100,10 +100,10 @@ impl Others {
     }
 }
 
-/// Outages that are declared, and the one that is switched on.
+/// The declared outages, and the one that is switched on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outages {
-    /// From, until, and how.
+    /// From, until, and the kind of the outage.
     declared: Vec<(u64, u64, Outage)>,
     switched: Option<Outage>,
 }

@@ -1,4 +1,4 @@
-//! Bodies of answers: whole, slow, or broken off.
+//! Bodies of answers: whole, slow, or incomplete.
 
 use std::io;
 use std::pin::Pin;
@@ -19,11 +19,11 @@ pub(super) enum AnswerBody {
 pub(super) struct Slow {
     chunk: Bytes,
     left: u32,
-    /// With this many pieces left, the body fails.
+    /// The body fails when this many chunks are left.
     breaks_at: Option<u32>,
     pause: Duration,
     sleep: Pin<Box<Sleep>>,
-    /// The vendor works on the request until the last piece is out.
+    /// Keeps the request in flight at the vendor until the last chunk is sent.
     _under_way: Option<UnderWay>,
 }
 
@@ -37,7 +37,8 @@ impl AnswerBody {
         AnswerBody::Slow(Box::new(Slow { chunk, left: chunks, breaks_at: None, pause, sleep, _under_way: under_way }))
     }
 
-    /// Announces two pieces and breaks after the first. The pause lets the first piece out before the end.
+    /// A body that announces two chunks and fails after the first. The pause lets the first chunk out before the
+    /// failure.
     pub(super) fn half(chunk: Bytes, under_way: Option<UnderWay>) -> AnswerBody {
         let mut body = AnswerBody::slow(chunk, 2, Duration::from_millis(5), under_way);
         if let AnswerBody::Slow(slow) = &mut body {

@@ -1,4 +1,4 @@
-//! What a vendor is to be, before it starts.
+//! The configuration of a simulated vendor.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::reply::{Delay, Reply};
 use super::{Fault, HeaderStyle, When};
 use crate::testing::{Outage, VendorLimit};
 
-/// What a [`FakeVendor`](crate::testing::FakeVendor) is to be.
+/// Builds a [`FakeVendor`](crate::testing::FakeVendor).
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct FakeVendorBuilder {
@@ -30,7 +30,7 @@ pub struct FakeVendorBuilder {
     pub(super) penalty: Duration,
     /// Key, calls per second, from, and until.
     pub(super) others: Vec<(String, u32, Duration, Duration)>,
-    /// From, until, and how.
+    /// From, until, and the kind of the outage.
     pub(super) outages: Vec<(Duration, Duration, Outage)>,
     /// Path prefix and status.
     pub(super) poisoned: Vec<(String, u16)>,
@@ -63,85 +63,85 @@ impl Default for FakeVendorBuilder {
 }
 
 impl FakeVendorBuilder {
-    /// One more limit. A request takes all limits that hold for it, or none.
+    /// Adds a limit. A request counts in all limits that apply to it, or in none.
     pub fn limit(mut self, limit: VendorLimit) -> Self {
         self.limits.push(limit);
         self
     }
 
-    /// Paths at and below `prefix` are the endpoint `name`; the longest prefix wins.
+    /// Makes the paths at and below `prefix` the endpoint `name`; the longest prefix wins.
     pub fn endpoint(mut self, name: &str, prefix: &str) -> Self {
         self.endpoints.push((name.to_owned(), prefix.to_owned()));
         self
     }
 
-    /// These keys belong to one account. A key that no account claims is an account of its own.
+    /// Puts these keys into one account. A key in no account is an account of its own.
     pub fn account<'a>(mut self, account: &str, keys: impl IntoIterator<Item = &'a str>) -> Self {
         self.accounts.extend(keys.into_iter().map(|key| (key.to_owned(), account.to_owned())));
         self
     }
 
-    /// Fixed latency, each way.
+    /// Sets a fixed latency in each direction.
     pub fn latency(mut self, one_way: Duration) -> Self {
         self.arrival.fixed = one_way;
         self.departure.fixed = one_way;
         self
     }
 
-    /// Up to this much more latency, each way on its own.
+    /// Adds up to this much latency, in each direction independently.
     pub fn jitter(mut self, one_way: Duration) -> Self {
         self.arrival.jitter = one_way;
         self.departure.jitter = one_way;
         self
     }
 
-    /// Time before the limits decide, as on the way to the vendor.
+    /// Sets the time before the limits decide, for the way to the vendor.
     pub fn arrival_delay(mut self, delay: Delay) -> Self {
         self.arrival = delay;
         self
     }
 
-    /// Time that an admitted request takes at the vendor, holding its places in concurrency limits.
+    /// Sets the time that an admitted request takes at the vendor, where it holds its slots in concurrency limits.
     pub fn service_time(mut self, delay: Delay) -> Self {
         self.service = delay;
         self
     }
 
-    /// Time after the vendor is done, as on the way back.
+    /// Sets the time after the request has ended at the vendor, for the way back.
     pub fn return_delay(mut self, delay: Delay) -> Self {
         self.departure = delay;
         self
     }
 
-    /// Seed of all jitter; 0 unless set. Which request gets which delay depends on their order.
+    /// Sets the seed of all jitter, by default 0. Which request gets which delay depends on their order.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// What headers tell about limits; [`HeaderStyle::XRateLimit`] unless set.
+    /// Sets the headers that announce limits, by default [`HeaderStyle::XRateLimit`].
     pub fn headers(mut self, style: HeaderStyle) -> Self {
         self.headers = style;
         self
     }
 
-    /// A fault. Where several fit a request, the first happens.
+    /// Adds a fault. Where several match a request, the first applies.
     pub fn fault(mut self, when: When, fault: Fault) -> Self {
         self.faults.push((when, fault));
         self
     }
 
-    /// A key that a limit refuses is refused everything for this long. Every request during the block is refused as well,
-    /// counts in no limit, and makes the block longer by as much again. `retry-after` tells its end, unless the vendor
-    /// is silent.
+    /// Blocks a key for this long after a limit has refused it. Every request during the block is refused as well,
+    /// counts in no limit, and prolongs the block by as much. `retry-after` announces its end, unless the style is
+    /// silent.
     pub fn penalty(mut self, block: Duration) -> Self {
         self.penalty = block;
         self
     }
 
-    /// Somebody else calls with this key, `per_second` times a second and evenly spaced, first `from` after the start
-    /// and never at `until` or later. No socket is used. These calls cost one unit, have no endpoint and are over at
-    /// once. Limits judge them as they judge others, with the same penalty; the log marks them as
+    /// Adds another client with this key, which makes `per_second` calls a second, evenly spaced, first `from` after
+    /// the start and never at `until` or later. These calls use no socket, cost one unit, have no endpoint and end at
+    /// once. Limits judge them like others, with the same penalty; the log marks them as
     /// [foreign](super::Arrival::foreign).
     ///
     /// ```
@@ -158,46 +158,45 @@ impl FakeVendorBuilder {
         self
     }
 
-    /// From `from` until before `until`, both since the start, every request meets the outage, and nothing else: no limit
-    /// counts it. Where outages overlap, the one declared first happens.
+    /// Applies the outage to every request from `from` until before `until`, both since the start; no limit counts
+    /// them. Where outages overlap, the one declared first applies.
     pub fn outage(mut self, from: Duration, until: Duration, outage: Outage) -> Self {
         self.outages.push((from, until, outage));
         self
     }
 
-    /// Requests to this path or below it are always answered with `status`, and count in no limit; the longest path
-    /// wins. Whether there is room in the limits is told as ever, and no time to come back. A number that is no status
-    /// becomes 500.
+    /// Answers requests to this path or below it always with `status`; no limit counts them, and the longest path wins.
+    /// The answer's headers announce the limits as usual, without a time to retry. An invalid status becomes 500.
     pub fn poisoned(mut self, path: &str, status: u16) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         self.poisoned.push((path.to_owned(), status.as_u16()));
         self
     }
 
-    /// The answer to every admitted request that has no [`reply_at`](Self::reply_at); `{}` unless set.
+    /// Sets the answer to admitted requests without a [`reply_at`](Self::reply_at), by default `{}`.
     pub fn reply(mut self, reply: Reply) -> Self {
         self.reply = reply;
         self
     }
 
-    /// The answer to admitted requests at and below this path; the longest path wins.
+    /// Sets the answer to admitted requests at and below this path; the longest path wins.
     pub fn reply_at(mut self, path: &str, reply: Reply) -> Self {
         self.replies.push((path.to_owned(), reply));
         self
     }
 
-    /// Answers of this many bytes.
+    /// Sets an answer of this many bytes.
     pub fn body_size(self, bytes: usize) -> Self {
         self.reply(Reply::text(200, vec![b'x'; bytes]))
     }
 
-    /// How many arrivals the log keeps, at 40 bytes each; a million unless set. Later ones are counted only.
+    /// Sets the number of arrivals in the log, at 40 bytes each; by default a million. Later arrivals are only counted.
     pub fn log_cap(mut self, arrivals: usize) -> Self {
         self.log_cap = arrivals;
         self
     }
 
-    /// Listens here, rather than on a free port of 127.0.0.1.
+    /// Sets the address, by default a free port of 127.0.0.1.
     pub fn bind(mut self, address: SocketAddr) -> Self {
         self.bind = address;
         self

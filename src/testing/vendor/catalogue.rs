@@ -1,4 +1,4 @@
-//! The vendor's entry for `vendors.toml`.
+//! Writes the vendor's entry for `vendors.toml`.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::config::Scope;
 use crate::testing::VendorLimit;
 use crate::testing::algorithm::{Refill, Rule};
 
-/// The entry of vendor `name` at `base_url`, with its limits as they are.
+/// The entry of vendor `name` at `base_url`, with the true limits.
 pub(super) fn entry(name: &str, base_url: &str, limits: &[VendorLimit], endpoints: &[(String, String)]) -> String {
     let mut out = String::new();
     let vendor = format!("vendors.{}", key(name));
@@ -45,8 +45,8 @@ fn write_limit(out: &mut String, table: &str, place: usize, limit: &VendorLimit)
         Rule::FixedWindow { limit, window_ns, .. } => rate("fixed_window", limit, window_ns),
         Rule::SlidingLog { limit, window_ns, .. } => rate("sliding_window", limit, window_ns),
         Rule::SlidingCounter { limit, window_ns, .. } => rate("sliding_counter", limit, window_ns),
-        // A bucket is stated by its size and the time that it takes to fill. Where that is no whole number of
-        // intervals the time is rounded up: a slower bucket than the true one, never a faster one.
+        // A bucket is configured by its size and the time that it takes to fill. Where that is no whole number of
+        // intervals the time is rounded up, so that the configured bucket is never faster than the true one.
         Rule::TokenBucket { capacity, rate: units, per_ns, refill } => match refill {
             Refill::Steady => rate("token_bucket", capacity, fill_time(capacity, units, per_ns)),
             Refill::Lumps { interval_ns, .. } => {
@@ -82,7 +82,7 @@ fn duration(nanos: u64) -> String {
     }
 }
 
-/// A TOML key: bare where it can be.
+/// A TOML key: bare where that is valid.
 fn key(text: &str) -> String {
     let bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     if bare { text.to_owned() } else { quoted(text) }

@@ -1,14 +1,14 @@
-//! Faults, and when they happen.
+//! Faults, and the requests that they apply to.
 
 use std::time::Duration;
 
-/// What goes wrong with a request that the limits admitted. It counts in them all the same.
+/// A failure of an admitted request. The request counts in the limits all the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
     /// An answer with this status and an empty body. A redirect leads to `/`.
     Status(u16),
-    /// No answer, ever; the connection stays open.
+    /// No answer ever comes; the connection stays open.
     Stall,
     /// The connection is reset (RST) without an answer.
     Reset,
@@ -21,11 +21,11 @@ pub enum Fault {
         /// Time before each.
         pause: Duration,
     },
-    /// Status 200, half of the announced body, then the connection is reset.
+    /// Status 200 and half of the announced body, then the connection is reset.
     HalfBody,
 }
 
-/// Which requests a fault happens to: a choice of paths, and then of their order.
+/// Selects the requests that a fault applies to: by path, and then by their order.
 ///
 /// ```
 /// use integration_client::testing::When;
@@ -61,25 +61,25 @@ impl When {
         When { prefix: prefix.to_owned(), turn: Turn::Always, seen: 0 }
     }
 
-    /// Of those only the `n`th, from 1.
+    /// Selects only the `n`th of them, from 1.
     pub fn nth(mut self, n: u64) -> When {
         self.turn = Turn::Nth(n);
         self
     }
 
-    /// Of those only the first `n`.
+    /// Selects only the first `n` of them.
     pub fn first(mut self, n: u64) -> When {
         self.turn = Turn::First(n);
         self
     }
 
-    /// Of those only every `n`th.
+    /// Selects only every `n`th of them.
     pub fn every(mut self, n: u64) -> When {
         self.turn = Turn::Every(n.max(1));
         self
     }
 
-    /// Takes note of a request: whether the fault happens to it.
+    /// Counts a request. Returns whether the fault applies to it.
     pub(super) fn strikes(&mut self, path: &str) -> bool {
         if !is_below(path, &self.prefix) {
             return false;

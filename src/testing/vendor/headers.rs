@@ -1,4 +1,4 @@
-//! What the vendor says about its limits in headers.
+//! The headers in which the vendor announces its limits.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,14 +8,14 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::testing::{Notice, Stated};
 
-/// Which headers tell about limits.
+/// The headers that announce limits.
 ///
-/// Whole seconds are rounded up, so that whoever waits as told never comes too early. Three figures on every answer are
-/// those of the limit that refused, or else of the rate limit with the smallest share left.
+/// Whole seconds are rounded up, so that a client that waits as announced never comes too early. Styles with three
+/// figures on every answer announce the limit that refused, or else the rate limit with the smallest share left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum HeaderStyle {
-    /// None at all, not even `retry-after` (but see [`Outage::RetryAfter`](crate::testing::Outage::RetryAfter)).
+    /// No headers at all, not even `retry-after` (but see [`Outage::RetryAfter`](crate::testing::Outage::RetryAfter)).
     Silent,
     /// `retry-after` in whole seconds on refusals, and nothing else.
     RetryAfter,
@@ -23,16 +23,16 @@ pub enum HeaderStyle {
     RetryAfterDate,
     /// `x-ratelimit-limit`, `-remaining` and `-reset` (seconds from now) on every answer, and `retry-after` on refusals.
     XRateLimit,
-    /// The same with `x-ratelimit-reset` as seconds since 1970.
+    /// As `XRateLimit`, with `x-ratelimit-reset` in seconds since 1970.
     XRateLimitEpoch,
     /// `ratelimit-limit`, `-remaining` and `-reset` (seconds from now) on every answer, and `retry-after` on refusals.
     RateLimit,
-    /// `ratelimit` and `ratelimit-policy` as structured fields, with every rate limit that holds for the request, on
-    /// every answer, and `retry-after` on refusals. As in draft-ietf-httpapi-ratelimit-headers-10: `"name";r=9;t=60` and
-    /// `"name";q=10;w=60`.
+    /// `ratelimit` and `ratelimit-policy` as structured fields with every rate limit that applies to the request, on
+    /// every answer, and `retry-after` on refusals. As in draft-ietf-httpapi-ratelimit-headers-10: `"name";r=9;t=60`
+    /// and `"name";q=10;w=60`.
     Structured,
-    /// `x-ratelimit-limit` and `-remaining` on every answer, and on refusals `x-ratelimit-retryafter`, which is no time
-    /// to wait but seconds since 1970.
+    /// `x-ratelimit-limit` and `-remaining` on every answer, and on refusals `x-ratelimit-retryafter`, which is not a
+    /// duration but a time in seconds since 1970.
     XRateLimitRetryAfter,
 }
 
@@ -49,7 +49,7 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const SECOND: u128 = 1_000_000_000;
 
 impl HeaderStyle {
-    /// The headers of an answer that leaves at the moment of `notice`, which is `wall` on the vendor's clock.
+    /// The headers of an answer that leaves at the time of `notice`, which is `wall` on the vendor's wall clock.
     ///
     /// ```
     /// use integration_client::testing::{Call, HeaderStyle, ScriptedVendor, VendorLimit};
@@ -92,8 +92,8 @@ impl HeaderStyle {
         headers
     }
 
-    /// An outage is announced by whatever stands in front of the vendor's limits: in any style, and never in a header
-    /// of the limits' own.
+    /// Writes the time to retry. An outage is announced by the gateway in front of the vendor: in every style, and
+    /// never in a header that belongs to the limits.
     fn write_retry(self, retry_at: u64, outage: bool, times: &Times, headers: &mut HeaderMap) {
         match self {
             HeaderStyle::Silent if !outage => {}
@@ -113,7 +113,7 @@ impl HeaderStyle {
     }
 }
 
-/// The two clocks at the moment of an answer: the log's, and the wall.
+/// The times of an answer, by the log's clock and by the wall clock.
 struct Times {
     at_ns: u64,
     wall_ns: u128,
@@ -158,7 +158,7 @@ fn write_structured(limits: &[Stated], times: &Times, headers: &mut HeaderMap) {
     }
 }
 
-/// A string of a structured field, which holds ASCII alone.
+/// A string of a structured field, which may contain ASCII only.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! The log of arrivals: bounded, and small per entry.
+//! The log of arrivals: bounded, with small entries.
 
 use std::sync::Arc;
 
@@ -8,34 +8,34 @@ use crate::clock::Time;
 use crate::testing::checker::Event;
 use crate::testing::{Refusal, Verdict};
 
-/// One request as the vendor saw it.
+/// A request that reached the vendor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Arrival {
-    /// When the limits decided, since the server's start.
+    /// When the limits decided about the request, since the server's start.
     pub at: Time,
     /// The key in `authorization: bearer` or `x-tenant`; empty without either.
     pub key: Arc<str>,
-    /// The account that the key belongs to: the key itself unless the builder says otherwise.
+    /// The account of the key: the key itself unless the builder says otherwise.
     pub account: Arc<str>,
     /// The path, without the query.
     pub path: Arc<str>,
     /// The value of `idempotency-key`; empty without one.
     pub idempotency_key: Arc<str>,
-    /// The endpoint that the path belongs to; empty for none.
+    /// The endpoint of the path; empty for none.
     pub endpoint: Arc<str>,
-    /// Units: `x-cost`, or 1.
+    /// The cost: the value of `x-cost`, or 1.
     pub cost: u32,
     /// Whether the limits admitted it.
     pub admitted: bool,
-    /// Whether the limits, or a block, decided on it: not during an outage, and not at a poisoned endpoint. Only these
-    /// are the checker's business.
+    /// Whether a limit or a block decided about the request: not during an outage, and not at a poisoned endpoint. The
+    /// checker must get only these.
     pub judged: bool,
-    /// Whether it is of [other traffic](super::FakeVendorBuilder::other_traffic), and came over no socket.
+    /// Whether the request is from [another client](super::FakeVendorBuilder::other_traffic), and came over no socket.
     pub foreign: bool,
-    /// The status of the answer; 0 where a fault or an outage withheld it.
+    /// The status of the answer; 0 where a fault or an outage withheld the answer.
     pub status: u16,
-    /// When the vendor was done with it and its places in concurrency limits were free; `None` while it is under way.
+    /// When the request ended at the vendor, which freed its slots in concurrency limits; `None` while it is in flight.
     pub finished_at: Option<Time>,
 }
 
@@ -46,7 +46,7 @@ impl From<&Arrival> for Event {
     }
 }
 
-/// Text as a number, and back. Numbers count from 0 in order of first mention.
+/// Maps texts to numbers and back. Numbers count from 0 in the order in which texts are first used.
 #[derive(Default)]
 pub(super) struct Names {
     numbers: HashMap<Arc<str>, u32>,
@@ -65,7 +65,7 @@ impl Names {
         number
     }
 
-    /// The same while there is room for new texts; then all new ones are one.
+    /// The number of a text. When `most` texts are known, all new ones share one number.
     pub(super) fn number_within(&mut self, most: usize, text: &str) -> u32 {
         if self.texts.len() < most || self.numbers.contains_key(text) { self.number(text) } else { self.number("…") }
     }
@@ -79,7 +79,7 @@ impl Names {
 #[derive(Clone, Copy)]
 pub(super) struct Record {
     pub(super) at: u64,
-    /// `u64::MAX` while under way.
+    /// `u64::MAX` while the request is in flight.
     pub(super) finished: u64,
     pub(super) key: u32,
     pub(super) account: u32,
@@ -92,13 +92,13 @@ pub(super) struct Record {
     pub(super) foreign: bool,
 }
 
-/// What became of an arrival.
+/// The outcome of an arrival.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Admitted,
-    /// By a limit, or because of a block.
+    /// Refused by a limit or a block.
     Refused,
-    /// No limit had a say in it.
+    /// No limit decided about it.
     NotJudged,
 }
 
@@ -112,11 +112,13 @@ impl From<&Verdict> for Fate {
     }
 }
 
-/// The newest records are dropped when the log is full: a log with holes at the end still checks.
+/// The log. When it is full, new records are dropped, so that the log is complete up to some time and can still be
+/// checked.
 pub(super) struct Log {
     records: Vec<Record>,
     cap: usize,
-    /// The number of the first record: grows with each reset, so that late finishers find only their own.
+    /// The number of the first record. It grows with each reset, so that requests from before a reset match no later
+    /// record.
     first: u64,
     dropped: u64,
 }
@@ -126,7 +128,7 @@ impl Log {
         Log { records: Vec::new(), cap, first: 0, dropped: 0 }
     }
 
-    /// Keeps the record and returns its number, if there is room.
+    /// Appends the record. Returns its number, or `None` when the log is full.
     pub(super) fn push(&mut self, record: Record) -> Option<u64> {
         if self.records.len() >= self.cap {
             self.dropped += 1;

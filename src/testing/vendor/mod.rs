@@ -1,4 +1,4 @@
-//! A vendor with a socket.
+//! A simulated vendor with a socket.
 
 mod body;
 mod builder;
@@ -28,10 +28,11 @@ pub use self::state::Summary;
 use super::Outage;
 use crate::config::Scope;
 
-/// An HTTP/1.1 server on loopback that enforces limits as a vendor does, and keeps a log of what arrived.
+/// An HTTP/1.1 server on loopback that enforces limits like a vendor, and keeps a log of the requests that arrived.
 ///
-/// It knows a caller by `authorization: bearer KEY`, or else `x-tenant: KEY`; requests without either share the empty
-/// key. `x-cost: N` makes a request cost `N` units. A request over a limit is answered 429 and counts in none.
+/// The server identifies a client by `authorization: bearer KEY`, or else by `x-tenant: KEY`; requests with neither
+/// share the empty key. `x-cost: N` sets the cost of a request to `N` units. A request over a limit is answered with
+/// 429 and counts in no limit.
 ///
 /// The server runs on the runtime that started it, and ends when it is dropped. Never use it under paused time: see
 /// [`VirtualClock`](super::VirtualClock).
@@ -65,12 +66,12 @@ use crate::config::Scope;
 pub struct FakeVendor {
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// Accepts connections. Dropping it ends the server with all its connections.
+    /// The task that accepts connections. Dropping it ends the server with all its connections.
     server: JoinSet<()>,
 }
 
 impl FakeVendor {
-    /// A vendor without limits, latency or faults, to be given some.
+    /// A builder of a vendor that has no limits, latency or faults yet.
     pub fn builder() -> FakeVendorBuilder {
         FakeVendorBuilder::default()
     }
@@ -85,49 +86,49 @@ impl FakeVendor {
         self.address
     }
 
-    /// An entry for `vendors.toml` that says the truth: this address, bearer keys, and every limit with its algorithm,
-    /// window and scope.
+    /// A correct entry for `vendors.toml`: this address, bearer keys, and every limit with its algorithm, window and
+    /// scope.
     pub fn vendors_toml(&self, name: &str) -> String {
         catalogue::entry(name, &self.url(), &self.shared.limits, &self.shared.endpoints)
     }
 
-    /// The requests so far in order of arrival, up to the log's cap.
+    /// The requests so far in order of arrival, up to the capacity of the log.
     pub fn arrivals(&self) -> Vec<Arrival> {
         self.shared.arrivals()
     }
 
-    /// How many requests have been refused since the start or the last [`reset_log`](Self::reset_log).
+    /// The number of requests refused since the start or the last [`reset_log`](Self::reset_log).
     pub fn refused(&self) -> u64 {
         self.summary().refused
     }
 
-    /// How many requests have arrived, been admitted, and so on.
+    /// The numbers of requests that arrived, were admitted, and so on.
     pub fn summary(&self) -> Summary {
         self.shared.summary()
     }
 
-    /// Forgets the log and the counts. The limits remember.
+    /// Clears the log and the counts. The limits keep their state.
     pub fn reset_log(&self) {
         self.shared.reset_log();
     }
 
-    /// One more fault, from now on. Where several fit a request, the one added first happens.
+    /// Adds a fault from now on. Where several match a request, the one added first applies.
     pub fn add_fault(&self, when: When, fault: Fault) {
         self.shared.add_fault(when, fault);
     }
 
-    /// No more faults from now on.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         self.shared.clear_faults();
     }
 
-    /// Begins an outage now, whatever the builder declared, or ends the one that was begun so. Takes the place of one
-    /// that was begun before.
+    /// Starts an outage now, regardless of those the builder declared, or ends the one that was started by this method.
+    /// Replaces an outage that this method started earlier.
     pub fn set_outage(&self, outage: impl Into<Option<Outage>>) {
         self.shared.set_outage(outage.into());
     }
 
-    /// Serves until the future is dropped: for a process that is nothing but a vendor.
+    /// Serves until the future is dropped, for a process that runs nothing but a vendor.
     pub async fn serve_forever(mut self) {
         while self.server.join_next().await.is_some() {}
     }
@@ -140,12 +141,12 @@ impl fmt::Debug for FakeVendor {
 }
 
 impl FakeVendorBuilder {
-    /// Starts the server on the current runtime. Time 0 of limits and log is now.
+    /// Starts the server on the current runtime. The times of limits and log start at 0 now.
     ///
     /// # Errors
     ///
-    /// When the address cannot be bound, when an endpoint is declared twice, or when a limit names an endpoint that was
-    /// not declared or has [`Scope::Endpoint`] without naming one.
+    /// The address cannot be bound, an endpoint is declared twice, or a limit names an undeclared endpoint or has
+    /// [`Scope::Endpoint`] without an endpoint.
     pub async fn start(self) -> io::Result<FakeVendor> {
         for (place, (name, _)) in self.endpoints.iter().enumerate() {
             if self.endpoints.iter().take(place).any(|(earlier, _)| earlier == name) {

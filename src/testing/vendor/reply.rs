@@ -1,16 +1,16 @@
-//! What the server answers, and when.
+//! The answers of the server, and their delays.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
 
-/// A time that varies: `fixed`, and up to `jitter` more, evenly spread. Waits are rounded up to whole milliseconds.
+/// A time that varies: `fixed`, plus up to `jitter`, uniformly distributed. Waits are rounded up to whole milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Delay {
-    /// The least.
+    /// The minimum.
     pub fixed: Duration,
-    /// What may come on top.
+    /// The largest addition.
     pub jitter: Duration,
 }
 
@@ -20,7 +20,7 @@ impl Delay {
         Delay { fixed, jitter: Duration::ZERO }
     }
 
-    /// The same with up to `jitter` on top.
+    /// Adds up to `jitter`.
     pub const fn jitter(mut self, jitter: Duration) -> Delay {
         self.jitter = jitter;
         self
@@ -36,13 +36,13 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A text. A number that is no status becomes 500.
+    /// A text. An invalid status becomes 500.
     pub fn text(status: u16, body: impl Into<Bytes>) -> Reply {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Reply { status, content_type: "text/plain; charset=utf-8", body: body.into() }
     }
 
-    /// JSON, as written.
+    /// JSON, which is sent as it is.
     pub fn json(status: u16, body: impl Into<Bytes>) -> Reply {
         Reply { content_type: "application/json", ..Reply::text(status, body) }
     }

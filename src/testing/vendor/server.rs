@@ -1,4 +1,4 @@
-//! Connections: the dull part.
+//! The connections of the server.
 
 use std::convert::Infallible;
 use std::io;
@@ -26,7 +26,7 @@ use super::body::AnswerBody;
 use super::state::Shared;
 use crate::testing::Refusal;
 
-/// Accepts connections until it is dropped, and then ends them all.
+/// Accepts connections until this future is dropped, which ends all connections.
 pub(super) async fn accept(mut listener: TcpListener, address: SocketAddr, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
@@ -40,7 +40,7 @@ pub(super) async fn accept(mut listener: TcpListener, address: SocketAddr, share
                 Ok((stream, _)) => {
                     connections.spawn(serve(stream, shared.clone()));
                 }
-                // Out of file handles, mostly: accepting again at once would spin.
+                // Mostly a lack of file handles: a retry without a wait would spin.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             },
             Some(_) = connections.join_next() => {}
@@ -49,7 +49,7 @@ pub(super) async fn accept(mut listener: TcpListener, address: SocketAddr, share
     }
 }
 
-/// Refuses connections until the outage is over. The port stays bound, so that nobody else gets it.
+/// Refuses connections until the outage is over. The port stays bound, so that no other process gets it.
 async fn reopened(address: SocketAddr, shared: &Shared) -> TcpListener {
     loop {
         if let Ok(socket) = bound(address) {
@@ -66,7 +66,7 @@ async fn reopened(address: SocketAddr, shared: &Shared) -> TcpListener {
 
 fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Connections of before may linger.
+    // Closed connections may still linger on the port.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
@@ -78,7 +78,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let reset = Arc::new(AtomicBool::new(false));
     let wire = Wire { stream, reset: reset.clone(), shared: shared.clone() };
     let service = service_fn(|request| answer(&shared, &reset, request));
-    // An error is the client's hanging up, or a fault of our own making.
+    // An error means that the client has hung up, or that a fault was injected.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(wire), service).await;
 }
 
@@ -93,12 +93,12 @@ async fn answer(
     let path = parts.uri.path();
     let idempotency_key = text(&parts.headers, "idempotency-key").unwrap_or_default();
     let decision = shared.decide(key(&parts.headers), path, idempotency_key, cost);
-    // The limits decide on the headers, as gateways do; the body is read, and nobody looks at it.
+    // The limits decide from the headers, as gateways do; the body is read and ignored.
     while let Some(frame) = body.frame().await {
         frame.map_err(io::Error::other)?;
     }
     wait(decision.service).await;
-    // Before the request's end, and before the way back: what the vendor knows when it writes the answer.
+    // Before the request ends and before the return delay: the vendor's knowledge when it writes the answer.
     let said = shared.headers(&decision);
 
     let mut status = StatusCode::OK;
@@ -140,7 +140,7 @@ async fn answer(
             AnswerBody::half(Bytes::from_static(&[b'x'; 64]), under_way.take())
         }
     };
-    // The vendor is done here; what follows is the way back.
+    // The request ends at the vendor here; only the return delay follows.
     drop(under_way);
     wait(shared.return_delay()).await;
 
@@ -161,7 +161,7 @@ async fn wait(delay: Duration) {
     }
 }
 
-/// Who is calling.
+/// The key of the client.
 fn key(headers: &HeaderMap) -> &str {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
         let (scheme, key) = value.split_once(' ')?;
@@ -174,7 +174,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// A connection that ends with a reset instead of an orderly close when a fault or an outage says so.
+/// A connection that ends with a reset instead of an orderly close when a fault or an outage wants it.
 struct Wire {
     stream: TcpStream,
     reset: Arc<AtomicBool>,

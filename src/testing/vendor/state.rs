@@ -1,4 +1,5 @@
-//! What the vendor's connections share: limits, log, faults and randomness behind one short lock.
+//! The state that the vendor's connections share: limits, log, faults and randomness, behind one lock that is held
+//! briefly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +16,9 @@ use super::{FakeVendorBuilder, Fault, HeaderStyle, When};
 use crate::clock::{Clock, Time, nanos};
 use crate::testing::{Call, Outage, Refusal, ScriptedVendor, VendorLimit, Verdict};
 
-/// Distinct paths, and as many idempotency keys, that the log tells apart: paths may hold ids, and must not grow the vendor for ever.
-const MOST_PATHS: usize = 65_536;
+/// The most distinct paths, and the most idempotency keys, in the log. Paths may hold ids, and must not grow the log
+/// without bound.
+const MAX_PATHS: usize = 65_536;
 
 /// Counts since the start, or since the log was reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,23 +26,23 @@ const MOST_PATHS: usize = 65_536;
 pub struct Summary {
     /// Requests that arrived.
     pub arrived: u64,
-    /// Of those, admitted.
+    /// Of those, the admitted ones.
     pub admitted: u64,
-    /// Of those, refused with 429 by a limit or because of a block.
+    /// Of those, the ones refused with 429 by a limit or a block.
     pub refused: u64,
-    /// Of those, met by an outage.
+    /// Of those, the ones that met an outage.
     pub unavailable: u64,
-    /// Of those, to a poisoned endpoint.
+    /// Of those, the ones to a poisoned endpoint.
     pub poisoned: u64,
-    /// Calls of other traffic, which are in no other count but `not_logged`.
+    /// Calls of other clients, which are in no other count except `not_logged`.
     pub foreign: u64,
-    /// Of those, refused by a limit or because of a block.
+    /// Of those, the ones refused by a limit or a block.
     pub foreign_refused: u64,
     /// Admitted requests that met a fault.
     pub faults: u64,
-    /// Admitted requests that the vendor is done with.
+    /// Admitted requests that have ended at the vendor.
     pub finished: u64,
-    /// Arrivals that the log had no room for.
+    /// Arrivals that the full log dropped.
     pub not_logged: u64,
 }
 
@@ -59,7 +61,7 @@ pub(super) struct Shared {
     clock: Clock,
     started: Time,
     state: Mutex<State>,
-    /// An outage has been switched on or off.
+    /// Notified when an outage is switched on or off.
     switched: Notify,
 }
 
@@ -75,17 +77,17 @@ struct State {
     random: fastrand::Rng,
 }
 
-/// What was decided about a request.
+/// The decision about a request.
 pub(super) struct Decision {
     call: Call,
     pub(super) verdict: Verdict,
     pub(super) fault: Option<Fault>,
     pub(super) service: Duration,
-    /// Ends the request at the vendor; `None` where it was not admitted.
+    /// Ends the request at the vendor when dropped; `None` where the request was not admitted.
     pub(super) under_way: Option<UnderWay>,
 }
 
-/// An admitted request until the vendor is done with it. Dropping it frees its places, whatever became of the
+/// An admitted request that is in flight at the vendor. Dropping it frees its slots, whatever happened to the
 /// connection.
 pub(super) struct UnderWay {
     shared: Arc<Shared>,
@@ -107,8 +109,8 @@ impl Drop for UnderWay {
 }
 
 impl State {
-    /// Takes over what other traffic has done since the last time. Comes after every step of the vendor and before the
-    /// log of what caused it, so that the log is in order.
+    /// Logs the calls that other clients have made since the last time. Must run after every step of the vendor and
+    /// before the request that caused the step is logged, so that the log is in order.
     fn log_foreign(&mut self) {
         let State { vendor, log, summary, paths, idempotency_keys, .. } = self;
         for foreign in vendor.drain_foreign() {
@@ -140,7 +142,7 @@ impl Shared {
         endpoints.sort_by(|a, b| longest_first(&a.1, &b.1));
         let mut replies = builder.replies;
         replies.sort_by(|a, b| longest_first(&a.0, &b.0));
-        // Endpoints first, so that an endpoint's number is its place plus one.
+        // Endpoints first, so that an endpoint's number is its index plus one.
         for (name, _) in &endpoints {
             vendor.endpoint(name);
         }
@@ -207,7 +209,7 @@ impl Shared {
         self.replies.iter().find(|(prefix, _)| is_below(path, prefix)).map_or(&self.reply, |(_, reply)| reply)
     }
 
-    /// A request has arrived: decides, and logs it.
+    /// Decides about a request that has arrived, and logs it.
     pub(super) fn decide(self: &Arc<Self>, key: &str, path: &str, idempotency_key: &str, cost: u32) -> Decision {
         let account = self.accounts.get(key).map_or(key, |account| account);
         let endpoint = self.endpoints.iter().position(|(_, prefix)| is_below(path, prefix));
@@ -222,7 +224,7 @@ impl Shared {
         state.log_foreign();
         let mut fault = None;
         if verdict.admitted {
-            // Every rule takes note of the request, not only the first that strikes.
+            // Every fault counts the request, not only the first one that applies.
             for (when, candidate) in &mut state.faults {
                 if when.strikes(path) {
                     fault = fault.or(Some(*candidate));
@@ -241,8 +243,8 @@ impl Shared {
             finished: if verdict.admitted { u64::MAX } else { at },
             key: call.tenant,
             account: call.account,
-            path: state.paths.number_within(MOST_PATHS, path),
-            idempotency_key: state.idempotency_keys.number_within(MOST_PATHS, idempotency_key),
+            path: state.paths.number_within(MAX_PATHS, path),
+            idempotency_key: state.idempotency_keys.number_within(MAX_PATHS, idempotency_key),
             endpoint,
             cost,
             status,
@@ -262,9 +264,9 @@ impl Shared {
         Decision { call, verdict, fault, service, under_way }
     }
 
-    /// What the answer to a request says about the limits if it leaves now.
+    /// The headers of the answer to a request if it leaves now.
     pub(super) fn headers(&self, decision: &Decision) -> HeaderMap {
-        // An outage may have something to say in spite of the style.
+        // An outage may set headers even in the silent style.
         if self.headers == HeaderStyle::Silent && decision.verdict.admitted {
             return HeaderMap::new();
         }
@@ -272,22 +274,22 @@ impl Shared {
         let notice = state.vendor.notice(self.now(), &decision.call, &decision.verdict);
         state.log_foreign();
         drop(state);
-        // Read after the other clock, so that a date errs on the late side.
+        // Read after the other clock, so that a date is late rather than early.
         self.headers.headers(&notice, self.clock.wall())
     }
 
     pub(super) fn set_outage(&self, outage: Option<Outage>) {
         self.state.lock().vendor.set_outage(outage);
-        // Kept until somebody looks, if nobody waits just now.
+        // The permit is kept until a task waits for it.
         self.switched.notify_one();
     }
 
-    /// Whether connections are refused at this moment.
+    /// Whether connections are refused now.
     pub(super) fn refuses(&self) -> bool {
         self.state.lock().vendor.outage_at(self.now()) == Some(Outage::Refuse)
     }
 
-    /// Until an outage may have begun or ended. For one task alone.
+    /// Waits until an outage may have begun or ended. Only one task may call this.
     pub(super) async fn outage_changes(&self) {
         let next = self.state.lock().vendor.next_outage_change(self.now());
         let clock = self.clock;
@@ -303,7 +305,7 @@ impl Shared {
         }
     }
 
-    /// The state as of now, with the other traffic that nobody has had to ask about yet.
+    /// The state as of now, with all calls that other clients have made by now.
     fn caught_up(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         state.vendor.advance(self.now());

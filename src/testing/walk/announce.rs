@@ -1,4 +1,4 @@
-//! What a vendor of the catalogue says about its limits: headers and bodies in that vendor's own form, from
+//! What a vendor of the catalogue announces about its limits: headers and bodies in that vendor's own format, from
 //! `announcements.toml`.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::moment;
 const TABLE: &str = include_str!("announcements.toml");
 const SECOND: u64 = 1_000_000_000;
 
-/// How a vendor speaks, of all endpoints or of one.
+/// The announcements of a vendor, or of one of its endpoints.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Announced {
@@ -28,7 +28,7 @@ pub(super) struct Announced {
     endpoints: BTreeMap<String, Announced>,
 }
 
-/// A refusal.
+/// The form of a refusal.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Refused {
@@ -37,7 +37,7 @@ struct Refused {
     #[serde(default = "retry_after")]
     headers: BTreeMap<String, String>,
     body: Option<String>,
-    /// What the documents ask for.
+    /// The silence that the vendor's documentation asks for.
     silence: Option<String>,
     until_next: Option<String>,
     #[serde(default)]
@@ -59,16 +59,16 @@ impl Default for Refused {
     }
 }
 
-/// A limit at the moment of an answer.
+/// A limit at the time of an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
-    /// As in the entry; an endpoint's own with the endpoint's name and a `/` before it.
+    /// The name in the entry; that of an endpoint's limit begins with the endpoint's name and a `/`.
     pub(super) name: std::sync::Arc<str>,
     pub(super) window_ns: u64,
     pub(super) limit: u64,
     pub(super) remaining: u64,
     pub(super) reset_at: u64,
-    /// When the oldest unit that counts is forgotten.
+    /// When the oldest unit that counts expires.
     pub(super) oldest_at: u64,
 }
 
@@ -80,24 +80,24 @@ impl From<crate::testing::Stated> for Shown {
     }
 }
 
-/// What is true when an answer is written.
+/// The true state when an answer is written.
 pub(super) struct Truth<'t> {
     pub(super) at: u64,
     pub(super) cost: u32,
     pub(super) endpoint: Option<&'t str>,
-    /// The rates that hold for the request.
+    /// The rate limits that apply to the request.
     pub(super) limits: &'t [Shown],
     pub(super) refusal: Option<Refusal<'t>>,
 }
 
-/// A refusal that is to be written.
+/// A refusal to be written.
 #[derive(Clone, Copy)]
 pub(super) struct Refusal<'t> {
     /// The limit that refused, named as in [`Shown`].
     pub(super) limit: &'t str,
-    /// When the request would pass.
+    /// When the request would be admitted.
     pub(super) until: u64,
-    /// The client's books do not expect it.
+    /// Whether this is the accident, which the client's own count does not explain.
     pub(super) accident: bool,
 }
 
@@ -106,23 +106,23 @@ pub(super) struct Said {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: String,
-    /// The limits whose rest it tells, by their place in [`Truth::limits`].
+    /// The limits whose remaining quota the answer announces, by their index in [`Truth::limits`].
     pub(super) told: Vec<usize>,
-    /// How long a refusal asks to wait, in nanoseconds; none where neither it nor the documents say.
+    /// How long a refusal asks to wait, in nanoseconds; `None` where neither the answer nor the documentation says it.
     pub(super) asks: Option<u64>,
 }
 
-/// How `vendor` speaks.
+/// The announcements of `vendor`.
 pub(super) fn of(vendor: &str) -> &'static Announced {
     static KNOWN: OnceLock<BTreeMap<String, Announced>> = OnceLock::new();
     static NOTHING: OnceLock<Announced> = OnceLock::new();
-    // A table that cannot be read is one without vendors: the test of this module says so.
+    // A table that cannot be parsed counts as empty; the test of this module reports that.
     let known = KNOWN.get_or_init(|| toml::from_str(TABLE).unwrap_or_default());
     known.get(vendor).or_else(|| known.get("default")).unwrap_or_else(|| NOTHING.get_or_init(Announced::default))
 }
 
 impl Announced {
-    /// What it says now.
+    /// The answer in this state.
     pub(super) fn say(&self, truth: &Truth<'_>) -> Said {
         let own = truth.endpoint.and_then(|name| self.endpoints.get(name));
         let here = own.unwrap_or(self);
@@ -160,7 +160,7 @@ impl Announced {
         found.cloned().unwrap_or_default()
     }
 
-    /// How long the documents ask for silence, at most, where a refusal does not say it.
+    /// The longest silence that the documentation asks for where a refusal does not announce it.
     pub(super) fn longest_silence(&self) -> u64 {
         let own = self.endpoints.values().map(Announced::longest_silence);
         let refused = self.refused.iter().chain(self.refused_by.values()).chain(&self.accident);
@@ -205,7 +205,7 @@ impl<'t> Page<'t> {
         }
     }
 
-    /// The text with its places filled; none if one of them is about a limit that does not hold here.
+    /// The template with its placeholders filled; `None` if one of them names a limit that does not apply.
     fn fill(&mut self, template: &str) -> Option<String> {
         let mut out = String::new();
         let mut rest = template;
@@ -262,13 +262,14 @@ impl<'t> Page<'t> {
         })
     }
 
-    /// What is not about one limit.
+    /// A placeholder that does not concern a limit.
     fn of_the_answer(&mut self, field: &str) -> Option<String> {
         if field == "cost" {
             return Some(self.truth.cost.to_string());
         }
         let refusal = self.truth.refusal?;
-        // Rounded up to the second in all but milliseconds, so that whoever waits as told does not come too early.
+        // All forms except milliseconds are rounded up to the second, so that a client that waits as announced does not
+        // come too early.
         let wait = refusal.until.saturating_sub(self.truth.at).max(1_000_000);
         let (text, whole) = match field {
             "wait" => (wait.div_ceil(SECOND).to_string(), true),
@@ -278,7 +279,7 @@ impl<'t> Page<'t> {
             "until_http" => (moment::http(refusal.until), true),
             _ => return None,
         };
-        // A moment is exact to the second in which `Date` is.
+        // A time is exact only to the second, as `Date` is.
         let least = if whole && field != "wait" { wait.saturating_sub(SECOND) } else { wait };
         self.waits = self.waits.max(Some(least));
         Some(text)

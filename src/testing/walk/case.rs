@@ -1,4 +1,4 @@
-//! What is walked: a limit of a vendor in an environment, at a load that virtual time can afford.
+//! A case of the walk: a limit of a vendor in an environment, at a load that virtual time can afford.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::testing::VendorLimit;
 use crate::testing::algorithm::{Phase, Refill, Rule};
 use crate::{Delivery, Error, ErrorKind};
 
-/// How a vendor counts that does not say how.
+/// How a vendor counts whose documentation does not say how.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stranger {
-    /// Windows that begin at an odd moment.
+    /// Fixed windows with an odd phase.
     Fixed,
-    /// Every request counts for one window.
+    /// A sliding log: every request counts for one window.
     Log,
-    /// Two windows, the older one weighted.
+    /// A sliding counter: two windows, the older one weighted.
     Counter,
 }
 
@@ -31,54 +31,55 @@ impl Stranger {
     }
 }
 
-/// Where a limit stands in an entry: its endpoint, and its place there; without an endpoint, among the vendor's.
+/// The position of a limit in an entry: the index of its endpoint, or `None` for the vendor's own limits, and its index
+/// there.
 pub(super) type Place = (Option<usize>, usize);
 
-/// How far a walk goes.
+/// The extent of a walk.
 #[derive(Clone, Copy, Debug)]
 pub struct Depth {
-    /// A limit of more units is walked as if it were of so many, and the vendor's others in proportion.
+    /// A limit with more units is scaled down to this many, and the vendor's others in proportion.
     pub most_units: u32,
     /// Requests for each of the eight spans of a case.
     pub span_requests: u32,
-    /// The shortest span, in pauses.
+    /// The shortest span, as a multiple of the longest pause.
     pub span_pauses: u64,
-    /// Of the strangers of each unknown limit all, or one by turns.
+    /// Whether each limit with an unknown algorithm is walked with all of them, or with one in turn.
     pub all_strangers: bool,
-    /// How limits slow down on what is reported; as each entry says unless stated.
+    /// How limits slow down at a low quota; as each entry says if `None`.
     pub throttle: Option<Throttle>,
 }
 
 impl Depth {
-    /// What a person asks for who has a minute.
+    /// The walk for a person who has a minute.
     pub const WHOLE: Depth =
         Depth { most_units: 200, span_requests: 100, span_pauses: 4, all_strangers: true, throttle: None };
-    /// What a test has time for.
+    /// The walk for tests.
     pub const SHORT: Depth =
         Depth { most_units: 24, span_requests: 20, span_pauses: 2, all_strangers: false, throttle: None };
 }
 
-/// One limit of one vendor in one environment; of a vendor without figures, the vendor alone.
+/// One limit of one vendor in one environment; for a vendor without figures, the vendor itself.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub(super) vendor: Arc<Vendor>,
     /// The entry with the figures of this case.
     pub(super) toml: String,
-    /// None for a vendor without figures.
+    /// The walked limit; `None` for a vendor without figures.
     pub(super) of: Option<Place>,
     pub(super) stranger: Stranger,
     pub(super) depth: Depth,
 }
 
-/// The catalogue as it is shipped.
+/// The shipped catalogue.
 const CATALOGUE: &str = include_str!("../../../vendors.toml");
-/// No figure is made smaller than this, so that a cost still fits.
+/// The smallest scaled figure, so that the cost of a request still fits.
 const LEAST: u64 = 40;
 
-/// Every case of the catalogue, or of the vendor of this name.
+/// Every case of the catalogue, or only those of one vendor.
 ///
 /// # Errors
-/// The catalogue cannot be read.
+/// The catalogue is invalid.
 pub fn cases(depth: Depth, only: Option<&str>) -> Result<Vec<Case>, Error> {
     let config = Config::load(&Sources::new(), 1)?;
     let whole: toml::Table = toml::from_str(CATALOGUE).map_err(|why| invalid(&why.to_string()))?;
@@ -149,7 +150,8 @@ impl Case {
             LimitKind::Concurrency { limit } => *limit,
         });
         if figure > depth.most_units {
-            // How many points a request costs is nowhere said: limits of requests stay as they are beside them.
+            // The cost of a request in points is unknown, so limits of requests are not scaled along with limits of
+            // points.
             let of_points = |limit: &Limit| rate(limit).is_some_and(|rate| rate.unit == Unit::Points);
             let is_points = of.is_some_and(|place| of_points(limit_at(vendor, place)));
             let named = |name: &str| {
@@ -170,12 +172,12 @@ impl Case {
         Ok(Case { vendor: config.vendor(name, environment)?, toml, of, stranger, depth })
     }
 
-    /// The vendor's name.
+    /// The name of the vendor.
     pub fn vendor(&self) -> &str {
         &self.vendor.name
     }
 
-    /// Vendor, environment, limit and how it is counted.
+    /// Vendor, environment, limit and algorithm.
     pub fn title(&self) -> String {
         let Vendor { name, environment, .. } = &*self.vendor;
         let Some(place) = self.of else { return format!("{name} {environment} (no figures)") };
@@ -194,7 +196,7 @@ impl Case {
         format!("{name} {environment} {title} ({text}, {scope})")
     }
 
-    /// One limit, however often it is walked.
+    /// The name of the limit, the same for all cases that walk it.
     pub fn limit_key(&self) -> Option<String> {
         let place = self.of?;
         Some(format!("{} {} {}", self.vendor.name, self.vendor.environment, self.limit_name(place)))
@@ -204,7 +206,7 @@ impl Case {
         self.of.map(|place| limit_at(&self.vendor, place))
     }
 
-    /// As the announcements know it.
+    /// The name of the limit in the announcements.
     pub(super) fn limit_name(&self, place: Place) -> String {
         let limit = limit_at(&self.vendor, place);
         match place.0 {
@@ -213,20 +215,20 @@ impl Case {
         }
     }
 
-    /// All limits, with the endpoint that each is of.
+    /// All limits, each with the index of its endpoint.
     pub(super) fn limits(&self) -> impl Iterator<Item = (Option<usize>, &Limit)> {
         let endpoints = self.vendor.endpoints.iter().enumerate();
         let of_endpoints = endpoints.flat_map(|(at, endpoint)| endpoint.limits.iter().map(move |l| (Some(at), l)));
         self.vendor.limits.iter().map(|limit| (None, limit)).chain(of_endpoints)
     }
 
-    /// The place of the walked limit in [`limits`](Case::limits).
+    /// The index of the walked limit in [`limits`](Case::limits).
     pub(super) fn number(&self) -> Option<usize> {
         let place = self.of?;
         places(&self.vendor).iter().position(|other| *other == place)
     }
 
-    /// The vendor's limits as the simulated vendor enforces them, in the order of [`limits`](Case::limits).
+    /// The limits as the simulated vendor enforces them, in the order of [`limits`](Case::limits).
     pub(super) fn enforced(&self) -> Vec<VendorLimit> {
         let of_each = places(&self.vendor).into_iter().zip(self.limits());
         let limit = |(place, (endpoint, limit)): (Place, (Option<usize>, &Limit))| {
@@ -266,14 +268,14 @@ impl Case {
     }
 }
 
-/// Every `limit` in the entry that is meant, in proportion.
+/// Scales every `limit` in the entry that `is_meant` selects.
 fn scale(entry: &mut toml::Value, to: u64, of: u64, is_meant: &dyn Fn(&toml::Table) -> bool) {
     match entry {
         toml::Value::Table(table) => {
             let scales = is_meant(table);
             for (key, value) in table.iter_mut() {
                 match value {
-                    // A dialect's limits are others.
+                    // The `limit` of a dialect is not a limit of the vendor.
                     _ if key == "dialect" => {}
                     toml::Value::Integer(figure) if scales && (key == "limit" || key == "concurrency") => {
                         let whole = u64::try_from(*figure).unwrap_or(1);
@@ -303,7 +305,7 @@ fn span(ns: u64) -> String {
     }
 }
 
-/// Whether a call of this tenant and account shares `scope` with another.
+/// Whether calls of these tenants and accounts share a limit of this scope.
 pub(super) fn shares(scope: Scope, one: (u32, u32), other: (u32, u32)) -> bool {
     match scope {
         Scope::Vendor => true,

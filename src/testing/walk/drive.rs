@@ -1,4 +1,4 @@
-//! A client that sends a case's requests by the library's own way, on virtual time.
+//! A client that sends a case's requests through the library's public interface, on virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::config::{AuthScheme, TenantEntry};
 use crate::transport::SecretString;
 use crate::{Error, IntegrationClient, Priority, Request};
 
-/// Nobody gives up.
+/// A deadline that is never reached.
 const PATIENCE: Duration = Duration::from_secs(3_000 * 86_400);
 
 impl Case {
-    /// Walks it.
+    /// Runs the case.
     ///
     /// # Errors
-    /// The entry makes no client: a defect of the entry.
+    /// The entry makes no valid client, which is a defect of the entry.
     pub fn walk(&self) -> Result<Outcome, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let runtime = runtime.map_err(|why| Error::config(format!("no runtime: {why}")))?;
@@ -97,7 +97,7 @@ fn tenant(class: &Class) -> String {
     format!("tenant-{}", class.call.tenant)
 }
 
-/// A value for each variable of a base URL: a whole host where it stands for one.
+/// A value for each variable of a base URL: a host name where the variable stands for a whole host.
 fn variables(template: &str) -> impl Iterator<Item = (&str, &'static str)> {
     let mut before = template.split('{').next().unwrap_or_default();
     template.split('{').skip(1).filter_map(move |rest| {
@@ -112,7 +112,7 @@ struct Sender {
     client: Arc<IntegrationClient>,
     tenant: String,
     priority: Priority,
-    /// Sends one now and then only.
+    /// Set for a class of single requests, which waits between them.
     looks: Option<(Road, Timeline, Class)>,
 }
 
@@ -121,7 +121,7 @@ impl Sender {
         loop {
             match self.client.send(&self.tenant, self.priority, request()).await {
                 Ok(response) => drop(response.bytes().await),
-                // Handed back: whoever still has something to send comes again, and not only when it is told to.
+                // The request was given back. A real caller would try again, and not only when the error says.
                 Err(error) => {
                     let wait = error.retry_after().unwrap_or(Duration::from_secs(1)) / 8;
                     tokio::time::sleep(wait.max(Duration::from_millis(100))).await;

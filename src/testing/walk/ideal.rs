@@ -1,5 +1,5 @@
-//! What a client could have sent that knows everything, under the same limits and the same share of them: a fluid that
-//! runs through buckets of the same size and rate.
+//! What an omniscient client could have sent under the same limits and the same shares of them: a fluid that flows
+//! through buckets of the same size and rate.
 
 use std::collections::VecDeque;
 
@@ -9,30 +9,31 @@ use super::vendor::Accident;
 use crate::clock::nanos;
 use crate::config::{Algorithm, LimitKind, Scope, Unit};
 
-/// Steps of a case.
+/// Time steps of a case.
 const STEPS: u64 = 3_000;
 
-/// A limit for those who share it.
+/// A limit, for those who share it.
 struct Bucket {
-    /// Of the limit in [`Case::limits`].
+    /// The index of the limit in [`Case::limits`].
     number: usize,
     level: f64,
     capacity: f64,
-    /// Units a nanosecond.
+    /// Units per nanosecond.
     rate: f64,
-    /// The same while the other user is there.
+    /// Units per nanosecond while the other user is active.
     rate_beside: f64,
-    /// The vendor takes no more in any stretch of so many nanoseconds, where it counts in windows.
+    /// Where the vendor counts in windows: their length in nanoseconds, and the most units in any period of that
+    /// length.
     window: Option<(u64, f64)>,
-    /// What went in the last window: when, and how much.
+    /// The units of the last window: when, and how many.
     past: VecDeque<(u64, f64)>,
     in_window: f64,
-    /// Classes that take from it, and what a request of each takes.
+    /// The classes that use the limit, and the units of one request of each.
     takers: Vec<(usize, f64)>,
 }
 
 impl Bucket {
-    /// Time goes on to `now`, by `step`.
+    /// Advances to `now`, by `step`.
     fn refill(&mut self, now: u64, step: u64, beside: bool) {
         let more = if beside { self.rate_beside } else { self.rate } * step as f64;
         self.level = (self.level + more).min(self.capacity.max(more));
@@ -62,7 +63,7 @@ impl Bucket {
     }
 }
 
-/// Units that go through the walked limit, by all who have it, in each span.
+/// The units that could go through the walked limit in each span, for all who have such a limit.
 pub(super) fn possible(
     case: &Case,
     classes: &[Class],
@@ -87,7 +88,7 @@ pub(super) fn possible(
         };
         let mut open: Vec<usize> =
             (0..classes.len()).filter(|at| classes[*at].saturates && !is_paused(&classes[*at])).collect();
-        // Everybody gets as much of each bucket as the others, and what somebody cannot use goes to the rest.
+        // All classes get equal parts of each bucket; what a class cannot use goes to the others in the next round.
         for round in 0..4 {
             let shares: Vec<f64> = buckets
                 .iter()
@@ -118,7 +119,7 @@ pub(super) fn possible(
     possible
 }
 
-/// Whether a refusal of the walked limit to one call stops the other.
+/// Whether a refusal of one call by the walked limit pauses the other call.
 pub(super) fn is_paused_with(case: &Case, call: &crate::testing::Call, refused: &crate::testing::Call) -> bool {
     let Some(limit) = case.limit() else { return call.tenant == refused.tenant };
     let endpoint = case.of.and_then(|(endpoint, _)| endpoint).map(|at| at as u32 + 1);
@@ -150,7 +151,7 @@ fn buckets(case: &Case, classes: &[Class], timeline: &Timeline) -> Vec<Bucket> {
                 full = full.min(safe_for_strangers(rate.limit) / nanos(rate.window).max(1) as f64);
             }
             let window = rate(limit).filter(|rate| !rate.shape().guard_is_bucket);
-            // In windows shorter than that a step's own rate is all there is to say.
+            // A shorter window than this is already bounded by the rate of a step.
             let window = window.map(|rate| (nanos(rate.window), f64::from(rate.limit)));
             let window = window.filter(|(window, _)| *window > 4 * timeline.ends / STEPS);
             let (capacity, published) = match &limit.kind {
@@ -159,7 +160,7 @@ fn buckets(case: &Case, classes: &[Class], timeline: &Timeline) -> Vec<Bucket> {
                 }
                 LimitKind::Concurrency { limit } => (f64::from(*limit), f64::INFINITY),
             };
-            // The other user is of the first class's account.
+            // The other user belongs to the first class's account.
             let first = classes.first().map(|class| class.call);
             let is_his = first.is_some_and(|first| same(&first)) && timeline.other_every > 0;
             let others = if is_his { 1.0 / timeline.other_every as f64 } else { 0.0 };
@@ -181,8 +182,8 @@ fn buckets(case: &Case, classes: &[Class], timeline: &Timeline) -> Vec<Bucket> {
     buckets.into_iter().map(|(bucket, _)| bucket).collect()
 }
 
-/// Units a window that no vendor refuses whose counting is unknown: a sliding counter of any phase takes them, evenly
-/// spaced. Of two requests at most one may be in each pair of windows, where the limit is one.
+/// The units per window that no vendor with an unknown algorithm refuses: a sliding counter of any phase admits them if
+/// they are evenly spaced. Where the limit is one, at most one of two requests may be in each pair of windows.
 fn safe_for_strangers(limit: u32) -> f64 {
     if limit >= 10 {
         return f64::from(limit - 1);
@@ -192,7 +193,8 @@ fn safe_for_strangers(limit: u32) -> f64 {
     spacings.into_iter().find(safe).map_or(0.5, |spacing| 1.0 / spacing)
 }
 
-/// Whether a sliding counter takes requests of this spacing, in windows, the first so long after a window's beginning.
+/// Whether a sliding counter admits requests with this spacing, in windows, where the first comes at `phase` of a
+/// window.
 fn is_taken(limit: u32, spacing: f64, phase: f64) -> bool {
     let at = |number: u32| phase + f64::from(number) * spacing;
     let window = |number: u32| at(number).floor();

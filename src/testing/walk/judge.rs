@@ -1,4 +1,4 @@
-//! What came of a case.
+//! Judges the record of a case.
 
 use super::case::{Case, rate};
 use super::ideal;
@@ -6,36 +6,36 @@ use super::plan::{Class, SPANS, Timeline};
 use super::vendor::{Departure, State};
 use crate::clock::nanos;
 
-/// A client goes on so long after an answer at most, in nanoseconds: timers are that coarse.
+/// The tolerance after an answer in which requests may still leave, in nanoseconds: the resolution of timers.
 const GRAIN: u64 = 2_000_000;
-/// Of the requests that left after nothing was left, one in so many may be an accident of overtaking.
+/// One of this many departures at an empty quota may be caused by answers that overtake each other.
 const OVERTAKING: usize = 50;
-/// Below this share of a limit, in percent, grants are to be spread.
+/// Below this share of a limit, in percent, grants must be spread out.
 const SCARCE: u64 = 10;
-/// Spread is what is slower than this share of the full rate.
+/// Grants count as spread out below this share of the full rate.
 const SPREAD: f64 = 0.7;
 
-/// Of fewer units than these a share says nothing: another limit of the request is by far the slower one.
+/// With fewer possible units a share means nothing: another limit of the request is far slower.
 const LEAST_POSSIBLE: f64 = 40.0;
 
-/// What came of a [`Case`].
+/// The outcome of a [`Case`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Outcome {
     /// Requests that left.
     pub requests: usize,
-    /// Refusals beyond what may be: one for each change of the other user, and the accident.
+    /// Refusals beyond the allowed ones: one for each change of the other user, and the accident.
     pub refused: usize,
-    /// All refusals but the accident.
+    /// All refusals except the accident.
     pub refusals: usize,
-    /// The vendor told what is left of the limit.
+    /// Whether the vendor announced what is left of the limit.
     pub announced: bool,
-    /// What is wrong with slowing down and with pausing; nothing if nothing is.
+    /// The failures to slow down or to pause; empty if there are none.
     pub unthrottled: Vec<String>,
-    /// Units that went through the limit, in percent of what was possible; none for a vendor without figures, and
-    /// where another limit lets next to nothing through.
+    /// The units that went through the limit, in percent of what was possible; `None` for a vendor without figures, and
+    /// where another limit lets almost nothing through.
     pub share: Option<f64>,
-    /// The same for each of the eight spans.
+    /// The share for each of the eight spans.
     pub by_span: Vec<f64>,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
     outcome
 }
 
-/// Departures after `from` and before `until` that share the walked limit with `call`.
+/// The departures after `from` and before `until` that share the walked limit with `call`.
 fn leaving<'s>(
     state: &'s State,
     call: &'s crate::testing::Call,
@@ -85,7 +85,7 @@ fn leaving<'s>(
     within.filter(|departure| state.counts_with(&departure.call, call))
 }
 
-/// After an answer that said that nothing is left, nothing leaves until a unit is back.
+/// Checks that nothing leaves after an answer that announced an empty quota, until a unit is free again.
 fn exhausted(state: &State) -> Option<String> {
     let (mut told, mut left) = (0, 0);
     for heard in state.record.heard.iter().filter(|heard| heard.remaining == 0) {
@@ -96,7 +96,7 @@ fn exhausted(state: &State) -> Option<String> {
         .then(|| format!("unstopped: {left} of {told} times something left when nothing was left"))
 }
 
-/// While little is left, grants are spread.
+/// Checks that grants are spread out while little quota is left.
 fn scarce(case: &Case, state: &State) -> Option<String> {
     let rate = case.limit().and_then(rate).filter(|rate| u64::from(rate.limit) * SCARCE >= 200)?;
     let window = nanos(rate.window);
@@ -110,7 +110,7 @@ fn scarce(case: &Case, state: &State) -> Option<String> {
         if first.remaining * 100 >= first.limit * SCARCE {
             continue;
         }
-        // Until more is said to be left, or the window ends.
+        // Until an answer announces more, or the window ends.
         let mut until = first.resets_at;
         let rest = heard[at..].iter().take_while(|later| later.at < first.resets_at);
         let of_it = rest.filter(|later| state.counts_with(&later.call, &first.call));
@@ -134,7 +134,7 @@ fn scarce(case: &Case, state: &State) -> Option<String> {
     })
 }
 
-/// After the accident nothing leaves that counts in the same limit, until the wait that was stated is over.
+/// Checks that nothing that counts in the same limit leaves after the accident, until the announced wait is over.
 fn pause(case: &Case, classes: &[Class], state: &State) -> Option<String> {
     let Some(accident) = state.record.accident else { return Some("unwalked: no request met the accident".into()) };
     let until = accident.heard.saturating_add(accident.asks?);
@@ -150,7 +150,7 @@ fn pause(case: &Case, classes: &[Class], state: &State) -> Option<String> {
     })
 }
 
-/// Who shares no limit with what was refused goes on meanwhile.
+/// Checks that requests which share no limit with the refused one go on during the pause.
 fn others(case: &Case, classes: &[Class], timeline: &Timeline, state: &State) -> Option<String> {
     let accident = state.record.accident?;
     let wait = accident.asks?;
@@ -163,7 +163,7 @@ fn others(case: &Case, classes: &[Class], timeline: &Timeline, state: &State) ->
         }) && class.call.tenant != accident.call.tenant
             && class.call.account != accident.call.account
     };
-    // Those that look have room at all times; others may have come to the end of theirs.
+    // Classes of single requests always have room; other classes may have used up theirs.
     let others: Vec<&Class> = classes.iter().filter(|class| !class.saturates).filter(apart).collect();
     let of_one = |class: &&Class| wait as f64 / timeline.look_every(class).max(1) as f64;
     let expected = others.iter().map(of_one).fold(0.0, f64::max);

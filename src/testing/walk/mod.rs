@@ -1,10 +1,12 @@
-//! The catalogue walk: for every limit of every vendor in `vendors.toml` a vendor that enforces exactly what the entry says and
-//! announces it in its own words, and a client that always has more to send; on virtual time, without a socket.
+//! The catalogue walk: for every limit of every vendor in `vendors.toml` a simulated vendor that enforces exactly what
+//! the entry says and announces it in the real vendor's format, and a client that always has more to send; on virtual
+//! time, without sockets.
 //!
-//! The client is a whole one: requests go through [`IntegrationClient::send`](crate::IntegrationClient::send), and answers
-//! through all that reads them. Only the transport is the walk's own. Each case has several tenants, two of them in one account,
-//! all tiers and several endpoints; one refusal that the client's books do not expect; and for three of its eight spans another
-//! user of the first account's key, who takes half of its slowest limit.
+//! The client is complete: requests go through [`IntegrationClient::send`](crate::IntegrationClient::send), and answers
+//! through all the code that reads them. Only the transport belongs to the walk. Each case has several tenants, two of
+//! them in one account, all priorities and several endpoints; one refusal that the client's own count does not explain
+//! (the accident); and for three of its eight spans another user of the first account's key, who takes half of the
+//! account's slowest limit.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -41,11 +43,11 @@ pub struct Sum {
     requests: usize,
 }
 
-/// Of what is possible, a limit is to be used to this percentage.
+/// The percentage of what is possible to which a limit should be used.
 pub const WANTED_SHARE: f64 = 90.0;
 
 impl Sum {
-    /// Adds what came of a case. Returns what falls short, if anything does.
+    /// Adds the outcome of a case. Returns the shortcomings as a text, if there are any.
     pub fn add(&mut self, case: &Case, outcome: &Outcome) -> Option<String> {
         let key = case.limit_key().unwrap_or_else(|| case.title());
         self.vendors.insert(case.vendor().to_owned());
@@ -70,32 +72,32 @@ impl Sum {
         (!short.is_empty()).then(|| format!("{} [{heard}]: {}", case.title(), short.join("; ")))
     }
 
-    /// Vendors that were walked.
+    /// The number of vendors that were walked.
     pub fn vendors(&self) -> usize {
         self.vendors.len()
     }
 
-    /// Limits that were walked.
+    /// The number of limits that were walked.
     pub fn limits(&self) -> usize {
         self.limits.len()
     }
 
-    /// Refusals beyond what may be.
+    /// The number of refusals beyond the allowed ones.
     pub fn refused(&self) -> usize {
         self.refused
     }
 
-    /// Limits of which it was not seen that a client slows down for what is left, or pauses after a refusal.
+    /// The number of limits where the client did not slow down at a low quota, or did not pause after a refusal.
     pub fn unthrottled(&self) -> usize {
         self.unthrottled.len()
     }
 
-    /// Limits that were used to less than [`WANTED_SHARE`].
+    /// The number of limits that were used to less than [`WANTED_SHARE`].
     pub fn below_90(&self) -> usize {
         self.below_90.len()
     }
 
-    /// Requests that left.
+    /// The number of requests that left.
     pub fn requests(&self) -> usize {
         self.requests
     }

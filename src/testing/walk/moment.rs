@@ -1,6 +1,6 @@
-//! Moments of the walk as vendors write them. The walk begins at midnight of a day in UTC.
+//! Times of the walk in vendors' formats. The walk starts at midnight UTC.
 
-/// Seconds since 1970 at the walk's beginning: 2026-01-15.
+/// The start of the walk in seconds since 1970: 2026-01-15.
 const BEGAN: u64 = 1_768_435_200;
 const SECOND: u64 = 1_000_000_000;
 
@@ -14,7 +14,7 @@ pub(super) fn epoch_ms(at_ns: u64) -> u64 {
     BEGAN * 1_000 + at_ns.div_ceil(1_000_000)
 }
 
-/// Nanoseconds until the next multiple of `period`, by the clock.
+/// The time until the next multiple of `period`, in nanoseconds.
 pub(super) fn until_next(at_ns: u64, period: u64) -> u64 {
     period - at_ns % period.max(1)
 }
@@ -29,7 +29,7 @@ pub(super) fn http(at_ns: u64) -> String {
     written(epoch(at_ns), "%a, %d %b %Y %H:%M:%S GMT")
 }
 
-/// The same, rounded down: of a clock that is read.
+/// As [`http`], rounded down, as for a clock that is read.
 pub(super) fn http_floor(at_ns: u64) -> String {
     written(BEGAN + at_ns / SECOND, "%a, %d %b %Y %H:%M:%S GMT")
 }

@@ -1,4 +1,4 @@
-//! Who sends what in a case, and what happens when.
+//! The requests of a case, and the times of its events.
 
 use std::time::Duration;
 
@@ -8,57 +8,58 @@ use crate::clock::nanos;
 use crate::config::{LimitKind, Scope};
 use crate::testing::Call;
 
-/// How long a request travels, and its answer, on average.
+/// The mean latency of a request, and of its answer.
 pub(super) const WAY: u64 = 7_500_000;
 
 const SECOND: u64 = 1_000_000_000;
-/// How long the vendor takes where only rates are limited.
+/// The vendor's service time where only rates are limited.
 const QUICK: u64 = 10_000_000;
-/// Where requests at once are limited, the vendor takes so long, so that a load is no million requests.
+/// The vendor's service time where concurrency is limited, long so that full load takes fewer than a million requests.
 const SLOW: u64 = 900_000_000;
-/// More accounts than this are not simulated.
-const MOST_ACCOUNTS: u64 = 12;
-/// Another user takes half of limits from this figure on. Of one request a second nobody can take half.
+/// The most accounts that are simulated.
+const MAX_ACCOUNTS: u64 = 12;
+/// The smallest limit of which another user takes half: half of one request a second cannot be taken.
 const LEAST_SHARED: u32 = 10;
-/// Classes of one tenant.
-const MOST_ENDPOINTS: usize = 4;
+/// The most classes of one tenant.
+const MAX_ENDPOINTS: usize = 4;
 
-/// Spans of a case: three calm ones with the accident in the second, three with another user, and two calm ones.
+/// Spans of a case: three without another user, with the accident in the second; three with another user; and two
+/// without.
 pub(super) const SPANS: usize = 8;
 
-/// Requests of one tenant to one endpoint.
+/// The requests of one tenant to one endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Class {
     pub(super) call: Call,
-    /// The endpoint's place in the entry.
+    /// The index of the endpoint in the entry.
     pub(super) endpoint: Option<usize>,
-    /// Always more to send, or one now and then to see that others go on.
+    /// Whether there is always more to send; otherwise single requests that check whether the tenant is not held up.
     pub(super) saturates: bool,
-    /// Between two of those, in nanoseconds, as its own limits allow it at all times.
+    /// The time between two of those single requests, in nanoseconds, which its own limits always allow.
     pub(super) gap_ns: u64,
 }
 
-/// When things happen, in nanoseconds since the walk began.
+/// The times of a case, in nanoseconds since its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeline {
     pub(super) accident_at: u64,
-    /// How long the accident asks to wait, where its form can say it.
+    /// How long the accident asks to wait, where its form can announce that.
     pub(super) asks_ns: u64,
-    /// The longest that it may stop the client.
+    /// The longest pause that the accident may cause.
     pub(super) pause_ns: u64,
     pub(super) other_from: u64,
     pub(super) other_until: u64,
-    /// Between two calls of the other user; 0 for none.
+    /// The time between two calls of the other user; 0 for no other user.
     pub(super) other_every: u64,
     pub(super) ends: u64,
     pub(super) service_ns: u64,
-    /// Between two units of the walked limit.
+    /// The time of one unit of the walked limit.
     pub(super) unit_ns: u64,
-    /// Requests of each class and tier that wait or are under way.
+    /// Requests of each class and tier that wait or are in flight.
     pub(super) copies: usize,
 }
 
-/// A limit's rate in units a nanosecond, at the share that is used.
+/// The rate of a limit at the share that is used, in units per nanosecond.
 pub(super) fn used_rate(kind: &LimitKind, service_ns: u64) -> f64 {
     match kind {
         LimitKind::Rate(rate) => rate.safety * f64::from(rate.limit) / nanos(rate.window).max(1) as f64,
@@ -66,7 +67,7 @@ pub(super) fn used_rate(kind: &LimitKind, service_ns: u64) -> f64 {
     }
 }
 
-/// Tenants and their requests. Two tenants share the first account; each other account has one.
+/// The tenants and their requests. Two tenants share the first account; each other account has one.
 pub(super) fn classes(case: &Case) -> Vec<Class> {
     let vendor = &case.vendor;
     let cost = |endpoint: Option<usize>| endpoint.map_or(1, |at| vendor.endpoints[at].cost.max(1));
@@ -75,12 +76,12 @@ pub(super) fn classes(case: &Case) -> Vec<Class> {
     endpoints.extend((0..vendor.endpoints.len()).map(Some).filter(|endpoint| *endpoint != plain));
     let walked = case.of.and_then(|(endpoint, _)| endpoint);
     if walked.is_some() {
-        // The walked one first, and another beside it.
+        // The walked endpoint first, and one other.
         endpoints.retain(|endpoint| *endpoint != walked);
         endpoints.insert(0, walked);
         endpoints.truncate(2);
     }
-    endpoints.truncate(MOST_ENDPOINTS);
+    endpoints.truncate(MAX_ENDPOINTS);
     let accounts = accounts(case);
     let tenants = std::iter::once((0, 0)).chain((0..accounts).map(|account| (account + 1, account)));
     let gap_ns = |endpoint: Option<usize>| {
@@ -91,21 +92,21 @@ pub(super) fn classes(case: &Case) -> Vec<Class> {
     let class = |(tenant, account): (u32, u32), endpoint: Option<usize>, saturates: bool| {
         let number = endpoint.map_or(0, |at| at as u32 + 1);
         let call = Call { tenant, account, endpoint: number, cost: cost(endpoint) };
-        // Without figures nothing would end a flood.
+        // Without figures nothing would bound the requests.
         let saturates = saturates && case.of.is_some();
         Class { call, endpoint, saturates, gap_ns: gap_ns(endpoint) }
     };
     let is_walked = |endpoint: Option<usize>| walked.is_none() || endpoint == walked;
     let of_one = |tenant| endpoints.iter().map(move |endpoint| class(tenant, *endpoint, is_walked(*endpoint)));
     let mut classes: Vec<Class> = tenants.flat_map(of_one).collect();
-    // One more account, which has room at all times.
+    // One more account, which always has room.
     if case.limit().is_some_and(|limit| limit.scope != Scope::Vendor) {
         classes.push(class((accounts + 1, accounts), endpoints[0], false));
     }
     classes
 }
 
-/// Whether the vendor tells what is left of the walked limit when little is.
+/// Whether the vendor announces what is left of the walked limit when little is left.
 fn is_told(case: &Case) -> bool {
     let Some(walked) = case.number() else { return false };
     let endpoint = case.of.and_then(|(endpoint, _)| endpoint);
@@ -130,17 +131,17 @@ fn is_told(case: &Case) -> bool {
     place.is_some_and(|place| said.told.contains(&place))
 }
 
-/// As many that a limit of all of them is reached although each account has its own.
+/// The number of accounts that together reach a limit of the whole vendor although each account has a limit of its own.
 fn accounts(case: &Case) -> u32 {
     let Some(limit) = case.limit().filter(|limit| limit.scope == Scope::Vendor) else { return 2 };
     let endpoint = case.of.and_then(|(endpoint, _)| endpoint);
     let of_one = case.limits().filter(|(of, other)| other.scope != Scope::Vendor && (of.is_none() || *of == endpoint));
     let slowest = of_one.map(|(_, other)| used_rate(&other.kind, QUICK)).fold(f64::INFINITY, f64::min);
     let wanted = (1.3 * used_rate(&limit.kind, QUICK) / slowest).ceil() as u64;
-    wanted.clamp(2, MOST_ACCOUNTS) as u32
+    wanted.clamp(2, MAX_ACCOUNTS) as u32
 }
 
-/// When what happens in a case.
+/// The times of a case.
 pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
     let has_slots = case.limit().is_some_and(|limit| rate(limit).is_none());
     let service_ns = if has_slots { SLOW } else { QUICK };
@@ -155,9 +156,9 @@ pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
     let longest_pause = asks_ns.max(announce::of(&case.vendor.name).longest_silence());
     let for_requests = (f64::from(case.depth.span_requests) / per_second * SECOND as f64) as u64;
     let windows = for_requests.div_ceil(window).max(1);
-    // Whole windows: a span is long enough for a pause to cost little of it.
+    // A whole number of windows, so long that a pause costs little of a span.
     let span = window * windows.max((case.depth.span_pauses * longest_pause).div_ceil(window));
-    // Half of the slowest limit that holds for the first class, if any tells what is left.
+    // Half of the slowest limit of the first class, if the vendor announces what is left of it.
     let first = classes.first();
     let holds = |of: Option<usize>| of.is_none() || first.is_some_and(|class| class.endpoint == of);
     let slowest = case.limits().filter(|(of, limit)| holds(*of) && rate(limit).is_some());
@@ -165,7 +166,7 @@ pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
     let published = published.map(|rate| nanos(rate.window) / u64::from(rate.limit.max(1)));
     let may_share = is_told(case) && case.limit().and_then(rate).is_some_and(|rate| rate.limit >= LEAST_SHARED);
     let other_every = published.max().filter(|_| may_share).map_or(0, |unit| 2 * unit);
-    // One tenant alone can use all that its account has, and a window's whole room within a part of it.
+    // One tenant can use all that its account has, and a whole window's units within a part of the window.
     let of_one = classes.iter().filter(|class| class.saturates && class.call.tenant == 0).count().max(1) as f64;
     let under_way = per_second * (2 * WAY + service_ns) as f64 / SECOND as f64;
     let ahead = if has_slots { 1.5 } else { 3.0 };
@@ -185,18 +186,18 @@ pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
 }
 
 impl Timeline {
-    /// The number of the span that a moment is in.
+    /// The number of the span that contains a time.
     pub(super) fn span_of(&self, at: u64) -> usize {
         let span = (self.ends / SPANS as u64).max(1);
         usize::try_from(at / span).map_or(SPANS - 1, |span| span.min(SPANS - 1))
     }
 
-    /// How long a class that only looks whether others go on waits between two requests of the accident's time.
+    /// How long a class of single requests waits between two of them around the accident.
     pub(super) fn look_every(&self, class: &Class) -> u64 {
         (self.pause_ns / 10).max(50_000_000).max(class.gap_ns)
     }
 
-    /// How long it waits now.
+    /// How long such a class waits at this time.
     pub(super) fn next_look(&self, class: &Class, now: u64) -> Duration {
         let often = self.look_every(class);
         let seldom = (self.ends / 400).max(often);

@@ -1,4 +1,4 @@
-//! The simulated vendor of a case, and the way to it: a [`Transport`] on virtual time.
+//! The simulated vendor of a case, and a [`Transport`] to it on virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::config::Scope;
 use crate::testing::{Call, ScriptedVendor};
 use crate::transport::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError};
 
-/// Names the class of a request.
+/// The header that names the class of a request.
 pub(super) const MARK: &str = "x-walk";
-/// The tenant of the other user, who is no client's.
+/// The tenant of the other user, which no client has.
 const OTHER: u32 = 1_000;
 
 /// A request that left.
@@ -27,24 +27,24 @@ const OTHER: u32 = 1_000;
 pub(super) struct Departure {
     pub(super) at: u64,
     pub(super) call: Call,
-    /// When it arrived and was admitted.
+    /// Whether the request was admitted when it arrived.
     pub(super) admitted: bool,
 }
 
-/// What an answer said about the walked limit.
+/// What an answer announced about the walked limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
-    /// When the client had the answer.
+    /// When the client got the answer.
     pub(super) at: u64,
     pub(super) call: Call,
     pub(super) remaining: u64,
     pub(super) limit: u64,
-    /// When a unit is there again, as the vendor knew it.
+    /// When a further unit would be free, by the vendor's knowledge.
     pub(super) regains_at: u64,
     pub(super) resets_at: u64,
 }
 
-/// The refusal that the client's books do not expect.
+/// The refusal that the client's own count does not explain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accident {
     pub(super) heard: u64,
@@ -53,12 +53,12 @@ pub(super) struct Accident {
     pub(super) asks: Option<u64>,
 }
 
-/// What happened.
+/// The record of a case.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
     pub(super) departures: Vec<Departure>,
     pub(super) heard: Vec<Heard>,
-    /// Refusals but for the accident: when, and which limit refused.
+    /// The refusals other than the accident: the time, and the index of the limit that refused.
     pub(super) refusals: Vec<(u64, usize)>,
     pub(super) accident: Option<Accident>,
 }
@@ -68,7 +68,7 @@ pub(super) struct State {
     announced: &'static Announced,
     names: Vec<Arc<str>>,
     walked: Option<usize>,
-    /// The walked limit's endpoint and scope.
+    /// The endpoint and the scope of the walked limit.
     place: (u32, Scope),
     timeline: Timeline,
     next_other: u64,
@@ -80,7 +80,7 @@ pub(super) struct State {
     pub(super) record: Record,
 }
 
-/// The way to the vendor. Clones share it.
+/// The transport. Clones share the vendor.
 #[derive(Clone)]
 pub(super) struct Road {
     pub(super) state: Arc<Mutex<State>>,
@@ -90,7 +90,7 @@ pub(super) struct Road {
 }
 
 impl Road {
-    /// `calls`: what each class of requests is at the vendor. An endpoint's number there is its place in the entry, from 1.
+    /// `calls`: the call of each class of requests. The number of an endpoint is its index in the entry, from 1.
     pub(super) fn new(case: &Case, timeline: Timeline, calls: Vec<Call>) -> Road {
         let mut vendor = ScriptedVendor::new([]);
         let endpoints: Vec<Arc<str>> = case.vendor.endpoints.iter().map(|endpoint| endpoint.name.clone()).collect();
@@ -104,7 +104,7 @@ impl Road {
         let has_slots = case.limits().any(|(_, limit)| super::case::rate(limit).is_none());
         let first = calls.first().copied().unwrap_or(Call { tenant: 0, account: 0, endpoint: 0, cost: 1 });
         let scope = limit.map_or(Scope::Tenant, |limit| limit.scope);
-        // Whoever has the key is the same tenant where the limit is a tenant's.
+        // The other user counts as the same tenant where the limit is a tenant's.
         let tenant = if matches!(scope, Scope::Tenant | Scope::Endpoint) { first.tenant } else { OTHER };
         let state = State {
             vendor,
@@ -125,13 +125,13 @@ impl Road {
         Road { state: Arc::new(Mutex::new(state)), clock, began: clock.now(), service: timeline.service_ns }
     }
 
-    /// Nanoseconds since the walk began.
+    /// Nanoseconds since the start of the walk.
     pub(super) fn now(&self) -> u64 {
         nanos(self.clock.now().since(self.began))
     }
 
     async fn exchange(self, exchange: Exchange) -> Result<Answer, TransportError> {
-        let unknown = || TransportError::new(Sent::NotSent, ErrorKind::Protocol, "a request of nobody");
+        let unknown = || TransportError::new(Sent::NotSent, ErrorKind::Protocol, "a request without a class");
         let class = class_of(&exchange.headers).ok_or_else(unknown)?;
         let (number, there, service, back) = {
             let mut state = self.state.lock();
@@ -174,7 +174,7 @@ fn class_of(headers: &HeaderMap) -> Option<usize> {
     headers.get(MARK)?.to_str().ok()?.parse().ok()
 }
 
-/// An answer, and what of it concerns the walked limit.
+/// An answer, and what it says about the walked limit.
 struct Spoken {
     said: Said,
     of_walked: Option<Shown>,
@@ -187,14 +187,14 @@ impl State {
         self.walked.is_some() && (self.place.0 == 0 || self.place.0 == call.endpoint)
     }
 
-    /// Whether it counts it together with the other.
+    /// Whether the walked limit counts two calls together.
     pub(super) fn counts_with(&self, call: &Call, other: &Call) -> bool {
         let both = [call, other].map(|call| (call.tenant, call.account));
         let same_endpoint = self.place.1 != Scope::Endpoint || call.endpoint == other.endpoint;
         self.counts(call) && self.counts(other) && same_endpoint && shares(self.place.1, both[0], both[1])
     }
 
-    /// The other user of the key calls until now.
+    /// Makes the other user's calls up to now.
     fn others(&mut self, now: u64) {
         while self.next_other <= now && self.next_other < self.timeline.other_until && self.timeline.other_every > 0 {
             let verdict = self.vendor.arrive(self.next_other, &self.other);
@@ -224,7 +224,7 @@ impl State {
         let by = verdict.refused_by.unwrap_or_default();
         self.record.refusals.push((now, by));
         let limit = self.names.get(by).cloned().unwrap_or_else(|| "".into());
-        // A place under way is free when it is: a second is a guess.
+        // A slot is free when another request ends, which is unknown; a second is a guess.
         let until = verdict.retry_at_ns.unwrap_or(now + 1_000_000_000);
         let refusal = Refusal { limit: &limit, until, accident: false };
         (self.speak(now, &call, Some(refusal), false), call, None)
@@ -241,7 +241,7 @@ impl State {
         Spoken { said, of_walked, is_accident }
     }
 
-    /// The client has the answer.
+    /// Records that the client has the answer.
     fn heard(&mut self, now: u64, call: Call, spoken: &Spoken) {
         if spoken.is_accident
             && let Some(accident) = &mut self.record.accident

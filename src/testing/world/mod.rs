@@ -1,8 +1,8 @@
-//! A world for the engine: vendors that judge arrivals, a network that delays and loses, callers that cancel, and time
-//! that jumps to the next thing that happens. Thousands of hours in seconds; the same seed gives the same trace.
+//! A simulation around the engine: vendors that judge arrivals, a network with delays and losses, callers that cancel,
+//! and time that advances to the next event. Thousands of hours take seconds; the same seed gives the same trace.
 //!
-//! The engine is the one that a client runs, with plans compiled from the same configuration. It sees what a client
-//! sees: its own grants, and answers when they are back. The vendor sees arrivals. Neither sees the other.
+//! The engine is the one that a client runs, with plans compiled from the same configuration. It learns only what a
+//! client learns: its own grants, and the answers when they are back. The vendor learns only arrivals.
 
 mod story;
 
@@ -27,7 +27,7 @@ use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::slab::Key;
 use crate::engine::{Answer, Ask, Bound, Claim, Engine, Sweep, Until};
 
-/// The virtual clock begins here, so that there is a past.
+/// The start of the virtual clock, later than 0 so that there are earlier times.
 const START: Time = Time::from_nanos(3_600_000_000_000);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -49,11 +49,11 @@ struct State {
     waiter: Option<Key>,
     permit: Option<Key>,
     end: Option<End>,
-    /// The engine's promise when it began to wait.
+    /// The time that the engine promised when the job began to wait.
     promised: Option<Until>,
 }
 
-/// The engine, a vendor and everybody between.
+/// The engine, a vendor, and all that is between them.
 pub struct World {
     engine: Engine,
     vendor: ScriptedVendor,
@@ -66,15 +66,15 @@ pub struct World {
     network: Network,
     rng: Rng,
     now: Time,
-    /// Jobs that will be submitted, in order of time from where they are sorted; a heap of them all would be what a long
-    /// simulation spends its time on.
+    /// Jobs to be submitted, sorted by time from `submitted` on; a heap of all of them would take most of the time of a
+    /// long simulation.
     submissions: Vec<(Time, usize)>,
     submitted: usize,
     happenings: BinaryHeap<Reverse<(Time, u64, Happening)>>,
     sequence: u64,
     jobs: Vec<State>,
     woken: Vec<Key>,
-    /// Job by index of its waiter.
+    /// The job of each waiter, by the waiter's index.
     waiting: Vec<usize>,
     sources: Vec<Sources>,
     sweep_every: Option<Duration>,
@@ -85,11 +85,11 @@ pub struct World {
 }
 
 impl World {
-    /// A world with the tenants of a configuration, and a vendor whose limits are said apart from it: the truth, where
+    /// A world with the tenants of a configuration. The vendor's limits are given separately: they are the truth, and
     /// the configuration is what the client believes.
     ///
     /// # Errors
-    /// The configuration cannot be used.
+    /// The configuration is invalid.
     pub fn new(sources: Sources, vendor: ScriptedVendor, seed: u64) -> Result<World, Error> {
         let config = Config::load(&sources, 1)?;
         let mut world = World {
@@ -129,7 +129,7 @@ impl World {
         self
     }
 
-    /// Switches the guards off, to see that the checker then finds what they prevent.
+    /// Switches the guards off, to check that the checker then finds the violations that they prevent.
     #[must_use]
     pub fn without_guard(mut self) -> World {
         self.policy.guard = false;
@@ -138,7 +138,7 @@ impl World {
         self
     }
 
-    /// Drops lanes that rest, this often.
+    /// Drops idle lanes at this interval.
     #[must_use]
     pub fn evicting_every(mut self, interval: Duration) -> World {
         self.sweep_every = Some(interval);
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// The lane of a tenant; made if it was dropped.
+    /// Creates or updates the lane of a tenant.
     fn lane(&mut self, tenant: usize) -> Key {
         let inside = &self.tenants[tenant];
         let plan = self.plans.of(inside, &self.policy);
@@ -174,7 +174,7 @@ impl World {
         lane
     }
 
-    /// Somebody will want to send `job` at `at`. Returns the job's number.
+    /// Submits `job` at `at`. Returns the job's number.
     pub fn submit(&mut self, at: Duration, job: Job) -> usize {
         let number = self.jobs.len();
         self.jobs.push(State { job, waiter: None, permit: None, end: None, promised: None });
@@ -182,7 +182,7 @@ impl World {
         number
     }
 
-    /// The configuration will be replaced at `at`, for the same tenants.
+    /// Replaces the configuration at `at`; the tenants must be the same.
     pub fn reload(&mut self, at: Duration, sources: Sources) {
         self.sources.push(sources);
         self.happens(START + at, Happening::Reload(self.sources.len() - 1));
@@ -202,17 +202,17 @@ impl World {
         of_thousand > 0 && self.rng.u32(0..1000) < of_thousand
     }
 
-    /// Lets everything happen until `until`.
+    /// Runs the simulation until `until`.
     ///
     /// # Errors
-    /// A configuration of a [`reload`](World::reload) cannot be used.
+    /// A configuration of a [`reload`](World::reload) is invalid.
     ///
     /// # Panics
-    /// When the engine breaks its own rules: a job that ends twice, a poll time that is not later than now. Those are
-    /// findings of a test.
+    /// When the engine violates its own rules: a job that ends twice, or a poll time that is not later than now. These
+    /// are findings of a test.
     pub fn run(&mut self, until: Duration) -> Result<(), Error> {
         let until = START + until;
-        // Stable: those of one moment stay in the order in which they were told.
+        // A stable sort: jobs of the same time stay in the order of their submission.
         self.submissions[self.submitted..].sort_by_key(|(at, _)| *at);
         loop {
             if !self.engine.is_quiet() {
@@ -233,7 +233,7 @@ impl World {
                 return Ok(());
             }
             self.now = self.now.max(next);
-            // What is due at the same moment as something from outside happens first.
+            // Timers of the engine run before events of the same time.
             if timeout <= outside {
                 self.decisions += 1;
                 self.engine.poll(next);
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// Runs until nothing is left to happen, however long that takes.
+    /// Runs until no event is left, however long that takes.
     ///
     /// # Errors
     /// As [`run`](World::run).
@@ -257,7 +257,7 @@ impl World {
         self.run(year)
     }
 
-    /// Whoever was woken will pick up what there is.
+    /// Lets the woken waiters claim their permits, now or after the pick-up time.
     fn hear(&mut self) {
         let mut woken = std::mem::take(&mut self.woken);
         woken.extend(self.engine.woken());
@@ -366,7 +366,7 @@ impl World {
                 }
                 self.start(job, permit);
             }
-            // Taken back meanwhile: it will be woken again.
+            // The grant was withdrawn; the waiter will be woken again.
             Claim::Waiting => {}
             Claim::Refused(_) => {
                 self.jobs[job].waiter = None;
@@ -375,7 +375,7 @@ impl World {
         }
     }
 
-    /// The exchange starts: the request is on its way.
+    /// Starts the exchange: the request is on its way.
     fn start(&mut self, number: usize, permit: Key) {
         let State { job, permit: slot, .. } = &mut self.jobs[number];
         *slot = Some(permit);
@@ -385,7 +385,7 @@ impl World {
             return self.happens(self.now.plus_nanos(1_000_000), Happening::Fail(number));
         }
         let arrives = self.after(&self.network.to_vendor.clone());
-        // What takes no time happens at once.
+        // An exchange without a delay arrives at once.
         if arrives == self.now && self.network.abandoned == 0 {
             return self.arrive(number);
         }
@@ -417,7 +417,7 @@ impl World {
         }
         self.end(number, if verdict.admitted { End::Admitted } else { End::Refused });
         if self.chance(self.network.lost_answers) {
-            // The caller waits for it as long as an exchange may take.
+            // The caller waits for the answer until the attempt's timeout.
             let lost = self.now + self.tenants[tenant].vendor.attempt_timeout;
             self.happens(lost, Happening::Abandon(number));
         } else {
@@ -454,18 +454,18 @@ impl World {
         &self.arrivals
     }
 
-    /// Requests that the vendor has refused.
+    /// The number of requests that the vendor has refused.
     pub fn refused(&self) -> usize {
         self.arrivals.iter().filter(|arrival| !arrival.admitted).count()
     }
 
-    /// Grants before the moment that their callers were told. There are none unless something was given back or a limit
-    /// was raised meanwhile.
+    /// The number of grants before the time that their callers were promised. Zero unless units were given back or a
+    /// limit was raised meanwhile.
     pub fn early(&self) -> usize {
         self.early
     }
 
-    /// The moment that a job was promised when it began to wait, if only time stood in its way.
+    /// The time that a job was promised when it began to wait, if only time was missing.
     pub fn promised(&self, job: usize) -> Option<Duration> {
         match self.jobs[job].promised {
             Some(Until::At(at)) => Some(at.since(START)),
@@ -473,22 +473,22 @@ impl World {
         }
     }
 
-    /// How each job ended; none for one that has not.
+    /// How each job ended; `None` for one that has not ended.
     pub fn ends(&self) -> impl ExactSizeIterator<Item = Option<End>> {
         self.jobs.iter().map(|job| job.end)
     }
 
-    /// Decisions of the engine so far: whether a request may go (submissions, polls, claims) and how one ended (settles).
+    /// The decisions of the engine so far: whether a request may go (submissions, polls, claims) and how one ended.
     pub fn decisions(&self) -> u64 {
         self.decisions
     }
 
-    /// Requests that wait, and permits that have not ended.
+    /// The number of waiting requests, and of permits that have not ended.
     pub fn load(&self) -> (u32, usize) {
         (self.engine.waiting(), self.engine.in_flight())
     }
 
-    /// A hash of every grant and arrival: equal for equal seeds.
+    /// A hash of all grants and arrivals: equal for equal seeds.
     pub fn trace(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.grants.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! What a world is told, and what it tells.
+//! The inputs and the results of a world.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use crate::Priority;
 use crate::testing::ScriptedVendor;
 use crate::testing::checker::Event as Arrived;
 
-/// How requests and answers travel, and what goes wrong. Chances are in one thousand.
+/// How requests and answers travel, and how often something fails. Probabilities are in thousandths.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// From the start of an exchange to its arrival. Must not exceed the vendor's `max_transit`.
+    /// The time from the start of an exchange to its arrival. Must not exceed the vendor's `max_transit`.
     pub to_vendor: RangeInclusive<Duration>,
-    /// From the arrival to the answer's departure.
+    /// The time from the arrival until the answer leaves.
     pub service: RangeInclusive<Duration>,
-    /// From there to the caller.
+    /// The time until the answer reaches the caller.
     pub from_vendor: RangeInclusive<Duration>,
-    /// From a grant to the moment its caller picks it up. Above 100 ms it is taken back meanwhile.
+    /// The time from a grant until its caller claims it. Above 100 ms the engine withdraws the grant.
     pub pick_up: RangeInclusive<Duration>,
-    /// The answer never comes; the caller gives up at the attempt's deadline.
+    /// The answer never comes; the caller gives up at the attempt's timeout.
     pub lost_answers: u32,
-    /// No connection: nothing left.
+    /// No connection is made: nothing is sent.
     pub not_sent: u32,
-    /// The caller goes away in the middle of the exchange.
+    /// The caller goes away during the exchange.
     pub abandoned: u32,
     /// The caller goes away while it waits.
     pub cancelled: u32,
 }
 
 impl Default for Network {
-    /// Perfect: no delay, nothing lost.
+    /// A perfect network: no delay, and no failures.
     fn default() -> Network {
         let none = Duration::ZERO..=Duration::ZERO;
         Network {
@@ -46,23 +46,23 @@ impl Default for Network {
     }
 }
 
-/// A request that somebody wants to send.
+/// A request that a caller wants to send.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Place of the tenant in [`World::tenants`](super::World::tenants).
+    /// The index of the tenant in [`World::tenants`](super::World::tenants).
     pub tenant: usize,
-    /// Its tier.
+    /// The priority.
     pub priority: Priority,
-    /// Its endpoint's name.
+    /// The name of the endpoint.
     pub endpoint: Option<String>,
-    /// Units that it costs.
+    /// The cost in units.
     pub cost: u32,
-    /// The caller waits this long for a permit.
+    /// How long the caller waits for a permit.
     pub patience: Duration,
 }
 
 impl Job {
-    /// A request of one unit to no endpoint, by a caller who waits for ever.
+    /// A request of one unit, without an endpoint, whose caller waits for ever.
     pub fn new(tenant: usize, priority: Priority) -> Job {
         Job { tenant, priority, endpoint: None, cost: 1, patience: Duration::MAX }
     }
@@ -71,49 +71,49 @@ impl Job {
 /// How a job ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum End {
-    /// The vendor admitted it, and its answer came back, or was lost on the way.
+    /// The vendor admitted the request; its answer came back, or was lost.
     Admitted,
-    /// The vendor refused it.
+    /// The vendor refused the request.
     Refused,
-    /// The engine refused it: a bound, a deadline, a cost, a tenant that was removed.
+    /// The engine refused the request: a bound, a deadline, its cost, or a tenant that was removed.
     NotAdmitted,
-    /// Nothing left: no connection.
+    /// No connection was made, so nothing was sent.
     NotSent,
-    /// Its caller went away.
+    /// The caller went away.
     Cancelled,
 }
 
 /// A grant, in order of time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Granted {
-    /// When its exchange started, since the world began.
+    /// When the exchange started, since the start of the simulation.
     pub at: Duration,
-    /// The job's number, in order of submission.
+    /// The number of the job, in order of submission.
     pub job: usize,
-    /// Its tenant.
+    /// The index of the tenant.
     pub tenant: usize,
-    /// Its tier.
+    /// The priority.
     pub priority: Priority,
 }
 
 /// A request that reached the vendor.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// When, at what cost, and until when it was in service.
+    /// The time, the cost, and until when the request was in service.
     pub event: Arrived,
-    /// Its tenant.
+    /// The index of the tenant.
     pub tenant: usize,
-    /// The number of its account.
+    /// The number of the account.
     pub account: u32,
-    /// The number of its endpoint at the vendor; 0 for none.
+    /// The number of the endpoint at the vendor; 0 for none.
     pub endpoint: u32,
     /// Whether the vendor admitted it.
     pub admitted: bool,
 }
 
 impl World {
-    /// The vendor as it is now, with what [other traffic](ScriptedVendor::other_traffic) has done. Its time is that of
-    /// [`arrivals`](World::arrivals).
+    /// The current state of the vendor, including the effect of [other clients](ScriptedVendor::other_traffic). Its
+    /// times are those of [`arrivals`](World::arrivals).
     pub fn vendor(&self) -> &ScriptedVendor {
         &self.vendor
     }
