@@ -1,4 +1,4 @@
-//! The end of a job whose handler takes its time.
+//! Ends a job in time although its handler is slow.
 
 use std::future::Future;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What one client does with its store: the counts of the backlog, and what the worker is told.
+//! The state of a client's outbox: the counts of its backlog, and the messages to its worker.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What rows are found by: the id of a job, and the tenant, vendor and priority that it waits for.
+//! The keys of rows: the id of a job, and its tenant, vendor and priority.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which lanes' stored usage has been read, and which is read next.
+//! Which lanes' stored usage has been read, and which lane is read next.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
