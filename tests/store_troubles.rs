@@ -461,7 +461,7 @@ async fn what_was_sent_is_not_sent_again_however_long_nothing_can_be_written() {
     assert!(matches!(receipts[0].status().await.unwrap(), Status::UnderWay));
     // What is read well meanwhile does not hide it.
     let problem = client.outbox().problem().expect("it is said");
-    assert!(problem.contains("the ends of jobs cannot be written: a test: the disk is full"), "{problem}");
+    assert!(problem.contains("the outcomes of jobs cannot be written: a test: the disk is full"), "{problem}");
     disk.fails.store(false, Relaxed);
     for receipt in &receipts {
         let status = until_ended(receipt).await;

@@ -103,8 +103,10 @@ fn lines(mut input: impl BufRead, read: &mut ReadError) -> io::Result<()> {
         } else {
             // Serde's own message may quote the line.
             serde_json::from_slice(&line).map_err(|error| match error.classify() {
-                serde_json::error::Category::Data => format!("JSON, but no letter, from column {}", error.column()),
-                _ => format!("no JSON from column {}", error.column()),
+                serde_json::error::Category::Data => {
+                    format!("valid JSON but not a letter, at column {}", error.column())
+                }
+                _ => format!("not valid JSON, at column {}", error.column()),
             })
         };
         match letter {

@@ -91,8 +91,12 @@ impl Outbox {
     /// The client has no store, or the text is no id.
     pub fn receipt(self, id: &str) -> Result<Receipt, Error> {
         let outbox = self.state()?;
-        let unreadable =
-            |_| Error::not_sent(ErrorKind::InvalidRequest, "a receipt's id is 32 digits, as `Receipt::id` states it");
+        let unreadable = |_| {
+            Error::not_sent(
+                ErrorKind::InvalidRequest,
+                "the id of a receipt has 32 hex digits, as `Receipt::id` returns it",
+            )
+        };
         let id = Id::try_parse(id).map_err(unreadable)?;
         Ok(Receipt::new(id, outbox.clone(), false))
     }
@@ -128,7 +132,7 @@ impl Outbox {
         };
         let request = match tenant.vendor.at_rest {
             AtRest::Sealed => outbox.store.seal(&id, request).ok_or_else(|| {
-                refuse("it is to be sealed (`at_rest`), and the store has no key: `Store::seal_key`".to_owned())
+                refuse("the request must be sealed (`at_rest`), and the store has no key: `Store::seal_key`".to_owned())
             })?,
             _ => request,
         };

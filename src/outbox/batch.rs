@@ -163,7 +163,10 @@ impl Batch {
             jobs: requests.into_iter().map(|checked| checked.0).collect(),
         };
         if !outbox.store.write_as(Work::Accept, page, batches::accept).await? {
-            let message = format!("batch {}: another process has gone on with it; one may fill a batch", self.name);
+            let message = format!(
+                "batch {}: another process has added a page to it; only one process may fill a batch",
+                self.name
+            );
             return Err(Error::not_sent(ErrorKind::Store, message));
         }
         self.pages += 1;

@@ -179,11 +179,11 @@ impl Handler {
                             "all {THREADS} threads for handlers were occupied for {limit} s by calls that do not return"
                         ),
                     };
-                    tracing::error!(id, number, why, "the handler of responses failed");
+                    tracing::error!(id, number, why, "the response handler failed");
                     return false;
                 }
             };
-            tracing::error!(id, number, why, "the handler of responses failed");
+            tracing::error!(id, number, why, "the response handler failed");
         }
         false
     }

@@ -135,7 +135,7 @@ impl OutboxState {
             return Ok(());
         }
         let message = format!(
-            "the outbox holds {most} requests, as many as it may (`max_backlog`); enqueue less, or work faster"
+            "the outbox holds {most} requests, the most that `max_backlog` allows; enqueue less, or work faster"
         );
         Err(Error::not_sent(ErrorKind::QueueFull, message).with_retry_after(COUNT_EVERY))
     }
@@ -166,7 +166,7 @@ impl OutboxState {
             return Ok(());
         }
         let why =
-            format_args!("the outbox holds {most} requests of this tenant, as many as it may (`max_lane_backlog`)");
+            format_args!("the outbox holds {most} requests of this tenant, the most that `max_lane_backlog` allows");
         let error = Error::of_tenant(&lane.tenant, &lane.vendor, ErrorKind::QueueFull, Delivery::NotSent, why);
         Err(error.with_retry_after(COUNT_FULL_EVERY))
     }

@@ -355,7 +355,7 @@ impl Worker {
                 hands.into_iter().for_each(|hand| self.release(Some(hand)));
                 for (finish, was_ours) in finishes.iter().zip(told) {
                     if !was_ours {
-                        tracing::warn!(id = %finish.id, "a job ended here after its lease: another process has it");
+                        tracing::warn!(id = %finish.id, "a job ended here after another process had taken it over");
                     } else if matches!(finish.end, End::Delivered { .. } | End::Dead(_)) {
                         self.outbox.backlog.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
                     }

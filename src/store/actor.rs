@@ -79,7 +79,7 @@ impl Work for Insert {
     }
 
     fn end(self: Box<Self>, result: Result<(), DbError>) {
-        let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not get to it"));
+        let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not run the work"));
         let _ = self.reply.send(result.and(output));
     }
 
@@ -109,7 +109,7 @@ impl<I: Send + Sync, T: Send> Work for Call<I, T> {
     }
 
     fn end(self: Box<Self>, result: Result<(), DbError>) {
-        let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not get to it"));
+        let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not run the work"));
         // The caller may have gone away; the work was done all the same.
         let _ = self.reply.send(result.and(output));
     }

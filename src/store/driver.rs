@@ -111,7 +111,10 @@ impl Row {
     }
 
     fn wrong(&self, wanted: &str) -> DbError {
-        DbError::new(DbKind::Nonsense, format!("column {} of a row is no {wanted}; was it edited by hand?", self.read))
+        DbError::new(
+            DbKind::Nonsense,
+            format!("column {} of a row does not hold a {wanted}; was it edited by hand?", self.read),
+        )
     }
 
     pub(crate) fn int(&mut self) -> Result<i64, DbError> {
@@ -154,7 +157,7 @@ impl Row {
 
     pub(crate) fn id(&mut self) -> Result<super::Id, DbError> {
         let bytes = self.bytes()?;
-        super::Id::from_slice(&bytes).map_err(|_| self.wrong("id of 16 bytes"))
+        super::Id::from_slice(&bytes).map_err(|_| self.wrong("16-byte id"))
     }
 }
 

@@ -255,7 +255,7 @@ impl Store {
             Backend::Postgres(url) => postgres::open(url),
             Backend::Unknown(scheme) => {
                 let message = format!(
-                    "store: the URL's scheme is {scheme:?}, and it is sqlite:PATH or \
+                    "store: the URL's scheme is {scheme:?}; use sqlite:PATH or \
                      postgres://USER:PASSWORD@HOST:PORT/DATABASE"
                 );
                 Err(Error::config(message))
@@ -431,7 +431,7 @@ impl Opened {
 
 pub(crate) fn failed(error: DbError) -> Error {
     let (delivery, hint) = match error.may_be_committed() {
-        true => (Delivery::Ambiguous, "; what was to be written may have been written all the same"),
+        true => (Delivery::Ambiguous, "; the write may nevertheless have been committed"),
         false => (Delivery::NotSent, "; nothing was written"),
     };
     Error::new(ErrorKind::Store, delivery, format!("store: {error}{hint}")).with_source(error)

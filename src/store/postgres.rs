@@ -44,7 +44,7 @@ struct Servers(Arc<Server>);
 /// A connector to the server at `url`. No error shows the URL: it may hold a password.
 pub(super) fn open(url: &str) -> Result<Arc<dyn Connect>, Error> {
     let options = PgConnectOptions::from_str(url).map_err(|_| {
-        Error::config("store: the URL is none of PostgreSQL; it is postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+        Error::config("store: the URL is not valid for PostgreSQL; use postgres://USER:PASSWORD@HOST:PORT/DATABASE")
     })?;
     let host = options.get_host();
     let near = host.starts_with('/')

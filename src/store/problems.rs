@@ -53,8 +53,8 @@ impl Work {
             Work::Accept => "no job can be accepted",
             Work::Claim => "no job can be claimed",
             Work::Start => "no exchange can be recorded, so none leaves",
-            Work::End => "the ends of jobs cannot be written",
-            Work::Keep => "the store cannot be kept in order",
+            Work::End => "the outcomes of jobs cannot be written",
+            Work::Keep => "the maintenance of the store fails",
             Work::Read => "the store cannot be read",
         }
     }
@@ -146,7 +146,7 @@ impl Problems {
         self.any_lane.store(true, Relaxed);
         if before.is_none() {
             let LaneTier { tenant, vendor, tier } = lane;
-            tracing::error!(tenant, vendor, tier, %error, "the jobs of a lane cannot be claimed; it is tried again every 30 s");
+            tracing::error!(tenant, vendor, tier, %error, "the jobs of a lane cannot be claimed; retrying every 30 s");
         }
     }
 
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(problems.now().as_deref(), Some("no job can be accepted: the disk is full"));
         problems.note(Work::Keep, &full());
         problems.note(Work::Accept, &Ok(()));
-        assert_eq!(problems.now().as_deref(), Some("the store cannot be kept in order: the disk is full"));
+        assert_eq!(problems.now().as_deref(), Some("the maintenance of the store fails: the disk is full"));
         problems.note(Work::Keep, &Ok(()));
         assert_eq!(problems.now(), None);
         problems.note(Work::Accept, &full());

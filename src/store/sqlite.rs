@@ -36,7 +36,7 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
             let folder = folder.display();
-            return Err(Error::config(format!("store {shown}: the folder {folder} does not exist; make it first")));
+            return Err(Error::config(format!("store {shown}: the folder {folder} does not exist; create it first")));
         }
         _ => {}
     }
@@ -55,7 +55,7 @@ pub(super) fn open(path: &Path) -> Result<Arc<dyn Connect>, Error> {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
                 "the file must be readable and writable by this process, and so must its folder"
             }
-            _ => "it cannot be opened or made",
+            _ => "it cannot be opened or created",
         };
         return Err(Error::config(format!("store {shown}: {why}: {error}")).with_source(error));
     }
@@ -99,7 +99,7 @@ pub(super) struct WorkLock {
 pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
     let shown = path.display();
     let real = path.canonicalize().map_err(|error| {
-        Error::config(format!("store {shown}: the path cannot be followed: {error}")).with_source(error)
+        Error::config(format!("store {shown}: the path cannot be resolved: {error}")).with_source(error)
     })?;
     let mut name = real.into_os_string();
     name.push(".work");
@@ -111,7 +111,7 @@ pub(super) fn lock(path: &Path) -> Result<WorkLock, Error> {
             }
             _ => "",
         };
-        let message = format!("store {shown}: the lock {} cannot be made: {error}{hint}", lock.display());
+        let message = format!("store {shown}: the lock {} cannot be created: {error}{hint}", lock.display());
         Error::config(message).with_source(error)
     };
     let mut options = OpenOptions::new();
