@@ -28,7 +28,7 @@ use crate::dead_letter::Reason;
 use crate::error::ErrorKind;
 use crate::error::panic::catch_panic;
 
-/// The value of `lowest` while no answer has announced a quota.
+/// The value of `lowest` while no headroom was recorded in this second.
 const UNHEARD: u32 = u32::MAX;
 
 /// The series in which a request is counted; `None` where it is not counted.

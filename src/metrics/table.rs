@@ -81,8 +81,8 @@ pub(super) const REQUESTS: Metric = metric(
     Kind::Counter,
     Unit::Count,
     &["vendor", "priority", "outcome"],
-    "Sends that ended: `completed` (an answer of any status), `cancelled` (the caller went away), or the kind of error. \
-     A send for an unknown tenant or vendor counts under the vendor `unknown`.",
+    "Sends that ended: `completed` (an answer of any status), `cancelled` (the caller went away), or the kind of \
+     error. A send for an unknown tenant or vendor counts under the vendor `unknown`.",
 );
 pub(super) const ATTEMPTS: Metric = metric(
     "integration_client_attempts_total",
@@ -96,16 +96,16 @@ pub(super) const DURATION: Metric = metric(
     Kind::Histogram,
     Unit::Seconds,
     &["vendor", "http_request_method", "http_response_status_code", "error_type"],
-    "From the start of an exchange to the headers of its answer, or to its failure; OpenTelemetry's \
-     `http.client.request.duration`. Of the last two labels an answer below 400 has the first, a failure the second, \
-     and any other answer both.",
+    "The time from the start of an exchange to the headers of its answer, or to its failure; OpenTelemetry's \
+     `http.client.request.duration`. An answer below 400 has the label `http_response_status_code`, a failure has \
+     `error_type`, and any other answer has both.",
 );
 pub(super) const WAIT: Metric = metric(
     "integration_client_wait_seconds",
     Kind::Histogram,
     Unit::Seconds,
     &["vendor", "priority"],
-    "What an attempt waited for its permit; 0 where it was granted at once.",
+    "The time that an attempt waited for its permit; 0 where the permit was granted at once.",
 );
 pub(super) const QUEUE: Metric = metric(
     "integration_client_queue_depth",
@@ -133,80 +133,75 @@ pub(super) const HEADROOM: Metric = metric(
     Kind::Gauge,
     Unit::Ratio,
     &["vendor"],
-    "What is left of the tightest limit, by our own count or by the vendor's word, whichever is lower: the lowest of all \
-     lanes in the last second with an answer.",
+    "The remaining share of the tightest limit, by the client's own count or by the vendor's announcement, whichever \
+     is lower: the lowest of all lanes in the last second with an answer.",
 );
 pub(super) const HEADROOM_AVERAGE: Metric = metric(
     "integration_client_headroom_average_ratio",
     Kind::Gauge,
     Unit::Ratio,
     &["vendor"],
-    "The mean of `integration_client_headroom_ratio` over the last five minutes. Below 0.2 a higher plan or batching is \
-     due; the log says so too, once an hour.",
+    "The mean of `integration_client_headroom_ratio` over the last five minutes. Below 0.2 a higher plan or batching \
+     would help; the log says so too, once an hour.",
 );
 pub(super) const RATE: Metric = metric(
     "integration_client_requests_per_second",
     Kind::Gauge,
     Unit::PerSecond,
     &["vendor"],
-    "Answers below 400 in the last ten seconds, over the time in which anything was in flight.",
+    "Answers below 400 per second of the time in which any exchange was in flight, over the last ten seconds.",
 );
 pub(super) const MEAN: Metric = metric(
     "integration_client_response_mean_seconds",
     Kind::Gauge,
     Unit::Seconds,
     &["vendor"],
-    "The mean time to those answers.",
+    "The mean time to the answers that `integration_client_requests_per_second` counts.",
 );
 pub(super) const REFUSALS: Metric = metric(
     "integration_client_refusals_total",
     Kind::Counter,
     Unit::Count,
     &["vendor"],
-    "Attempts that the vendor refused for now: 429, or what a classifier takes for one.",
+    "Attempts that the vendor refused temporarily: with a 429, or with an answer that a classifier counts as one.",
 );
 pub(super) const DEAD_LETTERS: Metric = metric(
     "integration_client_dead_letters_total",
     Kind::Counter,
     Unit::Count,
     &["vendor", "reason"],
-    "Requests that were given up on.",
+    "Requests that were given up.",
 );
 pub(super) const THROTTLE: Metric = metric(
     "integration_client_throttle_ratio",
     Kind::Gauge,
     Unit::Ratio,
     &["vendor"],
-    "At which part of its usual rate the slowest lane goes because the vendor had little left or took less than its \
-     limit; 1 where none is slowed down. As last announced, for one window.",
+    "The fraction of its usual rate at which the slowest lane sends, because the vendor had little quota left or \
+     accepted less than its limit; 1 where no lane is slowed down. Each announced value counts for one window.",
 );
 pub(super) const PAUSES: Metric = metric(
     "integration_client_pauses_total",
     Kind::Counter,
     Unit::Count,
     &["vendor"],
-    "Times that a lane was paused by a refusal, a row of failures, an empty limit or an operator.",
+    "Pauses of lanes by a refusal, failures in a row, an empty limit or an operator.",
 );
-pub(super) const PAUSED: Metric = metric(
-    "integration_client_paused_lanes",
-    Kind::Gauge,
-    Unit::Count,
-    &["vendor"],
-    "Lanes of which nothing goes now.",
-);
+pub(super) const PAUSED: Metric =
+    metric("integration_client_paused_lanes", Kind::Gauge, Unit::Count, &["vendor"], "Lanes that are paused now.");
 pub(super) const HOSTS: Metric = metric(
     "integration_client_hosts_open",
     Kind::Gauge,
     Unit::Count,
     &[],
-    "Hosts that cannot be connected to and are left alone, but for one probe at a time.",
+    "Hosts whose circuit breaker is open, because no connection could be made; one probe at a time is let through.",
 );
 pub(super) const OPENINGS: Metric = metric(
     "integration_client_breaker_openings_total",
     Kind::Counter,
     Unit::Count,
     &[],
-    "Times that a host came to be left alone.",
+    "Times that the circuit breaker of a host opened.",
 );
 pub(super) const CONFIG: Metric = metric(
     "integration_client_config_version",
@@ -220,22 +215,22 @@ pub(super) const REJECTED: Metric = metric(
     Kind::Counter,
     Unit::Count,
     &[],
-    "Reloads that changed nothing, because of a mistake.",
+    "Reloads that were refused because the new configuration was invalid.",
 );
 pub(super) const MISSED: Metric = metric(
     "integration_client_events_missed_total",
     Kind::Counter,
     Unit::Count,
     &[],
-    "Events that listeners were too slow for.",
+    "Events that were dropped because a listener was too slow.",
 );
 pub(super) const STORE: Metric = metric(
     "integration_client_store_failures_total",
     Kind::Counter,
     Unit::Count,
     &["work"],
-    "What failed in the store, by what it was for: `accept` (jobs), `claim`, `start` (exchanges that are recorded), `end` (of \
-     jobs), `keep` (leases and what is kept), `read`.",
+    "Failures of the store, by kind of work: `accept` (jobs), `claim` (jobs), `start` (records of exchanges), `end` \
+     (outcomes of jobs), `keep` (leases and maintenance), `read`.",
 );
 
 pub(super) const CLEANUPS: Metric = metric(
@@ -243,7 +238,7 @@ pub(super) const CLEANUPS: Metric = metric(
     Kind::Counter,
     Unit::Count,
     &["outcome"],
-    "Scheduled cleanups: `done`, or `failed` where the source of active tenants did not say who is needed.",
+    "Scheduled cleanups: `done`, or `failed` where the source of active tenants could not list them.",
 );
 pub(super) const RETIRED: Metric = metric(
     "integration_client_tenants_retired_total",
