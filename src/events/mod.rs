@@ -134,7 +134,7 @@ pub enum EventKind {
     },
     /// [An operator](crate::Tenants::pause) has paused the tenant.
     Paused,
-    /// A pause is over: a request succeeded, an operator ended the pause, or no request was made for long after its
+    /// A pause is over: a request was accepted, an operator ended the pause, or no request was made for long after its
     /// end. One event for each [`Exhausted`](EventKind::Exhausted) and [`Paused`](EventKind::Paused).
     #[non_exhaustive]
     Recovered {

@@ -39,9 +39,9 @@ const MAX_OWNERS: i64 = 10_000;
 /// Writes a heartbeat and reads those of other processes. Returns `None` where the owner's row is gone from a SQLite
 /// file: another process works on the file by now.
 ///
-/// The step also updates the table of jobs, in which only a claim without an owner would be changed. A lock on that
-/// table then holds up the heartbeats of all processes alike. Otherwise a process whose writes to the table are blocked
-/// would look alive while it cannot record anything.
+/// The step also updates the table of jobs, in which only a claim without an owner would be changed. A lock on that table
+/// then delays the heartbeats of all processes alike, instead of blocking the writes of one process while another writes
+/// heartbeats.
 pub(crate) fn beat<'a>(beat: &'a Beat, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Option<Vec<Seen>>, DbError>> {
     Box::pin(async move {
         let owner = beat.owner.as_bytes().as_slice();

@@ -158,7 +158,7 @@ impl Connect for SqliteFile {
                 .busy_timeout(BUSY)
                 .pragma("cache_size", CACHE)
                 .disable_statement_logging();
-            #[cfg_attr(not(unix), expect(unused_mut, reason = "only the unix branch uses it"))]
+            #[cfg_attr(not(unix), expect(unused_mut, reason = "only the unix branch changes it"))]
             let mut connection = options.connect().await.map_err(error)?;
             #[cfg(unix)]
             {

@@ -63,8 +63,8 @@ pub enum Rule {
         /// Whether a request that is exactly one window old still counts, as at some vendors.
         both_ends: bool,
     },
-    /// Two fixed windows, the older one weighted by its overlap with the last window's length, compared without
-    /// rounding.
+    /// Two fixed windows. The older one is weighted by the share of it that lies less than a window before the request,
+    /// and compared without rounding.
     SlidingCounter {
         /// Units per window.
         limit: u32,

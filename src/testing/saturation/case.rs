@@ -277,11 +277,11 @@ impl Case {
         })
     }
 
-    /// The vendor's clock: it drifts by up to 50 ppm, and for every second seed it ticks only once a millisecond.
+    /// The vendor's clock: it drifts by up to 50 ppm, and with half of the seeds it ticks only once a millisecond.
     pub(super) fn vendor_time(&self, at: u64, seed: u64) -> u64 {
         let mut random = Rng::with_seed(seed ^ 0x636c_6f63);
         let (ppm, ticks) = (random.u64(0..=100), random.bool());
-        // Both terms are added, so that a slow clock needs no negative drift.
+        // 0 to 100 ppm forwards and 50 ppm backwards: -50 to 50 ppm in sum, without signed numbers.
         let drift = (u128::from(at) * u128::from(ppm) / 1_000_000) as u64;
         let slow = (u128::from(at) * 50 / 1_000_000) as u64;
         let time = at + drift - slow;

@@ -280,7 +280,7 @@ impl Shared {
 
     pub(super) fn set_outage(&self, outage: Option<Outage>) {
         self.state.lock().vendor.set_outage(outage);
-        // The permit is kept until a task waits for it.
+        // `Notify` keeps the notification until a task waits for it.
         self.switched.notify_one();
     }
 
