@@ -20,7 +20,7 @@ impl DeadLetterSink for TracingSink {
 }
 
 /// Logs a letter. Called once for each letter, where it is accepted.
-pub(crate) fn told_to_the_log(letter: &DeadLetter) {
+pub(crate) fn log_letter(letter: &DeadLetter) {
     tracing::error!(
         tenant = letter.tenant,
         vendor = letter.vendor,

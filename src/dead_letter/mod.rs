@@ -42,7 +42,7 @@ pub use self::json_lines::JsonLinesSink;
 pub use self::letter::{AttemptRecord, DeadLetter, Phase, Reason};
 pub use self::letter_request::{Content, LetterRequest};
 pub use self::log::TracingSink;
-pub(crate) use self::log::told_to_the_log;
+pub(crate) use self::log::log_letter;
 pub use self::memory::MemorySink;
 pub use self::read::{BadLine, ReadError};
 

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use super::queue::{self, Entrance, Exit, Refused};
-use super::{DeadLetter, DeadLetterSink, told_to_the_log};
+use super::{DeadLetter, DeadLetterSink, log_letter};
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::error::panic::catch_panic;
@@ -98,7 +98,7 @@ impl Writer {
     /// Logs that a request was dead-lettered, and queues the letter. Reports the letter as lost if the queue is full or
     /// closed. Never waits.
     pub(crate) fn offer(&self, letter: DeadLetter) {
-        told_to_the_log(&letter);
+        log_letter(&letter);
         let shared = &self.shared;
         let weight = weight(&letter);
         // Counted before the letter is visible to the task, which subtracts it when the letter ends.

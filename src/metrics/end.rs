@@ -1,4 +1,4 @@
-//! How a permit ends, as the counts tell it.
+//! The ends of permits that the metrics count.
 
 /// How a permit ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

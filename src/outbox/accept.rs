@@ -88,7 +88,7 @@ impl Outbox {
     /// The receipt of a request that was accepted earlier, by its id.
     ///
     /// # Errors
-    /// The client has no store, or the text is no id.
+    /// The client has no store, or the text is not an id.
     pub fn receipt(self, id: &str) -> Result<Receipt, Error> {
         let outbox = self.state()?;
         let unreadable = |_| {

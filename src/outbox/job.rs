@@ -17,7 +17,7 @@ use super::{Delivered, OutboxState, priority, sealing};
 use crate::BoxFuture;
 use crate::config::{AtRest, Keep, LimitKind, OnAmbiguous, Tenant};
 use crate::core::Core;
-use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phase, Reason, told_to_the_log};
+use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phase, Reason, log_letter};
 use crate::error::Error;
 use crate::request::response::Response;
 use crate::request::template::template;
@@ -387,7 +387,7 @@ fn seals(outbox: &OutboxState, payload: &Payload, tenant: Option<&Tenant>) -> bo
 }
 
 fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, letter: &DeadLetter) -> NewDead {
-    told_to_the_log(letter);
+    log_letter(letter);
     let known = core.registry.tenant(&job.lane.tenant, &job.lane.vendor);
     let known = known.ok();
     let is_redacted = known.as_ref().is_some_and(|tenant| tenant.vendor.at_rest == AtRest::Redacted);

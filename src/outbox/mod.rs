@@ -36,7 +36,6 @@
 //!   such a job most likely only waited while processes were killed.
 //! - A store that cannot be written (a full disk, an unreachable server) refuses new requests, and the error says why.
 //!   The outcomes of jobs stay in memory until they can be written, and no more jobs are claimed than fit beside them.
-//!   kept until it can be written again, and nothing more is claimed than fits beside it.
 
 mod accept;
 mod batch;

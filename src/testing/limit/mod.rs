@@ -7,10 +7,10 @@
 //!
 //! | rule | what it does | choose it when |
 //! |---|---|---|
-//! | [`FixedWindow`](Rule::FixedWindow) | counts, and starts again at each window's end | the cheapest will do, and twice the limit around the end of a window does no harm |
-//! | [`SlidingLog`](Rule::SlidingLog) | remembers when each request came | no stretch of time may ever hold more, and limits are small: memory grows with the limit |
-//! | [`SlidingCounter`](Rule::SlidingCounter) | two windows, the older one weighted by what still overlaps | limits are large and a few percent do not matter |
-//! | [`TokenBucket`](Rule::TokenBucket) | a level that refills steadily | bursts are welcome up to a size, and the long-run rate is what counts |
+//! | [`FixedWindow`](Rule::FixedWindow) | counts, and restarts at each window's end | the cheapest is good enough, and twice the limit around the end of a window does no harm |
+//! | [`SlidingLog`](Rule::SlidingLog) | stores the time of each request | no period of one window may ever hold more, and limits are small: memory grows with the limit |
+//! | [`SlidingCounter`](Rule::SlidingCounter) | two windows, the older one weighted by its overlap | limits are large and a few percent do not matter |
+//! | [`TokenBucket`](Rule::TokenBucket) | a level that refills steadily | bursts up to a size are allowed, and the long-run rate is what matters |
 //!
 //! A [`LeakyBucket`](Rule::LeakyBucket) is a token bucket seen from the other side; [`Concurrency`](Rule::Concurrency)
 //! counts requests in flight.

@@ -8,15 +8,15 @@
 //! (the accident); and for three of its eight spans another user of the first account's key, who takes half of the
 //! account's slowest limit.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `case.rs` | which limits are walked, and how the vendor counts |
 //! | `announcements.toml`, `announce.rs`, `moment.rs` | how each vendor announces its limits |
-//! | `plan.rs` | who sends what, and what happens when |
-//! | `vendor.rs` | the vendor, and the way to it |
+//! | `plan.rs` | the requests of a case, and the times of its events |
+//! | `vendor.rs` | the simulated vendor, and the transport to it |
 //! | `drive.rs` | the client |
-//! | `ideal.rs` | what was possible |
-//! | `judge.rs` | what came of it |
+//! | `ideal.rs` | what an omniscient client could have sent |
+//! | `judge.rs` | the judgement of a case |
 
 mod announce;
 mod case;
