@@ -262,7 +262,10 @@ run_step() {
         exit 1
     fi
     echo "=== [$number/$of] $name: ok, $((SECONDS - began)) s"
+    STEP_TIMES+=("$(printf '%-12s %5d s' "$name" "$((SECONDS - began))")")
 }
+
+STEP_TIMES=()
 
 main() {
     local steps=("${STEPS[@]}") name number=0
@@ -282,6 +285,7 @@ main() {
     done
     echo
     cat "$NOTES"
+    printf '%s\n' "${STEP_TIMES[@]}"
     echo "scripts/test.sh: all ${#steps[@]} steps passed in $SECONDS s"
 }
 

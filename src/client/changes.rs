@@ -12,8 +12,8 @@ impl Tenants<'_> {
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) or [`ErrorKind::UnknownVendor`](crate::ErrorKind::UnknownVendor); nothing has changed then.
     pub fn set(self, tenant: TenantEntry) -> Result<(), Error> {
-        let _changing = self.client.core.registry.changing.lock();
-        let _moving = self.client.core.registry.moving(false);
+        let _changing = self.client.core.registry.config_write.lock();
+        let _moving = self.client.core.registry.migrating(false);
         let config = self.client.core.registry.config.load();
         let (tenant, _) = self.client.core.registry.tenants.insert(config.vendors(), &tenant)?;
         self.client.core.registry.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);
@@ -26,7 +26,7 @@ impl Tenants<'_> {
     /// # Errors
     /// [`ErrorKind::UnknownTenant`](crate::ErrorKind::UnknownTenant).
     pub fn remove(self, tenant: &str, vendor: &str, waiting: OnRemove) -> Result<(), Error> {
-        let _changing = self.client.core.registry.changing.lock();
+        let _changing = self.client.core.registry.config_write.lock();
         self.client.core.registry.tenants.get(tenant, vendor)?;
         self.client.core.registry.tenants.remove(tenant, vendor);
         self.client.core.registry.bring_up_to_date(tenant, vendor, waiting == OnRemove::Refuse);

@@ -92,7 +92,7 @@ impl Core {
 }
 
 fn retire(core: &Core, stale: &[Arc<Tenant>], refuse: bool, retired: &mut Vec<Arc<Tenant>>) {
-    let _changing = core.registry.changing.lock();
+    let _changing = core.registry.config_write.lock();
     for tenant in stale {
         let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
         // Set again a moment ago: somebody needs it.
@@ -100,7 +100,7 @@ fn retire(core: &Core, stale: &[Arc<Tenant>], refuse: bool, retired: &mut Vec<Ar
             continue;
         }
         core.registry.tenants.remove(id, vendor);
-        let _making = core.registry.making(id, vendor);
+        let _making = core.registry.lock_lane(id, vendor);
         core.registry.dispatch.retire_at_home(tenant, refuse);
         retired.push(tenant.clone());
     }

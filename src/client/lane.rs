@@ -10,9 +10,9 @@ use crate::Priority;
 use crate::config::Tenant;
 use crate::core::Egress;
 use crate::core::refusal;
-use crate::dispatch::{Held, Place, try_acquire};
+use crate::dispatch::{LaneRef, PermitGuard, try_acquire};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::engine::{Ask, Refusal, Word};
+use crate::engine::{Ask, Feedback, Refusal};
 use crate::error::Error;
 use crate::metrics::Series;
 use crate::request::response::{Headroom, Response};
@@ -37,7 +37,7 @@ use crate::request::{Method, Request};
 pub struct Lane {
     client: IntegrationClient,
     tenant: Arc<Tenant>,
-    place: Place,
+    place: LaneRef,
     endpoint: EndpointId,
     /// The vendor's attempt timeout: by way of the tenant it is two reads of memory that nothing else touches.
     attempt_ns: u64,
@@ -95,7 +95,7 @@ impl Lane {
         }
     }
 
-    fn at(client: IntegrationClient, tenant: Arc<Tenant>, place: Place, endpoint: EndpointId) -> Lane {
+    fn at(client: IntegrationClient, tenant: Arc<Tenant>, place: LaneRef, endpoint: EndpointId) -> Lane {
         place.shard.look(|engine, _| engine.pin(place.lane));
         let attempt_ns = crate::clock::nanos(tenant.vendor.attempt_timeout);
         let series = client.core().telemetry.metrics.series(&tenant.id, &tenant.vendor.name);
@@ -127,7 +127,7 @@ impl Lane {
     }
 
     /// Where the lane is now: it may have moved to where its new limits are.
-    fn place_now(&self) -> Place {
+    fn place_now(&self) -> LaneRef {
         match self.place.shard.look(|engine, _| engine.has(self.place.lane)) {
             true => self.place.clone(),
             false => self.client.core().registry.place(&self.tenant).unwrap_or_else(|_| self.place.clone()),
@@ -135,7 +135,7 @@ impl Lane {
     }
 
     #[inline]
-    fn permit(&self, held: Held) -> Permit {
+    fn permit(&self, held: PermitGuard) -> Permit {
         Permit::new(held.counted(&self.series), Duration::ZERO)
     }
 
@@ -274,12 +274,12 @@ impl fmt::Debug for Lane {
 /// vendor may have counted the request, and may still be busy with it.
 #[must_use = "a permit that is dropped counts as a request whose caller went away"]
 pub struct Permit {
-    held: Held,
+    held: PermitGuard,
     waited: Duration,
 }
 
 impl Permit {
-    fn new(held: Held, waited: Duration) -> Permit {
+    fn new(held: PermitGuard, waited: Duration) -> Permit {
         Permit { held, waited }
     }
 
@@ -291,7 +291,7 @@ impl Permit {
     /// The vendor has answered, or the exchange has failed: from now on the request counts for one more window. Its
     /// place in a concurrency limit is kept until [`finish`](Permit::finish) or drop.
     pub fn answered(&self) {
-        self.held.hear(self.held.now(), Word::Passed(None), &[]);
+        self.held.on_response(self.held.now(), Feedback::Passed(None), &[]);
     }
 
     /// The response has been read, or nobody will.

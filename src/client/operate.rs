@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{IntegrationClient, Tenants};
 use crate::clock::Time;
 use crate::core::refusal;
-use crate::dispatch::Place;
+use crate::dispatch::LaneRef;
 use crate::engine::Noticed;
 use crate::error::Error;
 use crate::events::Events;
@@ -55,7 +55,7 @@ impl Tenants<'_> {
         Ok(until.map(|(until, now)| if until == Time::MAX { Duration::MAX } else { until.since(now) }))
     }
 
-    fn with_lane<T>(self, tenant: &str, vendor: &str, with: impl FnOnce(&Place) -> T) -> Result<T, Error> {
+    fn with_lane<T>(self, tenant: &str, vendor: &str, with: impl FnOnce(&LaneRef) -> T) -> Result<T, Error> {
         let tenant = self.client.core.registry.tenant(tenant, vendor)?;
         let refused = |why| refusal::error(&tenant, Priority::Normal, self.client.core.clock.now(), why);
         self.client.core.registry.place(&tenant).map(|place| with(&place)).map_err(refused)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::LiveConfig;
-use crate::config::{Config, Sources, off_the_worker};
+use crate::config::{Config, Sources, run_blocking};
 use crate::core::{Core, OnRemove};
 use crate::error::Error;
 use crate::events::EventKind;
@@ -18,7 +18,7 @@ impl LiveConfig<'_> {
     /// # Errors
     /// As [`IntegrationClientBuilder::build`](crate::IntegrationClientBuilder::build); the configuration in use stays.
     pub async fn reload(self) -> Result<u64, Error> {
-        let reloading = self.client.core.registry.reloading.clone().lock_owned().await;
+        let reloading = self.client.core.registry.reload_order.clone().lock_owned().await;
         let rejected = |error: &Error| {
             self.client.core.refused(error);
             tracing::error!(reason = %error, "configuration rejected");
@@ -27,7 +27,7 @@ impl LiveConfig<'_> {
         let sources = self.client.core.registry.source.load().await.inspect_err(rejected)?;
         let core = self.client.core.clone();
         // The lock goes along: whoever drops this future stops neither the change nor the order of changes.
-        let gone_over = off_the_worker(move || {
+        let gone_over = run_blocking(move || {
             let _reloading = reloading;
             core.go_over_to(&sources)
         });
@@ -71,8 +71,8 @@ impl Core {
     /// tenants: for a thread that may be held up.
     pub(super) fn go_over_to(&self, sources: &Sources) -> Result<u64, Error> {
         let config = self.registry.config.load().reload(sources)?;
-        let _changing = self.registry.changing.lock();
-        let _moving = self.registry.moving(true);
+        let _changing = self.registry.config_write.lock();
+        let _moving = self.registry.migrating(true);
         let (version, hash) = (config.version(), config.hash());
         let changes = self.registry.tenants.replace_all(&config)?;
         for warning in config.warnings() {

@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::config::{ConfigSource, Sources, off_the_worker};
+use crate::config::{ConfigSource, Sources, run_blocking};
 use crate::core::Core;
 use crate::error::Error;
 
@@ -58,7 +58,7 @@ impl Watch {
         if fingerprint.is_some() && fingerprint == self.seen {
             return;
         }
-        let Some(reloading) = self.core.upgrade().map(|core| core.registry.reloading.clone()) else { return };
+        let Some(reloading) = self.core.upgrade().map(|core| core.registry.reload_order.clone()) else { return };
         let reloading = reloading.lock_owned().await;
         let sources = match self.load(&*source, settle).await {
             Ok(Some(sources)) => sources,
@@ -82,7 +82,7 @@ impl Watch {
             return;
         }
         let rows = sources.rows_left_out().map(str::to_owned);
-        let gone_over = off_the_worker(move || {
+        let gone_over = run_blocking(move || {
             let _reloading = reloading;
             core.go_over_to(&sources)
         });

@@ -19,7 +19,7 @@ enum Piece<'a> {
 
 /// Where a variable stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum VarPosition {
     Label,
     WholeHost,
     Path,
@@ -120,11 +120,11 @@ pub(super) fn fill(template: &str, values: &BTreeMap<String, String>) -> Result<
                 let value = values.get(name).ok_or_else(|| format!("the variable `{name}` has no value"))?;
                 let whole = host.len() == name.len() + 2;
                 let place = if !in_host {
-                    Place::Path
+                    VarPosition::Path
                 } else if whole {
-                    Place::WholeHost
+                    VarPosition::WholeHost
                 } else {
-                    Place::Label
+                    VarPosition::Label
                 };
                 check_value(name, value, place)?;
                 filled.push_str(value);
@@ -208,9 +208,9 @@ fn pieces(template: &str) -> Result<Vec<Piece<'_>>, String> {
     Ok(out)
 }
 
-fn check_value(name: &str, value: &str, place: Place) -> Result<(), String> {
-    let dots = place != Place::Label;
-    let longest = if place == Place::Label { 63 } else { 253 };
+fn check_value(name: &str, value: &str, place: VarPosition) -> Result<(), String> {
+    let dots = place != VarPosition::Label;
+    let longest = if place == VarPosition::Label { 63 } else { 253 };
     if value.is_empty() || value.len() > longest {
         return Err(format!("the value of `{name}` has {} bytes; 1 to {longest} are allowed there", value.len()));
     }
@@ -223,12 +223,12 @@ fn check_value(name: &str, value: &str, place: Place) -> Result<(), String> {
     }
     let labels_fine =
         value.split('.').all(|label| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-'));
-    if place != Place::Path && !labels_fine || place == Place::Path && value.bytes().all(|b| b == b'.') {
+    if place != VarPosition::Path && !labels_fine || place == VarPosition::Path && value.bytes().all(|b| b == b'.') {
         return Err(format!("the value of `{name}` is not a host label: it may not begin or end with `-` or `.`"));
     }
     // A host of digits is an address: 169.254.169.254 is a cloud's secrets.
     let number = value.rsplit('.').next().is_some_and(|last| last.starts_with(|c: char| c.is_ascii_digit()));
-    if place == Place::WholeHost && (number || !value.contains('.')) {
+    if place == VarPosition::WholeHost && (number || !value.contains('.')) {
         return Err(format!(
             "the value of `{name}` must be a full host name such as \"acme.example.com\", not an address"
         ));

@@ -127,9 +127,9 @@ pub(crate) struct Authorization {
 /// The secret of a tenant's last request, beside the tenant: the caches cost as much as all else that is looked up for
 /// a request. Kept so briefly that whatever the caches promise holds.
 #[derive(Default)]
-pub(crate) struct AtHand(Mutex<Option<Arc<Authorization>>>);
+pub(crate) struct CachedAuth(Mutex<Option<Arc<Authorization>>>);
 
-impl AtHand {
+impl CachedAuth {
     /// What may be used at `now`.
     #[inline]
     pub(crate) fn at(&self, now: Time) -> Option<Arc<Authorization>> {
@@ -146,21 +146,21 @@ impl AtHand {
     }
 }
 
-impl Clone for AtHand {
-    fn clone(&self) -> AtHand {
-        AtHand::default()
+impl Clone for CachedAuth {
+    fn clone(&self) -> CachedAuth {
+        CachedAuth::default()
     }
 }
 
-impl PartialEq for AtHand {
-    fn eq(&self, _: &AtHand) -> bool {
+impl PartialEq for CachedAuth {
+    fn eq(&self, _: &CachedAuth) -> bool {
         true
     }
 }
 
-impl fmt::Debug for AtHand {
+impl fmt::Debug for CachedAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AtHand")
+        f.write_str("CachedAuth")
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::load;
-use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, MOST_BYTES, Sources};
+use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, MAX_BYTES, Sources};
 use crate::Error;
 use crate::clock::Clock;
 
@@ -43,7 +43,7 @@ impl ConfigSource for FileSource {
         let paths = self.paths.clone();
         Box::pin(async move {
             let wall = Clock::system().wall();
-            off_the_worker(move || fingerprint(&paths, wall)).await.ok().flatten()
+            run_blocking(move || fingerprint(&paths, wall)).await.ok().flatten()
         })
     }
 
@@ -55,12 +55,12 @@ impl ConfigSource for FileSource {
             }
             Ok(sources)
         };
-        Box::pin(async move { off_the_worker(read).await? })
+        Box::pin(async move { run_blocking(read).await? })
     }
 }
 
 /// Runs what waits for a disk. A slow one must not hold up a worker thread; without a runtime there is none to hold up.
-pub(crate) async fn off_the_worker<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime
             .spawn_blocking(work)
@@ -111,8 +111,8 @@ fn read(path: &Path) -> Result<String, Error> {
     };
     let mut bytes = Vec::new();
     // The size that the file system states may change: what counts is what was read.
-    std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
-    if bytes.len() as u64 > MOST_BYTES {
+    std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    if bytes.len() as u64 > MAX_BYTES {
         return Err(Error::config(load::too_large(&path.display().to_string())));
     }
     // Valid TOML, and the configuration of nobody: what a full disk, or a program that is about to write, leaves behind.

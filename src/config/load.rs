@@ -7,14 +7,14 @@ use std::sync::Arc;
 use super::format::{File, VendorEntry};
 use super::report::{Finding, Layer, Messages, Path, Problem, Report, Step, Text, at, syntax};
 use super::resolve::{LIVE, Stated, Vendors, resolve};
-use super::source::{CATALOGUE, MOST_BYTES, Sources};
+use super::source::{CATALOGUE, MAX_BYTES, Sources};
 use super::vendor::{Tenant, Vendor};
 use super::{Limit, Scope, overlay, suggest, validate};
 use crate::Error;
 
 /// Default headers of one vendor.
-const MOST_HEADERS: usize = 64;
-const MOST_WARNINGS: usize = 100;
+const MAX_HEADERS: usize = 64;
+const MAX_WARNINGS: usize = 100;
 
 /// What a load makes.
 pub(super) struct Loaded {
@@ -31,7 +31,7 @@ struct Stack<'a> {
 }
 
 pub(super) fn too_large(name: &str) -> String {
-    format!("{name}: larger than {} MiB; split it, or keep tenants in a database", MOST_BYTES / 1024 / 1024)
+    format!("{name}: larger than {} MiB; split it, or keep tenants in a database", MAX_BYTES / 1024 / 1024)
 }
 
 /// Parses, merges and checks everything. Vendors that did not change keep the `Arc` that `previous` has.
@@ -84,7 +84,7 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
 
 fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages<'_>) -> Option<(Text<'a>, File)> {
     let source = Text { name, text };
-    if text.len() as u64 > MOST_BYTES {
+    if text.len() as u64 > MAX_BYTES {
         messages.push(Finding::plain(too_large(name)));
         return None;
     }
@@ -194,8 +194,8 @@ fn lay_over<'f, 't>(
 fn check_lists(entry: &VendorEntry, report: &mut Report) {
     let lists = |entry: &VendorEntry, path: &[Step], report: &mut Report| {
         validate::duplicates(&entry.limits, path, report);
-        if entry.headers.len() > MOST_HEADERS {
-            report.problem(at(path, "headers"), format!("more than {MOST_HEADERS} headers"));
+        if entry.headers.len() > MAX_HEADERS {
+            report.problem(at(path, "headers"), format!("more than {MAX_HEADERS} headers"));
         }
         for (name, endpoint) in &entry.endpoints {
             validate::duplicates(&endpoint.limits, &at(&at(path, "endpoints"), name.as_str()), report);
@@ -320,7 +320,7 @@ fn disagreements(tenants: &[Arc<Tenant>], warnings: &mut Vec<String>) {
         let vendor = &tenant.vendor;
         for (scope, account) in [(Scope::Account, Some(&*tenant.account)), (Scope::Vendor, None)] {
             let other = *first.entry((&vendor.name, &vendor.environment, account)).or_insert(tenant);
-            if Arc::ptr_eq(&other.vendor, vendor) || warnings.len() >= MOST_WARNINGS {
+            if Arc::ptr_eq(&other.vendor, vendor) || warnings.len() >= MAX_WARNINGS {
                 continue;
             }
             // Overrides keep the order of endpoints and limits, so that the two lists go in step.

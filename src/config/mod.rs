@@ -183,7 +183,7 @@ pub use credential::CredentialRef;
 pub(crate) use dialects::dialects;
 pub use entry::{LimitEntry, TenantEntry};
 pub use file::FileSource;
-pub(crate) use file::off_the_worker;
+pub(crate) use file::run_blocking;
 pub use limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
 pub use report::Finding;
 pub use resolve::{Vendors, resolve_tenant};

@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 
 /// Patterns per endpoint, and their length in bytes. Matching is linear in both.
-pub(super) const MOST_PATTERNS: usize = 256;
+pub(super) const MAX_PATTERNS: usize = 256;
 const LONGEST: usize = 1024;
 
 /// Whether `path` (no query) is one of `pattern`'s.

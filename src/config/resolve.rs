@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::credential::{AtHand, CredentialRef};
+use super::credential::{CachedAuth, CredentialRef};
 use super::entry::{LimitEntry, TenantEntry};
 use super::format::VendorEntry;
 use super::report::{Finding, Messages, Path, Report, Step, at};
@@ -17,7 +17,7 @@ use crate::{Error, ErrorKind};
 pub(super) const LIVE: &str = "live";
 
 /// Entries of each table of one tenant; each is looked up in the vendor by name.
-const MOST_OVERRIDES: usize = 256;
+const MAX_OVERRIDES: usize = 256;
 
 /// All vendors, by name and environment; immutable. A client swaps one for the next at a reload.
 #[derive(Debug)]
@@ -279,8 +279,8 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
     }
     let overridden = [entry.limits.len(), entry.endpoints.len(), entry.vars.len()];
     let overridden = overridden.into_iter().chain(entry.endpoints.values().map(|endpoint| endpoint.limits.len()));
-    if overridden.max() > Some(MOST_OVERRIDES) {
-        report.problem(vec![], format!("more than {MOST_OVERRIDES} variables, limits or endpoints in one tenant"));
+    if overridden.max() > Some(MAX_OVERRIDES) {
+        report.problem(vec![], format!("more than {MAX_OVERRIDES} variables, limits or endpoints in one tenant"));
         return None;
     }
     let bad_share = entry.share.is_some() && {
@@ -319,7 +319,7 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
         weight: u32::try_from(weight).unwrap_or(1),
         client_certificate: entry.client_certificate.clone(),
         overrides,
-        at_hand: AtHand::default(),
+        cached_auth: CachedAuth::default(),
     })
 }
 

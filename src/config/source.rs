@@ -13,7 +13,7 @@ pub(super) const CATALOGUE: (&str, &str) = ("vendors.toml (shipped)", include_st
 
 /// A file larger than this is refused before it is parsed: a million tenants take about 100 bytes each, and memory for
 /// the parsed form is several times the text.
-pub(super) const MOST_BYTES: u64 = 64 * 1024 * 1024;
+pub(super) const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Everything that one configuration is made of.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-use super::credential::{AtHand, CredentialRef};
+use super::credential::{CachedAuth, CredentialRef};
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::{Limit, LimitKind, Scope, Unit};
 use super::retry::{AtRest, Keep, RetryPolicy, Throttle};
@@ -75,16 +75,16 @@ pub struct Vendor {
     /// How long the bodies of its answers are, where bytes are counted.
     pub(crate) answers: Smoothed,
     /// When something was last said about its limits being others than stated.
-    pub(crate) doubted: Doubted,
+    pub(crate) doubted: LogLimiter,
 }
 
 /// When it was last said that a vendor states other limits than its entry does: no part of the configuration.
 #[derive(Debug, Default)]
-pub(crate) struct Doubted(AtomicU64);
+pub(crate) struct LogLimiter(AtomicU64);
 
-impl Doubted {
+impl LogLimiter {
     /// Whether it may be said again: once a minute, by one of all who find it.
-    pub(crate) fn may_say(&self, now: Time) -> bool {
+    pub(crate) fn allow(&self, now: Time) -> bool {
         let last = self.0.load(atomic::Ordering::Relaxed);
         let now = now.as_nanos().max(1);
         (last == 0 || now.saturating_sub(last) >= 60_000_000_000)
@@ -92,14 +92,14 @@ impl Doubted {
     }
 }
 
-impl Clone for Doubted {
-    fn clone(&self) -> Doubted {
-        Doubted(AtomicU64::new(self.0.load(atomic::Ordering::Relaxed)))
+impl Clone for LogLimiter {
+    fn clone(&self) -> LogLimiter {
+        LogLimiter(AtomicU64::new(self.0.load(atomic::Ordering::Relaxed)))
     }
 }
 
-impl PartialEq for Doubted {
-    fn eq(&self, _: &Doubted) -> bool {
+impl PartialEq for LogLimiter {
+    fn eq(&self, _: &LogLimiter) -> bool {
         true
     }
 }
@@ -257,7 +257,7 @@ pub struct Tenant {
     pub client_certificate: Option<String>,
     /// What the tenant changes, as written; kept so that new vendors can be put under it.
     pub(crate) overrides: Option<Arc<Overrides>>,
-    pub(crate) at_hand: AtHand,
+    pub(crate) cached_auth: CachedAuth,
 }
 
 /// What a tenant changes about its vendor.

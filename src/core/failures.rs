@@ -25,7 +25,7 @@ impl Failures {
     /// Counts one. Returns how many lines were left out since the last, if this one is to be said.
     pub(crate) fn count(&self, kind: ErrorKind, now: Time) -> Option<u64> {
         self.by_kind[kind as usize].fetch_add(1, Relaxed);
-        self.lines.lock().may_say(now)
+        self.lines.lock().allow(now)
     }
 
     /// Every kind that there was, by its name.
@@ -45,7 +45,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn may_say(&mut self, now: Time) -> Option<u64> {
+    fn allow(&mut self, now: Time) -> Option<u64> {
         let second = now.as_nanos() / 1_000_000_000;
         if second > self.second {
             (self.second, self.said) = (second, 0);
@@ -67,12 +67,12 @@ mod tests {
     fn ten_lines_go_into_a_second_and_the_next_says_how_many_did_not() {
         let mut lines = Lines::default();
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
-        let said = (0..1_000).filter(|step| lines.may_say(at(5_000 + step / 2)).is_some()).count();
+        let said = (0..1_000).filter(|step| lines.allow(at(5_000 + step / 2)).is_some()).count();
         assert_eq!(said, 10);
-        assert_eq!(lines.may_say(at(6_000)), Some(990));
-        assert_eq!(lines.may_say(at(6_001)), Some(0));
+        assert_eq!(lines.allow(at(6_000)), Some(990));
+        assert_eq!(lines.allow(at(6_001)), Some(0));
         // Time does not go back; if it does, nothing more is said.
-        assert!((0..20).filter(|_| lines.may_say(at(5_500)).is_some()).count() <= 10);
+        assert!((0..20).filter(|_| lines.allow(at(5_500)).is_some()).count() <= 10);
     }
 
     #[test]

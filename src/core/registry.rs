@@ -10,7 +10,7 @@ use super::OutboxHooks;
 use super::refusal;
 use crate::clock::{Clock, Time};
 use crate::config::{Config, ConfigSource, Tenant, TenantTable};
-use crate::dispatch::{self, Asked, Dispatch, Grant, Place, Whose};
+use crate::dispatch::{self, Asked, Dispatch, Grant, LaneRef, Whose};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
 use crate::error::Error;
@@ -34,16 +34,16 @@ pub(crate) struct Registry {
     pub(crate) dispatch: Dispatch,
     pub(crate) on_remove: OnRemove,
     /// Held from the reading of a source to the end of the change, so that of two readings the later one wins.
-    pub(crate) reloading: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) reload_order: Arc<tokio::sync::Mutex<()>>,
     /// Why what the source last said is not in use.
     pub(crate) problem: parking_lot::Mutex<Option<String>>,
     /// Held while the configuration or the table of tenants changes.
-    pub(crate) changing: parking_lot::Mutex<()>,
+    pub(crate) config_write: parking_lot::Mutex<()>,
     /// Tenants are changing: a lane may still stand where its limits were shared before.
-    moving: AtomicBool,
+    migrating: AtomicBool,
     /// By tenant: held while a lane is made or brought up to date, together with the look-up of what it is to be. A lane
     /// made from a look-up of before a reload would stand in the wrong shard, with a full bucket of its own.
-    making: Box<[parking_lot::Mutex<()>]>,
+    lane_locks: Box<[parking_lot::Mutex<()>]>,
     /// Hears of tenants that appear and go, where the client has a store.
     outbox: Option<Arc<dyn OutboxHooks>>,
     clock: Clock,
@@ -69,11 +69,11 @@ impl Registry {
             tenants,
             dispatch,
             on_remove,
-            reloading: Arc::default(),
+            reload_order: Arc::default(),
             problem: parking_lot::Mutex::new(None),
-            changing: parking_lot::Mutex::new(()),
-            moving: AtomicBool::new(false),
-            making: (0..64).map(|_| parking_lot::Mutex::new(())).collect(),
+            config_write: parking_lot::Mutex::new(()),
+            migrating: AtomicBool::new(false),
+            lane_locks: (0..64).map(|_| parking_lot::Mutex::new(())).collect(),
             outbox,
             clock,
         })
@@ -102,15 +102,15 @@ impl Registry {
     }
 
     /// The tenant's lane; made if it is not there, from what the tenant is now rather than from what `tenant` says.
-    pub(crate) fn place(&self, tenant: &Tenant) -> Result<Place, Refusal> {
+    pub(crate) fn place(&self, tenant: &Tenant) -> Result<LaneRef, Refusal> {
         if let Some(place) = self.dispatch.find(tenant) {
             return Ok(place);
         }
         let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
-        let _making = self.making(id, vendor);
+        let _making = self.lock_lane(id, vendor);
         let tenant = self.tenants.find(id, vendor).ok_or(Refusal::Retired)?;
         let version = self.config.load().version();
-        if self.moving.load(Ordering::Acquire) {
+        if self.migrating.load(Ordering::Acquire) {
             // Its lane may be where the tenant was before the change. A second one would have a full bucket.
             self.dispatch.update(&tenant, version);
         }
@@ -119,21 +119,21 @@ impl Registry {
 
     /// To be held from before the table of tenants changes until all their lanes are up to date. `many`: more than one
     /// tenant may change.
-    pub(crate) fn moving(&self, many: bool) -> Moving<'_> {
-        self.moving.store(true, Ordering::Release);
+    pub(crate) fn migrating(&self, many: bool) -> Migrating<'_> {
+        self.migrating.store(true, Ordering::Release);
         if many {
             self.dispatch.begin_changes();
         }
-        Moving { registry: self, many }
+        Migrating { registry: self, many }
     }
 
-    pub(crate) fn making(&self, tenant: &str, vendor: &str) -> parking_lot::MutexGuard<'_, ()> {
-        self.making[self.dispatch.hash(tenant, vendor) as usize % self.making.len()].lock()
+    pub(crate) fn lock_lane(&self, tenant: &str, vendor: &str) -> parking_lot::MutexGuard<'_, ()> {
+        self.lane_locks[self.dispatch.hash(tenant, vendor) as usize % self.lane_locks.len()].lock()
     }
 
     /// Brings the lane of a tenant that has changed up to date, or retires the one of a tenant that is gone.
     pub(crate) fn bring_up_to_date(&self, tenant: &str, vendor: &str, refuse: bool) {
-        let _making = self.making(tenant, vendor);
+        let _making = self.lock_lane(tenant, vendor);
         match self.tenants.find(tenant, vendor) {
             Some(tenant) => {
                 self.dispatch.update(&tenant, self.config.load().version());
@@ -163,7 +163,7 @@ impl Registry {
     pub(crate) fn acquire<'a>(
         &'a self,
         tenant: &'a Tenant,
-        place: Option<Place>,
+        place: Option<LaneRef>,
         ask: Ask,
         now: Time,
         series: &'a Series,
@@ -208,17 +208,17 @@ impl Registry {
     }
 }
 
-/// See [`Registry::moving`].
-pub(crate) struct Moving<'a> {
+/// See [`Registry::migrating`].
+pub(crate) struct Migrating<'a> {
     registry: &'a Registry,
     many: bool,
 }
 
-impl Drop for Moving<'_> {
+impl Drop for Migrating<'_> {
     fn drop(&mut self) {
         if self.many {
             self.registry.dispatch.end_changes();
         }
-        self.registry.moving.store(false, Ordering::Release);
+        self.registry.migrating.store(false, Ordering::Release);
     }
 }

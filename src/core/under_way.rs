@@ -19,7 +19,7 @@ const MOST: usize = 4_096;
 /// An attempt in the list.
 pub(crate) struct Listed<'a> {
     all: &'a UnderWay,
-    place: Option<Place>,
+    place: Option<ListSlot>,
 }
 
 impl<'a> Listed<'a> {
@@ -61,7 +61,7 @@ struct Part {
 
 /// Where an attempt is written down.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ListSlot {
     part: u32,
     at: u32,
 }
@@ -72,7 +72,7 @@ impl UnderWay {
     }
 
     /// Writes an attempt down; none where too many are.
-    fn begins(&self, entry: Entry) -> Option<Place> {
+    fn begins(&self, entry: Entry) -> Option<ListSlot> {
         let part = entry.request as usize % PARTS;
         let mut inside = self.parts[part].lock();
         let at = match inside.free.pop() {
@@ -86,11 +86,11 @@ impl UnderWay {
             }
             None => return None,
         };
-        Some(Place { part: part as u32, at })
+        Some(ListSlot { part: part as u32, at })
     }
 
     /// Strikes an attempt out.
-    fn ends(&self, place: Place) {
+    fn ends(&self, place: ListSlot) {
         let mut inside = self.parts[place.part as usize].lock();
         let entry = inside.entries[place.at as usize].take();
         inside.free.push(place.at);

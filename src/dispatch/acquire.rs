@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::shard::{Held, Shard};
+use super::shard::{PermitGuard, Shard};
 use crate::clock::Time;
 use crate::config::Tenant;
 use crate::engine::slab::Key;
@@ -15,7 +15,7 @@ use crate::metrics::{Queued, Series};
 
 /// A grant, and what it took to get it.
 pub(crate) struct Grant {
-    pub(crate) held: Held,
+    pub(crate) held: PermitGuard,
     /// The moment of it.
     pub(crate) began: Time,
     pub(crate) waited: Duration,
@@ -56,7 +56,7 @@ pub(crate) fn acquire<'a>(
     shard.after(core);
     match answer {
         Answer::Granted(key) => {
-            let held = Held::new(shard, key);
+            let held = PermitGuard::new(shard, key);
             Asked::Granted(Grant { held, began: now, waited: Duration::ZERO, reason: None })
         }
         Answer::Wait { waiter, .. } => {
@@ -87,8 +87,8 @@ pub(crate) fn acquire_deferred<'a>(
 
 /// Asks once, without waiting.
 #[inline]
-pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: Key, ask: &Ask) -> Result<Held, Box<Refusal>> {
-    permit_now(shard, lane, ask).map(|permit| Held::new(shard, Key::from_bits(permit)))
+pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: Key, ask: &Ask) -> Result<PermitGuard, Box<Refusal>> {
+    permit_now(shard, lane, ask).map(|permit| PermitGuard::new(shard, Key::from_bits(permit)))
 }
 
 /// The bits of the permit's key. They and a refusal in a box are handed over in registers.
@@ -143,7 +143,7 @@ impl Waiting<'_> {
             Claim::Waiting => Ok(None),
             Claim::Started(key, reason) => {
                 self.waiter = None;
-                let (held, waited) = (Held::new(self.shard, key), now.since(self.since));
+                let (held, waited) = (PermitGuard::new(self.shard, key), now.since(self.since));
                 Ok(Some(Grant { held, began: now, waited, reason: Some(reason) }))
             }
             Claim::Refused(refusal) => {
@@ -178,7 +178,7 @@ impl Future for Waiting<'_> {
         let ended = match claim {
             Claim::Waiting => return Poll::Pending,
             Claim::Started(key, reason) => {
-                let (held, waited) = (Held::new(shard, key), now.since(self.since));
+                let (held, waited) = (PermitGuard::new(shard, key), now.since(self.since));
                 Ok(Grant { held, began: now, waited, reason: Some(reason) })
             }
             Claim::Refused(refusal) => Err(refusal),

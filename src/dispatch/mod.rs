@@ -22,7 +22,7 @@ use crate::metrics::Series;
 use crate::signals;
 pub(crate) use acquire::{Asked, Grant, Waiting, Whose, acquire, acquire_deferred, try_acquire};
 use plan::{Plans, Policy};
-pub(crate) use shard::{Held, SWEEP_EVERY, Shard};
+pub(crate) use shard::{PermitGuard, SWEEP_EVERY, Shard};
 
 /// All shards of a client.
 pub(crate) struct Dispatch {
@@ -34,7 +34,7 @@ pub(crate) struct Dispatch {
 
 /// Where a lane is.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct LaneRef {
     pub(crate) shard: Arc<Shard>,
     pub(crate) lane: Key,
 }
@@ -67,7 +67,7 @@ impl Dispatch {
         tenant: &str,
         vendor: &str,
         ask: impl FnOnce(Time, Duration) -> Ask,
-    ) -> Option<Result<Held, Box<Refusal>>> {
+    ) -> Option<Result<PermitGuard, Box<Refusal>>> {
         let hash = hash_ids(&self.hasher, tenant, vendor);
         let shard = self.shard_of(hash);
         let answer = shard.decide(|engine, now| {
@@ -75,7 +75,7 @@ impl Dispatch {
             let attempt = Duration::from_nanos(engine.service_ns(lane));
             Some(engine.submit(now, lane, &Ask { immediate: true, ..ask(now, attempt) }).now())
         });
-        Some(answer?.map(|permit| Held::new(shard, permit)))
+        Some(answer?.map(|permit| PermitGuard::new(shard, permit)))
     }
 
     fn home(&self, tenant: &Tenant) -> &Arc<Shard> {
@@ -121,20 +121,20 @@ impl Dispatch {
     }
 
     /// The lane of a tenant, if it is where `tenant` says it is.
-    pub(crate) fn find(&self, tenant: &Tenant) -> Option<Place> {
+    pub(crate) fn find(&self, tenant: &Tenant) -> Option<LaneRef> {
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         let shard = self.home_of(tenant, hash);
         let lane = shard.find(hash, &tenant.id, &tenant.vendor.name)?;
-        Some(Place { shard: shard.clone(), lane })
+        Some(LaneRef { shard: shard.clone(), lane })
     }
 
     /// The lane of a tenant, made if it is not there. One lane of a name at a time: the caller holds what prevents that
     /// the tenant changes meanwhile.
-    pub(crate) fn place(&self, tenant: &Tenant, config: u64) -> Place {
+    pub(crate) fn place(&self, tenant: &Tenant, config: u64) -> LaneRef {
         self.find(tenant).unwrap_or_else(|| {
             let shard = self.home(tenant).clone();
             let lane = self.upsert(&shard, tenant, config);
-            Place { shard, lane }
+            LaneRef { shard, lane }
         })
     }
 

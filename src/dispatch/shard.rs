@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Time};
 use crate::engine::slab::Key;
 use crate::engine::throttle::Report;
-use crate::engine::{Engine, Forgotten, Heard, Sweep, Word, excess};
+use crate::engine::{Engine, Feedback, FeedbackEffect, Forgotten, Sweep, excess};
 use crate::metrics::{End, Series};
 
 /// How often resting lanes are looked for.
@@ -261,7 +261,7 @@ impl Shard {
 
 /// A started permit. Dropped without a word, it counts as abandoned in the middle of its exchange.
 #[must_use = "a permit that is dropped counts as a request whose caller went away"]
-pub(crate) struct Held {
+pub(crate) struct PermitGuard {
     shard: Arc<Shard>,
     key: Key,
     ended: bool,
@@ -269,21 +269,27 @@ pub(crate) struct Held {
     series: Series,
 }
 
-impl Held {
-    pub(super) fn new(shard: &Arc<Shard>, key: Key) -> Held {
-        Held { shard: shard.clone(), key, ended: false, answered: AtomicBool::new(false), series: Series::none() }
+impl PermitGuard {
+    pub(super) fn new(shard: &Arc<Shard>, key: Key) -> PermitGuard {
+        PermitGuard {
+            shard: shard.clone(),
+            key,
+            ended: false,
+            answered: AtomicBool::new(false),
+            series: Series::none(),
+        }
     }
 
     /// Counts it, from now on until it ends.
     #[inline]
-    pub(crate) fn counted(self, series: &Series) -> Held {
+    pub(crate) fn counted(self, series: &Series) -> PermitGuard {
         let clock = self.shard.clock;
         self.counted_from(series, || clock.now())
     }
 
     /// The same where the moment is known.
     #[inline]
-    pub(crate) fn counted_from(mut self, series: &Series, began: impl FnOnce() -> Time) -> Held {
+    pub(crate) fn counted_from(mut self, series: &Series, began: impl FnOnce() -> Time) -> PermitGuard {
         series.permit_started(began);
         self.series = series.clone();
         self
@@ -294,14 +300,14 @@ impl Held {
     }
 
     /// The vendor has answered, and said `word`, and what is left of other limits.
-    pub(crate) fn hear(&self, now: Time, word: Word, besides: &[Report]) -> Heard {
+    pub(crate) fn on_response(&self, now: Time, word: Feedback, besides: &[Report]) -> FeedbackEffect {
         self.answered.store(true, Relaxed);
         self.shard.tell(now, self.key, false, |engine, now, key| engine.answered_with(now, key, word, besides, false))
     }
 
     /// The same where the whole answer is here, and so the exchange has ended: one decision instead of two.
     #[inline(always)]
-    pub(crate) fn hear_whole(mut self, now: Time, word: Word, besides: &[Report]) -> Heard {
+    pub(crate) fn on_complete(mut self, now: Time, word: Feedback, besides: &[Report]) -> FeedbackEffect {
         self.ended = true;
         let heard = self
             .shard
@@ -349,7 +355,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for PermitGuard {
     #[inline]
     fn drop(&mut self) {
         if !self.ended {

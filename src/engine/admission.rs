@@ -30,7 +30,7 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn submit(&mut self, now: Time, lane: Key, ask: &Ask) -> Answer {
         let now = self.tick(now);
-        self.heed_groups(lane);
+        self.apply_group_pauses(lane);
         let Some(inside) = self.lanes.slab.get(lane) else { return Answer::Refused(Refusal::NoLane) };
         if self.shutdown || inside.retired {
             let refusal = if self.shutdown { Refusal::Shutdown } else { Refusal::Retired };
@@ -105,7 +105,7 @@ impl Engine {
         if earliest > tires {
             return Err(Refusal::TooLate { earliest });
         }
-        if self.bound.is_reached() && !self.make_place_for(need.lane) {
+        if self.bound.is_reached() && !self.evict_from_longest(need.lane) {
             return Err(Refusal::AllFull { waiting: self.waiting });
         }
         let queue = self.queue_for(need);
@@ -261,7 +261,7 @@ impl Engine {
                 shared.branch_mut(above).waiting += 1;
             }
         }
-        self.record_crowd(lane);
+        self.update_backlog(lane);
     }
 
     /// Takes a waiter out of its queue.
@@ -284,26 +284,26 @@ impl Engine {
                 one_less(&mut shared.branch_mut(above).waiting);
             }
         }
-        self.record_crowd(lane);
+        self.update_backlog(lane);
     }
 
-    pub(super) fn record_crowd(&mut self, lane: Key) {
+    pub(super) fn update_backlog(&mut self, lane: Key) {
         let Some(waiting) = &mut self.lanes.slab[lane].waiting else { return };
-        let moved = self.crowd.record(lane, waiting.total(), waiting.crowd);
-        waiting.crowd = moved.at;
+        let moved = self.backlog_index.record(lane, waiting.total(), waiting.backlog_index);
+        waiting.backlog_index = moved.at;
         if let Some((other, at)) = moved.displaced
             && let Some(waiting) = self.lanes.slab.get_mut(other).and_then(|lane| lane.waiting.as_mut())
         {
-            waiting.crowd = Some(at);
+            waiting.backlog_index = Some(at);
         }
     }
 
     /// Everything is full: the lane that holds most gives up the last of its lowest tier, unless it is this one.
-    fn make_place_for(&mut self, lane: Key) -> bool {
+    fn evict_from_longest(&mut self, lane: Key) -> bool {
         let total = |key: &Key| {
             self.lanes.slab.get(*key).and_then(|lane| lane.waiting.as_ref()).map_or(0, |waiting| waiting.total())
         };
-        let Some(fullest) = self.crowd.fullest().iter().copied().max_by_key(total) else { return false };
+        let Some(fullest) = self.backlog_index.fullest().iter().copied().max_by_key(total) else { return false };
         if fullest == lane || total(&fullest) <= total(&lane) + 1 {
             return false;
         }
@@ -321,7 +321,7 @@ impl Engine {
         inside.state = WaiterState::Queued;
         let (tires, lane) = (inside.tires, inside.lane);
         self.unpin(lane);
-        self.heed_groups(lane);
+        self.apply_group_pauses(lane);
         let Some(need) = self.need_of(waiter) else { return self.forget(waiter, Refusal::NoLane) };
         // Limits may have become smaller since the grant.
         if let Some(refusal) = self.too_expensive(&need) {

@@ -8,7 +8,7 @@ use super::Engine;
 use super::lane::{Lane, Shared};
 use super::scheduler::Tree;
 use super::slab::Key;
-use super::waiting::{Branch, LaneWait, Site};
+use super::waiting::{Branch, LaneWait, WaitPoint};
 
 impl Shared {
     pub(crate) fn branch(&self, above: Key) -> Option<&Branch> {
@@ -32,8 +32,8 @@ impl Shared {
         let Branch { root, tiers, .. } = self.branches.swap_remove(at);
         tiers.into_iter().chain([root]).for_each(|node| tree.discard(node));
         if self.waiting == 0 {
-            self.site = Site::default();
-            self.endpoint_sites.clear();
+            self.wait_point = WaitPoint::default();
+            self.endpoint_wait_points.clear();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::lane::{Account, Lane, OwnCells, SharedKey, hash_ids};
+use super::lane::{Account, Lane, LaneLimits, SharedKey, hash_ids};
 use super::limit::{Cell, one_less};
 use super::plan::{EndpointId, NO_ENDPOINT, Plan, SharedSpec};
 use super::slab::Key;
@@ -81,7 +81,7 @@ impl Engine {
         let key = self.lanes.insert(Lane {
             tenant: tenant.into(),
             plan: plan.clone(),
-            own: OwnCells::new(plan, now, 1),
+            own: LaneLimits::new(plan, now, 1),
             shared: holders,
             waiting: None,
             credential: None,
@@ -176,8 +176,8 @@ impl Engine {
         let old_holders = std::mem::replace(&mut lane.shared, holders);
         lane.version += 1;
         let version = lane.version;
-        let cells = std::mem::replace(&mut lane.own, OwnCells::Many(Box::new([]))).into_cells();
-        lane.own = OwnCells::from_cells(carry_over(&old_plan, cells, plan, now, version));
+        let cells = std::mem::replace(&mut lane.own, LaneLimits::Many(Box::new([]))).into_cells();
+        lane.own = LaneLimits::from_cells(carry_over(&old_plan, cells, plan, now, version));
         let endpoint = |old: EndpointId| match old_plan.endpoints.get(old as usize) {
             None => Some(NO_ENDPOINT),
             Some(old) => plan.endpoints.iter().position(|new| new.name == old.name).map(|new| new as EndpointId),
@@ -273,8 +273,8 @@ impl Engine {
                 left.push(format!("lane {}: {} in flight", lane.tenant, lane.in_flight));
             }
             let cells = match &lane.own {
-                OwnCells::One(cell) => std::slice::from_ref(cell),
-                OwnCells::Many(cells) => cells,
+                LaneLimits::One(cell) => std::slice::from_ref(cell),
+                LaneLimits::Many(cells) => cells,
             };
             if !cells.iter().all(Cell::is_untouched) {
                 left.push(format!("lane {}: entries in a limit", lane.tenant));

@@ -39,7 +39,7 @@ impl Engine {
     /// no such lane.
     pub(crate) fn check(&mut self, now: Time, lane: Key, endpoint: EndpointId, tier: u8) -> Option<Check> {
         self.tick(now);
-        self.heed_groups(lane);
+        self.apply_group_pauses(lane);
         let pending = self.lanes.slab.get(lane)?.waiting.as_ref().map_or(0, |waiting| waiting.total());
         let need = Need { lane, endpoint, tier, cost: 1.into() };
         let stop = match self.ask(&need, Key::NONE) {

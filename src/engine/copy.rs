@@ -7,7 +7,7 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::cost::Cost;
-use super::lane::OwnCells;
+use super::lane::LaneLimits;
 use super::limit::Cell;
 use super::permit::Permit;
 use super::plan::{EndpointId, Plan, SharedSpec};
@@ -19,9 +19,9 @@ use super::{Bound, Engine};
 use crate::clock::Time;
 
 /// Waiting requests that are copied of one queue; of more only the number.
-const MOST_WAITING: usize = 2_048;
+const MAX_WAITING: usize = 2_048;
 /// Lanes that wait, or are busy, beside it at a shared limit.
-const MOST_RIVALS: usize = 128;
+const MAX_RIVALS: usize = 128;
 
 /// A lane, the lanes that wait for the same limits, and those limits.
 pub(crate) struct Copy {
@@ -79,12 +79,12 @@ impl Engine {
                 let other = self.lanes.slab.get(*key).map(|other| other.shared);
                 other.is_some_and(|other| other.iter().any(|holder| *holder != Key::NONE && holders.contains(holder)))
             };
-            let waiting = self.crowd.keys().filter(|key| *key != lane).filter(shares).take(MOST_RIVALS);
+            let waiting = self.backlog_index.keys().filter(|key| *key != lane).filter(shares).take(MAX_RIVALS);
             let mut rivals: BTreeSet<Key> = waiting.collect();
             // What is under way elsewhere frees the shared limits too.
             let sending = self.permits.keys().filter_map(|key| self.permits.get(key)).map(Permit::lane);
             for key in sending.filter(|key| *key != lane).filter(shares) {
-                if rivals.len() < MOST_RIVALS {
+                if rivals.len() < MAX_RIVALS {
                     rivals.insert(key);
                 }
             }
@@ -103,8 +103,8 @@ impl Engine {
         let queues = lane.waiting.as_ref().map(|waiting| &waiting.queues).into_iter().flatten();
         let waiting = queues.filter_map(|queue| self.queues.get(*queue)).map(|queue| {
             let in_order = queue.in_order(&self.waiters);
-            let costs = in_order.iter().take(MOST_WAITING).filter_map(|key| self.waiters.get(*key)).map(|w| w.cost);
-            let more = in_order.len().saturating_sub(MOST_WAITING);
+            let costs = in_order.iter().take(MAX_WAITING).filter_map(|key| self.waiters.get(*key)).map(|w| w.cost);
+            let more = in_order.len().saturating_sub(MAX_WAITING);
             let node = lane.waiting.as_ref().map_or(Key::NONE, |waiting| waiting.tiers[queue.tier as usize]);
             let (lead, since) = self.tree.lead(node);
             Line { endpoint: queue.endpoint, tier: queue.tier, costs: costs.collect(), more, lead, since }
@@ -119,7 +119,7 @@ impl Engine {
             credential: lane.credential.clone(),
             under_way: self.permits_of(key).into_iter().filter_map(|key| self.permits.get(key).cloned()).collect(),
             waiting: waiting.collect(),
-            turns: lane.waiting.as_ref().map(|waiting| waiting.site.turns).unwrap_or_default(),
+            turns: lane.waiting.as_ref().map(|waiting| waiting.wait_point.turns).unwrap_or_default(),
             shared: [(0, lane.shared[1]), (1, Key::NONE)].map(|(number, above)| {
                 let holder = lane.shared[number];
                 self.lanes.shared.get(holder).map(|inside| (holder, inside)).map(|(key, holder)| SharedCopy {
@@ -130,7 +130,7 @@ impl Engine {
                     leads: holder
                         .branch(above)
                         .map_or([0; 3], |branch| branch.tiers.map(|tier| self.tree.lead(tier).0)),
-                    turns: holder.site.turns,
+                    turns: holder.wait_point.turns,
                 })
             }),
         })
@@ -170,11 +170,11 @@ impl Copy {
                 inside.cells.iter_mut().for_each(|cell| cell.gather(false));
                 inside.cells.iter_mut().for_each(|cell| cell.rename_permits(now, &[]));
                 inside.version = shared.version;
-                inside.site.turns = shared.turns;
+                inside.wait_point.turns = shared.turns;
                 known.insert(shared.key, holder);
             }
             let lane = &mut engine.lanes.slab[key];
-            lane.own = OwnCells::from_cells(copy.cells.clone());
+            lane.own = LaneLimits::from_cells(copy.cells.clone());
             (lane.version, lane.credential) = (copy.version, copy.credential.clone());
             // Nothing that finds something out is under way in a copy.
             if let Some(credential) = &mut lane.credential {
@@ -185,7 +185,7 @@ impl Copy {
                 let need = Need { lane: key, endpoint: line.endpoint, tier: line.tier, cost: 1.into() };
                 engine.queue_for(&need);
                 if let Some(waiting) = &mut engine.lanes.slab[key].waiting {
-                    waiting.site.turns = copy.turns;
+                    waiting.wait_point.turns = copy.turns;
                     engine.tree.set_lead(waiting.tiers[line.tier as usize], line.lead);
                 }
             }

@@ -16,7 +16,7 @@ impl Engine {
     /// there is one. Returns the waiter; it may have its grant already.
     pub(crate) fn submit_deferred(&mut self, now: Time, lane: Key, ask: &Ask) -> Result<Key, Refusal> {
         let now = self.tick(now);
-        self.heed_groups(lane);
+        self.apply_group_pauses(lane);
         let inside = self.lanes.slab.get(lane).ok_or(Refusal::NoLane)?;
         if self.shutdown || inside.retired {
             return Err(if self.shutdown { Refusal::Shutdown } else { Refusal::Retired });

@@ -7,20 +7,20 @@ use std::time::Duration;
 use super::copy::{Ahead, Copy, Line};
 use super::cost::Cost;
 use super::plan::NO_ENDPOINT;
-use super::pushback::Word;
+use super::pushback::Feedback;
 use super::slab::Key;
 use super::{Answer, Ask, Claim};
 use crate::clock::Time;
 
 /// Grants that are worked out one by one; what comes after them goes on at the rate of the latter half.
-const MOST_GRANTS: usize = 4_000;
+const MAX_GRANTS: usize = 4_000;
 /// Ever so much later is never.
 const NEVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Requests of others who never stop, in each tier: as many as may go at once in a window.
 const ENDLESS: usize = 1_000;
 /// Others stop after so many grants, and the forecast gives up after so many steps: its caller waits for it.
-const MOST_OF_OTHERS: usize = 10 * MOST_GRANTS;
-const MOST_STEPS: usize = 50 * MOST_GRANTS;
+const MAX_OF_OTHERS: usize = 10 * MAX_GRANTS;
+const MAX_STEPS: usize = 50 * MAX_GRANTS;
 
 /// Who else sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,11 +72,11 @@ fn run(copy: &Copy, now: Time, batch: Batch, others: Others) -> Option<Duration>
     if batch.requests == 0 {
         return Some(Duration::ZERO);
     }
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         if done.len() as u64 >= batch.requests {
             return done.last().map(|last| last.since(now));
         }
-        if run.grants >= MOST_GRANTS && done.len() >= 2 {
+        if run.grants >= MAX_GRANTS && done.len() >= 2 {
             return run.extrapolate(now, &done);
         }
         run.step(&mut done)?;
@@ -119,7 +119,7 @@ impl Run {
         let mut lines: Vec<(Key, Line)> = lanes.iter().enumerate().flat_map(of_lane).collect();
         lines.sort_by_key(|(_, line)| line.since);
         for (lane, line) in lines {
-            for cost in line.costs.into_iter().chain(std::iter::repeat_n(Cost::from(1), line.more.min(MOST_GRANTS))) {
+            for cost in line.costs.into_iter().chain(std::iter::repeat_n(Cost::from(1), line.more.min(MAX_GRANTS))) {
                 run.submit(lane, ask(line.endpoint, line.tier, cost), false);
             }
         }
@@ -168,11 +168,11 @@ impl Run {
     /// Those who always wait, wait again.
     fn refill(&mut self) {
         let first = self.ahead.lanes[0].0;
-        while self.submitted < self.batch.requests.min(MOST_GRANTS as u64) {
+        while self.submitted < self.batch.requests.min(MAX_GRANTS as u64) {
             self.submitted += 1;
             self.submit(first, ask(NO_ENDPOINT, self.batch.tier, 1), true);
         }
-        for _ in 0..if self.grants < MOST_OF_OTHERS { self.filled.len() } else { 0 } {
+        for _ in 0..if self.grants < MAX_OF_OTHERS { self.filled.len() } else { 0 } {
             if let Some((lane, tier)) = self.filled.pop_front() {
                 self.submit(lane, ask(NO_ENDPOINT, tier, 1), false);
             }
@@ -191,7 +191,7 @@ impl Run {
         self.now = self.now.max(next);
         if answer <= due {
             if let Some(Reverse((at, permit, ours))) = self.ends.pop() {
-                engine.hear(self.now, permit, Word::Passed(None), &[]);
+                engine.on_response(self.now, permit, Feedback::Passed(None), &[]);
                 engine.answered(self.now, permit);
                 engine.finished(self.now, permit);
                 if ours {

@@ -12,7 +12,7 @@ use super::plan::{EndpointHash, EndpointId, Plan, SharedSpec};
 use super::slab::excess;
 use super::slab::{Key, Slab};
 use super::throttle::Credential;
-use super::waiting::{Branch, LaneWait, Site};
+use super::waiting::{Branch, LaneWait, WaitPoint};
 use crate::clock::Time;
 
 /// One tenant at one vendor.
@@ -21,7 +21,7 @@ use crate::clock::Time;
 pub(crate) struct Lane {
     pub(crate) tenant: CompactString,
     pub(crate) plan: Arc<Plan>,
-    pub(crate) own: OwnCells,
+    pub(crate) own: LaneLimits,
     /// Account and vendor-wide limits, as indexes into the engine's `shared`.
     pub(crate) shared: [Key; 2],
     pub(crate) waiting: Option<Box<LaneWait>>,
@@ -114,56 +114,56 @@ impl Lane {
 }
 
 /// The lane's own limits. Most lanes have one, and it stands in the lane itself.
-pub(crate) enum OwnCells {
+pub(crate) enum LaneLimits {
     One(Cell),
     Many(Box<[Cell]>),
 }
 
-impl OwnCells {
-    pub(crate) fn new(plan: &Plan, now: Time, since: u32) -> OwnCells {
+impl LaneLimits {
+    pub(crate) fn new(plan: &Plan, now: Time, since: u32) -> LaneLimits {
         let mut cells = plan.own.iter().map(|spec| Cell::new(spec, now, since));
         if plan.own.len() == 1
             && let Some(cell) = cells.next()
         {
-            return OwnCells::One(cell);
+            return LaneLimits::One(cell);
         }
-        OwnCells::Many(cells.collect())
+        LaneLimits::Many(cells.collect())
     }
 
-    pub(crate) fn from_cells(mut cells: Vec<Cell>) -> OwnCells {
+    pub(crate) fn from_cells(mut cells: Vec<Cell>) -> LaneLimits {
         match cells.len() {
-            1 => cells.pop().map_or_else(|| OwnCells::Many(Box::new([])), OwnCells::One),
-            _ => OwnCells::Many(cells.into()),
+            1 => cells.pop().map_or_else(|| LaneLimits::Many(Box::new([])), LaneLimits::One),
+            _ => LaneLimits::Many(cells.into()),
         }
     }
 
     #[cfg(test)]
     pub(crate) fn clone_cells(&self) -> Vec<Cell> {
         match self {
-            OwnCells::One(cell) => vec![cell.clone()],
-            OwnCells::Many(cells) => cells.to_vec(),
+            LaneLimits::One(cell) => vec![cell.clone()],
+            LaneLimits::Many(cells) => cells.to_vec(),
         }
     }
 
     pub(crate) fn into_cells(self) -> Vec<Cell> {
         match self {
-            OwnCells::One(cell) => vec![cell],
-            OwnCells::Many(cells) => cells.into_vec(),
+            LaneLimits::One(cell) => vec![cell],
+            LaneLimits::Many(cells) => cells.into_vec(),
         }
     }
 
     pub(crate) fn as_slice(&self) -> &[Cell] {
         match self {
-            OwnCells::One(cell) => std::slice::from_ref(cell),
-            OwnCells::Many(cells) => cells,
+            LaneLimits::One(cell) => std::slice::from_ref(cell),
+            LaneLimits::Many(cells) => cells,
         }
     }
 
     #[inline]
     pub(crate) fn as_mut(&mut self) -> &mut [Cell] {
         match self {
-            OwnCells::One(cell) => std::slice::from_mut(cell),
-            OwnCells::Many(cells) => cells,
+            LaneLimits::One(cell) => std::slice::from_mut(cell),
+            LaneLimits::Many(cells) => cells,
         }
     }
 }
@@ -199,9 +199,9 @@ pub(crate) struct Shared {
     pub(crate) config: u64,
     pub(crate) lanes: u32,
     pub(super) hosts: Hosts,
-    pub(crate) site: Site,
+    pub(crate) wait_point: WaitPoint,
     /// Where requests wait for a limit that only their endpoint has.
-    pub(crate) endpoint_sites: Vec<(EndpointHash, Site)>,
+    pub(crate) endpoint_wait_points: Vec<(EndpointHash, WaitPoint)>,
     /// Its places in the tree, by what stands above it there.
     pub(crate) branches: Vec<Branch>,
     /// Accounts that have nodes below these.
@@ -221,20 +221,20 @@ impl Shared {
             config: 0,
             lanes: 0,
             hosts: Hosts::default(),
-            site: Site::default(),
-            endpoint_sites: Vec::new(),
+            wait_point: WaitPoint::default(),
+            endpoint_wait_points: Vec::new(),
             branches: Vec::new(),
             accounts: Vec::new(),
             waiting: 0,
         }
     }
 
-    pub(crate) fn endpoint_site(&mut self, endpoint: EndpointHash) -> &mut Site {
-        let at = self.endpoint_sites.iter().position(|(id, _)| *id == endpoint).unwrap_or_else(|| {
-            self.endpoint_sites.push((endpoint, Site::default()));
-            self.endpoint_sites.len() - 1
+    pub(crate) fn endpoint_wait_point(&mut self, endpoint: EndpointHash) -> &mut WaitPoint {
+        let at = self.endpoint_wait_points.iter().position(|(id, _)| *id == endpoint).unwrap_or_else(|| {
+            self.endpoint_wait_points.push((endpoint, WaitPoint::default()));
+            self.endpoint_wait_points.len() - 1
         });
-        &mut self.endpoint_sites[at].1
+        &mut self.endpoint_wait_points[at].1
     }
 }
 

@@ -11,17 +11,17 @@
 //! | `scheduler.rs` | whose turn it is: tiers, lanes, endpoints |
 //! | `branch.rs` | where lanes that share a limit stand in that tree |
 //! | `turns.rs` | whether the limits let it go, and what to wait for if not |
-//! | `sites.rs` | where requests wait for a limit, and who is woken when it has room |
+//! | `wait_points.rs` | where requests wait for a limit, and who is woken when it has room |
 //! | `limit/` | one limit: bucket, guard, slots |
 //! | `throttle/` | what the vendor's own word makes slower: pauses, spacing, learned rates |
 //! | `pushback.rs` | what an answer changes |
 //! | `attribution.rs` | of which limit an answer speaks |
 //! | `hosts.rs` | whether it speaks for all who share the limit |
 //! | `news.rs` | nothing: what events are to tell of a pause, and of which limit |
-//! | `standing.rs` | pauses of an account, or of all who call a vendor |
+//! | `group_pause.rs` | pauses of an account, or of all who call a vendor |
 //! | `permit.rs`, `permits.rs` | what happens to a permit until it ends |
 //! | `cells.rs` | the limits that a permit took from, whatever has become of its lane since |
-//! | `recall.rs` | nothing: what was sent before this process was |
+//! | `replay.rs` | nothing: what was sent before this process was |
 //! | `change.rs` | lanes that come, change and go |
 //! | `under_way.rs` | in which limits of requests at once a change counts what is under way |
 //! | `deferred.rs` | grants that are picked up, and started then or by a second call |
@@ -43,6 +43,7 @@ pub(crate) mod cost;
 mod deferred;
 pub(crate) mod endpoint;
 mod forecast;
+mod group_pause;
 mod hosts;
 mod index;
 mod lane;
@@ -55,11 +56,9 @@ mod permit;
 mod permits;
 pub(crate) mod plan;
 mod pushback;
-mod recall;
+mod replay;
 mod scheduler;
-mod sites;
 pub(crate) mod slab;
-mod standing;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -67,6 +66,7 @@ pub(crate) mod throttle;
 mod turns;
 mod under_way;
 mod view;
+mod wait_points;
 mod waiting;
 
 use std::cmp::Reverse;
@@ -80,21 +80,21 @@ use crate::clock::Time;
 pub(crate) use check::Check;
 use cost::Cost;
 pub(crate) use forecast::{Batch, forecast};
+pub(crate) use group_pause::Group;
 use lane::Lanes;
 pub(crate) use lane::hash_ids;
-use limit::Lack;
+use limit::BlockedBy;
 pub(crate) use news::{Forgotten, Noticed, OfLimit};
 pub(crate) use origin::Whose;
 use permit::Permit;
 use plan::EndpointId;
-pub(crate) use pushback::{Heard, Word};
+pub(crate) use pushback::{Feedback, FeedbackEffect};
 use scheduler::Tree;
 pub(crate) use slab::excess;
 use slab::{Key, Slab};
-pub(crate) use standing::Group;
 pub(crate) use sweep::Sweep;
 pub(crate) use view::{Holder, Sum, View};
-use waiting::{Crowd, Queue, Waiter};
+use waiting::{BacklogIndex, Queue, Waiter};
 
 /// A permit that was granted and not started for this long is taken back and offered to the next, in nanoseconds.
 pub(crate) const UNSTARTED_NS: u64 = 100_000_000;
@@ -171,7 +171,7 @@ pub(crate) struct WaitReason {
     /// The limit's name; none while others are first.
     pub(crate) limit: Option<Arc<str>>,
     /// What that limit lacks.
-    pub(crate) lack: Option<Lack>,
+    pub(crate) lack: Option<BlockedBy>,
 }
 
 impl WaitReason {
@@ -266,12 +266,12 @@ pub(crate) struct Engine {
     queues: Slab<Queue>,
     waiters: Slab<Waiter>,
     waiting: u32,
-    crowd: Crowd,
+    backlog_index: BacklogIndex,
     permits: Slab<Permit>,
     /// Permits of lanes that have gone to another engine, where they are counted too.
     departed: u32,
     /// Groups of lanes that wait, by their hash, and until when.
-    standing: HashMap<u64, standing::Standing>,
+    standing: HashMap<u64, group_pause::Standing>,
     /// Granted and perhaps not started, in the order of granting.
     unstarted: VecDeque<(Time, Key)>,
     /// No permit needs settling by time before this moment.
@@ -301,7 +301,7 @@ impl Engine {
             queues: Slab::new(),
             waiters: Slab::new(),
             waiting: 0,
-            crowd: Crowd::default(),
+            backlog_index: BacklogIndex::default(),
             permits: Slab::new(),
             departed: 0,
             standing: HashMap::default(),

@@ -16,7 +16,7 @@ use super::Engine;
 use super::Refusal;
 use super::change::carry_over;
 use super::lane::Hosts;
-use super::lane::{OwnCells, SharedKey};
+use super::lane::{LaneLimits, SharedKey};
 use super::limit::Cell;
 use super::origin::Origin;
 use super::permit::{Permit, State};
@@ -92,7 +92,7 @@ impl Engine {
         // Later than every limit that comes along, and than every permit.
         inside.version = inside.version.max(version) + 1;
         inside.credential = credential;
-        inside.own = OwnCells::from_cells(carry_over(&old, cells, &plan, now, inside.version));
+        inside.own = LaneLimits::from_cells(carry_over(&old, cells, &plan, now, inside.version));
         let holders = inside.shared;
         for (holder, history) in holders.into_iter().zip(&shared) {
             if let Some(history) = history {

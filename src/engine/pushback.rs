@@ -14,7 +14,7 @@ use crate::clock::Time;
 
 /// What an answer said about limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Word {
+pub(crate) enum Feedback {
     /// The vendor took the request.
     Passed(Option<Report>),
     /// The vendor took the request, and asks to wait so long before the next, in nanoseconds.
@@ -29,21 +29,21 @@ pub(crate) enum Word {
     RefusedFor(Whose, Wait, Option<Report>),
 }
 
-impl Word {
+impl Feedback {
     fn report(&self) -> Option<&Report> {
         match self {
-            Word::Passed(report)
-            | Word::PassedFor(_, report)
-            | Word::Refused(_, report)
-            | Word::RefusedFor(_, _, report) => report.as_ref(),
-            Word::Failed | Word::Disowned => None,
+            Feedback::Passed(report)
+            | Feedback::PassedFor(_, report)
+            | Feedback::Refused(_, report)
+            | Feedback::RefusedFor(_, _, report) => report.as_ref(),
+            Feedback::Failed | Feedback::Disowned => None,
         }
     }
 }
 
 /// What there is to know after an answer.
 #[derive(Default)]
-pub(crate) struct Heard {
+pub(crate) struct FeedbackEffect {
     /// What is left of the tightest limit of the endpoint, as (remaining, limit).
     pub(crate) headroom: Option<(u32, u32)>,
     pub(crate) notices: Vec<Noticed>,
@@ -68,21 +68,30 @@ impl Engine {
     /// Response headers are here, and with `whole` all of the answer, so that the exchange has ended. `besides`: what was
     /// said of other limits than the one in `word`.
     #[inline]
-    pub(crate) fn answered_with(&mut self, now: Time, key: Key, word: Word, besides: &[Report], whole: bool) -> Heard {
+    pub(crate) fn answered_with(
+        &mut self,
+        now: Time,
+        key: Key,
+        word: Feedback,
+        besides: &[Report],
+        whole: bool,
+    ) -> FeedbackEffect {
         let now = self.tick(now);
-        let Some(permit) = self.permits.get(key) else { return Heard::default() };
+        let Some(permit) = self.permits.get(key) else { return FeedbackEffect::default() };
         let (lane, endpoint, took) = (permit.lane(), permit.origin.endpoint, now.since(permit.granted));
         // The permit may hold slots of an account that its lane has left.
         let took_others = permit.origin.holders != [Key::NONE; 2];
-        if whole && word == Word::Passed(None) && self.waiting == 0 && !took_others {
+        if whole && word == Feedback::Passed(None) && self.waiting == 0 && !took_others {
             let of = self.lanes.slab.get_mut(lane);
             if of.is_some_and(|lane| !lane.has_others(endpoint) && lane.is_at_full_speed()) {
-                return Heard { headroom: self.finished_alone(now, key), notices: Vec::new(), took };
+                return FeedbackEffect { headroom: self.finished_alone(now, key), notices: Vec::new(), took };
             }
         }
-        let notices = self.hear(now, key, word, besides);
+        let notices = self.on_response(now, key, word, besides);
         for report in besides.iter().chain(word.report()) {
-            if let Some(reset) = report.reset_ns.filter(|_| !matches!(word, Word::Refused(..) | Word::RefusedFor(..))) {
+            if let Some(reset) =
+                report.reset_ns.filter(|_| !matches!(word, Feedback::Refused(..) | Feedback::RefusedFor(..)))
+            {
                 self.window_ends(now, key, report.limit, reset, RESET_ERROR_NS);
             }
         }
@@ -90,18 +99,18 @@ impl Engine {
             true => self.finished(now, key),
             false => self.answered(now, key),
         }
-        Heard { headroom: self.headroom(now, lane, endpoint), notices, took }
+        FeedbackEffect { headroom: self.headroom(now, lane, endpoint), notices, took }
     }
 
     /// Response headers are here: what they say counts from now on. Comes before [`answered`](Self::answered).
     #[inline]
-    pub(crate) fn hear(&mut self, now: Time, key: Key, word: Word, besides: &[Report]) -> Vec<Noticed> {
+    pub(crate) fn on_response(&mut self, now: Time, key: Key, word: Feedback, besides: &[Report]) -> Vec<Noticed> {
         let now = self.tick(now);
         let Some(exchange) = self.exchange(key) else { return Vec::new() };
-        if word == Word::Passed(None) && besides.is_empty() && !self.is_throttled(&exchange.origin) {
+        if word == Feedback::Passed(None) && besides.is_empty() && !self.is_throttled(&exchange.origin) {
             return Vec::new();
         }
-        self.take_to_heart(now, &exchange, word);
+        self.apply_feedback(now, &exchange, word);
         for report in besides {
             self.told(now, &exchange, report);
         }
@@ -128,17 +137,17 @@ impl Engine {
     }
 
     #[cold]
-    fn take_to_heart(&mut self, now: Time, exchange: &Exchange, word: Word) {
+    fn apply_feedback(&mut self, now: Time, exchange: &Exchange, word: Feedback) {
         let lane = exchange.need.lane;
         match word {
-            Word::Passed(report) => {
+            Feedback::Passed(report) => {
                 self.passed(now, exchange);
                 if let Some(report) = report {
                     self.told(now, exchange, &report);
                 }
                 self.wake_limits_below(exchange);
             }
-            Word::PassedFor(wait, report) => {
+            Feedback::PassedFor(wait, report) => {
                 self.passed(now, exchange);
                 if let Some(report) = report {
                     self.told(now, exchange, &report);
@@ -150,16 +159,18 @@ impl Engine {
                     self.paused(lane);
                 }
             }
-            Word::Failed | Word::Disowned => {
+            Feedback::Failed | Feedback::Disowned => {
                 let Some(credential) = self.credential(lane) else { return };
-                let is_new = word == Word::Failed || credential.is_disowned_anew(now, exchange.granted);
+                let is_new = word == Feedback::Failed || credential.is_disowned_anew(now, exchange.granted);
                 match is_new.then(|| credential.failed(now, exchange.permit, exchange.endpoint)).flatten() {
                     Some(_) => self.paused(lane),
                     None => self.wake_lane(lane),
                 }
             }
-            Word::Refused(wait, report) => self.refused(now, exchange, None, wait, report.as_ref()),
-            Word::RefusedFor(whose, wait, report) => self.refused(now, exchange, Some(whose), wait, report.as_ref()),
+            Feedback::Refused(wait, report) => self.refused(now, exchange, None, wait, report.as_ref()),
+            Feedback::RefusedFor(whose, wait, report) => {
+                self.refused(now, exchange, Some(whose), wait, report.as_ref())
+            }
         }
     }
 
@@ -228,7 +239,7 @@ impl Engine {
         let tenant = self.lanes.slab.get(origin.lane).map(|lane| self.lanes.tenant_hash(lane));
         let most = self.lanes.slab.get(origin.lane).map_or(u64::MAX, |lane| lane.plan.one_witness_ns);
         let (mut until, mut stated) = (Time::ZERO, Time::ZERO);
-        if let Wait::Told(wait) = wait {
+        if let Wait::Stated(wait) = wait {
             stated = now.plus_nanos(wait);
         }
         for (number, target) in targets.iter().enumerate() {
@@ -241,7 +252,9 @@ impl Engine {
             let says_empty = empty == Some(*target);
             let throttle = cell.throttle_or_new();
             let wait = match (wait, tenant) {
-                (Wait::Told(wait), Some(tenant)) if is_shared => Wait::Told(throttle.believed(now, tenant, wait, most)),
+                (Wait::Stated(wait), Some(tenant)) if is_shared => {
+                    Wait::Stated(throttle.believed(now, tenant, wait, most))
+                }
                 (wait, _) => wait,
             };
             let is_meant = targets.len() == 1 || is_full || says_empty;
@@ -286,11 +299,11 @@ impl Engine {
         let credential = lane.credential.get_or_insert_default();
         let refused = Refused { permit, granted, endpoint, wait, in_use: true };
         match (whose, wait) {
-            (_, Wait::Told(wait)) if !unexplained => {
+            (_, Wait::Stated(wait)) if !unexplained => {
                 let until = now.plus_nanos(wait);
                 credential.wait_until(now, until, until);
             }
-            (Some(Whose::Endpoint), Wait::Told(wait)) if endpoint != EndpointHash::NONE => {
+            (Some(Whose::Endpoint), Wait::Stated(wait)) if endpoint != EndpointHash::NONE => {
                 if !credential.endpoint_refused(now, &refused, wait) {
                     credential.refused(now, &refused, &pace);
                 }
@@ -323,7 +336,7 @@ impl Engine {
     fn busy_lanes_of(&self, holder: Key) -> Vec<Key> {
         let granted = self.unstarted.iter().filter_map(|(_, permit)| self.permits.get(*permit)).map(|p| p.lane());
         let shares = |lane: &Key| self.lanes.slab.get(*lane).is_some_and(|lane| lane.shared.contains(&holder));
-        self.crowd.keys().chain(granted).filter(shares).collect()
+        self.backlog_index.keys().chain(granted).filter(shares).collect()
     }
 
     /// A lane has come to stand: what has not left yet is taken back, and who cannot wait that long is told.

@@ -110,7 +110,7 @@ impl Engine {
             self.waiters.shrink(CHUNKS),
             self.permits.shrink(CHUNKS),
         ];
-        self.crowd.shrink();
+        self.backlog_index.shrink();
         if let Some(room) = excess(self.woken.capacity(), self.woken.len()) {
             self.woken.shrink_to(room);
         }

@@ -12,32 +12,32 @@ use std::sync::Arc;
 use super::cost::Cost;
 use super::lane::{Lane, Shared};
 use super::limit::window_log::Free;
-use super::limit::{Cell, Lack, LimitSpec, Room};
+use super::limit::{BlockedBy, Cell, LimitSpec, Room};
 use super::plan::EndpointId;
 use super::scheduler::Path;
 use super::slab::Key;
 use super::throttle::{Credential, Gate};
-use super::waiting::{Place, WaiterState};
+use super::waiting::{LimitLevel, WaiterState};
 use super::{Engine, LATENESS_NS, Timer, Until, WaitReason};
 use crate::clock::Time;
 
 /// From the narrowest outwards.
-const PLACES: [Place; 6] = [
-    Place::Endpoint,
-    Place::Lane,
-    Place::SharedEndpoint(0),
-    Place::Shared(0),
-    Place::SharedEndpoint(1),
-    Place::Shared(1),
+const LEVELS: [LimitLevel; 6] = [
+    LimitLevel::Endpoint,
+    LimitLevel::Lane,
+    LimitLevel::SharedEndpoint(0),
+    LimitLevel::Shared(0),
+    LimitLevel::SharedEndpoint(1),
+    LimitLevel::Shared(1),
 ];
 
 /// What stopped a request.
 #[derive(Debug)]
 pub(super) struct Stop {
-    place: Place,
+    place: LimitLevel,
     free: Free,
     /// None where another queue's head has the next units reserved.
-    lack: Option<(Lack, Option<Arc<str>>)>,
+    lack: Option<(BlockedBy, Option<Arc<str>>)>,
 }
 
 impl Stop {
@@ -69,8 +69,8 @@ fn room<'a>(
     cells: impl Iterator<Item = (&'a mut Cell, &'a LimitSpec)>,
     now: Time,
     need: &Need,
-) -> Option<(Free, Lack, Arc<str>)> {
-    let mut worst: Option<(Free, Lack, &LimitSpec)> = None;
+) -> Option<(Free, BlockedBy, Arc<str>)> {
+    let mut worst: Option<(Free, BlockedBy, &LimitSpec)> = None;
     for (cell, spec) in cells {
         let room = match cell.gate(spec, now, need.tier, need.cost) {
             Gate::Open => cell.room(spec, now, need.cost, need.high()),
@@ -96,32 +96,32 @@ fn later(a: Free, b: Free) -> bool {
 }
 
 impl Engine {
-    fn reserved_by_another(&mut self, need: &Need, place: Place, queue: Key) -> bool {
-        let reserved = self.site(need, place).map_or(Key::NONE, |site| site.reserved);
+    fn reserved_by_another(&mut self, need: &Need, place: LimitLevel, queue: Key) -> bool {
+        let reserved = self.wait_point(need, place).map_or(Key::NONE, |wait_point| wait_point.reserved);
         if reserved == Key::NONE || reserved == queue {
             return false;
         }
         let Some(holder) = self.queues.get(reserved) else { return false };
         if holder.tier == need.tier {
             // Inside one tier the tree decides who is next: both stand below the node that is parked here.
-            return !matches!(place, Place::Lane | Place::Shared(_));
+            return !matches!(place, LimitLevel::Lane | LimitLevel::Shared(_));
         }
         let other = holder.tier;
         if self.is_at_the_root(need.lane, place) {
             return true;
         }
-        !self.site(need, place).is_some_and(|site| site.turns.is_before(need.tier, other))
+        !self.wait_point(need, place).is_some_and(|wait_point| wait_point.turns.is_before(need.tier, other))
     }
 
     /// The tree's root itself decides about the tiers here.
-    fn is_at_the_root(&self, lane: Key, place: Place) -> bool {
+    fn is_at_the_root(&self, lane: Key, place: LimitLevel) -> bool {
         let Some(lane) = self.lanes.slab.get(lane) else { return true };
         let [account, vendor] = lane.shared.map(|holder| holder != Key::NONE);
         match place {
-            Place::Lane => !account && !vendor,
-            Place::Shared(0) => !vendor,
-            Place::Shared(_) => true,
-            Place::Endpoint | Place::SharedEndpoint(_) => false,
+            LimitLevel::Lane => !account && !vendor,
+            LimitLevel::Shared(0) => !vendor,
+            LimitLevel::Shared(_) => true,
+            LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_) => false,
         }
     }
 
@@ -129,12 +129,12 @@ impl Engine {
     fn charge_sites(&mut self, need: &Need) {
         let Some(lane) = self.lanes.slab.get(need.lane) else { return };
         let weight = lane.plan.tier_weights[need.tier as usize];
-        for place in PLACES {
+        for place in LEVELS {
             if !self.is_at_the_root(need.lane, place)
-                && self.has_site(need, place)
-                && let Some(site) = self.site(need, place)
+                && self.has_wait_point(need, place)
+                && let Some(wait_point) = self.wait_point(need, place)
             {
-                site.turns.charge(need.tier, need.cost.points, weight);
+                wait_point.turns.charge(need.tier, need.cost.points, weight);
             }
         }
     }
@@ -188,32 +188,32 @@ impl Engine {
         let endpoint = lane.plan.endpoint_hash(need.endpoint);
         let own_gates = lane.credential.is_some() || lane.plan.whole_is_throttled(lane.own.as_slice());
         if own_gates || !lane.plan.endpoint_own(need.endpoint).is_empty() {
-            self.ask_at(need, Place::Endpoint, queue, busy)?;
+            self.ask_at(need, LimitLevel::Endpoint, queue, busy)?;
         }
-        self.ask_at(need, Place::Lane, queue, busy)?;
+        self.ask_at(need, LimitLevel::Lane, queue, busy)?;
         for (number, holder) in shared.into_iter().enumerate() {
             let Some(holder) = self.lanes.shared.get(holder) else { continue };
             let busy = holder.waiting > 0;
             let has_gates = holder.cells.iter().any(|cell| cell.is_throttled());
             if has_gates || holder.specs.iter().any(|spec| spec.endpoint == Some(endpoint)) {
-                self.ask_at(need, Place::SharedEndpoint(number), queue, busy)?;
+                self.ask_at(need, LimitLevel::SharedEndpoint(number), queue, busy)?;
             }
-            self.ask_at(need, Place::Shared(number), queue, busy)?;
+            self.ask_at(need, LimitLevel::Shared(number), queue, busy)?;
         }
         Ok(())
     }
 
     /// Asks the limits of one place; those of a place whose next units are another's are not even looked at.
     #[inline]
-    fn ask_at(&mut self, need: &Need, place: Place, queue: Key, busy: bool) -> Result<(), Stop> {
+    fn ask_at(&mut self, need: &Need, place: LimitLevel, queue: Key, busy: bool) -> Result<(), Stop> {
         if busy && self.reserved_by_another(need, place, queue) {
             return Err(Stop { place, free: Free::OnSettle(Time::MAX), lack: None });
         }
         let gate = match place {
-            Place::Endpoint => self.endpoint_gate(need, None),
-            Place::Lane => self.gate(need),
-            Place::SharedEndpoint(number) => self.endpoint_gate(need, Some(number)),
-            Place::Shared(_) => Gate::Open,
+            LimitLevel::Endpoint => self.endpoint_gate(need, None),
+            LimitLevel::Lane => self.gate(need),
+            LimitLevel::SharedEndpoint(number) => self.endpoint_gate(need, Some(number)),
+            LimitLevel::Shared(_) => Gate::Open,
         };
         if let Gate::Shut(free, lack) = gate {
             return Err(Stop { place, free, lack: Some((lack, None)) });
@@ -221,13 +221,13 @@ impl Engine {
         let now = self.now;
         let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
         let found = match place {
-            Place::Endpoint => {
+            LimitLevel::Endpoint => {
                 let range = plan.endpoint_own(need.endpoint);
                 room(own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]), now, need)
             }
-            Place::Lane => room(own.as_mut()[..plan.whole].iter_mut().zip(&plan.own), now, need),
-            Place::SharedEndpoint(number) | Place::Shared(number) => {
-                let only = matches!(place, Place::SharedEndpoint(_)).then(|| plan.endpoint_hash(need.endpoint));
+            LimitLevel::Lane => room(own.as_mut()[..plan.whole].iter_mut().zip(&plan.own), now, need),
+            LimitLevel::SharedEndpoint(number) | LimitLevel::Shared(number) => {
+                let only = matches!(place, LimitLevel::SharedEndpoint(_)).then(|| plan.endpoint_hash(need.endpoint));
                 let Some(Shared { cells, specs, .. }) = self.lanes.shared.get_mut(shared[number]) else {
                     return Ok(());
                 };
@@ -367,9 +367,9 @@ impl Engine {
         let leaf = path.leaf();
         let lane = &self.lanes.slab[need.lane];
         let node = match stop.place {
-            Place::Endpoint | Place::SharedEndpoint(_) => leaf,
-            Place::Lane => lane.waiting.as_ref().map_or(leaf, |waiting| waiting.tiers[need.tier as usize]),
-            Place::Shared(number) => {
+            LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_) => leaf,
+            LimitLevel::Lane => lane.waiting.as_ref().map_or(leaf, |waiting| waiting.tiers[need.tier as usize]),
+            LimitLevel::Shared(number) => {
                 let above = if number == 0 { lane.shared[1] } else { Key::NONE };
                 let branch = self.lanes.shared.get(lane.shared[number]).and_then(|shared| shared.branch(above));
                 branch.map_or(leaf, |branch| branch.tiers[need.tier as usize])
@@ -379,15 +379,17 @@ impl Engine {
         if self.queues[queue].reserving.is_some_and(|place| place != stop.place) {
             self.release(queue);
         }
-        let reserve =
-            stop.lack.as_ref().is_some_and(|(lack, _)| matches!(lack, Lack::Budget | Lack::Window | Lack::Slots));
+        let reserve = stop
+            .lack
+            .as_ref()
+            .is_some_and(|(lack, _)| matches!(lack, BlockedBy::Budget | BlockedBy::Window | BlockedBy::Slots));
         let parking = self.tree.park(node);
-        if let Some(site) = self.site(need, stop.place) {
-            site.add(node);
+        if let Some(wait_point) = self.wait_point(need, stop.place) {
+            wait_point.add(node);
             // Who waits for another's reservation is woken when that ends, and by nothing else.
-            site.on_settle |= stop.lack.is_some() && matches!(stop.free, Free::OnSettle(_));
+            wait_point.on_settle |= stop.lack.is_some() && matches!(stop.free, Free::OnSettle(_));
             if reserve {
-                let before = std::mem::replace(&mut site.reserved, queue);
+                let before = std::mem::replace(&mut wait_point.reserved, queue);
                 // It was another's, whose turn comes later. Nothing is free for anybody by that.
                 if before != queue
                     && let Some(other) = self.queues.get_mut(before)

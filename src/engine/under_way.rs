@@ -120,9 +120,9 @@ impl Engine {
     /// Everybody who is parked at a holder of shared limits asks again.
     pub(super) fn ask_again(&mut self, holder: Key) {
         let Some(shared) = self.lanes.shared.get_mut(holder) else { return };
-        let mut parked = std::mem::take(&mut shared.site.parked);
-        for (_, site) in &mut shared.endpoint_sites {
-            parked.append(&mut site.parked);
+        let mut parked = std::mem::take(&mut shared.wait_point.parked);
+        for (_, wait_point) in &mut shared.endpoint_wait_points {
+            parked.append(&mut wait_point.parked);
         }
         for node in parked {
             self.unpark(node, self.now);

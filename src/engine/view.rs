@@ -99,7 +99,7 @@ pub(crate) struct Sum {
 impl Engine {
     pub(crate) fn view(&mut self, now: Time, key: Key) -> Option<View> {
         let now = self.tick(now);
-        self.heed_groups(key);
+        self.apply_group_pauses(key);
         let lane = self.lanes.slab.get_mut(key)?;
         let (plan, shared, in_flight) = (lane.plan.clone(), lane.shared, lane.in_flight);
         let waiting = lane.waiting.as_ref().map_or([0; 3], |waiting| waiting.waiting);

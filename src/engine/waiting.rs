@@ -126,7 +126,7 @@ pub(crate) struct Queue {
     retries: List,
     first: List,
     /// The place whose next units are reserved for the head of this queue.
-    pub(crate) reserving: Option<Place>,
+    pub(crate) reserving: Option<LimitLevel>,
 }
 
 impl Queue {
@@ -180,16 +180,16 @@ impl Queue {
 /// Where in the tree a limit stops requests: at one endpoint of the lane, at the lane, or at what several lanes share.
 /// The number says which: 0 for the account, 1 for the vendor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum LimitLevel {
     Endpoint,
     Lane,
     SharedEndpoint(usize),
     Shared(usize),
 }
 
-/// What stands still at a [`Place`].
+/// What stands still at a [`LimitLevel`].
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct WaitPoint {
     /// Nodes parked here, at most one a tier, except at an endpoint that several lanes share.
     pub(crate) parked: Vec<Key>,
     /// Some of them wait for a permit to end.
@@ -201,9 +201,9 @@ pub(crate) struct Site {
     pub(crate) turns: Turns,
 }
 
-impl Default for Site {
+impl Default for WaitPoint {
     fn default() -> Self {
-        Site { parked: Vec::new(), on_settle: false, reserved: Key::NONE, turns: Turns::default() }
+        WaitPoint { parked: Vec::new(), on_settle: false, reserved: Key::NONE, turns: Turns::default() }
     }
 }
 
@@ -232,7 +232,7 @@ impl Turns {
     }
 }
 
-impl Site {
+impl WaitPoint {
     pub(crate) fn add(&mut self, node: Key) {
         if !self.parked.contains(&node) {
             self.parked.push(node);
@@ -271,10 +271,10 @@ pub(crate) struct LaneWait {
     pub(crate) queues: Vec<Key>,
     /// Waiting requests per tier.
     pub(crate) waiting: [u32; 3],
-    pub(crate) site: Site,
-    pub(crate) endpoint_sites: Vec<(EndpointId, Site)>,
+    pub(crate) wait_point: WaitPoint,
+    pub(crate) endpoint_wait_points: Vec<(EndpointId, WaitPoint)>,
     /// Place in the engine's record of who holds most.
-    pub(crate) crowd: Option<(u8, u32)>,
+    pub(crate) backlog_index: Option<(u8, u32)>,
     /// Nobody waits; only the place in the tree is kept for a while.
     pub(crate) lingering: bool,
 }
@@ -286,9 +286,9 @@ impl LaneWait {
             tiers: [Key::NONE; 3],
             queues: Vec::new(),
             waiting: [0; 3],
-            site: Site::default(),
-            endpoint_sites: Vec::new(),
-            crowd: None,
+            wait_point: WaitPoint::default(),
+            endpoint_wait_points: Vec::new(),
+            backlog_index: None,
             lingering: false,
         }
     }
@@ -297,32 +297,32 @@ impl LaneWait {
         self.waiting.iter().sum()
     }
 
-    pub(crate) fn endpoint_site(&mut self, endpoint: EndpointId) -> &mut Site {
-        let at = self.endpoint_sites.iter().position(|(id, _)| *id == endpoint).unwrap_or_else(|| {
-            self.endpoint_sites.push((endpoint, Site::default()));
-            self.endpoint_sites.len() - 1
+    pub(crate) fn endpoint_wait_point(&mut self, endpoint: EndpointId) -> &mut WaitPoint {
+        let at = self.endpoint_wait_points.iter().position(|(id, _)| *id == endpoint).unwrap_or_else(|| {
+            self.endpoint_wait_points.push((endpoint, WaitPoint::default()));
+            self.endpoint_wait_points.len() - 1
         });
-        &mut self.endpoint_sites[at].1
+        &mut self.endpoint_wait_points[at].1
     }
 }
 
 /// Lanes by how many requests wait in them, to the power of two.
-pub(crate) struct Crowd {
+pub(crate) struct BacklogIndex {
     lanes: [Vec<Key>; 33],
 }
 
-impl Default for Crowd {
+impl Default for BacklogIndex {
     fn default() -> Self {
-        Crowd { lanes: std::array::from_fn(|_| Vec::new()) }
+        BacklogIndex { lanes: std::array::from_fn(|_| Vec::new()) }
     }
 }
 
-impl Crowd {
+impl BacklogIndex {
     /// Records that `total` wait in a lane. Costs something only when `total` passes a power of two.
-    pub(crate) fn record(&mut self, lane: Key, total: u32, at: Option<(u8, u32)>) -> CrowdMove {
+    pub(crate) fn record(&mut self, lane: Key, total: u32, at: Option<(u8, u32)>) -> BacklogMove {
         let class = (u32::BITS - total.leading_zeros()) as u8;
         if at.is_some_and(|(old, _)| old == class) {
-            return CrowdMove { at, displaced: None };
+            return BacklogMove { at, displaced: None };
         }
         let displaced = at.and_then(|(old, index)| self.take(old, index));
         let at = (class > 0).then(|| {
@@ -330,7 +330,7 @@ impl Crowd {
             lanes.push(lane);
             (class, lanes.len() as u32 - 1)
         });
-        CrowdMove { at, displaced }
+        BacklogMove { at, displaced }
     }
 
     /// Removes an entry; the last of its class takes its place and is returned with it.
@@ -359,8 +359,8 @@ impl Crowd {
     }
 }
 
-/// What [`Crowd::record`] moved: the lane's new place, and another lane that got a new place by it.
-pub(crate) struct CrowdMove {
+/// What [`BacklogIndex::record`] moved: the lane's new place, and another lane that got a new place by it.
+pub(crate) struct BacklogMove {
     pub(crate) at: Option<(u8, u32)>,
     pub(crate) displaced: Option<(Key, (u8, u32))>,
 }

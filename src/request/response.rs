@@ -13,9 +13,9 @@ use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 
 use crate::config::Tenant;
-use crate::dispatch::Held;
+use crate::dispatch::PermitGuard;
 use crate::engine;
-use crate::engine::limit::Lack;
+use crate::engine::limit::BlockedBy;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::transport::{AnswerBody, TransportError};
 
@@ -182,13 +182,18 @@ impl fmt::Debug for Response {
 pub struct ResponseBody {
     body: AnswerBody,
     /// Given up with the last byte; none where that has come.
-    held: Option<Held>,
+    held: Option<PermitGuard>,
     tenant: Arc<Tenant>,
     request_id: u64,
 }
 
 impl ResponseBody {
-    pub(crate) fn new(body: AnswerBody, held: Option<Held>, tenant: Arc<Tenant>, request_id: u64) -> ResponseBody {
+    pub(crate) fn new(
+        body: AnswerBody,
+        held: Option<PermitGuard>,
+        tenant: Arc<Tenant>,
+        request_id: u64,
+    ) -> ResponseBody {
         ResponseBody { body, held, tenant, request_id }
     }
 
@@ -204,7 +209,7 @@ impl ResponseBody {
         }
     }
 
-    fn give_up(&self, held: Held) {
+    fn give_up(&self, held: PermitGuard) {
         let vendor = &self.tenant.vendor;
         if vendor.counts_bytes {
             let bytes = self.body.bytes_read();
@@ -307,16 +312,18 @@ impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limit = self.limit().unwrap_or_default();
         match self.0.lack {
-            Some(Lack::Budget) => write!(f, "the budget of limit `{limit}` is used up"),
-            Some(Lack::Window) => write!(f, "the vendor's window of limit `{limit}` is full"),
-            Some(Lack::Reserve) => write!(f, "what is left of limit `{limit}` is reserved for high priority"),
-            Some(Lack::Slots) => write!(f, "all slots of limit `{limit}` are taken"),
-            Some(Lack::Paused) => f.write_str("the vendor has refused requests and is left alone for a while"),
-            Some(Lack::Probe) => f.write_str("one request finds out whether the vendor takes requests again"),
-            Some(Lack::Reported) => f.write_str("the vendor says that nothing is left"),
-            Some(Lack::Scarce) => f.write_str("the vendor says that little is left, and higher priorities are first"),
-            Some(Lack::Throttled) => f.write_str("requests are spaced out, because the vendor has little left"),
-            Some(Lack::Held) => f.write_str("an operator has paused requests to the vendor"),
+            Some(BlockedBy::Budget) => write!(f, "the budget of limit `{limit}` is used up"),
+            Some(BlockedBy::Window) => write!(f, "the vendor's window of limit `{limit}` is full"),
+            Some(BlockedBy::Reserve) => write!(f, "what is left of limit `{limit}` is reserved for high priority"),
+            Some(BlockedBy::Slots) => write!(f, "all slots of limit `{limit}` are taken"),
+            Some(BlockedBy::Paused) => f.write_str("the vendor has refused requests and is left alone for a while"),
+            Some(BlockedBy::Probe) => f.write_str("one request finds out whether the vendor takes requests again"),
+            Some(BlockedBy::Reported) => f.write_str("the vendor says that nothing is left"),
+            Some(BlockedBy::Scarce) => {
+                f.write_str("the vendor says that little is left, and higher priorities are first")
+            }
+            Some(BlockedBy::Throttled) => f.write_str("requests are spaced out, because the vendor has little left"),
+            Some(BlockedBy::Held) => f.write_str("an operator has paused requests to the vendor"),
             None => f.write_str("other requests are first"),
         }
     }

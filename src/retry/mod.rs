@@ -44,7 +44,7 @@ pub(crate) enum Outcome {
 
 /// What there is to know about a request that goes again or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Traits {
+pub(crate) struct RetryInput {
     /// Sent twice it does what it does sent once: see [`idempotent`].
     pub(crate) idempotent: bool,
     /// Its body is at hand.
@@ -55,7 +55,7 @@ pub(crate) struct Traits {
     pub(crate) on_ambiguous: Option<OnAmbiguous>,
 }
 
-impl Traits {
+impl RetryInput {
     /// The request's own choice comes before the vendor's.
     fn on_ambiguous(&self, policy: &RetryPolicy) -> OnAmbiguous {
         self.on_ambiguous.unwrap_or(policy.on_ambiguous)
@@ -64,7 +64,7 @@ impl Traits {
 
 /// What was tried before the outcome that is judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tried {
+pub(crate) struct RetryHistory {
     /// Exchanges after the first that count: neither those that never left nor the one after a refresh.
     pub(crate) retries: u32,
     /// The credential was refreshed for this request.
@@ -85,7 +85,7 @@ pub(crate) enum Verdict {
     /// Again after the wait that the vendor states, or else after [`backoff`]. Counts.
     Again,
     /// Again after [`reconnect`]: it is certain that the vendor did not act, so it does not count.
-    AgainFree,
+    RetryUncounted,
     /// Once more with a fresh credential, at once. Does not count.
     Refresh,
     /// Nobody knows whether the vendor acted: not sent again.
@@ -93,12 +93,12 @@ pub(crate) enum Verdict {
     /// The same, and it is kept as a dead letter.
     Park,
     /// It would go again, but for the reason stated.
-    GiveUp(Why),
+    GiveUp(GiveUpReason),
 }
 
 /// Why a request that would go again does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum GiveUpReason {
     /// All retries are used.
     Retries,
     /// For `max_age` no connection could be made, or the vendor processed none of the exchanges.
@@ -115,7 +115,13 @@ pub(crate) fn idempotent(method: &Method, has_key: bool) -> bool {
 }
 
 /// What to do after `outcome`. `tried` does not include it.
-pub(crate) fn decide(outcome: &Outcome, request: &Traits, tried: &Tried, policy: &RetryPolicy, now: Time) -> Verdict {
+pub(crate) fn decide(
+    outcome: &Outcome,
+    request: &RetryInput,
+    tried: &RetryHistory,
+    policy: &RetryPolicy,
+    now: Time,
+) -> Verdict {
     match *outcome {
         Outcome::Answered { status, class, retry_after } => match meaning(status, class) {
             Meaning::Final => Verdict::Done,
@@ -174,7 +180,7 @@ fn meaning(status: u16, class: Option<Class>) -> Meaning {
 }
 
 /// Again, where the vendor may have acted: only for what may be sent twice.
-fn unless_ambiguous(request: &Traits, tried: &Tried, policy: &RetryPolicy) -> Verdict {
+fn unless_ambiguous(request: &RetryInput, tried: &RetryHistory, policy: &RetryPolicy) -> Verdict {
     if request.idempotent || request.on_ambiguous(policy) == OnAmbiguous::Resend {
         count(Verdict::Again, request, tried, policy)
     } else {
@@ -183,7 +189,7 @@ fn unless_ambiguous(request: &Traits, tried: &Tried, policy: &RetryPolicy) -> Ve
 }
 
 /// Not again. Whether retries are on does not matter: this is none.
-fn ambiguous(request: &Traits, policy: &RetryPolicy) -> Verdict {
+fn ambiguous(request: &RetryInput, policy: &RetryPolicy) -> Verdict {
     match request.on_ambiguous(policy) {
         OnAmbiguous::Park => Verdict::Park,
         OnAmbiguous::Fail | OnAmbiguous::Resend => Verdict::Ambiguous,
@@ -191,29 +197,29 @@ fn ambiguous(request: &Traits, policy: &RetryPolicy) -> Verdict {
 }
 
 /// `verdict`, if there is a retry left for it.
-fn count(verdict: Verdict, request: &Traits, tried: &Tried, policy: &RetryPolicy) -> Verdict {
+fn count(verdict: Verdict, request: &RetryInput, tried: &RetryHistory, policy: &RetryPolicy) -> Verdict {
     if policy.max_retries == 0 {
         // Nothing is given up on where nothing is tried: whoever wants no retries wants the answers.
         Verdict::Done
     } else if tried.retries >= policy.max_retries {
-        Verdict::GiveUp(Why::Retries)
+        Verdict::GiveUp(GiveUpReason::Retries)
     } else if !request.replayable {
-        Verdict::GiveUp(Why::Body)
+        Verdict::GiveUp(GiveUpReason::Body)
     } else {
         verdict
     }
 }
 
 /// Again for `max_age`, where it is certain that the vendor did not act: whatever the method is, and without counting.
-fn unacted(request: &Traits, tried: &Tried, policy: &RetryPolicy, now: Time) -> Verdict {
+fn unacted(request: &RetryInput, tried: &RetryHistory, policy: &RetryPolicy, now: Time) -> Verdict {
     if policy.max_retries == 0 {
         return Verdict::Done;
     }
     if !request.replayable {
-        return Verdict::GiveUp(Why::Body);
+        return Verdict::GiveUp(GiveUpReason::Body);
     }
     match tried.failing_since {
-        Some(since) if now.since(since) >= policy.max_age => Verdict::GiveUp(Why::Age),
-        _ => Verdict::AgainFree,
+        Some(since) if now.since(since) >= policy.max_age => Verdict::GiveUp(GiveUpReason::Age),
+        _ => Verdict::RetryUncounted,
     }
 }

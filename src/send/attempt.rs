@@ -27,7 +27,7 @@ impl Job {
         }
         // The credential comes before the permit, because reading a secret may take long.
         let mut now = core.clock.now();
-        let authorization = match core.egress.credentials.at_hand(&self.tenant, now) {
+        let authorization = match core.egress.credentials.cached_auth(&self.tenant, now) {
             Some(authorization) => authorization,
             None => {
                 let authorization = Box::pin(self.authorization(core)).await?;
@@ -94,8 +94,8 @@ impl Job {
             // Where bytes are counted, the permit stays until the whole body has come and its size is known.
             let whole = answer.body.has_arrived() && !self.tenant.vendor.counts_bytes;
             let (heard, held) = match whole {
-                true => (held.hear_whole(ended, word, &besides), None),
-                false => (held.hear(ended, word, &besides), Some(held)),
+                true => (held.on_complete(ended, word, &besides), None),
+                false => (held.on_response(ended, word, &besides), Some(held)),
             };
             let headroom = self.heard(core, heard);
             return Ok(AttemptEnd::Done(self.respond(answer, held, waited, reason, headroom)));

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use super::end::{Again, Answered, AttemptEnd, Cause};
-use super::{Job, heard, letter};
+use super::{Job, feedback, letter};
 use crate::clock::{Time, millis, nanos};
 use crate::config::RetryPolicy;
 use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Phase};
-use crate::dispatch::Held;
+use crate::dispatch::PermitGuard;
 use crate::engine::throttle::Wait;
-use crate::engine::{Whose, Word};
+use crate::engine::{Feedback, Whose};
 use crate::error::ErrorKind;
-use crate::retry::{self, Class, Outcome, Traits, Verdict, Why};
+use crate::retry::{self, Class, GiveUpReason, Outcome, RetryInput, Verdict};
 use crate::signals::{self, Scope};
 use crate::transport::{Sent, TransportError};
 
@@ -24,7 +24,7 @@ impl Job {
         let policy = once.as_ref().unwrap_or(policy);
         let replayable = self.prepared.body_bytes().is_some_and(|bytes| bytes <= policy.max_replay_bytes);
         let traits =
-            Traits { idempotent: self.idempotent, replayable, had_credential, on_ambiguous: self.on_ambiguous };
+            RetryInput { idempotent: self.idempotent, replayable, had_credential, on_ambiguous: self.on_ambiguous };
         let tried = self.past.as_ref().map(|past| past.tried).unwrap_or_default();
         retry::decide(outcome, &traits, &tried, policy, now)
     }
@@ -63,8 +63,8 @@ impl Job {
         let told = told.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
         let is_final = matches!(class, Some(Class::Success | Class::Rejected));
         let reports = self.reports(core, &signals);
-        let (report, besides) = heard::foremost(&reports);
-        let wait = told.map_or(Wait::Guess { most: nanos(backoff) }, |told| Wait::Told(nanos(told)));
+        let (report, besides) = feedback::foremost(&reports);
+        let wait = told.map_or(Wait::Guess { most: nanos(backoff) }, |told| Wait::Stated(nanos(told)));
         let whose = signals.scope.map(|scope| match scope {
             Scope::Endpoint => Whose::Endpoint,
             Scope::Tenant => Whose::Lane,
@@ -72,19 +72,19 @@ impl Job {
             Scope::Vendor => Whose::Vendor,
         });
         let word = match (is_refusal, whose) {
-            (true, Some(whose)) => Word::RefusedFor(whose, wait, report),
-            (true, None) => Word::Refused(wait, report),
+            (true, Some(whose)) => Feedback::RefusedFor(whose, wait, report),
+            (true, None) => Feedback::Refused(wait, report),
             // A failure with a wait is a wish to be left alone all the same.
             (false, _) if signals.retry_after.is_some() && !is_final && status.is_server_error() => {
-                Word::Refused(Wait::Told(nanos(told.unwrap_or(backoff))), report)
+                Feedback::Refused(Wait::Stated(nanos(told.unwrap_or(backoff))), report)
             }
-            (false, _) if status.is_server_error() && !is_final => Word::Failed,
+            (false, _) if status.is_server_error() && !is_final => Feedback::Failed,
             (false, _) => self.passed(status, &signals, report),
         };
         if is_refusal {
             self.refused(core, stated, true);
         }
-        let headroom = self.heard(core, answered.held.hear(now, word, besides));
+        let headroom = self.heard(core, answered.held.on_response(now, word, besides));
         if is_refusal {
             self.spread(core, &signals, now, told);
         }
@@ -129,7 +129,7 @@ impl Job {
                 cause: Box::new(Cause::Answer { answered: Box::new(answered), is_refusal: false }),
             },
             // A request whose body cannot be sent again ends with its answer: that is all there is.
-            Verdict::Done | Verdict::AgainFree | Verdict::GiveUp(Why::Body) => {
+            Verdict::Done | Verdict::RetryUncounted | Verdict::GiveUp(GiveUpReason::Body) => {
                 let Answered { answer, held, waited, reason, .. } = answered;
                 AttemptEnd::Done(self.respond(answer, Some(held), waited, reason, headroom))
             }
@@ -145,7 +145,7 @@ impl Job {
         &mut self,
         core: &Core,
         error: TransportError,
-        held: Held,
+        held: PermitGuard,
         began: Time,
         had_credential: bool,
     ) -> AttemptEnd {
@@ -158,7 +158,7 @@ impl Job {
             (Sent::NotSent, _) => held.not_sent(),
             _ if word.is_some() => {
                 // The vendor has seen it: the permit stays spent.
-                self.heard(core, held.hear(now, word.unwrap_or(Word::Disowned), &[]));
+                self.heard(core, held.on_response(now, word.unwrap_or(Feedback::Disowned), &[]));
                 held.finish();
             }
             // The request may still be on its way: it counts until the vendor must have had it.
@@ -187,11 +187,11 @@ impl Job {
         let (retries, connects) = (past.tried.retries, past.connects);
         let mut random = fastrand::Rng::new();
         let (wait, counts) = match verdict {
-            Verdict::AgainFree => (retry::reconnect(connects, &mut random), false),
+            Verdict::RetryUncounted => (retry::reconnect(connects, &mut random), false),
             _ => (retry::backoff(&self.tenant.vendor.retry, retries + 1, &mut random), true),
         };
         match verdict {
-            Verdict::Again | Verdict::AgainFree | Verdict::Refused => {
+            Verdict::Again | Verdict::RetryUncounted | Verdict::Refused => {
                 self.past().tried.retries += u32::from(counts);
                 AttemptEnd::Again(Box::new(Again {
                     wait,
@@ -201,29 +201,31 @@ impl Job {
                     cause: Cause::Failure(error),
                 }))
             }
-            Verdict::GiveUp(why @ (Why::Retries | Why::Age | Why::Budget)) => {
+            Verdict::GiveUp(why @ (GiveUpReason::Retries | GiveUpReason::Age | GiveUpReason::Budget)) => {
                 AttemptEnd::GaveUp(why, Box::new(Cause::Failure(error)))
             }
             Verdict::Ambiguous | Verdict::Park => {
                 AttemptEnd::Ambiguous { park: verdict == Verdict::Park, cause: Box::new(Cause::Failure(error)) }
             }
-            Verdict::Done | Verdict::Refresh | Verdict::GiveUp(Why::Body) => AttemptEnd::Failed(Box::new(error)),
+            Verdict::Done | Verdict::Refresh | Verdict::GiveUp(GiveUpReason::Body) => {
+                AttemptEnd::Failed(Box::new(error))
+            }
         }
     }
 
     /// What the lane is to hear of an exchange that the vendor did not process. A refused stream says that the vendor has
     /// too much to do, as a 429 without a wait does. One that was on a connection which the vendor closes does not: many
     /// vendors close a connection after so many requests.
-    fn unprocessed(&self, core: &Core, closing: bool) -> Word {
+    fn unprocessed(&self, core: &Core, closing: bool) -> Feedback {
         if closing {
-            return Word::Disowned;
+            return Feedback::Disowned;
         }
         self.refused(core, None, false);
         if let Some(wait) = self.tenant.vendor.retry.default_wait {
-            return Word::Refused(Wait::Told(nanos(retry::later(wait, &mut fastrand::Rng::new()))), None);
+            return Feedback::Refused(Wait::Stated(nanos(retry::later(wait, &mut fastrand::Rng::new()))), None);
         }
         let tries = self.past.as_ref().map_or(0, |past| past.connects) + 1;
         let most = retry::backoff(&self.tenant.vendor.retry, tries, &mut fastrand::Rng::new());
-        Word::Refused(Wait::Guess { most: nanos(most) }, None)
+        Feedback::Refused(Wait::Guess { most: nanos(most) }, None)
     }
 }

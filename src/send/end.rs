@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::clock::Time;
 use crate::config::credential::Authorization;
-use crate::dispatch::Held;
+use crate::dispatch::PermitGuard;
 use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind, LastResponse};
 use crate::request::response::{Response, WaitReason};
-use crate::retry::Why;
+use crate::retry::GiveUpReason;
 use crate::transport::{Answer, TransportError};
 
 /// How an attempt ended that took a permit, or that has to begin anew.
@@ -22,7 +22,7 @@ pub(super) enum AttemptEnd {
     /// The retry policy allows another attempt, later.
     Again(Box<Again>),
     /// The retry policy would allow another attempt, but for the reason stated.
-    GaveUp(Why, Box<Cause>),
+    GaveUp(GiveUpReason, Box<Cause>),
     /// The vendor may have acted, and the policy forbids another attempt. `park`: it asks for a dead letter.
     Ambiguous { park: bool, cause: Box<Cause> },
     /// Another attempt would fail in the same way.
@@ -51,7 +51,7 @@ pub(super) enum Cause {
 /// An answer, and what it took to get it.
 pub(super) struct Answered {
     pub(super) answer: Answer,
-    pub(super) held: Held,
+    pub(super) held: PermitGuard,
     pub(super) waited: Duration,
     pub(super) reason: Option<WaitReason>,
     pub(super) began: Time,

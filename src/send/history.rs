@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Past, letter};
+use super::{AttemptLog, letter};
 use crate::core::Core;
 use crate::dead_letter::AttemptRecord;
-use crate::retry::Tried;
+use crate::retry::RetryHistory;
 
 /// The attempts of a job in earlier claims, as the store keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ impl History {
         self.attempts.push(record);
     }
 
-    pub(super) fn into_past(self, core: &Core) -> Option<Box<Past>> {
+    pub(super) fn into_past(self, core: &Core) -> Option<Box<AttemptLog>> {
         if self == History::default() {
             return None;
         }
@@ -47,12 +47,12 @@ impl History {
             let failing = failing_for(since, self.due, wall);
             now.minus_nanos(u64::try_from(failing.as_nanos()).unwrap_or(u64::MAX))
         });
-        let tried = Tried { retries: self.retries, refreshed: false, failing_since };
+        let tried = RetryHistory { retries: self.retries, refreshed: false, failing_since };
         let (connects, exchanges, records) = (self.connects, self.exchanges, self.attempts);
-        Some(Box::new(Past { tried, connects, exchanges, records, again: false }))
+        Some(Box::new(AttemptLog { tried, connects, exchanges, records, again: false }))
     }
 
-    pub(super) fn of(past: Option<Box<Past>>, core: &Core) -> History {
+    pub(super) fn of(past: Option<Box<AttemptLog>>, core: &Core) -> History {
         let Some(past) = past else { return History::default() };
         let since = |at| letter::timestamp(core.clock, core.clock.now().since(at));
         let mut history = History {

@@ -11,7 +11,7 @@ mod classify;
 pub(crate) mod durable;
 mod end;
 pub(crate) mod events;
-mod heard;
+mod feedback;
 pub(crate) mod history;
 mod hosts;
 mod key;
@@ -32,16 +32,16 @@ use crate::config::{OnAmbiguous, Tenant};
 use crate::core::refusal;
 use crate::core::{Core, Egress, HostPass};
 use crate::dead_letter::AttemptRecord;
-use crate::dispatch::{Grant, Held};
+use crate::dispatch::{Grant, PermitGuard};
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::engine::{Ask, Heard, Refusal};
+use crate::engine::{Ask, FeedbackEffect, Refusal};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, EventKind};
 use crate::metrics::{Running, Series};
 use crate::request::response::{self, Headroom, Response, ResponseBody, WaitReason};
 use crate::request::{Notes, Request, Target};
-use crate::retry::{Tried, idempotent};
+use crate::retry::{RetryHistory, idempotent};
 use crate::transport::exchange::{Attempt, Prepared};
 use crate::transport::{Answer, Exchange};
 
@@ -79,7 +79,7 @@ pub(crate) struct Job {
     attempt_timeout: Duration,
     notes: Option<Box<Notes>>,
     /// What was tried before, where anything was.
-    past: Option<Box<Past>>,
+    past: Option<Box<AttemptLog>>,
     /// Where it is a job of the outbox.
     stored: Option<Box<ledger::StoredJob>>,
     /// Leave to connect for the exchange that comes next or is under way, where the host has failed lately. Here rather than in
@@ -89,8 +89,8 @@ pub(crate) struct Job {
 
 /// What was tried before.
 #[derive(Default)]
-struct Past {
-    tried: Tried,
+struct AttemptLog {
+    tried: RetryHistory,
     /// Exchanges that never left, or that the vendor said it did not process.
     connects: u32,
     /// Exchanges that left and were followed by another.
@@ -198,8 +198,8 @@ impl Job {
     }
 
     /// Tells the log what came of an answer. Returns what is left.
-    fn heard(&self, core: &Core, heard: Heard) -> Option<Headroom> {
-        let Heard { headroom, notices, took } = heard;
+    fn heard(&self, core: &Core, heard: FeedbackEffect) -> Option<Headroom> {
+        let FeedbackEffect { headroom, notices, took } = heard;
         self.tenant.vendor.took.learn(nanos(took));
         for noticed in notices {
             self.noticed(core, noticed);
@@ -214,7 +214,7 @@ impl Job {
     fn respond(
         &self,
         answer: Answer,
-        held: Option<Held>,
+        held: Option<PermitGuard>,
         waited: Duration,
         reason: Option<WaitReason>,
         headroom: Option<Headroom>,
@@ -238,7 +238,7 @@ impl Job {
             Ok(secret) => {
                 let secret = secret.map_err(NotSent::Credential)?;
                 let now = core.clock.now();
-                Ok(secret.map(|secret| core.egress.credentials.keep_at_hand(&self.tenant, secret, now)))
+                Ok(secret.map(|secret| core.egress.credentials.cache(&self.tenant, secret, now)))
             }
             Err(_) => Err(NotSent::Credential(refusal::credential_timeout(&self.tenant))),
         }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use super::end::{Again, AttemptEnd, Cause, NotSent};
-use super::{Job, Past};
+use super::{AttemptLog, Job};
 use crate::clock::Time;
 use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Phase, Reason};
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::response::Response;
-use crate::retry::Why;
+use crate::retry::GiveUpReason;
 
 /// The future of a send. It runs `job` in place: moved into the future, the job would be stored twice.
 pub(crate) fn send(
@@ -62,7 +62,7 @@ impl Job {
     async fn wait_for_next(&mut self, core: &Core, again: Again) -> Result<(), Error> {
         let now = core.clock.now();
         if again.takes_budget && !self.spend_budget(core, now) {
-            return Err(self.give_up(core, Why::Budget, again.cause).await);
+            return Err(self.give_up(core, GiveUpReason::Budget, again.cause).await);
         }
         if !self.may_wait(now, again.earliest, again.is_stated) {
             return Err(self.too_late(core, again.earliest.since(now), again.cause).await);
@@ -117,13 +117,13 @@ impl Job {
     }
 
     /// The dead letter is written before the answer's body is read: a caller that goes away meanwhile has its letter.
-    async fn give_up(&mut self, core: &Core, why: Why, cause: Cause) -> Error {
+    async fn give_up(&mut self, core: &Core, why: GiveUpReason, cause: Cause) -> Error {
         let tries = self.past.as_ref().map_or(0, |past| past.records.len());
         let why = match why {
-            Why::Retries => "all retries are used",
-            Why::Age => "for too long no connection could be made, or the vendor processed nothing",
-            Why::Body => "its body cannot be sent again",
-            Why::Budget => "retries make up too much of the load already",
+            GiveUpReason::Retries => "all retries are used",
+            GiveUpReason::Age => "for too long no connection could be made, or the vendor processed nothing",
+            GiveUpReason::Body => "its body cannot be sent again",
+            GiveUpReason::Budget => "retries make up too much of the load already",
         };
         let why = format!("given up after {tries} attempts, because {why}; at last {}", cause.text());
         let error = self.tenant.error(ErrorKind::Exhausted, cause.delivery(), why);
@@ -173,7 +173,7 @@ impl Job {
         }
     }
 
-    pub(super) fn past(&mut self) -> &mut Past {
+    pub(super) fn past(&mut self) -> &mut AttemptLog {
         self.past.get_or_insert_default()
     }
 

@@ -12,7 +12,7 @@ use super::end::NotSent;
 use super::ledger::Ledger;
 use crate::clock::Time;
 use crate::core::Core;
-use crate::dispatch::{Grant, Place, Waiting, Whose, acquire_deferred};
+use crate::dispatch::{Grant, LaneRef, Waiting, Whose, acquire_deferred};
 use crate::engine::Refusal;
 
 #[cfg(all(test, feature = "testing"))]
@@ -26,7 +26,7 @@ impl Job {
             return Ok(self.permit(core, now).await?);
         };
         let (series, tenant, mut ask) = (self.running.series().clone(), self.tenant.clone(), self.ask());
-        let (endpoint, mut place, mut asked) = (ask.endpoint, None::<Place>, now);
+        let (endpoint, mut place, mut asked) = (ask.endpoint, None::<LaneRef>, now);
         // When the record that is in the store was asked for.
         let mut record = None;
         loop {

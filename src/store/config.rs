@@ -11,7 +11,7 @@ use super::driver::{Connect, Db, DbError, DbKind, Driver, Row, args};
 use super::rows::{self, Read, Rows};
 use super::schema;
 use crate::BoxFuture;
-use crate::config::{ConfigSource, FingerprintFuture, LoadFuture, Sources, off_the_worker};
+use crate::config::{ConfigSource, FingerprintFuture, LoadFuture, Sources, run_blocking};
 use crate::error::Error;
 
 /// A configuration source that lays the rows of the table `ic_config` over another source.
@@ -66,7 +66,7 @@ impl StoreSource {
             }
             last.used.clone()
         };
-        let read = off_the_worker(move || rows::lay(&under, &rows, used.as_ref())).await?;
+        let read = run_blocking(move || rows::lay(&under, &rows, used.as_ref())).await?;
         let mut last = self.last.lock();
         let before = last.read.as_ref().and_then(|(_, read)| read.sources.rows_left_out());
         if let Some(why) = read.sources.rows_left_out()

@@ -241,17 +241,17 @@ impl Credentials {
 
     /// The secret, where it can be told without waiting; none in it where none is needed.
     #[inline(always)]
-    pub(crate) fn at_hand(&self, tenant: &Tenant, now: Time) -> Option<Option<Arc<Authorization>>> {
+    pub(crate) fn cached_auth(&self, tenant: &Tenant, now: Time) -> Option<Option<Arc<Authorization>>> {
         if tenant.credential.is_none() && tenant.vendor.auth == AuthScheme::None {
             return (!self.sources.contains_key(&*tenant.vendor.name)).then_some(None);
         }
-        tenant.at_hand.at(now).map(Some)
+        tenant.cached_auth.at(now).map(Some)
     }
 
     /// Keeps `secret` beside its tenant, for a second at most.
-    pub(crate) fn keep_at_hand(&self, tenant: &Tenant, secret: Secret, now: Time) -> Arc<Authorization> {
+    pub(crate) fn cache(&self, tenant: &Tenant, secret: Secret, now: Time) -> Arc<Authorization> {
         let known = Arc::new(Authorization::new(&tenant.vendor.auth, secret, now + self.at_hand_for));
-        tenant.at_hand.keep(known.clone());
+        tenant.cached_auth.keep(known.clone());
         known
     }
 
@@ -264,7 +264,7 @@ impl Credentials {
     ///
     /// A secret that was replaced meanwhile stays: a hundred requests refused with one old token cause one refresh.
     pub async fn invalidate(&self, tenant: &Tenant, stale: &Secret) {
-        tenant.at_hand.forget(stale);
+        tenant.cached_auth.forget(stale);
         if self.sources.contains_key(&*tenant.vendor.name) {
             let entry = self.tokens.entry(TokenKey::of(tenant));
             entry

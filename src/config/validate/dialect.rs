@@ -10,17 +10,17 @@ use crate::signals::Dialect;
 use crate::signals::dialect::{AnswerRule, Figure, Form, ResetMeans, Scope, Source, WaitRule, WindowRule};
 
 /// Rules of one kind: each is looked at for every answer.
-const MOST_RULES: usize = 64;
+const MAX_RULES: usize = 64;
 /// Statuses, values, texts of one rule.
-const MOST_VALUES: usize = 64;
-const MOST_ITEMS: i64 = 31;
+const MAX_VALUES: usize = 64;
+const MAX_ITEMS: i64 = 31;
 
 /// The dialect that `entry` describes; problems go to `report`.
 pub(in crate::config) fn dialect(entry: Option<&DialectEntry>, path: &Path, report: &mut Report) -> Dialect {
     let Some(entry) = entry else { return Dialect::default() };
     let means = entry.reset_means.as_deref();
     let (names, parse) = (ResetMeans::NAMES, ResetMeans::parse);
-    let ignore = bounded(&entry.ignore, "ignore", MOST_VALUES, path, report);
+    let ignore = bounded(&entry.ignore, "ignore", MAX_VALUES, path, report);
     let ignore = ignore.iter().enumerate().filter_map(|(index, name)| {
         let header = http::HeaderName::from_bytes(name.as_bytes());
         if header.is_err() {
@@ -38,7 +38,7 @@ pub(in crate::config) fn dialect(entry: Option<&DialectEntry>, path: &Path, repo
         rate: source(&entry.rate, "rate", path, report),
         reset_means: choice(means, "reset_means", names, parse, ResetMeans::default(), path, report),
         ignore,
-        nothing: bounded(&entry.nothing, "nothing", MOST_VALUES, path, report).to_vec(),
+        nothing: bounded(&entry.nothing, "nothing", MAX_VALUES, path, report).to_vec(),
     }
 }
 
@@ -49,7 +49,7 @@ fn rules<E, R>(
     report: &mut Report,
     rule: impl Fn(&E, &Path, &mut Report) -> R,
 ) -> Vec<R> {
-    let entries = bounded(entries, field, MOST_RULES, path, report);
+    let entries = bounded(entries, field, MAX_RULES, path, report);
     let place = at(path, field);
     entries.iter().enumerate().map(|(index, entry)| rule(entry, &at(&place, Step::Index(index)), report)).collect()
 }
@@ -144,7 +144,7 @@ fn window(entry: &WindowEntry, path: &Path, report: &mut Report) -> WindowRule {
         regain: member(&entry.regain, inside, "regain", path, report),
         length_from: member(&entry.length_from, inside, "length_from", path, report),
         length: duration(entry.length.as_deref(), at(path, "length"), report),
-        item: integer(entry.item, 0..=MOST_ITEMS, "the number of an item", at(path, "item"), report)
+        item: integer(entry.item, 0..=MAX_ITEMS, "the number of an item", at(path, "item"), report)
             .and_then(|item| usize::try_from(item).ok()),
         unit: unit(&entry.unit, path, report),
     };
@@ -159,20 +159,20 @@ fn window(entry: &WindowEntry, path: &Path, report: &mut Report) -> WindowRule {
 }
 
 fn answer(entry: &AnswerEntry, path: &Path, report: &mut Report) -> AnswerRule {
-    let status = bounded(&entry.status, "status", MOST_VALUES, path, report);
+    let status = bounded(&entry.status, "status", MAX_VALUES, path, report);
     let status = status.iter().enumerate().filter_map(|(index, status)| {
         let place = at(&at(path, "status"), Step::Index(index));
         let status = integer(Some(*status), 100..=999, "a status", place, report)?;
         u16::try_from(status).ok()
     });
     let status: Vec<u16> = status.collect();
-    let is = bounded(&entry.is, "is", MOST_VALUES, path, report).iter().map(|value| match value {
+    let is = bounded(&entry.is, "is", MAX_VALUES, path, report).iter().map(|value| match value {
         ValueEntry::Text(text) => text.clone(),
         ValueEntry::Number(number) => number.to_string(),
         ValueEntry::Is(is) => is.to_string(),
     });
     let is = is.collect();
-    let contains = bounded(&entry.contains, "contains", MOST_VALUES, path, report).to_vec();
+    let contains = bounded(&entry.contains, "contains", MAX_VALUES, path, report).to_vec();
     if contains.iter().any(|text| text.is_empty() || text.len() > 128) {
         report.problem(at(path, "contains"), "a text to look for is 1 to 128 bytes");
     }

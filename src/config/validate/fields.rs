@@ -10,7 +10,7 @@ use crate::config::suggest;
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
 /// Limits of one vendor or endpoint. Every request takes all of its limits under one lock.
-pub(in crate::config) const MOST_LIMITS: usize = 64;
+pub(in crate::config) const MAX_LIMITS: usize = 64;
 
 /// Headers that the transport or the connection owns; a default would break framing or reach another hop.
 const FORBIDDEN: [&str; 10] = [
@@ -37,8 +37,8 @@ pub(in crate::config) fn check_id(what: &str, id: &str) -> Result<(), String> {
 
 /// Reports limits of one list that carry the same name.
 pub(in crate::config) fn duplicates(limits: &[LimitEntry], path: &[Step], report: &mut Report) {
-    if limits.len() > MOST_LIMITS {
-        report.problem(at(path, "limits"), format!("more than {MOST_LIMITS} limits; drop those that others imply"));
+    if limits.len() > MAX_LIMITS {
+        report.problem(at(path, "limits"), format!("more than {MAX_LIMITS} limits; drop those that others imply"));
         return;
     }
     let mut seen = std::collections::BTreeMap::new();

@@ -9,7 +9,7 @@ use crate::config::report::{Path, Report, Step, at};
 use crate::config::suggest;
 
 /// Units per window or at once. The engine counts in `u32`; the round figure leaves room for sums.
-pub(super) const MOST_UNITS: u32 = 4_000_000_000;
+pub(super) const MAX_UNITS: u32 = 4_000_000_000;
 
 /// A limit of the list at `path`. `endpoint` says that the list is an endpoint's; `safety` is the vendor's.
 pub(super) fn limit(
@@ -61,7 +61,7 @@ fn concurrency(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<L
         );
         report.problem(at(path, *field), message);
     }
-    let limit = integer(entry.concurrency, 1..=MOST_UNITS.into(), "concurrency", at(path, "concurrency"), report)?;
+    let limit = integer(entry.concurrency, 1..=MAX_UNITS.into(), "concurrency", at(path, "concurrency"), report)?;
     u32::try_from(limit).ok().map(|limit| LimitKind::Concurrency { limit })
 }
 
@@ -75,7 +75,7 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, report: &mut Report
             report.problem(at(path, field), message);
         }
     }
-    let limit = integer(entry.limit, 1..=MOST_UNITS.into(), "a limit per window", at(path, "limit"), report);
+    let limit = integer(entry.limit, 1..=MAX_UNITS.into(), "a limit per window", at(path, "limit"), report);
     let window = duration(entry.window.as_deref(), at(path, "window"), report);
     let algorithm = entry.algorithm.as_deref();
     let algorithm =
@@ -90,7 +90,7 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, report: &mut Report
         _ => None,
     };
     let cold_start_spent = choice(entry.cold_start.as_deref(), "cold_start", &cold, parse, false, path, report);
-    let burst = integer(entry.burst, 1..=MOST_UNITS.into(), "burst", at(path, "burst"), report);
+    let burst = integer(entry.burst, 1..=MAX_UNITS.into(), "burst", at(path, "burst"), report);
     let refill_interval = duration(entry.refill_interval.as_deref(), at(path, "refill_interval"), report);
     let release_interval = duration(entry.release_interval.as_deref(), at(path, "release_interval"), report);
     let (limit, window) = (u32::try_from(limit?).ok()?, window?);

@@ -8,14 +8,14 @@ use crate::config::report::{Path, Report, at};
 use crate::config::retry::{OnAmbiguous, RetryPolicy};
 use crate::config::vendor::AuthScheme;
 
-const MOST_RETRIES: i64 = 20;
+const MAX_RETRIES: i64 = 20;
 
 /// The policy of `vendor`, whose credential goes where `auth` says.
 pub(super) fn retry(vendor: &VendorEntry, auth: &AuthScheme, report: &mut Report) -> RetryPolicy {
     let mut policy = RetryPolicy::default();
     let Some(entry) = &vendor.retry else { return policy };
     let path = at(&[], "retry");
-    let retries = integer(entry.max_retries, 0..=MOST_RETRIES, "max_retries", at(&path, "max_retries"), report);
+    let retries = integer(entry.max_retries, 0..=MAX_RETRIES, "max_retries", at(&path, "max_retries"), report);
     if let Some(retries) = retries.and_then(|retries| u32::try_from(retries).ok()) {
         policy.max_retries = retries;
     }

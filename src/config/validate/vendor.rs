@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::dialect::dialect;
-use super::fields::{MOST_LIMITS, check_header, check_id, choice, duration, fraction, integer};
+use super::fields::{MAX_LIMITS, check_header, check_id, choice, duration, fraction, integer};
 use super::{limit, retry};
 use crate::config::format::{AuthEntry, ConnectionEntry, EndpointEntry, VendorEntry};
 use crate::config::limit::{Limit, LimitKind, Scope, Unit};
@@ -19,8 +19,8 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 const TRANSIT_AFTER_CONNECT: Duration = Duration::from_secs(1);
 const MAX_RESPONSE_BYTES: i64 = 8 * 1024 * 1024;
 const SAFETY: f64 = 0.8;
-const MOST_ENDPOINTS: usize = 1024;
-const MOST_METHODS: usize = 32;
+const MAX_ENDPOINTS: usize = 1024;
+const MAX_METHODS: usize = 32;
 
 /// The vendor that `entry` (all layers merged) describes; problems go to `report`.
 pub(in crate::config) fn vendor(
@@ -87,8 +87,8 @@ pub(in crate::config) fn vendor(
     let dialect = dialect(entry.dialect.as_ref(), &at(&[], "dialect"), report);
 
     let limits = limits(&entry.limits, &[], false, safety, report);
-    if entry.endpoints.len() > MOST_ENDPOINTS {
-        report.problem(at(&[], "endpoints"), format!("more than {MOST_ENDPOINTS} endpoints; group their paths"));
+    if entry.endpoints.len() > MAX_ENDPOINTS {
+        report.problem(at(&[], "endpoints"), format!("more than {MAX_ENDPOINTS} endpoints; group their paths"));
     }
     // A BTreeMap iterates in the order of names, which is the order that `Vendor::endpoints` promises.
     let endpoints: Vec<Endpoint> =
@@ -152,8 +152,8 @@ fn limits(
     safety: f64,
     report: &mut Report,
 ) -> Vec<Limit> {
-    if entries.len() > MOST_LIMITS {
-        report.problem(at(path, "limits"), format!("more than {MOST_LIMITS} limits; drop those that others imply"));
+    if entries.len() > MAX_LIMITS {
+        report.problem(at(path, "limits"), format!("more than {MAX_LIMITS} limits; drop those that others imply"));
         return Vec::new();
     }
     entries.iter().filter_map(|entry| limit::limit(entry, path, endpoint, safety, report)).collect()
@@ -165,19 +165,19 @@ fn endpoint(name: &str, entry: &EndpointEntry, safety: f64, report: &mut Report)
         report.problem(path.clone(), message);
     }
     let paths = entry.paths.clone().unwrap_or_default();
-    if paths.len() > pattern::MOST_PATTERNS {
-        report.problem(at(&path, "paths"), format!("more than {} patterns; use `*` and `**`", pattern::MOST_PATTERNS));
+    if paths.len() > pattern::MAX_PATTERNS {
+        report.problem(at(&path, "paths"), format!("more than {} patterns; use `*` and `**`", pattern::MAX_PATTERNS));
     }
-    for (index, text) in paths.iter().enumerate().take(pattern::MOST_PATTERNS) {
+    for (index, text) in paths.iter().enumerate().take(pattern::MAX_PATTERNS) {
         if let Err(message) = pattern::check(text) {
             report.problem(at(&at(&path, "paths"), Step::Index(index)), message);
         }
     }
     let methods = entry.methods.clone().unwrap_or_default();
-    if methods.len() > MOST_METHODS {
-        report.problem(at(&path, "methods"), format!("more than {MOST_METHODS} methods; leave them out to mean all"));
+    if methods.len() > MAX_METHODS {
+        report.problem(at(&path, "methods"), format!("more than {MAX_METHODS} methods; leave them out to mean all"));
     }
-    for (index, method) in methods.iter().enumerate().take(MOST_METHODS) {
+    for (index, method) in methods.iter().enumerate().take(MAX_METHODS) {
         let valid =
             http::Method::from_bytes(method.as_bytes()).is_ok() && !method.bytes().any(|b| b.is_ascii_lowercase());
         if !valid || method.len() > 32 {
@@ -185,7 +185,7 @@ fn endpoint(name: &str, entry: &EndpointEntry, safety: f64, report: &mut Report)
                 .problem(at(&at(&path, "methods"), Step::Index(index)), "a method is upper case, for example \"GET\"");
         }
     }
-    let cost = integer(entry.cost, 1..=limit::MOST_UNITS.into(), "a cost", at(&path, "cost"), report).unwrap_or(1);
+    let cost = integer(entry.cost, 1..=limit::MAX_UNITS.into(), "a cost", at(&path, "cost"), report).unwrap_or(1);
     let limits = limits(&entry.limits, &path, true, safety, report);
     Endpoint { name: name.into(), paths, methods, cost: u32::try_from(cost).unwrap_or(1), limits }
 }

@@ -161,9 +161,9 @@ impl Guard {
     }
 
     /// Counts what another process was granted, and what ended at once. It may be older than what is known already.
-    pub(super) fn recall(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
+    pub(super) fn replay(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
         let Taken { granted, units, high } = taken;
-        paired!(self, spec, (state, own) => state.recall(own, now, granted, units, high), else ());
+        paired!(self, spec, (state, own) => state.replay(own, now, granted, units, high), else ());
     }
 
     /// The vendor counted `units` more than was believed.

@@ -4,7 +4,7 @@
 use super::{Cell, LimitKind, LimitSpec, State};
 use crate::clock::Time;
 use crate::engine::cost::Cost;
-use crate::engine::limit::Lack;
+use crate::engine::limit::BlockedBy;
 use crate::engine::limit::window_log::Free;
 use crate::engine::plan::Counting;
 use crate::engine::slab::Key;
@@ -106,7 +106,7 @@ impl Cell {
         let wanted = units.saturating_add(held).min(spec.largest(true).max(units));
         match guard.free(mirrored, now, wanted, true) {
             Free::Now => Gate::Open,
-            free => Gate::Shut(free, Lack::Reported),
+            free => Gate::Shut(free, BlockedBy::Reported),
         }
     }
 

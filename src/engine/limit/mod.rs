@@ -82,7 +82,7 @@ impl LimitSpec {
 
 /// What stands in the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lack {
+pub(crate) enum BlockedBy {
     /// The bucket has too few units.
     Budget,
     /// The vendor's window is full.
@@ -109,7 +109,7 @@ pub(crate) enum Lack {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Room {
     Yes,
-    No { free: Free, lack: Lack },
+    No { free: Free, lack: BlockedBy },
 }
 
 /// One limit's state, for one holder: a lane, an account or a vendor.
@@ -152,7 +152,7 @@ impl Take {
 
 /// Requests that another process sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Past {
+pub(crate) struct PriorUse {
     pub(crate) requests: u32,
     /// Of all of them.
     pub(crate) points: u32,
@@ -161,7 +161,7 @@ pub(crate) struct Past {
     pub(crate) at: Time,
 }
 
-impl Past {
+impl PriorUse {
     fn units(&self, measure: Measure) -> u32 {
         match measure {
             Measure::Points => self.points.max(self.requests),
@@ -222,15 +222,15 @@ impl Cell {
                     free = guard.free(mirrored, now, units, high);
                     reserve = free != Free::Now && !high && guard.only_reserve_lacks(mirrored, now, units);
                 }
-                let lack = if reserve { Lack::Reserve } else { Lack::Window };
+                let lack = if reserve { BlockedBy::Reserve } else { BlockedBy::Window };
                 match free {
                     Free::Now if ready <= now => Room::Yes,
-                    Free::Now => Room::No { free: Free::At(ready), lack: Lack::Budget },
+                    Free::Now => Room::No { free: Free::At(ready), lack: BlockedBy::Budget },
                     // The bucket alone never blocks the high tier's reserve: only the guard's reason is the reserve.
-                    Free::At(at) if at < ready => Room::No { free: Free::At(ready), lack: Lack::Budget },
+                    Free::At(at) if at < ready => Room::No { free: Free::At(ready), lack: BlockedBy::Budget },
                     Free::At(at) => Room::No {
                         free: Free::At(at),
-                        lack: if ready > now && lack == Lack::Reserve { Lack::Budget } else { lack },
+                        lack: if ready > now && lack == BlockedBy::Reserve { BlockedBy::Budget } else { lack },
                     },
                     Free::OnSettle(latest) => Room::No { free: Free::OnSettle(latest.max(ready)), lack },
                 }
@@ -239,7 +239,7 @@ impl Cell {
                 if *used < *limit && !*gathers {
                     Room::Yes
                 } else {
-                    Room::No { free: Free::OnSettle(Time::MAX), lack: Lack::Slots }
+                    Room::No { free: Free::OnSettle(Time::MAX), lack: BlockedBy::Slots }
                 }
             }
             // A plan never pairs a cell with a limit of another kind: `change` replaces the cell.
@@ -365,19 +365,19 @@ impl Cell {
     }
 
     /// Counts what another process took. Whether there was room does not matter, because it happened.
-    pub(crate) fn recall(&mut self, spec: &LimitSpec, past: &Past, now: Time) {
+    pub(crate) fn replay(&mut self, spec: &LimitSpec, past: &PriorUse, now: Time) {
         let (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) =
             (&mut self.state, &spec.kind)
         else {
             return;
         };
         let units = past.units(spec.measure);
-        bucket.recall(shape, now, past.at, units);
+        bucket.replay(shape, now, past.at, units);
         if guard.is_none() {
             *guard = Guard::new(mirrored);
         }
         if let Some(guard) = guard {
-            guard.recall(mirrored, now, Taken { granted: past.at, units, high: past.high });
+            guard.replay(mirrored, now, Taken { granted: past.at, units, high: past.high });
         }
     }
 

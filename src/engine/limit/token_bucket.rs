@@ -105,7 +105,7 @@ impl Bucket {
 
     /// Takes `units` that another process took at `at`, and owes for them no more than an empty bucket does at `now`:
     /// more may have been taken than the bucket holds, because it refilled meanwhile.
-    pub(crate) fn recall(&mut self, spec: &BucketSpec, now: Time, at: Time, units: u32) {
+    pub(crate) fn replay(&mut self, spec: &BucketSpec, now: Time, at: Time, units: u32) {
         let before = self.full_at;
         self.take(spec, at, units);
         self.full_at = self.full_at.min(Bucket::empty(spec, now).full_at.max(before));

@@ -228,7 +228,7 @@ impl VendorBucket {
     /// Counts `units` that another process was granted and that arrived at `at`. No more than the whole bucket is missing
     /// because of them: the vendor's own bucket cannot hold less than nothing.
     #[cold]
-    pub(crate) fn recall(&mut self, spec: &VendorBucketSpec, now: Time, at: Time, units: u32, high: bool) {
+    pub(crate) fn replay(&mut self, spec: &VendorBucketSpec, now: Time, at: Time, units: u32, high: bool) {
         self.advance(spec, now);
         let (now, at) = (ticks(now.as_nanos()), ticks(at.min(now).as_nanos()));
         let (before, reserve_before) = (self.full_at, self.reserve_full_at);

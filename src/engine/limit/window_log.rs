@@ -286,7 +286,7 @@ impl WindowLog {
     /// Recalled entries are merged into slots of 1/512 to 1/256 of the window. Each slot is freed with its last entry, so
     /// the log stays small however much is recalled.
     #[cold]
-    pub(crate) fn recall(&mut self, spec: &LogSpec, now: Time, at: Time, units: u32, high: bool) {
+    pub(crate) fn replay(&mut self, spec: &LogSpec, now: Time, at: Time, units: u32, high: bool) {
         self.advance(spec, now);
         let entry = Entry::of(at.min(now).as_nanos(), units.min(u32::MAX - self.units), high);
         if entry.units == 0 || entry.at.saturating_add(spec.window) <= now.as_nanos() {

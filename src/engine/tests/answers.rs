@@ -31,8 +31,8 @@ fn same_in_one_decision(plan: Plan, endpoint: EndpointId, seed: u64) {
                 other => panic!("they differ: {other:?}"),
             }
         } else if let Some([a, b]) = under_way.pop_front() {
-            let heard = one.engine.answered_with(now, a, Word::Passed(None), &[], true);
-            assert!(three.engine.hear(now, b, Word::Passed(None), &[]).is_empty());
+            let heard = one.engine.answered_with(now, a, Feedback::Passed(None), &[], true);
+            assert!(three.engine.on_response(now, b, Feedback::Passed(None), &[]).is_empty());
             three.engine.finished(now, b);
             assert_eq!(heard.headroom, three.engine.headroom(now, lanes[1], endpoint));
             assert!(heard.notices.is_empty());
@@ -40,7 +40,7 @@ fn same_in_one_decision(plan: Plan, endpoint: EndpointId, seed: u64) {
     }
     assert!(granted > 100 && refused > 100, "{granted} granted, {refused} refused");
     for [a, b] in under_way {
-        one.engine.answered_with(one.now, a, Word::Passed(None), &[], true);
+        one.engine.answered_with(one.now, a, Feedback::Passed(None), &[], true);
         three.engine.finished(three.now, b);
     }
     one.assert_clean();
@@ -64,12 +64,12 @@ fn an_answer_tells_how_long_it_took() {
         let permit = bench.granted(lane, ask(0));
         let answered = bench.now + Duration::from_millis(70);
         bench.at(answered);
-        let heard = bench.engine.answered_with(answered, permit, Word::Passed(None), &[], whole);
+        let heard = bench.engine.answered_with(answered, permit, Feedback::Passed(None), &[], whole);
         assert_eq!(heard.took, Duration::from_millis(70));
         assert!(heard.headroom.is_some());
         bench.engine.finished(answered, permit);
     }
     bench.assert_clean();
-    let gone = bench.engine.answered_with(bench.now, Key::NONE, Word::Passed(None), &[], true);
+    let gone = bench.engine.answered_with(bench.now, Key::NONE, Feedback::Passed(None), &[], true);
     assert_eq!((gone.headroom, gone.took), (None, Duration::ZERO));
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
 use std::time::Duration;
 
-use super::super::pushback::Word;
+use super::super::pushback::Feedback;
 use super::super::throttle::{About, Mode, Report, Wait};
 use super::super::{Batch, forecast};
 use super::*;
@@ -54,8 +54,8 @@ fn situation(seed: u64) -> Situation {
     }
     let service_ns = random.u64(5..200) * 1_000_000;
     let trouble = match random.u8(0..4) {
-        0 => Some(Word::Refused(Wait::Told(random.u64(1..60) * SECOND), None)),
-        1 => Some(Word::Passed(Some(Report {
+        0 => Some(Feedback::Refused(Wait::Stated(random.u64(1..60) * SECOND), None)),
+        1 => Some(Feedback::Passed(Some(Report {
             limit: limit.into(),
             remaining: random.u64(0..u64::from(limit) / 3),
             reset_ns: Some(random.u64(1..=seconds) * SECOND),
@@ -64,7 +64,7 @@ fn situation(seed: u64) -> Situation {
         _ => None,
     };
     if let (Some(word), Answer::Granted(permit)) = (trouble, bench.submit(lane, ask(0))) {
-        bench.hear(permit, word);
+        bench.on_response(permit, word);
     }
     for tier in 0..3 {
         for _ in 0..random.u32(0..100) {
@@ -110,7 +110,7 @@ fn measure(mut s: Situation) -> Duration {
             continue;
         }
         let Some(Reverse((_, permit, is_ours))) = ends.pop() else { panic!("{left} of the batch never go") };
-        s.bench.hear(permit, Word::Passed(None));
+        s.bench.on_response(permit, Feedback::Passed(None));
         left -= u64::from(is_ours);
         if left == 0 {
             return s.bench.now.since(start);
@@ -172,7 +172,7 @@ fn a_forecast_in_the_middle_of_a_turn_is_a_forecast_all_the_same() {
         }
         for permit in held {
             if random.bool() {
-                bench.hear(permit, Word::Passed(None));
+                bench.on_response(permit, Feedback::Passed(None));
             }
         }
         let later = bench.now + Duration::from_millis(random.u64(0..3_000));

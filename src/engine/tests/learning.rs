@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use super::super::pushback::Word;
+use super::super::pushback::Feedback;
 use super::super::throttle::{About, Mode, Report, Wait};
 use super::*;
 use crate::engine::plan::{Counting, Pace};
@@ -67,7 +67,7 @@ impl Trial {
             refused: vec![0; self.seconds as usize],
             refusals: Vec::new(),
         };
-        let mut words: Vec<Word> = Vec::new();
+        let mut words: Vec<Feedback> = Vec::new();
         let mut todo = BinaryHeap::new();
         let mut waiters: Vec<Key> = Vec::new();
         let mut idle = self.callers;
@@ -115,15 +115,15 @@ impl Trial {
                     });
                     let word = if verdict.admitted {
                         record.admitted[second] += 1;
-                        Word::Passed(report)
+                        Feedback::Passed(report)
                     } else {
                         record.refused[second] += 1;
                         record.refusals.push(at_ns);
                         let told = notice.retry_at_ns.filter(|_| self.says != Says::Nothing);
                         let mut jitter = |ns: u64| ns + ns * seed.u64(0..100) / 1_000;
                         let most = 10 * SECOND;
-                        Word::Refused(
-                            told.map_or(Wait::Guess { most }, |at| Wait::Told(jitter(seconds(at).max(SECOND)))),
+                        Feedback::Refused(
+                            told.map_or(Wait::Guess { most }, |at| Wait::Stated(jitter(seconds(at).max(SECOND)))),
                             report,
                         )
                     };
@@ -133,9 +133,9 @@ impl Trial {
                 }
                 Next::Answer { permit, word } => {
                     let word = words[word];
-                    bench.hear(permit, word);
+                    bench.on_response(permit, word);
                     match word {
-                        Word::Refused(Wait::Guess { .. }, _) => {
+                        Feedback::Refused(Wait::Guess { .. }, _) => {
                             let back = bench.now + Duration::from_millis(seed.u64(5_000..10_000));
                             todo.push(Reverse((back, Next::Again)));
                         }

@@ -32,7 +32,7 @@ fn of(scope: Scope) -> OfLimit {
 }
 
 /// One request of each of these lanes goes, as soon as it can, and is answered so.
-fn probe(bench: &mut Bench, lane: Key, ask: Ask, word: Word) -> Vec<Noticed> {
+fn probe(bench: &mut Bench, lane: Key, ask: Ask, word: Feedback) -> Vec<Noticed> {
     let mut waiter = match bench.submit(lane, ask) {
         Answer::Granted(permit) => return bench.heard(permit, word),
         Answer::Wait { waiter, .. } => vec![waiter],
@@ -48,7 +48,7 @@ fn probe(bench: &mut Bench, lane: Key, ask: Ask, word: Word) -> Vec<Noticed> {
     panic!("it does not go");
 }
 
-const REFUSALS: [Wait; 2] = [Wait::Told(10 * SECOND), Wait::Guess { most: 10 * SECOND }];
+const REFUSALS: [Wait; 2] = [Wait::Stated(10 * SECOND), Wait::Guess { most: 10 * SECOND }];
 
 #[test]
 fn one_refusal_of_many_is_told_and_its_end_once() {
@@ -57,19 +57,19 @@ fn one_refusal_of_many_is_told_and_its_end_once() {
         let shared = sharing(scope, &lanes).to_vec();
         let permits: Vec<Key> = (0..12).map(|n| bench.granted(shared[n % shared.len()], to(COUNTED))).collect();
         let mut heard = Vec::new();
-        permits.into_iter().for_each(|permit| heard.extend(bench.heard(permit, Word::Refused(wait, None))));
+        permits.into_iter().for_each(|permit| heard.extend(bench.heard(permit, Feedback::Refused(wait, None))));
         heard.retain(|noticed| !matches!(noticed.notice, Notice::Yielded { .. }));
         assert_eq!(words(&heard), ["exhausted"], "{scope:?} {wait:?}");
         assert_eq!(heard[0].of, of(scope));
         // Who finds out is refused too: the pause lasts longer, and is the same.
         let last = shared[shared.len() - 1];
-        let again = probe(&mut bench, last, to(COUNTED), Word::Refused(wait, None));
+        let again = probe(&mut bench, last, to(COUNTED), Feedback::Refused(wait, None));
         assert!(words(&again).is_empty(), "{scope:?} {wait:?}: {again:?}");
         assert!(again.iter().any(|noticed| matches!(noticed.notice, Notice::Longer { .. })), "{again:?}");
-        let over = probe(&mut bench, last, to(COUNTED), Word::Passed(None));
+        let over = probe(&mut bench, last, to(COUNTED), Feedback::Passed(None));
         assert_eq!(over, [Noticed { notice: Notice::Recovered, of: of(scope) }], "{scope:?} {wait:?}");
         for lane in shared {
-            assert!(probe(&mut bench, lane, to(COUNTED), Word::Passed(None)).is_empty());
+            assert!(probe(&mut bench, lane, to(COUNTED), Feedback::Passed(None)).is_empty());
         }
     }
 }
@@ -78,12 +78,12 @@ fn one_refusal_of_many_is_told_and_its_end_once() {
 fn nothing_left_is_told_once_and_the_first_that_passes_after_the_reset_ends_it() {
     let modes = [Mode::Bands, Mode::Pace, Mode::Off];
     for (scope, mode) in SCOPES.into_iter().flat_map(|scope| modes.map(|mode| (scope, mode))) {
-        for word in [Word::Passed(None), Word::Passed(Some(left(99)))] {
+        for word in [Feedback::Passed(None), Feedback::Passed(Some(left(99)))] {
             let (mut bench, lanes) = tenants(scope, mode);
             let shared = sharing(scope, &lanes).to_vec();
             let permits: Vec<Key> = (0..8).map(|n| bench.granted(shared[n % shared.len()], to(COUNTED))).collect();
             let mut heard = Vec::new();
-            permits.into_iter().for_each(|it| heard.extend(bench.heard(it, Word::Passed(Some(left(0))))));
+            permits.into_iter().for_each(|it| heard.extend(bench.heard(it, Feedback::Passed(Some(left(0))))));
             let until = bench.now + Duration::from_millis(WINDOW * 1_000 + 500);
             assert_eq!(heard, [Noticed { notice: Notice::Exhausted { until }, of: of(scope) }], "{mode:?}");
             let over = probe(&mut bench, shared[shared.len() - 1], to(COUNTED), word);
@@ -97,7 +97,7 @@ fn nothing_left_is_told_once_and_the_first_that_passes_after_the_reset_ends_it()
 #[test]
 fn nothing_left_is_told_after_hardly_anything_was() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
-    let said = |remaining| Word::Passed(Some(Report { limit: 10_000, ..left(remaining) }));
+    let said = |remaining| Feedback::Passed(Some(Report { limit: 10_000, ..left(remaining) }));
     let permits: Vec<Key> = (0..3).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
     let words_of = [50, 10, 0].into_iter().zip(permits).map(|(left, permit)| bench.heard(permit, said(left)));
     let mut all = words(&words_of.flatten().collect::<Vec<_>>());
@@ -113,7 +113,7 @@ fn each_band_is_told_once_with_its_limit() {
         let permits: Vec<Key> = (0..8).map(|n| bench.granted(shared[n % shared.len()], to(COUNTED))).collect();
         let mut told = Vec::new();
         for (remaining, permit) in [31, 29, 28, 19, 18, 9, 8, 7].into_iter().zip(permits) {
-            for noticed in bench.heard(permit, Word::Passed(Some(left(remaining)))) {
+            for noticed in bench.heard(permit, Feedback::Passed(Some(left(remaining)))) {
                 assert_eq!(noticed.of, of(scope));
                 match noticed.notice {
                     Notice::Slower { remaining_pct, .. } => told.push(remaining_pct),
@@ -132,10 +132,10 @@ fn wait_beside_a_success_is_told_once() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
     let permits: Vec<Key> = (0..4).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
     let mut heard = Vec::new();
-    permits.into_iter().for_each(|it| heard.extend(bench.heard(it, Word::PassedFor(10 * SECOND, None))));
+    permits.into_iter().for_each(|it| heard.extend(bench.heard(it, Feedback::PassedFor(10 * SECOND, None))));
     assert_eq!(words(&heard), ["exhausted"]);
     assert_eq!(heard[0].of, OfLimit { limit: None, holder: Holder::Lane, endpoint: None });
-    let over = probe(&mut bench, lanes[0], to(COUNTED), Word::Passed(None));
+    let over = probe(&mut bench, lanes[0], to(COUNTED), Feedback::Passed(None));
     assert_eq!(words(&over), ["recovered"]);
 }
 
@@ -144,12 +144,12 @@ fn failures_in_a_row_are_told_once_and_their_end_once() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
     let permits: Vec<Key> = (0..9).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
     let mut heard = Vec::new();
-    permits.into_iter().for_each(|permit| heard.extend(bench.heard(permit, Word::Failed)));
+    permits.into_iter().for_each(|permit| heard.extend(bench.heard(permit, Feedback::Failed)));
     assert_eq!(words(&heard), ["exhausted"]);
     for _ in 0..3 {
-        assert!(words(&probe(&mut bench, lanes[0], to(COUNTED), Word::Failed)).is_empty());
+        assert!(words(&probe(&mut bench, lanes[0], to(COUNTED), Feedback::Failed)).is_empty());
     }
-    assert_eq!(words(&probe(&mut bench, lanes[0], to(COUNTED), Word::Passed(None))), ["recovered"]);
+    assert_eq!(words(&probe(&mut bench, lanes[0], to(COUNTED), Feedback::Passed(None))), ["recovered"]);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn operators_pause_and_what_ends_with_it_are_told_once() {
         assert!(bench.engine.pause(now, lane).is_empty());
         assert_eq!(words(&bench.engine.resume(now, lane)), ["recovered"]);
         assert!(bench.engine.resume(now, lane).is_empty());
-        for word in [Word::Refused(Wait::Told(10 * SECOND), None), Word::Passed(Some(left(0)))] {
+        for word in [Feedback::Refused(Wait::Stated(10 * SECOND), None), Feedback::Passed(Some(left(0)))] {
             let permit = bench.granted(lane, to(COUNTED));
             assert_eq!(words(&bench.heard(permit, word)), ["exhausted"], "{scope:?} {word:?}");
             let over = bench.engine.resume(now, lane);
@@ -180,7 +180,7 @@ fn refusal_for_all_of_an_account_is_told_once_where_no_limit_of_it_is_known() {
         let permits = lanes.map(|lane| bench.granted(lane, ask(0)));
         let mut heard = Vec::new();
         for (permit, tenant) in permits.into_iter().zip(["a", "b", "c", "d"]) {
-            heard.extend(bench.heard(permit, Word::RefusedFor(whose, Wait::Told(10 * SECOND), None)));
+            heard.extend(bench.heard(permit, Feedback::RefusedFor(whose, Wait::Stated(10 * SECOND), None)));
             let until = bench.now.plus_nanos(10 * SECOND);
             bench.engine.pause_group(bench.now, group, tenant, until, 900 * SECOND);
         }
@@ -188,7 +188,7 @@ fn refusal_for_all_of_an_account_is_told_once_where_no_limit_of_it_is_known() {
         let holder = if account.is_some() { Holder::Account } else { Holder::Vendor };
         assert_eq!(heard[0].of, OfLimit { limit: None, holder, endpoint: None });
         let mut over = Vec::new();
-        lanes.into_iter().for_each(|lane| over.extend(probe(&mut bench, lane, ask(0), Word::Passed(None))));
+        lanes.into_iter().for_each(|lane| over.extend(probe(&mut bench, lane, ask(0), Feedback::Passed(None))));
         assert_eq!(words(&over), ["recovered"], "{whose:?}");
     }
 }
@@ -201,11 +201,11 @@ fn refusal_that_may_mean_several_limits_is_told_once_and_names_none() {
     let mut bench = Bench::new();
     let [first, second] = ["first", "second"].map(|tenant| bench.lane(tenant, "account", &plan));
     let permit = bench.granted(first, ask(0));
-    let heard = bench.heard(permit, Word::Refused(Wait::Told(10 * SECOND), None));
+    let heard = bench.heard(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));
     assert_eq!(words(&heard), ["exhausted"]);
     assert_eq!(heard[0].of, OfLimit { limit: None, holder: Holder::Account, endpoint: None });
-    let mut over = probe(&mut bench, second, ask(0), Word::Passed(None));
-    over.extend(probe(&mut bench, first, ask(0), Word::Passed(None)));
+    let mut over = probe(&mut bench, second, ask(0), Feedback::Passed(None));
+    over.extend(probe(&mut bench, first, ask(0), Feedback::Passed(None)));
     assert_eq!(words(&over), ["recovered"]);
 }
 
@@ -216,22 +216,21 @@ fn pause_of_an_endpoint_alone_is_told_with_its_name() {
         Plan { has_slots: false, own: Vec::new(), whole: 0, ..(*bench.engine.lanes.slab[lanes[0]].plan).clone() };
     let lane = bench.lane("other", "other", &Arc::new(plan));
     let permits: Vec<Key> = (0..3).map(|_| bench.granted(lane, to(FREE))).collect();
-    let word = Word::RefusedFor(Whose::Endpoint, Wait::Told(10 * SECOND), None);
+    let word = Feedback::RefusedFor(Whose::Endpoint, Wait::Stated(10 * SECOND), None);
     let mut heard = Vec::new();
     permits.into_iter().for_each(|permit| heard.extend(bench.heard(permit, word)));
     assert_eq!(words(&heard), ["exhausted"]);
     assert_eq!(heard[0].of, OfLimit { limit: None, holder: Holder::Endpoint(FREE), endpoint: Some("free".into()) });
     let permit = bench.granted(lane, to(COUNTED));
-    assert!(bench.heard(permit, Word::Passed(None)).is_empty(), "that is another endpoint");
-    assert_eq!(words(&probe(&mut bench, lane, to(FREE), Word::Passed(None))), ["recovered"]);
+    assert!(bench.heard(permit, Feedback::Passed(None)).is_empty(), "that is another endpoint");
+    assert_eq!(words(&probe(&mut bench, lane, to(FREE), Feedback::Passed(None))), ["recovered"]);
 }
 
 #[test]
 fn pause_that_nobody_sends_after_is_over_when_it_is_forgotten() {
-    for (scope, word) in SCOPES
-        .into_iter()
-        .flat_map(|scope| [(scope, Word::Refused(Wait::Told(SECOND), None)), (scope, Word::Passed(Some(left(0))))])
-    {
+    for (scope, word) in SCOPES.into_iter().flat_map(|scope| {
+        [(scope, Feedback::Refused(Wait::Stated(SECOND), None)), (scope, Feedback::Passed(Some(left(0))))]
+    }) {
         let (mut bench, lanes) = tenants(scope, Mode::Bands);
         let permit = bench.granted(lanes[0], to(COUNTED));
         assert_eq!(words(&bench.heard(permit, word)), ["exhausted"]);

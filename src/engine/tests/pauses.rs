@@ -19,7 +19,7 @@ fn lanes<const N: usize>(bench: &mut Bench, tenants: [&str; N]) -> [Key; N] {
 /// A tenant's request is refused for all who call the vendor, for a month.
 fn refuse(bench: &mut Bench, tenant: &str, lane: Key) {
     let permit = bench.granted(lane, ask(0));
-    bench.engine.answered_with(bench.now, permit, Word::Refused(Wait::Told(MONTH), None), &[], true);
+    bench.engine.answered_with(bench.now, permit, Feedback::Refused(Wait::Stated(MONTH), None), &[], true);
     bench.engine.pause_group(bench.now, everybody(), tenant, bench.now.plus_nanos(MONTH), 900 * SECOND);
 }
 
@@ -57,7 +57,7 @@ fn one_request_finds_out_after_the_pause_of_an_answer_that_was_no_refusal() {
     let mut bench = Bench::new();
     let [lane] = lanes(&mut bench, ["acme"]);
     let permit = bench.granted(lane, ask(0));
-    bench.engine.answered_with(bench.now, permit, Word::PassedFor(3_600 * SECOND, None), &[], true);
+    bench.engine.answered_with(bench.now, permit, Feedback::PassedFor(3_600 * SECOND, None), &[], true);
     assert_eq!(paused_for(&bench, lane), Duration::from_secs(3_600));
     let start = bench.now;
     let alone = bench.waits(lane, ask(0)).0;
@@ -71,7 +71,7 @@ fn paused(seconds: u64) -> (Bench, Key) {
     let plan = plan(vec![slots("slots", 9)]);
     let (mut bench, lane) = Bench::with(plan.clone());
     let permit = bench.granted(lane, ask(0));
-    bench.hear(permit, Word::Refused(Wait::Told(seconds * SECOND), None));
+    bench.on_response(permit, Feedback::Refused(Wait::Stated(seconds * SECOND), None));
     (bench, lane)
 }
 
@@ -106,13 +106,13 @@ fn pauses_keep_a_patient_caller_for_a_quarter_of_an_hour_at_most() {
     bench.at(start + Duration::from_secs(600));
     let probe = bench.started(&mut waiters)[0];
     // It would go on for 600 s more, which is more than 900 in all.
-    bench.hear(probe, Word::Refused(Wait::Told(600 * SECOND), None));
+    bench.on_response(probe, Feedback::Refused(Wait::Stated(600 * SECOND), None));
     assert!(matches!(bench.engine.claim(bench.now, waiters[0]), Claim::Refused(Refusal::RetryLater { .. })));
     // One that comes now has another quarter of an hour, and is told at once of a pause that is longer.
     let waiter = bench.waits(lane, patient(&bench)).0;
     bench.at(start + Duration::from_secs(1_200));
     let Claim::Started(probe, _) = bench.engine.claim(bench.now, waiter) else { panic!() };
-    bench.hear(probe, Word::Refused(Wait::Told(901 * SECOND), None));
+    bench.on_response(probe, Feedback::Refused(Wait::Stated(901 * SECOND), None));
     let answer = bench.submit(lane, patient(&bench));
     assert!(matches!(answer, Answer::Refused(Refusal::RetryLater { .. })), "{answer:?}");
 }
@@ -139,7 +139,7 @@ fn endpoint_that_was_refused_goes_again_though_another_endpoint_waits_for_someth
         let _held = bench.granted(lane, other);
         bench.waits(lane, other);
         let permit = bench.granted(lane, refused);
-        bench.hear(permit, Word::Refused(Wait::Told(2 * SECOND), None));
+        bench.on_response(permit, Feedback::Refused(Wait::Stated(2 * SECOND), None));
         let waiter = bench.waits(lane, refused).0;
         let grants = bench.serve(bench.now + Duration::from_secs(4), SECOND);
         let went = grants.iter().any(|(_, granted)| *granted == waiter);

@@ -1,9 +1,9 @@
 //! What the vendor's answers change.
 
-use super::super::pushback::Word;
+use super::super::pushback::Feedback;
 use super::super::throttle::{Mode, Notice, Report, Wait};
 use super::*;
-use crate::engine::limit::Lack;
+use crate::engine::limit::BlockedBy;
 use crate::engine::plan::{Counting, EndpointId, Pace};
 
 const PACE: Pace =
@@ -14,21 +14,21 @@ fn bench() -> (Bench, Key) {
     Bench::with(paced(PACE, Plan { has_slots: false, ..plan(vec![per_second("requests", 100)]) }))
 }
 
-fn told(seconds: u64) -> Word {
-    Word::Refused(Wait::Told(seconds * SECOND), None)
+fn told(seconds: u64) -> Feedback {
+    Feedback::Refused(Wait::Stated(seconds * SECOND), None)
 }
 
-fn left(remaining: u64) -> Word {
-    Word::Passed(Some(Report { limit: 100, remaining, reset_ns: Some(SECOND), ..Report::default() }))
+fn left(remaining: u64) -> Feedback {
+    Feedback::Passed(Some(Report { limit: 100, remaining, reset_ns: Some(SECOND), ..Report::default() }))
 }
 
 impl Bench {
-    pub(super) fn hear(&mut self, permit: Key, word: Word) -> Option<Notice> {
+    pub(super) fn on_response(&mut self, permit: Key, word: Feedback) -> Option<Notice> {
         self.heard(permit, word).first().map(|noticed| noticed.notice)
     }
 
-    pub(super) fn heard(&mut self, permit: Key, word: Word) -> Vec<Noticed> {
-        let notices = self.engine.hear(self.now, permit, word, &[]);
+    pub(super) fn heard(&mut self, permit: Key, word: Feedback) -> Vec<Noticed> {
+        let notices = self.engine.on_response(self.now, permit, word, &[]);
         self.engine.answered(self.now, permit);
         self.engine.finished(self.now, permit);
         notices
@@ -63,7 +63,7 @@ fn a_refusal_pauses_the_lane_exactly_as_long_as_told_and_then_one_goes_alone() {
     let permit = bench.granted(lane, ask(0));
     let start = bench.now;
     let until = start + std::time::Duration::from_secs(7);
-    assert_eq!(bench.hear(permit, told(7)), Some(Notice::Exhausted { until }));
+    assert_eq!(bench.on_response(permit, told(7)), Some(Notice::Exhausted { until }));
     let mut waiters: Vec<Key> = (0..10).map(|_| bench.waits(lane, ask(0)).0).collect();
 
     bench.at(until.minus_nanos(1));
@@ -74,13 +74,13 @@ fn a_refusal_pauses_the_lane_exactly_as_long_as_told_and_then_one_goes_alone() {
     bench.at(until + std::time::Duration::from_secs(3));
     assert!(bench.started(&mut waiters).is_empty(), "until it is known how it went");
 
-    assert_eq!(bench.hear(probe[0], Word::Passed(None)), Some(Notice::Recovered));
+    assert_eq!(bench.on_response(probe[0], Feedback::Passed(None)), Some(Notice::Recovered));
     assert_eq!(bench.started(&mut waiters).len(), 1, "the rate grows from a tenth");
     bench.at(bench.now + std::time::Duration::from_millis(2_000));
     while !waiters.is_empty() {
         bench.at(bench.now + std::time::Duration::from_millis(5));
         for permit in bench.started(&mut waiters) {
-            bench.hear(permit, Word::Passed(None));
+            bench.on_response(permit, Feedback::Passed(None));
         }
     }
 }
@@ -92,7 +92,7 @@ fn without_a_stated_wait_each_refusal_waits_twice_as_long() {
     for _ in 0..7 {
         let mut waiter = match bench.submit(lane, ask(0)) {
             Answer::Granted(permit) => {
-                bench.hear(permit, Word::Refused(Wait::Guess { most: 10 * SECOND }, None));
+                bench.on_response(permit, Feedback::Refused(Wait::Guess { most: 10 * SECOND }, None));
                 vec![bench.waits(lane, ask(0)).0]
             }
             Answer::Wait { waiter, .. } => vec![waiter],
@@ -107,7 +107,7 @@ fn without_a_stated_wait_each_refusal_waits_twice_as_long() {
             }
         };
         waits.push(bench.now.since(from).as_millis());
-        bench.hear(permit, Word::Refused(Wait::Guess { most: 10 * SECOND }, None));
+        bench.on_response(permit, Feedback::Refused(Wait::Guess { most: 10 * SECOND }, None));
     }
     assert_eq!(waits, [250, 500, 1_000, 2_000, 4_000, 8_000, 10_000]);
 }
@@ -119,7 +119,7 @@ fn closed_connection_counts_as_one_failure() {
     for connection in 1..=5 {
         let permits: Vec<Key> = (0..8).map(|_| bench.granted(lane, ask(0))).collect();
         bench.at(bench.now + std::time::Duration::from_millis(1));
-        let notices: Vec<_> = permits.into_iter().map(|permit| bench.hear(permit, Word::Disowned)).collect();
+        let notices: Vec<_> = permits.into_iter().map(|permit| bench.on_response(permit, Feedback::Disowned)).collect();
         let pauses = notices.iter().flatten().count();
         assert_eq!(pauses, usize::from(connection == 5), "connection {connection}: {notices:?}");
         bench.at(bench.now + std::time::Duration::from_millis(1));
@@ -134,7 +134,7 @@ fn a_poisoned_endpoint_stays_alone() {
     let (mut bench, lane) = Bench::with(paced(PACE, plan));
     let to = |endpoint: EndpointId| Ask { endpoint, ..ask(0) };
     let permit = bench.granted(lane, to(1));
-    bench.hear(permit, told(2));
+    bench.on_response(permit, told(2));
     let mut poisoned: Vec<Key> = (0..50).map(|_| bench.waits(lane, to(1)).0).collect();
     let mut good: Vec<Key> = Vec::new();
     let (start, mut sent, mut hits) = (bench.now, 0, 0);
@@ -142,7 +142,7 @@ fn a_poisoned_endpoint_stays_alone() {
         while good.len() < 20 {
             match bench.submit(lane, to(0)) {
                 Answer::Granted(permit) => {
-                    bench.hear(permit, Word::Passed(None));
+                    bench.on_response(permit, Feedback::Passed(None));
                     sent += 1;
                 }
                 Answer::Wait { waiter, .. } => good.push(waiter),
@@ -153,11 +153,11 @@ fn a_poisoned_endpoint_stays_alone() {
         bench.at(next);
         for permit in bench.started(&mut good) {
             sent += 1;
-            bench.hear(permit, Word::Passed(None));
+            bench.on_response(permit, Feedback::Passed(None));
         }
         for permit in bench.started(&mut poisoned) {
             hits += 1;
-            bench.hear(permit, told(2));
+            bench.on_response(permit, told(2));
         }
     }
     // 80 a second for the 60 s after the pause of the whole lane.
@@ -170,7 +170,7 @@ fn little_headroom_spaces_grants_out_and_a_full_bucket_does_not_help() {
     for (remaining, spacing_us) in [(29, 16_666), (19, 25_000), (9, 50_000)] {
         let (mut bench, lane) = bench();
         let permit = bench.granted(lane, ask(0));
-        let notice = bench.hear(permit, left(remaining));
+        let notice = bench.on_response(permit, left(remaining));
         assert!(
             matches!(notice, Some(Notice::Slower { remaining_pct, .. }) if remaining_pct == remaining),
             "{notice:?}"
@@ -180,7 +180,7 @@ fn little_headroom_spaces_grants_out_and_a_full_bucket_does_not_help() {
         let Until::At(at) = until else { panic!("{until:?}") };
         assert_eq!(at.since(bench.now).as_micros(), spacing_us);
         let reason = bench.engine.waiters[waiter].reason.clone();
-        assert_eq!(reason.lack, Some(Lack::Throttled));
+        assert_eq!(reason.lack, Some(BlockedBy::Throttled));
     }
 }
 
@@ -193,7 +193,7 @@ fn when_nothing_is_left_the_lane_waits_for_the_reset_and_half_a_second() {
         let permit = bench.granted(lane, ask(0));
         let until = bench.now + std::time::Duration::from_millis(millis);
         let none = Report { limit: 100, remaining: 0, reset_ns: Some(reset * SECOND), ..Report::default() };
-        assert_eq!(bench.hear(permit, Word::Passed(Some(none))), Some(Notice::Exhausted { until }));
+        assert_eq!(bench.on_response(permit, Feedback::Passed(Some(none))), Some(Notice::Exhausted { until }));
         assert_eq!(bench.waits(lane, ask(0)).1, Until::At(until));
     }
 }
@@ -205,7 +205,7 @@ fn what_comes_back_one_by_one_goes_one_by_one() {
         Bench::with(paced(pace, Plan { has_slots: false, ..plan(vec![per_second("requests", 100)]) }));
     let permit = bench.granted(lane, ask(0));
     let none = Report { limit: 100, remaining: 0, reset_ns: Some(SECOND), ..Report::default() };
-    bench.hear(permit, Word::Passed(Some(none)));
+    bench.on_response(permit, Feedback::Passed(Some(none)));
     let mut waiters: Vec<Key> = (0..20).map(|_| bench.waits(lane, ask(0)).0).collect();
     bench.at(bench.now + std::time::Duration::from_millis(55));
     let sent = bench.started(&mut waiters).len();
@@ -213,14 +213,14 @@ fn what_comes_back_one_by_one_goes_one_by_one() {
 }
 
 /// One a millisecond for so long, from the lane's waiters.
-fn flow(bench: &mut Bench, lane: Key, millis: u64, word: impl Fn() -> Word) -> u32 {
+fn flow(bench: &mut Bench, lane: Key, millis: u64, word: impl Fn() -> Feedback) -> u32 {
     let mut waiters: Vec<Key> = Vec::new();
     let mut sent = 0;
     for _ in 0..millis {
         if waiters.is_empty() {
             match bench.submit(lane, ask(0)) {
                 Answer::Granted(permit) => {
-                    bench.hear(permit, word());
+                    bench.on_response(permit, word());
                     sent += 1;
                 }
                 Answer::Wait { waiter, .. } => waiters.push(waiter),
@@ -229,7 +229,7 @@ fn flow(bench: &mut Bench, lane: Key, millis: u64, word: impl Fn() -> Word) -> u
         }
         bench.at(bench.now + std::time::Duration::from_millis(1));
         for permit in bench.started(&mut waiters) {
-            bench.hear(permit, word());
+            bench.on_response(permit, word());
             sent += 1;
         }
     }
@@ -241,9 +241,9 @@ fn flow(bench: &mut Bench, lane: Key, millis: u64, word: impl Fn() -> Word) -> u
 
 #[test]
 fn a_cut_rate_neither_shrinks_nor_grows_in_a_pause() {
-    let guess = || Word::Refused(Wait::Guess { most: 60 * SECOND }, None);
+    let guess = || Feedback::Refused(Wait::Guess { most: 60 * SECOND }, None);
     let (mut bench, lane) = bench();
-    let sent = flow(&mut bench, lane, 2_000, || Word::Passed(None));
+    let sent = flow(&mut bench, lane, 2_000, || Feedback::Passed(None));
     assert!(sent >= 150, "{sent}");
     // One is refused, and after pauses of 0.5, 1, 2 and 4 s those that go alone. Then one of 8.
     for round in 0..5 {
@@ -255,13 +255,13 @@ fn a_cut_rate_neither_shrinks_nor_grows_in_a_pause() {
                 break permit;
             }
         };
-        let cut = matches!(bench.hear(permit, guess()), Some(Notice::Yielded { .. }));
+        let cut = matches!(bench.on_response(permit, guess()), Some(Notice::Yielded { .. }));
         assert_eq!(cut, round == 0, "{round}");
     }
     bench.at(bench.now + std::time::Duration::from_secs(16));
     // Past the second in which the rate grows from a tenth.
-    flow(&mut bench, lane, 1_000, || Word::Passed(None));
-    let sent = flow(&mut bench, lane, 1_000, || Word::Passed(None));
+    flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
+    let sent = flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
     assert!((52..=62).contains(&sent), "{sent}: between half of the 80 that did pass and all of them");
 }
 
@@ -269,30 +269,30 @@ fn a_cut_rate_neither_shrinks_nor_grows_in_a_pause() {
 fn what_an_endpoint_cost_the_others_is_given_back_when_it_shows() {
     let plan = with_endpoint(plan(vec![per_second("requests", 100)]), "poisoned", slots("poisoned", 1_000));
     let (mut bench, lane) = Bench::with(paced(PACE, plan));
-    let guess = || Word::Refused(Wait::Guess { most: 2 * SECOND }, None);
+    let guess = || Feedback::Refused(Wait::Guess { most: 2 * SECOND }, None);
     // A limit that is hardly used is not cut by one refusal.
     for _ in 0..50 {
         let permit = bench.granted(lane, ask(0));
-        bench.hear(permit, Word::Passed(None));
+        bench.on_response(permit, Feedback::Passed(None));
         bench.at(bench.now + std::time::Duration::from_millis(20));
     }
     let permit = bench.granted(lane, Ask { endpoint: 0, ..ask(0) });
-    let heard = bench.hear(permit, guess());
+    let heard = bench.on_response(permit, guess());
     assert!(matches!(heard, Some(Notice::Yielded { .. })), "{heard:?}");
     bench.at(bench.now + std::time::Duration::from_secs(1));
     // Another goes alone and passes, then the endpoint is tried for itself.
-    flow(&mut bench, lane, 1_000, || Word::Passed(None));
-    let slow = flow(&mut bench, lane, 1_000, || Word::Passed(None));
+    flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
+    let slow = flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
     assert!(slow <= 45, "{slow}");
     let mut waiters = vec![bench.waits(lane, Ask { endpoint: 0, ..ask(0) }).0];
     while waiters.len() == 1 {
         let due = bench.engine.poll_timeout().unwrap();
         bench.at(due);
         for permit in bench.started(&mut waiters) {
-            bench.hear(permit, guess());
+            bench.on_response(permit, guess());
         }
     }
-    let sent = flow(&mut bench, lane, 1_000, || Word::Passed(None));
+    let sent = flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
     assert!(sent >= 78, "{sent}");
 }
 
@@ -300,9 +300,9 @@ fn what_an_endpoint_cost_the_others_is_given_back_when_it_shows() {
 fn scarcity_lets_the_lower_tiers_wait_but_not_for_ever() {
     let (mut bench, lane) = bench();
     let permit = bench.granted(lane, ask(0));
-    bench.hear(
+    bench.on_response(
         permit,
-        Word::Passed(Some(Report { limit: 100, remaining: 4, reset_ns: Some(600 * SECOND), ..Report::default() })),
+        Feedback::Passed(Some(Report { limit: 100, remaining: 4, reset_ns: Some(600 * SECOND), ..Report::default() })),
     );
     let first = bench.granted(lane, ask(2));
     bench.at(bench.now + std::time::Duration::from_millis(200));
@@ -323,7 +323,7 @@ fn what_an_endpoints_own_limit_has_left_holds_up_no_other_endpoint() {
     let (mut bench, lane) = Bench::with(plan);
     let permit = bench.granted(lane, Ask { endpoint: 0, ..ask(0) });
     let nothing = Report { limit: 10, remaining: 0, reset_ns: Some(600 * SECOND), ..Report::default() };
-    bench.hear(permit, Word::Refused(Wait::Told(SECOND), Some(nothing)));
+    bench.on_response(permit, Feedback::Refused(Wait::Stated(SECOND), Some(nothing)));
     bench.granted(lane, ask(0));
     bench.waits(lane, Ask { endpoint: 0, ..ask(0) });
 }
@@ -335,7 +335,7 @@ fn a_failure_takes_back_no_grant_that_was_not_picked_up() {
     let waiter = bench.waits(lane, ask(0)).0;
     bench.engine.finished(bench.now, first);
     assert!(matches!(bench.engine.waiters[waiter].state, waiting::WaiterState::Granted(_)));
-    bench.hear(second, Word::Failed);
+    bench.on_response(second, Feedback::Failed);
     assert!(matches!(bench.engine.waiters[waiter].state, waiting::WaiterState::Granted(_)));
 }
 
@@ -344,7 +344,7 @@ fn an_operators_pause_forgets_nothing_of_the_vendors() {
     let (mut bench, lane) = bench();
     let permit = bench.granted(lane, ask(0));
     bench.engine.pause(bench.now, lane);
-    bench.hear(permit, told(30));
+    bench.on_response(permit, told(30));
     let until = bench.now + std::time::Duration::from_secs(30);
     let (_, waits) = bench.waits(lane, ask(0));
     assert_eq!(waits, Until::OnSettle(Time::MAX));
@@ -360,8 +360,8 @@ fn a_report_that_was_overtaken_is_ignored() {
     let older = bench.granted(lane, ask(0));
     bench.now = bench.now + std::time::Duration::from_millis(1);
     let newer = bench.granted(lane, ask(0));
-    bench.hear(newer, left(29));
-    assert_eq!(bench.hear(older, left(0)), None);
+    bench.on_response(newer, left(29));
+    assert_eq!(bench.on_response(older, left(0)), None);
     assert!(matches!(bench.submit(lane, ask(0)), Answer::Granted(_)));
 }
 
@@ -372,9 +372,9 @@ fn who_cannot_wait_that_long_is_told_at_once() {
     let permit = bench.granted(lane, ask(0));
     let give_up = |seconds| Ask { give_up: start + std::time::Duration::from_secs(seconds), ..ask(0) };
     let probe = bench.granted(lane, ask(0));
-    bench.hear(permit, told(1));
+    bench.on_response(permit, told(1));
     let (short, long) = (bench.waits(lane, give_up(20)).0, bench.waits(lane, give_up(2_000)).0);
-    bench.hear(probe, told(30));
+    bench.on_response(probe, told(30));
     let at = start + std::time::Duration::from_secs(30);
     assert!(
         matches!(bench.engine.claim(bench.now, short), Claim::Refused(Refusal::RetryLater { at: told }) if told == at)
@@ -384,7 +384,7 @@ fn who_cannot_wait_that_long_is_told_at_once() {
 
     bench.at(at);
     let Claim::Started(permit, _) = bench.engine.claim(bench.now, long) else { panic!() };
-    bench.hear(permit, told(3_000));
+    bench.on_response(permit, told(3_000));
     assert!(matches!(bench.submit(lane, ask(0)), Answer::Refused(Refusal::RetryLater { .. })), "beyond max_hold");
 }
 
@@ -392,7 +392,7 @@ fn who_cannot_wait_that_long_is_told_at_once() {
 fn a_probe_whose_caller_goes_away_is_followed_by_another() {
     let (mut bench, lane) = bench();
     let permit = bench.granted(lane, ask(0));
-    bench.hear(permit, told(1));
+    bench.on_response(permit, told(1));
     let mut waiters: Vec<Key> = (0..3).map(|_| bench.waits(lane, ask(0)).0).collect();
     bench.at(bench.now + std::time::Duration::from_secs(1));
     let probe = bench.started(&mut waiters);
@@ -457,10 +457,10 @@ fn never_before_the_stated_time_whatever_is_stated() {
                         _ => random.u64(0..100 * SECOND),
                     };
                     refusals += 1;
-                    bench.hear(permit, Word::Refused(Wait::Told(wait), None));
+                    bench.on_response(permit, Feedback::Refused(Wait::Stated(wait), None));
                     not_before = not_before.max(bench.now.plus_nanos(wait));
                 } else {
-                    bench.hear(permit, Word::Passed(None));
+                    bench.on_response(permit, Feedback::Passed(None));
                 }
             }
         }
@@ -474,14 +474,14 @@ fn failures_of_exchanges_under_way_lengthen_no_pause() {
     let (mut bench, lane) = Bench::with(paced(PACE, plan(vec![slots("slots", 20)])));
     let under_way: Vec<Key> = (0..20).map(|_| bench.granted(lane, ask(0))).collect();
     for permit in under_way {
-        bench.hear(permit, Word::Failed);
+        bench.on_response(permit, Feedback::Failed);
     }
     let seconds = std::time::Duration::from_secs;
     assert_eq!(bench.engine.paused_until(bench.now, lane), Some(bench.now + seconds(1)));
     let mut probe = vec![bench.waits(lane, ask(0)).0];
     bench.at(bench.now + seconds(1));
     let probe = bench.started(&mut probe);
-    bench.hear(probe[0], Word::Failed);
+    bench.on_response(probe[0], Feedback::Failed);
     assert_eq!(
         bench.engine.paused_until(bench.now, lane),
         Some(bench.now + seconds(2)),

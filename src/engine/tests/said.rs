@@ -37,7 +37,7 @@ fn what_is_left_is_what_the_vendor_says_less_what_went_since_until_its_reset() {
         let (mut bench, lanes) = tenants(scope, mode);
         let shared = sharing(scope, &lanes).to_vec();
         let permit = bench.granted(lanes[0], to(COUNTED));
-        let heard = bench.engine.answered_with(bench.now, permit, Word::Passed(Some(left(60))), &[], true);
+        let heard = bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(left(60))), &[], true);
         assert_eq!(heard.headroom, Some((60, 100)), "{scope:?} {mode:?}: others took 39");
         let until = bench.now + Duration::from_secs(WINDOW);
         for number in 0..3 {
@@ -70,7 +70,7 @@ fn own_count_is_told_where_it_is_lower_than_the_vendors_word() {
         let (mut bench, lanes) = tenants(scope, mode);
         let permits: Vec<Key> = (0..5).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
         for permit in permits {
-            let heard = bench.engine.answered_with(bench.now, permit, Word::Passed(Some(left(99))), &[], true);
+            let heard = bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(left(99))), &[], true);
             assert_eq!(heard.headroom, Some((95, 100)), "{scope:?} {mode:?}");
         }
     }
@@ -83,8 +83,8 @@ fn answer_that_was_overtaken_does_not_change_what_is_left() {
         let first = bench.granted(lanes[0], to(COUNTED));
         bench.now = bench.now + Duration::from_secs(1);
         let second = bench.granted(lanes[1], to(COUNTED));
-        bench.engine.answered_with(bench.now, second, Word::Passed(Some(left(40))), &[], true);
-        bench.engine.answered_with(bench.now, first, Word::Passed(Some(left(41))), &[], true);
+        bench.engine.answered_with(bench.now, second, Feedback::Passed(Some(left(40))), &[], true);
+        bench.engine.answered_with(bench.now, first, Feedback::Passed(Some(left(41))), &[], true);
         // The first was under way while the second was answered, and may not have been counted in its answer.
         assert_eq!(headroom(&mut bench, lanes[2], COUNTED), Some((39, 100)), "{mode:?}");
     }
@@ -94,14 +94,14 @@ fn answer_that_was_overtaken_does_not_change_what_is_left() {
 fn what_went_after_the_answered_request_is_taken_off_what_its_answer_says() {
     let (mut bench, lanes) = tenants(Scope::Vendor, Mode::Bands);
     let first = bench.granted(lanes[0], to(COUNTED));
-    bench.engine.answered_with(bench.now, first, Word::Passed(Some(left(80))), &[], true);
+    bench.engine.answered_with(bench.now, first, Feedback::Passed(Some(left(80))), &[], true);
     let mut permits = Vec::new();
     for _ in 0..4 {
         bench.now = bench.now + Duration::from_millis(500);
         permits.push(bench.granted(lanes[1], to(COUNTED)));
     }
     // Two went after it; the one before it is under way too, and the vendor has counted it.
-    let heard = bench.engine.answered_with(bench.now, permits[1], Word::Passed(Some(left(50))), &[], true);
+    let heard = bench.engine.answered_with(bench.now, permits[1], Feedback::Passed(Some(left(50))), &[], true);
     assert_eq!(heard.headroom, Some((48, 100)));
 }
 
@@ -112,7 +112,7 @@ fn units_of_a_bucket_come_back_meanwhile() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(vec![spec]) });
     let permit = bench.granted(lane, ask(0));
     let said = Report { reset_ns: Some(WINDOW * SECOND / 2), ..left(50) };
-    bench.engine.answered_with(bench.now, permit, Word::Passed(Some(said)), &[], true);
+    bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(said)), &[], true);
     assert_eq!(bench.engine.headroom(bench.now, lane, NO_ENDPOINT), Some((50, 100)));
     bench.now = bench.now + Duration::from_secs(WINDOW / 5);
     assert_eq!(bench.engine.headroom(bench.now, lane, NO_ENDPOINT), Some((70, 100)));
@@ -123,11 +123,11 @@ fn of_a_lower_limit_than_the_configured_one_what_is_left_is_a_part_of_it() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
     let permit = bench.granted(lanes[0], to(COUNTED));
     let said = Report { limit: 50, ..left(30) };
-    bench.engine.answered_with(bench.now, permit, Word::Passed(Some(said)), &[], true);
+    bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(said)), &[], true);
     assert_eq!(headroom(&mut bench, lanes[1], COUNTED), Some((30, 50)));
     let permit = bench.granted(lanes[0], to(COUNTED));
     let said = Report { limit: 5_000, ..left(90) };
-    bench.engine.answered_with(bench.now, permit, Word::Passed(Some(said)), &[], true);
+    bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(said)), &[], true);
     assert_eq!(headroom(&mut bench, lanes[1], COUNTED), Some((90, 100)));
 }
 
@@ -137,7 +137,7 @@ fn what_is_left_of_a_limit_that_only_answers_state_is_known_too() {
     assert_eq!(headroom(&mut bench, lane, NO_ENDPOINT), None);
     let permit = bench.granted(lane, ask(0));
     let about = About { window_ns: Some(WINDOW * SECOND), ..About::default() };
-    let word = Word::Passed(Some(Report { about, ..left(70) }));
+    let word = Feedback::Passed(Some(Report { about, ..left(70) }));
     let heard = bench.engine.answered_with(bench.now, permit, word, &[], true);
     assert_eq!(heard.headroom, Some((70, 100)));
     bench.now = bench.now + Duration::from_secs(3);
@@ -155,7 +155,7 @@ fn word_that_much_is_left_takes_nothing_and_is_forgotten() {
     for mode in [Mode::Bands, Mode::Off] {
         let (mut bench, lanes) = tenants(Scope::Tenant, mode);
         let permit = bench.granted(lanes[0], to(COUNTED));
-        bench.engine.answered_with(bench.now, permit, Word::Passed(Some(left(60))), &[], true);
+        bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(left(60))), &[], true);
         for _ in 0..50 {
             let permit = bench.granted(lanes[0], to(COUNTED));
             bench.engine.finished(bench.now, permit);

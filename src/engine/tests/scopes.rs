@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::engine::limit::Lack;
+use crate::engine::limit::BlockedBy;
 use crate::engine::plan::{Counting, Pace};
 use crate::engine::throttle::{About, Label, Mode, Notice, Report, Wait};
 
@@ -104,7 +104,7 @@ fn nine_percent_left_slow_all_who_share_the_limit_to_a_quarter() {
     for scope in SCOPES {
         let (mut bench, lanes) = tenants(scope, Mode::Bands);
         let permit = bench.granted(lanes[0], to(COUNTED));
-        let notice = bench.hear(permit, Word::Passed(Some(left(9))));
+        let notice = bench.on_response(permit, Feedback::Passed(Some(left(9))));
         assert!(matches!(notice, Some(Notice::Slower { remaining_pct: 9, .. })), "{scope:?}: {notice:?}");
         let sent = sent(&mut bench, sharing(scope, &lanes), 5);
         // A quarter of 6.67 a second, and the first at once.
@@ -118,11 +118,11 @@ fn nothing_left_stops_all_who_share_the_limit_until_the_reset_and_half_a_second(
         let (mut bench, lanes) = tenants(scope, mode);
         let permit = bench.granted(lanes[0], to(COUNTED));
         let until = bench.now + Duration::from_millis(WINDOW * 1_000 + 500);
-        bench.hear(permit, Word::Passed(Some(left(0))));
+        bench.on_response(permit, Feedback::Passed(Some(left(0))));
         for lane in sharing(scope, &lanes) {
             let (waiter, waits) = bench.waits(*lane, to(COUNTED));
             assert_eq!(waits, Until::At(until), "{scope:?} {mode:?}");
-            assert_eq!(bench.engine.waiters[waiter].reason.lack, Some(Lack::Reported));
+            assert_eq!(bench.engine.waiters[waiter].reason.lack, Some(BlockedBy::Reported));
             bench.engine.cancel(bench.now, waiter);
         }
         if matches!(scope, Scope::Endpoint | Scope::AccountEndpoint) {
@@ -137,7 +137,7 @@ fn one_refusal_stops_all_who_share_the_limit_and_one_request_finds_out() {
         let (mut bench, lanes) = tenants(scope, Mode::Adaptive);
         let permit = bench.granted(lanes[0], to(COUNTED));
         let until = bench.now + Duration::from_secs(10);
-        let notice = bench.hear(permit, Word::Refused(Wait::Told(10 * SECOND), None));
+        let notice = bench.on_response(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));
         assert_eq!(notice, Some(Notice::Exhausted { until }), "{scope:?}: a pause, and no cut");
         let shared = sharing(scope, &lanes);
         let mut waiters: Vec<Key> = shared.iter().map(|lane| bench.waits(*lane, to(COUNTED)).0).collect();
@@ -154,7 +154,7 @@ fn one_refusal_stops_all_who_share_the_limit_and_one_request_finds_out() {
         assert_eq!(probe.len(), 1, "{scope:?}: one goes alone");
         bench.at(until + Duration::from_secs(3));
         assert!(bench.started(&mut waiters).is_empty(), "{scope:?}: until it is known how it went");
-        assert_eq!(bench.hear(probe[0], Word::Passed(None)), Some(Notice::Recovered));
+        assert_eq!(bench.on_response(probe[0], Feedback::Passed(None)), Some(Notice::Recovered));
         let others = bench.started(&mut waiters).len() + bench.serve(until + Duration::from_secs(20), 0).len();
         assert_eq!(others, shared.len() - 1, "{scope:?}");
     }
@@ -165,7 +165,7 @@ fn prober_that_goes_away_leaves_the_probe_to_another_lane() {
     for scope in [Scope::Account, Scope::Vendor, Scope::AccountEndpoint] {
         let (mut bench, lanes) = tenants(scope, Mode::Adaptive);
         let permit = bench.granted(lanes[0], to(COUNTED));
-        bench.hear(permit, Word::Refused(Wait::Told(10 * SECOND), None));
+        bench.on_response(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));
         let mut waiters: Vec<Key> = lanes.iter().map(|lane| bench.waits(*lane, to(COUNTED)).0).collect();
         bench.at(bench.now + Duration::from_secs(10));
         let probe = bench.started(&mut waiters);
@@ -185,7 +185,7 @@ fn limit_that_only_answers_state_slows_the_lane_down() {
             plan.pace.mode = mode;
             let (mut bench, lane) = Bench::with(plan);
             let permit = bench.granted(lane, ask(0));
-            let notice = bench.hear(permit, Word::Passed(Some(left(remaining))));
+            let notice = bench.on_response(permit, Feedback::Passed(Some(left(remaining))));
             if let Some(Notice::Slower { delay_ns, .. }) = notice {
                 assert!(delay_ns > 0, "{mode:?}: {notice:?}");
             }
@@ -208,7 +208,7 @@ fn limit_that_only_answers_state_slows_the_lane_down() {
 fn limit_that_no_answer_speaks_of_any_more_is_forgotten() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(Vec::new()) });
     let permit = bench.granted(lane, ask(0));
-    bench.hear(permit, Word::Passed(Some(left(1))));
+    bench.on_response(permit, Feedback::Passed(Some(left(1))));
     assert!(bench.engine.view(bench.now, lane).unwrap().limits.iter().any(|limit| limit.is_discovered));
     bench.now = bench.now + Duration::from_secs(601);
     assert!(bench.engine.view(bench.now, lane).unwrap().limits.is_empty());
@@ -222,7 +222,7 @@ fn limits_that_answers_discover_are_bounded_in_number() {
     for number in 0..100 {
         let about = About { name: Label::of(&format!("window {number}")), is_special: true, window_ns: None };
         let permit = bench.granted(lane, ask(0));
-        bench.hear(permit, Word::Passed(Some(Report { about, ..left(1_000_000) })));
+        bench.on_response(permit, Feedback::Passed(Some(Report { about, ..left(1_000_000) })));
         bench.now = bench.now + Duration::from_millis(200);
     }
     let seen = bench.engine.view(bench.now, lane).unwrap();
@@ -281,7 +281,7 @@ fn refusal_stops_the_limits_that_our_own_count_does_not_rule_out() {
         permits.push(bench.granted(second, ask(0)));
     }
     let permit = permits.pop().unwrap();
-    bench.hear(permit, Word::Refused(Wait::Told(10 * SECOND), None));
+    bench.on_response(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));
     let until = bench.engine.paused_until(bench.now, first);
     assert_eq!(until, Some(bench.now + Duration::from_secs(10)), "the account's limit stands for both");
     assert!(!bench.engine.lanes.slab[second].own.as_slice().iter().any(|cell| cell.is_throttled()));
@@ -290,19 +290,23 @@ fn refusal_stops_the_limits_that_our_own_count_does_not_rule_out() {
 #[test]
 fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
     let hostile = |kind: usize| match kind {
-        0 => Word::Refused(Wait::Told(SECOND * 86_400 * 31), None),
-        1 => Word::Refused(Wait::Guess { most: u64::MAX }, None),
-        2 => Word::Refused(Wait::Told(SECOND), Some(left(0))),
-        3 => Word::RefusedFor(Whose::Vendor, Wait::Told(SECOND * 86_400), None),
-        4 => Word::RefusedFor(Whose::Account, Wait::Told(SECOND * 86_400), Some(left(0))),
-        5 => Word::RefusedFor(Whose::Endpoint, Wait::Told(SECOND * 86_400), None),
-        6 => Word::Passed(Some(left(0))),
-        7 => Word::Passed(Some(Report { limit: 1, remaining: 0, reset_ns: Some(u64::MAX), about: About::default() })),
-        8 => Word::Passed(Some(Report { limit: u64::MAX, remaining: 1, reset_ns: Some(0), about: About::default() })),
-        9 => Word::PassedFor(u64::MAX, Some(left(1))),
-        10 => Word::Failed,
-        11 => Word::Disowned,
-        _ => Word::Passed(Some(Report { limit: 0, remaining: u64::MAX, reset_ns: None, about: About::default() })),
+        0 => Feedback::Refused(Wait::Stated(SECOND * 86_400 * 31), None),
+        1 => Feedback::Refused(Wait::Guess { most: u64::MAX }, None),
+        2 => Feedback::Refused(Wait::Stated(SECOND), Some(left(0))),
+        3 => Feedback::RefusedFor(Whose::Vendor, Wait::Stated(SECOND * 86_400), None),
+        4 => Feedback::RefusedFor(Whose::Account, Wait::Stated(SECOND * 86_400), Some(left(0))),
+        5 => Feedback::RefusedFor(Whose::Endpoint, Wait::Stated(SECOND * 86_400), None),
+        6 => Feedback::Passed(Some(left(0))),
+        7 => {
+            Feedback::Passed(Some(Report { limit: 1, remaining: 0, reset_ns: Some(u64::MAX), about: About::default() }))
+        }
+        8 => {
+            Feedback::Passed(Some(Report { limit: u64::MAX, remaining: 1, reset_ns: Some(0), about: About::default() }))
+        }
+        9 => Feedback::PassedFor(u64::MAX, Some(left(1))),
+        10 => Feedback::Failed,
+        11 => Feedback::Disowned,
+        _ => Feedback::Passed(Some(Report { limit: 0, remaining: u64::MAX, reset_ns: None, about: About::default() })),
     };
     // The vendor's own host; one that all tenants chose; one that the first tenant chose alone.
     let [vendors, same, apart] = [[None, None], [Some("https://one"); 2], [Some("https://evil"), Some("https://one")]];
@@ -317,7 +321,7 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
                 .collect();
             for _ in 0..6 {
                 if let Answer::Granted(permit) = bench.submit(lanes[0], Ask { immediate: true, ..to(COUNTED) }) {
-                    bench.hear(permit, hostile(kind));
+                    bench.on_response(permit, hostile(kind));
                 }
             }
             let start = bench.now;
@@ -337,17 +341,17 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
 /// A tenant of another host joins: what the first host said of the shared limits is forgotten, and it is not believed again.
 #[test]
 fn tenant_of_another_host_ends_what_the_first_host_said() {
-    let word = || Word::Refused(Wait::Told(600 * SECOND), Some(left(0)));
+    let word = || Feedback::Refused(Wait::Stated(600 * SECOND), Some(left(0)));
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Adaptive);
     let plan = bench.engine.lanes.slab[lanes[0]].plan.clone();
     let [first, second] = ["a", "b"].map(|tenant| bench.lane_at(tenant, "account", &plan, Some("https://one")));
     let permit = bench.granted(first, to(COUNTED));
-    bench.hear(permit, word());
+    bench.on_response(permit, word());
     let at_once = || Ask { immediate: true, ..to(COUNTED) };
     assert!(matches!(bench.submit(second, at_once()), Answer::Refused(_)), "both chose this host, and it is believed");
 
     let third = bench.lane_at("c", "account", &plan, Some("https://two"));
     let permit = bench.granted(third, at_once());
-    bench.hear(permit, word());
+    bench.on_response(permit, word());
     assert!(matches!(bench.submit(second, at_once()), Answer::Granted(_)), "another tenant's host is not believed");
 }

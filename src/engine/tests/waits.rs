@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::engine::limit::Past;
+use crate::engine::limit::PriorUse;
 
 #[test]
 fn the_promised_moment_is_exact() {
@@ -165,8 +165,8 @@ fn what_a_process_before_sent_for_long_holds_back_no_longer_than_its_window() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
     // Ten seconds at the whole rate, all counted as if the vendor had only now seen them.
     for _ in 0..800 {
-        let past = Past { requests: 1, points: 1, high: false, at: bench.now };
-        bench.engine.recall(bench.now, lane, NO_ENDPOINT, &past);
+        let past = PriorUse { requests: 1, points: 1, high: false, at: bench.now };
+        bench.engine.replay(bench.now, lane, NO_ENDPOINT, &past);
     }
     let Answer::Wait { waiter, .. } = bench.submit(lane, ask(1)) else { panic!("the window is full") };
     let start = bench.now;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use crate::clock::Time;
 use crate::engine::Whose;
-use crate::engine::limit::Lack;
+use crate::engine::limit::BlockedBy;
 use crate::engine::limit::window_log::Free;
 use crate::engine::pace::LEAST_PAUSE;
 use crate::engine::plan::{Counting, EndpointHash, Pace};
 use crate::engine::slab::Key;
 
 /// Limits that only answers speak of, of one lane. Above it the one that was heard of longest ago is forgotten.
-const MOST_DISCOVERED: usize = 8;
+const MAX_DISCOVERED: usize = 8;
 /// A limit that no answer speaks of is forgotten after so many of its windows, and so many nanoseconds at least.
 const SILENT_WINDOWS: u64 = 2;
 const SILENT: u64 = 600_000_000_000;
@@ -73,7 +73,7 @@ impl Credential {
     /// Whether anything may go.
     pub(crate) fn gate(&self, now: Time, tier: u8, units: u32, pace: &Pace) -> Gate {
         if self.held {
-            return Gate::Shut(Free::OnSettle(Time::MAX), Lack::Held);
+            return Gate::Shut(Free::OnSettle(Time::MAX), BlockedBy::Held);
         }
         let discovered = self.discovered.iter().filter(|limit| !limit.is_forgotten(now));
         let gates = discovered.map(|limit| limit.throttle.gate(now, tier, units, &limit.pace));
@@ -124,7 +124,7 @@ impl Credential {
         }
         let same = |about: &About| about.name == report.about.name && about.window_ns == report.about.window_ns;
         let number = self.discovered.iter().position(|limit| same(&limit.report.about)).unwrap_or_else(|| {
-            if self.discovered.len() >= MOST_DISCOVERED
+            if self.discovered.len() >= MAX_DISCOVERED
                 && let Some(oldest) = (0..self.discovered.len()).min_by_key(|number| self.discovered[*number].heard)
             {
                 self.discovered.swap_remove(oldest);

@@ -1,7 +1,7 @@
 //! Refusals that one endpoint alone has to wait for, because the vendor says so.
 
 use super::pause::Pause;
-use super::{MOST_ENDPOINTS, Refused, Throttle};
+use super::{MAX_ENDPOINTS, Refused, Throttle};
 use crate::clock::Time;
 
 impl Throttle {
@@ -10,7 +10,7 @@ impl Throttle {
     /// refusal like any other.
     pub(crate) fn endpoint_refused(&mut self, now: Time, refused: &Refused, wait: u64) -> bool {
         let probes = |pause: Pause| pause == Pause::Probing(refused.permit);
-        if probes(self.pause) || self.endpoints.len() >= MOST_ENDPOINTS {
+        if probes(self.pause) || self.endpoints.len() >= MAX_ENDPOINTS {
             return false;
         }
         let until = now.plus_nanos(wait);

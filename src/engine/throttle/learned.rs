@@ -92,7 +92,7 @@ impl Learned {
     }
 
     /// Nothing was sent for so long that could have shown that the rate lasts.
-    pub(super) fn stand_still(&mut self, now: Time, paused_at: Time) {
+    pub(super) fn pause_groups(&mut self, now: Time, paused_at: Time) {
         self.since = self.since + now.since(self.since.max(paused_at));
     }
 

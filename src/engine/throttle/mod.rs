@@ -27,11 +27,11 @@ mod others;
 mod pause;
 mod refusal;
 mod report;
+mod reported;
 mod said;
 mod spoken;
-mod told;
 
-use super::limit::Lack;
+use super::limit::BlockedBy;
 use super::limit::window_log::Free;
 use super::pace::LEAST_PAUSE;
 pub(crate) use super::pace::Mode;
@@ -45,8 +45,8 @@ use pause::Pause;
 pub(crate) use refusal::Refused;
 use report::Said;
 pub(crate) use report::{About, Books, Fit, Label, Report};
+use reported::{QuotaEvent, QuotaTracker};
 pub(crate) use spoken::{Change, Notice};
-use told::{News, Reports};
 
 /// A tier that waits for scarcity to end gets a grant at least this often, in nanoseconds.
 const TIER_TURN: u64 = 60_000_000_000;
@@ -61,7 +61,7 @@ const CALM: u64 = 10;
 /// A witness is remembered so long after the pause, in nanoseconds: the next refusal comes only after it.
 const WITNESS_MEMORY: u64 = 900_000_000_000;
 /// Endpoints that wait for themselves. Above it the lane waits as a whole.
-const MOST_ENDPOINTS: usize = 64;
+const MAX_ENDPOINTS: usize = 64;
 
 /// A request that goes.
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +97,7 @@ pub(crate) struct Throttle {
     /// One of them came while the limit was in use: they may be about its rate.
     in_use: bool,
     endpoints: Vec<(EndpointHash, Pause, u32)>,
-    reports: Reports,
+    reports: QuotaTracker,
     /// What is left, as the vendor says, and since when what goes is remembered for it.
     said: Option<Said>,
     said_since: Time,
@@ -160,7 +160,7 @@ impl Throttle {
             && let Pause::Until(until) = self.pause
             && now < until.plus_nanos(LEAST_PAUSE)
         {
-            return Gate::Shut(Free::OnSettle(until.plus_nanos(LEAST_PAUSE)), Lack::Probe);
+            return Gate::Shut(Free::OnSettle(until.plus_nanos(LEAST_PAUSE)), BlockedBy::Probe);
         }
         self.endpoint(endpoint).map_or(Gate::Open, |(_, pause, _)| pause.gate(now))
     }
@@ -174,18 +174,18 @@ impl Throttle {
         if let Some(told) = self.reports.told.filter(|told| told.until > now) {
             let free = told.free(now, units, pace);
             if free > now {
-                return Gate::Shut(Free::At(free), Lack::Reported);
+                return Gate::Shut(Free::At(free), BlockedBy::Reported);
             }
             let scarce = (tier == 2 && told.percent < 10) || (tier == 1 && told.percent < 5);
             if scarce && pace.mode == Mode::Bands {
                 let turn = self.last[tier as usize - 1].plus_nanos(pace.window_ns.clamp(1, TIER_TURN));
                 if turn > now {
-                    return Gate::Shut(Free::At(turn.min(told.until)), Lack::Scarce);
+                    return Gate::Shut(Free::At(turn.min(told.until)), BlockedBy::Scarce);
                 }
             }
         }
         match self.next > now {
-            true => Gate::Shut(Free::At(self.next), Lack::Throttled),
+            true => Gate::Shut(Free::At(self.next), BlockedBy::Throttled),
             false => Gate::Open,
         }
     }
@@ -215,7 +215,7 @@ impl Throttle {
         }
         if matches!(self.pause, Pause::Until(_)) {
             self.pause = Pause::Probing(permit);
-            self.stand_still(now);
+            self.pause_groups(now);
         }
         if let Some((_, pause @ Pause::Until(_), _)) = self.endpoint_mut(endpoint) {
             *pause = Pause::Probing(permit);
@@ -286,7 +286,7 @@ impl Throttle {
             self.stated = None;
         }
         let is_overtaken = granted < self.reports.told_of();
-        let news = self.reports.hear(now, granted, books, report, pace);
+        let news = self.reports.on_report(now, granted, books, report, pace);
         // Without a throttle nothing but the reset ends what nothing left began.
         if !is_overtaken && (pace.mode != Mode::Off || report.remaining == 0) {
             self.note_emptiness(now, report, pace);
@@ -299,11 +299,11 @@ impl Throttle {
         self.yields = others.is_some();
         let yields = yields.map(|others| Notice::Yielded { per_window: report.limit.saturating_sub(others) });
         let slower = match news {
-            Some(News::Slower { percent }) => {
+            Some(QuotaEvent::Slower { percent }) => {
                 let delay_ns = self.spacing(now, pace).unwrap_or(0);
                 Some(Notice::Slower { remaining_pct: percent, delay_ns })
             }
-            Some(News::Exhausted) => {
+            Some(QuotaEvent::Exhausted) => {
                 self.calm_down(now, pace);
                 None
             }
@@ -344,7 +344,7 @@ impl Throttle {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
     /// As the vendor said: not a moment less.
-    Told(u64),
+    Stated(u64),
     /// Nobody said: a window, doubled each time, at most so long.
     Guess { most: u64 },
 }

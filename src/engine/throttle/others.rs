@@ -23,7 +23,7 @@ const OVERTAKEN: f64 = 0.4;
 
 /// A vendor's count at the moment of an answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct Sample {
     pub(super) at: Time,
     /// When the request was granted that was answered.
     pub(super) granted: Time,
@@ -49,8 +49,8 @@ pub(super) struct Others {
     sure: f64,
     /// Both as they were believed when the present comparison began.
     before: (f64, f64),
-    first: Option<Seen>,
-    last: Option<Seen>,
+    first: Option<Sample>,
+    last: Option<Sample>,
     /// The vendor's window began before this moment.
     began: Option<Time>,
     /// Where the vendor's windows begin.
@@ -77,7 +77,7 @@ impl Others {
     }
 
     /// Compares another answer with those before.
-    pub(super) fn observe(&mut self, seen: Seen, limit: u64, pace: &Pace) {
+    pub(super) fn observe(&mut self, seen: Sample, limit: u64, pace: &Pace) {
         let Some(last) = self.last.replace(seen) else {
             self.begin(seen);
             return;
@@ -130,7 +130,7 @@ impl Others {
     }
 
     /// Whether units come back one by one.
-    fn watch(&mut self, last: &Seen, seen: &Seen, is_new: bool, pace: &Pace) {
+    fn watch(&mut self, last: &Sample, seen: &Sample, is_new: bool, pace: &Pace) {
         let kept = (-(seen.at.since(last.at).as_nanos() as f64) / (2.0 * pace.window_ns.max(1) as f64)).exp();
         let ours = seen.arrived.wrapping_sub(last.arrived) as f64;
         let back = last.used as f64 + ours - seen.used as f64;
@@ -142,12 +142,12 @@ impl Others {
         }
     }
 
-    fn begin(&mut self, seen: Seen) {
+    fn begin(&mut self, seen: Sample) {
         (self.before, self.first) = ((self.rate, self.sure), Some(seen));
     }
 
     /// The first answer of a window: what is used already, and was not sent by us since the last answer, others took.
-    fn meet(&mut self, last: &Seen, seen: &Seen, pace: &Pace) {
+    fn meet(&mut self, last: &Sample, seen: &Sample, pace: &Pace) {
         let ours = seen.arrived.wrapping_sub(last.arrived) as f64;
         let sure = seen.used as f64 - ours - (seen.late + last.early) as f64 - f64::from(seen.behind);
         let (elapsed, weight) = (seen.at.since(last.at).as_nanos() as f64, pace.window_ns as f64 / 4.0);
@@ -155,7 +155,7 @@ impl Others {
         self.sure = self.sure.max(sure);
     }
 
-    fn compare(&mut self, seen: Seen, refill: f64, pace: &Pace) {
+    fn compare(&mut self, seen: Sample, refill: f64, pace: &Pace) {
         let Some(first) = self.first else { return self.begin(seen) };
         let (elapsed, weight) = (seen.at.since(first.at).as_nanos() as f64, pace.window_ns as f64 / 4.0);
         let ours = seen.arrived.wrapping_sub(first.arrived) as f64;

@@ -1,7 +1,7 @@
 //! A pause, and the one request that finds out whether it is over.
 
 use crate::clock::Time;
-use crate::engine::limit::Lack;
+use crate::engine::limit::BlockedBy;
 use crate::engine::limit::window_log::Free;
 use crate::engine::slab::Key;
 
@@ -12,7 +12,7 @@ const FORGOTTEN: u64 = 60_000_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gate {
     Open,
-    Shut(Free, Lack),
+    Shut(Free, BlockedBy),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,9 +29,9 @@ impl Pause {
         match self {
             Pause::Over => Gate::Open,
             Pause::Until(until) if until <= now => Gate::Open,
-            Pause::Until(until) => Gate::Shut(Free::At(until), Lack::Paused),
+            Pause::Until(until) => Gate::Shut(Free::At(until), BlockedBy::Paused),
             // Its end wakes the others.
-            Pause::Probing(_) => Gate::Shut(Free::OnSettle(Time::MAX), Lack::Probe),
+            Pause::Probing(_) => Gate::Shut(Free::OnSettle(Time::MAX), BlockedBy::Probe),
         }
     }
 

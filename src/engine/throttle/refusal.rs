@@ -2,7 +2,7 @@
 
 use super::learned::Learned;
 use super::pause::Pause;
-use super::{CALM, FIRST_GUESS, MOST_ENDPOINTS, Notice, TIER_TURN, Throttle, WITNESS_MEMORY, Wait};
+use super::{CALM, FIRST_GUESS, MAX_ENDPOINTS, Notice, TIER_TURN, Throttle, WITNESS_MEMORY, Wait};
 use crate::clock::Time;
 use crate::engine::pace::LEAST_PAUSE;
 use crate::engine::plan::{EndpointHash, Pace};
@@ -36,10 +36,10 @@ impl Throttle {
         let first = if self.guess > 0 { self.guess } else { window / FIRST_GUESS };
         let doubled = |refusals: u32, most: u64| first.saturating_mul(1 << refusals.min(20)).min(most);
         let until = |refusals: u32| match wait {
-            Wait::Told(wait) => now.plus_nanos(wait),
+            Wait::Stated(wait) => now.plus_nanos(wait),
             Wait::Guess { most } => now.plus_nanos(doubled(refusals, most)),
         };
-        let full = self.endpoints.len() >= MOST_ENDPOINTS;
+        let full = self.endpoints.len() >= MAX_ENDPOINTS;
         if let Some((_, pause, refusals)) = self.endpoint_mut(endpoint)
             && *pause == Pause::Probing(permit)
         {
@@ -58,7 +58,7 @@ impl Throttle {
         let until = until(self.refusals);
         if granted < self.paused_at {
             // It went before the lane was paused: the same refusal again. What the vendor says holds all the same.
-            if matches!(wait, Wait::Told(_)) {
+            if matches!(wait, Wait::Stated(_)) {
                 self.pause = Pause::Until(self.pause.until().max(until));
             }
             return (self.pause.until().max(now), false);
@@ -82,9 +82,9 @@ impl Throttle {
     }
 
     /// A pause ends. A rate does not grow in it: nothing was sent that could have shown that there is room.
-    pub(super) fn stand_still(&mut self, now: Time) {
+    pub(super) fn pause_groups(&mut self, now: Time) {
         if let Some(learned) = &mut self.learned {
-            learned.stand_still(now, self.paused_at);
+            learned.pause_groups(now, self.paused_at);
         }
     }
 
@@ -175,7 +175,7 @@ impl Throttle {
         if let Some(refused_by) = self.refused_by.take()
             && refused_by != endpoint
             && self.endpoint(refused_by).is_none()
-            && self.endpoints.len() < MOST_ENDPOINTS
+            && self.endpoints.len() < MAX_ENDPOINTS
         {
             self.endpoints.push((refused_by, Pause::Until(now), 1));
         }

@@ -18,7 +18,7 @@ use super::job::remembered;
 use crate::clock::nanos;
 use crate::config::{Scope, Tenant};
 use crate::core::{Core, OutboxHooks};
-use crate::engine::limit::Past;
+use crate::engine::limit::PriorUse;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::metrics::KINDS_OF_WORK;
 use crate::store::may_pass;
@@ -168,13 +168,13 @@ fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_
             // up to this time.
             let age = Duration::from_millis(u64::try_from(row.age_ms).unwrap_or(0));
             let age = age.saturating_sub(tenant.vendor.max_transit).saturating_sub(latest_start);
-            let past = Past {
+            let past = PriorUse {
                 requests: figure(row.requests),
                 points: figure(row.points),
                 high: row.high,
                 at: now.minus_nanos(nanos(age)),
             };
-            engine.recall(now, place.lane, endpoint, &past);
+            engine.replay(now, place.lane, endpoint, &past);
         }
     });
 }

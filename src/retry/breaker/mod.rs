@@ -35,7 +35,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 const DOUBLINGS: u32 = 5;
 /// A probe that has not left after this long is given to another.
 const LAUNCH: Duration = Duration::from_secs(1);
-const MOST_HOSTS: usize = 10_000;
+const MAX_HOSTS: usize = 10_000;
 /// After so long without a failure an entry may be forgotten, and so often such entries are looked for.
 const STALE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
@@ -282,10 +282,10 @@ impl Breaker {
 
     /// Whether one more host can be remembered; forgets open ones that have not failed for long, too.
     fn has_room(&mut self, now: Time) -> bool {
-        if self.hosts.len() >= MOST_HOSTS && now >= self.next_look {
+        if self.hosts.len() >= MAX_HOSTS && now >= self.next_look {
             self.next_look = now + LOOK;
             self.hosts.retain(|_, entry| entry.probe.is_some() || now.since(entry.last_failure) < STALE);
         }
-        self.hosts.len() < MOST_HOSTS
+        self.hosts.len() < MAX_HOSTS
     }
 }

@@ -222,10 +222,10 @@ fn what_began_before_does_not_lengthen_the_wait() {
 #[test]
 fn memory_is_bounded() {
     let mut breaker = Breaker::new();
-    for n in 0..MOST_HOSTS + 5_000 {
+    for n in 0..MAX_HOSTS + 5_000 {
         fail(&mut breaker, &format!("h{n}"), ms(0));
     }
-    assert_eq!(breaker.hosts.len(), MOST_HOSTS);
+    assert_eq!(breaker.hosts.len(), MAX_HOSTS);
     for _ in 0..20 {
         fail(&mut breaker, "beyond", ms(500));
     }
@@ -241,7 +241,7 @@ fn memory_is_bounded() {
 fn a_probe_is_not_forgotten_for_room() {
     let mut breaker = open("a");
     let _pass = probe(&mut breaker, "a", ms(1000));
-    for n in 0..MOST_HOSTS + 1 {
+    for n in 0..MAX_HOSTS + 1 {
         fail(&mut breaker, &format!("h{n}"), ms(100_000));
     }
     assert!(breaker.allow("a", ms(200_000)).is_err());

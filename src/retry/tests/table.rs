@@ -3,10 +3,11 @@
 use super::*;
 use ErrorKind::*;
 use Sent::*;
-use Verdict::{Again, AgainFree, Ambiguous, Done, GiveUp, Refresh, Refused};
+use Verdict::{Again, Ambiguous, Done, GiveUp, Refresh, Refused, RetryUncounted};
 
-const IDEMPOTENT: Traits = Traits { idempotent: true, replayable: true, had_credential: true, on_ambiguous: None };
-const OTHER: Traits = Traits { idempotent: false, ..IDEMPOTENT };
+const IDEMPOTENT: RetryInput =
+    RetryInput { idempotent: true, replayable: true, had_credential: true, on_ambiguous: None };
+const OTHER: RetryInput = RetryInput { idempotent: false, ..IDEMPOTENT };
 
 fn answered(status: u16) -> Outcome {
     Outcome::Answered { status, class: None, retry_after: false }
@@ -33,7 +34,7 @@ fn policy(change: impl FnOnce(&mut RetryPolicy)) -> RetryPolicy {
 
 #[track_caller]
 fn check(outcome: Outcome, policy: &RetryPolicy, idempotent: Verdict, other: Verdict) {
-    let tried = Tried::default();
+    let tried = RetryHistory::default();
     assert_eq!(decide(&outcome, &IDEMPOTENT, &tried, policy, ms(0)), idempotent, "{outcome:?}, idempotent");
     assert_eq!(decide(&outcome, &OTHER, &tried, policy, ms(0)), other, "{outcome:?}, not idempotent");
 }
@@ -52,10 +53,10 @@ fn which_requests_are_idempotent() {
 #[test]
 fn not_sent() {
     let policy = RetryPolicy::default();
-    check(failed(NotSent, Connect), &policy, AgainFree, AgainFree);
-    check(failed(NotSent, Timeout), &policy, AgainFree, AgainFree);
+    check(failed(NotSent, Connect), &policy, RetryUncounted, RetryUncounted);
+    check(failed(NotSent, Timeout), &policy, RetryUncounted, RetryUncounted);
     // A connection that closed before the request was written.
-    check(failed(NotSent, Protocol), &policy, AgainFree, AgainFree);
+    check(failed(NotSent, Protocol), &policy, RetryUncounted, RetryUncounted);
     for kind in [Config, InvalidRequest, Credential, Shutdown] {
         check(failed(NotSent, kind), &policy, Done, Done);
     }
@@ -65,13 +66,13 @@ fn not_sent() {
 #[test]
 fn unprocessed_is_sent_again_without_counting() {
     let policy = RetryPolicy::default();
-    check(failed(Unprocessed, Protocol), &policy, AgainFree, AgainFree);
-    let used_up = Tried { retries: 5, failing_since: Some(ms(0)), ..Tried::default() };
+    check(failed(Unprocessed, Protocol), &policy, RetryUncounted, RetryUncounted);
+    let used_up = RetryHistory { retries: 5, failing_since: Some(ms(0)), ..RetryHistory::default() };
     let outcome = failed(Unprocessed, Protocol);
-    assert_eq!(decide(&outcome, &OTHER, &used_up, &policy, ms(299_999)), AgainFree);
-    assert_eq!(decide(&outcome, &OTHER, &used_up, &policy, ms(300_000)), GiveUp(Why::Age));
-    let streamed = Traits { replayable: false, ..OTHER };
-    assert_eq!(decide(&outcome, &streamed, &Tried::default(), &policy, ms(0)), GiveUp(Why::Body));
+    assert_eq!(decide(&outcome, &OTHER, &used_up, &policy, ms(299_999)), RetryUncounted);
+    assert_eq!(decide(&outcome, &OTHER, &used_up, &policy, ms(300_000)), GiveUp(GiveUpReason::Age));
+    let streamed = RetryInput { replayable: false, ..OTHER };
+    assert_eq!(decide(&outcome, &streamed, &RetryHistory::default(), &policy, ms(0)), GiveUp(GiveUpReason::Body));
 }
 
 #[test]
@@ -127,23 +128,24 @@ fn everything_else_is_the_callers() {
 #[test]
 fn unauthorized_is_refreshed_once_and_only_with_a_credential() {
     let policy = RetryPolicy::default();
-    let used_up = Tried { retries: 5, ..Tried::default() };
+    let used_up = RetryHistory { retries: 5, ..RetryHistory::default() };
     check(answered(401), &policy, Refresh, Refresh);
     assert_eq!(decide(&answered(401), &OTHER, &used_up, &policy, ms(0)), Refresh, "it costs no retry");
-    let refreshed = Tried { refreshed: true, ..Tried::default() };
+    let refreshed = RetryHistory { refreshed: true, ..RetryHistory::default() };
     assert_eq!(decide(&answered(401), &IDEMPOTENT, &refreshed, &policy, ms(0)), Done);
-    for request in [Traits { had_credential: false, ..IDEMPOTENT }, Traits { replayable: false, ..IDEMPOTENT }] {
-        assert_eq!(decide(&answered(401), &request, &Tried::default(), &policy, ms(0)), Done);
+    for request in [RetryInput { had_credential: false, ..IDEMPOTENT }, RetryInput { replayable: false, ..IDEMPOTENT }]
+    {
+        assert_eq!(decide(&answered(401), &request, &RetryHistory::default(), &policy, ms(0)), Done);
     }
 }
 
 #[test]
 fn ambiguous_requests_are_sent_again_where_somebody_says_so() {
     let resend = policy(|policy| policy.on_ambiguous = OnAmbiguous::Resend);
-    let own = |choice| Traits { on_ambiguous: Some(choice), ..OTHER };
+    let own = |choice| RetryInput { on_ambiguous: Some(choice), ..OTHER };
     for outcome in [answered(500), with_wait(503), failed(MaybeSent, Timeout)] {
         check(outcome, &resend, Again, Again);
-        let verdict = |request, policy| decide(&outcome, &request, &Tried::default(), policy, ms(0));
+        let verdict = |request, policy| decide(&outcome, &request, &RetryHistory::default(), policy, ms(0));
         assert_eq!(verdict(own(OnAmbiguous::Fail), &resend), Ambiguous, "the request comes before the vendor");
         assert_eq!(verdict(own(OnAmbiguous::Resend), &RetryPolicy::default()), Again);
     }
@@ -158,7 +160,7 @@ fn ambiguous_requests_are_parked_where_somebody_says_so() {
         check(outcome, &park, Again, Verdict::Park);
         check(outcome, &none, Done, Verdict::Park);
         let verdict = |choice, policy| {
-            decide(&outcome, &Traits { on_ambiguous: choice, ..OTHER }, &Tried::default(), policy, ms(0))
+            decide(&outcome, &RetryInput { on_ambiguous: choice, ..OTHER }, &RetryHistory::default(), policy, ms(0))
         };
         assert_eq!(verdict(Some(OnAmbiguous::Fail), &park), Ambiguous, "the request comes before the vendor");
         assert_eq!(verdict(Some(OnAmbiguous::Park), &RetryPolicy::default()), Verdict::Park);
@@ -166,7 +168,7 @@ fn ambiguous_requests_are_parked_where_somebody_says_so() {
     check(failed(MaybeSent, ResponseTooLarge), &park, Done, Verdict::Park);
     // What is known is not parked.
     check(answered(429), &park, Refused, Refused);
-    check(failed(NotSent, Connect), &park, AgainFree, AgainFree);
+    check(failed(NotSent, Connect), &park, RetryUncounted, RetryUncounted);
     check(failed(Answered, Protocol), &park, Done, Done);
 }
 
@@ -192,23 +194,23 @@ fn retries_end() {
     ];
     for (outcome, verdict) in counted {
         for retries in 0..6 {
-            let tried = Tried { retries, ..Tried::default() };
-            let expected = if retries < 3 { verdict } else { GiveUp(Why::Retries) };
+            let tried = RetryHistory { retries, ..RetryHistory::default() };
+            let expected = if retries < 3 { verdict } else { GiveUp(GiveUpReason::Retries) };
             assert_eq!(decide(&outcome, &IDEMPOTENT, &tried, &policy, ms(0)), expected, "{outcome:?} {retries}");
         }
-        let streaming = Traits { replayable: false, ..IDEMPOTENT };
-        assert_eq!(decide(&outcome, &streaming, &Tried::default(), &policy, ms(0)), GiveUp(Why::Body));
+        let streaming = RetryInput { replayable: false, ..IDEMPOTENT };
+        assert_eq!(decide(&outcome, &streaming, &RetryHistory::default(), &policy, ms(0)), GiveUp(GiveUpReason::Body));
     }
-    let used_up = Tried { retries: 3, ..Tried::default() };
+    let used_up = RetryHistory { retries: 3, ..RetryHistory::default() };
     assert_eq!(decide(&answered(500), &OTHER, &used_up, &policy, ms(0)), Ambiguous, "used up or not");
-    assert_eq!(decide(&failed(NotSent, Connect), &OTHER, &used_up, &policy, ms(0)), AgainFree);
+    assert_eq!(decide(&failed(NotSent, Connect), &OTHER, &used_up, &policy, ms(0)), RetryUncounted);
 }
 
 #[test]
 fn without_retries_every_answer_is_the_callers() {
     let none = policy(|policy| policy.max_retries = 0);
     for outcome in [answered(429), with_wait(503), answered(500), failed(MaybeSent, Timeout)] {
-        assert_eq!(decide(&outcome, &IDEMPOTENT, &Tried::default(), &none, ms(0)), Done, "{outcome:?}");
+        assert_eq!(decide(&outcome, &IDEMPOTENT, &RetryHistory::default(), &none, ms(0)), Done, "{outcome:?}");
     }
     check(answered(500), &none, Done, Ambiguous);
 }
@@ -217,14 +219,14 @@ fn without_retries_every_answer_is_the_callers() {
 fn connecting_ends_by_age() {
     let policy = policy(|policy| policy.max_age = Duration::from_secs(10));
     let verdict = |since: Option<Time>, now: Time| {
-        let tried = Tried { failing_since: since, retries: 2, ..Tried::default() };
+        let tried = RetryHistory { failing_since: since, retries: 2, ..RetryHistory::default() };
         decide(&failed(NotSent, Connect), &OTHER, &tried, &policy, now)
     };
-    assert_eq!(verdict(None, Time::MAX), AgainFree, "the first failure is never too old");
-    assert_eq!(verdict(Some(ms(0)), ms(9_999)), AgainFree);
-    assert_eq!(verdict(Some(ms(0)), ms(10_000)), GiveUp(Why::Age));
-    assert_eq!(verdict(Some(ms(10_000)), ms(0)), AgainFree, "time that goes back makes nothing old");
-    let streaming = Traits { replayable: false, ..OTHER };
+    assert_eq!(verdict(None, Time::MAX), RetryUncounted, "the first failure is never too old");
+    assert_eq!(verdict(Some(ms(0)), ms(9_999)), RetryUncounted);
+    assert_eq!(verdict(Some(ms(0)), ms(10_000)), GiveUp(GiveUpReason::Age));
+    assert_eq!(verdict(Some(ms(10_000)), ms(0)), RetryUncounted, "time that goes back makes nothing old");
+    let streaming = RetryInput { replayable: false, ..OTHER };
     let failure = failed(NotSent, Connect);
-    assert_eq!(decide(&failure, &streaming, &Tried::default(), &policy, ms(0)), GiveUp(Why::Body));
+    assert_eq!(decide(&failure, &streaming, &RetryHistory::default(), &policy, ms(0)), GiveUp(GiveUpReason::Body));
 }

@@ -10,11 +10,11 @@ use crate::signals::windows::{Name, Window};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     /// What stands before each place, and the place.
-    parts: Vec<(String, Place)>,
+    parts: Vec<(String, Field)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Field {
     Name,
     Limit,
     Remaining,
@@ -26,15 +26,15 @@ enum Place {
     Skip,
 }
 
-const PLACES: [(&str, Place); 8] = [
-    ("name", Place::Name),
-    ("limit", Place::Limit),
-    ("remaining", Place::Remaining),
-    ("used", Place::Used),
-    ("reset", Place::Reset),
-    ("wait", Place::Wait),
-    ("length", Place::Length),
-    ("skip", Place::Skip),
+const FIELDS: [(&str, Field); 8] = [
+    ("name", Field::Name),
+    ("limit", Field::Limit),
+    ("remaining", Field::Remaining),
+    ("used", Field::Used),
+    ("reset", Field::Reset),
+    ("wait", Field::Wait),
+    ("length", Field::Length),
+    ("skip", Field::Skip),
 ];
 
 /// More windows in one header are not looked at.
@@ -49,8 +49,8 @@ impl Form {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
             let (name, after) = after.split_once('}').ok_or_else(|| format!("a `{{` is not closed; {HELP}"))?;
-            let place = PLACES.iter().find(|(known, _)| *known == name).ok_or_else(|| {
-                let known: Vec<&str> = PLACES.iter().map(|(known, _)| *known).collect();
+            let place = FIELDS.iter().find(|(known, _)| *known == name).ok_or_else(|| {
+                let known: Vec<&str> = FIELDS.iter().map(|(known, _)| *known).collect();
                 format!("{{{name}}} is unknown; known are {}", known.join(", "))
             })?;
             if before.is_empty() && !parts.is_empty() {
@@ -96,20 +96,20 @@ impl Form {
             let bytes = value.as_bytes();
             let count = || Decimal::read(bare(bytes)).and_then(Decimal::count);
             match place {
-                Place::Name => {
+                Field::Name => {
                     let word = if value.is_empty() { "*" } else { value };
                     name = Some(name.map_or_else(|| word.to_owned(), |name| format!("{name}/{word}")));
                 }
-                Place::Limit => window.limit = Some(count()?),
-                Place::Remaining => window.remaining = Some(count()?),
-                Place::Used => window.used = Some(count()?),
-                Place::Reset => window.reset_in = moment::reset(bytes, unit, now),
-                Place::Wait => {
+                Field::Limit => window.limit = Some(count()?),
+                Field::Remaining => window.remaining = Some(count()?),
+                Field::Used => window.used = Some(count()?),
+                Field::Reset => window.reset_in = moment::reset(bytes, unit, now),
+                Field::Wait => {
                     wait = Some(moment::hint(bytes, unit, now)?);
                     window.reset_in = wait;
                 }
-                Place::Length => window.window = Some(moment::length(bytes, unit)?),
-                Place::Skip => {}
+                Field::Length => window.window = Some(moment::length(bytes, unit)?),
+                Field::Skip => {}
             }
             rest = after;
         }

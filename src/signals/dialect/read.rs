@@ -87,10 +87,10 @@ impl WindowRule {
         response: &Context<'_>,
         object: Option<&Value>,
         keys: &[String],
-        at_hand: Option<(&Source, &[u8])>,
+        cached_auth: Option<(&Source, &[u8])>,
     ) -> (Window, Option<Duration>) {
         let unit = |source: &Source| self.unit.unwrap_or_else(|| unit_of(source));
-        let figures = Figures { rule: self, response, object, at_hand };
+        let figures = Figures { rule: self, response, object, cached_auth };
         let mut overdrawn = false;
         let mut count = |figure: &Option<Figure>| match figure.as_ref()? {
             Figure::Is(count) => Some(*count),
@@ -151,7 +151,7 @@ struct Figures<'f, 'r> {
     response: &'f Context<'r>,
     object: Option<&'f Value>,
     /// What stands at this source is this.
-    at_hand: Option<(&'f Source, &'f [u8])>,
+    cached_auth: Option<(&'f Source, &'f [u8])>,
 }
 
 impl Figures<'_, '_> {
@@ -164,7 +164,7 @@ impl Figures<'_, '_> {
                 found = item.map(&mut read);
             }
         };
-        match self.at_hand {
+        match self.cached_auth {
             Some((known, text)) if known == source => each(text),
             _ => source.texts(self.response, self.object, |_, text| each(text)),
         }

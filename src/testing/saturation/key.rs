@@ -14,7 +14,7 @@ use crate::clock::Time;
 use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::slab::Key;
 use crate::engine::throttle::{About, Report, Wait};
-use crate::engine::{Answer, Bound, Claim, Engine, Word};
+use crate::engine::{Answer, Bound, Claim, Engine, Feedback};
 use crate::testing::algorithm::{Limiter, Reading};
 
 const SECOND: u64 = 1_000_000_000;
@@ -118,7 +118,7 @@ struct Run<'a> {
     now: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     sequence: u64,
-    answers: Vec<Word>,
+    answers: Vec<Feedback>,
     /// Calls of the other user so far.
     others: u64,
     usage: Vec<Usage>,
@@ -263,13 +263,13 @@ impl<'a> Run<'a> {
             Says::Nothing | Says::RetryAfter => None,
         };
         let word = match is_admitted {
-            true => Word::Passed(report),
-            false if self.key.says == Says::Nothing => Word::Refused(Wait::Guess { most: LONGEST_GUESS }, None),
+            true => Feedback::Passed(report),
+            false if self.key.says == Says::Nothing => Feedback::Refused(Wait::Guess { most: LONGEST_GUESS }, None),
             false => {
                 let fits = self.limiter.fits_at(at, 1).unwrap_or(at).saturating_sub(at);
                 let wait = Reset::RoundedUp.state(fits).max(SECOND);
                 // As real senders do: each waits at least as long as announced, and a random time longer.
-                Word::Refused(Wait::Told(wait + wait * self.random.u64(0..100) / 1_000), report)
+                Feedback::Refused(Wait::Stated(wait + wait * self.random.u64(0..100) / 1_000), report)
             }
         };
         self.answers.push(word);

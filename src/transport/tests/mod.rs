@@ -63,7 +63,7 @@ fn tenant(vendor: Vendor) -> Arc<Tenant> {
         weight: 1,
         client_certificate: None,
         overrides: None,
-        at_hand: Default::default(),
+        cached_auth: Default::default(),
     })
 }
 

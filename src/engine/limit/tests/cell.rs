@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::cost::{Cost, Measure};
 use crate::engine::limit::token_bucket::BucketSpec;
 use crate::engine::limit::window_log::Free;
-use crate::engine::limit::{Cell, Lack, LimitKind, LimitSpec, Room, Take};
+use crate::engine::limit::{BlockedBy, Cell, LimitKind, LimitSpec, Room, Take};
 
 fn spec(kind: LimitKind) -> LimitSpec {
     LimitSpec { name: "requests".into(), kind, measure: Measure::Points, starts_spent: false, pace: Default::default() }
@@ -79,18 +79,24 @@ fn the_later_of_shape_and_guard_decides() {
     let until = |at: u64, lack| Room::No { free: Free::At(ms(0).plus_nanos(at)), lack };
     for (spec, used, at, low, high) in [
         // The shape alone: it has two a second, and the guard room for ten.
-        (rate(2, log(10, 0)), 2, 0, until(SECOND / 2, Lack::Budget), until(SECOND / 2, Lack::Budget)),
+        (rate(2, log(10, 0)), 2, 0, until(SECOND / 2, BlockedBy::Budget), until(SECOND / 2, BlockedBy::Budget)),
         // The guard alone.
-        (rate(10, log(2, 0)), 2, 500, until(gone, Lack::Window), until(gone, Lack::Window)),
+        (rate(10, log(2, 0)), 2, 500, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
         // Both, and the guard for longer; then the shape, and then both as long.
-        (rate(2, log(2, 0)), 2, 0, until(gone, Lack::Window), until(gone, Lack::Window)),
-        (exact(1, 3 * SECOND, log(1, 0)), 1, 0, until(3 * SECOND, Lack::Budget), until(3 * SECOND, Lack::Budget)),
-        (exact(1, gone, log(1, 0)), 1, 0, until(gone, Lack::Window), until(gone, Lack::Window)),
+        (rate(2, log(2, 0)), 2, 0, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
+        (
+            exact(1, 3 * SECOND, log(1, 0)),
+            1,
+            0,
+            until(3 * SECOND, BlockedBy::Budget),
+            until(3 * SECOND, BlockedBy::Budget),
+        ),
+        (exact(1, gone, log(1, 0)), 1, 0, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
         // The reserve: it blocks lower tiers only, and is no reason while the shape has nothing either.
-        (rate(8, log(3, 1)), 2, 500, until(gone, Lack::Reserve), Room::Yes),
-        (rate(2, log(3, 1)), 2, 100, until(gone, Lack::Budget), until(SECOND / 2, Lack::Budget)),
-        (rate(2, log(3, 1)), 2, 500, until(gone, Lack::Reserve), Room::Yes),
-        (rate(8, log(3, 1)), 3, 500, until(gone, Lack::Window), until(gone, Lack::Window)),
+        (rate(8, log(3, 1)), 2, 500, until(gone, BlockedBy::Reserve), Room::Yes),
+        (rate(2, log(3, 1)), 2, 100, until(gone, BlockedBy::Budget), until(SECOND / 2, BlockedBy::Budget)),
+        (rate(2, log(3, 1)), 2, 500, until(gone, BlockedBy::Reserve), Room::Yes),
+        (rate(8, log(3, 1)), 3, 500, until(gone, BlockedBy::Window), until(gone, BlockedBy::Window)),
     ] {
         let mut cell = taken(&spec, ms(0), used);
         let what = format!("{used} of {spec:?} at {at}");
@@ -110,7 +116,7 @@ fn what_is_under_way_frees_when_it_ends_and_the_shape_has_room() {
         let mut cell = Cell::new(&spec, ms(0), 0);
         cell.take(&spec, take(ms(0), 1, true), ms(0));
         let free = Free::OnSettle(ms(0).plus_nanos(latest));
-        assert_eq!(lost(&mut cell, &spec), Room::No { free, lack: Lack::Window });
+        assert_eq!(lost(&mut cell, &spec), Room::No { free, lack: BlockedBy::Window });
     }
 }
 
@@ -118,7 +124,7 @@ fn what_is_under_way_frees_when_it_ends_and_the_shape_has_room() {
 fn slots_are_taken_and_come_back_one_by_one() {
     let spec = slots(2);
     let mut cell = Cell::new(&spec, ms(0), 0);
-    let full = Room::No { free: Free::OnSettle(Time::MAX), lack: Lack::Slots };
+    let full = Room::No { free: Free::OnSettle(Time::MAX), lack: BlockedBy::Slots };
     for (left, room) in [(2, Room::Yes), (1, Room::Yes), (0, full)] {
         assert_eq!((cell.room(&spec, ms(0), 1.into(), true), cell.remaining(&spec, ms(0))), (room, (left, 2)));
         assert_eq!((cell.has_room(&spec, ms(0), 1.into(), true), cell.rest(&spec, ms(0))), (left > 0, left == 2));
@@ -166,7 +172,7 @@ fn who_is_late_through_no_fault_of_its_own_pays_from_when_it_was_due() {
         let mut cell = taken(&spec, ms(0), 1);
         cell.take(&spec, take(ms(1_100), 1, false), ms(due));
         let free = Free::At(ms(next));
-        assert_eq!(cell.room(&spec, ms(1_100), 1.into(), true), Room::No { free, lack: Lack::Budget }, "{due}");
+        assert_eq!(cell.room(&spec, ms(1_100), 1.into(), true), Room::No { free, lack: BlockedBy::Budget }, "{due}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod cell;
 mod guards;
-mod recall;
+mod replay;
 mod vendors;
 
 use super::guard::GuardSpec;

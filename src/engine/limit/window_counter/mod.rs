@@ -17,7 +17,7 @@
 //! those beginnings count.
 
 mod beginning;
-mod recall;
+mod replay;
 #[cfg(test)]
 mod tests;
 

@@ -13,7 +13,7 @@ fn past(random: &mut fastrand::Rng) -> Vec<Taken> {
 
 fn recalled(spec: &GuardSpec, past: &[Taken]) -> Guard {
     let mut guard = Guard::new(spec).unwrap();
-    past.iter().for_each(|taken| guard.recall(spec, ms(0), *taken));
+    past.iter().for_each(|taken| guard.replay(spec, ms(0), *taken));
     guard
 }
 
@@ -81,7 +81,7 @@ fn recalled_requests_join_what_is_under_way_here() {
         let mut guard = Guard::new(&spec).unwrap();
         let here = Taken { granted: ms(0), units: 3, high: false };
         guard.take(&spec, here);
-        guard.recall(&spec, ms(10), Taken { granted: ms(0).minus_nanos(100 * MS), units: 4, high: true });
+        guard.replay(&spec, ms(10), Taken { granted: ms(0).minus_nanos(100 * MS), units: 4, high: true });
         assert!((6..=7).contains(&guard.units(&spec, ms(10))), "{spec:?} {}", guard.units(&spec, ms(10)));
         guard.end(&spec, ms(20), here);
         assert!((6..=7).contains(&guard.units(&spec, ms(20))), "{spec:?} {}", guard.units(&spec, ms(20)));
@@ -96,8 +96,8 @@ fn recalled_numbers_of_any_size_are_survived() {
         for age in [0, 5 * MS, 900 * MS, u64::MAX] {
             for units in [u32::MAX, 0, 1, u32::MAX - 1] {
                 let taken = Taken { granted: ms(0).minus_nanos(age), units, high: units % 2 == 1 };
-                guard.recall(&spec, ms(0), taken);
-                guard.recall(&spec, ms(0), Taken { granted: Time::MAX, ..taken });
+                guard.replay(&spec, ms(0), taken);
+                guard.replay(&spec, ms(0), Taken { granted: Time::MAX, ..taken });
             }
         }
         assert!(!guard.has_room(&spec, ms(1), 1, true), "{spec:?}");

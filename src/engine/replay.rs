@@ -1,7 +1,7 @@
 //! What another process sent, and the vendor may still count.
 
 use super::Engine;
-use super::limit::Past;
+use super::limit::PriorUse;
 use super::plan::EndpointId;
 use super::slab::Key;
 use crate::clock::Time;
@@ -12,10 +12,10 @@ impl Engine {
     ///
     /// More may have been sent in that time than a bucket holds, for it refilled meanwhile: the bucket is left empty, and
     /// owes nothing. Of what came back meanwhile only the guard knows.
-    pub(crate) fn recall(&mut self, now: Time, lane: Key, endpoint: EndpointId, past: &Past) {
+    pub(crate) fn replay(&mut self, now: Time, lane: Key, endpoint: EndpointId, past: &PriorUse) {
         let now = self.tick(now);
-        let past = Past { at: past.at.min(now), ..*past };
+        let past = PriorUse { at: past.at.min(now), ..*past };
         let origin = self.limits_of(lane, endpoint);
-        self.each_cell(&origin, |cell, spec| cell.recall(spec, &past, now));
+        self.each_cell(&origin, |cell, spec| cell.replay(spec, &past, now));
     }
 }

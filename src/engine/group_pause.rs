@@ -14,7 +14,7 @@ use crate::clock::Time;
 /// A witness is remembered so long after the pause, in nanoseconds: the next refusal comes only after it.
 const WITNESS_MEMORY: u64 = 900_000_000_000;
 /// The most by which lanes of one scope are spread, in nanoseconds.
-const MOST_SPREAD: u64 = 5_000_000_000;
+const MAX_SPREAD: u64 = 5_000_000_000;
 
 /// Whom the vendor asks to wait.
 #[derive(Clone, Copy, Debug)]
@@ -60,13 +60,13 @@ impl Engine {
             return;
         }
         known.until = until;
-        let waiting = self.crowd.keys();
+        let waiting = self.backlog_index.keys();
         let granted = self.unstarted.iter().filter_map(|(_, permit)| self.permits.get(*permit)).map(|p| p.lane());
         let mut lanes: Vec<Key> = waiting.chain(granted).filter(|lane| self.is_in(*lane, hash)).collect();
         lanes.sort_unstable();
         lanes.dedup();
         for lane in lanes {
-            self.stand_still(lane);
+            self.pause_groups(lane);
         }
         self.run_turns();
     }
@@ -93,14 +93,14 @@ impl Engine {
 
     /// A lane that is asked waits as long as the groups that it is in.
     #[inline]
-    pub(super) fn heed_groups(&mut self, lane: Key) {
+    pub(super) fn apply_group_pauses(&mut self, lane: Key) {
         if !self.standing.is_empty() {
-            self.stand_still(lane);
+            self.pause_groups(lane);
         }
     }
 
     #[cold]
-    fn stand_still(&mut self, key: Key) {
+    fn pause_groups(&mut self, key: Key) {
         let now = self.now;
         let Some(lane) = self.lanes.slab.get(key) else { return };
         let until = self.groups_wait_until(key, lane);
@@ -108,7 +108,7 @@ impl Engine {
             return;
         }
         let left = u64::try_from(until.since(now).as_nanos()).unwrap_or(u64::MAX);
-        let spread = (left / 10).min(MOST_SPREAD);
+        let spread = (left / 10).min(MAX_SPREAD);
         let later = self.lanes.hasher.hash_one(&lane.tenant) % spread.max(1);
         let Some(lane) = self.lanes.slab.get_mut(key) else { return };
         let credential = lane.credential.get_or_insert_default();

@@ -6,7 +6,7 @@ use crate::clock::Time;
 impl WindowCounter {
     /// Counts `units` that another process was granted and that ended at `at`.
     #[cold]
-    pub(crate) fn recall(&mut self, spec: &CounterSpec, now: Time, at: Time, units: u32, high: bool) {
+    pub(crate) fn replay(&mut self, spec: &CounterSpec, now: Time, at: Time, units: u32, high: bool) {
         self.advance(spec, now);
         let granted = at.min(now);
         let (at, now) = (granted.as_nanos(), now.as_nanos());

@@ -1,6 +1,6 @@
 //! What a vendor said is left of a limit.
 
-use super::others::{Others, Seen};
+use super::others::{Others, Sample};
 use super::report::{Books, Report};
 use crate::clock::Time;
 use crate::engine::pace::{LEAST_PAUSE, Mode};
@@ -16,7 +16,7 @@ const AFTER_RESET: u64 = 500_000_000;
 /// What others take may come so much earlier: a share of what they take in a window.
 const UNEVEN: f64 = 0.04;
 /// Grants that are remembered one by one, to know which had arrived when the vendor answered.
-const MOST_GRANTS: usize = 512;
+const MAX_GRANTS: usize = 512;
 /// Where units come back one by one the count itself decides, and the spacing may be a little too short.
 const SHORTER: f64 = 1.05;
 /// Whoever shares a bucket sends at its full rate above this share of it that is left, and at a part of that below, as the
@@ -28,7 +28,7 @@ const SURPLUS: u64 = 8;
 const LEAST_RATE: f64 = 0.1;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct ReportedQuota {
     limit: u64,
     /// Units that may still be granted; below zero those that went as they came back.
     pub(super) credit: i64,
@@ -50,7 +50,7 @@ pub(super) struct Told {
     regrows: bool,
 }
 
-impl Told {
+impl ReportedQuota {
     /// When `cost` units may go.
     pub(super) fn free(&self, now: Time, cost: u32, pace: &Pace) -> Time {
         let cost = i64::from(cost);
@@ -72,8 +72,8 @@ impl Told {
 
 /// What was heard.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reports {
-    pub(super) told: Option<Told>,
+pub(super) struct QuotaTracker {
+    pub(super) told: Option<ReportedQuota>,
     /// The grant whose answer was applied last: what is older has been overtaken.
     told_of: Time,
     /// Units granted in all.
@@ -93,12 +93,12 @@ pub(super) struct Reports {
 }
 
 /// What is new.
-pub(super) enum News {
+pub(super) enum QuotaEvent {
     Slower { percent: u64 },
     Exhausted,
 }
 
-impl Reports {
+impl QuotaTracker {
     pub(super) fn granted(&mut self, now: Time, units: u32) {
         self.granted = self.granted.wrapping_add(u64::from(units));
         remember(&mut self.grants, (now, self.granted));
@@ -145,14 +145,14 @@ impl Reports {
 
     /// A response to what was granted at `granted` told what is left; our own count was `books` then, without that request
     /// among what is under way.
-    pub(super) fn hear(
+    pub(super) fn on_report(
         &mut self,
         now: Time,
         granted: Time,
         books: Books,
         report: &Report,
         pace: &Pace,
-    ) -> Option<News> {
+    ) -> Option<QuotaEvent> {
         let remaining = report.remaining.min(report.limit);
         self.unexplained = 0;
         let ended = (self.granted as i64).wrapping_sub(i64::from(books.under_way));
@@ -186,7 +186,7 @@ impl Reports {
         };
         if pace.window_ns > 0 && (pace.mode == Mode::Adaptive || !pace.counting.regrows()) {
             let (ours, behind) = ((ours, books.units), books.behind);
-            let seen = Seen { at: now, granted, used, arrived, early, late, ours, behind };
+            let seen = Sample { at: now, granted, used, arrived, early, late, ours, behind };
             self.others.observe(seen, report.limit, pace);
             if let Some(reset) = report.reset_ns.filter(|_| pace.mode == Mode::Adaptive) {
                 self.others.edge.stated(granted, now, reset, pace.window_ns);
@@ -199,7 +199,7 @@ impl Reports {
     }
 
     /// By what is left alone, whoever took the rest.
-    fn slow_down(&mut self, now: Time, books: Books, report: &Report, pace: &Pace) -> Option<News> {
+    fn slow_down(&mut self, now: Time, books: Books, report: &Report, pace: &Pace) -> Option<QuotaEvent> {
         let remaining = report.remaining.min(report.limit);
         let percent = remaining.saturating_mul(100) / report.limit;
         let known = self.told.filter(|told| told.until > now);
@@ -220,7 +220,7 @@ impl Reports {
         let credit = i64::try_from(remaining.saturating_sub(u64::from(books.under_way))).unwrap_or(i64::MAX);
         let others = if pace.counting.regrows() { 0.0 } else { self.others.rate(pace) };
         let (limit, at) = (report.limit, now);
-        self.told = Some(Told {
+        self.told = Some(ReportedQuota {
             limit,
             credit,
             at,
@@ -234,14 +234,14 @@ impl Reports {
             regrows: pace.counting.regrows(),
         });
         match remaining {
-            0 => (!was_empty).then_some(News::Exhausted),
-            _ => (share < before).then_some(News::Slower { percent }),
+            0 => (!was_empty).then_some(QuotaEvent::Exhausted),
+            _ => (share < before).then_some(QuotaEvent::Slower { percent }),
         }
     }
 
     /// By what is left and by whom the rest was taken: what our own count explains slows nothing down. `unarrived`: units that
     /// went after the request that was answered.
-    fn adapt(&mut self, now: Time, books: Books, unarrived: u64, report: &Report, pace: &Pace) -> Option<News> {
+    fn adapt(&mut self, now: Time, books: Books, unarrived: u64, report: &Report, pace: &Pace) -> Option<QuotaEvent> {
         let (limit, remaining) = (report.limit, report.remaining.min(report.limit));
         let used = limit - remaining;
         // Vendors round what is left down.
@@ -261,7 +261,7 @@ impl Reports {
         let (reset, _) = self.until(now, report, pace);
         let (at, window) = (now, pace.window_ns as f64);
         let full = limit as f64 / window;
-        let told = Told {
+        let told = ReportedQuota {
             limit,
             credit: i64::MAX / 2,
             at,
@@ -276,7 +276,8 @@ impl Reports {
         };
         // Nothing is left, and nothing of it is ours: the vendor's word is all there is.
         let waits = remaining == 0 && u64::from(books.units) < limit / 4;
-        let told = if waits && pace.counting.regrows() { Told { credit: 0, until: reset, ..told } } else { told };
+        let told =
+            if waits && pace.counting.regrows() { ReportedQuota { credit: 0, until: reset, ..told } } else { told };
         let margin = (others * self.round_trip as f64 * 1.5).ceil() as u32 + 1;
         // The fair share of two at least, as below.
         let spacing = Some((1.0 / ((full - others).max(full / 2.0) * SHORTER)) as u64);
@@ -288,25 +289,25 @@ impl Reports {
                 // The fair share of two at least, or of two who yield one would yield all.
                 let rate = (left / rest - others).max(left / rest / 2.0).max(1.0 / window);
                 let spacing = (remaining > 0).then_some((1.0 / rate) as u64);
-                Told { credit: left as i64, until, spacing, others, ..told }
+                ReportedQuota { credit: left as i64, until, spacing, others, ..told }
             }
             Counting::Log => {
                 let foreign = used.saturating_sub(u64::from(books.units).saturating_sub(unarrived));
                 // Who has more than half leaves a part of that free, and the other takes it.
                 let surplus = if is_shared { u64::from(books.units).saturating_sub(limit / 2) } else { 0 };
                 let margin = margin + u32::try_from(surplus / SURPLUS).unwrap_or(u32::MAX);
-                Told { spacing, foreign: u32::try_from(foreign).unwrap_or(u32::MAX), margin, ..told }
+                ReportedQuota { spacing, foreign: u32::try_from(foreign).unwrap_or(u32::MAX), margin, ..told }
             }
             Counting::Bucket => {
                 let left = remaining.saturating_sub(u64::from(books.under_way)) as f64;
                 let part = (left / (PLENTY * limit as f64).max(2.0)).clamp(LEAST_RATE, 1.0);
                 let by_level = Some((1.0 / (full * part)) as u64);
-                Told { spacing: if is_shared { by_level } else { spacing }, margin, ..told }
+                ReportedQuota { spacing: if is_shared { by_level } else { spacing }, margin, ..told }
             }
         });
         match remaining {
-            0 => (!was_empty).then_some(News::Exhausted),
-            _ => (share < before).then_some(News::Slower { percent }),
+            0 => (!was_empty).then_some(QuotaEvent::Exhausted),
+            _ => (share < before).then_some(QuotaEvent::Slower { percent }),
         }
     }
 
@@ -327,7 +328,7 @@ impl Reports {
 /// Adds to a list in which each entry stands for all up to it. A long one loses every second entry: what is found in it
 /// is then a little older.
 fn remember<T>(list: &mut VecDeque<T>, entry: T) {
-    if list.len() >= MOST_GRANTS {
+    if list.len() >= MAX_GRANTS {
         let mut number = 0;
         list.retain(|_| {
             number += 1;

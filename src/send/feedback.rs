@@ -13,8 +13,8 @@ use crate::clock::{Time, nanos};
 use crate::config::base_url::host_is_the_vendors;
 use crate::config::{self, Limit, LimitKind, Rate, Unit};
 use crate::core::Core;
-use crate::dispatch::Held;
-use crate::engine::Word;
+use crate::dispatch::PermitGuard;
+use crate::engine::Feedback;
 use crate::engine::throttle::{About, Label, Report};
 use crate::events::EventKind;
 use crate::signals::{self, MAX_BODY, ResetMeans, Scope, Signals, WaitFrom, Window};
@@ -24,7 +24,7 @@ use crate::transport::Answer;
 const REFUSAL_BODY: Duration = Duration::from_millis(250);
 
 /// Windows of one answer that limits hear of. Vendors state one to three.
-const MOST_REPORTS: usize = 8;
+const MAX_REPORTS: usize = 8;
 
 /// What an answer says is left, by window.
 pub(super) type Reports = SmallVec<[Report; 1]>;
@@ -55,14 +55,14 @@ impl Job {
     }
 
     /// What the limits are to hear, if nothing is to be decided about this answer: it is the caller's.
-    pub(super) fn plain(&self, core: &Core, answer: &Answer, held: &Held) -> Option<(Word, Reports)> {
+    pub(super) fn plain(&self, core: &Core, answer: &Answer, held: &PermitGuard) -> Option<(Feedback, Reports)> {
         let status = answer.status.as_u16();
         if status >= 500 || matches!(status, 401 | 408 | 425 | 429) || core.egress.classifier(&self.tenant).is_some() {
             return None;
         }
         let dialect = &*self.tenant.vendor.dialect;
         if dialect.is_plain() && !signals::is_refusal(answer.status) && !signals::may_be_in(&answer.headers) {
-            return Some((Word::Passed(None), Reports::new()));
+            return Some((Feedback::Passed(None), Reports::new()));
         }
         if dialect.wants_body(answer.status) {
             return None;
@@ -79,11 +79,11 @@ impl Job {
 
     /// What the limits are to hear of an answer that is no refusal. One that did what was asked may ask to be left alone all
     /// the same. Beside a 202 or a redirect a wait is about where to look next, and no time is a place that was filled.
-    pub(super) fn passed(&self, status: StatusCode, signals: &Signals, report: Option<Report>) -> Word {
+    pub(super) fn passed(&self, status: StatusCode, signals: &Signals, report: Option<Report>) -> Feedback {
         let is_done = status.is_success() && status != StatusCode::ACCEPTED;
         match signals.retry_after.filter(|wait| is_done && !wait.is_zero()) {
-            Some(wait) => Word::PassedFor(nanos(wait.min(self.tenant.vendor.retry.max_pause)), report),
-            None => Word::Passed(report),
+            Some(wait) => Feedback::PassedFor(nanos(wait.min(self.tenant.vendor.retry.max_pause)), report),
+            None => Feedback::Passed(report),
         }
     }
 
@@ -122,7 +122,7 @@ impl Job {
         self.compare_limits(core, signals);
         let full = self.tenant.vendor.dialect.reset_means() == ResetMeans::Full;
         let windows = signals.windows.iter().filter_map(|window| self.report(window, full));
-        reports.extend(windows.take(MOST_REPORTS));
+        reports.extend(windows.take(MAX_REPORTS));
         // The products of two u64 fit into a u128.
         let left = |report: &Report| (u128::from(report.remaining) << 64) / u128::from(report.limit.max(1));
         reports.sort_by_key(|report| (left(report), Reverse(report.reset_ns)));
@@ -187,7 +187,7 @@ impl Job {
         for window in &signals.windows {
             let Some((limit, rate, stated)) = matching(window, &vendor.limits, signals.windows.len()) else { continue };
             let configured = u64::from(rate.limit);
-            if stated != configured && stated > 0 && vendor.doubted.may_say(core.clock.now()) {
+            if stated != configured && stated > 0 && vendor.doubted.allow(core.clock.now()) {
                 self.stated_limit(core, &limit.name, configured, stated);
             }
         }

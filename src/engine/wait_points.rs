@@ -1,13 +1,13 @@
-//! Where requests wait for a limit, and who is woken there: a [`Site`] at each endpoint, lane and holder of shared limits.
+//! Where requests wait for a limit, and who is woken there: a [`WaitPoint`] at each endpoint, lane and holder of shared limits.
 
 use super::Engine;
 use super::origin::Origin;
 use super::plan::{EndpointHash, EndpointId};
 use super::slab::Key;
 use super::turns::Need;
-use super::waiting::{Place, Site};
+use super::waiting::{LimitLevel, WaitPoint};
 
-/// A [`Place`] of one lane, by what the site there belongs to. A permit that was taken before its lane changed still
+/// A [`LimitLevel`] of one lane, by what the site there belongs to. A permit that was taken before its lane changed still
 /// finds it.
 #[derive(Clone, Copy, Debug)]
 enum Spot {
@@ -18,66 +18,69 @@ enum Spot {
 }
 
 impl Engine {
-    fn spot(&self, need: &Need, place: Place) -> Option<Spot> {
+    fn spot(&self, need: &Need, place: LimitLevel) -> Option<Spot> {
         let lane = self.lanes.slab.get(need.lane)?;
         Some(match place {
-            Place::Endpoint => Spot::Endpoint(need.lane, need.endpoint),
-            Place::Lane => Spot::Lane(need.lane),
-            Place::SharedEndpoint(holder) => {
+            LimitLevel::Endpoint => Spot::Endpoint(need.lane, need.endpoint),
+            LimitLevel::Lane => Spot::Lane(need.lane),
+            LimitLevel::SharedEndpoint(holder) => {
                 Spot::SharedEndpoint(lane.shared[holder], lane.plan.endpoint_hash(need.endpoint))
             }
-            Place::Shared(holder) => Spot::Shared(lane.shared[holder]),
+            LimitLevel::Shared(holder) => Spot::Shared(lane.shared[holder]),
         })
     }
 
     /// The site at a spot; None where nobody has waited.
-    fn site_at(&mut self, spot: Spot) -> Option<&mut Site> {
+    fn site_at(&mut self, spot: Spot) -> Option<&mut WaitPoint> {
         match spot {
             Spot::Endpoint(lane, endpoint) => {
-                Some(self.lanes.slab.get_mut(lane)?.waiting.as_mut()?.endpoint_site(endpoint))
+                Some(self.lanes.slab.get_mut(lane)?.waiting.as_mut()?.endpoint_wait_point(endpoint))
             }
-            Spot::Lane(lane) => Some(&mut self.lanes.slab.get_mut(lane)?.waiting.as_mut()?.site),
-            Spot::SharedEndpoint(holder, endpoint) => Some(self.lanes.shared.get_mut(holder)?.endpoint_site(endpoint)),
-            Spot::Shared(holder) => Some(&mut self.lanes.shared.get_mut(holder)?.site),
+            Spot::Lane(lane) => Some(&mut self.lanes.slab.get_mut(lane)?.waiting.as_mut()?.wait_point),
+            Spot::SharedEndpoint(holder, endpoint) => {
+                Some(self.lanes.shared.get_mut(holder)?.endpoint_wait_point(endpoint))
+            }
+            Spot::Shared(holder) => Some(&mut self.lanes.shared.get_mut(holder)?.wait_point),
         }
     }
 
     /// The site at a place of a lane; None where nobody has waited.
-    pub(super) fn site(&mut self, need: &Need, place: Place) -> Option<&mut Site> {
+    pub(super) fn wait_point(&mut self, need: &Need, place: LimitLevel) -> Option<&mut WaitPoint> {
         self.site_at(self.spot(need, place)?)
     }
 
     /// Somebody has waited here.
-    pub(super) fn has_site(&self, need: &Need, place: Place) -> bool {
+    pub(super) fn has_wait_point(&self, need: &Need, place: LimitLevel) -> bool {
         let Some(lane) = self.lanes.slab.get(need.lane) else { return false };
         match place {
-            Place::Endpoint => {
-                let mut sites = lane.waiting.iter().flat_map(|waiting| &waiting.endpoint_sites);
-                sites.any(|(endpoint, _)| *endpoint == need.endpoint)
+            LimitLevel::Endpoint => {
+                let mut wait_points = lane.waiting.iter().flat_map(|waiting| &waiting.endpoint_wait_points);
+                wait_points.any(|(endpoint, _)| *endpoint == need.endpoint)
             }
-            Place::SharedEndpoint(holder) => {
+            LimitLevel::SharedEndpoint(holder) => {
                 let hash = lane.plan.endpoint_hash(need.endpoint);
                 let holder = self.lanes.shared.get(lane.shared[holder]);
-                holder.is_some_and(|shared| shared.endpoint_sites.iter().any(|(endpoint, _)| *endpoint == hash))
+                holder.is_some_and(|shared| shared.endpoint_wait_points.iter().any(|(endpoint, _)| *endpoint == hash))
             }
-            Place::Lane | Place::Shared(_) => true,
+            LimitLevel::Lane | LimitLevel::Shared(_) => true,
         }
     }
 
     /// Nothing below `node` goes now, for a limit at `place` stops it: what queues there had reserved further out is for
     /// others.
-    pub(super) fn release_beyond(&mut self, need: &Need, place: Place, node: Key) {
+    pub(super) fn release_beyond(&mut self, need: &Need, place: LimitLevel, node: Key) {
         let [account, vendor] = self.lanes.slab.get(need.lane).map_or([Key::NONE; 2], |lane| lane.shared);
         let beyond = match place {
-            Place::Lane => [account, vendor],
-            Place::Shared(0) => [Key::NONE, vendor],
+            LimitLevel::Lane => [account, vendor],
+            LimitLevel::Shared(0) => [Key::NONE, vendor],
             _ => return,
         };
         for holder in beyond {
             let Some(holder) = self.lanes.shared.get(holder) else { continue };
-            let sites = holder.endpoint_sites.iter().map(|(_, site)| site).chain([&holder.site]);
-            let reserved = sites
-                .map(|site| site.reserved)
+            let wait_points =
+                holder.endpoint_wait_points.iter().map(|(_, wait_point)| wait_point).chain([&holder.wait_point]);
+            let reserved = wait_points
+                .map(|wait_point| wait_point.reserved)
                 .filter(|queue| self.queues.get(*queue).is_some_and(|queue| self.tree.is_below(queue.node, node)));
             for queue in reserved.collect::<Vec<_>>() {
                 self.release(queue);
@@ -91,9 +94,9 @@ impl Engine {
         let Some(place) = queue.reserving.take() else { return };
         let need = Need { lane: queue.lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
         let Some(spot) = self.spot(&need, place) else { return };
-        if let Some(site) = self.site_at(spot) {
-            if site.reserved == key {
-                site.reserved = Key::NONE;
+        if let Some(wait_point) = self.site_at(spot) {
+            if wait_point.reserved == key {
+                wait_point.reserved = Key::NONE;
             }
             self.wake(spot);
         }
@@ -101,24 +104,24 @@ impl Engine {
 
     /// Everybody parked at a spot asks again.
     fn wake(&mut self, spot: Spot) {
-        let Some(site) = self.site_at(spot) else { return };
-        site.on_settle = false;
-        let mut parked = std::mem::take(&mut site.parked);
+        let Some(wait_point) = self.site_at(spot) else { return };
+        wait_point.on_settle = false;
+        let mut parked = std::mem::take(&mut wait_point.parked);
         for node in parked.drain(..) {
             self.unpark(node, self.now);
         }
         // The allocation goes back to where it is needed again at once.
-        if let Some(site) = self.site_at(spot)
-            && site.parked.is_empty()
+        if let Some(wait_point) = self.site_at(spot)
+            && wait_point.parked.is_empty()
         {
-            site.parked = parked;
+            wait_point.parked = parked;
         }
     }
 
     /// Everybody who waits for a limit that lanes share asks again, whatever endpoint it is of.
     pub(super) fn wake_holder(&mut self, holder: Key) {
         let Some(shared) = self.lanes.shared.get(holder).filter(|shared| shared.waiting > 0) else { return };
-        let endpoints = shared.endpoint_sites.iter().map(|(endpoint, _)| Spot::SharedEndpoint(holder, *endpoint));
+        let endpoints = shared.endpoint_wait_points.iter().map(|(endpoint, _)| Spot::SharedEndpoint(holder, *endpoint));
         let spots: Vec<Spot> = endpoints.chain([Spot::Shared(holder)]).collect();
         spots.into_iter().for_each(|spot| self.wake(spot));
     }
@@ -144,7 +147,7 @@ impl Engine {
                     self.lanes.shared.get(holder).is_some_and(|shared| shared.waiting > 0)
                 }
             };
-            if waits && self.site_at(spot).is_some_and(|site| all || site.on_settle) {
+            if waits && self.site_at(spot).is_some_and(|wait_point| all || wait_point.on_settle) {
                 self.wake(spot);
             }
         }
