@@ -94,7 +94,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock whose origin is one hour before now, so that there is a past to speak of.
+    /// A clock with its origin one hour before now, so that moments in the past can be represented.
     ///
     /// Inside a tokio runtime with paused time it stands still until time is advanced.
     #[expect(clippy::disallowed_methods, reason = "this is the one home of the clock")]

@@ -37,7 +37,7 @@ pub struct TenantStatus {
     pub resting: bool,
     /// Requests that wait.
     pub waiting: ByPriority<u32>,
-    /// Exchanges under way.
+    /// Exchanges in flight.
     pub in_flight: u32,
     /// Shares of the priorities while all of them wait; they add up to 1.
     pub shares: ByPriority<f64>,
@@ -61,9 +61,9 @@ pub struct TenantStatus {
 pub struct LimitStatus {
     /// Its name.
     pub name: Arc<str>,
-    /// Whose it is: `tenant`, `endpoint`, `account` or `vendor`.
+    /// The scope of the limit: `tenant`, `endpoint`, `account` or `vendor`.
     pub scope: &'static str,
-    /// The endpoint whose requests alone it counts.
+    /// The endpoint, where the limit counts requests to one endpoint alone.
     pub endpoint: Option<Arc<str>>,
     /// What the vendor allows, in its units.
     pub limit: u32,
@@ -120,7 +120,7 @@ pub struct WaitStatus {
     /// How long it has waited, in seconds.
     #[serde(rename = "waited_s", serialize_with = "some_seconds")]
     pub waited: Duration,
-    /// Not before so long from now, in seconds, if nothing else happens; none where it depends on something under way.
+    /// Not before so long from now, in seconds, if nothing else happens; none where it depends on an exchange in flight.
     #[serde(rename = "not_before_s", serialize_with = "seconds")]
     pub not_before: Option<Duration>,
 }
@@ -147,7 +147,7 @@ pub struct Check {
     /// Why not now, in words; none where it is allowed.
     pub reason: Option<String>,
     /// Not before so long from now, in seconds, if nothing else happens; none where it is allowed, or where that depends on
-    /// something under way or on an operator.
+    /// an exchange in flight or on an operator.
     #[serde(rename = "until_s", serialize_with = "seconds")]
     pub until: Option<Duration>,
 }
@@ -162,7 +162,7 @@ pub struct VendorStatus {
     pub lanes: u64,
     /// Requests that wait.
     pub waiting: ByPriority<u64>,
-    /// Exchanges under way.
+    /// Exchanges in flight.
     pub in_flight: u64,
     /// Tenants that are paused.
     pub paused: u64,
@@ -185,13 +185,13 @@ pub struct Flow {
     pub mean: Option<Duration>,
 }
 
-/// An attempt of a send whose answer has not come: [`IntegrationClient::under_way`](crate::IntegrationClient::under_way).
+/// An attempt of a send without an answer so far: [`IntegrationClient::under_way`](crate::IntegrationClient::under_way).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct UnderWay {
     /// The number of the send, as its [events](crate::events::Event::request_id) state it.
     pub request_id: u64,
-    /// On whose behalf.
+    /// The tenant.
     pub tenant: Arc<str>,
     /// At which vendor.
     pub vendor: Arc<str>,
@@ -234,11 +234,11 @@ pub struct ClientStatus {
 pub struct CleanupStatus {
     /// How often the source of active tenants was asked.
     pub runs: u64,
-    /// How often it failed, hung, panicked or named nobody, so that nobody was retired.
+    /// How often the source failed, hung, panicked or returned an empty set, so that no tenant was retired.
     pub failures: u64,
     /// Tenants at vendors that were retired.
     pub retired: u64,
-    /// Why the last one retired nobody; none where it went well.
+    /// Why the last cleanup retired no tenant; none where it went well.
     pub problem: Option<String>,
 }
 
@@ -247,7 +247,7 @@ pub struct CleanupStatus {
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// With nobody else: limits, what is used of them, the pause, and what waits in the same priority.
+    /// If no other tenant sends: from the limits, what is used of them, the pause, and what waits in the same priority.
     #[serde(rename = "earliest_s", serialize_with = "seconds")]
     pub earliest: Option<Duration>,
     /// With all that waits now, and retries at the rate of the last minute.

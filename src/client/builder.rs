@@ -49,7 +49,7 @@ pub struct IntegrationClientBuilder {
     credentials: Credentials,
     signers: HashMap<String, Arc<dyn Signer>>,
     transport: Option<Arc<dyn Transport>>,
-    /// None: nobody has stated one.
+    /// `None` where the program states none.
     default_deadline: Option<Duration>,
     max_waiting: u32,
     classifiers: HashMap<String, Arc<dyn Classifier>>,
@@ -162,8 +162,8 @@ impl IntegrationClientBuilder {
     /// [`cleanup`](crate::Tenants::cleanup) does: for the first time after `every`, which is a second at least, and until
     /// the shutdown.
     ///
-    /// Nobody is retired where the source fails, panics, takes longer than a minute (or `every`, if that is longer), or
-    /// names nobody. That is an error in the log and counted, in [`overview`](IntegrationClient::overview) and in the
+    /// No tenant is retired where the source fails, panics, takes longer than a minute (or `every`, if that is longer), or
+    /// returns an empty set. The client logs and counts that as an error, in [`overview`](IntegrationClient::overview) and in the
     /// metrics, and the next try is after `every`. A tenant that is set while the source is asked stays until the next time.
     ///
     /// ```
@@ -183,7 +183,7 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// Lets [`cleanup_every`](Self::cleanup_every) retire everybody when its source names nobody. Without this, such an
+    /// Lets [`cleanup_every`](Self::cleanup_every) retire all tenants when its source returns an empty set. Without this, such an
     /// answer is taken for a mistake.
     pub fn cleanup_may_retire_all(mut self) -> Self {
         self.cleanup_may_retire_all = true;
@@ -253,9 +253,9 @@ impl IntegrationClientBuilder {
         self
     }
 
-    /// The most accepted requests that the client has in hand at once, waiting for the limits or under way; 1,000 by
+    /// The most accepted requests that the client holds at once, waiting for the limits or in flight; 1,000 by
     /// default. One tenant at one vendor may have all of them. A quarter more (four at least) is kept for the others, so that a vendor
-    /// or a tenant that hangs holds up nobody else: all together have five quarters of it at most.
+    /// or a tenant that hangs holds up no other tenant: all together have five quarters of it at most.
     pub fn max_jobs(mut self, jobs: usize) -> Self {
         self.max_jobs = jobs.clamp(1, 1 << 30);
         self

@@ -1,4 +1,4 @@
-//! Tenants that come, change and go while requests are under way.
+//! Adds, changes and removes tenants while requests are in flight.
 
 use super::Tenants;
 use crate::config::TenantEntry;

@@ -1,6 +1,6 @@
-//! Tenants that nobody needs any more, retired by the client itself from time to time.
+//! Retires stale tenants from time to time: those that a source of active tenants no longer names.
 //!
-//! What is not known retires nobody: a source that fails, hangs, panics or names nobody leaves everything as it is, and so
+//! Only a complete answer retires tenants: a source that fails, hangs, panics or returns an empty set changes nothing, and so
 //! does it with a tenant that was set or changed after the source was asked.
 
 use std::collections::HashSet;
@@ -22,7 +22,7 @@ pub trait ActiveTenants: Send + Sync + 'static {
     /// The ids of all tenants that are to stay, at whatever vendor.
     ///
     /// # Errors
-    /// Nobody is retired. The error's text goes into the log, so it must hold no secret.
+    /// After an error no tenant is retired. The error's text is logged, so it must hold no secret.
     fn active(&self) -> BoxFuture<'_, Result<HashSet<String>, BoxError>>;
 }
 
@@ -40,7 +40,7 @@ where
 pub(crate) struct Cleaning {
     pub(crate) every: Duration,
     pub(crate) source: Arc<dyn ActiveTenants>,
-    /// A source that names nobody means it.
+    /// An empty set retires all tenants.
     pub(crate) may_be_empty: bool,
 }
 

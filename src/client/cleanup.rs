@@ -1,4 +1,4 @@
-//! Tenants that nobody needs any more.
+//! Retires stale tenants on request.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -9,16 +9,17 @@ use super::Tenants;
 use crate::config::Tenant;
 use crate::core::{Core, OnRemove};
 
-/// Tenants retired in one go. Whoever sets or removes a tenant waits so long: about 50 µs.
+/// Tenants that are retired under one hold of the lock, which takes about 50 µs. A caller who sets or removes a tenant
+/// waits for it.
 const CHUNK: usize = 64;
 
 impl Tenants<'_> {
     /// Retires every tenant whose id is not in `active`, at all vendors, and returns them. An empty set retires
-    /// everybody: make sure that it is what its source meant to say.
+    /// all tenants: make sure that its source meant that.
     ///
     /// A retired tenant is an unknown one from then on. What waits still goes, or is refused with
     /// [`ErrorKind::Retired`](crate::ErrorKind::Retired), as [`IntegrationClientBuilder::on_remove`](crate::IntegrationClientBuilder::on_remove) says; what
-    /// is under way goes on. Its memory is given back by a sweep (every 10 s) once that cannot be noticed: a tenant that
+    /// is in flight goes on. Its memory is given back by a sweep (every 10 s) once that cannot be noticed: a tenant that
     /// comes back before finds the limits that it has used. One that a file states comes back with the file's next
     /// change: take it out there too.
     ///
@@ -95,7 +96,7 @@ fn retire(core: &Core, stale: &[Arc<Tenant>], refuse: bool, retired: &mut Vec<Ar
     let _changing = core.registry.config_write.lock();
     for tenant in stale {
         let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
-        // Set again a moment ago: somebody needs it.
+        // The program has set the tenant again meanwhile: it is not stale.
         if !core.registry.tenants.find(id, vendor).is_some_and(|now| Arc::ptr_eq(&now, tenant)) {
             continue;
         }

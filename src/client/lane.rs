@@ -70,7 +70,7 @@ impl IntegrationClient {
             return Ok(Permit::new(held.counted(&series), Duration::ZERO));
         }
         let tenant = core.registry.tenant(tenant, vendor)?;
-        // Only once they are known: names that nobody has configured must make no series.
+        // A series is made for configured names only: callers' strings must not fill the metrics.
         let series = core.telemetry.metrics.series(&tenant.id, vendor);
         let refused = |why| refusal::error(&tenant, priority, core.clock.now(), why);
         loop {
@@ -270,7 +270,7 @@ impl fmt::Debug for Lane {
 
 /// The right to one exchange, which counts as started now.
 ///
-/// Tell it how the exchange ended. Dropped without a word it counts as one whose caller went away in the middle: the
+/// Tell it how the exchange ended. A permit that is dropped counts as an exchange that its caller abandoned: the
 /// vendor may have counted the request, and may still be busy with it.
 #[must_use = "a permit that is dropped counts as a request whose caller went away"]
 pub struct Permit {
@@ -294,7 +294,7 @@ impl Permit {
         self.held.on_response(self.held.now(), Feedback::Passed(None), &[]);
     }
 
-    /// The response has been read, or nobody will.
+    /// The response has been read, or will not be.
     #[inline]
     pub fn finish(self) {
         self.held.finish();

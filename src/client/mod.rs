@@ -60,7 +60,7 @@ impl IntegrationClient {
     /// the vendor said. Every other answer is `Ok`, whatever its status. Dropping the future cancels: before the
     /// exchange has started nothing is spent; after that the request counts as sent.
     ///
-    /// `request` is a [`Request`], or an [`http::Request`] or [`reqwest::Request`] whose URL is below the base URL of
+    /// `request` is a [`Request`], or an [`http::Request`] or [`reqwest::Request`] with a URL below the base URL of
     /// one of the tenant's vendors.
     ///
     /// # Errors
@@ -104,15 +104,15 @@ impl IntegrationClient {
         self.send(&letter.tenant, letter.priority, request).await
     }
 
-    /// Admits nothing more, lets what waits and what is under way go on for `grace`, and then refuses what still waits
-    /// with [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Returns whether everything had ended by then.
+    /// Admits no new requests, lets requests that wait or are in flight go on for `grace`, and then refuses those that
+    /// still wait with [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). Returns whether everything had ended by then.
     ///
-    /// What is refused then and was accepted has one second more to go back into the store.
-    /// From the beginning nothing more is accepted into the store either: [`enqueue`](crate::outbox::Outbox::enqueue) and its like say
+    /// Jobs of the outbox that are refused then have one more second to go back into the store. From the beginning the
+    /// store accepts nothing either: [`enqueue`](crate::outbox::Outbox::enqueue) and its like say
     /// [`ErrorKind::Shutdown`](crate::ErrorKind::Shutdown). What was accepted and has not begun waits there for the next
     /// process.
     ///
-    /// In that order, because a request that is admitted while others drain would be refused a moment later.
+    /// Admission ends first, because a request that is admitted while others drain would be refused a moment later.
     pub async fn shutdown(&self, grace: Duration) -> bool {
         let dispatch = &self.core.registry.dispatch;
         let ends = self.core.clock.now() + grace;
@@ -133,7 +133,7 @@ impl IntegrationClient {
             shard.decide(|engine, now| engine.shut_down(now));
             shard.close();
         }
-        // Whoever was refused a moment ago goes back into the store, or may have left a letter.
+        // Jobs that were refused a moment ago go back into the store, and plain sends may have left a dead letter.
         if let Some(outbox) = &self.outbox {
             outbox.stop(Duration::from_secs(1)).await;
         }

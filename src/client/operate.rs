@@ -1,4 +1,4 @@
-//! For whoever is on call: pauses, and what is going on.
+//! For operators: pauses, events and counts of what is going on.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::status::DeadLetterCounts;
 use crate::{Priority, send};
 
 impl Tenants<'_> {
-    /// Lets nothing of a tenant go to a vendor until [`resume`](Self::resume). What is under way goes on; what waits
-    /// waits, each until its own deadline.
+    /// Lets nothing of a tenant go to a vendor until [`resume`](Self::resume). Requests in flight go on;
+    /// waiting requests wait, each until its own deadline.
     ///
     /// # Errors
     /// Unknown tenant or vendor.
@@ -86,7 +86,7 @@ impl IntegrationClient {
         self.core.registry.dispatch.load().0
     }
 
-    /// Exchanges under way now, those included whose caller went away and whose vendor may still be busy.
+    /// Exchanges in flight now, including those that their caller abandoned and that may still keep the vendor busy.
     pub fn in_flight(&self) -> u64 {
         self.core.registry.dispatch.load().1
     }

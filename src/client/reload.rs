@@ -1,4 +1,4 @@
-//! From one configuration to the next, as a whole or not at all, while requests are under way.
+//! Goes over from one configuration to the next as a whole or not at all, while requests are in flight.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl LiveConfig<'_> {
         };
         let sources = self.client.core.registry.source.load().await.inspect_err(rejected)?;
         let core = self.client.core.clone();
-        // The lock goes along: whoever drops this future stops neither the change nor the order of changes.
+        // The task owns the lock, so that dropping this future stops neither the change nor the order of changes.
         let gone_over = run_blocking(move || {
             let _reloading = reloading;
             core.go_over_to(&sources)

@@ -63,10 +63,10 @@ impl IntegrationClient {
         }
     }
 
-    /// The attempts of sends that are under way, those that have been for longest first, at most so many.
+    /// At most `most` attempts in flight, the longest-running first.
     ///
     /// An attempt is in it from the moment at which it leaves until the headers of its answer are there. With more than
-    /// 65,536 under way some are left out; [`in_flight`](Self::in_flight) counts them all, and those that are made with a
+    /// 65,536 in flight some are left out; [`in_flight`](Self::in_flight) counts them all, and those that are made with a
     /// [`Permit`](crate::Permit) too.
     ///
     /// ```no_run
@@ -93,7 +93,7 @@ impl IntegrationClient {
     }
 
     /// Whether a request of cost 1 could go now, what is left for it, and until when it would wait: one answer for all kinds
-    /// of limits, pauses and queues. Nothing is taken, and nobody waits for it.
+    /// of limits, pauses and queues. Nothing is taken, and no caller waits for it.
     ///
     /// `endpoint` is one of the vendor's by name; none for requests to no endpoint. The answer is that of
     /// [`try_send`](Self::try_send) at this moment, as far as limits, pauses and turns are concerned: whether the vendor's host

@@ -1,7 +1,7 @@
 //! Looks whether the configuration has changed, and goes over to it.
 //!
 //! Every look asks the source for its fingerprint, and loads it only where that does not prove that nothing is new. What
-//! is new is loaded twice, a moment apart, and taken when both are the same: a file that somebody is still writing to is
+//! is new is loaded twice, a moment apart, and taken when both are the same: a file that is still being written is
 //! most often wrong, and at worst valid without its last limits. What is wrong is reported once for each content, and not
 //! every second.
 

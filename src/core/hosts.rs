@@ -45,7 +45,8 @@ impl Hosts {
         if self.are_well() { 0 } else { self.state.lock().breaker.open() }
     }
 
-    /// A connection failed that nobody asked for leave to make, because all were well. Whether that opened the host.
+    /// Counts a failed connection that took no pass, because no host had failures then. Returns whether that opened the
+    /// host's circuit.
     pub(crate) fn failed(&self, host: &str, now: Time) -> bool {
         self.tell(host, |breaker| breaker.allow(host, now).is_ok_and(|pass| breaker.failed(host, pass, now)))
     }

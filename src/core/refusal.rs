@@ -97,7 +97,7 @@ pub(crate) fn unknown_size(vendor: &Vendor) -> Error {
     Error::not_sent(ErrorKind::InvalidRequest, message)
 }
 
-/// Names the host alone: a path or query may hold what nobody should read.
+/// Names the host alone, because a path or a query may hold a secret.
 pub(crate) fn unknown_url(tenant: &str, url: &reqwest::Url) -> Error {
     let tenant: String = tenant.chars().take(128).collect();
     let host = url.host_str().unwrap_or("(none)");

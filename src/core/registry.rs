@@ -92,7 +92,7 @@ impl Registry {
         self.config.load().tenant(tenant, vendor).and_then(|_| self.tenants.get(tenant, vendor))
     }
 
-    /// The tenant at the vendor to whose base URL `url` belongs.
+    /// The tenant at the vendor with the base URL that `url` begins with.
     pub(crate) fn tenant_for_url(&self, tenant: &str, url: &Url) -> Result<Arc<Tenant>, Error> {
         let find = |vendor: &str| self.tenants.find(tenant, vendor);
         match self.config.load().vendors().tenant_for_url(url, find) {

@@ -1,4 +1,4 @@
-//! The attempts that are under way, for whoever asks what the client is doing.
+//! The list of attempts in flight, from which [`IntegrationClient::under_way`](crate::IntegrationClient::under_way) reads.
 //!
 //! Each writes itself down when it leaves and is struck out when it has ended: two short locks that hardly anybody else
 //! wants at the same moment, for there are sixteen of them.
@@ -13,7 +13,7 @@ use crate::config::Tenant;
 use crate::engine::plan::EndpointId;
 
 const PARTS: usize = 16;
-/// Attempts that are written down in each part. Those beyond are under way all the same, and not in the list.
+/// The most attempts that each part lists. Further attempts are sent too, and are missing from the list.
 const MOST: usize = 4_096;
 
 /// An attempt in the list.
@@ -48,7 +48,7 @@ pub(crate) struct Entry {
     pub(crate) since: Time,
 }
 
-/// All attempts under way.
+/// All attempts in flight.
 pub(crate) struct UnderWay {
     parts: [Mutex<Part>; PARTS],
 }
@@ -99,7 +99,7 @@ impl UnderWay {
         drop(entry);
     }
 
-    /// Those that have been under way for longest, at most so many, longest first.
+    /// At most `most` attempts, those that have been in flight for the longest time first.
     pub(crate) fn oldest(&self, most: usize) -> Vec<Entry> {
         let mut found: Vec<Entry> = Vec::new();
         for part in &self.parts {

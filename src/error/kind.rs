@@ -24,7 +24,7 @@ pub enum ErrorKind {
     NotNow,
     /// The vendor wants no request before a moment that lies after this one's deadline, or very far off.
     /// [`Error::retry_after`](crate::Error::retry_after) says when. The request is still the caller's, unless it has become a dead letter
-    /// ([`Error::letter_id`](crate::Error::letter_id)): the vendor has refused it, and nobody had stated a deadline.
+    /// ([`Error::letter_id`](crate::Error::letter_id)): the vendor has refused it, and no deadline was stated.
     RetryLater,
     /// The credential could not be read or refreshed, or the request could not be signed.
     Credential,

@@ -59,7 +59,7 @@ pub enum Delivery {
     NotSent,
     /// The vendor said that it did not act, by its answer or by refusing the HTTP/2 stream.
     Rejected,
-    /// The request may have reached the vendor, or the store, and nobody knows what came of it.
+    /// The request may have reached the vendor, or the store; the outcome is unknown.
     Ambiguous,
     /// The vendor answered; only reading the response failed.
     Delivered,
@@ -165,7 +165,7 @@ impl Error {
         self
     }
 
-    /// The tenant whose request failed; `None` where the error is of no request.
+    /// The tenant of the failed request; `None` for an error without a request.
     pub fn tenant(&self) -> Option<&str> {
         self.0.tenant.as_deref()
     }

@@ -29,9 +29,9 @@ pub use http::Method;
 /// One request to a vendor.
 ///
 /// It names a vendor and a path below the vendor's base URL. Scheme, host and credential come from the configuration
-/// and cannot be set here, so a path made from a tenant's data cannot send a credential elsewhere. Nothing is checked
-/// against the configuration until it is sent; what is wrong with the request itself is also reported then, as
-/// [`ErrorKind::InvalidRequest`] and not sent.
+/// and cannot be set here, so a path made from a tenant's data cannot send a credential elsewhere. The client
+/// checks a request when it is sent. A request with a mistake is not sent, and fails with
+/// [`ErrorKind::InvalidRequest`].
 ///
 /// **Paths** are sent byte for byte, so they must be encoded already: only the characters of RFC 3986, no space, no
 /// control or non-ASCII byte, no backslash, no fragment, no `.` or `..` segment in any encoding. [`segment`](Request::segment)
@@ -56,7 +56,7 @@ pub use http::Method;
 /// A [`reqwest::Request`] or [`http::Request`] becomes one by `From`. Its URL must then lie below the base URL of a
 /// vendor, and the same rules hold.
 pub struct Request {
-    /// One pointer: a request is handed on several times before it is sent, and copied each time.
+    /// Boxed, because a request is moved several times before it is sent.
     pub(crate) parts: Box<Parts>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Parts {
     pub(crate) trace_parent: Option<HeaderValue>,
     pub(crate) on_ambiguous: Option<OnAmbiguous>,
     pub(crate) notes: Option<Box<Notes>>,
-    /// The first thing that went wrong in building.
+    /// The first mistake that the builder methods found.
     problem: Option<Box<str>>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Notes {
 pub(crate) enum Target {
     /// A path (and query) below a vendor's base URL.
     Path { vendor: CompactString, path: String },
-    /// A whole URL; the client finds the vendor to whose base URL it belongs.
+    /// A whole URL. The client finds the vendor with the base URL that it begins with.
     Url(Url),
 }
 
@@ -241,31 +241,32 @@ impl Request {
         self
     }
 
-    /// Counts against the limits of this endpoint. Without it the path decides.
+    /// Counts the request against the limits of this endpoint. By default the client finds the endpoint by the path.
     #[must_use]
     pub fn endpoint(mut self, name: impl AsRef<str>) -> Request {
         self.parts.endpoint = Some(name.as_ref().into());
         self
     }
 
-    /// What the request costs, in the unit of the limits. Without it the endpoint's cost, or 1.
+    /// What the request costs, in the unit of the limits. The default is the endpoint's cost, or 1.
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Request {
         self.parts.cost = Some(cost);
         self
     }
 
-    /// How many bytes the bodies of the request and of its answer are believed to have, for vendors whose limits count
-    /// bytes. Needed for a streamed body; one in memory is counted as it is. Without a word about the answer it is
-    /// believed to be as long as answers of that vendor were of late.
+    /// States how many bytes the bodies of the request and of its response have, for vendors with limits in bytes. A
+    /// streamed body needs it; a body in memory is counted as it is. Where nothing states the response's size, the client
+    /// expects the size of that vendor's recent responses.
     #[must_use]
     pub fn expect_bytes(mut self, request: u32, response: u32) -> Request {
         self.parts.notes.get_or_insert_default().bytes = Some((request, response));
         self
     }
 
-    /// The longest from send to the end of the response body, waiting and retries included. What cannot be tried again
-    /// before it is handed back as [`ErrorKind::RetryLater`](crate::ErrorKind::RetryLater). Without it the client's
+    /// The longest time from `send` to the end of the response body, waits and retries included. A request that cannot
+    /// be tried again before then fails with [`ErrorKind::RetryLater`](crate::ErrorKind::RetryLater). The default is the
+    /// client's
     /// [`default_deadline`](crate::IntegrationClientBuilder::default_deadline).
     #[doc(alias = "timeout")]
     #[must_use]
@@ -281,7 +282,7 @@ impl Request {
         self
     }
 
-    /// The longest that one attempt may take, body included. Without it the vendor's.
+    /// The longest time for one attempt, response body included. The default is the vendor's `attempt_timeout`.
     #[doc(alias = "timeout")]
     #[must_use]
     pub fn attempt_timeout(mut self, timeout: Duration) -> Request {
@@ -290,7 +291,7 @@ impl Request {
     }
 
     /// The [`traceparent`](https://www.w3.org/TR/trace-context/#traceparent-header) of the caller's span. Sent only to
-    /// vendors whose entry says `propagate_trace`: trace ids are nobody else's business.
+    /// vendors whose entry says `propagate_trace`, because trace ids would tell other vendors about the caller's system.
     #[must_use]
     pub fn trace_parent(mut self, value: impl AsRef<str>) -> Request {
         match HeaderValue::from_str(value.as_ref()) {
@@ -302,9 +303,9 @@ impl Request {
         }
     }
 
-    /// The key by which the vendor knows a request that it has seen before; constant over retries and redrives. It is
-    /// sent if the vendor's entry names a header for it. Without it a POST or PATCH to such a vendor gets one of 128
-    /// random bits.
+    /// Sets the idempotency key, by which the vendor recognizes a request that it has already seen. Retries and redrives
+    /// of the request carry the same key. The key is sent if the vendor's entry names an `idempotency_header`; a POST or
+    /// PATCH without a key then gets one of 128 random bits.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl AsRef<str>) -> Request {
         let key = key.as_ref();
@@ -315,22 +316,24 @@ impl Request {
         self
     }
 
-    /// A note that goes into the request's dead letter, if there is one. Not sent; not redacted there either.
+    /// Adds a note that is stored in the request's dead letter, if it becomes one. Notes are not sent, and are not
+    /// redacted in the letter.
     #[must_use]
     pub fn metadata(mut self, name: impl Into<String>, value: impl Into<String>) -> Request {
         self.parts.notes.get_or_insert_default().metadata.insert(name.into(), value.into());
         self
     }
 
-    /// Keeps the answer's body in the store until its receipt is forgotten. Of requests that are
-    /// [enqueued](crate::outbox::Outbox::enqueue) alone; others have their answer at once.
+    /// Keeps the response's body in the store for as long as its receipt. For requests that are
+    /// [enqueued](crate::outbox::Outbox::enqueue); `send` returns the response itself.
     #[must_use]
     pub fn keep_response(mut self) -> Request {
         self.parts.notes.get_or_insert_default().keep_response = true;
         self
     }
 
-    /// What to do when nobody knows whether the vendor acted; without it the vendor's policy counts.
+    /// What to do after an exchange with an unknown outcome: the vendor may have acted, or not. Without this setting the
+    /// vendor's policy decides.
     #[must_use]
     pub fn on_ambiguous(mut self, what: OnAmbiguous) -> Request {
         self.parts.on_ambiguous = Some(what);
@@ -342,7 +345,7 @@ impl Request {
         self
     }
 
-    /// The same request once more; `None` where its body is a stream. Copies no body.
+    /// A copy of the request, which shares its body; `None` where the body is a stream.
     ///
     /// ```
     /// use integration_client::Request;
@@ -377,7 +380,8 @@ impl Request {
         &self.parts.method
     }
 
-    /// The vendor that was named; `None` for a request by its URL, whose vendor is found when it is sent.
+    /// The vendor that was named. `None` for a request made from a URL: the client finds its vendor when it sends the
+    /// request.
     pub fn vendor(&self) -> Option<&str> {
         match &self.parts.target {
             Target::Path { vendor, .. } => Some(vendor),

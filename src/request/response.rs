@@ -19,7 +19,8 @@ use crate::engine::limit::BlockedBy;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::transport::{AnswerBody, TransportError};
 
-/// A vendor's answer whose body is still to be read. Any status is an answer; see [`Response::error_for_status`].
+/// A vendor's response, with a body that has not been read yet. Any status is a response; see
+/// [`Response::error_for_status`].
 ///
 /// The request's place in a concurrency limit is kept until the body has been read or this has been dropped. A short body
 /// that came together with the headers has been read by then.
@@ -159,7 +160,7 @@ impl Response {
         Ok(None)
     }
 
-    /// The body as a stream, for whoever passes it on.
+    /// The body as a stream, to be passed on.
     pub fn into_body(self) -> ResponseBody {
         self.parts.body
     }

@@ -1,4 +1,4 @@
-//! What one exchange means: for the limits, which hear of it, and for the request, whose attempt ends with it.
+//! Decides what one exchange means: which feedback the limits get, and how the attempt ends.
 
 use std::time::Duration;
 
@@ -128,7 +128,7 @@ impl Job {
                 park: verdict == Verdict::Park,
                 cause: Box::new(Cause::Answer { answered: Box::new(answered), is_refusal: false }),
             },
-            // A request whose body cannot be sent again ends with its answer: that is all there is.
+            // Without a body to send again the answer itself is the end.
             Verdict::Done | Verdict::RetryUncounted | Verdict::GiveUp(GiveUpReason::Body) => {
                 let Answered { answer, held, waited, reason, .. } = answered;
                 AttemptEnd::Done(self.respond(answer, Some(held), waited, reason, headroom))

@@ -24,7 +24,7 @@ use crate::request::response::Response;
 use crate::retry::Class;
 use crate::transport::Sent;
 
-/// How a claim of a job ends.
+/// How a claim of a job ends, for the store.
 pub(crate) enum Ending {
     /// The vendor took it.
     Delivered(Box<Response>),
@@ -32,7 +32,7 @@ pub(crate) enum Ending {
     Dead(Box<DeadLetter>),
     /// Again after a while.
     Later { wait: Duration, history: History },
-    /// At once, by whoever has room: nothing was tried.
+    /// The job was not tried and can go at once, from any process with room for it.
     Back,
     /// It is another process's by now.
     Gone,
@@ -52,11 +52,11 @@ pub(crate) struct Sending {
 
 /// How long a job waits in memory for its permit, before it waits in the store.
 const HOLD: Duration = Duration::from_secs(60);
-/// Until a job is tried again that the store or the limits could not take now.
+/// The wait of a job that the store or the limits could not take now.
 const SOON: Duration = Duration::from_secs(1);
-/// Until a job is tried again whose tenant was removed.
+/// The wait of a job of a removed tenant.
 const REMOVED: Duration = Duration::from_secs(10);
-/// Until a job is tried again that the configuration has no place for.
+/// The wait of a job that does not fit the configuration.
 const UNKNOWN: Duration = Duration::from_secs(30);
 
 /// What becomes of a job that was not sent.
@@ -86,7 +86,7 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
         Ok(job) => job,
         Err(error) => return never_began(core, error, history),
     };
-    // Nobody stands by to decide: what is not sent again is kept.
+    // No caller waits who could decide, so a request that is not sent again is kept as a dead letter.
     let policy = job.on_ambiguous.unwrap_or(job.tenant.vendor.retry.on_ambiguous);
     job.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
     job.past = history.into_past(core);
@@ -101,7 +101,7 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     ending
 }
 
-/// The configuration has no place for the job: it is tried again, since the configuration may be mended.
+/// The job does not fit the configuration, which may be mended: it is tried again later.
 fn never_began(core: &Core, error: Error, mut history: History) -> Ending {
     let now = letter::timestamp(core.clock, Duration::ZERO);
     history.failing_since.get_or_insert(now);

@@ -1,5 +1,5 @@
 //! What is said about a send, in one place each: to the log, where `docs/RATE_LIMITS.md` states the fields, and to
-//! whoever listens to the client's [events](crate::events).
+//! listeners of the client's [events](crate::events).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl Job {
         });
     }
 
-    /// The request was given up on. Whoever takes the letter logs it.
+    /// The request was given up. The sink logs the letter.
     pub(super) fn dead_lettered(&self, core: &Core, letter: &DeadLetter) {
         self.running.series().dead_lettered(letter.reason);
         core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::DeadLettered {

@@ -137,7 +137,7 @@ impl Job {
                 match (configured, remaining, used) {
                     (Some(limit), Some(remaining), _) => (limit, remaining),
                     (Some(limit), None, Some(used)) => (limit, limit.saturating_sub(used)),
-                    // Nothing is left of a limit that nobody knows: until its reset.
+                    // Nothing is left of a limit that is not configured: the lane waits for its reset.
                     (None, Some(0), _) if window.reset_in.is_some() => (1, 0),
                     _ => return None,
                 }

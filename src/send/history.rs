@@ -70,7 +70,7 @@ impl History {
     }
 }
 
-/// For how long it has been tried in vain. The time for which nobody tried when it was due does not count: the process may
+/// For how long the job has failed. Time in which no worker tried the job although it was due does not count: the process may
 /// have been stopped over night, and the first failure after that is no reason to give up.
 fn failing_for(since: Timestamp, due: Option<Timestamp>, now: Timestamp) -> Duration {
     let idle = due.map_or(Duration::ZERO, |due| Duration::try_from(now.duration_since(due)).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! A request whose host has failed lately waits until the host may be connected to, and takes a pass before it connects.
+//! Waits for a host that has failed lately, and takes a pass of its circuit breaker before the connect.
 
 use super::Job;
 use super::end::NotSent;
@@ -28,7 +28,7 @@ impl Job {
             if ready_at <= now {
                 return Ok(());
             }
-            // While it depends on a connection under way, nobody knows when.
+            // While it depends on a connection that is being made, the moment is unknown.
             let is_known = ready_at < Time::MAX;
             if self.immediate || now >= self.deadline || (is_known && ready_at > self.deadline) {
                 return Err(NotSent::HostShut { next: is_known.then(|| ready_at.since(now)) });

@@ -56,7 +56,7 @@ pub(crate) struct Job {
     began: Time,
     /// How often it was tried, those included that could not connect.
     tries: u32,
-    /// Where somebody subscribes to spans.
+    /// Open while a subscriber wants spans.
     span: Option<Box<tracing::Span>>,
     running: Running,
     prepared: Prepared,
@@ -64,30 +64,30 @@ pub(crate) struct Job {
     priority: Priority,
     endpoint: EndpointId,
     cost: u32,
-    /// Now or not at all.
+    /// The request goes now or not at all.
     immediate: bool,
-    /// Sent twice it does what it does sent once.
+    /// A second execution has no further effect.
     idempotent: bool,
     on_ambiguous: Option<OnAmbiguous>,
-    /// When it must have ended.
+    /// The moment by which the request must have ended.
     deadline: Time,
-    /// When it must have begun.
+    /// The moment by which the first exchange must have begun.
     give_up: Time,
-    /// Nobody stated a deadline: so long is each try's, in nanoseconds, and waits that the vendor or the retry policy asks
+    /// Where no deadline was stated, the time for each try, in nanoseconds; waits that the vendor or the retry policy asks
     /// for do not count. 0 where the deadline holds for all tries together.
     patience_ns: u64,
     attempt_timeout: Duration,
     notes: Option<Box<Notes>>,
-    /// What was tried before, where anything was.
+    /// Earlier attempts, where there were any.
     past: Option<Box<AttemptLog>>,
-    /// Where it is a job of the outbox.
+    /// Set for a job of the outbox.
     stored: Option<Box<ledger::StoredJob>>,
-    /// Leave to connect for the exchange that comes next or is under way, where the host has failed lately. Here rather than in
+    /// The right to connect for the next exchange or the one in flight, where the host has failed lately. Here rather than in
     /// the future of the send, which it would enlarge.
     host_pass: Option<Box<HostPass>>,
 }
 
-/// What was tried before.
+/// The earlier attempts of a request.
 #[derive(Default)]
 struct AttemptLog {
     tried: RetryHistory,
@@ -96,7 +96,7 @@ struct AttemptLog {
     /// Exchanges that left and were followed by another.
     exchanges: u32,
     records: Vec<AttemptRecord>,
-    /// It was to go again, and has not left yet.
+    /// Another attempt was due, and has not left yet.
     again: bool,
 }
 
@@ -112,7 +112,7 @@ impl Job {
         let id = core.telemetry.feed.next_id();
         let heard = core.telemetry.feed.is_heard().then(|| (tenant.into(), request.vendor().map(Into::into)));
         let vendor = request.vendor_name();
-        // Whose limits.
+        // The tenant, with whose limits the request is sent.
         let found = match &request.parts.target {
             Target::Path { vendor, .. } => core.registry.tenant(tenant, vendor),
             Target::Url(url) => core.registry.tenant_for_url(tenant, url),
@@ -310,7 +310,7 @@ impl Job {
         }
         let ends = self.deadline.min(began + self.attempt_timeout);
         let signer = core.egress.signers.get(&*self.tenant.vendor.name).map(|signer| &**signer);
-        // The wall clock is read for whoever signs by it.
+        // Only signers need the wall clock.
         let wall = signer.map_or(std::time::SystemTime::UNIX_EPOCH, |_| core.clock.wall());
         let attempt = Attempt { authorization, signer, wall, deadline: core.clock.instant(ends) };
         let as_not_sent = |error: Error| match error.kind() {
@@ -320,7 +320,7 @@ impl Job {
         self.prepared.exchange(&self.tenant, attempt).map_err(as_not_sent)
     }
 
-    /// Its signer took longer than a request may be under way once it is connected (`max_transit`). What leaves later is
+    /// Whether the signer took longer than a request may be in transit after the connect (`max_transit`). What leaves later is
     /// not counted by the limits when it arrives: the request needs a new permit and a new signature.
     #[cold]
     #[inline(never)]

@@ -1,4 +1,4 @@
-//! What became of a limit is said: to the log, to whoever listens, and in the metrics.
+//! Tells log, events and metrics what changed for a limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::metrics::Series;
 
 /// Less of the limit is left than this, in percent: a warning.
 const SCARCE_PCT: u64 = 10;
-/// In the log, a limit that nobody can name, and all endpoints.
+/// What the log calls a limit without a known name, and all endpoints.
 const UNKNOWN: &str = "unknown";
 const ALL: &str = "*";
 
@@ -42,7 +42,7 @@ impl Job {
     }
 }
 
-/// Something changed for a limit that a tenant's requests count in. `request`: whose answer said so, if any did.
+/// Tells of a change of a limit that a tenant's requests count in. `request`: the request with the answer that caused it.
 #[cold]
 pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u64>, noticed: Noticed) {
     let (tenant, vendor) = (&*of.id, &*of.vendor.name);
@@ -115,7 +115,7 @@ pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u6
     }
 }
 
-/// A pause that was told of is over, and nobody has sent anything since.
+/// A pause that was told of is over, and no request has been sent since.
 #[cold]
 pub(crate) fn tell_forgotten(core: &Core, forgotten: Forgotten) {
     let tenant: Option<Arc<str>> = forgotten.tenant.as_deref().map(Arc::from);

@@ -1,6 +1,6 @@
 //! One span for each send and a child for each of its attempts, named after OpenTelemetry's conventions for HTTP clients
 //! where those have a name. At debug level, since they cost a quarter of what a bare request costs. Made only while
-//! somebody subscribes to them: what they need is then on the heap, so that the future of a send is no larger for it.
+//! a subscriber wants them. Their state is on the heap, so that the future of a send is no larger for it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const STATUS: &str = "http.response.status_code";
 const ERROR: &str = "error.type";
 
 impl Job {
-    /// Opens the span of the send, if somebody is interested. That nobody is, is mostly known without making one.
+    /// Opens the span of the send where a subscriber wants it. The level filter mostly tells without making a span.
     #[inline]
     pub(super) fn open_span(&mut self) {
         if LevelFilter::current() >= Level::DEBUG {

@@ -103,7 +103,7 @@ impl Job {
     }
 
     /// What has been written down goes back into the store as something that did not leave, when the worker stops. What
-    /// has not is dropped by whoever runs this job.
+    /// has not is dropped by the worker.
     async fn unless_stopped<T>(
         &self,
         ledger: &dyn Ledger,
