@@ -191,6 +191,7 @@ pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
 pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource};
 pub use table::{Changes, TenantTable};
+pub(crate) use validate::CONNECTION_HEADERS;
 pub use vendor::{AuthScheme, Connection, Endpoint, Tenant, Vendor};
 
 /// A validated configuration: immutable, and consistent as a whole.

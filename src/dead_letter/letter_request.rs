@@ -9,6 +9,8 @@ use http::{HeaderMap, Method};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::request::Request;
+
 /// As much of a request as its dead letter keeps.
 ///
 /// Neither form holds credentials, which are added to each attempt later. The path is relative to the vendor's base
@@ -62,6 +64,17 @@ impl LetterRequest {
             headers: headers.iter().map(|(name, value)| (name.to_string(), content(value))).collect(),
             body: body.into(),
         }
+    }
+
+    /// The request that a letter or a row keeps whole, to `vendor`. `None` for an outline, and for a method that is none.
+    pub(crate) fn request(&self, vendor: &str) -> Option<Request> {
+        let LetterRequest::Whole { method, path, headers, body } = self else { return None };
+        let method = Method::from_bytes(method.as_bytes()).ok()?;
+        let request = Request::new(method, vendor, path.as_str()).body(body.as_bytes().clone());
+        let add = |request: Request, (name, value): &(String, Content)| {
+            request.header(name.as_str(), value.as_bytes().as_ref())
+        };
+        Some(headers.iter().fold(request, add))
     }
 
     /// The outline of the request: method, path and size.

@@ -85,7 +85,6 @@ impl Feed {
     }
 
     /// Sends an event. Check [`is_heard`](Self::is_heard) first, so that the event is built only for a listener.
-    #[cold]
     pub(crate) fn say(&self, event: Event) {
         if let Some(ring) = self.ring.get() {
             // The last listener may have gone in the meantime.

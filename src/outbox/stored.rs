@@ -77,11 +77,7 @@ impl Stored {
 
     /// The request; `None` where the row does not hold one.
     pub(crate) fn request(&self, vendor: &str) -> Option<Request> {
-        let LetterRequest::Whole { path, headers, body, .. } = &self.request else { return None };
-        let mut request = Request::new(self.method()?, vendor, path.as_str()).body(body.as_bytes().clone());
-        for (name, value) in headers {
-            request = request.header(name.as_str(), value.as_bytes().as_ref());
-        }
+        let mut request = self.request.request(vendor)?;
         if let Some(endpoint) = &self.endpoint {
             request = request.endpoint(endpoint);
         }

@@ -203,7 +203,7 @@ impl ResponseBody {
     }
 
     /// Nothing more of it will be read.
-    #[inline(always)]
+    #[inline]
     fn ended(&mut self) {
         if let Some(held) = self.held.take() {
             self.give_up(held);

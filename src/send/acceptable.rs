@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::key;
+use super::prepared::Prepared;
 use crate::config::{AuthScheme, OnAmbiguous, Tenant};
 use crate::core::Core;
 use crate::dead_letter::LetterRequest;
 use crate::error::{Error, ErrorKind};
 use crate::request::{Notes, Request, Target};
-use crate::transport::exchange::Prepared;
 
 /// A request that was found good, in the form in which it is kept.
 pub(crate) struct Acceptable {

@@ -131,7 +131,6 @@ impl Job {
     }
 
     /// The public error of an attempt that ended before its exchange.
-    #[cold]
     pub(super) fn not_sent_error(&self, core: &Core, why: NotSent) -> Error {
         match why {
             NotSent::Refused(refusal) => refusal::error(&self.tenant, self.priority, core.clock.now(), refusal),

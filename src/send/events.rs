@@ -21,7 +21,6 @@ pub(super) type End = Result<StatusCode, (ErrorKind, Delivery)>;
 
 impl Job {
     /// The request's endpoint, or the template of its path where it belongs to none.
-    #[cold]
     pub(super) fn label(&self) -> Cow<'_, str> {
         match self.tenant.vendor.endpoint_name(self.endpoint) {
             Some(name) => Cow::Borrowed(name),
@@ -74,7 +73,6 @@ impl Job {
     }
 
     /// The caller is told an error.
-    #[cold]
     pub(super) fn log_failure(&self, core: &Core, error: &Error) {
         let Some(left_out) = core.telemetry.failures.count(error.kind(), core.clock.now()) else { return };
         let (kind, delivery) = (error.kind().as_str(), error.delivery());
@@ -126,7 +124,6 @@ impl Job {
     }
 
     /// The host of the request was opened or closed.
-    #[cold]
     pub(super) fn breaker(&self, core: &Core, open: bool) {
         let host = &*self.prepared.host(&self.tenant);
         if open {

@@ -194,7 +194,6 @@ impl Job {
     }
 
     /// The vendor states another limit than its entry.
-    #[cold]
     fn stated_limit(&self, core: &Core, limit: &Arc<str>, configured: u64, stated: u64) {
         let (tenant, vendor) = (&*self.tenant.id, &*self.tenant.vendor.name);
         if stated > configured {

@@ -8,7 +8,6 @@ use crate::core::{Core, HostPass, HostWait};
 impl Job {
     /// Takes leave to connect to the request's host, if it can be had at once. The connection is to be made within a second.
     /// Returns whether there is leave.
-    #[cold]
     pub(super) fn pass_host(&mut self, core: &Core) -> bool {
         let host = self.prepared.host(&self.tenant);
         self.host_pass = HostPass::take(&core.egress.hosts, &host, core.clock.now()).map(Box::new);

@@ -8,7 +8,7 @@ use crate::config::Keep;
 use crate::core::Core;
 use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
 use crate::error::{Delivery, Error, ErrorKind};
-use crate::request::{Method, Request};
+use crate::request::Request;
 
 /// When something began that took so long until now.
 pub(super) fn timestamp(clock: Clock, took: Duration) -> jiff::Timestamp {
@@ -51,16 +51,12 @@ impl Request {
             let why = format_args!("dead letter {}: {why}", letter.id);
             Err(Error::of_tenant(&letter.tenant, &letter.vendor, ErrorKind::InvalidRequest, Delivery::NotSent, why))
         };
-        let LetterRequest::Whole { method, path, headers, body } = &letter.request else {
+        if !matches!(letter.request, LetterRequest::Whole { .. }) {
             return refuse(
                 "it keeps no more than an outline; set dead_letters = \"whole\" for the vendor, or send the request anew",
             );
-        };
-        let Ok(method) = Method::from_bytes(method.as_bytes()) else { return refuse("its method is none") };
-        let mut request = Request::new(method, &letter.vendor, path.as_str()).body(body.as_bytes().clone());
-        for (name, value) in headers {
-            request = request.header(name.as_str(), value.as_bytes().as_ref());
         }
+        let Some(mut request) = letter.request.request(&letter.vendor) else { return refuse("its method is none") };
         // Of a request to no endpoint the letter has the template of its path.
         if let Some(endpoint) = letter.endpoint.as_ref().filter(|endpoint| !endpoint.starts_with('/')) {
             request = request.endpoint(endpoint);

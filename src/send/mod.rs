@@ -19,6 +19,7 @@ pub(crate) mod ledger;
 mod letter;
 mod notices;
 mod plain;
+pub(crate) mod prepared;
 mod spans;
 mod start;
 
@@ -42,12 +43,12 @@ use crate::metrics::{Running, Series};
 use crate::request::response::{self, Headroom, Response, ResponseBody, WaitReason};
 use crate::request::{Notes, Request, Target};
 use crate::retry::{RetryHistory, idempotent};
-use crate::transport::exchange::{Attempt, Prepared};
 use crate::transport::{Answer, Exchange};
 
 use end::NotSent;
 pub(crate) use notices::{tell, tell_forgotten};
 pub(crate) use plain::send;
+use prepared::{Attempt, Prepared};
 
 /// A request that was found good, and what is to become of it.
 pub(crate) struct Job {
@@ -246,7 +247,6 @@ impl Job {
 
     /// Takes the tenant as it is now for a further attempt: URL, credential and connection settings of one version. A
     /// tenant that is gone stays as it was. Returns whether anything about it has changed.
-    #[cold]
     fn renew(&mut self, core: &Core) -> Result<bool, NotSent> {
         let Ok(now) = core.registry.tenant(&self.tenant.id, &self.tenant.vendor.name) else { return Ok(false) };
         if Arc::ptr_eq(&now, &self.tenant) {
@@ -275,7 +275,7 @@ impl Job {
         core.registry.acquire(&self.tenant, None, self.ask(), now, self.running.series())
     }
 
-    #[inline(always)]
+    #[inline]
     fn ask(&self) -> Ask {
         let retry = self.past.is_some();
         // The longest wait that a caller allows is that for the first exchange.
@@ -322,8 +322,6 @@ impl Job {
 
     /// Whether the signer took longer than a request may be in transit after the connect (`max_transit`). What leaves later is
     /// not counted by the limits when it arrives: the request needs a new permit and a new signature.
-    #[cold]
-    #[inline(never)]
     fn was_signed_late(&self, core: &Core, began: Time) -> bool {
         let vendor = &self.tenant.vendor;
         let longest = vendor.max_transit.saturating_sub(vendor.connect_timeout).max(SIGNING);

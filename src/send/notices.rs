@@ -36,14 +36,12 @@ impl LimitOf {
 
 impl Job {
     /// What changed for limits of the request.
-    #[cold]
     pub(super) fn noticed(&self, core: &Core, noticed: Noticed) {
         tell(core, &self.tenant, self.running.series(), Some(self.id), noticed);
     }
 }
 
 /// Tells of a change of a limit that a tenant's requests count in. `request`: the request with the answer that caused it.
-#[cold]
 pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u64>, noticed: Noticed) {
     let (tenant, vendor) = (&*of.id, &*of.vendor.name);
     let now = core.clock.now();
@@ -116,7 +114,6 @@ pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u6
 }
 
 /// A pause that was told of is over, and no request has been sent since.
-#[cold]
 pub(crate) fn tell_forgotten(core: &Core, forgotten: Forgotten) {
     let tenant: Option<Arc<str>> = forgotten.tenant.as_deref().map(Arc::from);
     let vendor = forgotten.vendor;

@@ -157,7 +157,6 @@ impl Job {
 
     /// The error that ends the request, with what is known of all its attempts: the last one may not have left, and the
     /// vendor may have acted on an earlier one all the same.
-    #[cold]
     pub(super) fn of_all_attempts(&self, error: Error) -> Error {
         let may_have_acted = |record: &AttemptRecord| match record.phase {
             Phase::NotSent | Phase::Unprocessed => false,

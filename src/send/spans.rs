@@ -25,8 +25,6 @@ impl Job {
             self.open_debug_span();
         }
     }
-
-    #[cold]
     fn open_debug_span(&mut self) {
         let span = tracing::debug_span!(
             "integration_client.send",
@@ -57,8 +55,6 @@ impl Job {
             Some(send) => self.in_attempt_span(send, exchange, waited),
         }
     }
-
-    #[cold]
     fn in_attempt_span(
         &self,
         send: &Span,

@@ -120,7 +120,7 @@ pub fn read(
 
 /// Whether these headers are worth reading for a vendor without a dialect. Most responses say nothing, and all of them
 /// pass here.
-#[inline(always)]
+#[inline]
 pub(crate) fn may_be_in(headers: &HeaderMap) -> bool {
     shape::may_be_in(headers)
 }

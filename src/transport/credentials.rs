@@ -240,7 +240,7 @@ impl Credentials {
     }
 
     /// The secret, where it can be told without waiting; none in it where none is needed.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn cached_auth(&self, tenant: &Tenant, now: Time) -> Option<Option<Arc<Authorization>>> {
         if tenant.credential.is_none() && tenant.vendor.auth == AuthScheme::None {
             return (!self.sources.contains_key(&*tenant.vendor.name)).then_some(None);

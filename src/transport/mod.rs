@@ -12,7 +12,6 @@ mod addresses;
 pub(crate) mod auth;
 mod body;
 pub(crate) mod credentials;
-pub(crate) mod exchange;
 mod reqwest;
 pub(crate) mod target;
 #[cfg(test)]

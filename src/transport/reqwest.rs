@@ -127,8 +127,6 @@ impl ReqwestTransport {
             None => self.look_for_client(vendor, tenant_certificate, pool),
         }
     }
-
-    #[inline(never)]
     fn look_for_client(
         &self,
         vendor: &Vendor,
@@ -166,9 +164,6 @@ impl ReqwestTransport {
         *request.body_mut() = Some(body.into_reqwest());
         Ok(client.execute(request))
     }
-
-    #[cold]
-    #[inline(never)]
     fn make_client(
         &self,
         vendor: &Vendor,
@@ -248,15 +243,9 @@ fn answer(
     let body = AnswerBody::from_reqwest(response, max_response_bytes, deadline, cx);
     Ok(Answer { status, version, headers, body })
 }
-
-#[cold]
-#[inline(never)]
 fn no_response() -> TransportError {
     TransportError::new(Sent::MaybeSent, ErrorKind::Timeout, "no response before the deadline")
 }
-
-#[cold]
-#[inline(never)]
 fn headers_too_large() -> TransportError {
     let why = format!("the response headers are larger than {MAX_HEADER_BYTES} bytes");
     TransportError::new(Sent::MaybeSent, ErrorKind::ResponseTooLarge, why)
@@ -322,8 +311,6 @@ fn read(path: &str) -> Result<Vec<u8>, TransportError> {
 }
 
 /// The one place where reqwest's errors before the response's headers become ours.
-#[cold]
-#[inline(never)]
 fn head_error(error: reqwest::Error) -> TransportError {
     let error = error.without_url();
     let (sent, kind, message) = classify(&error);

@@ -12,8 +12,9 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 /// Limits of one vendor or endpoint. Every request takes all of its limits under one lock.
 pub(in crate::config) const MAX_LIMITS: usize = 64;
 
-/// Headers that the transport or the connection owns; a default would break framing or reach another hop.
-const FORBIDDEN: [&str; 10] = [
+/// Headers that the connection sets. Set by an entry or a request, they would break framing, reach another hop, or make a
+/// vendor and a proxy disagree on where a request ends. `Proxy-*` belongs to them too.
+pub(crate) const CONNECTION_HEADERS: [&str; 10] = [
     "host",
     "content-length",
     "transfer-encoding",
@@ -138,7 +139,7 @@ pub(super) fn check_header(name: &str) -> Result<(), String> {
         return Err("this is not a header name; use letters, digits and `-`".into());
     }
     let lower = name.to_ascii_lowercase();
-    if FORBIDDEN.contains(&lower.as_str()) || lower.starts_with("proxy-") {
+    if CONNECTION_HEADERS.contains(&lower.as_str()) || lower.starts_with("proxy-") {
         return Err(format!("`{lower}` belongs to the connection and cannot be set; remove it"));
     }
     Ok(())

@@ -7,6 +7,7 @@ mod vendor;
 
 #[cfg(any(test, feature = "testing"))]
 pub(super) use dialect::dialect;
+pub(crate) use fields::CONNECTION_HEADERS;
 pub(super) use fields::fraction;
 pub(super) use fields::{check_id, duplicates};
 pub(super) use limit::share;

@@ -8,7 +8,7 @@ const CUES: [[u8; 4]; 11] =
 /// Whether a header of this name may be one of those that are read. Right only in its "no".
 ///
 /// Every third pair of letters is looked at: of a cue, whatever its place, one of the three pairs in it is such a pair.
-#[inline(always)]
+#[inline]
 pub(super) fn may_speak(name: &str) -> bool {
     let name = name.as_bytes();
     let mut at = 0;
@@ -22,7 +22,7 @@ pub(super) fn may_speak(name: &str) -> bool {
 }
 
 /// Whether the pair at that place is the first, the second or the third of a cue.
-#[inline(always)]
+#[inline]
 fn is_in_cue(name: &[u8], at: usize, pair: &[u8; 2]) -> bool {
     let begins = |at: usize| {
         let four = name.get(at..).and_then(<[u8]>::first_chunk::<4>);

@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime};
 
 use secrecy::SecretString;
 
-use super::exchange::{Attempt, Prepared};
 use super::*;
 use crate::clock::Time;
 use crate::config::credential::Authorization;
 use crate::config::{AuthScheme, Connection, Scope};
 use crate::request::Request;
+use crate::send::prepared::{Attempt, Prepared};
 
 const CANARY: &str = "canary-5up3r-s3cret";
 

@@ -11,26 +11,12 @@ use http::{HeaderMap, Method};
 use reqwest::Url;
 use tokio::time::Instant;
 
-use super::auth::{self, Signer, SigningParts};
-use super::{Exchange, target};
 use crate::config::credential::Authorization;
-use crate::config::{AuthScheme, Tenant, Vendor};
+use crate::config::{AuthScheme, CONNECTION_HEADERS, Tenant, Vendor};
 use crate::error::{Error, ErrorKind};
 use crate::request::{Parts, Request, Target};
-
-/// Set by the connection, or able to make a vendor and a proxy disagree on where a request ends.
-const FORBIDDEN: [&str; 10] = [
-    "host",
-    "content-length",
-    "transfer-encoding",
-    "connection",
-    "upgrade",
-    "te",
-    "trailer",
-    "keep-alive",
-    "expect",
-    "http2-settings",
-];
+use crate::transport::auth::{self, Signer, SigningParts};
+use crate::transport::{Exchange, target};
 
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
@@ -56,7 +42,7 @@ pub(crate) struct Attempt<'a> {
 
 impl Prepared {
     /// Checks `request` and joins it with the vendor's base URL (see [`target::base`]), variables filled in.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn new(request: Request, tenant: &Tenant, base: &Url) -> Result<Prepared, Error> {
         let refuse = |why: &str| Err(refused(tenant, ErrorKind::InvalidRequest, why));
         if let Some(problem) = request.problem() {
@@ -190,7 +176,7 @@ impl Prepared {
 }
 
 /// The URL of a request under `base`, checked.
-#[inline(always)]
+#[inline]
 fn url_under(parts: &Parts, base: &Url) -> Result<Url, Cow<'static, str>> {
     let path = path_of(parts, base)?;
     // A full URL may be the base URL itself, without a slash after it.
@@ -209,7 +195,6 @@ fn path_of<'p>(parts: &'p Parts, base: &Url) -> Result<&'p str, Cow<'static, str
 
 /// The headers that all attempts have: the caller's, once they are found good, trace context where it is wanted, and the
 /// vendor's own.
-#[inline(never)]
 fn complete_headers(parts: &mut Parts, vendor: &Vendor) -> Result<(), Cow<'static, str>> {
     let headers = &mut parts.headers;
     check_headers(headers, &vendor.auth)?;
@@ -231,9 +216,7 @@ fn complete_headers(parts: &mut Parts, vendor: &Vendor) -> Result<(), Cow<'stati
     Ok(())
 }
 
-/// A request that is not sent. Made apart, so that the code of what goes well lies together.
-#[cold]
-#[inline(never)]
+/// The error of a request that is not sent.
 fn refused(tenant: &Tenant, kind: ErrorKind, why: &str) -> Error {
     tenant.not_sent(kind, why)
 }
@@ -245,7 +228,7 @@ fn check_headers(headers: &HeaderMap, scheme: &AuthScheme) -> Result<(), String>
     let credential = auth::header_of(scheme)?;
     for name in headers.keys() {
         let text = name.as_str();
-        if FORBIDDEN.contains(&text) || text.starts_with("proxy-") {
+        if CONNECTION_HEADERS.contains(&text) || text.starts_with("proxy-") {
             return Err(format!("the header {text} is set by the connection and cannot be set by a request"));
         }
         if credential.as_ref() == Some(name) {
