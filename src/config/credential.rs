@@ -1,6 +1,6 @@
 //! References to secrets.
 //!
-//! A file or a database row says where a secret is, never what it is. Somebody will paste the secret itself one day, so
+//! A file or a database row says where a secret is, never what it is. A user will paste the secret itself one day, so
 //! what does not look like a reference is refused, and no message repeats it.
 
 use std::collections::BTreeSet;

@@ -115,7 +115,7 @@ fn read(path: &Path) -> Result<String, Error> {
     if bytes.len() as u64 > MAX_BYTES {
         return Err(Error::config(load::too_large(&path.display().to_string())));
     }
-    // Valid TOML, and the configuration of nobody: what a full disk, or a program that is about to write, leaves behind.
+    // An empty text is valid TOML, and what a full disk or a program that is about to write leaves behind.
     if bytes.iter().all(u8::is_ascii_whitespace) {
         let name = path.display();
         return Err(Error::config(format!(

@@ -36,7 +36,7 @@ pub enum Scope {
 pub enum LimitKind {
     /// So many units per window.
     Rate(Rate),
-    /// So many requests under way at once.
+    /// At most this many requests in flight at once.
     Concurrency {
         /// Requests at once.
         limit: u32,

@@ -35,7 +35,7 @@
 //! max_hold = "15m"            # a longer pause is handed back to the caller
 //! max_pause = "1h"            # the longest pause after an answer that was no refusal
 //! max_shared_pause = "15m"    # the longest that one tenant's refusal stops others who share the limit
-//! on_ambiguous = "fail"       # did the vendor act? nobody knows: fail (the caller decides) | park (that, and a dead
+//! on_ambiguous = "fail"       # the outcome is unknown: fail (the caller decides) | park (that, and a dead
 //!                             # letter is kept) | resend (it may act twice)
 //! unavailable_is_safe = false # its 408, 425 and 503 with Retry-After mean that it did not act
 //! unprocessed_is_safe = true  # its refused HTTP/2 streams, and those that its GOAWAY disowns, mean so too
@@ -92,7 +92,7 @@
 //! limit = 60
 //! source = "https://docs.example.com/limits" # where the figure comes from
 //! as_of = "2026-03"           # when that was read
-//! confidence = "documented"   # documented | seen in code | from memory (nobody has confirmed it)
+//! confidence = "documented"   # documented | seen in code | from memory (not confirmed)
 //!
 //! [[tenants]]
 //! id = "acme"
@@ -131,7 +131,7 @@
 //!
 //! # Changes while running
 //! A client looks at its files every second ([`watch_config`](crate::IntegrationClientBuilder::watch_config)) and goes over to what they
-//! say as a whole, or not at all. Write a new file beside the old one and rename it, or swap a symbolic link: then nobody
+//! say as a whole, or not at all. Write a new file beside the old one and rename it, or swap a symbolic link: then no process
 //! ever sees half of it. A file that is written in place is taken once it reads the same twice, 200 ms apart; half a file
 //! that stays like that, and happens to be valid up to there, cannot be told from a whole one.
 //!

@@ -224,7 +224,7 @@ struct Unknown {
     field: &'static str,
     /// For the program that asked for it.
     named: String,
-    /// For whoever wrote the entry: without what stands there, which may be a secret in the wrong place.
+    /// For the author of the entry: without what stands there, which may be a secret in the wrong place.
     unnamed: String,
 }
 

@@ -32,7 +32,7 @@ pub struct RetryPolicy {
     /// After it one request finds out, and a longer pause needs the refusal of another tenant. The tenant that was refused
     /// waits as long as it was told.
     pub max_shared_pause: Duration,
-    /// What becomes of a request of which nobody knows whether the vendor acted on it.
+    /// What becomes of a request when it is unknown whether the vendor acted on it.
     pub on_ambiguous: OnAmbiguous,
     /// A 408, 425 or 503 with `Retry-After` from this vendor means that it did not act; false by default.
     pub unavailable_is_safe: bool,
@@ -66,14 +66,14 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What becomes of a request that is not idempotent when nobody knows whether the vendor acted on it.
+/// What becomes of a request that is not idempotent when it is unknown whether the vendor acted on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnAmbiguous {
     /// It fails, and is not sent again: the caller decides.
     #[default]
     Fail,
-    /// It fails in the same way, and becomes a dead letter, so that somebody can look and decide later. Also where
+    /// It fails in the same way, and becomes a dead letter, so that an operator can look and decide later. Also where
     /// retries are off: this is none.
     Park,
     /// It is sent again. The vendor may act twice.

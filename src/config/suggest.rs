@@ -1,6 +1,6 @@
 //! "Did you mean": the nearest existing name for a misspelt one.
 
-/// Names longer than this are not compared: the cost is quadratic, and nobody mistypes a novel.
+/// Names longer than this are not compared: the cost is quadratic, and names that long are not typed by hand.
 const LONGEST: usize = 64;
 
 /// The name among `candidates` that `wanted` most likely meant, if one is close enough to be worth saying.

@@ -39,7 +39,7 @@ struct Slot {
 pub struct TenantTable {
     hasher: DefaultHashBuilder,
     shards: Box<[RwLock<HashTable<Slot>>]>,
-    /// Held by whoever changes the table, so that a reload and an insert do not interleave.
+    /// Held by the caller who changes the table, so that a reload and an insert do not interleave.
     changing: Mutex<()>,
 }
 

@@ -40,7 +40,7 @@ pub struct Vendor {
     pub connect_timeout: Duration,
     /// One exchange, body included, may take this long.
     pub attempt_timeout: Duration,
-    /// The longest that a request may be under way before the vendor counts it.
+    /// The longest time between the send and the vendor's count of a request.
     pub max_transit: Duration,
     /// The largest response body, in decoded bytes.
     pub max_response_bytes: u64,
@@ -344,7 +344,7 @@ impl Tenant {
     /// The vendor's base URL with this tenant's variables filled in.
     ///
     /// # Errors
-    /// `Config`; not for a tenant that [`resolve_tenant`](super::resolve_tenant) made and nobody changed.
+    /// `Config`; not for a tenant that [`resolve_tenant`](super::resolve_tenant) made and that was not changed.
     pub fn base_url(&self) -> Result<Url, Error> {
         base_url::fill(&self.vendor.base_url, &self.variables)
             .map_err(|why| Error::config(format!("tenant `{}` at vendor `{}`: {why}", self.id, self.vendor.name)))

@@ -100,7 +100,7 @@ fn permit_now(shard: &Shard, lane: Key, ask: &Ask) -> Result<u64, Box<Refusal>> 
 
 /// Waits for a permit, and starts it when it is granted. Dropped before, it gives everything back.
 ///
-/// Nobody wakes it before it was polled first: that asks whether it was granted meanwhile.
+/// It is not woken before its first poll, which asks whether it was granted meanwhile.
 pub(crate) struct Waiting<'a> {
     shard: &'a Arc<Shard>,
     /// None once it has ended.

@@ -228,7 +228,7 @@ impl Dispatch {
         })
     }
 
-    /// Somebody waits, or has an exchange under way.
+    /// A request waits, or has an exchange in flight.
     pub(crate) fn is_busy(&self) -> bool {
         self.shards.iter().any(|shard| shard.look(|engine, _| engine.is_busy()))
     }

@@ -1,6 +1,6 @@
 //! One engine under one lock, the callers that wait for it, and the task that tells it the time.
 //!
-//! The lock is held for a decision and never across an await. Whoever holds it wakes others only after letting go.
+//! The lock is held for a decision and never across an await. Its holder wakes others only after letting go.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -87,7 +87,7 @@ impl Shard {
         Shard { core: Mutex::new(core), earlier: Notify::new(), clock, on_forgotten: OnceLock::new() }
     }
 
-    /// Runs a decision. Afterwards whoever it concerns is woken, and the timer task is told if it is to wake earlier.
+    /// Runs a decision. Afterwards the callers that it concerns are woken, and the timer task is told if it is to wake earlier.
     #[inline]
     pub(crate) fn decide<T>(&self, decision: impl FnOnce(&mut Engine, Time) -> T) -> T {
         let now = self.clock.now();
@@ -118,7 +118,7 @@ impl Shard {
     }
 
     /// Takes a lane from shard `a` to shard `b`, under both locks. They are taken in the order of their addresses, so that
-    /// two moves cannot wait for each other. `decision` returns the keys of what is under way, in `a` and in `b`.
+    /// two moves cannot wait for each other. `decision` returns the keys of what is in flight, in `a` and in `b`.
     pub(crate) fn move_between(
         a: &Arc<Shard>,
         b: &Arc<Shard>,
@@ -164,7 +164,7 @@ impl Shard {
         }
     }
 
-    /// Whoever is granted or refused, and with `earlier` the timer task.
+    /// Wakes the requests that are granted or refused, and with `earlier` the timer task.
     #[inline(never)]
     fn wake(&self, mut core: MutexGuard<'_, Core>, earlier: bool) {
         let woken = Self::take_woken(&mut core);
@@ -188,7 +188,7 @@ impl Shard {
 
     /// Looks, without deciding anything.
     ///
-    /// Whoever waits for the lock has it next: one that goes through all lanes, with the lock held for some of them at a
+    /// Unlocks fairly, so that the next waiter gets the lock. A scan of all lanes, with the lock held for some of them at a
     /// time, would have it again before a sender that was parked is awake, for a millisecond on end.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Engine, Time) -> T) -> T {
         let now = self.clock.now();

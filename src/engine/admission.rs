@@ -13,7 +13,7 @@ use crate::clock::Time;
 /// A request that was put into its queue, and what was known about it then.
 pub(super) struct Queued {
     pub(super) waiter: Key,
-    /// Nobody stood before it in its queue.
+    /// No request stood before it in its queue.
     first: bool,
     /// Until when its limits alone make it wait.
     alone: Until,
@@ -76,7 +76,7 @@ impl Engine {
         Some(Refusal::TooExpensive { limit, cost: spec.units(need.cost), largest })
     }
 
-    /// Limits have become smaller: whoever can never be granted is told, instead of waiting for ever.
+    /// Limits have become smaller: a request that can never be granted is refused, instead of waiting for ever.
     pub(super) fn refuse_too_expensive(&mut self, waiters: impl IntoIterator<Item = Key>) {
         for waiter in waiters {
             if self.is_queued(waiter)
@@ -87,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// Queues a request and lets whoever may go have its turn; this request may have been granted by that.
+    /// Queues a request and gives turns to the requests that may go; this request may have been granted by that.
     pub(super) fn queue_up(&mut self, need: &Need, ask: &Ask) -> Result<Queued, Refusal> {
         let now = self.now;
         let inside = &self.lanes.slab[need.lane];
@@ -95,7 +95,7 @@ impl Engine {
         if waiting >= inside.plan.max_waiting {
             return Err(Refusal::LaneFull { waiting });
         }
-        // The limits alone, nobody else: a caller whose time is up before that is told at once.
+        // The limits alone, without other requests: a caller whose time is up before that is told at once.
         let alone = self.until(need);
         let earliest = alone.not_before();
         let (tires, give_up) = self.patience(need, ask);
@@ -119,7 +119,7 @@ impl Engine {
         Ok(Queued { waiter, first, alone, woken_before })
     }
 
-    /// Queues a request. Somebody waits already, or its limits have no room.
+    /// Queues a request, because others wait already or its limits have no room.
     fn wait(&mut self, need: Need, ask: &Ask) -> Answer {
         let now = self.now;
         let Queued { waiter, first, alone, woken_before } = match self.queue_up(&need, ask) {
@@ -127,7 +127,7 @@ impl Engine {
             Err(refusal) => return Answer::Refused(refusal),
         };
         if let WaiterState::Granted(permit) = self.waiters[waiter].state {
-            // Nobody has to be told: the caller is here.
+            // No waker is needed: the caller is here.
             if let Some(at) = self.woken[woken_before..].iter().position(|woken| *woken == waiter) {
                 self.woken.remove(woken_before + at);
             }
@@ -389,7 +389,7 @@ impl Engine {
         let was_head = self.queues[queue].head() == Some(waiter);
         self.dequeue(waiter);
         if was_head {
-            // The next in line, or somebody else, may fit where this one did not.
+            // The next in line, or another lane's, may fit where this one did not.
             self.release(queue);
             let inside = &self.queues[queue];
             let need = Need { lane, endpoint: inside.endpoint, tier: inside.tier, cost: 1.into() };

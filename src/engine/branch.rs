@@ -1,4 +1,4 @@
-//! Where lanes that share a limit stand in the tree, while somebody waits and for as long as their place has a meaning.
+//! Where lanes that share a limit stand in the tree, while a request waits and for as long as their place has a meaning.
 //!
 //! Lanes of one account may differ in what is above the account: while a reload goes through them, some know a limit of the
 //! vendor's that the others do not know yet. The account then has two places in the tree, a [`Branch`] each: below the
@@ -24,7 +24,7 @@ impl Shared {
         &mut self.branches[at]
     }
 
-    /// Forgets a branch in which nobody waits.
+    /// Forgets a branch in which no request waits.
     fn clear_branch(&mut self, above: Key, tree: &mut Tree) {
         let Some(at) = self.branches.iter().position(|branch| branch.above == above && branch.waiting == 0) else {
             return;
@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// Nobody waits in a lane any more: its part of the tree goes, once its place in it has no meaning.
+    /// No request waits in a lane any more: its part of the tree goes, once its place in it has no meaning.
     pub(super) fn tidy(&mut self, lane: Key) {
         let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
         let (stands_below, [account, vendor]) = (inside.stands_below(), inside.shared);
@@ -88,13 +88,13 @@ impl Engine {
         }
         let widest = if vendor == Key::NONE { account } else { vendor };
         if self.lanes.shared[widest].branch_mut(Key::NONE).waiting == 0 {
-            // Nobody is left whose turn it could be: the next to come starts afresh, as it would had all of these been
+            // No request is left that could have a turn: the next to come starts afresh, as it would had all of these been
             // dropped while they rested.
             self.clear_tree(widest);
         }
     }
 
-    /// Forgets what stands in the tree at and below a holder at the top, where nobody waits.
+    /// Forgets what stands in the tree at and below a holder at the top, where no request waits.
     pub(super) fn clear_tree(&mut self, widest: Key) {
         let Some(inside) = self.lanes.shared.get_mut(widest) else { return };
         let accounts = std::mem::take(&mut inside.accounts);
@@ -123,8 +123,8 @@ impl Engine {
         }
     }
 
-    /// Nobody waits in a lane that has a part of the tree: it keeps its place there until that has no meaning, or until
-    /// nobody at all waits for what it shares with others.
+    /// No request waits in a lane that has a part of the tree: it keeps its place there until that has no meaning, or until
+    /// no request at all waits for what it shares with others.
     pub(super) fn linger(&mut self, lane: Key) {
         let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
         let (stands_below, shared, weight) = (inside.stands_below(), inside.shared, inside.plan.weight);

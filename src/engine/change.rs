@@ -161,7 +161,7 @@ impl Engine {
         self.refuse_too_expensive(waiters);
     }
 
-    /// Goes over to another plan or other holders of shared limits. What is under way stays where it took its units, and
+    /// Goes over to another plan or other holders of shared limits. What is in flight stays where it took its units, and
     /// ends there.
     fn change(&mut self, key: Key, plan: &Arc<Plan>, holders: [Key; 2]) {
         let now = self.now;
@@ -241,7 +241,7 @@ impl Engine {
         }
     }
 
-    /// Those that were granted or missed their grant first, and then those in queues, first to last: whoever is told
+    /// Those that were granted or missed their grant first, and then those in queues, first to last: the request that is told
     /// to ask elsewhere asks in the order of being told.
     pub(super) fn waiters_of(&self, lane: Key) -> Vec<Key> {
         let of_lane = |key: &Key| self.waiters[*key].lane == lane;

@@ -24,7 +24,7 @@ pub(crate) struct Left {
     pub(crate) name: Arc<str>,
     pub(crate) limit: u32,
     pub(crate) remaining: u32,
-    /// When all of it is there again, if nothing else goes; none where that depends on something under way.
+    /// When all of it is there again, if nothing else goes; none where that depends on something in flight.
     pub(crate) full: Option<Time>,
 }
 

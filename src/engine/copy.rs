@@ -26,7 +26,7 @@ const MAX_RIVALS: usize = 128;
 /// A lane, the lanes that wait for the same limits, and those limits.
 pub(crate) struct Copy {
     lanes: Vec<LaneCopy>,
-    /// What is under way at the same shared limits for lanes that are not copied, or that have gone.
+    /// What is in flight at the same shared limits for lanes that are not copied, or that have gone.
     strays: Vec<Permit>,
 }
 
@@ -81,7 +81,7 @@ impl Engine {
             };
             let waiting = self.backlog_index.keys().filter(|key| *key != lane).filter(shares).take(MAX_RIVALS);
             let mut rivals: BTreeSet<Key> = waiting.collect();
-            // What is under way elsewhere frees the shared limits too.
+            // What is in flight elsewhere frees the shared limits too.
             let sending = self.permits.keys().filter_map(|key| self.permits.get(key)).map(Permit::lane);
             for key in sending.filter(|key| *key != lane).filter(shares) {
                 if rivals.len() < MAX_RIVALS {
@@ -142,7 +142,7 @@ pub(crate) struct Ahead {
     pub(crate) engine: Engine,
     /// The lane that was asked about is the first.
     pub(crate) lanes: Vec<(Key, Vec<Line>)>,
-    /// What was under way, and since when.
+    /// What was in flight, and since when.
     pub(crate) under_way: Vec<(Key, Time)>,
 }
 
@@ -152,7 +152,7 @@ impl Copy {
         self.lanes.first().and_then(|lane| lane.credential.as_ref()).is_some_and(|credential| credential.is_held())
     }
 
-    /// An engine that goes on from here. Nobody waits in it yet.
+    /// An engine that goes on from here. No request waits in it yet.
     pub(crate) fn unfold(&self, now: Time) -> Ahead {
         let mut engine = Engine::new(Bound::new(u32::MAX), Default::default());
         let (mut lanes, mut under_way) = (Vec::new(), Vec::new());
@@ -176,7 +176,7 @@ impl Copy {
             let lane = &mut engine.lanes.slab[key];
             lane.own = LaneLimits::from_cells(copy.cells.clone());
             (lane.version, lane.credential) = (copy.version, copy.credential.clone());
-            // Nothing that finds something out is under way in a copy.
+            // Nothing that finds something out is in flight in a copy.
             if let Some(credential) = &mut lane.credential {
                 credential.rename_permits(now, &[]);
             }

@@ -25,9 +25,9 @@ const MAX_STEPS: usize = 50 * MAX_GRANTS;
 /// Who else sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Others {
-    /// Nobody: no other tier of the lane, no other lane.
+    /// Alone: no other tier of the lane, no other lane.
     Nobody,
-    /// Who waits now, and nobody after that.
+    /// With the requests that wait now, and no later ones.
     Waiting,
     /// Everybody, without end: all tiers of the lane, and each lane that waits now.
     Everybody,
@@ -50,7 +50,7 @@ pub(crate) struct Forecast {
     pub(crate) guaranteed: Option<Duration>,
 }
 
-/// Looks ahead, with nobody else, with those who wait now, and with everybody without end.
+/// Looks ahead: alone, with the requests that wait now, and with all lanes sending without end.
 pub(crate) fn forecast(copy: &Copy, now: Time, batch: Batch) -> Forecast {
     let [earliest, expected, guaranteed] =
         [Others::Nobody, Others::Waiting, Others::Everybody].map(|others| run(copy, now, batch, others));
@@ -95,7 +95,7 @@ struct Run {
     submitted: u64,
     /// Those of the batch that wait.
     ours: HashSet<Key>,
-    /// What is under way: its answer, and whether it is of the batch.
+    /// What is in flight: its answer, and whether it is of the batch.
     ends: BinaryHeap<Reverse<(Time, Key, bool)>>,
     grants: usize,
     spread: u32,
@@ -225,7 +225,7 @@ impl Run {
 }
 
 fn ask(endpoint: u16, tier: u8, cost: impl Into<Cost>) -> Ask {
-    // Whatever is under way ends when it is answered, not by its time.
+    // Whatever is in flight ends when it is answered, not by its time.
     let attempt_ns = NEVER.as_nanos() as u64;
     Ask {
         tier,

@@ -1,6 +1,6 @@
 //! Waits that are not one lane's alone: the vendor refused for an account, or for all who call it from here.
 //!
-//! Every lane of that scope gets a pause of its own: those in which somebody waits at once, each other when it is next
+//! Every lane of that scope gets a pause of its own: those in which a request waits at once, each other when it is next
 //! asked. So each sends one request first when it is over, and grows from there. They do not end in one moment: a lane
 //! waits up to a tenth longer than the vendor said, at most some seconds, by its tenant's id.
 

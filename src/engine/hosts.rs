@@ -1,7 +1,7 @@
 //! Who answers the lanes that share a limit.
 //!
-//! Where a tenant's variables choose the host (`https://{host}`), an answer is that host's word, and nobody else's. As long as
-//! all lanes that share a limit have chosen one and the same host, its word holds for all of them: whoever could be harmed
+//! Where a tenant's variables choose the host (`https://{host}`), an answer speaks for that host alone. As long as
+//! all lanes that share a limit have chosen one and the same host, its word holds for all of them: a tenant who could be harmed
 //! by it is a tenant of that host. As soon as one of them has another host, an answer acts on its own lane alone, and what
 //! was said of the limit before is forgotten.
 
@@ -37,7 +37,7 @@ impl Engine {
         self.wake_holder(holder);
     }
 
-    /// What an answer tells of a limit is for whoever shares it, unless tenants of several hosts do.
+    /// What an answer tells of a limit is for all lanes that share it, unless tenants of several hosts do.
     pub(super) fn is_believed(&self, origin: &Origin, target: Target) -> bool {
         match target {
             Target::Own(_) => true,

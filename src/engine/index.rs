@@ -96,7 +96,7 @@ impl Index {
         loop {
             at = (at + 1) & mask;
             let Some(entry) = self.entries[at] else { return };
-            // Whoever would be found no more, with a hole between where its search starts and where it stands.
+            // An entry that could not be found any more, with a hole between where its search starts and where it stands.
             let from_home = at.wrapping_sub(entry.hash as usize) & mask;
             if from_home >= (at.wrapping_sub(hole) & mask) {
                 self.entries[hole] = Some(entry);

@@ -189,7 +189,7 @@ pub(super) enum Hosts {
     Several,
 }
 
-/// Limits that several lanes share, and their part of the tree while somebody waits.
+/// Limits that several lanes share, and their part of the tree while a request waits.
 pub(crate) struct Shared {
     pub(crate) key: SharedKey,
     pub(crate) specs: Arc<[SharedSpec]>,

@@ -1,8 +1,8 @@
 //! Who may send, when. Pure: state, `now` and an input go in, an answer comes out. No runtime, no I/O, no clock.
 //!
-//! A request is *submitted* with its tier, endpoint and cost. It is granted at once when nobody waits on any of its
+//! A request is *submitted* with its tier, endpoint and cost. It is granted at once when no request waits on any of its
 //! limits and all of them have room, or it waits. A grant is a *permit* and goes through three moments: *started* (the
-//! exchange is under way), *answered* (the rate interval ends) and *finished* (the slot is free). The driver calls
+//! exchange is in flight), *answered* (the rate interval ends) and *finished* (the slot is free). The driver calls
 //! [`Engine::poll`] at [`Engine::poll_timeout`], and picks up what was granted with [`Engine::claim`].
 //!
 //! | file | what it decides |
@@ -23,10 +23,10 @@
 //! | `cells.rs` | the limits that a permit took from, whatever has become of its lane since |
 //! | `replay.rs` | nothing: what was sent before this process was |
 //! | `change.rs` | lanes that come, change and go |
-//! | `under_way.rs` | in which limits of requests at once a change counts what is under way |
+//! | `under_way.rs` | in which limits of requests at once a change counts what is in flight |
 //! | `deferred.rs` | grants that are picked up, and started then or by a second call |
 //! | `moving.rs` | lanes that go to another engine |
-//! | `sweep.rs` | lanes that rest, and room that nobody needs |
+//! | `sweep.rs` | lanes that rest, and memory that is no longer needed |
 //! | `view.rs` | nothing: what a lane looks like from outside |
 //! | `check.rs` | nothing: whether a request could go now |
 //! | `copy.rs`, `forecast.rs` | nothing: a copy of a lane, and what would become of it |
@@ -134,7 +134,7 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// What it says to whoever asked for now or not at all.
+    /// The answer to a request that goes now or not at all.
     #[inline(always)]
     pub(crate) fn now(self) -> Result<Key, Box<Refusal>> {
         match self {
@@ -150,7 +150,7 @@ impl Answer {
 pub(crate) enum Until {
     /// At this moment if nothing else happens; before it only if something is given back or a limit is raised.
     At(Time),
-    /// Until something under way ends; until this moment at the latest.
+    /// Until something in flight ends; until this moment at the latest.
     OnSettle(Time),
     /// Until others have had their turn; not before this moment.
     Turn(Time),
@@ -388,12 +388,12 @@ impl Engine {
         }
     }
 
-    /// Waiters that were granted or refused since the last call: whoever holds one calls [`claim`](Self::claim).
+    /// Waiters that were granted or refused since the last call: the holder of one calls [`claim`](Self::claim).
     pub(crate) fn woken(&mut self) -> std::vec::Drain<'_, Key> {
         self.woken.drain(..)
     }
 
-    /// Nobody has been woken since the last [`woken`](Self::woken).
+    /// No waiter has been woken since the last [`woken`](Self::woken).
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.woken.is_empty()
@@ -409,7 +409,7 @@ impl Engine {
         self.permits.len().saturating_sub(self.departed as usize)
     }
 
-    /// Somebody waits, or holds a permit. One whose caller has gone away ends by itself.
+    /// A request waits, or holds a permit. One whose caller has gone away ends by itself.
     pub(crate) fn is_busy(&self) -> bool {
         self.waiting > 0 || self.permits.keys().any(|permit| !self.permits[permit].is_abandoned())
     }
@@ -424,12 +424,12 @@ impl Engine {
         waiting.map_or([0; 3], |waiting| waiting.waiting)
     }
 
-    /// From now on nobody is admitted; whoever waits goes on waiting.
+    /// From now on no request is admitted; waiting requests go on waiting.
     pub(crate) fn close(&mut self) {
         self.shutdown = true;
     }
 
-    /// From now on nobody is admitted, and whoever waits is refused.
+    /// From now on no request is admitted, and waiting requests are refused.
     pub(crate) fn shut_down(&mut self, now: Time) {
         self.tick(now);
         self.shutdown = true;

@@ -5,7 +5,7 @@
 //! of the exchange to both: [`Engine::move_in`] says under which key the second part is found.
 //!
 //! A reload may also move all lanes of an account, one after the other. The account is held in both engines meanwhile.
-//! The new holder begins with the history of the old one, and counts what is under way in each lane that comes. Its limits
+//! The new holder begins with the history of the old one, and counts what is in flight in each lane that comes. Its limits
 //! of requests at once grant nothing until all have come (`under_way.rs`).
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use super::endpoint::{EndpointHash, EndpointId};
 use super::slab::Key;
 
 /// From which limits a permit took its units. A lane may change its plan, its account or its engine while the exchange is
-/// under way: the permit ends in the limits that it took from, and those who wait there are woken.
+/// in flight: the permit ends in the limits that it took from, and those who wait there are woken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     /// Holder of the lane's own limits. [`Key::NONE`] once the lane has gone to another engine: its own limits went along,
@@ -15,7 +15,7 @@ pub(super) struct Origin {
     pub(super) holders: [Key; 2],
     pub(super) endpoint_hash: EndpointHash,
     /// Versions of lane, account and vendor at the time of the grant: a rate that came later is not ended in. Slots are,
-    /// as they hold all that is under way (`under_way.rs`).
+    /// as they hold all that is in flight (`under_way.rs`).
     pub(super) versions: [u32; 3],
     /// In the numbers of the lane's present plan.
     pub(super) endpoint: EndpointId,

@@ -78,7 +78,7 @@ impl Engine {
         });
     }
 
-    /// The exchange is under way.
+    /// The exchange is in flight.
     pub(super) fn start(&mut self, now: Time, key: Key) {
         let Some(permit) = self.permits.get_mut(key) else { return };
         if permit.state != State::Granted {
@@ -130,7 +130,7 @@ impl Engine {
             self.end(key);
             return self.run_turns();
         }
-        // The same in one go: nobody waits whom the answer could wake before the end does. The permit is read where it is:
+        // The same in one step: no request waits that the answer could wake before the end does. The permit is read where it is:
         // copied out, its origin was written and read back in pieces of other sizes, and the processor waited for that.
         let throttled = self.permits.discard(key, |permit| {
             let (take, origin, answers) = (permit.take(), &permit.origin, permit.is_started());
@@ -163,7 +163,7 @@ impl Engine {
 
     /// An answer that said nothing is here, and all of it: [`finished`](Self::finished), and what is left, as
     /// [`headroom`](Self::headroom) would say it. Of a permit that took from limits of the whole lane alone, of a lane at
-    /// full speed, while nobody waits.
+    /// full speed, while no request waits.
     #[inline]
     pub(super) fn finished_alone(&mut self, now: Time, key: Key) -> Option<(u32, u32)> {
         let tightest = self.permits.discard(key, |permit| {
@@ -183,7 +183,7 @@ impl Engine {
     }
 
     /// The caller went away after the start: the vendor may still count the request, and is still busy with it until it
-    /// is done or notices that nobody listens any more.
+    /// is done or notices that the caller is gone.
     pub(crate) fn abandoned(&mut self, now: Time, key: Key) {
         self.tick(now);
         let Some(permit) = self.permits.get(key) else { return };
@@ -195,7 +195,7 @@ impl Engine {
         self.run_turns();
     }
 
-    /// Nobody waits for the answer any more.
+    /// The caller does not wait for the answer any more.
     fn abandon(&mut self, key: Key) {
         let Some(permit) = self.permits.get_mut(key) else { return };
         permit.state = State::Abandoned;
@@ -205,7 +205,7 @@ impl Engine {
             permit.deadline = served.plus_nanos(lane.plan.closing_ns);
         }
         self.permit_due = self.permit_due.min(permit.deadline);
-        // Its caller's time was up: that says nothing about the vendor, so somebody with more time tries. The oldest goes
+        // Its caller's time was up: that says nothing about the vendor, so a request with more time tries. The oldest goes
         // first after a pause, and has the least time of all: a lane once stayed shut for ever by that.
         self.ended_unheard(&origin, key);
     }
@@ -267,7 +267,7 @@ impl Engine {
 
     /// Takes back what was granted and not started in time, for the next in line. Its waiter goes to the front of its
     /// queue as soon as its caller is heard of: put there now it would be granted the same units again and again, and
-    /// everybody behind it would wait for a future that nobody polls.
+    /// all requests behind it would wait for a future that is not polled.
     pub(super) fn revoke_unstarted(&mut self, now: Time) {
         while let Some((due, key)) = self.unstarted.front().copied() {
             if due > now {

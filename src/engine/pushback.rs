@@ -262,7 +262,7 @@ impl Engine {
             let refused = Refused { permit, granted, endpoint, wait, in_use };
             let (this, of_the_rate) = throttle.refused(now, &refused, &spec.pace);
             until = until.max(this);
-            // One refusal is one pause to whoever is told: that of the widest limit that may be meant.
+            // Listeners are told of one pause for one refusal: that of the widest limit that may be meant.
             match only_the_lane || number + 1 < targets.len() {
                 true => throttle.is_told_elsewhere(now),
                 false => throttle.is_unnamed(targets.len() > 1),
@@ -332,7 +332,7 @@ impl Engine {
         }
     }
 
-    /// Lanes that share a limit in which somebody waits, or was granted and has not started.
+    /// Lanes that share a limit in which a request waits, or was granted and has not started.
     fn busy_lanes_of(&self, holder: Key) -> Vec<Key> {
         let granted = self.unstarted.iter().filter_map(|(_, permit)| self.permits.get(*permit)).map(|p| p.lane());
         let shares = |lane: &Key| self.lanes.slab.get(*lane).is_some_and(|lane| lane.shared.contains(&holder));

@@ -9,7 +9,7 @@
 //! present: it hoards nothing, and what it did not use was lent. Weights 6 / 3 / 1 and unit costs repeat with period
 //! ten, so that any hundred grants hold 60 / 30 / 10.
 //!
-//! The tree knows nothing of limits: a node that a limit blocks is parked, and unparked by whoever knows when.
+//! The tree knows nothing of limits: a node that a limit blocks is parked, and unparked by the caller that knows when.
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +43,7 @@ pub(crate) struct Node {
     /// Stands in its parent's `ready`.
     queued: bool,
     parked: bool,
-    /// Nobody refers to it any more; freed as soon as its parent's `ready` has let go of it.
+    /// Nothing refers to it any more; freed as soon as its parent's `ready` has let go of it.
     orphan: bool,
     /// Requests waiting at or below.
     backlog: u32,
@@ -314,7 +314,7 @@ impl Tree {
         self.put_back(path);
     }
 
-    /// It is this path's turn, and stays so until it is charged: whoever comes now comes after it.
+    /// It is this path's turn, and stays so until it is charged: a later request comes after it.
     pub(crate) fn hold_turn(&mut self, path: &Path) {
         for node in &path.nodes[..path.len] {
             let (parent, start) = (self.nodes[*node].parent, self.nodes[*node].start);

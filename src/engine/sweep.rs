@@ -1,6 +1,6 @@
 //! Lanes that rest are dropped, and the room of what is gone is given back.
 //!
-//! A lane may be dropped when nobody can notice: nothing waits, is under way or owed, and nothing was learned that is
+//! A lane may be dropped when that cannot be noticed: nothing waits, is in flight or owed, and nothing was learned that is
 //! still in use. All of it goes in small steps, for senders wait while one is made.
 
 use std::collections::HashSet;
@@ -90,7 +90,7 @@ impl Engine {
         if !rests || shared.lanes > 0 || shared.waiting > 0 {
             return;
         }
-        // A request that is under way counts at its holder as soon as that has a limit of requests at once.
+        // A request that is in flight counts at its holder as soon as that has a limit of requests at once.
         let permits = &self.permits;
         let named = named.get_or_insert_with(|| permits.keys().flat_map(|key| permits[key].origin.holders).collect());
         if !named.contains(&key) {

@@ -139,8 +139,8 @@ impl Engine {
         }
     }
 
-    /// Whether every limit has room, where nobody waits and so nothing is reserved: [`ask`](Self::ask) without the
-    /// reasons, which nobody reads who is granted.
+    /// Whether every limit has room, where no request waits and so nothing is reserved: [`ask`](Self::ask) without the
+    /// reasons, which a granted request does not need.
     #[inline(always)]
     pub(super) fn has_room(&mut self, need: &Need) -> bool {
         let now = self.now;

@@ -1,11 +1,11 @@
-//! What is under way counts in each limit of requests at once that it would take from now, however young the limit: where a
+//! What is in flight counts in each limit of requests at once that it would take from now, however young the limit: where a
 //! change brings a limit or gives it another scope, the vendor is still busy with what was sent before.
 //!
 //! So the slots that are taken of a limit are always as many as there are permits of its holder. A permit names its lane,
 //! and of the account and the vendor those that hold shared limits. One that names no account was granted when the account
 //! had no limits, and belongs to the account of its lane: it is counted as soon as there are some.
 //!
-//! A change brings lanes up to date one by one. What is under way in those whose turn has not come is not known to a limit
+//! A change brings lanes up to date one by one. What is in flight in those whose turn has not come is not known to a limit
 //! that the first of them brings: such a limit grants nothing until all have had their turn.
 
 use compact_str::CompactString;
@@ -45,7 +45,7 @@ impl Engine {
         }
     }
 
-    /// Counts anew what is under way at a holder of shared limits: some of them are new.
+    /// Counts anew what is in flight at a holder of shared limits: some of them are new.
     pub(super) fn count_shared(&mut self, holder: Key) {
         let Some(shared) = self.lanes.shared.get_mut(holder) else { return };
         if !shared.cells.iter().any(|cell| cell.is_slots()) {
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     /// A lane has another plan, or has come from another engine: its own limits, and those that it shares from now on,
-    /// count what is under way in it. `old` is the plan by which the permits number their endpoints.
+    /// count what is in flight in it. `old` is the plan by which the permits number their endpoints.
     pub(super) fn count_lane(&mut self, lane: Key, old: &Plan) {
         let permits = self.permits_of(lane);
         let inside = &mut self.lanes.slab[lane];
@@ -131,7 +131,7 @@ impl Engine {
 }
 
 impl Shared {
-    /// A request to `endpoint` that is under way takes its slots.
+    /// A request to `endpoint` that is in flight takes its slots.
     pub(super) fn take_slots(&mut self, endpoint: EndpointHash) {
         for (cell, _) in self.cells.iter_mut().zip(self.specs.iter()).filter(|(_, spec)| spec.applies(endpoint)) {
             cell.take_slot();

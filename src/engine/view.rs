@@ -1,4 +1,4 @@
-//! What a lane looks like from outside, for whoever asks why something waits.
+//! What a lane looks like from outside, for a caller who asks why something waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ impl Engine {
         })
     }
 
-    /// The site at a spot; None where nobody has waited.
+    /// The wait point at a spot; `None` where no request has waited.
     fn site_at(&mut self, spot: Spot) -> Option<&mut WaitPoint> {
         match spot {
             Spot::Endpoint(lane, endpoint) => {
@@ -44,12 +44,12 @@ impl Engine {
         }
     }
 
-    /// The site at a place of a lane; None where nobody has waited.
+    /// The wait point at a level of a lane; `None` where no request has waited.
     pub(super) fn wait_point(&mut self, need: &Need, place: LimitLevel) -> Option<&mut WaitPoint> {
         self.site_at(self.spot(need, place)?)
     }
 
-    /// Somebody has waited here.
+    /// A request has waited here.
     pub(super) fn has_wait_point(&self, need: &Need, place: LimitLevel) -> bool {
         let Some(lane) = self.lanes.slab.get(need.lane) else { return false };
         match place {

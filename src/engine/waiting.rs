@@ -40,7 +40,7 @@ pub(crate) struct Waiter {
 pub(crate) enum WaiterState {
     Queued,
     Granted(Key),
-    /// Was granted and did not start in time. It is in no queue, so that nobody stands behind a caller that does not
+    /// Was granted and did not start in time. It is in no queue, so that no request stands behind a caller that does not
     /// move; its next word puts it at the front.
     Missed,
     Gone(Refusal),
@@ -194,7 +194,7 @@ pub(crate) struct WaitPoint {
     pub(crate) parked: Vec<Key>,
     /// Some of them wait for a permit to end.
     pub(crate) on_settle: bool,
-    /// The queue whose head gets the next units. Nobody else takes from here before it: an expensive request would
+    /// The queue whose head gets the next units. No other queue takes from here before it: an expensive request would
     /// otherwise starve behind cheap ones.
     pub(crate) reserved: Key,
     /// Whose turn it is among the tiers, where that is not the tree's to say.
@@ -262,7 +262,7 @@ impl Branch {
     }
 }
 
-/// What a lane needs while somebody waits in it.
+/// What a lane needs while a request waits in it.
 #[derive(Debug)]
 pub(crate) struct LaneWait {
     /// The lane's own root, where it shares no limit with others.
@@ -275,7 +275,7 @@ pub(crate) struct LaneWait {
     pub(crate) endpoint_wait_points: Vec<(EndpointId, WaitPoint)>,
     /// Place in the engine's record of who holds most.
     pub(crate) backlog_index: Option<(u8, u32)>,
-    /// Nobody waits; only the place in the tree is kept for a while.
+    /// No request waits; only the place in the tree is kept for a while.
     pub(crate) lingering: bool,
 }
 

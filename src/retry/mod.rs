@@ -1,11 +1,11 @@
-//! What follows an exchange: the answer goes to the caller, or the request goes again, or nobody knows.
+//! What follows an exchange: the answer goes to the caller, or the request goes again, or the outcome is unknown.
 //!
 //! The question is never whether a request failed, but whether the vendor may have acted on it. A request that may be
 //! repeated without harm is *idempotent*: by its method, or because the vendor knows it by a key. Any other is sent again
 //! only where it is certain that the vendor did not act.
 //!
 //! Pure decisions of what happened, the request, its past and the vendor's policy. They wait for nothing and send
-//! nothing. An answer that states a wait is obeyed by whoever waits; [`backoff`] is for all others.
+//! nothing. An answer that states a wait is obeyed by the driver that waits; [`backoff`] is for all others.
 
 pub(crate) mod breaker;
 mod budget;
@@ -88,7 +88,7 @@ pub(crate) enum Verdict {
     RetryUncounted,
     /// Once more with a fresh credential, at once. Does not count.
     Refresh,
-    /// Nobody knows whether the vendor acted: not sent again.
+    /// It is unknown whether the vendor acted: not sent again.
     Ambiguous,
     /// The same, and it is kept as a dead letter.
     Park,
@@ -105,7 +105,7 @@ pub(crate) enum GiveUpReason {
     Age,
     /// The body cannot be sent a second time.
     Body,
-    /// Too much of the load is retries already; said by whoever asks the [`Budget`].
+    /// Too much of the load is retries already; decided by the caller of the [`Budget`].
     Budget,
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn decide(
     match *outcome {
         Outcome::Answered { status, class, retry_after } => match meaning(status, class) {
             Meaning::Final => Verdict::Done,
-            // Whoever has no fresh credential, or no body for a second time, hears what the vendor said: it did not act.
+            // Without a fresh credential or a body to send again, the caller gets the vendor's answer: it did not act.
             Meaning::Unauthorized if request.had_credential && request.replayable && !tried.refreshed => {
                 Verdict::Refresh
             }
@@ -199,7 +199,7 @@ fn ambiguous(request: &RetryInput, policy: &RetryPolicy) -> Verdict {
 /// `verdict`, if there is a retry left for it.
 fn count(verdict: Verdict, request: &RetryInput, tried: &RetryHistory, policy: &RetryPolicy) -> Verdict {
     if policy.max_retries == 0 {
-        // Nothing is given up on where nothing is tried: whoever wants no retries wants the answers.
+        // Nothing is given up on where nothing is tried: a caller without retries wants the answers.
         Verdict::Done
     } else if tried.retries >= policy.max_retries {
         Verdict::GiveUp(GiveUpReason::Retries)

@@ -80,7 +80,7 @@ impl Signals {
     /// [`default_wait`](Signals::default_wait).
     ///
     /// A wait in whole seconds and a wait until a date are at least one second, also where the vendor wrote 0 or the
-    /// date has passed: it was rounded, perhaps down, and a wait of nothing is a hot loop. `None` if nobody says it.
+    /// date has passed: it was rounded, perhaps down, and a wait of nothing is a hot loop. `None` where nothing states it.
     pub fn wait(&self) -> Option<Duration> {
         let wait = self.retry_after.or(self.default_wait)?;
         let least = if wait.subsec_nanos() == 0 { Duration::from_secs(1) } else { Duration::ZERO };

@@ -29,7 +29,7 @@ pub(super) const MAX_BYTES: usize = 4096;
 
 const MAX_MEMBERS: usize = 32;
 
-/// A member of a list or a dictionary, with the parameters that somebody has given a meaning. An inner list has none of it.
+/// A member of a list or a dictionary, with the parameters that have a meaning in some draft. An inner list has none of it.
 #[derive(Default)]
 pub(super) struct Member<'f> {
     pub(super) bare: Option<BareItem<'f>>,
@@ -164,7 +164,7 @@ fn number(value: &BareItem<'_>) -> Option<Decimal> {
 struct Draft07<'f>([Option<Member<'f>>; 3]);
 
 impl Draft07<'_> {
-    /// Whole numbers, all of them: a dictionary with another is a mixture of drafts that nobody has described.
+    /// Whole numbers, all of them: a dictionary with another value is a mixture that no draft describes.
     fn window(&self, now: &Now) -> Option<Window> {
         let whole = |member: &Option<Member<'_>>| match member {
             Some(Member { bare: Some(BareItem::Integer(number)), .. }) => u64::try_from(*number).ok().map(Some),

@@ -22,7 +22,7 @@ const MAX_WINDOWS: usize = 16;
 /// Two headers for one window may round its reset differently.
 const ROUNDING: Duration = Duration::from_secs(1);
 
-/// Longer names are cut: nobody reads them.
+/// Longer names are cut: no name is that long.
 const MAX_NAME: usize = 96;
 
 /// What a vendor calls a window. Reads as a `str`.

@@ -211,7 +211,7 @@ impl AnswerBody {
         AnswerBody::limited(Inner::Stream(Box::pin(body)), max_bytes, deadline)
     }
 
-    /// The body of `response`. A short one has mostly arrived together with the headers: it is taken at once, and whoever
+    /// The body of `response`. A short one has mostly arrived together with the headers: it is taken at once, and a caller who
     /// sent the request need not wait for anybody to read it before the exchange counts as finished.
     pub(crate) fn from_reqwest(
         mut response: reqwest::Response,
@@ -258,7 +258,7 @@ impl AnswerBody {
         AnswerBody { inner: Some(inner), deadline, sleep: None, max_bytes, left: max_bytes, ahead: None }
     }
 
-    /// Reads ahead until `most` bytes are there, or the end; nothing of it is lost to whoever reads the body. May be given
+    /// Reads ahead until `most` bytes are there, or the end; the reader of the body still gets all of it. May be given
     /// up at any time.
     pub(crate) async fn peek(&mut self, most: usize) {
         while self.ahead.as_ref().is_none_or(|ahead| ahead.data.len() < most && ahead.after.is_none()) {

@@ -1,6 +1,6 @@
 //! One HTTP exchange per call: what leaves, where it goes, how it is authenticated, and what came back.
 //!
-//! A [`Transport`] makes exactly one exchange. It retries nothing, follows nothing and waits for nobody: the limits
+//! A [`Transport`] makes exactly one exchange. It retries nothing, follows nothing and waits for no limit: the limits
 //! count permits, so a hidden second request would break the promise that no vendor sees more than it allows.
 //!
 //! The hard question after a failure is whether the vendor may have acted. HTTP clients do not say when the first byte

@@ -33,7 +33,7 @@ use crate::error::ErrorKind;
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 
 /// Tenants may bring certificates of their own, each of which needs its own connections. Above this many sets of
-/// connections the whole table is dropped and filled again; exchanges under way and vendors keep theirs.
+/// connections the whole table is dropped and filled again; exchanges in flight and vendors keep theirs.
 const MAX_CLIENTS: usize = 1024;
 
 /// The [`Transport`] that the client uses unless it is given another.
@@ -108,11 +108,11 @@ impl ReqwestTransport {
     }
 
     /// What begins after this uses no connection of before, and certificate files are read again when next needed.
-    /// Exchanges under way go on; connections that nobody uses any more close after 90 s.
+    /// Exchanges in flight go on; unused connections close after 90 s.
     pub fn reset(&self) {
         let _building = self.building.lock();
         self.clients.store(Arc::default());
-        // After that: whoever saw this number must not find what was there before.
+        // After that: a reader of this number must not find what was there before.
         self.pool.store(next_pool(), Ordering::Release);
     }
 

@@ -191,7 +191,7 @@ impl Guard {
         }
     }
 
-    /// Units inside, those under way included.
+    /// Units inside, those in flight included.
     #[inline(always)]
     pub(super) fn units(&mut self, spec: &GuardSpec, now: Time) -> u32 {
         paired!(&mut *self, spec, (state, own) => state.advance(own, now), else ());
@@ -203,7 +203,7 @@ impl Guard {
         }
     }
 
-    /// Those of them that are under way.
+    /// Those of them that are in flight.
     pub(super) fn under_way(&self) -> u32 {
         match self {
             Guard::Log(log) => log.under_way(),
@@ -212,7 +212,7 @@ impl Guard {
         }
     }
 
-    /// Those of them that are under way, or ended later than `since`; none where that is not known.
+    /// Those of them that are in flight, or ended later than `since`; none where that is not known.
     pub(super) fn units_since(&self, since: Time) -> Option<u32> {
         match self {
             Guard::Log(log) => Some(log.units_since(since)),
@@ -241,7 +241,7 @@ impl Guard {
                 None
             }
             _ => {
-                // Nobody knows when what is under way arrives: all of it counts as if it were under way from now on.
+                // Nobody knows when what is in flight arrives: all of it counts as if it were in flight from now on.
                 let units = self.units(old, now);
                 let mut other = Guard::new(new)?;
                 other.take(new, Taken { granted: now, units, high: false });

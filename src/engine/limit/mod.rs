@@ -93,7 +93,7 @@ pub(crate) enum BlockedBy {
     Slots,
     /// The vendor refused, and said or showed that it wants to be left alone.
     Paused,
-    /// One request is under way to find out whether it takes requests again.
+    /// One request is in flight to find out whether it takes requests again.
     Probe,
     /// The vendor said that nothing is left.
     Reported,
@@ -119,7 +119,7 @@ pub(crate) struct Cell {
     /// What the vendor's answers have changed; most limits never need it.
     throttle: Option<Box<Throttle>>,
     /// The holder's plan version from which on this limit exists: what was granted before it is not in here. 0 of slots,
-    /// which hold all that is under way at the holder, however much older than the limit it is.
+    /// which hold all that is in flight at the holder, however much older than the limit it is.
     pub(crate) since: u32,
 }
 
@@ -131,7 +131,7 @@ enum State {
     },
     Slots {
         used: u32,
-        /// Grants nothing yet: a change of the configuration goes on, and not all that is under way is known here.
+        /// Grants nothing yet: a change of the configuration goes on, and not all that is in flight is known here.
         gathers: bool,
     },
 }
@@ -171,7 +171,7 @@ impl PriorUse {
     }
 }
 
-/// Takes one from a count of what is under way. A count of zero means that an end was told to a limit that it never took
+/// Takes one from a count of what is in flight. A count of zero means that an end was told to a limit that it never took
 /// from: a debug build panics, and a release build keeps the zero.
 #[inline(always)]
 pub(crate) fn one_less(count: &mut u32) {

@@ -15,14 +15,14 @@ impl Cell {
         }
     }
 
-    /// Grants nothing until this is said again with `false`: what is under way is still being counted.
+    /// Grants nothing until this is said again with `false`: what is in flight is still being counted.
     pub(crate) fn gather(&mut self, on: bool) {
         if let State::Slots { gathers, .. } = &mut self.state {
             *gathers = on;
         }
     }
 
-    /// One more slot is taken by what is under way already.
+    /// One more slot is taken by what is in flight already.
     pub(crate) fn take_slot(&mut self) {
         if let State::Slots { used, .. } = &mut self.state {
             *used += 1;

@@ -1,4 +1,4 @@
-//! What is under way: granted, and neither answered nor lost.
+//! What is in flight: granted, and neither answered nor lost.
 //!
 //! In slots of D / 16 by grant time, so that an answer finds its slot without an id, and what is never answered ends D
 //! after its slot without a timer.
@@ -41,7 +41,7 @@ impl Entry {
     }
 }
 
-/// How wide a slot of what is under way is, where nothing is under way for longer than `transit`.
+/// How wide a slot of what is in flight is, where nothing is in flight for longer than `transit`.
 pub(super) fn width(transit: u64) -> u64 {
     (transit / 16).max(1)
 }

@@ -2,8 +2,8 @@
 //! vendor's bucket.
 //!
 //! A request takes from the mirror when it is granted, from the vendor's bucket when it arrives, and nobody knows when
-//! that is. While it is under way the vendor's bucket may still be full and gain nothing, so the mirror gains nothing
-//! beyond `capacity - under way` either. With `M` in the mirror, `V` in the vendor's bucket and `I` units that were
+//! that is. While it is in flight the vendor's bucket may still be full and gain nothing, so the mirror gains nothing
+//! beyond `capacity - in flight` either. With `M` in the mirror, `V` in the vendor's bucket and `I` units that were
 //! granted and have not arrived, `M <= V - I` then holds at every moment: a grant moves a unit from `M` to `I`, an arrival takes one
 //! from `V` and from `I`, and what grows, grows in `V` at least as fast. So whatever is granted while `M` has room finds
 //! room when it arrives.
@@ -63,7 +63,7 @@ fn ticks(nanos: u64) -> u64 {
 /// One guard's state.
 #[derive(Clone, Debug)]
 pub(crate) struct VendorBucket {
-    /// When the mirror would be full if nothing were under way, in sixteenths of a nanosecond.
+    /// When the mirror would be full if nothing were in flight, in sixteenths of a nanosecond.
     full_at: u64,
     /// When it was full last: what comes back from then on comes a tick late.
     full_until: u64,
@@ -77,7 +77,7 @@ impl VendorBucket {
         VendorBucket { full_at: 0, full_until: 0, reserve_full_at: 0, transit: Transit::new(spec.transit) }
     }
 
-    /// While units are under way, the mirror lacks at least as many. To be called before anything changes.
+    /// While units are in flight, the mirror lacks at least as many. To be called before anything changes.
     fn settle_down(&mut self, spec: &VendorBucketSpec, now: u64) {
         let least = now.saturating_add(spec.span(self.transit.units));
         if self.full_at <= least {
@@ -104,7 +104,7 @@ impl VendorBucket {
     #[inline]
     pub(crate) fn advance(&mut self, spec: &VendorBucketSpec, now: Time) {
         while let Some(lost) = self.lose(spec, now) {
-            // It was under way until then.
+            // It was in flight until then.
             let least = ticks(lost.at).saturating_add(spec.span(self.transit.units + lost.units));
             if self.full_at <= least {
                 (self.full_at, self.full_until) = (least, ticks(lost.at));
@@ -165,7 +165,7 @@ impl VendorBucket {
         let ready = self.ready_at(spec, now_ticks, units, high);
         let ready_ns = Time::from_nanos(ready.div_ceil(SUBDIVISION));
         if self.blocked_by_transit(spec, now_ticks, units, high) {
-            // Whatever is under way ends at its transit time at the latest, and then comes back.
+            // Whatever is in flight ends at its transit time at the latest, and then comes back.
             let back =
                 self.transit.all_lost_at(spec.transit).saturating_add(spec.span(spec.capacity).div_ceil(SUBDIVISION));
             let latest = Time::from_nanos(back.saturating_add(TICK / SUBDIVISION)).max(ready_ns);
@@ -247,13 +247,13 @@ impl VendorBucket {
         self.transit.units == 0 && self.full_at.saturating_add(TICK) <= now && self.reserve_full_at <= now
     }
 
-    /// Units that are missing, those under way included.
+    /// Units that are missing, those in flight included.
     pub(crate) fn units(&self, spec: &VendorBucketSpec, now: Time) -> u32 {
         let missing = self.full_at.saturating_sub(ticks(now.as_nanos())).div_ceil(spec.interval);
         u32::try_from(missing).unwrap_or(u32::MAX).max(self.transit.units)
     }
 
-    /// Units under way.
+    /// Units in flight.
     pub(crate) fn under_way(&self) -> u32 {
         self.transit.units
     }

@@ -5,12 +5,12 @@
 //! window after `min(answered, g + D)`: whatever the delay was, as long as it was at most D, the vendor never sees more
 //! than the limit in any window. The price is the round trip divided by the window, not a guessed jitter constant.
 //!
-//! Two queues: `pending` for what is under way, in slots of D / 16 by grant time (so that an answer finds its slot
+//! Two queues: `pending` for what is in flight, in slots of D / 16 by grant time (so that an answer finds its slot
 //! without an id, and a lost one expires without a timer), and `ended`, sorted by end. Ends arrive in order: answers end
 //! at `now`; a pending slot that ran into D ends at a moment after the last time the log was looked at.
 //!
 //! Above about a thousand units ends are merged into slots of 1/512 to 1/256 of the window, each freed with its last
-//! entry. While less than a quarter of the limit is used the slots are 16 times as wide: nobody waits for those units,
+//! entry. While less than a quarter of the limit is used the slots are 16 times as wide: no request waits for those units,
 //! and a lane far from its limit then holds 32 entries instead of 512.
 //!
 //! The newest of each queue stands in the log itself and the rest behind a pointer: 64 bytes that most decisions touch
@@ -36,7 +36,7 @@ pub(crate) struct LogSpec {
     pub(crate) reserve: u32,
     /// How long an ended entry counts, in nanoseconds: the vendor's window and what its clock may be off.
     pub(crate) window: u64,
-    /// The longest that a request may be under way before the vendor counts it, in nanoseconds.
+    /// The longest time between the send and the vendor's count of a request, in nanoseconds.
     pub(crate) transit: u64,
     /// Ends inside one slot of two to the power of this many nanoseconds are merged; 0 for exact.
     slot_bits: u32,
@@ -75,7 +75,7 @@ pub(crate) enum Free {
     Now,
     /// At this moment, neither earlier nor later, if nothing else happens.
     At(Time),
-    /// When something that is under way ends; at this moment at the latest.
+    /// When something that is in flight ends; at this moment at the latest.
     OnSettle(Time),
 }
 
@@ -83,13 +83,13 @@ pub(crate) enum Free {
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct WindowLog {
-    /// Nothing under way runs into its transit time before this moment. It may be earlier than the truth, never later.
+    /// Nothing in flight runs into its transit time before this moment. It may be earlier than the truth, never later.
     lost_due: u64,
-    /// Units inside, those under way included.
+    /// Units inside, those in flight included.
     units: u32,
     /// Of `units`, those of the high tier.
     high: u32,
-    /// The newest slot of what is under way; none while it has no units.
+    /// The newest slot of what is in flight; none while it has no units.
     pending: Entry,
     /// The newest of what has ended; none while it has no units.
     ended: Entry,
@@ -130,12 +130,12 @@ impl WindowLog {
         self.is_empty() && self.before.as_ref().is_none_or(|before| before.lower.rests(spec.share(), now))
     }
 
-    /// Units inside, those under way included.
+    /// Units inside, those in flight included.
     pub(crate) fn units(&self) -> u32 {
         self.units
     }
 
-    /// Those of them that are under way, or ended later than `time`.
+    /// Those of them that are in flight, or ended later than `time`.
     pub(crate) fn units_since(&self, time: Time) -> u32 {
         let before = self.before.as_deref();
         let ended = before.into_iter().flat_map(|before| &before.ended).chain([&self.ended]);
@@ -144,7 +144,7 @@ impl WindowLog {
         pending.chain(late).map(|entry| entry.units).sum()
     }
 
-    /// Units under way.
+    /// Units in flight.
     pub(crate) fn under_way(&self) -> u32 {
         let before = self.before.iter().flat_map(|before| &before.pending);
         self.pending.units + before.map(|slot| slot.units).sum::<u32>()
@@ -244,7 +244,7 @@ impl WindowLog {
         }
     }
 
-    /// When a slot's requests can no longer be under way.
+    /// When a slot's requests can no longer be in flight.
     fn lost_at(&self, spec: &LogSpec, slot: Entry) -> u64 {
         slot.at.saturating_add(self.width).saturating_add(spec.transit)
     }

@@ -134,10 +134,10 @@ impl Credential {
             self.discovered.len() - 1
         });
         let Some(limit) = self.discovered.get_mut(number) else { return [None; 2] };
-        // A window that nobody states lasts until its reset at least.
+        // A window of unknown length lasts until its reset at least.
         let window_ns = report.about.window_ns.or(report.reset_ns).unwrap_or(LEAST_PAUSE).max(limit.pace.window_ns);
         let window_ns = report.about.window_ns.unwrap_or(window_ns).max(1);
-        // Nobody knows what was used before, so what is left is spread over the time until the reset.
+        // What was used before is unknown, so what is left is spread over the time until the reset.
         let mode = if slowing == Mode::Adaptive { Mode::Pace } else { slowing };
         let unit_ns = (window_ns / report.limit).max(1);
         limit.pace = Pace { unit_ns, limit: report.limit, window_ns, counting: Counting::Windows, mode };
@@ -161,7 +161,7 @@ impl Credential {
     /// The vendor failed. After a row of failures the lane is left alone, longer each time, and then tried by one.
     pub(crate) fn failed(&mut self, now: Time, permit: Key, endpoint: EndpointHash) -> Option<Time> {
         let probed = self.throttle.is_probed_by(permit);
-        // What was under way when the pause began failed by the same cause. Counted, a hundred of them would make the next
+        // What was in flight when the pause began failed by the same cause. Counted, a hundred of them would make the next
         // pause the longest.
         if !probed && self.throttle.is_paused() {
             return None;

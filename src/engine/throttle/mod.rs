@@ -54,7 +54,7 @@ const TIER_TURN: u64 = 60_000_000_000;
 const FAILURES: u32 = 5;
 /// The longest that it is then, in nanoseconds.
 const LONGEST_OPEN: u64 = 30_000_000_000;
-/// Where nobody says how long to wait, this part of a window is tried first.
+/// Where the vendor states no wait, this part of a window is tried first.
 const FIRST_GUESS: u64 = 4;
 /// Windows without bursts after a refusal.
 const CALM: u64 = 10;
@@ -87,7 +87,7 @@ pub(crate) struct Throttle {
     refused_at: Option<(Time, f64, bool)>,
     /// The first of the refusals that followed each other: the limit stands since then.
     stands_since: Time,
-    /// How long to wait where nobody says how long, in nanoseconds, and what is known to be too short.
+    /// How long to wait where the vendor states none, in nanoseconds, and what is known to be too short.
     guess: u64,
     too_short: u64,
     /// When the pause began: refusals of what went before it say nothing new.
@@ -101,11 +101,11 @@ pub(crate) struct Throttle {
     /// What is left, as the vendor says, and since when what goes is remembered for it.
     said: Option<Said>,
     said_since: Time,
-    /// Of which pauses somebody was told.
+    /// The pauses that events have told of.
     spoken: spoken::Announced,
     /// Something else was heard, which may slow the limit down.
     pub(in crate::engine) acts: bool,
-    /// Somebody was told that others use the key.
+    /// An event has told that others use the key.
     yields: bool,
     learned: Option<Learned>,
     /// Whose refusal slowed the limit down last, and what was learned before. If that endpoint turns out to refuse while
@@ -268,7 +268,7 @@ impl Throttle {
     }
 
     /// A response to what was granted at `granted` told what is left, while our own count was `books`, without that request
-    /// among what is under way. Returns what is new, but for pauses.
+    /// among what is in flight. Returns what is new, but for pauses.
     pub(crate) fn report(
         &mut self,
         now: Time,
@@ -345,6 +345,6 @@ impl Throttle {
 pub(crate) enum Wait {
     /// As the vendor said: not a moment less.
     Stated(u64),
-    /// Nobody said: a window, doubled each time, at most so long.
+    /// The vendor stated none: a window, doubled each time, at most so long.
     Guess { most: u64 },
 }

@@ -14,7 +14,7 @@ use crate::clock::Time;
 use crate::engine::pace::Mode;
 use crate::engine::plan::{Counting, Pace};
 
-/// Somebody else uses the key who takes this share of the limit.
+/// Another client uses the key and takes this share of the limit.
 const SHARE: f64 = 0.05;
 /// And so many units at least: answers overtake each other by as many.
 const LEAST_UNITS: f64 = 1.5;

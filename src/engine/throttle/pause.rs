@@ -35,7 +35,7 @@ impl Pause {
         }
     }
 
-    /// It ended so long ago that forgetting it makes no difference: whoever asks next would be alone anyway.
+    /// It ended so long ago that forgetting it makes no difference: the next request would be alone anyway.
     pub(super) fn is_long_over(self, now: Time) -> bool {
         match self {
             Pause::Over => true,

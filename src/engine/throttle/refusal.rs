@@ -14,7 +14,7 @@ pub(crate) struct Refused {
     pub(crate) permit: Key,
     pub(crate) granted: Time,
     pub(crate) endpoint: EndpointHash,
-    /// How long to wait, as the vendor said, or at most, as nobody said.
+    /// How long to wait, as the vendor said, or at most, where it did not say.
     pub(crate) wait: Wait,
     /// The limit is used so much that it may be the one. A refusal of another limit, or an accident, pauses this one and
     /// says nothing about its rate.
@@ -88,7 +88,7 @@ impl Throttle {
         }
     }
 
-    /// One request is under way to find out whether the pause is over, and it is this one.
+    /// One request is in flight to find out whether the pause is over, and it is this one.
     pub(super) fn is_probed_by(&self, permit: Key) -> bool {
         self.pause == Pause::Probing(permit)
     }

@@ -40,7 +40,7 @@ impl About {
 /// Our own count of a limit, in units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Books {
-    /// What the vendor may count at most, what is under way included.
+    /// What the vendor may count at most, what is in flight included.
     pub(crate) units: u32,
     /// Granted, and not answered yet.
     pub(crate) under_way: u32,

@@ -19,7 +19,7 @@ const UNEVEN: f64 = 0.04;
 const MAX_GRANTS: usize = 512;
 /// Where units come back one by one the count itself decides, and the spacing may be a little too short.
 const SHORTER: f64 = 1.05;
-/// Whoever shares a bucket sends at its full rate above this share of it that is left, and at a part of that below, as the
+/// A client that shares a bucket sends at its full rate above this share of it that is left, and at a part of that below, as the
 /// share that is left is a part of this. All see the same, so all send alike; what is left in a bucket is not lost.
 const PLENTY: f64 = 0.5;
 /// Of what a client has beyond half of a shared log, one part in so many is left to others.
@@ -126,7 +126,7 @@ impl QuotaTracker {
         }
     }
 
-    /// Somebody else uses the key, and takes so many units a window.
+    /// Another client uses the key, and takes so many units a window.
     pub(super) fn others(&self, pace: &Pace) -> Option<u64> {
         self.others.per_window(pace).map(|taken| taken as u64)
     }
@@ -138,13 +138,13 @@ impl QuotaTracker {
     /// Units that are to be left free for others, beside what our own count holds.
     pub(super) fn held(&self, now: Time, pace: &Pace) -> u32 {
         let Some(told) = self.told.filter(|told| told.until > now && pace.mode == Mode::Adaptive) else { return 0 };
-        // What nobody speaks of for a window is not known any more.
+        // A figure without a report for a window is not known any more.
         let since = now.since(told.at).as_nanos() as f64 / pace.window_ns.max(1) as f64;
         told.margin.saturating_add((f64::from(told.foreign) * (1.0 - since).max(0.0)) as u32)
     }
 
     /// A response to what was granted at `granted` told what is left; our own count was `books` then, without that request
-    /// among what is under way.
+    /// among what is in flight.
     pub(super) fn on_report(
         &mut self,
         now: Time,
@@ -158,7 +158,7 @@ impl QuotaTracker {
         let ended = (self.granted as i64).wrapping_sub(i64::from(books.under_way));
         if pace.mode == Mode::Adaptive {
             if self.ends.is_empty() && self.ended == 0 {
-                // What went before the first report may all be under way.
+                // What went before the first report may all be in flight.
                 self.ended = ended.wrapping_sub(i64::from(books.units) + 1);
             }
             remember(&mut self.ends, (now, ended));
@@ -173,7 +173,7 @@ impl QuotaTracker {
         let used = report.limit - remaining;
         let late = i64::try_from(unarrived).unwrap_or(i64::MAX);
         let ours = books.units.saturating_sub(u32::try_from(unarrived).unwrap_or(u32::MAX));
-        // Bands know no order of arrival: what is under way may all be still to come.
+        // Bands know no order of arrival: what is in flight may all be still to come.
         let (arrived, early, late) = match pace.mode {
             Mode::Adaptive => {
                 while let Some((_, ended)) = self.ends.pop_front_if(|(at, _)| *at <= granted) {
@@ -198,7 +198,7 @@ impl QuotaTracker {
         }
     }
 
-    /// By what is left alone, whoever took the rest.
+    /// By what is left alone, whatever client took the rest.
     fn slow_down(&mut self, now: Time, books: Books, report: &Report, pace: &Pace) -> Option<QuotaEvent> {
         let remaining = report.remaining.min(report.limit);
         let percent = remaining.saturating_mul(100) / report.limit;

@@ -1,5 +1,5 @@
 //! What the vendor says is left of a limit. It slows nothing down by itself: our own count knows nothing of other users of
-//! the key, nor of what was sent before this process was, and whoever asks what is left is told the lower of both.
+//! the key, nor of what was sent before this process was, and a caller who asks what is left gets the lower of both.
 
 use super::Throttle;
 use super::report::{Report, Said};
@@ -14,8 +14,8 @@ impl Throttle {
         if report.limit == 0 || is_overtaken {
             return;
         }
-        // What went later than the request that was answered is not counted in its answer. Before the first report nobody
-        // remembers what went when, and all that is under way may be later.
+        // What went later than the request that was answered is not counted in its answer. Before the first report nothing
+        // remembers what went when, and all that is in flight may be later.
         let later = match self.said_since > Time::ZERO && granted >= self.said_since {
             true => self.reports.granted_after(granted),
             false => u64::from(under_way),
@@ -40,7 +40,7 @@ impl Throttle {
     pub(crate) fn left(&self, now: Time, pace: &Pace) -> Option<(u32, u32, Time)> {
         let said = self.said.filter(|said| said.until > now)?;
         let back = match pace.counting {
-            // Units come back evenly, whoever took them.
+            // Units come back evenly, whatever client took them.
             Counting::Bucket if pace.window_ns > 0 => {
                 let since = now.since(said.at).as_nanos();
                 u128::from(said.limit) * since / u128::from(pace.window_ns)

@@ -1,4 +1,4 @@
-//! What somebody was told of a limit's pauses: that one began, once, and that it is over, once. Whatever began it (a refusal,
+//! What the events have told of a limit's pauses: that one began, once, and that it is over, once. Whatever began it (a refusal,
 //! nothing left, a wish to be left alone, failures) and whatever ended it, what is told follows from the state alone.
 
 use crate::clock::Time;
@@ -17,7 +17,7 @@ pub(crate) enum Notice {
     Held,
     /// Requests go again.
     Recovered,
-    /// The vendor takes fewer than its limit says: somebody else uses the key, or the limit is another.
+    /// The vendor takes fewer than its limit says: another client uses the key, or the limit is another.
     Yielded { per_window: u64 },
 }
 

@@ -142,7 +142,7 @@ impl Host {
         *self = Host { probe: self.probe.take(), last_failure: self.last_failure, ..Host::default() };
     }
 
-    /// Nothing is known that could hold a request back, and nothing is under way that will tell.
+    /// Nothing is known that could hold a request back, and nothing is in flight that will tell.
     fn is_healthy(&self) -> bool {
         self.is_closed() && self.failures == 0 && self.probe.is_none()
     }
@@ -160,7 +160,7 @@ impl Breaker {
         Breaker::default()
     }
 
-    /// No host has failed lately: nobody has to ask.
+    /// No host has failed lately: no request has to ask.
     pub(crate) fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
@@ -256,7 +256,7 @@ impl Breaker {
         entry.failures >= FAILURES && entry.open(now)
     }
 
-    /// Whoever had `pass` went away before it was known whether a connection can be made.
+    /// The request with `pass` was dropped before it was known whether a connection can be made.
     pub(crate) fn dropped(&mut self, host: &str, pass: Pass) {
         let Some(entry) = self.hosts.get_mut(host) else { return };
         entry.end(&pass);

@@ -308,7 +308,7 @@ fn arithmetic(needed: Decimal, available: Decimal, rate: Decimal) -> Option<Dura
     let rate = rate.nanos(SECOND);
     let lacking = needed.nanos(SECOND).checked_sub(available.nanos(SECOND)).filter(|lacking| *lacking > 0)?;
     let nanos = if rate > 0 { lacking.saturating_mul(SECOND).div_ceil(rate) } else { return None };
-    // Up to the next millisecond: nobody waits for less.
+    // Rounded up to whole milliseconds; timers have no finer steps.
     Some(from_nanos(nanos.div_ceil(1_000_000).saturating_mul(1_000_000)).min(MAX_WAIT))
 }
 

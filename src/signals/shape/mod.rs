@@ -1,4 +1,4 @@
-//! What headers say by their shape alone, whoever sent them.
+//! What headers say by their shape alone, whatever vendor sent them.
 //!
 //! One walk over the headers sorts those that speak of limits into groups, one for each window; then each group is read.
 //! What a group cannot be certain of it does not say.
@@ -238,7 +238,7 @@ impl<'h> Sorted<'h> {
     }
 
     /// A reset or a length without a name belongs to the one window that has a name and lacks it: `-daily-limit`,
-    /// `-daily-remaining`, `-reset`. Of several windows nobody knows which.
+    /// `-daily-remaining`, `-reset`. Of several windows it is unknown which.
     fn adopt(&mut self) {
         let Some(at) = self.groups.iter().position(|group| {
             let [limit, remaining, reset, used, length] = &group.slots;

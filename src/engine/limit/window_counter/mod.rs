@@ -5,7 +5,7 @@
 //! The vendor's windows begin at a moment `b` that is not known. At `t` it holds at most
 //!
 //! ```text
-//! G(t) = under way + max over b in (t - W, t] of [ ended since b + (1 - (t - b) / W) x ended in the W before b ]
+//! G(t) = in flight + max over b in (t - W, t] of [ ended since b + (1 - (t - b) / W) x ended in the W before b ]
 //! ```
 //!
 //! A request counts by its end, the latest moment at which it may have arrived. Between two grants `G` never grows: every
@@ -103,7 +103,7 @@ struct Wait {
     /// The same and what is held back then.
     units: u32,
     until: Time,
-    /// Or from when on something that is under way ends.
+    /// Or from when on something that is in flight ends.
     settles: bool,
 }
 
@@ -228,7 +228,7 @@ impl WindowCounter {
         }
     }
 
-    /// The most that the vendor may hold at `now`, beside what is under way.
+    /// The most that the vendor may hold at `now`, beside what is in flight.
     fn held(&self, spec: &CounterSpec, now: u64) -> f64 {
         match self.phase(spec, now) {
             Some(phase) => {
@@ -354,14 +354,14 @@ impl WindowCounter {
             let wanted = units.saturating_add(self.held_back(spec, at, high));
             let Some(most) = spec.limit.checked_sub(wanted).and_then(|most| most.checked_sub(self.transit.units))
             else {
-                // Not before something that is under way ends.
+                // Not before something that is in flight ends.
                 let lost = self.transit.all_lost_at(spec.transit).max(at);
                 let until = lost.saturating_add(spec.window.saturating_mul(2)).saturating_add(spec.slot);
                 return Wait { asked: (units, high), units: wanted, until: Time::from_nanos(until), settles: true };
             };
             let free = self.falls_to(spec, at, most.into());
             if free <= at {
-                // What is under way counts in full; what has ended does so for one window at most.
+                // What is in flight counts in full; what has ended does so for one window at most.
                 let late = self.phase.is_some() || at > now.as_nanos().saturating_add(spec.window);
                 let settles = self.transit.units > 0 && late && at > now.as_nanos();
                 return Wait { asked: (units, high), units: wanted, until: Time::from_nanos(at), settles };
@@ -479,12 +479,12 @@ impl WindowCounter {
         self.transit.units.saturating_add((self.held(spec, now.as_nanos()) * (1.0 - 2.0 * INEXACT)).ceil() as u32)
     }
 
-    /// Units under way.
+    /// Units in flight.
     pub(crate) fn under_way(&self) -> u32 {
         self.transit.units
     }
 
-    /// Units that ended later than `since` or are under way.
+    /// Units that ended later than `since` or are in flight.
     pub(crate) fn units_since(&self, since: Time) -> u32 {
         let late = self.ended.iter().rev().take_while(|ended| ended.at > since.as_nanos());
         self.transit.units + late.map(|ended| ended.units).sum::<u32>()
