@@ -14,7 +14,7 @@
 //! What shape cannot tell is the vendor's [`Dialect`]: data, in its entry in `vendors.toml`.
 //!
 //! ```
-//! use std::time::SystemTime;
+//! use std::time::{Duration, SystemTime};
 //!
 //! use http::{HeaderMap, HeaderValue, StatusCode};
 //! use integration_client::signals::{self, Dialect};
