@@ -1,6 +1,4 @@
-//! Builds a client: reads and validates the configuration, opens the transport, starts one timer task per shard.
-//!
-//! The only place that spawns.
+//! The settings of a client; `build.rs` makes the client of them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,64 +6,52 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::IntegrationClient;
-use super::cleaning::{ActiveTenants, Cleaning, clean_up};
-use super::watch::watch;
-use crate::clock::Clock;
-use crate::config::{Config, ConfigSource, FileSource, Sources, StaticSource, TenantEntry};
-use crate::core::{Core, Egress, OnRemove, OutboxHooks, Registry, Telemetry};
-use crate::dead_letter::writer::{CAPACITY, Writer};
-use crate::dead_letter::{DeadLetterSink, TracingSink};
+use super::cleaning::{ActiveTenants, Cleaning};
+use crate::config::{ConfigSource, Sources, TenantEntry};
+use crate::core::OnRemove;
+use crate::dead_letter::DeadLetterSink;
 use crate::dispatch::plan::Policy;
-use crate::dispatch::{Dispatch, SWEEP_EVERY};
-use crate::error::Error;
-use crate::events::{self, Feed};
-use crate::metrics::Metrics;
-use crate::outbox::{OutboxState, ResponseHandler, Settings, StoreSink, work};
+use crate::events::{self};
+use crate::outbox::ResponseHandler;
 use crate::retry::Classifier;
-use crate::send;
 use crate::store::Store;
-use crate::transport::{CredentialResolver, Credentials, ReqwestTransport, Signer, TokenSource, Transport};
-
-/// How often files are looked at.
-const WATCH_EVERY: Duration = Duration::from_secs(1);
-/// How often resting lanes are looked for in simulations.
-const SELDOM: Duration = Duration::from_secs(3600);
+use crate::transport::{CredentialResolver, Credentials, Signer, TokenSource, Transport};
 
 /// Settings of an [`IntegrationClient`]. Every one has a default: with none at all there is the shipped catalogue of
 /// vendors and no tenant.
 #[must_use = "nothing happens before `build`"]
 pub struct IntegrationClientBuilder {
-    sources: Sources,
-    files: Vec<PathBuf>,
-    source: Option<Arc<dyn ConfigSource>>,
+    pub(super) sources: Sources,
+    pub(super) files: Vec<PathBuf>,
+    pub(super) source: Option<Arc<dyn ConfigSource>>,
     /// Zero is off; none where it follows from the source.
-    watch_every: Option<Duration>,
+    pub(super) watch_every: Option<Duration>,
     /// Off for simulations: on virtual time a tick a second is most of what a month costs.
-    ticks: bool,
-    on_remove: OnRemove,
-    cleaning: Option<Cleaning>,
-    cleanup_may_retire_all: bool,
-    tenants: Vec<TenantEntry>,
-    credentials: Credentials,
-    signers: HashMap<String, Arc<dyn Signer>>,
-    transport: Option<Arc<dyn Transport>>,
+    pub(super) ticks: bool,
+    pub(super) on_remove: OnRemove,
+    pub(super) cleaning: Option<Cleaning>,
+    pub(super) cleanup_may_retire_all: bool,
+    pub(super) tenants: Vec<TenantEntry>,
+    pub(super) credentials: Credentials,
+    pub(super) signers: HashMap<String, Arc<dyn Signer>>,
+    pub(super) transport: Option<Arc<dyn Transport>>,
     /// `None` where the program states none.
-    default_deadline: Option<Duration>,
-    max_waiting: u32,
-    classifiers: HashMap<String, Arc<dyn Classifier>>,
+    pub(super) default_deadline: Option<Duration>,
+    pub(super) max_waiting: u32,
+    pub(super) classifiers: HashMap<String, Arc<dyn Classifier>>,
     /// None: the store, or the log.
-    dead_letter_sink: Option<Arc<dyn DeadLetterSink>>,
-    store: Option<Store>,
-    works: bool,
-    config_in_store: bool,
-    max_jobs: usize,
-    max_job_bytes: usize,
-    publish_status: Option<Duration>,
-    response_handler: Option<Arc<dyn ResponseHandler>>,
-    event_capacity: usize,
-    tenant_labels: usize,
-    policy: Policy,
-    shards: Option<usize>,
+    pub(super) dead_letter_sink: Option<Arc<dyn DeadLetterSink>>,
+    pub(super) store: Option<Store>,
+    pub(super) works: bool,
+    pub(super) config_in_store: bool,
+    pub(super) max_jobs: usize,
+    pub(super) max_job_bytes: usize,
+    pub(super) publish_status: Option<Duration>,
+    pub(super) response_handler: Option<Arc<dyn ResponseHandler>>,
+    pub(super) event_capacity: usize,
+    pub(super) tenant_labels: usize,
+    pub(super) policy: Policy,
+    pub(super) shards: Option<usize>,
 }
 
 impl IntegrationClient {
@@ -347,124 +333,6 @@ impl IntegrationClientBuilder {
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards = Some(shards.clamp(1, 1024));
         self
-    }
-
-    /// Reads and validates the configuration and starts the client.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) with file, line and column for each problem, or when no tokio
-    /// runtime runs.
-    pub async fn build(self) -> Result<IntegrationClient, Error> {
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(Error::config(
-                "the client needs a tokio runtime: call `build` inside one, with time and I/O enabled",
-            ));
-        }
-        let of_files = self.config_in_store || (self.source.is_none() && !self.files.is_empty());
-        let watch_every = self.watch_every.unwrap_or(if of_files { WATCH_EVERY } else { Duration::ZERO });
-        let source: Arc<dyn ConfigSource> = match self.source {
-            Some(source) => source,
-            None => match self.files.split_first() {
-                None => Arc::new(StaticSource::new(self.sources)),
-                Some((first, rest)) => {
-                    let files = rest.iter().fold(FileSource::new(first), |files, path| files.and(path));
-                    Arc::new(files.onto(self.sources))
-                }
-            },
-        };
-        let source: Arc<dyn ConfigSource> = match (&self.store, self.config_in_store) {
-            (_, false) => source,
-            (Some(store), true) => Arc::new(store.source(source)?),
-            (None, true) => {
-                return Err(Error::config("`config_in_store` needs a store: call `IntegrationClientBuilder::store`"));
-            }
-        };
-        let config = Config::load(&source.load().await?, 1)?;
-        for warning in config.warnings() {
-            tracing::warn!(warning, "configuration");
-        }
-        let clock = Clock::system();
-        let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        let shards = self.shards.unwrap_or((4 * processors).min(64));
-        let dispatch = Dispatch::new(shards, self.max_waiting, self.policy, clock);
-        let sweep_every = if self.ticks { SWEEP_EVERY } else { SELDOM };
-        for shard in dispatch.shards() {
-            #[expect(clippy::disallowed_methods, reason = "the one place that spawns; the task ends with the client")]
-            tokio::spawn(shard.clone().keep_time(sweep_every));
-        }
-        let outbox = match self.store {
-            None if self.works => {
-                return Err(Error::config("`work` needs a store: call `IntegrationClientBuilder::store`"));
-            }
-            None => None,
-            Some(store) => {
-                let (opened, tasks) = store.open(self.works).await?;
-                for task in tasks {
-                    #[expect(
-                        clippy::disallowed_methods,
-                        reason = "the task ends with the client, when all is written"
-                    )]
-                    tokio::spawn(task);
-                }
-                let settings = Settings {
-                    works: self.works,
-                    max_jobs: self.max_jobs,
-                    max_job_bytes: self.max_job_bytes,
-                    tier_weights: self.policy.tier_weights,
-                    tell_every: self.publish_status,
-                };
-                Some(Arc::new(OutboxState::new(opened, self.response_handler, settings, clock)))
-            }
-        };
-        let sink: Arc<dyn DeadLetterSink> = match (self.dead_letter_sink, &outbox) {
-            (Some(sink), _) => sink,
-            (None, Some(outbox)) => Arc::new(StoreSink(outbox.clone())),
-            (None, None) => Arc::new(TracingSink),
-        };
-        let (dead_letters, writing) = Writer::new(sink, CAPACITY);
-        #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when all is written")]
-        tokio::spawn(writing);
-        let hooks = outbox.clone().map(|outbox| outbox as Arc<dyn OutboxHooks>);
-        let registry = Registry::new(source.clone(), config, dispatch, self.on_remove, hooks, clock)?;
-        let transport = self.transport.unwrap_or_else(|| Arc::new(ReqwestTransport::new()));
-        let egress =
-            Egress::new(transport, self.credentials, self.signers, self.classifiers, self.default_deadline, clock);
-        let telemetry = Telemetry::new(Feed::new(self.event_capacity), Metrics::new(self.tenant_labels), dead_letters);
-        let client = IntegrationClient::new(Core::new(registry, egress, telemetry, clock), outbox.clone());
-        for shard in client.core().registry.dispatch.shards() {
-            let core = Arc::downgrade(client.core());
-            shard.tell_forgotten(move |forgotten| {
-                if let Some(core) = core.upgrade() {
-                    send::tell_forgotten(&core, forgotten);
-                }
-            });
-        }
-        #[cfg(feature = "metrics")]
-        if self.ticks {
-            let core = Arc::downgrade(client.core());
-            let tell = move || core.upgrade().map(|core| core.tell_metrics(false)).is_some();
-            #[expect(clippy::disallowed_methods, reason = "the task ends with the client, a second later at most")]
-            tokio::spawn(crate::metrics::every_second(tell));
-        }
-        for tenant in self.tenants {
-            client.tenants().set(tenant)?;
-        }
-        if let Some(outbox) = outbox
-            && outbox.works
-        {
-            #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when its jobs have ended")]
-            tokio::spawn(work(Arc::downgrade(client.core()), client.held(), outbox));
-        }
-        if let Some(cleaning) = self.cleaning {
-            let cleaning = Cleaning { may_be_empty: self.cleanup_may_retire_all, ..cleaning };
-            #[expect(clippy::disallowed_methods, reason = "the task ends with the client, or at its shutdown")]
-            tokio::spawn(clean_up(Arc::downgrade(client.core()), cleaning));
-        }
-        if watch_every > Duration::ZERO {
-            #[expect(clippy::disallowed_methods, reason = "the task ends with the client, at its next look")]
-            tokio::spawn(watch(Arc::downgrade(client.core()), source, watch_every));
-        }
-        Ok(client)
     }
 }
 

@@ -1,5 +1,6 @@
 //! [`IntegrationClient`]: a request's way from the caller to the vendor and back.
 
+mod build;
 mod builder;
 mod changes;
 mod cleaning;

@@ -1,12 +1,12 @@
 //! A request to a configured vendor: method, path and content, without host and without credentials.
 
 mod convert;
+mod parts;
 pub(crate) mod priority;
 pub(crate) mod response;
 pub(crate) mod template;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -21,6 +21,7 @@ use crate::config::OnAmbiguous;
 use crate::error::{Error, ErrorKind};
 use crate::transport::target;
 
+pub(crate) use self::parts::{Notes, Parts, Target};
 pub use self::priority::Priority;
 pub use self::response::{Headroom, Response, ResponseBody, WaitReason};
 pub use crate::transport::Body;
@@ -58,46 +59,6 @@ pub use http::Method;
 pub struct Request {
     /// Boxed, because a request is moved several times before it is sent.
     pub(crate) parts: Box<Parts>,
-}
-
-/// What a request is made of.
-pub(crate) struct Parts {
-    pub(crate) method: Method,
-    pub(crate) target: Target,
-    /// Encoded pairs, joined by `&`.
-    pub(crate) query: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Body,
-    pub(crate) endpoint: Option<Box<str>>,
-    pub(crate) cost: Option<u32>,
-    pub(crate) deadline: Option<Duration>,
-    pub(crate) max_wait: Option<Duration>,
-    pub(crate) attempt_timeout: Option<Duration>,
-    pub(crate) trace_parent: Option<HeaderValue>,
-    pub(crate) on_ambiguous: Option<OnAmbiguous>,
-    pub(crate) notes: Option<Box<Notes>>,
-    /// The first mistake that the builder methods found.
-    problem: Option<Box<str>>,
-}
-
-/// What goes into a dead letter beside the request.
-#[derive(Clone, Default)]
-pub(crate) struct Notes {
-    pub(crate) idempotency_key: Option<Box<str>>,
-    pub(crate) metadata: BTreeMap<String, String>,
-    /// Bytes of the request's body and of the answer's.
-    pub(crate) bytes: Option<(u32, u32)>,
-    /// The answer is to be kept, where the request is accepted by `enqueue`.
-    pub(crate) keep_response: bool,
-}
-
-/// Where a request goes.
-#[derive(Clone)]
-pub(crate) enum Target {
-    /// A path (and query) below a vendor's base URL.
-    Path { vendor: CompactString, path: String },
-    /// A whole URL. The client finds the vendor with the base URL that it begins with.
-    Url(Url),
 }
 
 impl Request {

@@ -42,6 +42,7 @@ pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod driver;
+mod failure;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod faults;
@@ -90,10 +91,11 @@ use self::seal::Sealer;
 use crate::BoxFuture;
 use crate::clock::Clock;
 use crate::config::ConfigSource;
-use crate::error::{Delivery, Error, ErrorKind};
+use crate::error::Error;
 use crate::transport::SecretString;
 
 pub use self::driver_public::CallersConnection;
+pub(crate) use self::failure::{failed, is_down, may_pass};
 pub(crate) use self::id::{Id, LaneTier, millis_of, new_id};
 
 /// Which store a client uses, and its limits.
@@ -201,7 +203,7 @@ impl Store {
     }
 
     /// The most requests of one tenant at one vendor in the outbox; unlimited by default. Beyond it `enqueue` fails
-    /// with [`ErrorKind::QueueFull`], while other tenants are not affected. Counted every few seconds, like
+    /// with [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull), while other tenants are not affected. Counted every few seconds, like
     /// [`max_backlog`](Self::max_backlog).
     pub fn max_lane_backlog(mut self, requests: u64) -> Store {
         self.limits.max_lane_backlog = Some(requests);
@@ -427,26 +429,6 @@ impl Opened {
     {
         self.noted(Work::Read, self.reader.call(input, step, false).await.map_err(DbError::certain))
     }
-}
-
-pub(crate) fn failed(error: DbError) -> Error {
-    let (delivery, hint) = match error.may_be_committed() {
-        true => (Delivery::Ambiguous, "; the write may nevertheless have been committed"),
-        false => (Delivery::NotSent, "; nothing was written"),
-    };
-    Error::new(ErrorKind::Store, delivery, format!("store: {error}{hint}")).with_source(error)
-}
-
-/// Whether the store, or the way to it, fails, and not the data that was to be written.
-pub(crate) fn is_down(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
-    source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again | DbKind::Storage))
-}
-
-/// Whether the error is temporary: the store is unreachable, or another transaction was in the way.
-pub(crate) fn may_pass(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
-    source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again))
 }
 
 mod driver_public {

@@ -1,0 +1,24 @@
+//! What a failure of the database means for a caller.
+
+use super::driver::{DbError, DbKind};
+use crate::error::{Delivery, Error, ErrorKind};
+
+pub(crate) fn failed(error: DbError) -> Error {
+    let (delivery, hint) = match error.may_be_committed() {
+        true => (Delivery::Ambiguous, "; the write may nevertheless have been committed"),
+        false => (Delivery::NotSent, "; nothing was written"),
+    };
+    Error::new(ErrorKind::Store, delivery, format!("store: {error}{hint}")).with_source(error)
+}
+
+/// Whether the store, or the way to it, fails, and not the data that was to be written.
+pub(crate) fn is_down(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
+    source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again | DbKind::Storage))
+}
+
+/// Whether the error is temporary: the store is unreachable, or another transaction was in the way.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<DbError>());
+    source.is_some_and(|error| matches!(error.kind, DbKind::Unreachable | DbKind::Again))
+}
