@@ -28,7 +28,7 @@ fn sources() -> BTreeMap<Module, String> {
                     inside.push(name);
                 }
                 let text = fs::read_to_string(&path).unwrap();
-                let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+                let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
                 let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
                 found.insert(inside, lines.collect::<Vec<_>>().join("\n"));
             }

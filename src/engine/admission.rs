@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use super::endpoint::EndpointId;
 use super::limit::one_less;
-use super::plan::EndpointId;
+use super::need::Need;
 use super::slab::Key;
-use super::turns::Need;
 use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
 use super::{Answer, Ask, Engine, Refusal, Timer, Until};
 use crate::clock::Time;

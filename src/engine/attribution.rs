@@ -7,9 +7,9 @@
 //! or else to all that the request counted in.
 
 use super::Engine;
+use super::endpoint::EndpointHash;
 use super::limit::{Cell, LimitSpec};
 use super::origin::{Origin, Target, Whose};
-use super::plan::EndpointHash;
 use super::throttle::{Fit, Report};
 
 impl Engine {

@@ -1,10 +1,10 @@
 //! The limits that a permit has taken from: the lane's own, its endpoint's, and those that lanes share.
 
 use super::Engine;
+use super::endpoint::{EndpointHash, EndpointId};
 use super::lane::{Lane, Lanes};
 use super::limit::{Cell, LimitSpec};
 use super::origin::Origin;
-use super::plan::{EndpointHash, EndpointId};
 use super::slab::Key;
 
 impl Engine {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::endpoint::{EndpointId, NO_ENDPOINT};
 use super::lane::{Account, Lane, LaneLimits, SharedKey, hash_ids};
 use super::limit::{Cell, one_less};
-use super::plan::{EndpointId, NO_ENDPOINT, Plan, SharedSpec};
+use super::plan::{Plan, SharedSpec};
 use super::slab::Key;
 use super::{Engine, Group, Refusal};
 use crate::clock::Time;

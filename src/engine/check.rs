@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use super::endpoint::EndpointId;
 use super::limit::{Cell, LimitSpec};
-use super::plan::EndpointId;
+use super::need::Need;
 use super::slab::Key;
-use super::turns::Need;
 use super::{Engine, Until, WaitReason};
 use crate::clock::Time;
 

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::cost::Cost;
+use super::endpoint::EndpointId;
 use super::lane::LaneLimits;
 use super::limit::Cell;
+use super::need::Need;
 use super::permit::Permit;
-use super::plan::{EndpointId, Plan, SharedSpec};
+use super::plan::{Plan, SharedSpec};
 use super::slab::Key;
 use super::throttle::Credential;
-use super::turns::Need;
 use super::waiting::Turns;
 use super::{Bound, Engine};
 use crate::clock::Time;

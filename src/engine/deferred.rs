@@ -5,8 +5,8 @@
 //! much longer than that. The units go to others meanwhile, and the waiter is granted anew when its caller asks again: so
 //! the limits count every exchange from the moment at which it really leaves.
 
+use super::need::Need;
 use super::slab::Key;
-use super::turns::Need;
 use super::waiting::WaiterState;
 use super::{Ask, Claim, Engine, Refusal, Timer, WaitReason};
 use crate::clock::Time;

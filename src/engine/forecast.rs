@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::copy::{Ahead, Copy, Line};
 use super::cost::Cost;
-use super::plan::NO_ENDPOINT;
+use super::endpoint::NO_ENDPOINT;
 use super::pushback::Feedback;
 use super::slab::Key;
 use super::{Answer, Ask, Claim};

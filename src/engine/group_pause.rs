@@ -7,7 +7,8 @@
 use std::hash::BuildHasher;
 
 use super::Engine;
-use super::lane::{Lane, hash_ids};
+use super::group::{Group, Standing};
+use super::lane::Lane;
 use super::slab::Key;
 use crate::clock::Time;
 
@@ -15,34 +16,6 @@ use crate::clock::Time;
 const WITNESS_MEMORY: u64 = 900_000_000_000;
 /// The most by which lanes of one scope are spread, in nanoseconds.
 const MAX_SPREAD: u64 = 5_000_000_000;
-
-/// Whom the vendor asks to wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Group<'a> {
-    pub(crate) vendor: &'a str,
-    pub(crate) environment: &'a str,
-    /// None for all who call the vendor.
-    pub(crate) account: Option<&'a str>,
-}
-
-/// A group that waits, or did until lately.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
-    until: Time,
-    /// The tenant that was refused first, as a hash.
-    witness: u64,
-}
-
-impl Group<'_> {
-    pub(super) fn hash(&self, hasher: &impl BuildHasher) -> u64 {
-        let vendor = hash_ids(hasher, self.environment, self.vendor);
-        match self.account {
-            // Another separator than between ids: no account is named like a vendor's whole.
-            Some(account) => hasher.hash_one((vendor, account)),
-            None => vendor,
-        }
-    }
-}
 
 impl Engine {
     /// Nothing of a group goes before `until`, because `tenant` was refused. As long as no other tenant of the group was,

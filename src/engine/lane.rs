@@ -6,9 +6,10 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
+use super::endpoint::{EndpointHash, EndpointId};
 use super::index::Index;
 use super::limit::{Cell, LimitSpec, one_less};
-use super::plan::{EndpointHash, EndpointId, Plan, SharedSpec};
+use super::plan::{Plan, SharedSpec};
 use super::slab::excess;
 use super::slab::{Key, Slab};
 use super::throttle::Credential;

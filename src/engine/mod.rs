@@ -32,6 +32,7 @@
 //! | `copy.rs`, `forecast.rs` | nothing: a copy of a lane, and what would become of it |
 
 mod admission;
+mod ask;
 mod attribution;
 mod branch;
 mod cells;
@@ -43,12 +44,14 @@ pub(crate) mod cost;
 mod deferred;
 pub(crate) mod endpoint;
 mod forecast;
+mod group;
 mod group_pause;
 mod hosts;
 mod index;
 mod lane;
 pub(crate) mod limit;
 mod moving;
+mod need;
 mod news;
 mod origin;
 mod pace;
@@ -77,17 +80,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use crate::clock::Time;
+pub(crate) use ask::{Answer, Ask, Claim, Refusal, Until, WaitReason};
 pub(crate) use check::Check;
-use cost::Cost;
 pub(crate) use forecast::{Batch, forecast};
-pub(crate) use group_pause::Group;
+pub(crate) use group::Group;
 use lane::Lanes;
 pub(crate) use lane::hash_ids;
-use limit::BlockedBy;
 pub(crate) use news::{Forgotten, Noticed, OfLimit};
 pub(crate) use origin::Whose;
 use permit::Permit;
-use plan::EndpointId;
 pub(crate) use pushback::{Feedback, FeedbackEffect};
 use scheduler::Tree;
 pub(crate) use slab::excess;
@@ -102,134 +103,6 @@ pub(crate) const UNSTARTED_NS: u64 = 100_000_000;
 /// A queued grant is charged at the moment it was due, up to this long ago, in nanoseconds: tokio's timers wake about
 /// 1 ms late (2 ms seen), which would cost a bucket of one a third of its rate at 500/s.
 const LATENESS_NS: u64 = 5_000_000;
-
-/// A request for a permit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    /// 0 high, 1 normal, 2 low.
-    pub(crate) tier: u8,
-    pub(crate) endpoint: EndpointId,
-    pub(crate) cost: Cost,
-    pub(crate) retry: bool,
-    /// Now or not at all.
-    pub(crate) immediate: bool,
-    /// When the caller stops waiting.
-    pub(crate) give_up: Time,
-    /// The vendor's pauses do not count as waiting: after one the caller waits for so long again, in nanoseconds. 0 where
-    /// `give_up` holds whatever happens.
-    pub(crate) patience_ns: u64,
-    /// How long the exchange may take, in nanoseconds: its permit is settled after that, whatever became of it.
-    pub(crate) attempt_ns: u64,
-}
-
-/// What became of a request for a permit.
-#[derive(Clone, Debug)]
-pub(crate) enum Answer {
-    /// May go now; the permit counts as started.
-    Granted(Key),
-    /// Waits under this key until the engine names it in [`Engine::woken`].
-    Wait { waiter: Key, until: Until, reason: WaitReason },
-    /// Not now, nor later by waiting.
-    Refused(Refusal),
-}
-
-impl Answer {
-    /// The answer to a request that goes now or not at all.
-    #[inline(always)]
-    pub(crate) fn now(self) -> Result<Key, Box<Refusal>> {
-        match self {
-            Answer::Granted(permit) => Ok(permit),
-            Answer::Refused(refusal) => Err(Box::new(refusal)),
-            Answer::Wait { until, reason, .. } => Err(Box::new(Refusal::NotNow { until, reason })),
-        }
-    }
-}
-
-/// Until when a request waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Until {
-    /// At this moment if nothing else happens; before it only if something is given back or a limit is raised.
-    At(Time),
-    /// Until something in flight ends; until this moment at the latest.
-    OnSettle(Time),
-    /// Until others have had their turn; not before this moment.
-    Turn(Time),
-}
-
-impl Until {
-    pub(crate) fn not_before(self) -> Time {
-        match self {
-            Until::At(at) | Until::Turn(at) => at,
-            Until::OnSettle(_) => Time::ZERO,
-        }
-    }
-}
-
-/// What a request waits for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct WaitReason {
-    /// The limit's name; none while others are first.
-    pub(crate) limit: Option<Arc<str>>,
-    /// What that limit lacks.
-    pub(crate) lack: Option<BlockedBy>,
-}
-
-impl WaitReason {
-    pub(crate) fn turn() -> WaitReason {
-        WaitReason { limit: None, lack: None }
-    }
-}
-
-/// Why a request gets no permit.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Refusal {
-    /// As many wait in this lane and tier as may.
-    LaneFull {
-        waiting: u32,
-    },
-    /// As many wait altogether as may, and this lane holds most of them.
-    AllFull {
-        waiting: u32,
-    },
-    /// The caller's time is up.
-    Deadline,
-    /// The caller's time will be up before the limits allow it.
-    TooLate {
-        earliest: Time,
-    },
-    /// The caller's time is up, and an operator's pause goes on.
-    Held,
-    /// The vendor wants to be left alone until then, and that is after the caller's time, or very long.
-    RetryLater {
-        at: Time,
-    },
-    /// The limit never holds as much as the request costs.
-    TooExpensive {
-        limit: Arc<str>,
-        cost: u32,
-        largest: u32,
-    },
-    /// Asked for now or not at all.
-    NotNow {
-        until: Until,
-        reason: WaitReason,
-    },
-    UnknownEndpoint,
-    /// The tenant was removed.
-    Retired,
-    /// There is no such lane; it may have been dropped while it rested.
-    NoLane,
-    Shutdown,
-}
-
-/// The answer to [`Engine::claim`].
-#[derive(Debug)]
-pub(crate) enum Claim {
-    /// The permit is started. With what it waited for last.
-    Started(Key, WaitReason),
-    Waiting,
-    Refused(Refusal),
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Timer {
@@ -271,7 +144,7 @@ pub(crate) struct Engine {
     /// Permits of lanes that have gone to another engine, where they are counted too.
     departed: u32,
     /// Groups of lanes that wait, by their hash, and until when.
-    standing: HashMap<u64, group_pause::Standing>,
+    standing: HashMap<u64, group::Standing>,
     /// Granted and perhaps not started, in the order of granting.
     unstarted: VecDeque<(Time, Key)>,
     /// No permit needs settling by time before this moment.

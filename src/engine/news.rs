@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
+use super::endpoint::{EndpointHash, EndpointId};
 use super::lane::{Lane, SharedKey};
 use super::origin::Origin;
 use super::origin::{Target, Whose};
-use super::plan::{EndpointHash, EndpointId, Plan, SharedSpec};
+use super::plan::{Plan, SharedSpec};
 use super::slab::Key;
 use super::throttle::{Change, Notice};
 use super::{Engine, Holder};

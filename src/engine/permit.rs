@@ -2,9 +2,9 @@
 
 use super::cost::Cost;
 use super::limit::Take;
+use super::need::Need;
 use super::origin::Origin;
 use super::slab::Key;
-use super::turns::Need;
 use crate::clock::Time;
 
 /// The right to one attempt, and what it took.

@@ -1,12 +1,12 @@
 //! The life of a permit: granted, started, answered, finished. Whatever happens to its holder, it ends.
 
+use super::endpoint::{EndpointHash, EndpointId};
 use super::limit::{Take, one_less};
+use super::need::Need;
 use super::origin::Origin;
 use super::permit::{Permit, State};
-use super::plan::{EndpointHash, EndpointId};
 use super::slab::Key;
 use super::throttle::Going;
-use super::turns::Need;
 use super::waiting::WaiterState;
 use super::{Engine, UNSTARTED_NS};
 use crate::clock::Time;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::need::Need;
 use super::news::{Noticed, of_lane};
 use super::origin::Origin;
 use super::origin::Target;
-use super::plan::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::slab::Key;
 use super::throttle::{Books, Change, Credential, Mode, Notice, Refused, Report, Wait};
-use super::turns::Need;
 use super::{Engine, Refusal, Whose};
 use crate::clock::Time;
 

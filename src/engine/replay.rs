@@ -1,8 +1,8 @@
 //! What another process sent, and the vendor may still count.
 
 use super::Engine;
+use super::endpoint::EndpointId;
 use super::limit::PriorUse;
-use super::plan::EndpointId;
 use super::slab::Key;
 use crate::clock::Time;
 

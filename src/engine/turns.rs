@@ -9,11 +9,10 @@
 
 use std::sync::Arc;
 
-use super::cost::Cost;
 use super::lane::{Lane, Shared};
-use super::limit::window_log::Free;
+use super::limit::free::Free;
 use super::limit::{BlockedBy, Cell, LimitSpec, Room};
-use super::plan::EndpointId;
+use super::need::Need;
 use super::scheduler::Path;
 use super::slab::Key;
 use super::throttle::{Credential, Gate};
@@ -46,21 +45,6 @@ impl Stop {
             Some((lack, limit)) => WaitReason { limit: limit.clone(), lack: Some(*lack) },
             None => WaitReason::turn(),
         }
-    }
-}
-
-/// A request as its limits see it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Need {
-    pub(super) lane: Key,
-    pub(super) endpoint: EndpointId,
-    pub(super) tier: u8,
-    pub(super) cost: Cost,
-}
-
-impl Need {
-    pub(super) fn high(&self) -> bool {
-        self.tier == 0
     }
 }
 

@@ -11,8 +11,9 @@
 use compact_str::CompactString;
 
 use super::Engine;
+use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::lane::{Shared, SharedKey};
-use super::plan::{EndpointHash, EndpointId, NO_ENDPOINT, Plan};
+use super::plan::Plan;
 use super::slab::Key;
 use crate::clock::Time;
 

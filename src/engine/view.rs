@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::limit::{Cell, LimitSpec};
-use super::plan::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::need::Need;
 use super::slab::Key;
 use super::throttle::Discovered;
-use super::turns::Need;
 use super::{Engine, Until, WaitReason};
 use crate::clock::Time;
 

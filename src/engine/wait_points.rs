@@ -1,10 +1,10 @@
 //! Where requests wait for a limit, and who is woken there: a [`WaitPoint`] at each endpoint, lane and holder of shared limits.
 
 use super::Engine;
+use super::endpoint::{EndpointHash, EndpointId};
+use super::need::Need;
 use super::origin::Origin;
-use super::plan::{EndpointHash, EndpointId};
 use super::slab::Key;
-use super::turns::Need;
 use super::waiting::{LimitLevel, WaitPoint};
 
 /// A [`LimitLevel`] of one lane, by what the site there belongs to. A permit that was taken before its lane changed still

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
+use super::ask::{Ask, Refusal, WaitReason};
 use super::cost::Cost;
-use super::plan::EndpointId;
+use super::endpoint::EndpointId;
 use super::scheduler::SCALE;
 use super::slab::excess;
 use super::slab::{Key, Slab};
-use super::{Refusal, WaitReason};
 use crate::clock::Time;
 
 /// A request that waits for its turn, or was granted and has not been picked up.
@@ -47,7 +47,7 @@ pub(crate) enum WaiterState {
 }
 
 impl Waiter {
-    pub(crate) fn new(lane: Key, queue: Key, submitted: Time, ask: &super::Ask) -> Waiter {
+    pub(crate) fn new(lane: Key, queue: Key, submitted: Time, ask: &Ask) -> Waiter {
         Waiter {
             lane,
             queue,

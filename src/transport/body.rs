@@ -241,7 +241,7 @@ impl AnswerBody {
                 body
             }
             Poll::Ready(Err(error)) => {
-                let after = Some(Err(super::reqwest::body_error(error)));
+                let after = Some(Err(super::cause::body_error(error)));
                 let mut body = AnswerBody::limited(Inner::Bytes(Bytes::new()), max_bytes, deadline);
                 body.ahead = Some(Box::new(Ahead { data: BytesMut::new(), after }));
                 body
@@ -354,7 +354,7 @@ impl AnswerBody {
             Some(Inner::Stream(body)) => body.as_mut().poll_frame(cx),
             Some(Inner::Reqwest(body)) => {
                 let frame = ready!(Pin::new(body).poll_frame(cx));
-                Poll::Ready(frame.map(|frame| frame.map_err(super::reqwest::body_error)))
+                Poll::Ready(frame.map(|frame| frame.map_err(super::cause::body_error)))
             }
         }
     }

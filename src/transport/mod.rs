@@ -11,6 +11,7 @@
 mod addresses;
 pub(crate) mod auth;
 mod body;
+mod cause;
 pub(crate) mod credentials;
 mod reqwest;
 pub(crate) mod target;

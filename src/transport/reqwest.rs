@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::addresses::{PrivateAddress, PublicOnly};
+use super::cause::Cause;
 use super::{Answer, AnswerBody, Exchange, Sent, Transport, TransportError, target};
 use crate::BoxFuture;
 use crate::config::base_url::host_varies;
@@ -318,17 +319,6 @@ fn head_error(error: reqwest::Error) -> TransportError {
     TransportError::new(sent, kind, message).on_closing_connection(closing).with_source(Cause::of(&error))
 }
 
-/// The one place where reqwest's errors while a response body is read become ours.
-pub(super) fn body_error(error: reqwest::Error) -> TransportError {
-    let error = error.without_url();
-    let message = if error.is_decode() {
-        "the response body could not be decoded, or ended early"
-    } else {
-        "the connection broke in the response body"
-    };
-    TransportError::new(Sent::Answered, ErrorKind::Protocol, message).with_source(Cause::of(&error))
-}
-
 fn classify(error: &reqwest::Error) -> (Sent, ErrorKind, &'static str) {
     if error.is_builder() {
         return (Sent::NotSent, ErrorKind::InvalidRequest, "the request is not valid HTTP");
@@ -419,41 +409,6 @@ fn not_processed(error: &h2::Error) -> Option<&'static str> {
         _ => None,
     }
 }
-
-/// A foreign error as text: its chain of messages, without the URL and without control characters.
-///
-/// The value itself is not kept: its `Debug` may hold what ours must not, and no foreign type belongs in the public API.
-struct Cause(String);
-
-impl Cause {
-    fn of(error: &dyn std::error::Error) -> Cause {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let next = cause.to_string();
-            if !text.ends_with(&next) {
-                text.push_str(": ");
-                text.push_str(&next);
-            }
-            source = cause.source();
-        }
-        Cause(text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect())
-    }
-}
-
-impl fmt::Debug for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Cause {}
 
 #[cfg(test)]
 mod tests {

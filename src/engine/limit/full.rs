@@ -1,6 +1,6 @@
 //! When all of a limit is there again.
 
-use super::window_log::Free;
+use super::free::Free;
 use super::{Cell, LimitKind, LimitSpec, State};
 use crate::clock::Time;
 

@@ -1,8 +1,9 @@
 //! The guard of a rate limit: a mirror of the vendor's own counting, at the vendor's own limit.
 
+use super::free::Free;
 use super::vendor_bucket::{VendorBucket, VendorBucketSpec};
 use super::window_counter::{CounterSpec, WindowCounter};
-use super::window_log::{Free, LogSpec, WindowLog};
+use super::window_log::{LogSpec, WindowLog};
 use crate::clock::Time;
 
 /// What is mirrored. Immutable; shared by every lane with the same limit.

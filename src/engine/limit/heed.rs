@@ -5,8 +5,8 @@ use super::{Cell, LimitKind, LimitSpec, State};
 use crate::clock::Time;
 use crate::engine::cost::Cost;
 use crate::engine::limit::BlockedBy;
-use crate::engine::limit::window_log::Free;
-use crate::engine::plan::Counting;
+use crate::engine::limit::free::Free;
+use crate::engine::pace::Counting;
 use crate::engine::slab::Key;
 use crate::engine::throttle::{Books, Change, Gate, Notice, Report, Throttle};
 

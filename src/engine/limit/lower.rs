@@ -4,8 +4,8 @@
 //! So it is counted from grant to grant. A mirror counts a request until one window after its answer; if the lower tiers had to
 //! leave all of the reserve there, the round trip would come out of their own share, and they would never reach it.
 
+use super::free::Free;
 use super::transit::Transit;
-use super::window_log::Free;
 use crate::clock::Time;
 
 /// Grants within this part of the window come back together, where there may be more of them in a window.

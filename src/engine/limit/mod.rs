@@ -4,11 +4,13 @@
 //! The shape alone is not safe: a bucket of 80 that refills 80 a minute lets 159 requests into one vendor minute. The
 //! guard alone is safe, but lets everything go at once and then nothing for a window.
 
+pub(crate) mod free;
 mod full;
 pub(crate) mod guard;
 mod heed;
 mod lower;
 mod slots;
+pub(crate) mod spec;
 #[cfg(test)]
 mod tests;
 pub(crate) mod token_bucket;
@@ -17,100 +19,13 @@ pub(crate) mod vendor_bucket;
 pub(crate) mod window_counter;
 pub(crate) mod window_log;
 
-use std::sync::Arc;
-
 use super::cost::{Cost, Measure};
-use super::plan::Pace;
 use super::throttle::Throttle;
 use crate::clock::Time;
-use guard::{Guard, GuardSpec, Taken};
-use token_bucket::{Bucket, BucketSpec};
-use window_log::Free;
-
-/// A limit as the engine enforces it. Immutable; shared by every lane with the same limit.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct LimitSpec {
-    pub(crate) name: Arc<str>,
-    pub(crate) kind: LimitKind,
-    pub(crate) measure: Measure,
-    /// Start empty when nothing is known about the past.
-    pub(crate) starts_spent: bool,
-    pub(crate) pace: Pace,
-}
-
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum LimitKind {
-    Rate { bucket: BucketSpec, guard: GuardSpec },
-    Slots { limit: u32 },
-}
-
-impl LimitSpec {
-    /// Whether this is a rate, and not a number of slots.
-    pub(crate) fn is_rate(&self) -> bool {
-        matches!(self.kind, LimitKind::Rate { .. })
-    }
-
-    #[inline]
-    pub(crate) fn units(&self, cost: Cost) -> u32 {
-        self.measure.units(cost)
-    }
-
-    /// The vendor counts in windows that begin at moments of their own, and this many units in each.
-    pub(crate) fn counts_windows_of(&self, units: u64) -> bool {
-        matches!(&self.kind, LimitKind::Rate { guard, .. } if guard.counts_windows_of(units))
-    }
-
-    /// The most that one request of a tier may ever take.
-    pub(crate) fn largest(&self, high: bool) -> u32 {
-        match self.kind {
-            LimitKind::Rate { bucket, guard } => {
-                bucket.capacity.min(guard.limit() - if high { 0 } else { guard.reserve().min(guard.limit()) })
-            }
-            LimitKind::Slots { limit } => limit,
-        }
-    }
-
-    /// The stricter of two ideas of one limit that several tenants share, figure by figure.
-    pub(crate) fn stricter(&self, other: &LimitSpec) -> LimitSpec {
-        let per_second = |spec: &LimitSpec| match spec.kind {
-            LimitKind::Rate { bucket, .. } => bucket.per_second(),
-            LimitKind::Slots { limit } => limit as f64,
-        };
-        if per_second(other) < per_second(self) { other.clone() } else { self.clone() }
-    }
-}
-
-/// What stands in the way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum BlockedBy {
-    /// The bucket has too few units.
-    Budget,
-    /// The vendor's window is full.
-    Window,
-    /// Only what is held back for the high tier is left.
-    Reserve,
-    /// All slots are taken.
-    Slots,
-    /// The vendor refused, and said or showed that it wants to be left alone.
-    Paused,
-    /// One request is in flight to find out whether it takes requests again.
-    Probe,
-    /// The vendor said that nothing is left.
-    Reported,
-    /// So little is left that higher tiers go first.
-    Scarce,
-    /// Grants are spaced out.
-    Throttled,
-    /// An operator's pause.
-    Held,
-}
-
-/// Whether units are free, and if not, until when and why.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Room {
-    Yes,
-    No { free: Free, lack: BlockedBy },
-}
+pub(crate) use free::{BlockedBy, Free, Room};
+use guard::{Guard, Taken};
+pub(crate) use spec::{LimitKind, LimitSpec};
+use token_bucket::Bucket;
 
 /// One limit's state, for one holder: a lane, an account or a vendor.
 #[derive(Clone, Debug)]

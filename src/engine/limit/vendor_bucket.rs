@@ -15,8 +15,8 @@
 #[cfg(test)]
 mod tests;
 
+use super::free::Free;
 use super::transit::{Entry, Transit};
-use super::window_log::Free;
 use crate::clock::Time;
 
 /// Sixteenths of a nanosecond, as in the shape.

@@ -21,6 +21,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::free::Free;
 use std::collections::VecDeque;
 
 use super::lower::{Lower, Share, held_back};
@@ -67,16 +68,6 @@ impl LogSpec {
     pub(crate) fn fixed(self) -> LogSpec {
         LogSpec { fixed: true, ..self }
     }
-}
-
-/// When units are free.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Free {
-    Now,
-    /// At this moment, neither earlier nor later, if nothing else happens.
-    At(Time),
-    /// When something that is in flight ends; at this moment at the latest.
-    OnSettle(Time),
 }
 
 /// One guard's state: one line of the processor's cache.

@@ -20,7 +20,9 @@ mod waits;
 
 use std::sync::Arc;
 
+use super::cost::Cost;
 use super::cost::Measure;
+use super::endpoint::EndpointId;
 use super::limit::guard::GuardSpec;
 use super::limit::token_bucket::BucketSpec;
 use super::limit::window_log::LogSpec;

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fastrand::Rng;
 
 use super::*;
+use crate::engine::need::Need;
 use crate::engine::plan::EndpointId;
-use crate::engine::turns::Need;
 use settings::{ENDPOINTS, Limit, Settings, Vendor};
 
 const TENANTS: [&str; 4] = ["t0", "t1", "t2", "t3"];

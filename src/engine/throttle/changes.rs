@@ -4,7 +4,8 @@ use super::pause::Pause;
 use super::spoken::{Change, Notice, Spoken};
 use super::{Report, Throttle};
 use crate::clock::Time;
-use crate::engine::plan::{EndpointHash, Pace};
+use crate::engine::endpoint::EndpointHash;
+use crate::engine::pace::Pace;
 
 impl Throttle {
     /// Notes until when nothing is left, by a report that was not overtaken.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use crate::clock::Time;
 use crate::engine::Whose;
-use crate::engine::limit::BlockedBy;
-use crate::engine::limit::window_log::Free;
+use crate::engine::endpoint::EndpointHash;
+use crate::engine::limit::free::BlockedBy;
+use crate::engine::limit::free::Free;
 use crate::engine::pace::LEAST_PAUSE;
-use crate::engine::plan::{Counting, EndpointHash, Pace};
+use crate::engine::pace::{Counting, Pace};
 use crate::engine::slab::Key;
 
 /// Limits that only answers speak of, of one lane. Above it the one that was heard of longest ago is forgotten.

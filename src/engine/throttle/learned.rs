@@ -4,7 +4,7 @@
 //! between them, and looks above only so often that the pauses of its failed looks cost a small part of its time.
 
 use crate::clock::Time;
-use crate::engine::plan::Pace;
+use crate::engine::pace::Pace;
 
 /// Of what did pass before a refusal, as much is asked for next.
 const BELOW: f64 = 0.97;

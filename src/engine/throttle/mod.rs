@@ -31,11 +31,12 @@ mod reported;
 mod said;
 mod spoken;
 
-use super::limit::BlockedBy;
-use super::limit::window_log::Free;
+use super::endpoint::EndpointHash;
+use super::limit::free::BlockedBy;
+use super::limit::free::Free;
 use super::pace::LEAST_PAUSE;
 pub(crate) use super::pace::Mode;
-use super::plan::{EndpointHash, Pace};
+use super::pace::Pace;
 use super::slab::Key;
 use crate::clock::Time;
 pub(crate) use credential::{Credential, Discovered};

@@ -12,7 +12,7 @@
 use super::edge::Edge;
 use crate::clock::Time;
 use crate::engine::pace::Mode;
-use crate::engine::plan::{Counting, Pace};
+use crate::engine::pace::{Counting, Pace};
 
 /// Another client uses the key and takes this share of the limit.
 const SHARE: f64 = 0.05;

@@ -1,8 +1,8 @@
 //! A pause, and the one request that finds out whether it is over.
 
 use crate::clock::Time;
-use crate::engine::limit::BlockedBy;
-use crate::engine::limit::window_log::Free;
+use crate::engine::limit::free::BlockedBy;
+use crate::engine::limit::free::Free;
 use crate::engine::slab::Key;
 
 /// A pause is forgotten so long after its end, in nanoseconds.

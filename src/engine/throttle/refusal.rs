@@ -4,8 +4,9 @@ use super::learned::Learned;
 use super::pause::Pause;
 use super::{CALM, FIRST_GUESS, MAX_ENDPOINTS, Notice, TIER_TURN, Throttle, WITNESS_MEMORY, Wait};
 use crate::clock::Time;
+use crate::engine::endpoint::EndpointHash;
 use crate::engine::pace::LEAST_PAUSE;
-use crate::engine::plan::{EndpointHash, Pace};
+use crate::engine::pace::Pace;
 use crate::engine::slab::Key;
 
 /// A request that the vendor refused.

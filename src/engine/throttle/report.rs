@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::clock::Time;
-use crate::engine::limit::LimitSpec;
+use crate::engine::limit::spec::LimitSpec;
 
 /// What a response said about one window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

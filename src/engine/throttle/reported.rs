@@ -3,8 +3,8 @@
 use super::others::{Others, Sample};
 use super::report::{Books, Report};
 use crate::clock::Time;
+use crate::engine::pace::{Counting, Pace};
 use crate::engine::pace::{LEAST_PAUSE, Mode};
-use crate::engine::plan::{Counting, Pace};
 use std::collections::VecDeque;
 
 /// Bands of headroom: below so many percent, so many hundredths of the rate.

@@ -5,7 +5,7 @@ use super::Throttle;
 use super::report::{Report, Said};
 use crate::clock::Time;
 use crate::engine::pace::LEAST_PAUSE;
-use crate::engine::plan::{Counting, Pace};
+use crate::engine::pace::{Counting, Pace};
 
 impl Throttle {
     /// An answer to what was granted at `granted` says what is left, while `under_way` units of other requests have no answer.

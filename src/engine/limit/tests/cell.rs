@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::engine::cost::{Cost, Measure};
+use crate::engine::limit::free::Free;
 use crate::engine::limit::token_bucket::BucketSpec;
-use crate::engine::limit::window_log::Free;
 use crate::engine::limit::{BlockedBy, Cell, LimitKind, LimitSpec, Room, Take};
 
 fn spec(kind: LimitKind) -> LimitSpec {

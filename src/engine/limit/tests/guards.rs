@@ -1,8 +1,8 @@
 //! The same laws for every guard.
 
 use super::*;
+use crate::engine::limit::free::Free;
 use crate::engine::limit::guard::{Guard, Taken};
-use crate::engine::limit::window_log::Free;
 
 fn taken(granted: Time, units: u32, high: bool) -> Taken {
     Taken { granted, units, high }

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::*;
+use crate::engine::limit::free::Free;
 use crate::engine::limit::guard::{Guard, Taken};
-use crate::engine::limit::window_log::Free;
 use crate::testing::limit::{Limiter, Phase, Refill, Rule};
 
 /// What happens to a request that was granted, in the order of time.

@@ -25,9 +25,9 @@ use std::collections::VecDeque;
 
 use beginning::{Beginning, INEXACT, Line, Phase, latest};
 
+use super::free::Free;
 use super::lower::{Lower, Share, held_back};
 use super::transit::Transit;
-use super::window_log::Free;
 use crate::clock::Time;
 
 /// Ends are rounded up to this part of the window.

@@ -1,0 +1,52 @@
+//! Foreign errors, as our errors keep them.
+
+use std::fmt;
+
+use super::{Sent, TransportError};
+use crate::error::ErrorKind;
+
+/// A foreign error as text: its chain of messages, without the URL and without control characters.
+///
+/// The value itself is not kept: its `Debug` may hold what ours must not, and no foreign type belongs in the public API.
+pub(super) struct Cause(String);
+
+impl Cause {
+    pub(super) fn of(error: &dyn std::error::Error) -> Cause {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let next = cause.to_string();
+            if !text.ends_with(&next) {
+                text.push_str(": ");
+                text.push_str(&next);
+            }
+            source = cause.source();
+        }
+        Cause(text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(500).collect())
+    }
+}
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Cause {}
+
+/// The one place where reqwest's errors while a response body is read become ours.
+pub(super) fn body_error(error: reqwest::Error) -> TransportError {
+    let error = error.without_url();
+    let message = if error.is_decode() {
+        "the response body could not be decoded, or ended early"
+    } else {
+        "the connection broke in the response body"
+    };
+    TransportError::new(Sent::Answered, ErrorKind::Protocol, message).with_source(Cause::of(&error))
+}
