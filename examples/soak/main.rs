@@ -157,7 +157,7 @@ pub(crate) fn run_as_program() -> Option<Fallible<bool>> {
     program::is_program().then(program::run)
 }
 
-#[allow(dead_code, reason = "tests/soak.rs has a harness instead")]
+#[allow(dead_code, reason = "tests/suite/soak.rs has a harness instead")]
 fn main() -> ExitCode {
     let result = run_as_program().unwrap_or_else(|| Options::read().and_then(|options| soak(&options)));
     match result {

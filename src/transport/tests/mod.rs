@@ -2,7 +2,7 @@
 
 mod faults;
 mod hosts;
-#[path = "../../../tests/support/fault.rs"]
+#[path = "../../../tests/suite/support/fault.rs"]
 mod server;
 mod wire;
 

@@ -12,7 +12,7 @@ use integration_client::config::{
 use integration_client::{Error, ErrorKind};
 use proptest::prelude::*;
 
-const CATALOGUE: &str = include_str!("../vendors.toml");
+const CATALOGUE: &str = include_str!("../../vendors.toml");
 
 /// A vendor that is fine, for files that are broken elsewhere. Six lines.
 const FINE: &str = r#"[vendors.x]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use integration_client::config::{Config, Limit, Sources, Vendor};
 
-const CATALOGUE: &str = include_str!("../vendors.toml");
+const CATALOGUE: &str = include_str!("../../vendors.toml");
 
 fn limits(vendor: &Vendor) -> impl Iterator<Item = &Limit> {
     vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits))
@@ -170,7 +170,7 @@ fn a_vendor_without_figures_is_warned_of_unless_it_says_so() {
 #[test]
 fn the_dialects_of_the_fixtures_stand_in_the_catalogue() {
     let tables = |text: &str| -> toml::Table { toml::from_str(text).unwrap() };
-    let (fixture, catalogue) = (tables(include_str!("../fixtures/dialects.toml")), tables(CATALOGUE));
+    let (fixture, catalogue) = (tables(include_str!("../../fixtures/dialects.toml")), tables(CATALOGUE));
     for (name, vendor) in fixture["vendors"].as_table().unwrap() {
         let says_something = |dialect: &&toml::Value| dialect.as_table().is_some_and(|table| !table.is_empty());
         let of_fixture = vendor.get("dialect").filter(says_something);

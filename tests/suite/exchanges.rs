@@ -7,10 +7,8 @@
     reason = "tests: helpers unwrap too, and figures are printed"
 )]
 
-#[path = "support/http2.rs"]
-mod http2;
-#[path = "support/tls.rs"]
-mod tls;
+use crate::support::http2;
+use crate::support::tls;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

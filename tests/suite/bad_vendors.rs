@@ -2,10 +2,8 @@
 //! memory.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "tests: helpers unwrap too")]
 
-#[path = "support/fault.rs"]
-mod fault;
-#[path = "support/tls.rs"]
-mod tls;
+use crate::support::fault;
+use crate::support::tls;
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! The fake vendor over real sockets and real time: bounds, not exact timings.
-#![cfg(feature = "testing")]
 #![expect(clippy::unwrap_used, reason = "clippy takes only #[test] functions for tests, not what they call")]
 
 use std::time::Duration;

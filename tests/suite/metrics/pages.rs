@@ -1,5 +1,5 @@
 //! `docs/METRICS.md` and `docs/grafana-dashboard.json` are made from the table of metrics. When the table has changed:
-//! `UPDATE=1 cargo test --all-features --test metrics pages`.
+//! `UPDATE=1 cargo test --all-features --test suite metrics pages`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use integration_client::metrics::{Kind, METRICS, Metric, Unit};
 use serde_json::{Value, json};
 
-use crate::tables::rows;
+use crate::support::tables::rows;
 
 fn page() -> String {
     let mut page = "\
@@ -97,7 +97,7 @@ fn they_are_what_the_table_says() {
             let there = std::fs::read_to_string(&path).unwrap();
             assert!(
                 there == text,
-                "docs/{name} is out of date: UPDATE=1 cargo test --all-features --test metrics pages"
+                "docs/{name} is out of date: UPDATE=1 cargo test --all-features --test suite metrics pages"
             );
         }
     }
@@ -116,7 +116,7 @@ fn names_follow_the_customs_of_prometheus() {
 
 #[test]
 fn the_rate_limits_page_names_metrics_that_there_are() {
-    for row in rows(include_str!("../../docs/RATE_LIMITS.md"), "metric | kind | labels") {
+    for row in rows(include_str!("../../../docs/RATE_LIMITS.md"), "metric | kind | labels") {
         let metric = METRICS.iter().find(|metric| metric.name == row[0]).unwrap_or_else(|| panic!("{row:?}"));
         assert_eq!((metric.kind.as_str(), &*metric.labels.join(", ")), (&*row[1], &*row[2]), "{row:?}");
     }

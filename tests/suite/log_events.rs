@@ -5,8 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "support/tables.rs"]
-mod tables;
+use crate::support::tables;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -94,7 +93,7 @@ async fn the_events_have_exactly_their_fields() {
     let mut seen = log.0.lock().unwrap().clone();
     seen.sort();
     seen.dedup();
-    let events = rows(include_str!("../docs/RATE_LIMITS.md"), "event in the log");
+    let events = rows(include_str!("../../docs/RATE_LIMITS.md"), "event in the log");
     assert_eq!(events.len(), 7);
     for row in events {
         let event = format!("{} {}", row[1].to_uppercase(), row[0].split(" (").next().unwrap().trim_matches('`'));

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "support/tables.rs"]
-mod tables;
+use crate::support::tables;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, Method, 
 use tables::{quoted, rows};
 use tokio::task::JoinSet;
 
-const PAGE: &str = include_str!("../docs/RATE_LIMITS.md");
+const PAGE: &str = include_str!("../../docs/RATE_LIMITS.md");
 const TIERS: [(&str, Priority); 3] = [("high", Priority::High), ("normal", Priority::Normal), ("low", Priority::Low)];
 
 fn load(vendor: &str) -> Result<Arc<Vendor>, Error> {
@@ -324,7 +323,7 @@ fn the_defaults_are_those_of_the_page() {
     assert_eq!(transit, vendor.connect_timeout + Duration::from_secs(1));
 
     // Two that nobody can see from outside.
-    let builder = include_str!("../src/client/builder.rs").replace('_', "");
+    let builder = include_str!("../../src/client/builder.rs").replace('_', "");
     let per_tier = figure("requests of one tenant, vendor and tier that wait");
     let all = figure("requests that wait altogether");
     assert!(builder.contains(&format!("tierweights: [6, 3, 1], maxwaiting: {per_tier},")), "{per_tier}");

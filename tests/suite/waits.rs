@@ -28,7 +28,7 @@ struct Expect {
     default_wait_s: Option<f64>,
 }
 
-const VENDORS: &str = include_str!("../fixtures/dialects.toml");
+const VENDORS: &str = include_str!("../../fixtures/dialects.toml");
 
 fn vendors(case: &Case) -> (String, String) {
     let vendor = match VENDORS.contains(&format!("[vendors.{}.dialect]", case.vendor)) {
@@ -73,8 +73,8 @@ fn is_for_the_lane(case: &Case) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_before_a_stated_wait_is_over_whatever_its_form() {
-    let mut cases: Vec<Case> = serde_json::from_str(include_str!("../fixtures/headers.json")).unwrap();
-    cases.extend(serde_json::from_str::<Vec<Case>>(include_str!("../fixtures/headers-own.json")).unwrap());
+    let mut cases: Vec<Case> = serde_json::from_str(include_str!("../../fixtures/headers.json")).unwrap();
+    cases.extend(serde_json::from_str::<Vec<Case>>(include_str!("../../fixtures/headers-own.json")).unwrap());
     let (mut seen, mut early) = (0, Vec::new());
     for case in cases.iter().filter(|case| is_for_the_lane(case)) {
         let stated = case.expect.retry_after_s.or(case.expect.default_wait_s.filter(|_| case.expect.throttled));

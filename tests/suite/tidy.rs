@@ -126,7 +126,9 @@ fn names_say_what_is_inside() {
 /// The TOML examples of the README and the guide are valid configurations; those for Cargo.toml say so in their first line.
 #[test]
 fn toml_examples_of_the_docs_are_valid() {
-    for (name, text) in [("README.md", include_str!("../README.md")), ("GUIDE.md", include_str!("../docs/GUIDE.md"))] {
+    for (name, text) in
+        [("README.md", include_str!("../../README.md")), ("GUIDE.md", include_str!("../../docs/GUIDE.md"))]
+    {
         let examples = text
             .split(
                 "```toml
@@ -147,7 +149,7 @@ fn toml_examples_of_the_docs_are_valid() {
 #[test]
 fn invariants_name_tests_that_exist() {
     let sources: String = ["src", "tests", "cli"].into_iter().flat_map(files).map(|(_, text)| text).collect();
-    let words = include_str!("../docs/INVARIANTS.md").split('`').skip(1).step_by(2);
+    let words = include_str!("../../docs/INVARIANTS.md").split('`').skip(1).step_by(2);
     for name in words.filter(|word| word.matches('_').count() >= 3) {
         assert!(sources.contains(&format!("fn {name}(")), "{name}");
     }
@@ -157,7 +159,7 @@ fn invariants_name_tests_that_exist() {
 #[test]
 fn failures_name_tests_that_exist() {
     let sources: String = ["src", "tests", "cli"].into_iter().flat_map(files).map(|(_, text)| text).collect();
-    let rows = include_str!("../docs/FAILURES.md").lines().filter(|line| line.starts_with("| ")).skip(1);
+    let rows = include_str!("../../docs/FAILURES.md").lines().filter(|line| line.starts_with("| ")).skip(1);
     for row in rows {
         let [_, what, .., shown, ""] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else { panic!("{row}") };
         assert!(!what.is_empty() && (shown.contains('`') || shown.starts_with("no test")), "{row}");

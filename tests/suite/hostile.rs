@@ -1,5 +1,5 @@
 //! Readers of what strangers send, driven with bytes that nobody should send: random ones, and what vendors are known to
-//! send with some of it changed. `FUZZ=10000000 cargo test --release --test hostile` goes on for longer.
+//! send with some of it changed. `FUZZ=10000000 cargo test --release --all-features --test suite hostile` goes on for longer.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -48,8 +48,8 @@ fn seeds() -> [Vec<Vec<u8>>; 3] {
         headers: Vec<(String, String)>,
         body: Option<String>,
     }
-    let mut cases: Vec<Case> = serde_json::from_str(include_str!("../fixtures/headers.json")).unwrap();
-    cases.extend(serde_json::from_str::<Vec<Case>>(include_str!("../fixtures/headers-own.json")).unwrap());
+    let mut cases: Vec<Case> = serde_json::from_str(include_str!("../../fixtures/headers.json")).unwrap();
+    cases.extend(serde_json::from_str::<Vec<Case>>(include_str!("../../fixtures/headers-own.json")).unwrap());
     let line = |(name, value): &(String, String)| format!("{name}:{}", value.chars().take(300).collect::<String>());
     let lines = cases.iter().map(|case| case.headers.iter().map(line).collect::<Vec<_>>().join("\n").into_bytes());
     let values = cases.iter().flat_map(|case| &case.headers);
@@ -94,7 +94,7 @@ fn bodies() {
 
 #[test]
 fn configurations() {
-    let text = include_str!("../fixtures/dialects.toml");
+    let text = include_str!("../../fixtures/dialects.toml");
     let tables = text.split("\n\n").map(|table| table.as_bytes().to_vec()).collect::<Vec<_>>();
     // Loading the catalogue beside it takes a while.
     drive(5, &tables, rounds() / 100, fuzz::config);

@@ -1,10 +1,8 @@
 //! Vendors whose certificates are not good: an error at once, nothing sent, nothing tried again or in a weaker way.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
-#[path = "support/fault.rs"]
-mod fault;
-#[path = "support/tls.rs"]
-mod tls;
+use crate::support::fault;
+use crate::support::tls;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

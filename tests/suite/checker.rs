@@ -1,7 +1,6 @@
 //! The offline checker against cases worked out by hand, and against the scripted vendor.
 //!
 //! The two were written from the definitions separately, so each property here tests both.
-#![cfg(feature = "testing")]
 
 use std::time::Duration;
 
@@ -307,7 +306,7 @@ proptest! {
     }
 }
 
-/// `cargo test --release --test checker a_million -- --nocapture` prints how long each definition takes.
+/// `cargo test --release --all-features --test suite checker a_million -- --nocapture` prints how long each definition takes.
 #[test]
 fn a_million_events_are_judged() {
     let log: Vec<Event> = (0..1_000_000u64).map(|i| Event::at(i * 1_000).until(i * 1_000 + 50_000)).collect();

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../examples/soak/main.rs"]
-mod soak;
+#[path = "../../examples/soak/main.rs"]
+mod example;
 
-use soak::judge::{Outcome, Place, Record, Seen, Span, Told, VendorRecord, Verdict, judge};
-use soak::world::vendors;
+use example::judge::{Outcome, Place, Record, Seen, Span, Told, VendorRecord, Verdict, judge};
+use example::world::vendors;
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -225,7 +225,7 @@ fn soak_judge_excuses_a_failure_to_connect_by_the_pause_after_an_outage_alone() 
 /// Not a test of its own: the soak starts this executable again for each of its programs.
 #[test]
 fn program_of_the_soak() {
-    if let Some(result) = soak::run_as_program() {
+    if let Some(result) = example::run_as_program() {
         result.unwrap();
         // The harness would print lines of its own, which are none of a program's.
         std::process::exit(0);
@@ -240,15 +240,15 @@ fn a_minute_of_disturbances_does_no_harm() {
         _ => &[("sqlite", 626_785)],
     };
     for (store, seed) in stores {
-        let options = soak::Options {
+        let options = example::Options {
             // A program that runs for a minute has the harness say so, among its own lines.
             seconds: 25,
             store: (*store).to_owned(),
             seed: *seed,
             verbose: true,
-            child_arguments: &["--exact", "program_of_the_soak", "--nocapture", "--test-threads=2"],
-            ..soak::Options::new()
+            child_arguments: &["--exact", "soak::program_of_the_soak", "--nocapture", "--test-threads=2"],
+            ..example::Options::new()
         };
-        assert!(soak::soak(&options).unwrap(), "see the lines above");
+        assert!(example::soak(&options).unwrap(), "see the lines above");
     }
 }

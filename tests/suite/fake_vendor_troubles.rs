@@ -1,6 +1,5 @@
 //! What vendors do to their callers besides counting: what they say about limits, penalties, other callers, outages,
 //! endpoints that always refuse. In made-up time; what needs a socket is in `fake_vendor_outage.rs`.
-#![cfg(feature = "testing")]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

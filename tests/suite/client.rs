@@ -8,23 +8,14 @@
     reason = "tests: helpers unwrap too, and figures are printed"
 )]
 
-#[path = "client/bytes.rs"]
 mod bytes;
-#[path = "client/changes.rs"]
 mod changes;
-#[path = "client/cleanup.rs"]
 mod cleanup;
-#[path = "client/faults.rs"]
 mod faults;
-#[path = "client/hosts.rs"]
 mod hosts;
-#[path = "client/rotation.rs"]
 mod rotation;
-#[path = "client/status.rs"]
 mod status;
-#[path = "client/waiting.rs"]
 mod waiting;
-#[path = "client/watching.rs"]
 mod watching;
 
 use std::time::Duration;

@@ -2,12 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-#[path = "metrics/broken.rs"]
 mod broken;
-#[path = "metrics/pages.rs"]
 mod pages;
-#[path = "support/tables.rs"]
-mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -318,7 +314,7 @@ async fn page_and_dashboard_name_what_a_client_exports() {
         assert_eq!(kinds[metric.name], kind, "{}", metric.name);
         let stated: BTreeSet<String> = metric.labels.iter().map(|label| (*label).to_owned()).collect();
         assert_eq!(labels[metric.name], stated, "{}", metric.name);
-        for page in [include_str!("../docs/METRICS.md"), include_str!("../docs/grafana-dashboard.json")] {
+        for page in [include_str!("../../docs/METRICS.md"), include_str!("../../docs/grafana-dashboard.json")] {
             assert!(page.contains(metric.name), "{}", metric.name);
         }
     }

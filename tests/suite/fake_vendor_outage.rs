@@ -1,6 +1,5 @@
 //! The fake vendor's troubles over real sockets: bounds, not exact timings. What needs none is in
 //! `fake_vendor_troubles.rs`.
-#![cfg(feature = "testing")]
 #![expect(clippy::unwrap_used, reason = "clippy takes only #[test] functions for tests, not what they call")]
 
 use std::time::Duration;

@@ -1,0 +1,46 @@
+//! The tests of the public face, one module for each subject. One binary, because a binary for each would link the whole
+//! library forty times. Tests that set what a process has once (a log subscriber, an allocator) are binaries of their own,
+//! beside this folder.
+
+mod bad_vendors;
+mod cancel;
+mod catalogue;
+mod catalogue_walk;
+mod checker;
+mod client;
+mod config;
+mod dead_letters_load;
+mod dialects;
+mod end_to_end;
+mod events;
+mod exchanges;
+mod fairness;
+mod fake_vendor;
+mod fake_vendor_outage;
+mod fake_vendor_troubles;
+mod hostile;
+mod imports;
+mod isolation;
+mod json_api;
+mod leases;
+mod log_events;
+mod metrics;
+mod outbox;
+mod outbox_handlers;
+mod outbox_intake;
+mod outbox_isolation;
+mod properties;
+mod pushback;
+mod pushback_vendor;
+mod rate_limits;
+mod reloads;
+mod shared_limits;
+mod simulate;
+mod soak;
+mod spans;
+mod store_troubles;
+#[allow(clippy::unwrap_used, reason = "a vendor of the tests that cannot start stops the test")]
+mod support;
+mod tidy;
+mod tls;
+mod waits;
