@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::load;
+use super::parse;
 use super::source::{ConfigSource, FingerprintFuture, Fnv, LoadFuture, MAX_BYTES, Sources};
 use crate::Error;
 use crate::clock::Clock;
@@ -113,7 +113,7 @@ fn read(path: &Path) -> Result<String, Error> {
     // The size that the file system states may change: what counts is what was read.
     std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)).map_err(failed)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(Error::config(load::too_large(&path.display().to_string())));
+        return Err(Error::config(parse::too_large(&path.display().to_string())));
     }
     // An empty text is valid TOML, and what a full disk or a program that is about to write leaves behind.
     if bytes.iter().all(u8::is_ascii_whitespace) {

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::format::{File, VendorEntry};
-use super::report::{Finding, Layer, Messages, Path, Problem, Report, Step, Text, at, syntax};
+use super::parse::parse;
+use super::report::{Finding, Layer, Messages, Path, Problem, Report, Step, Text, at};
 use super::resolve::{LIVE, Stated, Vendors, resolve};
-use super::source::{CATALOGUE, MAX_BYTES, Sources};
+use super::source::{CATALOGUE, Sources};
 use super::vendor::{Tenant, Vendor};
 use super::{Limit, Scope, overlay, suggest, validate};
 use crate::Error;
@@ -28,10 +29,8 @@ pub(super) struct Loaded {
 struct Stack<'a> {
     entry: VendorEntry,
     layers: Vec<Layer<'a>>,
-}
-
-pub(super) fn too_large(name: &str) -> String {
-    format!("{name}: larger than {} MiB; split it, or keep tenants in a database", MAX_BYTES / 1024 / 1024)
+    /// Nothing is wrong with how its entries build on each other.
+    is_whole: bool,
 }
 
 /// Parses, merges and checks everything. Vendors that did not change keep the `Arc` that `previous` has.
@@ -51,50 +50,35 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
     let files: Vec<(Text<'_>, File)> =
         sources.files.iter().filter_map(|file| parse(file.name.as_str(), &file.text, messages)).collect();
     let catalogue = if sources.catalogue { parse(CATALOGUE.0, CATALOGUE.1, messages) } else { None };
-    if !messages.is_empty() {
-        return None;
-    }
     let over: Vec<(Text<'_>, File)> =
         sources.over.iter().filter_map(|text| parse(text.name.as_str(), &text.text, messages)).collect();
-    if !messages.is_empty() {
+    let is_read = files.len() + over.len() == sources.files.len() + sources.over.len();
+    if !is_read || catalogue.is_some() != sources.catalogue {
+        // What is in a file that cannot be read would be missed everywhere else.
         return None;
     }
     let mut stacks = stacks(catalogue.as_ref(), &files, messages);
     lay_over(&mut stacks, &over, messages);
-    if !messages.is_empty() {
-        return None;
-    }
     let mut warnings = Vec::new();
     let mut vendors = Vendors { by_name: BTreeMap::new(), resolvers: sources.resolvers.clone() };
+    let mut wrong = HashSet::new();
     for (name, stack) in &stacks {
-        let environments = environments(name, stack, previous, messages, &mut warnings);
-        vendors.by_name.insert((*name).into(), environments);
+        let before = messages.count();
+        // Merging lists that are wrong would hide what is, and takes long if there is much of it.
+        if stack.is_whole {
+            let environments = environments(name, stack, previous, messages, &mut warnings);
+            vendors.by_name.insert((*name).into(), environments);
+        }
+        if !stack.is_whole || messages.count() > before {
+            wrong.insert(*name);
+        }
     }
-    if !messages.is_empty() {
-        // Tenants are not checked against vendors that are wrong: that would bury the cause.
-        return None;
-    }
-    let tenants = tenants(&vendors, sources, &files, &over, messages);
+    let tenants = tenants(&vendors, &wrong, sources, &files, &over, messages);
     if !messages.is_empty() {
         return None;
     }
     disagreements(&tenants, &mut warnings);
     Some(Loaded { vendors, tenants, warnings, hash: sources.hash() })
-}
-
-fn parse<'a>(name: &'a str, text: &'a str, messages: &mut Messages<'_>) -> Option<(Text<'a>, File)> {
-    let source = Text { name, text };
-    if text.len() as u64 > MAX_BYTES {
-        messages.push(Finding::plain(too_large(name)));
-        return None;
-    }
-    match toml::from_str::<File>(text) {
-        Ok(file) => Some((source, file)),
-        Err(error) => {
-            messages.push(syntax(source, &error));
-            None
-        }
-    }
 }
 
 /// Merges a user's entry over the catalogue's where it says so.
@@ -116,24 +100,23 @@ fn stacks<'f, 't>(
                 report.problem(vec![], format!("this vendor is stated already in {earlier}; keep one of the two"));
             }
             let shipped = catalogue.and_then(|(text, file)| file.vendors.get(name).map(|entry| (text, entry)));
-            let (mut stack, extends) = match (entry.extends.as_deref(), shipped) {
-                (None, _) => (Stack { entry: entry.clone(), layers: vec![] }, None),
+            let alone = || (entry.clone(), vec![]);
+            let ((entry, mut layers), extends) = match (entry.extends.as_deref(), shipped) {
+                (None, _) => (alone(), None),
                 // Merging a list that is wrong would hide what is, and takes long if there is much of it.
                 (Some("catalogue"), Some((text, lower))) if report.problems.is_empty() => {
-                    (Stack { entry: overlay::vendor(lower, entry), layers: vec![layer(text, name)] }, None)
+                    ((overlay::vendor(lower, entry), vec![layer(text, name)]), None)
                 }
-                (Some("catalogue"), Some(_)) => (Stack { entry: VendorEntry::default(), layers: vec![] }, None),
+                (Some("catalogue"), Some(_)) => ((VendorEntry::default(), vec![]), None),
                 (Some("catalogue"), None) => {
                     let names = catalogue.map(|(_, file)| &file.vendors);
                     let hint =
                         suggest::hint(name, "vendors", names.into_iter().flatten().map(|(name, _)| name.as_str()));
-                    let why = format!("the catalogue has no vendor `{name}` to extend; {hint}");
-                    (Stack { entry: entry.clone(), layers: vec![] }, Some(why))
+                    (alone(), Some(format!("the catalogue has no vendor `{name}` to extend; {hint}")))
                 }
                 (Some(_), _) => {
-                    let why = "only `extends = \"catalogue\"` is known; leave it out to replace the catalogue's entry"
-                        .to_owned();
-                    (Stack { entry: entry.clone(), layers: vec![] }, Some(why))
+                    let why = "only `extends = \"catalogue\"` is known; leave it out to replace the catalogue's entry";
+                    (alone(), Some(why.to_owned()))
                 }
             };
             if let Some(why) = extends {
@@ -142,9 +125,9 @@ fn stacks<'f, 't>(
             for problem in &report.problems {
                 messages.add(std::slice::from_ref(&own), problem);
             }
-            stack.entry.extends = None;
-            stack.layers.push(own);
-            out.insert(name, stack);
+            layers.push(own);
+            let entry = VendorEntry { extends: None, ..entry };
+            out.insert(name, Stack { entry, layers, is_whole: report.problems.is_empty() });
         }
     }
     if let Some((text, file)) = catalogue {
@@ -154,7 +137,7 @@ fn stacks<'f, 't>(
                 check_lists(entry, &mut report);
                 let own = layer(text, name);
                 report.problems.iter().for_each(|problem| messages.add(std::slice::from_ref(&own), problem));
-                Stack { entry: entry.clone(), layers: vec![own] }
+                Stack { entry: entry.clone(), layers: vec![own], is_whole: report.problems.is_empty() }
             });
         }
     }
@@ -183,8 +166,11 @@ fn lay_over<'f, 't>(
                     stack.entry = overlay::vendor(&stack.entry, entry);
                     stack.layers.push(own);
                 }
-                Some(_) => {}
-                None => drop(stacks.insert(name, Stack { entry: entry.clone(), layers: vec![own] })),
+                Some(stack) => stack.is_whole = false,
+                None => {
+                    let is_whole = report.problems.is_empty();
+                    stacks.insert(name, Stack { entry: entry.clone(), layers: vec![own], is_whole });
+                }
             }
         }
     }
@@ -260,8 +246,13 @@ fn environments<'a>(
     out
 }
 
+/// What a tenant's entry states that has nothing to do with its vendor.
+const OWN: [&str; 6] = ["id", "account", "credential", "weight", "share", "client_certificate"];
+
+/// The tenants. Of those at a vendor in `wrong` what is their own is checked: the rest would bury the cause.
 fn tenants<'a>(
     vendors: &Vendors,
+    wrong: &HashSet<&str>,
     sources: &Sources,
     files: &[(Text<'a>, File)],
     over: &[(Text<'a>, File)],
@@ -297,7 +288,12 @@ fn tenants<'a>(
                 base: vec!["tenant".into(), entry.id.as_str().into(), entry.vendor.as_str().into()],
             },
         };
-        report.problems.iter().for_each(|problem: &Problem| messages.add(std::slice::from_ref(&layer), problem));
+        let is_told = |problem: &&Problem| {
+            let is_own = matches!(problem.path.first(), Some(Step::Key(key)) if OWN.contains(&key.as_str()));
+            is_own || !wrong.contains(entry.vendor.as_str())
+        };
+        let told = report.problems.iter().filter(is_told);
+        told.for_each(|problem| messages.add(std::slice::from_ref(&layer), problem));
     }
     // Sorted for look-ups by halving: no second copy of the ids, and the same order every time.
     out.sort_unstable_by(|a, b| order(a, &b.id, &b.vendor.name));

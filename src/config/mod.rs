@@ -163,6 +163,7 @@ mod format;
 mod limit;
 mod load;
 mod overlay;
+mod parse;
 mod pattern;
 mod report;
 mod resolve;
@@ -213,7 +214,7 @@ impl Config {
     /// ```
     /// use integration_client::config::{Config, Sources};
     ///
-    /// let text = "[vendors.x]\nbase_url = \"https://x.example\"\nsafty = 0.5\n";
+    /// let text = "[vendors.parcels]\nbase_url = \"https://x.example\"\nsafty = 0.5\n";
     /// let error = Config::load(&Sources::new().file("my.toml", text), 1).unwrap_err();
     /// assert!(error.to_string().starts_with("my.toml:3:1: unknown field `safty`; did you mean `safety`?"));
     /// ```
@@ -238,7 +239,7 @@ impl Config {
     /// ```
     /// use integration_client::config::{Config, Sources};
     ///
-    /// let text = "[vendors.x]\nbase_url = \"https://x.example\"\nsafety = 2.0\n";
+    /// let text = "[vendors.parcels]\nbase_url = \"https://x.example\"\nsafety = 2.0\n";
     /// let findings = Config::check(&Sources::new().file("my.toml", text)).unwrap_err();
     /// assert_eq!((findings[0].line, findings[0].column), (3, 10));
     /// ```

@@ -126,6 +126,10 @@ pub(super) struct Messages<'a> {
     room: usize,
     listed: Vec<Finding>,
     unlisted: usize,
+    /// Problems that were added, listed or not.
+    added: usize,
+    /// Places that could not be read, which has been said.
+    unread: Vec<(&'a str, Path)>,
     documents: Documents<'a>,
 }
 
@@ -146,7 +150,14 @@ impl<'a> Documents<'a> {
 
 impl Default for Messages<'_> {
     fn default() -> Self {
-        Messages { room: LISTED, listed: Vec::new(), unlisted: 0, documents: Documents::default() }
+        Messages {
+            room: LISTED,
+            listed: Vec::new(),
+            unlisted: 0,
+            added: 0,
+            unread: Vec::new(),
+            documents: Documents::default(),
+        }
     }
 }
 
@@ -157,12 +168,39 @@ impl<'a> Messages<'a> {
     }
 
     pub(super) fn add(&mut self, layers: &[Layer<'a>], problem: &Problem) {
+        self.added += 1;
+        if layers.iter().any(|layer| self.is_unread(layer, problem)) {
+            return;
+        }
         if self.listed.len() >= self.room {
             self.unlisted += 1;
             return;
         }
         let message = place(layers, problem, &mut self.documents);
         self.push(message);
+    }
+
+    /// What stands at this place could not be read: what is said of it as if nothing stood there is not said.
+    pub(super) fn leave_out(&mut self, file: Text<'a>, path: Path) {
+        self.unread.push((file.text, path));
+    }
+
+    /// A file with mistakes is read as this document, whose places are those of the file.
+    pub(super) fn read_as(&mut self, file: Text<'a>, document: Spanned<DeTable<'a>>) {
+        self.documents.0.push((file.text, Some(document)));
+    }
+
+    fn is_unread(&self, layer: &Layer<'a>, problem: &Problem) -> bool {
+        let Some(file) = layer.file else { return false };
+        self.unread.iter().filter(|(text, _)| std::ptr::eq(*text, file.text)).any(|(_, unread)| {
+            let mut path = layer.base.iter().chain(&problem.path);
+            unread.iter().all(|step| path.next() == Some(step))
+        })
+    }
+
+    /// How many problems were added so far, whether they are listed or not.
+    pub(super) fn count(&self) -> usize {
+        self.added
     }
 
     /// A problem with its place, without adding it.
@@ -181,8 +219,21 @@ impl<'a> Messages<'a> {
         self.listed.is_empty()
     }
 
+    /// File by file, from top to bottom.
+    fn sort(&mut self) {
+        let mut files: Vec<Option<String>> = Vec::new();
+        for finding in &self.listed {
+            if !files.contains(&finding.file) {
+                files.push(finding.file.clone());
+            }
+        }
+        let file = |finding: &Finding| files.iter().position(|file| *file == finding.file);
+        self.listed.sort_by_key(|finding| (file(finding), finding.line, finding.column));
+    }
+
     /// The error that lists every message on a line of its own.
-    pub(super) fn into_error(self) -> Error {
+    pub(super) fn into_error(mut self) -> Error {
+        self.sort();
         let lines: Vec<String> = self.listed.iter().map(Finding::to_string).collect();
         let mut text = lines.join("\n");
         if self.unlisted > 0 {
@@ -192,6 +243,7 @@ impl<'a> Messages<'a> {
     }
 
     pub(super) fn into_findings(mut self) -> Vec<Finding> {
+        self.sort();
         if self.unlisted > 0 {
             self.listed.push(Finding::plain(format!("and {} more", self.unlisted)));
         }
@@ -239,16 +291,27 @@ pub(super) fn syntax(file: Text<'_>, error: &toml::de::Error) -> Finding {
 /// The parser's message with a suggestion for a misspelt key, and without the value that it found: it may be a secret.
 fn explain(message: &str) -> String {
     let message = message.replace('\n', "; ");
-    if let Some((unknown, known)) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
-        // The names that serde lists stand between backticks: every second piece.
-        if let Some(near) = suggest::nearest(unknown, known.split('`').skip(1).step_by(2)) {
-            return format!("unknown field `{unknown}`; did you mean `{near}`?");
+    if let Some((unknown, meant)) = misspelt(&message) {
+        let meant = match meant {
+            Meant::One(name) => vec![name],
+            Meant::Perhaps(names) => names,
+        };
+        if !meant.is_empty() {
+            return format!("unknown field `{unknown}`; did you mean `{}`?", meant.join("` or `"));
         }
     }
     if let Some((found, expected)) = message.rsplit_once(", expected ")
         && found.starts_with("invalid ")
     {
         let kind = found.split(['"', '`']).next().unwrap_or_default().trim_end();
+        // Names of Rust's types say nothing to the author of a file.
+        let expected = match expected {
+            "i64" | "u32" => "a whole number",
+            "f64" => "a number",
+            "a map" => "a table",
+            _ if expected.starts_with("struct ") => "a table",
+            _ => expected,
+        };
         return format!("{kind}, expected {expected}");
     }
     if let Some((_, expected)) = message.rsplit_once(", expected ")
@@ -257,6 +320,23 @@ fn explain(message: &str) -> String {
         return format!("unknown value, expected {expected}");
     }
     message
+}
+
+/// What a misspelt key may have meant.
+pub(super) enum Meant<'m> {
+    /// This one, but for a slip.
+    One(&'m str),
+    /// One of these, or none.
+    Perhaps(Vec<&'m str>),
+}
+
+/// The key that the parser does not know, and what may have been meant.
+pub(super) fn misspelt(message: &str) -> Option<(&str, Meant<'_>)> {
+    let (unknown, known) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`'))?;
+    // The names that serde lists stand between backticks: every second piece.
+    let known = known.split('`').skip(1).step_by(2);
+    let related = || Meant::Perhaps(suggest::related(unknown, known.clone()));
+    Some((unknown, suggest::nearest(unknown, known.clone()).map_or_else(related, Meant::One)))
 }
 
 fn show(path: &[Step]) -> String {

@@ -19,6 +19,20 @@ pub(super) fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a
         .map(|(_, candidate)| candidate)
 }
 
+/// Names that share a word with `wanted`, or most of their beginning: `timeout` and `attempt_timeout`, `retries` and `retry`.
+pub(super) fn related<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    /// Shorter words say too little.
+    const WORD: usize = 4;
+    let shares = |candidate: &str| {
+        let same = wanted.bytes().zip(candidate.bytes()).take_while(|(a, b)| a.eq_ignore_ascii_case(b)).count();
+        let is_word = candidate.split('_').any(|word| word.len() >= WORD && word.eq_ignore_ascii_case(wanted));
+        is_word || same >= WORD.max(wanted.len().min(candidate.len()) * 3 / 4)
+    };
+    let mut related: Vec<&str> = candidates.into_iter().filter(|candidate| shares(candidate)).collect();
+    related.truncate(3);
+    related
+}
+
 /// `; did you mean "x"?`, or what exists when nothing is near.
 pub(super) fn hint<'a>(wanted: &str, what: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(near) = nearest(wanted, candidates.clone()) {
@@ -79,6 +93,14 @@ mod tests {
         assert_eq!(nearest("salesforce", names), None);
         assert_eq!(nearest("", names), None);
         assert_eq!(nearest(&"g".repeat(10_000), names), None);
+    }
+
+    #[test]
+    fn a_key_is_related_to_those_with_the_same_word_or_beginning() {
+        let keys = ["connect_timeout", "attempt_timeout", "retry", "safety"];
+        assert_eq!(related("timeout", keys), ["connect_timeout", "attempt_timeout"]);
+        assert_eq!(related("retries", keys), ["retry"]);
+        assert_eq!(related("colour", keys), [""; 0]);
     }
 
     #[test]

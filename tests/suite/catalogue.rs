@@ -55,7 +55,7 @@ const SLIPS: &[(&str, &str, &str, &str)] = &[
     ("limit = 12000\n", "limit = 0\n", "0", "this is out of range: a limit per window is 1 to 4000000000"),
     ("limit = 12000\n", "limit = -1\n", "-1", "out of range"),
     ("limit = 12000\n", "limit = 1000000000001\n", "1000000000001", "this is out of range"),
-    ("limit = 12000\n", "limit = \"12000\"\n", "\"12000\"", "invalid type: string, expected i64"),
+    ("limit = 12000\n", "limit = \"12000\"\n", "\"12000\"", "invalid type: string, expected a whole number"),
     ("limit = 12000\n", "limit = 12_000.0\n", "12_000.0", "invalid type: floating point"),
     ("limit = 12000\nwindow = \"1h\"", "limit = 12000\nwindow = \"1ns\"", "12000", "more than 1,000,000,000 a second"),
     ("concurrency = 52\n", "concurrency = 0\n", "0", "concurrency is 1 to"),

@@ -83,7 +83,11 @@ fn every_broken_file_is_refused_at_its_line_and_column() {
 #[test]
 fn errors_read_well() {
     let text = format!("{FINE}burst = 500\nalgoritm = \"x\"\n");
-    insta::assert_snapshot!(load(&text).unwrap_err(), @r#"f.toml:8:1: unknown field `algoritm`; did you mean `algorithm`?"#);
+    insta::assert_snapshot!(load(&text).unwrap_err(), @r#"
+    f.toml:7:9: vendors.x.limits.main.burst: burst 500 is above the limit 100: no more than the limit can go at once; lower it
+    f.toml:8:1: unknown field `algoritm`; did you mean `algorithm`?
+    f.toml:8:12: vendors.x.limits.main.algorithm: unknown algorithm; choices: fixed_window, sliding_window, sliding_counter, token_bucket, leaky_bucket, quota, unknown
+    "#);
     let text = format!(
         "{FINE}algorithm = \"token_buket\"\nsafety = nan\nburst = 500\n[[tenants]]\nid = \"acme\"\nvendor = \"x\"\n"
     );
@@ -109,6 +113,33 @@ fn errors_read_well() {
     insta::assert_snapshot!(config.tenant("acne", "github").unwrap_err(), @r#"tenant "acne" is not configured for vendor "github"; did you mean `acme`?"#);
     insta::assert_snapshot!(config.tenant("bolt", "github").unwrap_err(), @r#"tenant "bolt" is not configured for vendor "github"; it is configured for stripe"#);
     insta::assert_snapshot!(config.vendor("github", "live").unwrap().endpoint("serch").unwrap_err(), @r#"vendor `github` has no endpoint "serch"; did you mean `search`?"#);
+}
+
+/// What cannot be read is said once: that it is missing then, or what it would have meant, is not a second mistake.
+#[test]
+fn a_mistake_of_form_hides_no_other_and_makes_none() {
+    let text = "[vendors.v]\nbase_url = 5\nretries = 3\nattempt_timeout = \"soon\"\n[vendors.v.connection]\nproxi = \"x\"\n\
+                [[tenants]]\nvendor = \"v\"\nweight = 5000\n[[tenants]]\nid = \"b\"\nvendor = \"v\"\nvars = 7\n";
+    insta::assert_snapshot!(load(text).unwrap_err(), @r#"
+    f.toml:2:12: invalid type: integer, expected a string
+    f.toml:3:1: unknown field `retries`; did you mean `retry`?
+    f.toml:4:19: vendors.v.attempt_timeout: this is not a duration; write for example "500ms", "60s", "1h", "24h" or "30d"
+    f.toml:6:1: unknown field `proxi`; did you mean `proxy`?
+    f.toml:6:9: vendors.v.connection.proxy: this is not a URL (relative URL without a base); write "http://host:port"
+    f.toml:7:1: missing field `id`
+    f.toml:9:10: tenants[0].weight: this is out of range: a weight is 1 to 1000
+    f.toml:13:8: invalid type: integer, expected a table
+    "#);
+    // Deep in a list: what is read around it is checked.
+    let text = format!("{FINE}safety = 3.0\n[vendors.x.endpoints.e]\npaths = [\"/a\", 5]\ncost = 0\n");
+    insta::assert_snapshot!(load(&text).unwrap_err(), @"
+    f.toml:7:10: vendors.x.limits.main.safety: this is not a share: it must be above 0 and at most 1, for example 0.8
+    f.toml:9:16: invalid type: integer, expected a string
+    f.toml:10:8: vendors.x.endpoints.e.cost: this is out of range: a cost is 1 to 4000000000
+    ");
+    let many: String = (0..200).map(|number| format!("k{number} = 1\n")).collect();
+    let error = load(&many).unwrap_err().to_string();
+    assert!(error.ends_with("f.toml: there may be more; mend these first"), "{error}");
 }
 
 #[test]

@@ -30,7 +30,10 @@ pub(super) fn show(findings: &[Finding], files: &[Text], out: &mut dyn Write) ->
         }
         writeln!(out)?;
     }
-    writeln!(out, "{ERROR}{}{ERROR:#}", count(findings.len(), "problem"))
+    // Of a text that is no TOML, only the first place that breaks it is known.
+    let is_unread = files.iter().any(|file| file.text.parse::<toml::Table>().is_err());
+    let more = if is_unread { " (there may be more, which shows once the file can be read)" } else { "" };
+    writeln!(out, "{ERROR}{}{ERROR:#}{more}", count(findings.len(), "problem"))
 }
 
 /// The key or the table that the finding's line states, and how far into it the caret stands. Both in characters.

@@ -42,6 +42,11 @@ fn check_of_a_broken_file() {
 }
 
 #[test]
+fn check_tells_mistakes_of_form_and_all_others_at_once() {
+    check("check_broken_form", &["check", "fixtures/cli/broken_form.toml"], "");
+}
+
+#[test]
 fn vendors_one() {
     check("vendors_shopify", &["vendors", "shopify"], "");
 }
