@@ -101,13 +101,16 @@ fn stacks<'f, 't>(
             }
             let shipped = catalogue.and_then(|(text, file)| file.vendors.get(name).map(|entry| (text, entry)));
             let alone = || (entry.clone(), vec![]);
+            // Merging a list that is wrong would hide what is, and takes long if there is much of it.
+            let merged = |(text, lower): (&Text<'t>, &VendorEntry)| match report.problems.is_empty() {
+                true => (overlay::vendor(lower, entry), vec![layer(text, name)]),
+                false => (VendorEntry::default(), vec![]),
+            };
             let ((entry, mut layers), extends) = match (entry.extends.as_deref(), shipped) {
-                (None, _) => (alone(), None),
-                // Merging a list that is wrong would hide what is, and takes long if there is much of it.
-                (Some("catalogue"), Some((text, lower))) if report.problems.is_empty() => {
-                    ((overlay::vendor(lower, entry), vec![layer(text, name)]), None)
-                }
-                (Some("catalogue"), Some(_)) => ((VendorEntry::default(), vec![]), None),
+                (None, None) | (Some("none"), _) => (alone(), None),
+                (Some("catalogue"), Some(shipped)) => (merged(shipped), None),
+                // The rest is checked as what is most likely meant.
+                (None, Some(shipped)) => (merged(shipped), Some(replaces(name))),
                 (Some("catalogue"), None) => {
                     let names = catalogue.map(|(_, file)| &file.vendors);
                     let hint =
@@ -115,10 +118,11 @@ fn stacks<'f, 't>(
                     (alone(), Some(format!("the catalogue has no vendor `{name}` to extend; {hint}")))
                 }
                 (Some(_), _) => {
-                    let why = "only `extends = \"catalogue\"` is known; leave it out to replace the catalogue's entry";
+                    let why = "write \"catalogue\" to change the catalogue's entry, or \"none\" to replace it";
                     (alone(), Some(why.to_owned()))
                 }
             };
+            let is_whole = report.problems.is_empty();
             if let Some(why) = extends {
                 report.problem(at(&[], "extends"), why);
             }
@@ -127,7 +131,7 @@ fn stacks<'f, 't>(
             }
             layers.push(own);
             let entry = VendorEntry { extends: None, ..entry };
-            out.insert(name, Stack { entry, layers, is_whole: report.problems.is_empty() });
+            out.insert(name, Stack { entry, layers, is_whole });
         }
     }
     if let Some((text, file)) = catalogue {
@@ -142,6 +146,14 @@ fn stacks<'f, 't>(
         }
     }
     out
+}
+
+/// A name of the catalogue is used again, and it is not said what for: without this the limits would be gone unnoticed.
+fn replaces(name: &str) -> String {
+    format!(
+        "the catalogue has `{name}`; this replaces it, limits and dialect included; did you mean `extends = \"catalogue\"`? \
+         To replace it, state `extends = \"none\"`"
+    )
 }
 
 /// What is laid over changes vendors that are there, and adds others.

@@ -121,8 +121,9 @@
 //! plan of the vendor's allows: a tenant on it says `environment = "PLAN"`.
 //!
 //! # What replaces what
-//! - A vendor in a user's file **replaces** the catalogue's entry of that name. With `extends = "catalogue"` it changes
-//!   it instead: fields stated replace fields, limits and endpoints go by name, lists are replaced whole.
+//! - A vendor in a user's file that has the name of one in the catalogue says what it is: with `extends = "catalogue"` it
+//!   changes that entry, and fields stated replace fields, limits and endpoints go by name, lists are replaced whole. With
+//!   `extends = "none"` it **replaces** the entry, limits and dialect included. To state neither is an error.
 //! - An environment changes its vendor in the same way. `live` is the entry itself.
 //! - A tenant changes limits by name. `limits.NAME` means the vendor's limit `NAME` or, if there is none, that of the one
 //!   endpoint that has it; `endpoints.ENDPOINT.limits.NAME` is always unambiguous. Limits of scope `vendor` cannot be

@@ -2,7 +2,7 @@
 //!
 //! The rule is the same everywhere: what the upper entry states replaces what the lower one says, field by field.
 //! Limits are matched by name, endpoints by name, headers by name without case. Lists (`paths`, `methods`, `quirks`)
-//! are replaced whole. Nothing can be taken away by an overlay; an entry without `extends` starts from nothing.
+//! are replaced whole. Nothing can be taken away by an overlay; an entry that does not extend another starts from nothing.
 
 use super::entry::LimitEntry;
 use super::format::{ConnectionEntry, DialectEntry, EndpointEntry, RetryEntry, VendorEntry};

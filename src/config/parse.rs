@@ -121,7 +121,8 @@ fn key_at<'d, 'i>(
     path: &mut Path,
 ) -> Option<(&'d mut DeTable<'i>, String)> {
     let found = table.iter().find(|(key, value)| key.span() == *span || within(value, span));
-    let (key, is_here) = found.map(|(key, value)| (key.get_ref().to_string(), key.span() == *span || is_at(value, span)))?;
+    let (key, is_here) =
+        found.map(|(key, value)| (key.get_ref().to_string(), key.span() == *span || is_at(value, span)))?;
     path.push(Step::Key(key.clone()));
     if is_here {
         return Some((table, key));

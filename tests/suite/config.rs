@@ -143,8 +143,13 @@ fn a_mistake_of_form_hides_no_other_and_makes_none() {
 }
 
 #[test]
-fn a_users_entry_replaces_the_catalogues_unless_it_extends_it() {
-    let replaced = "[vendors.github]\nbase_url = \"https://ghe.example/api/v3\"\n";
+fn a_users_entry_extends_the_catalogues_or_replaces_it_and_says_which() {
+    let neither = "[vendors.github]\nbase_url = \"https://ghe.example/api/v3\"\nsafety = 3.0\n";
+    insta::assert_snapshot!(Config::load(&Sources::new().file("f.toml", neither), 1).unwrap_err(), @r#"
+    f.toml:1:10: vendors.github.extends: the catalogue has `github`; this replaces it, limits and dialect included; did you mean `extends = "catalogue"`? To replace it, state `extends = "none"`
+    f.toml:3:10: vendors.github.safety: this is not a share: it must be above 0 and at most 1, for example 0.8
+    "#);
+    let replaced = "[vendors.github]\nextends = \"none\"\nbase_url = \"https://ghe.example/api/v3\"\n";
     let config = Config::load(&Sources::new().file("f.toml", replaced), 1).unwrap();
     let vendor = config.vendor("github", "live").unwrap();
     assert!(vendor.limits.is_empty() && vendor.endpoints.is_empty());

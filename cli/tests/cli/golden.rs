@@ -47,6 +47,11 @@ fn check_tells_mistakes_of_form_and_all_others_at_once() {
 }
 
 #[test]
+fn check_of_an_entry_that_may_mean_to_extend_the_catalogues() {
+    check("check_replaces", &["check", "fixtures/cli/replaces.toml"], "");
+}
+
+#[test]
 fn vendors_one() {
     check("vendors_shopify", &["vendors", "shopify"], "");
 }
