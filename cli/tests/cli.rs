@@ -65,7 +65,11 @@ fn nothing_is_wider_than_eighty_columns() {
         vec!["check", "--help"],
         vec!["inspect", "--help"],
     ]);
-    commands.extend([vec!["vendors", "--help"], vec!["completions", "--help"], vec!["check", "vendors.toml"]]);
+    commands.extend([
+        vec!["vendors", "--help"],
+        vec!["completions", "--help"],
+        vec!["check", "vendors.toml", "--without-catalogue"],
+    ]);
     for args in commands {
         let ran = run(&args, "");
         assert_eq!((ran.code, &*ran.err), (0, ""), "{args:?}");
@@ -102,9 +106,12 @@ fn mistakes_in_the_command_end_with_two_and_say_what_to_do() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    for args in
-        [&["vendors", "--json"][..], &["vendors", "--markdown"], &["check", "vendors.toml"], &["completions", "zsh"]]
-    {
+    for args in [
+        &["vendors", "--json"][..],
+        &["vendors", "--markdown"],
+        &["check", "vendors.toml", "--without-catalogue"],
+        &["completions", "zsh"],
+    ] {
         let mut child = command(args).spawn().unwrap();
         drop(child.stdin.take());
         let mut first = [0; 10];

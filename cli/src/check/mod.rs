@@ -44,6 +44,10 @@ pub(crate) struct Args {
     /// The name of a credential resolver that your program registers; may be given several times.
     #[arg(long, value_name = "NAME")]
     resolver: Vec<String>,
+
+    /// The file stands alone, as for a program that says `without_catalogue`.
+    #[arg(long)]
+    without_catalogue: bool,
 }
 
 /// A file as it was read.
@@ -62,6 +66,9 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
         return Ok(Outcome::Found);
     }
     let mut sources = Sources::new();
+    if args.without_catalogue {
+        sources = sources.without_catalogue();
+    }
     for file in &files {
         sources = sources.file(&file.name, &file.text);
     }
