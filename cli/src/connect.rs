@@ -7,15 +7,21 @@ use integration_client::{Error, ErrorKind, IntegrationClient, IntegrationClientB
 
 use crate::output::Failure;
 
+/// The variables that stand in for options, the same in every command. Their values are not shown in `--help`: the URL of a
+/// store may hold a password.
+pub(crate) const VENDORS: &str = "INTEGRATION_CLIENT_VENDORS";
+pub(crate) const TENANTS: &str = "INTEGRATION_CLIENT_TENANTS";
+pub(crate) const STORE: &str = "INTEGRATION_CLIENT_STORE";
+
 /// Who may be called.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Configuration {
     /// A file with vendors, tenants or both; without it there are the shipped catalogue and what is in the store.
-    #[arg(long, value_name = "FILE", alias = "vendors-file")]
+    #[arg(long, value_name = "FILE", alias = "vendors-file", env = VENDORS, hide_env_values = true)]
     pub(crate) vendors: Option<PathBuf>,
 
     /// A file with tenants, where they are in one of their own.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = TENANTS, hide_env_values = true)]
     pub(crate) tenants: Option<PathBuf>,
 }
 
@@ -23,7 +29,7 @@ pub(crate) struct Configuration {
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct StoreOption {
     /// The store: a SQLite file (`jobs.jsonl.sqlite`, or `sqlite:PATH`), or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = STORE, hide_env_values = true)]
     pub(crate) store: String,
 }
 

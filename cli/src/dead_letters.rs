@@ -14,16 +14,16 @@ use crate::text::{count, span};
 const EXAMPLES: &str = "\
 Examples:
   integration-client dead-letters list --store jobs.jsonl.sqlite
-  integration-client dead-letters list --store jobs.jsonl.sqlite --json | jq .reason
+  integration-client dead-letters list --json --store … | jq .reason
   integration-client dead-letters redrive --all --reason exhausted --store …
-  integration-client dead-letters purge --before 2026-01-01T00:00:00Z --yes --store …
+  integration-client dead-letters purge --before 2026-01-01T00:00:00Z --store …
 
 A letter that is sent again is a job again: whoever works on the store sends it,
 for example the `run` that it comes from. Bodies, header values and queries are
 never shown.
 
-Exit codes: 0 it was done, 1 a letter is not there or cannot be sent again, 2 the
-store cannot be used.";
+Exit codes: 0 it was done, 1 a letter is not there or cannot be sent again, 2
+the store cannot be used, or nobody said --yes.";
 
 /// Lists, shows, sends again or deletes the dead letters of a store.
 #[derive(clap::Args)]

@@ -38,7 +38,12 @@ Examples:
   source <(integration-client completions bash)
 
 Exit codes: 0 all is well, 1 something was found, 2 the command could not be
-carried out, 3 it was interrupted and goes on when run again. Colours are for terminals alone, and never used with NO_COLOR.
+carried out, 3 it was interrupted and goes on when run again. Each command says
+what they mean there.
+
+INTEGRATION_CLIENT_VENDORS, INTEGRATION_CLIENT_TENANTS and
+INTEGRATION_CLIENT_STORE stand in for --vendors, --tenants and --store. Colours
+are for terminals alone, and never used with NO_COLOR.
 integration-client COMMAND --help explains a command, with examples.";
 
 /// Sends requests to many vendors' APIs within their limits, and shows what it knows of them.
@@ -108,5 +113,36 @@ mod tests {
     #[test]
     fn the_arguments_are_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    /// A longer line is wrapped once more, and its last word stands alone.
+    #[test]
+    fn what_stands_below_a_help_is_wrapped_at_eighty_columns() {
+        fn look(command: &clap::Command) {
+            let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in below.lines() {
+                assert!(line.chars().count() <= 80, "{}: {line}", command.get_name());
+            }
+            command.get_subcommands().for_each(look);
+        }
+        look(&super::Cli::command());
+    }
+
+    #[test]
+    fn an_option_has_one_name_everywhere_and_its_variable_too() {
+        fn look(command: &clap::Command) {
+            for argument in command.get_arguments() {
+                let (name, variable) = (argument.get_long().unwrap_or_default(), argument.get_env());
+                let expected = match name {
+                    "vendors" | "tenants" | "store" => Some(format!("INTEGRATION_CLIENT_{}", name.to_uppercase())),
+                    "vendors-file" => panic!("{}: --vendors", command.get_name()),
+                    _ => continue,
+                };
+                assert_eq!(variable, expected.as_deref().map(std::ffi::OsStr::new), "{}: --{name}", command.get_name());
+                assert!(argument.is_hide_env_values_set(), "{}: --{name} may hold a password", command.get_name());
+            }
+            command.get_subcommands().for_each(look);
+        }
+        look(&super::Cli::command());
     }
 }

@@ -103,6 +103,23 @@ pub(crate) fn table(screen: Screen, header: &[&str], rows: Vec<Vec<String>>, rig
     }
 }
 
+/// A text in lines that fit the screen.
+pub(crate) fn wrapped(screen: Screen, text: &str) -> String {
+    let (mut out, mut room) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        let separator = match () {
+            () if out.is_empty() => "",
+            () if length < room => " ",
+            () => "\n",
+        };
+        room = if separator == " " { room } else { usize::from(screen.width) + 1 };
+        room = room.saturating_sub(length + 1);
+        out = out + separator + word;
+    }
+    out
+}
+
 /// Texts below each other, each after a hyphen, wrapped to the screen.
 pub(crate) fn list(screen: Screen, texts: impl IntoIterator<Item = String>) -> String {
     let mut table = plain(screen);

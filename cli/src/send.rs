@@ -19,15 +19,16 @@ const EXAMPLES: &str = "\
 Examples:
   integration-client send acme github /user --vendors vendors.toml
   integration-client send acme parcels /labels -d '{\"order\":17}' --priority high
-  integration-client send acme parcels /labels -d @label.json --store jobs.jsonl.sqlite
+  integration-client send acme parcels /labels -d @label.json \\
+      --store jobs.jsonl.sqlite
 
 Each call begins with limits of which nothing is used. With --store it is one of
-the store's jobs: what runs and other calls with that store have sent counts, and
-if a run is working on it, the run sends it.
+the store's jobs: what runs and other calls with that store have sent counts,
+and if a run is working on it, the run sends it.
 
 Exit codes: 0 the vendor took it, 1 it answered with an error (400 or above), or
-the job is a dead letter, 2 it could not be sent, 3 interrupted: what is known of
-the request is said on standard error.";
+the job is a dead letter, 2 it could not be sent, 3 interrupted: what is known
+of the request is said on standard error.";
 
 /// Sends one request on behalf of a tenant, when the limits allow, and prints the answer's body.
 #[derive(clap::Args)]
@@ -74,7 +75,7 @@ pub(crate) struct Args {
     deadline: Duration,
 
     /// Sends it as a job of this store: a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
     store: Option<String>,
 
     /// Prints the status and the headers first.

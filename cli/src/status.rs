@@ -18,8 +18,8 @@ Examples:
   integration-client status --store jobs.jsonl.sqlite --watch
   integration-client status --store postgres://… --json | jq .dead
 
-Queues are what the store holds. Limits, pauses and what is waited for are said by
-the processes that work on it: `run` does so every second, a program with
+Queues are what the store holds. Limits, pauses and what is waited for are said
+by the processes that work on it: `run` does so every second, a program with
 `IntegrationClientBuilder::publish_status`.
 
 Exit codes: 0 it was shown, 2 the store cannot be read.";

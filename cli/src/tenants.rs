@@ -17,9 +17,10 @@ use crate::text::count;
 const EXAMPLES: &str = "\
 Examples:
   integration-client tenants list --vendors vendors.toml
-  integration-client tenants set acme github --credential env:ACME_TOKEN --store …
-  integration-client tenants set acme parcels --credential file:/run/secrets/acme \\
-      --var region=eu --limit minute=1200 --store postgres://…
+  integration-client tenants set acme github --credential env:ACME_TOKEN \\
+      --store app.sqlite
+  integration-client tenants set acme parcels --var region=eu \\
+      --credential file:/run/secrets/acme --limit minute=1200 --store …
   integration-client tenants retire acme --store …
   integration-client tenants cleanup --active ids.txt --dry-run --store …
 
@@ -44,16 +45,16 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 struct Global {
     /// A file with vendors, tenants or both.
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, display_order = 101, env = connect::VENDORS, hide_env_values = true)]
     vendors: Option<PathBuf>,
     /// A file with tenants, where they are in one of their own.
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, display_order = 102, env = connect::TENANTS, hide_env_values = true)]
     tenants: Option<PathBuf>,
     /// The store: a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
-    #[arg(long, value_name = "URL", global = true)]
+    #[arg(long, value_name = "URL", global = true, display_order = 103, env = connect::STORE, hide_env_values = true)]
     store: Option<String>,
     /// As JSON.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 104)]
     json: bool,
 }
 

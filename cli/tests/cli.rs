@@ -15,6 +15,9 @@ mod lines;
 #[path = "cli/mistakes.rs"]
 mod mistakes;
 
+/// What stands in for options.
+const VARIABLES: [&str; 3] = ["INTEGRATION_CLIENT_VENDORS", "INTEGRATION_CLIENT_TENANTS", "INTEGRATION_CLIENT_STORE"];
+
 struct Ran {
     code: i32,
     out: String,
@@ -25,7 +28,7 @@ fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_integration-client"));
     // What is said must not depend on who runs the tests.
     command.args(args).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "TERM"] {
+    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "TERM"].into_iter().chain(VARIABLES) {
         command.env_remove(name);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -120,6 +123,31 @@ fn a_reader_that_goes_away_is_no_error() {
         let mut said = String::new();
         child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert_eq!((child.wait().unwrap().code(), &*said), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn variables_stand_in_for_options_and_are_in_every_help() {
+    let [vendors, tenants, _] = VARIABLES;
+    let with = |args: &[&str]| {
+        let mut command = command(args);
+        command.env(vendors, "fixtures/cli/parcels.toml").env(tenants, "fixtures/cli/tenants.toml");
+        run_command(command, b"").out
+    };
+    assert!(with(&["check"]).ends_with("nothing is wrong (2 vendors, 2 tenants, 1 warning)\n"), "{}", with(&["check"]));
+    assert!(with(&["tenants", "list"]).contains("env:ACME_PARCELS_KEY"));
+    assert!(with(&["vendors", "parcels"]).contains("parcels.example"));
+    for args in [&["run"][..], &["send"], &["status"], &["tenants", "list"], &["dead-letters", "redrive"]] {
+        let mut command = command(&[args, &["--help"]].concat());
+        let help = run_command(
+            {
+                command.env("INTEGRATION_CLIENT_STORE", "postgres://ic:hunter2@db/jobs");
+                command
+            },
+            b"",
+        )
+        .out;
+        assert!(help.contains("[env: INTEGRATION_CLIENT_STORE]") && !help.contains("hunter2"), "{help}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use integration_client::config::{Config, Endpoint, Limit, LimitKind, Rate, Tenant, Vendor};
 
-use crate::output::{FAINT, Screen, TITLE, table};
+use crate::output::{FAINT, Screen, TITLE, table, wrapped};
 use crate::text::{self, thousands};
 
 const HEADER: [&str; 5] = ["limit", "allows", "bucket", "guard", "reach"];
@@ -47,12 +47,11 @@ pub(super) fn show(
     }
     if rates {
         let legend = format!(
-            "reach: how much of the limit is in use while there is always work and answers\n\
-             take {}; where normal and low requests reach less, below it. The second line\n\
-             of a guard is what it lets pass of those.",
+            "reach: how much of the limit is in use while there is always work and answers take {}; where normal and low \
+             requests reach less, below it. The second line of a guard is what it lets pass of those.",
             text::span(round_trip)
         );
-        writeln!(out, "{FAINT}{legend}{FAINT:#}\n")?;
+        writeln!(out, "{FAINT}{}{FAINT:#}\n", wrapped(screen, &legend))?;
     }
     Ok(())
 }

@@ -31,10 +31,11 @@ Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong,
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Vendors, tenants, or both.
+    #[arg(env = crate::connect::VENDORS, hide_env_values = true)]
     file: PathBuf,
 
     /// A file with tenants, where they are in one of their own.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = crate::connect::TENANTS, hide_env_values = true)]
     tenants: Option<PathBuf>,
 
     /// How long a vendor takes to answer: the longer, the less of a short window is in use.

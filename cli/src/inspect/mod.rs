@@ -24,7 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   curl -si https://api.github.com | integration-client inspect --vendor github
   pbpaste | integration-client inspect --status 429
-  curl -si https://mine.example | integration-client inspect --vendor mine \
+  curl -si https://mine.example | integration-client inspect --vendor mine \\
       --vendors vendors.toml --environment sandbox
   integration-client inspect --now 2026-01-15T10:00:00Z response.txt
   integration-client inspect --json < responses.jsonl

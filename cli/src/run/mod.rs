@@ -74,7 +74,7 @@ pub(crate) struct Args {
 
     /// Where jobs are kept until they have ended; by default the SQLite file JOBS.jsonl.sqlite (`run.sqlite` for standard
     /// input). A path, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
     store: Option<String>,
 
     /// A line of JSON for what became of each job, in the order in which they end; `-` is standard output.

@@ -37,8 +37,8 @@ pub(crate) struct Args {
     markdown: bool,
 
     /// A file with vendors of your own, beside the catalogue.
-    #[arg(long, value_name = "FILE")]
-    vendors_file: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", alias = "vendors-file", env = crate::connect::VENDORS, hide_env_values = true)]
+    vendors: Option<PathBuf>,
 }
 
 /// A vendor in its environments; the first one is `live`.
@@ -73,7 +73,7 @@ impl Entry {
 
 pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Outcome, Failure> {
     let mut sources = Sources::new();
-    if let Some(path) = &args.vendors_file {
+    if let Some(path) = &args.vendors {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::reading(path, &error))?;
         sources = sources.file(path.display().to_string(), text);
     }
