@@ -8,6 +8,7 @@ use integration_client::outbox::{DeadLetters, KeptLetter};
 use serde_json::{Value, json};
 
 use crate::connect::{self, StoreOption};
+use crate::consent::Consent;
 use crate::output::{FAINT, Failure, Outcome, TITLE};
 use crate::text::{count, span};
 
@@ -50,7 +51,7 @@ enum What {
     Show {
         #[command(flatten)]
         store: StoreOption,
-        /// The letter's id, as `list` shows it.
+        /// The letter's id, as `list` shows it, or the beginning of it.
         id: String,
         /// As JSON.
         #[arg(long)]
@@ -60,12 +61,14 @@ enum What {
     Redrive {
         #[command(flatten)]
         which: Which,
-        /// Ids, as `list` shows them.
-        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        /// Ids, as `list` shows them, or their beginnings.
+        #[arg(conflicts_with = "all")]
         ids: Vec<String>,
         /// All that fit what is asked for.
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        consent: Consent,
         /// As JSON.
         #[arg(long)]
         json: bool,
@@ -74,9 +77,8 @@ enum What {
     Purge {
         #[command(flatten)]
         which: Which,
-        /// Does it; without it nothing is deleted, and it is said how many would be.
-        #[arg(long)]
-        yes: bool,
+        #[command(flatten)]
+        consent: Consent,
         /// As JSON.
         #[arg(long)]
         json: bool,
@@ -152,10 +154,16 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         match &args.what {
             What::List { which, most, json } => list(&which.letters().await?, *most, *json, out).await,
             What::Show { store, id, json } => show(&store.open().await?.outbox().dead_letters()?, id, *json, out).await,
-            What::Redrive { which, ids, all, json } => {
-                redrive(&which.letters().await?, if *all { None } else { Some(ids) }, *json, out).await
+            What::Redrive { ids, all: false, .. } if ids.is_empty() => {
+                Err(Failure::Input("which letters? Name their ids, as `list` shows them, or --all".to_owned()))
             }
-            What::Purge { which, yes, json } => purge(&which.letters().await?, *yes, *json, out).await,
+            What::Redrive { which, all: true, consent, json, .. } => {
+                redrive_all(&which.letters().await?, *consent, *json, out).await
+            }
+            What::Redrive { which, ids, consent, json, .. } => {
+                redrive(&which.letters().await?, ids, consent.dry_run, *json, out).await
+            }
+            What::Purge { which, consent, json } => purge(&which.letters().await?, *consent, *json, out).await,
         }
     })
 }
@@ -218,7 +226,7 @@ fn outline(kept: &KeptLetter, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 async fn show(letters: &DeadLetters, id: &str, json: bool, out: &mut dyn Write) -> Result<Outcome, Failure> {
-    let Some(kept) = letters.show(id).await? else { return missing(id, out) };
+    let Some(kept) = find(letters, id).await? else { return missing(id, out) };
     if json {
         writeln!(out, "{:#}", as_json(&kept))?;
         return Ok(Outcome::Fine);
@@ -257,70 +265,156 @@ async fn show(letters: &DeadLetters, id: &str, json: bool, out: &mut dyn Write) 
     Ok(Outcome::Fine)
 }
 
+/// Ids that are named where the beginning of one fits several.
+const NAMED: usize = 10;
+
+/// The letter with this id, or the only one whose id begins so.
+async fn find(letters: &DeadLetters, id: &str) -> Result<Option<KeptLetter>, Failure> {
+    if let Some(kept) = letters.show(id).await? {
+        return Ok(Some(kept));
+    }
+    let (mut found, mut after): (Vec<KeptLetter>, _) = (Vec::new(), None);
+    loop {
+        let page = letters.list(after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.place);
+        found.extend(page.into_iter().filter(|kept| kept.letter.id.starts_with(id)));
+        if found.len() > NAMED {
+            break;
+        }
+    }
+    if found.len() > 1 {
+        let more = if found.len() > NAMED { " …" } else { "" };
+        let ids: Vec<&str> = found.iter().take(NAMED).map(|kept| kept.letter.id.as_str()).collect();
+        let why =
+            format!("{id}: several ids begin so; write more of the one that is meant:\n  {}{more}", ids.join("\n  "));
+        return Err(Failure::Input(why));
+    }
+    Ok(found.pop())
+}
+
 fn missing(id: &str, out: &mut dyn Write) -> Result<Outcome, Failure> {
     writeln!(out, "{id}: no dead letter has this id; `dead-letters list` shows those that there are")?;
     Ok(Outcome::Found)
 }
 
+/// How many letters fit, and how many of those can be sent again.
+async fn counted(letters: &DeadLetters) -> Result<(usize, usize), Failure> {
+    let (mut after, mut found, mut can_be_sent) = (None, 0, 0);
+    loop {
+        let page = letters.list(after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok((found, can_be_sent)) };
+        after = Some(last.place);
+        found += page.len();
+        can_be_sent += page.iter().filter(|kept| kept.can_be_sent).count();
+    }
+}
+
+/// Letters that are named are sent again without a question.
 async fn redrive(
     letters: &DeadLetters,
-    ids: Option<&Vec<String>>,
+    ids: &[String],
+    dry_run: bool,
     json: bool,
     out: &mut dyn Write,
 ) -> Result<Outcome, Failure> {
-    let (mut again, mut outcome) = (0, Outcome::Fine);
-    match ids {
-        None => again = letters.redrive_all(usize::MAX).await?,
-        Some(ids) => {
-            for id in ids {
-                match letters.redrive(id).await {
-                    Ok(true) => again += 1,
-                    Ok(false) => outcome = missing(id, out)?,
-                    Err(error) if error.kind() == integration_client::ErrorKind::InvalidRequest => {
-                        writeln!(out, "{error}")?;
-                        outcome = Outcome::Found;
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
+    let mut found = Vec::new();
+    let mut outcome = Outcome::Fine;
+    // What is not clear is said before anything is changed.
+    for id in ids {
+        match find(letters, id).await? {
+            Some(kept) => found.push(kept),
+            None => outcome = missing(id, out)?,
         }
     }
-    match json {
-        true => writeln!(out, "{}", json!({ "redriven": again }))?,
-        false if again > 0 => writeln!(
-            out,
-            "{}; whoever works on this store sends what it holds (`run` with the same file)",
-            match again {
-                1 => "1 letter is a job again".to_owned(),
-                _ => format!("{again} letters are jobs again"),
+    let (mut again, mut skipped) = (0, 0);
+    for kept in found {
+        if dry_run {
+            if kept.can_be_sent {
+                again += 1
+            } else {
+                skipped += 1
             }
-        )?,
-        false => writeln!(out, "no letter was made a job again")?,
+            continue;
+        }
+        match letters.redrive(&kept.letter.id).await {
+            Ok(true) => again += 1,
+            // Another process was faster.
+            Ok(false) => outcome = missing(&kept.letter.id, out)?,
+            Err(error) if error.kind() == integration_client::ErrorKind::InvalidRequest => {
+                writeln!(out, "{error}")?;
+                skipped += 1;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    Ok(outcome)
+    said(again, skipped, dry_run, json, out)?;
+    Ok(if skipped > 0 { Outcome::Found } else { outcome })
 }
 
-async fn purge(letters: &DeadLetters, yes: bool, json: bool, out: &mut dyn Write) -> Result<Outcome, Failure> {
-    if !yes {
-        let (mut after, mut found) = (None, 0);
-        loop {
-            let page = letters.list(after, PAGE).await?;
-            let Some(last) = page.last() else { break };
-            (after, found) = (Some(last.place), found + page.len());
+async fn redrive_all(
+    letters: &DeadLetters,
+    consent: Consent,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<Outcome, Failure> {
+    let (found, can_be_sent) = counted(letters).await?;
+    let skipped = found - can_be_sent;
+    let what = format!("this would send {} again", count(can_be_sent, "dead letter"));
+    let mut again = can_be_sent;
+    if !consent.dry_run && can_be_sent > 0 {
+        if !consent.given(&what)? {
+            return Ok(Outcome::Fine);
         }
-        if found == 0 {
-            return match json {
-                true => Ok(writeln!(out, "{}", json!({ "deleted": 0 })).map(|()| Outcome::Fine)?),
-                false => Ok(writeln!(out, "no dead letters fit: there is nothing to delete").map(|()| Outcome::Fine)?),
-            };
-        }
-        let what = count(found, "dead letter");
-        return Err(Failure::Input(format!("this would delete {what} for good, requests and all: add --yes to do it")));
+        again = letters.redrive_all(usize::MAX).await?;
     }
-    let gone = letters.purge(usize::MAX).await?;
-    match json {
-        true => writeln!(out, "{}", json!({ "deleted": gone }))?,
-        false => writeln!(out, "{} deleted", count(usize::try_from(gone).unwrap_or(usize::MAX), "dead letter"))?,
+    said(again, skipped, consent.dry_run, json, out)?;
+    Ok(if skipped > 0 { Outcome::Found } else { Outcome::Fine })
+}
+
+/// What became of letters that were to be sent again.
+fn said(again: usize, skipped: usize, dry_run: bool, json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    if json {
+        let done = if dry_run { "would_redrive" } else { "redriven" };
+        return Ok(writeln!(out, "{}", json!({ done: again, "skipped": skipped }))?);
+    }
+    if skipped > 0 {
+        writeln!(out, "{} cannot be sent again: no more than an outline was kept", count(skipped, "letter"))?;
+    }
+    match (again, dry_run) {
+        (0, _) => writeln!(out, "no letter {} made a job again", if dry_run { "would be" } else { "was" })?,
+        (1, true) => writeln!(out, "1 letter would be a job again")?,
+        (_, true) => writeln!(out, "{again} letters would be jobs again")?,
+        (_, false) => {
+            let are = if again == 1 {
+                "1 letter is a job again".to_owned()
+            } else {
+                format!("{again} letters are jobs again")
+            };
+            writeln!(out, "{are}; whoever works on this store sends what it holds (`run` with the same file)")?;
+        }
+    }
+    Ok(())
+}
+
+async fn purge(letters: &DeadLetters, consent: Consent, json: bool, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let (found, _) = counted(letters).await?;
+    let what = count(found, "dead letter");
+    let mut gone = found as u64;
+    if !consent.dry_run && found > 0 {
+        if !consent.given(&format!("this would delete {what} for good, requests and all"))? {
+            return Ok(Outcome::Fine);
+        }
+        gone = letters.purge(usize::MAX).await?;
+    }
+    match (json, consent.dry_run) {
+        (true, true) => writeln!(out, "{}", json!({ "would_delete": gone }))?,
+        (true, false) => writeln!(out, "{}", json!({ "deleted": gone }))?,
+        (false, _) if found == 0 => writeln!(out, "no dead letters fit: there is nothing to delete")?,
+        (false, true) => writeln!(out, "{what} would be deleted for good")?,
+        (false, false) => {
+            writeln!(out, "{} deleted", count(usize::try_from(gone).unwrap_or(usize::MAX), "dead letter"))?
+        }
     }
     Ok(Outcome::Fine)
 }

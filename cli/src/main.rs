@@ -8,6 +8,7 @@
 mod check;
 mod completions;
 mod connect;
+mod consent;
 mod dead_letters;
 mod inspect;
 mod interrupt;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::connect::{self, Configuration, Named, StoreOption, in_words};
+use crate::consent::Consent;
 use crate::output::{self, Failure, Outcome, Screen};
 use crate::text::count;
 
@@ -70,15 +71,16 @@ enum What {
         id: String,
         /// The vendor; all of them without it.
         vendor: Option<String>,
+        #[command(flatten)]
+        consent: Consent,
     },
     /// Takes every tenant out of the store whose id is not in a list.
     Cleanup {
         /// The ids that stay, one a line; `-` is standard input.
         #[arg(long, value_name = "FILE")]
         active: PathBuf,
-        /// Says who would go, and changes nothing.
-        #[arg(long)]
-        dry_run: bool,
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -135,8 +137,10 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
         match &args.what {
             What::List => list(&args.configuration, screen, out).await,
             What::Set(set) => args.configuration.set(set, out).await,
-            What::Retire { id, vendor } => args.configuration.retire(id, vendor.as_deref(), out).await,
-            What::Cleanup { active, dry_run } => args.configuration.cleanup(active, *dry_run, out).await,
+            What::Retire { id, vendor, consent } => {
+                args.configuration.retire(id, vendor.as_deref(), consent.dry_run, out).await
+            }
+            What::Cleanup { active, consent } => args.configuration.cleanup(active, *consent, out).await,
         }
     })
 }
@@ -252,7 +256,14 @@ impl Global {
         Ok(())
     }
 
-    async fn retire(&self, id: &str, vendor: Option<&str>, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    /// A tenant that is named is retired without a question.
+    async fn retire(
+        &self,
+        id: &str,
+        vendor: Option<&str>,
+        dry_run: bool,
+        out: &mut dyn Write,
+    ) -> Result<Outcome, Failure> {
         let client = self.rows_alone().await?;
         let fits = |entry: &TenantEntry| entry.id() == id && vendor.is_none_or(|vendor| entry.vendor() == vendor);
         let gone: Vec<_> = self.rows(&client).await?.into_iter().filter(|(_, entry)| fits(entry)).collect();
@@ -260,11 +271,11 @@ impl Global {
             writeln!(out, "{id}: the store has no such tenant; `tenants list` shows where it is stated")?;
             return Ok(Outcome::Found);
         }
-        self.remove(&client, gone, true, out).await?;
+        self.remove(&client, gone, !dry_run, out).await?;
         Ok(Outcome::Fine)
     }
 
-    async fn cleanup(&self, active: &PathBuf, dry_run: bool, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    async fn cleanup(&self, active: &PathBuf, consent: Consent, out: &mut dyn Write) -> Result<Outcome, Failure> {
         let text = match active.as_os_str() == "-" {
             true => std::io::read_to_string(std::io::stdin()),
             false => std::fs::read_to_string(active),
@@ -279,10 +290,13 @@ impl Global {
         let client = self.rows_alone().await?;
         let gone: Vec<_> =
             self.rows(&client).await?.into_iter().filter(|(_, entry)| !ids.contains(entry.id())).collect();
-        let number = gone.len();
-        self.remove(&client, gone, !dry_run, out).await?;
+        let what = count(gone.len(), "tenant");
+        if !consent.dry_run && !gone.is_empty() && !consent.given(&format!("this would retire {what}"))? {
+            return Ok(Outcome::Fine);
+        }
+        self.remove(&client, gone, !consent.dry_run, out).await?;
         if !self.json {
-            writeln!(out, "{} {}", count(number, "tenant"), if dry_run { "would go" } else { "retired" })?;
+            writeln!(out, "{what} {}", if consent.dry_run { "would go" } else { "retired" })?;
         }
         Ok(Outcome::Fine)
     }

@@ -147,7 +147,7 @@ fn variables_stand_in_for_options_and_are_in_every_help() {
             b"",
         )
         .out;
-        assert!(help.contains("[env: INTEGRATION_CLIENT_STORE]") && !help.contains("hunter2"), "{help}");
+        assert!(help.contains("INTEGRATION_CLIENT_STORE]") && !help.contains("hunter2"), "{help}");
     }
 }
 

@@ -17,6 +17,8 @@ use serde_json::Value;
 mod bad_input;
 #[path = "run/going_on.rs"]
 mod going_on;
+#[path = "run/letters.rs"]
+mod letters;
 #[path = "run/stalls.rs"]
 mod stalls;
 #[path = "run/troubles.rs"]

@@ -1,8 +1,9 @@
 //! What could not be delivered, in a few lines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use integration_client::IntegrationClient;
+use integration_client::dead_letter::Reason;
 use integration_client::outbox::Numbers;
 
 use crate::connect::Named;
@@ -15,6 +16,7 @@ const NAMED: usize = 5;
 pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64, named: &Named) {
     let Ok(letters) = client.outbox().dead_letters() else { return };
     let mut reasons: BTreeMap<String, (u64, Vec<u64>)> = BTreeMap::new();
+    let mut again: BTreeSet<String> = BTreeSet::new();
     // The first thousand: who has more than that wants to look at them anyway.
     for kept in letters.list(None, 1_000).await.unwrap_or_default() {
         let Some(line) = numbers.of(&kept.letter.id) else { continue };
@@ -23,6 +25,10 @@ pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64,
             Some(status) => format!("{} ({status})", kept.letter.reason),
             None => kept.letter.reason.to_string(),
         };
+        // Of a request that the vendor does not want it would say the same again; a key that it refused can be mended.
+        if kept.letter.reason != Reason::Rejected || matches!(status, Some(401 | 403)) {
+            again.insert(kept.letter.reason.to_string());
+        }
         let (count, lines) = reasons.entry(reason).or_default();
         *count += 1;
         if lines.len() < NAMED {
@@ -39,6 +45,15 @@ pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64,
         notes::say(&format!("  {count} {reason}: line {}", lines.join(", ")));
     }
     notes::say(&format!("  see them:   integration-client dead-letters list --store {store}"));
-    notes::say(&format!("  once more:  integration-client dead-letters redrive --all --store {store}"));
-    notes::say("              and the same run again");
+    for reason in &again {
+        let first = match reason.as_str() {
+            "ambiguous" => " (ask the vendor first: it may have acted)",
+            _ => "",
+        };
+        let command = format!("integration-client dead-letters redrive --all --reason {reason} --store {store}");
+        notes::say(&format!("  once more:  {command}{first}"));
+    }
+    if !again.is_empty() {
+        notes::say("              and the same run again");
+    }
 }

@@ -1,0 +1,69 @@
+//! What is done with dead letters and tenants of a store: named in part, shown before it is done, and never by accident.
+
+use super::*;
+
+impl Place {
+    async fn ask(&self, args: &[&str]) -> Ran {
+        wait(self.command(args).env("INTEGRATION_CLIENT_STORE", "jobs.jsonl.sqlite").spawn().unwrap()).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_are_named_by_the_beginning_of_their_ids() {
+    let place = Place::new(FakeVendor::builder().poisoned("/jobs", 422)).await;
+    place.jobs("jobs.jsonl", 1..=3);
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!(ran.figures(), [0, 0, 3], "{}", ran.err);
+    assert!(!ran.err.contains("once more"), "the vendor says no again: {}", ran.err);
+    let list = place.ask(&["dead-letters", "list", "--json"]).await;
+    let letters: Vec<Value> = list.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ids: Vec<&str> = letters.iter().map(|letter| letter["id"].as_str().unwrap()).collect();
+
+    let all = place.ask(&["dead-letters", "show", &ids[0][..6]]).await;
+    assert!(all.code == 2 && ids.iter().all(|id| all.err.contains(id)), "{}", all.err);
+    let length =
+        (1..=ids[0].len()).find(|length| ids[1..].iter().all(|id| !id.starts_with(&ids[0][..*length]))).unwrap();
+    let one = &ids[0][..length];
+    let shown = place.ask(&["dead-letters", "show", one]).await;
+    assert!(shown.code == 0 && shown.out.contains(ids[0]), "{}{}", shown.out, shown.err);
+
+    let preview = place.ask(&["dead-letters", "redrive", one, "--dry-run"]).await;
+    assert_eq!((preview.code, &*preview.out), (0, "1 letter would be a job again\n"), "{}", preview.err);
+    let none = place.ask(&["dead-letters", "redrive"]).await;
+    assert!(none.code == 2 && none.err.contains("--all"), "{}", none.err);
+    // Nobody can be asked here: nothing is done without a word.
+    for (what, said) in [
+        (&["redrive", "--all"][..], "this would send 3 dead letters again: add --yes"),
+        (&["purge"], "this would delete 3 dead letters for good, requests and all: add --yes"),
+    ] {
+        let unsure = place.ask(&[&["dead-letters"], what].concat()).await;
+        assert!(unsure.code == 2 && unsure.err.contains(said), "{}", unsure.err);
+        let preview = place.ask(&[&["dead-letters"], what, &["--dry-run"]].concat()).await;
+        assert!(preview.code == 0 && preview.out.contains(" would be "), "{}{}", preview.out, preview.err);
+    }
+    assert_eq!(place.ask(&["dead-letters", "list", "--json"]).await.out, list.out, "nothing was changed");
+
+    let again = place.ask(&["dead-letters", "redrive", one, "--json"]).await;
+    assert_eq!((again.code, &*again.out), (0, "{\"redriven\":1,\"skipped\":0}\n"), "{}", again.err);
+    let gone = place.ask(&["dead-letters", "purge", "--yes"]).await;
+    assert_eq!((gone.code, &*gone.out), (0, "2 dead letters deleted\n"), "{}", gone.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_go_by_name_or_when_somebody_agrees() {
+    let place = Place::new(FakeVendor::builder()).await;
+    place.write("active.txt", "acme\n");
+    let tenants = |args: &[&'static str]| [&["tenants"], args, &["--vendors", "vendors.toml"]].concat();
+    for id in ["a1", "a2", "a3"] {
+        let set = place.ask(&tenants(&["set", id, "v", "--credential", "env:IC_RUN_KEY"])).await;
+        assert_eq!(set.code, 0, "{}", set.err);
+    }
+    let preview = place.ask(&tenants(&["retire", "a1", "--dry-run"])).await;
+    assert_eq!((preview.code, &*preview.out), (0, "a1 at v would be retired\n"), "{}", preview.err);
+    let one = place.ask(&tenants(&["retire", "a1"])).await;
+    assert_eq!((one.code, &*one.out), (0, "a1 at v is retired\n"), "{}", one.err);
+    let unsure = place.ask(&tenants(&["cleanup", "--active", "active.txt"])).await;
+    assert!(unsure.code == 2 && unsure.err.contains("this would retire 2 tenants: add --yes"), "{}", unsure.err);
+    let rest = place.ask(&tenants(&["cleanup", "--active", "active.txt", "--yes"])).await;
+    assert!(rest.code == 0 && rest.out.ends_with("2 tenants retired\n"), "{}{}", rest.out, rest.err);
+}
