@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     }
     let config = Config::load(&sources, 1).map_err(|error| Failure::Input(error.to_string()))?;
     if let Some(name) = &args.name {
-        config.vendor(name, "live").map_err(|error| Failure::Input(error.to_string()))?;
+        config.vendor(name, "live").map_err(|error| Failure::Input(unknown(name, &config, &error.to_string())))?;
     }
     let wanted = |entry: &Entry| args.name.as_deref().is_none_or(|name| name == &*entry.live.name);
     let entries: Vec<Entry> = Entry::all(&config).into_iter().filter(wanted).collect();
@@ -93,6 +93,45 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
         entries => list(entries, screen, out)?,
     }
     Ok(Outcome::Fine)
+}
+
+/// What people call a vendor whom the catalogue has under another name.
+const ALSO: [(&str, &str); 14] = [
+    ("atlassian", "jira"),
+    ("calendar", "google"),
+    ("drive", "google"),
+    ("facebook", "meta"),
+    ("gmail", "google"),
+    ("graph", "msgraph"),
+    ("instagram", "meta"),
+    ("microsoft", "msgraph"),
+    ("office365", "msgraph"),
+    ("outlook", "msgraph"),
+    ("sharepoint", "msgraph"),
+    ("sheets", "google"),
+    ("twitter", "x"),
+    ("youtube", "google"),
+];
+
+/// Nobody has this name: who may be meant.
+fn unknown(name: &str, config: &Config, error: &str) -> String {
+    let wanted = name.to_lowercase();
+    let known = |vendor: &&str| config.vendors().names().any(|name| name == *vendor);
+    let also = ALSO.iter().find(|(other, _)| *other == wanted).map(|(_, vendor)| *vendor);
+    if let Some(vendor) = also.filter(known) {
+        return format!("vendor {name:?}: the catalogue has it as `{vendor}`");
+    }
+    let parts: Vec<&str> = match wanted.len() {
+        0..3 => Vec::new(),
+        _ => config.vendors().names().filter(|vendor| vendor.contains(&wanted)).collect(),
+    };
+    if !parts.is_empty() && !error.contains("did you mean") {
+        return format!("vendor {name:?} is not configured; did you mean `{}`?", parts.join("` or `"));
+    }
+    match error.contains("did you mean") {
+        true => error.to_owned(),
+        false => format!("vendor {name:?} is not configured; `integration-client vendors` lists those that are"),
+    }
 }
 
 fn list(entries: &[Entry], screen: Screen, out: &mut dyn Write) -> std::io::Result<()> {
