@@ -8,7 +8,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use integration_client::config::{Config, Sources};
+use integration_client::config::{Config, Finding, Sources};
+use serde_json::{Value, json};
 
 use crate::output::{ERROR, Failure, GOOD, Outcome, Screen, WARNING};
 use crate::text::{count, duration};
@@ -18,6 +19,7 @@ Examples:
   integration-client check vendors.toml
   integration-client check vendors.toml --tenants tenants.toml
   integration-client check config.toml --resolver vault   # \"vault:acme-key\"
+  integration-client check vendors.toml --json | jq -r '.problems[].message'
 
 Exit codes: 0 nothing is wrong (there may be warnings), 1 something is wrong,
 2 a file could not be read.";
@@ -46,6 +48,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     resolver: Vec<String>,
 
+    /// One JSON object: whether it is good, and every problem and warning with its place.
+    #[arg(long)]
+    json: bool,
+
     /// The file stands alone, as for a program that says `without_catalogue`.
     #[arg(long)]
     without_catalogue: bool,
@@ -63,6 +69,11 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     if let Some(empty) = files.iter().find(|file| file.text.trim_ascii().is_empty()) {
         // As a client says it that reads such a file: it is what a program leaves that is about to write.
         let message = "the file is empty; put a comment into it if nothing is what it means";
+        if args.json {
+            let problem = json!({ "file": empty.name, "message": message });
+            writeln!(out, "{}", json!({ "good": false, "problems": [problem] }))?;
+            return Ok(Outcome::Found);
+        }
         writeln!(out, "{ERROR}error:{ERROR:#} {}: {message}\n\n{ERROR}1 problem{ERROR:#}", empty.name)?;
         return Ok(Outcome::Found);
     }
@@ -78,6 +89,15 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     }
     let config = match Config::check(&sources) {
         Ok(config) => config,
+        Err(found) if args.json => {
+            let problem = |finding: &Finding| {
+                let Finding { file, line, column, place, message, .. } = finding;
+                json!({ "file": file, "line": line, "column": column, "place": place, "message": message })
+            };
+            let problems: Vec<Value> = found.iter().map(problem).collect();
+            writeln!(out, "{}", json!({ "good": false, "problems": problems }))?;
+            return Ok(Outcome::Found);
+        }
         Err(found) => {
             findings::show(&found, &files, out)?;
             return Ok(Outcome::Found);
@@ -86,6 +106,12 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
     // What the files are about: the vendors that they state and those of their tenants, not all of the catalogue.
     let mut vendors: BTreeSet<String> = files.iter().flat_map(stated).collect();
     vendors.extend(config.tenants().map(|tenant| tenant.vendor.name.to_string()));
+    if args.json {
+        let tenants = config.tenants().len();
+        let good = json!({ "good": true, "vendors": vendors, "tenants": tenants, "warnings": config.warnings() });
+        writeln!(out, "{good}")?;
+        return Ok(Outcome::Fine);
+    }
     effective::show(&config, &vendors, args.round_trip, screen, out)?;
     for warning in config.warnings() {
         writeln!(out, "{WARNING}warning:{WARNING:#} {warning}")?;
