@@ -91,9 +91,13 @@ fn mistakes_in_the_command_end_with_two_and_say_what_to_do() {
         (&[][..], "Usage:"),
         (&["inspct"], "inspect"),
         (&["vendors", "gihtub"], "did you mean `github`?"),
+        (&["vendors", "gmail"], "the catalogue has it as `google`"),
+        (&["vendors", "commerce"], "did you mean `bigcommerce`"),
         (&["check"], "<FILE>"),
         (&["check", "no/such/file.toml"], "no/such/file.toml: "),
         (&["inspect", "--now", "yesterday"], "write 2026-01-15T10:00:00Z"),
+        (&["inspect", "--vendor", "githb"], "did you mean `github`?"),
+        (&["inspect", "--vendor", "github", "--environment", "prod"], "has no environment"),
         (&["inspect", "--status", "1000"], "100..=999"),
         (&["check", "vendors.toml", "--round-trip", "soon"], "write for example 100ms"),
         (&["completions", "basic"], "bash"),
@@ -174,6 +178,28 @@ fn an_empty_file_is_no_good_configuration() {
         assert!(ran.code == code && ran.out.contains(said), "{text:?}: {}", ran.out);
     }
     std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_machine_reads_every_problem_with_its_place() {
+    let broken = run(&["check", "fixtures/cli/broken.toml", "--json"], "");
+    let said: serde_json::Value = serde_json::from_str(&broken.out).unwrap();
+    let problems = said["problems"].as_array().unwrap();
+    assert_eq!((broken.code, &said["good"], problems.len()), (1, &false.into(), 6));
+    assert_eq!((&problems[1]["line"], &problems[1]["place"]), (&3.into(), &"vendors.parcels.safety".into()));
+    let good = run(&["check", "fixtures/cli/parcels.toml", "--json"], "");
+    let said: serde_json::Value = serde_json::from_str(&good.out).unwrap();
+    assert_eq!((good.code, &said["good"], &said["vendors"][0]), (0, &true.into(), &"parcels".into()));
+    assert_eq!(said["warnings"].as_array().unwrap().len(), 1);
+}
+
+/// Why something is a refusal is said by what the vendor sent, not by the number of a rule.
+#[test]
+fn a_refusal_by_a_rule_of_the_catalogue_is_explained() {
+    let answer = "HTTP/2 200\ncontent-type: application/json\n\n{\"errors\":[{\"type\":\"RATE_LIMITED\"}]}";
+    let ran = run(&["inspect", "--vendor", "github"], answer);
+    let said = "yes (the status is 200, and body#/errors/*/type is RATE_LIMITED or RATE_LIMIT)";
+    assert!(ran.out.contains(said), "{}", ran.out);
 }
 
 #[test]

@@ -27,6 +27,15 @@ pub(crate) struct Pointer {
     last: Option<Box<Finder<'static>>>,
 }
 
+/// A pointer as the configuration writes it.
+pub(crate) fn written(pointer: &Pointer) -> String {
+    let step = |step: &Step| match step {
+        Step::Any => "/*".to_owned(),
+        Step::Key(key) => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
+    };
+    pointer.steps.iter().map(step).collect()
+}
+
 impl PartialEq for Pointer {
     fn eq(&self, other: &Pointer) -> bool {
         std::ptr::eq(self, other) || (self.hash == other.hash && self.steps == other.steps)

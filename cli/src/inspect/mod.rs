@@ -39,7 +39,8 @@ for their UTF-8. A line that is no such object gives
   {\"id\":null,\"error\":\"line 3: …\"}
 and the others go on.
 
-Exit codes: 0 all was read, 1 some lines were not, 2 the input is unreadable.";
+Exit codes: 0 all was read, 1 some lines were not, 2 the input is unreadable, or
+nobody knows the vendor.";
 
 /// Shows what a client reads in a response: whether it refused, how long to wait, what is left.
 ///
@@ -105,6 +106,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         now: args.now,
         clock: Clock::system(),
     };
+    // Headers that are read by shape alone would be a wrong answer to somebody who named the vendor.
+    if let Some(name) = &args.vendor {
+        let known = context.config.vendor(name, &args.environment);
+        known
+            .map_err(|error| Failure::Input(format!("{error} (without --vendor, headers are read by their shape)")))?;
+    }
     let mut input: Box<dyn BufRead> = match &args.file {
         Some(path) => Box::new(BufReader::new(File::open(path).map_err(|error| Failure::reading(path, &error))?)),
         None => {
@@ -127,12 +134,6 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         let message = "there are no headers in it: give headers, or a response as `curl -i` prints it \
                        (for JSON lines, add --json)";
         return Err(Failure::Input(message.into()));
-    }
-    if let Some(name) = context.vendor.as_deref()
-        && let Err(error) = context.config.vendor(name, &context.environment)
-    {
-        let style = crate::output::WARNING;
-        let _ = writeln!(anstream::stderr(), "{style}note:{style:#} {error} (headers are read by their shape)");
     }
     show::show(&response, &context, out)?;
     Ok(Outcome::Fine)

@@ -71,6 +71,6 @@ pub(super) fn read(
         windows: windows.collect(),
         cost: signals.cost,
         scope: signals.scope.map(signals::Scope::as_str),
-        rule: (signals.rule != Rule::Nothing).then(|| signals.rule.to_string()),
+        rule: (signals.rule != Rule::Nothing).then(|| dialect.explain(signals.rule)),
     }
 }

@@ -90,7 +90,7 @@ fn inspect_reads_a_configuration_file_and_an_environment_of_it() {
 #[test]
 fn inspect_pasted_headers_of_a_vendor_that_nobody_knows() {
     let input = "ratelimit: \"minute\";r=40;t=5, \"daily\";r=120;t=7200\nratelimit-policy: \"minute\";q=60;w=60, \"daily\";q=1000;w=86400\n";
-    check("inspect_unknown", &["inspect", "--vendor", "githb", "--now", NOW], input);
+    check("inspect_unknown", &["inspect", "--now", NOW], input);
 }
 
 #[test]

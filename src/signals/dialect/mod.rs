@@ -4,6 +4,7 @@ mod context;
 mod form;
 mod read;
 mod source;
+mod words;
 
 use std::time::Duration;
 
