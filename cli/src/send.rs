@@ -1,6 +1,6 @@
 //! `send`: one request on behalf of a tenant, as curl would send it, but through the limits.
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -323,7 +323,24 @@ impl Args {
             }
             writeln!(out)?;
         }
-        out.write_all(body)?;
+        let is_terminal = std::io::stdout().is_terminal();
+        let json = serde_json::from_slice::<&serde_json::value::RawValue>(body).is_ok();
+        match serde_json::from_slice::<Value>(body) {
+            Ok(value) if is_terminal => writeln!(out, "{value:#}")?,
+            _ => {
+                out.write_all(body)?;
+                // A program that saves a picture gets it byte for byte.
+                if (json || is_terminal) && !body.is_empty() && body.last() != Some(&b'\n') {
+                    writeln!(out)?;
+                }
+            }
+        }
+        out.flush()?;
+        if *status >= 400 {
+            let name = http::StatusCode::from_u16(*status).ok().and_then(|status| status.canonical_reason());
+            let name = name.map(|name| format!(" {name}")).unwrap_or_default();
+            notes::say(&format!("error: the vendor answered {status}{name}"));
+        }
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::connect::{self, Named, StoreOption};
 use crate::interrupt::Signals;
-use crate::output::{self, FAINT, Failure, Outcome, Screen, TITLE, WARNING};
+use crate::output::{self, FAINT, Failure, Outcome, Screen, TITLE, WARNING, wrapped};
 use crate::text::{count, span, thousands64};
 
 const EXAMPLES: &str = "\
@@ -109,10 +109,18 @@ fn show(name: &str, seen: &Seen, screen: Screen, out: &mut dyn Write) -> Result<
     writeln!(out, "{}", figures.join(", "))?;
     let fresh: Vec<&WorkerStatus> = seen.workers.iter().filter(|worker| worker.age <= STALE).collect();
     match (fresh.len(), seen.workers.first()) {
+        (0, None) if waiting > 0 => {
+            let text = "no worker is running: nothing is sent until `run` (or a program that calls `work()`) starts. One \
+                        that does not publish its status is not seen here";
+            writeln!(out, "{}", wrapped(screen, text))?;
+        }
         (0, None) => writeln!(out, "{FAINT}no process that works on it says what it does{FAINT:#}")?,
         (0, Some(last)) => {
             let age = span(Duration::from_secs(last.age.as_secs()));
             writeln!(out, "{WARNING}nobody works on it{WARNING:#}; the last word is {age} old")?;
+            if waiting > 0 {
+                writeln!(out, "nothing is sent until `run` (or a program that calls `work()`) starts")?;
+            }
         }
         (workers, _) => writeln!(out, "{} at work", count(workers, "process").replace("processs", "processes"))?,
     }

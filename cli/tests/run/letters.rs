@@ -1,5 +1,8 @@
 //! What is done with dead letters and tenants of a store: named in part, shown before it is done, and never by accident.
 
+use integration_client::store::Store;
+use integration_client::{IntegrationClient, Priority, Request};
+
 use super::*;
 
 impl Place {
@@ -66,4 +69,27 @@ async fn tenants_go_by_name_or_when_somebody_agrees() {
     assert!(unsure.code == 2 && unsure.err.contains("this would retire 2 tenants: add --yes"), "{}", unsure.err);
     let rest = place.ask(&tenants(&["cleanup", "--active", "active.txt", "--yes"])).await;
     assert!(rest.code == 0 && rest.out.ends_with("2 tenants retired\n"), "{}{}", rest.out, rest.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_ends_with_its_line_and_a_refusal_is_named() {
+    let place =
+        Place::new(FakeVendor::builder().poisoned("/bad", 422).limit(VendorLimit::sliding_log(100, SECOND))).await;
+    let good = place.command(&["send", "acme", "v", "/good", "--vendors", "vendors.toml"]).spawn().unwrap();
+    let good = wait(good).await;
+    assert!(good.code == 0 && good.out.ends_with("\n") && good.err.is_empty(), "{:?} {:?}", good.out, good.err);
+    let bad = place.command(&["send", "acme", "v", "/bad", "--vendors", "vendors.toml"]).spawn().unwrap();
+    let bad = wait(bad).await;
+    assert_eq!((bad.code, &*bad.err), (1, "error: the vendor answered 422 Unprocessable Entity\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_a_worker_says_that_nothing_is_sent() {
+    let place = Place::new(FakeVendor::builder()).await;
+    let builder = IntegrationClient::builder().without_catalogue().vendors_file(place.path("vendors.toml"));
+    let client = builder.store(Store::sqlite(place.path("jobs.jsonl.sqlite"))).build().await.unwrap();
+    client.outbox().enqueue("acme", Priority::Normal, Request::get("v", "/")).await.unwrap();
+    let status = place.ask(&["status"]).await;
+    assert!(status.code == 0 && status.out.contains("no worker is running: nothing is sent until"), "{}", status.out);
+    assert_eq!(place.vendor.summary().arrived, 0);
 }
