@@ -19,7 +19,7 @@ use crate::notes;
 /// side, and not so many that the store becomes as large as a file of any size.
 pub(super) const AHEAD: u64 = 100_000;
 /// Lines that are no jobs, of which each is said.
-const SAID: u64 = 10;
+pub(super) const SAID: u64 = 10;
 /// After this a page that could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How soon it is seen that there is room for more.

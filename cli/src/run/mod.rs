@@ -4,6 +4,7 @@
 //! ([`Batch`]): a run that was interrupted goes on there. The library's outbox sends them. What is here reads, counts and shows.
 
 mod account;
+mod dry;
 mod feed;
 mod input;
 mod job;
@@ -28,7 +29,7 @@ use self::troubles::Troubles;
 use crate::connect::{self, Configuration, Named};
 use crate::interrupt::Signals;
 use crate::notes;
-use crate::output::{Failure, Outcome};
+use crate::output::{Failure, Outcome, Screen};
 
 const EXAMPLES: &str = "\
 A job is one line:
@@ -41,6 +42,7 @@ other as JSON.
 Examples:
   integration-client run jobs.jsonl --vendors vendors.toml --out results.jsonl
   make-jobs | integration-client run - --vendors vendors.toml --store may.sqlite
+  integration-client run jobs.jsonl --dry-run
   integration-client run jobs.jsonl --keep-going; \\
       integration-client dead-letters list --store jobs.jsonl.sqlite
 
@@ -84,6 +86,10 @@ pub(crate) struct Args {
     /// Leaves out lines that are no jobs, and goes on; otherwise the first of them ends the run.
     #[arg(long)]
     keep_going: bool,
+
+    /// Checks every line and estimates how long the jobs take; sends nothing, and leaves the store as it is.
+    #[arg(long)]
+    dry_run: bool,
 
     /// Shows no progress: mistakes and the last line alone.
     #[arg(long, short)]
@@ -130,6 +136,12 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
         None => "sqlite:run.sqlite".to_owned(),
     }));
     let mut input = Input::open(&args.jobs)?;
+    if args.dry_run {
+        return tokio::select! {
+            looked = dry::run(args, &named, input, clock, Screen::of_terminal()) => looked,
+            () = signals.first() => Ok(Outcome::Interrupted),
+        };
+    }
     let (results, counts, mark) = tokio::select! {
         prepared = prepare(args, &named, &mut input) => prepared?,
         () = signals.first() => {

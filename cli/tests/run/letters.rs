@@ -93,3 +93,25 @@ async fn a_store_without_a_worker_says_that_nothing_is_sent() {
     assert!(status.code == 0 && status.out.contains("no worker is running: nothing is sent until"), "{}", status.out);
     assert_eq!(place.vendor.summary().arrived, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_checked_and_timed_without_sending() {
+    let place = Place::new(FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND))).await;
+    let jobs: String = (1..=1_100).map(|number| job("acme", &format!("/jobs/{number}"))).collect();
+    place.write("jobs.jsonl", &(jobs + &job("nobody", "/jobs/1") + "{\n" + &job("stored", "/jobs/2")));
+    let set = ["tenants", "set", "stored", "v", "--vendors", "vendors.toml", "--credential", "env:IC_RUN_KEY"];
+    assert_eq!(place.ask(&set).await.code, 0);
+    let before = place.ask(&["status", "--json"]).await.out;
+    let dry = place.run(&["jobs.jsonl", "--dry-run"]).await;
+    assert_eq!((dry.code, &*dry.err), (1, ""), "{}", dry.out);
+    assert!(dry.out.contains("jobs.jsonl:1101: tenant \"nobody\" is not configured"), "{}", dry.out);
+    assert!(dry.out.contains("jobs.jsonl:1102: not JSON"), "{}", dry.out);
+    let last = dry.out.lines().last().unwrap();
+    assert!(last.starts_with("jobs.jsonl: 1101 jobs, 2 lines are no jobs; they take 1"), "{}", dry.out);
+    assert!(last.ends_with("s or more. Nothing was sent"), "{}", dry.out);
+    assert_eq!((place.vendor.summary().arrived, place.ask(&["status", "--json"]).await.out), (0, before));
+    // The run itself has no store before it is run.
+    place.jobs("other.jsonl", 1..=2);
+    assert_eq!(place.run(&["other.jsonl", "--dry-run"]).await.code, 0);
+    assert!(!place.path("other.jsonl.sqlite").exists());
+}

@@ -1,0 +1,129 @@
+//! `run --dry-run`: whether every line is a job, and how long they would take. Nothing is sent, and no store is written.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use integration_client::clock::Clock;
+use integration_client::store::Store;
+use integration_client::{IntegrationClient, Priority};
+
+use super::Args;
+use super::feed::SAID;
+use super::input::Input;
+use crate::connect::{Named, in_words};
+use crate::output::{Failure, Outcome, Screen, table};
+use crate::text::{count, span, thousands64};
+
+/// Tenant, vendor and the name of the priority, in the order of the table.
+type Lane = (String, String, String);
+
+/// A folder for a store of its own, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Folder, Failure> {
+        let path = std::env::temp_dir().join(format!("integration-client-dry-run-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(|error| Failure::reading(&path, &error))?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What the store says of vendors and tenants.
+async fn rows(named: &Named) -> Result<Vec<(String, String)>, Failure> {
+    if named.path().is_some_and(|path| !path.exists()) {
+        return Ok(Vec::new());
+    }
+    let client = IntegrationClient::builder().without_catalogue().store(named.store()).build().await?;
+    Ok(client.config().stored().await?)
+}
+
+pub(super) async fn run(
+    args: &Args,
+    named: &Named,
+    mut input: Input,
+    clock: Clock,
+    screen: Screen,
+) -> Result<Outcome, Failure> {
+    let folder = Folder::new()?;
+    let store = || Store::sqlite(folder.0.join("store.sqlite"));
+    // Requests are checked by a batch, and opening one writes: into a store that nobody else has.
+    let rows = rows(named).await?;
+    if !rows.is_empty() {
+        let alone = IntegrationClient::builder().without_catalogue().store(store()).build().await?;
+        for (name, text) in rows {
+            alone.config().set_stored(&name, Some(&text)).await?;
+        }
+    }
+    let builder = args.configuration.builder()?.config_in_store().store(store());
+    let client = builder.without_watching().build().await?;
+    let batch = client.outbox().batch("dry run").await?;
+    let mut out = anstream::stdout();
+    let mut lanes: BTreeMap<Lane, (Priority, u64)> = BTreeMap::new();
+    let mut invalid = 0_u64;
+    loop {
+        let page = input.page(clock.wall()).map_err(|error| Failure::Input(format!("{}: {error}", input.shown)))?;
+        for line in page.lines {
+            let checked = line.job.and_then(|job| {
+                let checked = batch.check(line.number, &job.tenant, job.priority, job.request);
+                checked.map_err(|error| in_words(&error))?;
+                Ok((job.tenant, job.vendor, job.priority))
+            });
+            match checked {
+                Ok((tenant, vendor, priority)) => {
+                    lanes.entry((tenant, vendor, priority.to_string())).or_insert((priority, 0)).1 += 1;
+                }
+                Err(why) => {
+                    invalid += 1;
+                    match invalid {
+                        ..=SAID => writeln!(out, "{}:{}: {why}", input.shown, line.number)?,
+                        _ if invalid == SAID + 1 => writeln!(out, "… and more")?,
+                        _ => {}
+                    }
+                }
+            }
+        }
+        if page.complete {
+            break;
+        }
+    }
+    let mut latest = Some(Duration::ZERO);
+    let mut estimates = Vec::new();
+    for ((tenant, vendor, tier), (priority, jobs)) in &lanes {
+        let takes = client.estimate(tenant, vendor, *priority, *jobs)?.expected;
+        latest = latest.zip(takes).map(|(latest, takes)| latest.max(takes));
+        let shown = takes.map_or_else(|| "not known".to_owned(), about);
+        estimates.push(vec![tenant.clone(), vendor.clone(), tier.clone(), thousands64(*jobs), shown]);
+    }
+    if !estimates.is_empty() {
+        let header = ["tenant", "vendor", "priority", "jobs", "takes alone"];
+        write!(out, "{}", table(screen, &header, estimates, &[3, 4]))?;
+        writeln!(out)?;
+    }
+    let jobs = lanes.values().map(|(_, jobs)| jobs).sum::<u64>();
+    let jobs = count(usize::try_from(jobs).unwrap_or(usize::MAX), "job");
+    let lines = match invalid {
+        0 => String::new(),
+        1 => ", 1 line is no job".to_owned(),
+        _ => format!(", {} lines are no jobs", thousands64(invalid)),
+    };
+    let takes = latest.map_or_else(String::new, |latest| format!("; they take {} or more", about(latest)));
+    writeln!(out, "{}: {jobs}{lines}{takes}. Nothing was sent", input.shown)?;
+    client.shutdown(Duration::from_secs(1)).await;
+    Ok(if invalid > 0 { Outcome::Found } else { Outcome::Fine })
+}
+
+/// To the second, and below one not at all: it is an estimate.
+fn about(time: Duration) -> String {
+    match time.as_secs() {
+        0 => "less than 1s".to_owned(),
+        seconds => span(Duration::from_secs(seconds)),
+    }
+}
