@@ -147,5 +147,5 @@ fn list(entries: &[Entry], screen: Screen, out: &mut dyn Write) -> std::io::Resu
     });
     write!(out, "{}", table(screen, &["vendor", "limits", "environments"], rows.collect(), &[]))?;
     let vendors = text::count(entries.len(), "vendor");
-    writeln!(out, "\n{FAINT}{vendors}. All about one: integration-client vendors NAME{FAINT:#}")
+    writeln!(out, "\n{FAINT}{vendors}. All about one: integration-client vendors NAME, or a part of it{FAINT:#}")
 }
