@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::connect::{self, StoreOption};
 use crate::consent::Consent;
+use crate::notes;
 use crate::output::{FAINT, Failure, Outcome, TITLE};
 use crate::text::{count, span};
 
@@ -226,7 +227,7 @@ fn outline(kept: &KeptLetter, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 async fn show(letters: &DeadLetters, id: &str, json: bool, out: &mut dyn Write) -> Result<Outcome, Failure> {
-    let Some(kept) = find(letters, id).await? else { return missing(id, out) };
+    let Some(kept) = find(letters, id).await? else { return Ok(missing(id)) };
     if json {
         writeln!(out, "{:#}", as_json(&kept))?;
         return Ok(Outcome::Fine);
@@ -293,9 +294,10 @@ async fn find(letters: &DeadLetters, id: &str) -> Result<Option<KeptLetter>, Fai
     Ok(found.pop())
 }
 
-fn missing(id: &str, out: &mut dyn Write) -> Result<Outcome, Failure> {
-    writeln!(out, "{id}: no dead letter has this id; `dead-letters list` shows those that there are")?;
-    Ok(Outcome::Found)
+/// Said beside the output, which a program may read as JSON.
+fn missing(id: &str) -> Outcome {
+    notes::say(&format!("{id}: no dead letter has this id; `dead-letters list` shows those that there are"));
+    Outcome::Found
 }
 
 /// How many letters fit, and how many of those can be sent again.
@@ -324,7 +326,7 @@ async fn redrive(
     for id in ids {
         match find(letters, id).await? {
             Some(kept) => found.push(kept),
-            None => outcome = missing(id, out)?,
+            None => outcome = missing(id),
         }
     }
     let (mut again, mut skipped) = (0, 0);
@@ -340,9 +342,9 @@ async fn redrive(
         match letters.redrive(&kept.letter.id).await {
             Ok(true) => again += 1,
             // Another process was faster.
-            Ok(false) => outcome = missing(&kept.letter.id, out)?,
+            Ok(false) => outcome = missing(&kept.letter.id),
             Err(error) if error.kind() == integration_client::ErrorKind::InvalidRequest => {
-                writeln!(out, "{error}")?;
+                notes::say(&error.to_string());
                 skipped += 1;
             }
             Err(error) => return Err(error.into()),

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::connect::{self, Configuration, Named, StoreOption, in_words};
 use crate::consent::Consent;
+use crate::notes;
 use crate::output::{self, Failure, Outcome, Screen};
 use crate::text::count;
 
@@ -268,7 +269,7 @@ impl Global {
         let fits = |entry: &TenantEntry| entry.id() == id && vendor.is_none_or(|vendor| entry.vendor() == vendor);
         let gone: Vec<_> = self.rows(&client).await?.into_iter().filter(|(_, entry)| fits(entry)).collect();
         if gone.is_empty() {
-            writeln!(out, "{id}: the store has no such tenant; `tenants list` shows where it is stated")?;
+            notes::say(&format!("{id}: the store has no such tenant; `tenants list` shows where it is stated"));
             return Ok(Outcome::Found);
         }
         self.remove(&client, gone, !dry_run, out).await?;

@@ -48,6 +48,9 @@ async fn letters_are_named_by_the_beginning_of_their_ids() {
 
     let again = place.ask(&["dead-letters", "redrive", one, "--json"]).await;
     assert_eq!((again.code, &*again.out), (0, "{\"redriven\":1,\"skipped\":0}\n"), "{}", again.err);
+    let missing = place.ask(&["dead-letters", "redrive", "no-such-id", "--json"]).await;
+    assert_eq!((missing.code, &*missing.out), (1, "{\"redriven\":0,\"skipped\":0}\n"), "a program reads this");
+    assert!(missing.err.contains("no dead letter has this id"), "{}", missing.err);
     let gone = place.ask(&["dead-letters", "purge", "--yes"]).await;
     assert_eq!((gone.code, &*gone.out), (0, "2 dead letters deleted\n"), "{}", gone.err);
 }
