@@ -142,3 +142,17 @@ fn pad(table: &mut Table) {
         column.set_padding((0, 2));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_wrapped_between_words_and_no_line_is_wider_than_the_screen() {
+        let text = "one two three four five six seven eight nine ten eleven";
+        assert_eq!(wrapped(Screen { width: 13 }, text), "one two three\nfour five six\nseven eight\nnine ten\neleven");
+        assert_eq!(wrapped(Screen { width: 60 }, text), text);
+        assert_eq!(wrapped(Screen { width: 3 }, "a longer word"), "a\nlonger\nword");
+        assert_eq!(wrapped(Screen { width: 60 }, ""), "");
+    }
+}

@@ -180,6 +180,17 @@ fn an_empty_file_is_no_good_configuration() {
     std::fs::remove_file(path).unwrap();
 }
 
+/// Where the text breaks off, nobody knows what else is wrong with it.
+#[test]
+fn a_file_that_is_no_toml_may_have_more_mistakes_than_are_counted() {
+    let path = std::env::temp_dir().join(format!("integration-client-torn-{}.toml", std::process::id()));
+    std::fs::write(&path, "[vendors.v\nbase_url = 5\nsafety = 3.0\n").unwrap();
+    let ran = run(&["check", path.to_str().unwrap()], "");
+    std::fs::remove_file(path).unwrap();
+    let last = "\n1 problem (there may be more, which shows once the file can be read)\n";
+    assert!(ran.code == 1 && ran.out.ends_with(last), "{}", ran.out);
+}
+
 #[test]
 fn a_machine_reads_every_problem_with_its_place() {
     let broken = run(&["check", "fixtures/cli/broken.toml", "--json"], "");
