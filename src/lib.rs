@@ -53,21 +53,23 @@ mod metrics;
 pub mod outbox;
 mod request;
 mod retry;
+mod route;
 mod send;
 pub mod signals;
-pub mod status;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;
 
 pub use self::core::OnRemove;
+#[doc(inline)]
+pub use self::core::status::types as status;
+pub use self::core::status::types::DeadLetterCounts;
 pub use client::{ActiveTenants, IntegrationClient, IntegrationClientBuilder, Lane, LiveConfig, Permit, Tenants};
 pub use error::{BoxError, Delivery, Error, ErrorKind, LastResponse, Result};
 pub use futures_core::future::BoxFuture;
 pub use request::{Body, Headroom, Method, Priority, Request, Response, ResponseBody, WaitReason};
 pub use retry::{Class, Classifier};
-pub use status::DeadLetterCounts;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -15,7 +15,7 @@ impl Tenants<'_> {
         let _changing = self.client.core.registry.config_write.lock();
         let _moving = self.client.core.registry.migrating(false);
         let config = self.client.core.registry.config.load();
-        let (tenant, _) = self.client.core.registry.tenants.insert(config.vendors(), &tenant)?;
+        let (tenant, _) = self.client.core.registry.routes.insert(config.vendors(), &tenant)?;
         self.client.core.registry.bring_up_to_date(&tenant.id, &tenant.vendor.name, false);
         Ok(())
     }
@@ -27,8 +27,8 @@ impl Tenants<'_> {
     /// [`ErrorKind::UnknownTenant`](crate::ErrorKind::UnknownTenant).
     pub fn remove(self, tenant: &str, vendor: &str, waiting: OnRemove) -> Result<(), Error> {
         let _changing = self.client.core.registry.config_write.lock();
-        self.client.core.registry.tenants.get(tenant, vendor)?;
-        self.client.core.registry.tenants.remove(tenant, vendor);
+        self.client.core.registry.routes.get(tenant, vendor)?;
+        self.client.core.registry.routes.remove(tenant, vendor);
         self.client.core.registry.bring_up_to_date(tenant, vendor, waiting == OnRemove::Refuse);
         Ok(())
     }

@@ -69,7 +69,7 @@ pub(crate) async fn clean_up(core: Weak<Core>, cleaning: Cleaning) {
 async fn once(core: &Weak<Core>, cleaning: &Cleaning) -> Result<usize, String> {
     const GONE: &str = "the client is gone";
     // Before the source is asked: it cannot know of who comes after that.
-    let Some(mut stale) = core.upgrade().map(|core| core.registry.tenants.snapshot()) else {
+    let Some(mut stale) = core.upgrade().map(|core| core.registry.routes.snapshot()) else {
         return Err(GONE.to_owned());
     };
     let patience = cleaning.every.max(PATIENCE);

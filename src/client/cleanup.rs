@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::Tenants;
 use crate::config::Tenant;
 use crate::core::{Core, OnRemove};
+use crate::route::Route;
 
 /// Tenants that are retired under one hold of the lock, which takes about 50 µs. A caller who sets or removes a tenant
 /// waits for it.
@@ -54,8 +55,8 @@ impl Tenants<'_> {
     pub async fn retain(self, mut keep: impl FnMut(&Tenant) -> bool) -> Vec<Arc<Tenant>> {
         let core = &*self.client.core;
         let mut retired = Vec::new();
-        for part in 0..core.registry.tenants.parts() {
-            let mut stale = core.registry.tenants.part(part);
+        for part in 0..core.registry.routes.parts() {
+            let mut stale = core.registry.routes.part(part);
             stale.retain(|tenant| !keep(tenant));
             core.retire_in_steps(&stale, &mut retired).await;
         }
@@ -71,14 +72,14 @@ impl Tenants<'_> {
 
 impl Core {
     /// Retires those of `stale` that are still what they were.
-    pub(super) async fn retire_all(&self, stale: &[Arc<Tenant>]) -> Vec<Arc<Tenant>> {
+    pub(super) async fn retire_all(&self, stale: &[Arc<Route>]) -> Vec<Arc<Tenant>> {
         let mut retired = Vec::new();
         self.retire_in_steps(stale, &mut retired).await;
         self.cleaned_up(retired.len());
         retired
     }
 
-    async fn retire_in_steps(&self, stale: &[Arc<Tenant>], retired: &mut Vec<Arc<Tenant>>) {
+    async fn retire_in_steps(&self, stale: &[Arc<Route>], retired: &mut Vec<Arc<Tenant>>) {
         let refuse = self.registry.on_remove == OnRemove::Refuse;
         for some in stale.chunks(CHUNK) {
             retire(self, some, refuse, retired);
@@ -88,21 +89,21 @@ impl Core {
 
     fn cleaned_up(&self, retired: usize) {
         self.registry.dispatch.forget_plans();
-        tracing::info!(retired, left = self.registry.tenants.len(), "tenants cleaned up");
+        tracing::info!(retired, left = self.registry.routes.len(), "tenants cleaned up");
     }
 }
 
-fn retire(core: &Core, stale: &[Arc<Tenant>], refuse: bool, retired: &mut Vec<Arc<Tenant>>) {
+fn retire(core: &Core, stale: &[Arc<Route>], refuse: bool, retired: &mut Vec<Arc<Tenant>>) {
     let _changing = core.registry.config_write.lock();
     for tenant in stale {
         let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
         // The program has set the tenant again meanwhile: it is not stale.
-        if !core.registry.tenants.find(id, vendor).is_some_and(|now| Arc::ptr_eq(&now, tenant)) {
+        if !core.registry.routes.find(id, vendor).is_some_and(|now| Arc::ptr_eq(&now, tenant)) {
             continue;
         }
-        core.registry.tenants.remove(id, vendor);
+        core.registry.routes.remove(id, vendor);
         let _making = core.registry.lock_lane(id, vendor);
         core.registry.dispatch.retire_at_home(tenant, refuse);
-        retired.push(tenant.clone());
+        retired.push(tenant.tenant().clone());
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::IntegrationClient;
 use crate::Priority;
-use crate::config::Tenant;
 use crate::core::Egress;
 use crate::core::refusal;
 use crate::dispatch::{LaneRef, PermitGuard, try_acquire};
@@ -17,6 +16,8 @@ use crate::error::Error;
 use crate::metrics::Series;
 use crate::request::response::{Headroom, Response};
 use crate::request::{Method, Request};
+use crate::route::Route;
+use crate::send::{Caller, Job, send};
 
 /// One tenant at one vendor. While a handle exists, the lane is kept in memory.
 ///
@@ -36,7 +37,7 @@ use crate::request::{Method, Request};
 /// ```
 pub struct Lane {
     client: IntegrationClient,
-    tenant: Arc<Tenant>,
+    route: Arc<Route>,
     place: LaneRef,
     endpoint: EndpointId,
     /// The vendor's attempt timeout: by way of the tenant it is two reads of memory that nothing else touches.
@@ -50,7 +51,7 @@ impl IntegrationClient {
     /// # Errors
     /// Unknown tenant or vendor.
     pub fn lane(&self, tenant: &str, vendor: &str) -> Result<Lane, Error> {
-        let tenant = self.core.registry.tenant(tenant, vendor)?;
+        let tenant = self.core.registry.route(tenant, vendor)?;
         Lane::new(self.clone(), tenant)
     }
 
@@ -69,7 +70,7 @@ impl IntegrationClient {
             let series = core.telemetry.metrics.series(tenant, vendor);
             return Ok(Permit::new(held.counted(&series), Duration::ZERO));
         }
-        let tenant = core.registry.tenant(tenant, vendor)?;
+        let tenant = core.registry.route(tenant, vendor)?;
         // A series is made for configured names only: callers' strings must not fill the metrics.
         let series = core.telemetry.metrics.series(&tenant.id, vendor);
         let refused = |why| refusal::error(&tenant, priority, core.clock.now(), why);
@@ -87,19 +88,19 @@ impl IntegrationClient {
 }
 
 impl Lane {
-    fn new(client: IntegrationClient, tenant: Arc<Tenant>) -> Result<Lane, Error> {
-        match client.core().registry.place(&tenant) {
-            Ok(place) => Ok(Lane::at(client, tenant, place, NO_ENDPOINT)),
+    fn new(client: IntegrationClient, route: Arc<Route>) -> Result<Lane, Error> {
+        match client.core().registry.place(&route) {
+            Ok(place) => Ok(Lane::at(client, route, place, NO_ENDPOINT)),
             // Removed a moment ago; the priority is in no message about that.
-            Err(why) => Err(refusal::error(&tenant, Priority::Normal, crate::clock::Time::ZERO, why)),
+            Err(why) => Err(refusal::error(&route, Priority::Normal, crate::clock::Time::ZERO, why)),
         }
     }
 
-    fn at(client: IntegrationClient, tenant: Arc<Tenant>, place: LaneRef, endpoint: EndpointId) -> Lane {
+    fn at(client: IntegrationClient, route: Arc<Route>, place: LaneRef, endpoint: EndpointId) -> Lane {
         place.shard.look(|engine, _| engine.pin(place.lane));
-        let attempt_ns = crate::clock::nanos(tenant.vendor.attempt_timeout);
-        let series = client.core().telemetry.metrics.series(&tenant.id, &tenant.vendor.name);
-        Lane { client, tenant, place, endpoint, attempt_ns, series }
+        let attempt_ns = crate::clock::nanos(route.vendor.attempt_timeout);
+        let series = client.core().telemetry.metrics.series(&route.id, &route.vendor.name);
+        Lane { client, route, place, endpoint, attempt_ns, series }
     }
 
     /// The same lane, for requests to one of the vendor's endpoints.
@@ -107,13 +108,13 @@ impl Lane {
     /// # Errors
     /// [`ErrorKind::UnknownEndpoint`](crate::ErrorKind::UnknownEndpoint).
     pub fn endpoint(&self, name: &str) -> Result<Lane, Error> {
-        let (number, _) = self.tenant.vendor.endpoint(name)?;
-        Ok(Lane::at(self.client.clone(), self.tenant.clone(), self.place.clone(), number as EndpointId))
+        let (number, _) = self.route.vendor.endpoint(name)?;
+        Ok(Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), number as EndpointId))
     }
 
     fn ask(&self, priority: Priority, cost: u32, max_wait: Option<Duration>) -> Result<Ask, Refusal> {
         let ask =
-            self.client.core().egress.attempt_ask(self.place.shard.clock.now(), &self.tenant, priority, cost, max_wait);
+            self.client.core().egress.attempt_ask(self.place.shard.clock.now(), &self.route, priority, cost, max_wait);
         Ok(Ask { endpoint: self.endpoint_now()?, ..ask })
     }
 
@@ -122,7 +123,7 @@ impl Lane {
     fn endpoint_now(&self) -> Result<EndpointId, Refusal> {
         match self.endpoint {
             NO_ENDPOINT => Ok(NO_ENDPOINT),
-            endpoint => self.client.core().registry.endpoint_now(&self.tenant, endpoint),
+            endpoint => self.client.core().registry.endpoint_now(&self.route, endpoint),
         }
     }
 
@@ -130,7 +131,7 @@ impl Lane {
     fn place_now(&self) -> LaneRef {
         match self.place.shard.look(|engine, _| engine.has(self.place.lane)) {
             true => self.place.clone(),
-            false => self.client.core().registry.place(&self.tenant).unwrap_or_else(|_| self.place.clone()),
+            false => self.client.core().registry.place(&self.route).unwrap_or_else(|_| self.place.clone()),
         }
     }
 
@@ -140,7 +141,7 @@ impl Lane {
     }
 
     fn refused(&self, priority: Priority, why: Refusal) -> Error {
-        refusal::error(&self.tenant, priority, self.place.shard.clock.now(), why)
+        refusal::error(&self.route, priority, self.place.shard.clock.now(), why)
     }
 
     /// Waits for a permit for `cost` units (0 counts as 1), at most as long as the client's default deadline.
@@ -152,7 +153,7 @@ impl Lane {
         let ask = self.ask(priority, cost, None).map_err(refused)?;
         let now = self.place.shard.clock.now();
         let acquire =
-            self.client.core().registry.acquire(&self.tenant, Some(self.place.clone()), ask, now, &self.series);
+            self.client.core().registry.acquire(&self.route, Some(self.place.clone()), ask, now, &self.series);
         let grant = acquire.await.map_err(refused)?;
         Ok(Permit::new(grant.held, grant.waited))
     }
@@ -180,7 +181,7 @@ impl Lane {
             // The lane has moved to where its new limits are.
             Err(why) if *why == Refusal::NoLane => {
                 let place =
-                    self.client.core().registry.place(&self.tenant).map_err(|why| self.refused(priority, why))?;
+                    self.client.core().registry.place(&self.route).map_err(|why| self.refused(priority, why))?;
                 let held = try_acquire(&place.shard, place.lane, &ask);
                 held.map(|held| self.permit(held)).map_err(|why| self.refused(priority, *why))
             }
@@ -198,7 +199,7 @@ impl Lane {
     /// # drop(user); Ok(()) }
     /// ```
     pub fn request(&self, method: Method, path: impl Into<String>) -> Request {
-        Request::new(method, &*self.tenant.vendor.name, path)
+        Request::new(method, &*self.route.vendor.name, path)
     }
 
     /// A GET to this lane's vendor.
@@ -231,7 +232,8 @@ impl Lane {
     /// # Errors
     /// As there.
     pub async fn send(&self, priority: Priority, request: impl Into<Request>) -> Result<Response, Error> {
-        self.client.send(&self.tenant.id, priority, request).await
+        let core = self.client.core();
+        send(core, Job::new(core, Caller::Lane(&self.route), priority, request.into(), false)).await
     }
 
     /// What is left of the lane's tightest limit: by our own count, or by the vendor's last word of it where that is lower.
@@ -249,7 +251,7 @@ impl Lane {
 
 impl Clone for Lane {
     fn clone(&self) -> Lane {
-        Lane::at(self.client.clone(), self.tenant.clone(), self.place.clone(), self.endpoint)
+        Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), self.endpoint)
     }
 }
 
@@ -262,8 +264,8 @@ impl Drop for Lane {
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane")
-            .field("tenant", &self.tenant.id)
-            .field("vendor", &self.tenant.vendor.name)
+            .field("tenant", &self.route.id)
+            .field("vendor", &self.route.vendor.name)
             .finish_non_exhaustive()
     }
 }

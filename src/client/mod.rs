@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::outbox::OutboxState;
 use crate::request::Request;
 use crate::request::response::Response;
-use crate::send::{Job, send};
+use crate::send::{Caller, Job, send};
 pub use builder::IntegrationClientBuilder;
 pub use cleaning::ActiveTenants;
 pub use handles::{LiveConfig, Tenants};
@@ -77,7 +77,7 @@ impl IntegrationClient {
         priority: Priority,
         request: impl Into<Request>,
     ) -> impl Future<Output = Result<Response, Error>> + Send {
-        send(&self.core, Job::new(&self.core, tenant, priority, request.into(), false))
+        send(&self.core, Job::new(&self.core, Caller::Tenant(tenant), priority, request.into(), false))
     }
 
     /// Sends a request now, or not at all, and once: it is not tried again.
@@ -91,7 +91,7 @@ impl IntegrationClient {
         priority: Priority,
         request: impl Into<Request>,
     ) -> impl Future<Output = Result<Response, Error>> + Send {
-        send(&self.core, Job::new(&self.core, tenant, priority, request.into(), true))
+        send(&self.core, Job::new(&self.core, Caller::Tenant(tenant), priority, request.into(), true))
     }
 
     /// Sends the request of a dead letter once more: a fresh set of attempts under the usual limits, with the key that
@@ -148,7 +148,7 @@ impl std::fmt::Debug for IntegrationClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("IntegrationClient")
             .field("config", &self.core.registry.config.load().version())
-            .field("tenants", &self.core.registry.tenants.len())
+            .field("tenants", &self.core.registry.routes.len())
             .finish_non_exhaustive()
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::{IntegrationClient, Tenants};
 use crate::clock::Time;
 use crate::core::refusal;
+use crate::core::status::types::DeadLetterCounts;
 use crate::dispatch::LaneRef;
 use crate::engine::Noticed;
 use crate::error::Error;
 use crate::events::Events;
-use crate::status::DeadLetterCounts;
 use crate::{Priority, send};
 
 impl Tenants<'_> {
@@ -37,7 +37,7 @@ impl Tenants<'_> {
     }
 
     fn tell(self, tenant: &str, vendor: &str, notices: Vec<Noticed>) -> Result<(), Error> {
-        let of = self.client.core.registry.tenant(tenant, vendor)?;
+        let of = self.client.core.registry.route(tenant, vendor)?;
         let series = self.client.core.telemetry.metrics.series(tenant, vendor);
         notices.into_iter().for_each(|noticed| send::tell(&self.client.core, &of, &series, None, noticed));
         Ok(())
@@ -56,7 +56,7 @@ impl Tenants<'_> {
     }
 
     fn with_lane<T>(self, tenant: &str, vendor: &str, with: impl FnOnce(&LaneRef) -> T) -> Result<T, Error> {
-        let tenant = self.client.core.registry.tenant(tenant, vendor)?;
+        let tenant = self.client.core.registry.route(tenant, vendor)?;
         let refused = |why| refusal::error(&tenant, Priority::Normal, self.client.core.clock.now(), why);
         self.client.core.registry.place(&tenant).map(|place| with(&place)).map_err(refused)
     }

@@ -74,7 +74,7 @@ impl Core {
         let _changing = self.registry.config_write.lock();
         let _moving = self.registry.migrating(true);
         let (version, hash) = (config.version(), config.hash());
-        let changes = self.registry.tenants.replace_all(&config)?;
+        let changes = self.registry.routes.replace_all(&config)?;
         for warning in config.warnings() {
             tracing::warn!(warning, "configuration");
         }

@@ -7,12 +7,12 @@ use super::IntegrationClient;
 use crate::Priority;
 use crate::clock::Time;
 use crate::core::refusal;
+use crate::core::status::types::{Check, ClientStatus, Estimate, TenantStatus, UnderWay, VendorStatus};
 use crate::core::{Core, Entry, status_of};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{self, Batch, Engine, Sum, Until, forecast};
 use crate::error::Error;
 use crate::request::response::WaitReason;
-use crate::status::{Check, ClientStatus, Estimate, TenantStatus, UnderWay, VendorStatus};
 
 /// Lanes that are looked at under one hold of a lock.
 const CHUNK: u32 = 256;
@@ -55,7 +55,7 @@ impl IntegrationClient {
             config_version: config.version(),
             config_hash: format!("{:016x}", config.hash()),
             config_problem: self.config().problem(),
-            tenants: core.registry.tenants.len(),
+            tenants: core.registry.routes.len(),
             vendors: sums.into_iter().map(|(vendor, sum)| of_the_vendor(core, vendor, sum)).collect(),
             dead_letters: self.dead_letter_counts(),
             failed: core.telemetry.failures.by_kind(),
@@ -120,7 +120,7 @@ impl IntegrationClient {
         priority: Priority,
     ) -> Result<Check, Error> {
         let core = &self.core;
-        let tenant = core.registry.tenant(tenant, vendor)?;
+        let tenant = core.registry.route(tenant, vendor)?;
         let endpoint = match endpoint {
             Some(name) => tenant.vendor.endpoint(name)?.0 as EndpointId,
             None => NO_ENDPOINT,
@@ -148,7 +148,7 @@ impl IntegrationClient {
     /// Unknown tenant or vendor.
     pub fn estimate(&self, tenant: &str, vendor: &str, priority: Priority, requests: u64) -> Result<Estimate, Error> {
         let core = &self.core;
-        let tenant = core.registry.tenant(tenant, vendor)?;
+        let tenant = core.registry.route(tenant, vendor)?;
         let refused = |why| refusal::error(&tenant, priority, core.clock.now(), why);
         let (copy, now) = loop {
             let place = core.registry.place(&tenant).map_err(refused)?;
@@ -158,7 +158,7 @@ impl IntegrationClient {
                 break copied;
             }
         };
-        let service_ns = tenant.vendor.took.figure();
+        let service_ns = tenant.service_ns();
         let batch = Batch { tier: priority.tier(), requests, service_ns };
         let hash = core.registry.dispatch.hash(&tenant.id, &tenant.vendor.name);
         let again = core.egress.budgets.share_of_retries(hash, now);

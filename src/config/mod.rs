@@ -172,8 +172,7 @@ mod retry;
 mod shape;
 mod source;
 mod suggest;
-mod table;
-mod unknown;
+pub(crate) mod unknown;
 mod validate;
 mod vendor;
 
@@ -192,7 +191,6 @@ pub use resolve::{Vendors, resolve_tenant};
 pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
 pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource};
-pub use table::{Changes, TenantTable};
 pub(crate) use validate::CONNECTION_HEADERS;
 pub use vendor::{AuthScheme, Connection, Endpoint, Tenant, Vendor};
 

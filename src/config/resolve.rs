@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::credential::{CachedAuth, CredentialRef};
+use super::credential::CredentialRef;
 use super::entry::{LimitEntry, TenantEntry};
 use super::format::VendorEntry;
 use super::report::{Finding, Messages, Path, Report, Step, at};
@@ -319,7 +319,6 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
         weight: u32::try_from(weight).unwrap_or(1),
         client_certificate: entry.client_certificate.clone(),
         overrides,
-        cached_auth: CachedAuth::default(),
     })
 }
 

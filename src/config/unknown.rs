@@ -7,10 +7,10 @@ use super::vendor::Tenant;
 use crate::{Error, ErrorKind};
 
 /// Tables up to this size are searched for the id that was meant; in a larger one each miss would cost milliseconds.
-pub(super) const SEARCHED: usize = 1000;
+pub(crate) const SEARCHED: usize = 1000;
 
 /// The error for a tenant that is not there, with what is there of `tenants`. Ids are cut: they come from callers.
-pub(super) fn unknown_tenant(id: &str, vendor: &str, tenants: &[Arc<Tenant>]) -> Error {
+pub(crate) fn unknown_tenant(id: &str, vendor: &str, tenants: &[Arc<Tenant>]) -> Error {
     let near = if tenants.len() <= SEARCHED { tenants } else { &[] };
     let elsewhere: Vec<&str> =
         near.iter().filter(|tenant| &*tenant.id == id).map(|tenant| &*tenant.vendor.name).take(20).collect();

@@ -1,20 +1,17 @@
 //! A vendor as validated: what `vendors.toml` says about it, with every default filled in.
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::sync::atomic::{self, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::Url;
 
-use super::credential::{CachedAuth, CredentialRef};
+use super::credential::CredentialRef;
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::limit::{Limit, LimitKind, Scope, Unit};
 use super::retry::{AtRest, Keep, RetryPolicy, Throttle};
 use super::{base_url, pattern, suggest};
-use crate::clock::Time;
 use crate::signals::Dialect;
 use crate::{Delivery, Error, ErrorKind};
 
@@ -62,121 +59,10 @@ pub struct Vendor {
     pub at_rest: AtRest,
     /// How this vendor speaks about its limits, beyond what headers say by their shape.
     pub dialect: Arc<Dialect>,
-    /// The base URL parsed, where it is the same for every tenant.
-    pub(crate) parsed: Parsed,
-    /// How long it takes to answer.
-    pub(crate) took: Smoothed,
     /// A limit counts bytes.
     pub(crate) counts_bytes: bool,
     /// Of its limits' scopes the widest, a tenant at least.
     pub(crate) widest_scope: Scope,
-    /// The connections that its exchanges use.
-    pub(crate) connections: Connections,
-    /// How long the bodies of its answers are, where bytes are counted.
-    pub(crate) answers: Smoothed,
-    /// When something was last said about its limits being others than stated.
-    pub(crate) doubted: LogLimiter,
-}
-
-/// When it was last said that a vendor states other limits than its entry does: no part of the configuration.
-#[derive(Debug, Default)]
-pub(crate) struct LogLimiter(AtomicU64);
-
-impl LogLimiter {
-    /// Whether it may be said again: once a minute, by one of all who find it.
-    pub(crate) fn allow(&self, now: Time) -> bool {
-        let last = self.0.load(atomic::Ordering::Relaxed);
-        let now = now.as_nanos().max(1);
-        (last == 0 || now.saturating_sub(last) >= 60_000_000_000)
-            && self.0.compare_exchange(last, now, atomic::Ordering::Relaxed, atomic::Ordering::Relaxed).is_ok()
-    }
-}
-
-impl Clone for LogLimiter {
-    fn clone(&self) -> LogLimiter {
-        LogLimiter(AtomicU64::new(self.0.load(atomic::Ordering::Relaxed)))
-    }
-}
-
-impl PartialEq for LogLimiter {
-    fn eq(&self, _: &LogLimiter) -> bool {
-        true
-    }
-}
-
-/// A figure of answers, smoothed over the last eight or so. Learned while running: no part of the configuration.
-///
-/// In a line of the cache of its own: every answer writes it, and the fields beside it are read by every request.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Smoothed(AtomicU64);
-
-impl Smoothed {
-    /// One more. Two at once may count as one, which changes next to nothing.
-    pub(crate) fn learn(&self, figure: u64) {
-        let figure = figure.clamp(1, u64::MAX / 8);
-        let known = self.figure();
-        let known = if known == 0 { figure } else { known - known / 8 + figure / 8 };
-        self.0.store(known, atomic::Ordering::Relaxed);
-    }
-
-    /// 0 while nothing is known.
-    pub(crate) fn figure(&self) -> u64 {
-        self.0.load(atomic::Ordering::Relaxed)
-    }
-}
-
-impl Clone for Smoothed {
-    fn clone(&self) -> Smoothed {
-        Smoothed(AtomicU64::new(self.figure()))
-    }
-}
-
-impl PartialEq for Smoothed {
-    fn eq(&self, _: &Smoothed) -> bool {
-        true
-    }
-}
-
-/// A URL that is parsed when it is first needed. Says nothing that the text beside it does not.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Parsed(OnceLock<Url>);
-
-impl PartialEq for Parsed {
-    fn eq(&self, _: &Parsed) -> bool {
-        true
-    }
-}
-
-/// The HTTP client that a transport made for a vendor, so that no exchange has to look for it. Says nothing that the
-/// connection settings beside it do not.
-#[derive(Debug, Default)]
-pub(crate) struct Connections(OnceLock<(u64, reqwest::Client)>);
-
-impl Connections {
-    /// Those of `pool`, if it is known to have some.
-    #[inline]
-    pub(crate) fn of(&self, pool: u64) -> Option<&reqwest::Client> {
-        self.0.get().filter(|(known, _)| *known == pool).map(|(_, client)| client)
-    }
-
-    /// Where others are known already, these have to be looked for each time.
-    pub(crate) fn know(&self, pool: u64, client: &reqwest::Client) {
-        self.0.get_or_init(|| (pool, client.clone()));
-    }
-}
-
-impl Clone for Connections {
-    /// Unknown: a copy is made to be changed.
-    fn clone(&self) -> Connections {
-        Connections::default()
-    }
-}
-
-impl PartialEq for Connections {
-    fn eq(&self, _: &Connections) -> bool {
-        true
-    }
 }
 
 /// A named group of paths with its own limits and cost.
@@ -257,7 +143,6 @@ pub struct Tenant {
     pub client_certificate: Option<String>,
     /// What the tenant changes, as written; kept so that new vendors can be put under it.
     pub(crate) overrides: Option<Arc<Overrides>>,
-    pub(crate) cached_auth: CachedAuth,
 }
 
 /// What a tenant changes about its vendor.
@@ -300,10 +185,9 @@ impl Vendor {
         Err(Error::not_sent(ErrorKind::UnknownEndpoint, message))
     }
 
-    /// How many bytes the answer to a request with a body of `sent` bytes is believed to have: as many as was said, or as
-    /// answers had of late. Never more than a limit has room for: a belief must not stop a request for ever.
-    pub(crate) fn believed_answer(&self, sent: u32, said: Option<u32>) -> u32 {
-        let believed = said.unwrap_or_else(|| u32::try_from(self.answers.figure()).unwrap_or(u32::MAX));
+    /// `expected` bytes of an answer to a request with a body of `sent` bytes, or fewer: never more than a limit has room
+    /// for, because an estimate must not stop a request for ever.
+    pub(crate) fn largest_answer(&self, sent: u32, expected: u32) -> u32 {
         let limits = self.limits.iter().chain(self.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
         let room = limits.filter_map(|limit| match &limit.kind {
             LimitKind::Rate(rate) if rate.unit == Unit::ResponseBytes => Some(rate.shape().largest_cost(false)),
@@ -312,7 +196,7 @@ impl Vendor {
             }
             _ => None,
         });
-        believed.min(room.min().unwrap_or(u32::MAX))
+        expected.min(room.min().unwrap_or(u32::MAX))
     }
 
     /// The endpoint that a request belongs to, and its number. `path` is below the base URL; a query is ignored.
@@ -358,19 +242,6 @@ impl Tenant {
         // A base URL that cannot be filled reaches no host: no other tenant has this one.
         let host = self.base_url().map_or_else(|_| self.id.to_string(), |url| url.origin().ascii_serialization());
         Some(host)
-    }
-
-    /// As [`base_url`](Tenant::base_url), parsed once for all tenants where the base URL has no variables.
-    #[inline(always)]
-    pub(crate) fn base(&self) -> Result<Cow<'_, Url>, Error> {
-        if !self.variables.is_empty() {
-            return self.base_url().map(Cow::Owned);
-        }
-        if let Some(parsed) = self.vendor.parsed.0.get() {
-            return Ok(Cow::Borrowed(parsed));
-        }
-        let parsed = self.base_url()?;
-        Ok(Cow::Borrowed(self.vendor.parsed.0.get_or_init(|| parsed)))
     }
 
     /// The path of `url` below this tenant's base URL; `None` when the URL belongs elsewhere, and so must not be sent

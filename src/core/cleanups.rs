@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::status::CleanupStatus;
+use crate::core::status::types::CleanupStatus;
 
 /// Begins and ends a client's cleanups, and knows what came of them.
 pub(crate) struct Cleanups {

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use crate::clock::Time;
-use crate::status::Flow;
+use crate::core::status::types::Flow;
 
 /// What happened so long ago counts for a third of what happens now, in seconds.
 const MEMORY: f64 = 10.0;

@@ -10,7 +10,7 @@ mod flow;
 mod hosts;
 pub(crate) mod refusal;
 mod registry;
-mod status;
+pub(crate) mod status;
 mod telemetry;
 mod under_way;
 

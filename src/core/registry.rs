@@ -9,13 +9,14 @@ use reqwest::Url;
 use super::OutboxHooks;
 use super::refusal;
 use crate::clock::{Clock, Time};
-use crate::config::{Config, ConfigSource, Tenant, TenantTable};
+use crate::config::{Config, ConfigSource, Tenant};
 use crate::dispatch::{self, Asked, Dispatch, Grant, LaneRef, Whose};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
 use crate::error::Error;
 use crate::metrics::KINDS_OF_WORK;
 use crate::metrics::Series;
+use crate::route::{Route, RouteTable};
 
 /// What becomes of requests that wait when their tenant is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -30,7 +31,7 @@ pub enum OnRemove {
 pub(crate) struct Registry {
     pub(crate) source: Arc<dyn ConfigSource>,
     pub(crate) config: ArcSwap<Config>,
-    pub(crate) tenants: TenantTable,
+    pub(crate) routes: RouteTable,
     pub(crate) dispatch: Dispatch,
     pub(crate) on_remove: OnRemove,
     /// Held from the reading of a source to the end of the change, so that of two readings the later one wins.
@@ -58,15 +59,15 @@ impl Registry {
         outbox: Option<Arc<dyn OutboxHooks>>,
         clock: Clock,
     ) -> Result<Registry, Error> {
-        let tenants = TenantTable::new();
-        tenants.replace_all(&config)?;
+        let routes = RouteTable::new();
+        routes.replace_all(&config)?;
         if let Some(outbox) = &outbox {
             config.tenants().for_each(|tenant| outbox.tenant_appears(tenant));
         }
         Ok(Registry {
             source,
             config: ArcSwap::from_pointee(config),
-            tenants,
+            routes,
             dispatch,
             on_remove,
             reload_order: Arc::default(),
@@ -85,18 +86,18 @@ impl Registry {
 
     /// The tenant at a vendor. A vendor that does not exist is the better explanation.
     #[inline(always)]
-    pub(crate) fn tenant(&self, tenant: &str, vendor: &str) -> Result<Arc<Tenant>, Error> {
-        if let Some(found) = self.tenants.find(tenant, vendor) {
+    pub(crate) fn route(&self, tenant: &str, vendor: &str) -> Result<Arc<Route>, Error> {
+        if let Some(found) = self.routes.find(tenant, vendor) {
             return Ok(found);
         }
-        self.config.load().tenant(tenant, vendor).and_then(|_| self.tenants.get(tenant, vendor))
+        self.config.load().tenant(tenant, vendor).and_then(|_| self.routes.get(tenant, vendor))
     }
 
     /// The tenant at the vendor with the base URL that `url` begins with.
-    pub(crate) fn tenant_for_url(&self, tenant: &str, url: &Url) -> Result<Arc<Tenant>, Error> {
-        let find = |vendor: &str| self.tenants.find(tenant, vendor);
+    pub(crate) fn route_for_url(&self, tenant: &str, url: &Url) -> Result<Arc<Route>, Error> {
+        let find = |vendor: &str| self.routes.find(tenant, vendor).map(|route| route.tenant().clone());
         match self.config.load().vendors().tenant_for_url(url, find) {
-            Some((tenant, _)) => Ok(tenant),
+            Some((found, _)) => self.route(tenant, &found.vendor.name),
             None => Err(refusal::unknown_url(tenant, url)),
         }
     }
@@ -108,7 +109,7 @@ impl Registry {
         }
         let (id, vendor) = (&*tenant.id, &*tenant.vendor.name);
         let _making = self.lock_lane(id, vendor);
-        let tenant = self.tenants.find(id, vendor).ok_or(Refusal::Retired)?;
+        let tenant = self.routes.find(id, vendor).ok_or(Refusal::Retired)?;
         let version = self.config.load().version();
         if self.migrating.load(Ordering::Acquire) {
             // Its lane may be where the tenant was before the change. A second one would have a full bucket.
@@ -134,7 +135,7 @@ impl Registry {
     /// Brings the lane of a tenant that has changed up to date, or retires the one of a tenant that is gone.
     pub(crate) fn bring_up_to_date(&self, tenant: &str, vendor: &str, refuse: bool) {
         let _making = self.lock_lane(tenant, vendor);
-        match self.tenants.find(tenant, vendor) {
+        match self.routes.find(tenant, vendor) {
             Some(tenant) => {
                 self.dispatch.update(&tenant, self.config.load().version());
                 if let Some(outbox) = &self.outbox {
@@ -153,7 +154,7 @@ impl Registry {
     /// The number that the tenant's vendor now has for an endpoint that had another in `before`.
     pub(crate) fn endpoint_now(&self, before: &Tenant, endpoint: EndpointId) -> Result<EndpointId, Refusal> {
         let Some(known) = before.vendor.endpoints.get(endpoint as usize) else { return Ok(NO_ENDPOINT) };
-        let now = self.tenants.find(&before.id, &before.vendor.name).ok_or(Refusal::Retired)?;
+        let now = self.routes.find(&before.id, &before.vendor.name).ok_or(Refusal::Retired)?;
         let found = now.vendor.endpoints.iter().position(|other| other.name == known.name);
         found.map(|number| number as EndpointId).ok_or(Refusal::UnknownEndpoint)
     }

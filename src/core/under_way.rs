@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use crate::Priority;
 use crate::clock::Time;
-use crate::config::Tenant;
 use crate::engine::plan::EndpointId;
+use crate::route::Route;
 
 const PARTS: usize = 16;
 /// The most attempts that each part lists. Further attempts are sent too, and are missing from the list.
@@ -41,7 +41,7 @@ impl Drop for Listed<'_> {
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) request: u64,
-    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) tenant: Arc<Route>,
     pub(crate) endpoint: EndpointId,
     pub(crate) priority: Priority,
     pub(crate) attempt: u32,

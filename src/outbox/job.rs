@@ -201,7 +201,8 @@ pub(super) async fn run(
         return bury(&core, &outbox, &job, &payload, Reason::Poison, history).await;
     };
     drop(row);
-    let tenant = core.registry.tenant(&job.lane.tenant, &job.lane.vendor).ok();
+    let route = core.registry.route(&job.lane.tenant, &job.lane.vendor);
+    let tenant = route.ok().map(|route| route.tenant().clone());
     let request = stored.request(&job.lane.vendor);
     let give_up = if job.expires_ms.is_some_and(|left| left <= 0) {
         Some(Reason::Expired)
@@ -343,7 +344,7 @@ async fn bury(
     let stored = payload.stored();
     let LaneTier { tenant, vendor, tier } = &job.lane;
     let nothing = LetterRequest::Redacted { method: String::new(), path: String::new(), body_bytes: None };
-    let keep = core.registry.tenant(tenant, vendor).map_or(Keep::Redacted, |tenant| tenant.vendor.dead_letters);
+    let keep = core.registry.route(tenant, vendor).map_or(Keep::Redacted, |tenant| tenant.vendor.dead_letters);
     let request = match (stored, keep) {
         (Some(stored), Keep::Whole) => stored.request.clone(),
         (Some(stored), _) => stored.request.redacted(),
@@ -388,7 +389,7 @@ fn seals(outbox: &OutboxState, payload: &Payload, tenant: Option<&Tenant>) -> bo
 
 fn kept(core: &Core, outbox: &OutboxState, job: &Claimed, payload: &Payload, letter: &DeadLetter) -> NewDead {
     log_letter(letter);
-    let known = core.registry.tenant(&job.lane.tenant, &job.lane.vendor);
+    let known = core.registry.route(&job.lane.tenant, &job.lane.vendor).map(|route| route.tenant().clone());
     let known = known.ok();
     let is_redacted = known.as_ref().is_some_and(|tenant| tenant.vendor.at_rest == AtRest::Redacted);
     NewDead {

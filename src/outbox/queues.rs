@@ -28,7 +28,7 @@ pub struct Queue {
     pub under_way: u64,
     /// The time until the first waiting request may be sent, as far as the store knows; zero when it waits only for the
     /// limits.
-    #[serde(rename = "due_in_s", serialize_with = "crate::status::seconds")]
+    #[serde(rename = "due_in_s", serialize_with = "crate::core::status::types::seconds")]
     pub due_in: Option<Duration>,
 }
 
@@ -40,9 +40,9 @@ pub struct WorkerStatus {
     /// The id of the process in the store.
     pub worker: String,
     /// The time since the status was published.
-    #[serde(rename = "said_before_s", serialize_with = "crate::status::some_seconds")]
+    #[serde(rename = "said_before_s", serialize_with = "crate::core::status::types::some_seconds")]
     pub age: Duration,
-    /// A [`TenantStatus`](crate::status::TenantStatus) for each of the lanes that the process works on, as JSON.
+    /// A [`TenantStatus`](crate::core::status::types::TenantStatus) for each of the lanes that the process works on, as JSON.
     pub lanes: Vec<Value>,
 }
 

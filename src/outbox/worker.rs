@@ -216,7 +216,7 @@ impl Worker {
         }
         let mut unknown = Vec::new();
         let mut wanted =
-            self.lanes.wanted(&mut self.pool, LANES, |lane| match core.registry.tenant(&lane.tenant, &lane.vendor) {
+            self.lanes.wanted(&mut self.pool, LANES, |lane| match core.registry.route(&lane.tenant, &lane.vendor) {
                 _ if outbox.store.problems.is_parked(lane) => 0,
                 // What was sent of the lane before is read first.
                 Ok(tenant) if !outbox.is_recalled(&tenant) => 0,
@@ -261,7 +261,7 @@ impl Worker {
         };
         let now = self.outbox.clock.now();
         for job in jobs {
-            let is_known = core.registry.tenant(&job.lane.tenant, &job.lane.vendor).is_ok();
+            let is_known = core.registry.route(&job.lane.tenant, &job.lane.vendor).is_ok();
             let since = self.lanes.is_known(&job.lane, is_known, now);
             let unknown = since.is_some_and(|since| now.since(since) >= UNKNOWN);
             let waits = Waits::new(self.lanes.waiting(&job.lane), self.outbox.clone());

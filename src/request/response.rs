@@ -12,11 +12,11 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 
-use crate::config::Tenant;
 use crate::dispatch::PermitGuard;
 use crate::engine;
 use crate::engine::limit::BlockedBy;
 use crate::error::{Delivery, Error, ErrorKind};
+use crate::route::Route;
 use crate::transport::{AnswerBody, TransportError};
 
 /// A vendor's response, with a body that has not been read yet. Any status is a response; see
@@ -97,7 +97,7 @@ impl Response {
             return Ok(self);
         }
         let delivery = if self.parts.status.is_server_error() { Delivery::Ambiguous } else { Delivery::Rejected };
-        let tenant = &self.parts.body.tenant;
+        let tenant = &self.parts.body.route;
         let error =
             tenant.error(ErrorKind::Status, delivery, format_args!("the vendor answered {}", self.parts.status));
         Err(error.after_attempts(self.attempts()).of_request(self.parts.body.request_id))
@@ -133,7 +133,7 @@ impl Response {
     /// # Errors
     /// As [`bytes`](Response::bytes), and [`ErrorKind::Decode`] with line and column when it is not what `T` wants.
     pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
-        let (tenant, request_id) = (self.parts.body.tenant.clone(), self.parts.body.request_id);
+        let (tenant, request_id) = (self.parts.body.route.clone(), self.parts.body.request_id);
         let bytes = self.bytes().await?;
         serde_json::from_slice(&bytes).map_err(|error| {
             // serde_json's own message may quote the body.
@@ -184,22 +184,17 @@ pub struct ResponseBody {
     body: AnswerBody,
     /// Given up with the last byte; none where that has come.
     held: Option<PermitGuard>,
-    tenant: Arc<Tenant>,
+    route: Arc<Route>,
     request_id: u64,
 }
 
 impl ResponseBody {
-    pub(crate) fn new(
-        body: AnswerBody,
-        held: Option<PermitGuard>,
-        tenant: Arc<Tenant>,
-        request_id: u64,
-    ) -> ResponseBody {
-        ResponseBody { body, held, tenant, request_id }
+    pub(crate) fn new(body: AnswerBody, held: Option<PermitGuard>, route: Arc<Route>, request_id: u64) -> ResponseBody {
+        ResponseBody { body, held, route, request_id }
     }
 
     fn error(&self, error: TransportError) -> Error {
-        error.into_error(&self.tenant).of_request(self.request_id)
+        error.into_error(&self.route).of_request(self.request_id)
     }
 
     /// Nothing more of it will be read.
@@ -211,10 +206,9 @@ impl ResponseBody {
     }
 
     fn give_up(&self, held: PermitGuard) {
-        let vendor = &self.tenant.vendor;
-        if vendor.counts_bytes {
+        if self.route.vendor.counts_bytes {
             let bytes = self.body.bytes_read();
-            vendor.answers.learn(bytes);
+            self.route.answer_had(bytes);
             held.received(bytes);
         }
     }

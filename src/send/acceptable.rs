@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use super::key;
 use super::prepared::Prepared;
-use crate::config::{AuthScheme, OnAmbiguous, Tenant};
+use crate::config::{AuthScheme, OnAmbiguous};
 use crate::core::Core;
 use crate::dead_letter::LetterRequest;
 use crate::error::{Error, ErrorKind};
 use crate::request::{Notes, Request, Target};
+use crate::route::Route;
 
 /// A request that was found good, in the form in which it is kept.
 pub(crate) struct Acceptable {
-    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) tenant: Arc<Route>,
     pub(crate) request: LetterRequest,
     pub(crate) endpoint: Option<String>,
     pub(crate) cost: Option<u32>,
@@ -29,8 +30,8 @@ pub(crate) struct Acceptable {
 /// Checks everything that can be checked before a request is sent, and makes its idempotency key.
 pub(crate) fn acceptable(core: &Core, tenant: &str, mut request: Request) -> Result<Acceptable, Error> {
     let tenant = match &request.parts.target {
-        Target::Path { vendor, .. } => core.registry.tenant(tenant, vendor),
-        Target::Url(url) => core.registry.tenant_for_url(tenant, url),
+        Target::Path { vendor, .. } => core.registry.route(tenant, vendor),
+        Target::Url(url) => core.registry.route_for_url(tenant, url),
     }?;
     let vendor = &tenant.vendor;
     let base = tenant.base()?;

@@ -27,7 +27,7 @@ impl Job {
         }
         // The credential comes before the permit, because reading a secret may take long.
         let mut now = core.clock.now();
-        let authorization = match core.egress.credentials.cached_auth(&self.tenant, now) {
+        let authorization = match core.egress.credentials.cached_auth(&self.route, now) {
             Some(authorization) => authorization,
             None => {
                 let authorization = Box::pin(self.authorization(core)).await?;
@@ -92,7 +92,7 @@ impl Job {
         };
         if let Some((word, besides)) = self.plain(core, &answer, &held) {
             // Where bytes are counted, the permit stays until the whole body has come and its size is known.
-            let whole = answer.body.has_arrived() && !self.tenant.vendor.counts_bytes;
+            let whole = answer.body.has_arrived() && !self.route.vendor.counts_bytes;
             let (heard, held) = match whole {
                 true => (held.on_complete(ended, word, &besides), None),
                 false => (held.on_response(ended, word, &besides), Some(held)),
@@ -108,7 +108,7 @@ impl Job {
     fn entry(&self, since: Time) -> Entry {
         Entry {
             request: self.id,
-            tenant: self.tenant.clone(),
+            tenant: self.route.clone(),
             endpoint: self.endpoint,
             priority: self.priority,
             attempt: self.tries,
@@ -121,7 +121,7 @@ impl Job {
         let opened = match (self.host_pass.take(), result) {
             (Some(pass), result) => pass.connected(result),
             (None, Err(error)) if error.is_connect() => {
-                core.egress.hosts.failed(&self.prepared.host(&self.tenant), ended).then_some(true)
+                core.egress.hosts.failed(&self.prepared.host(&self.route), ended).then_some(true)
             }
             _ => None,
         };
@@ -133,7 +133,7 @@ impl Job {
     /// The public error of an attempt that ended before its exchange.
     pub(super) fn not_sent_error(&self, core: &Core, why: NotSent) -> Error {
         match why {
-            NotSent::Refused(refusal) => refusal::error(&self.tenant, self.priority, core.clock.now(), refusal),
+            NotSent::Refused(refusal) => refusal::error(&self.route, self.priority, core.clock.now(), refusal),
             NotSent::Credential(error) | NotSent::Invalid(error) | NotSent::Store(error) => error,
             NotSent::HostShut { next } => {
                 let (text, wait) = match next {
@@ -141,10 +141,10 @@ impl Job {
                     None => ("one is being tried".to_owned(), Duration::from_secs(1)),
                 };
                 let why = format_args!("no connection could be made lately; {text}");
-                self.tenant.not_sent(ErrorKind::Connect, why).with_retry_after(wait)
+                self.route.not_sent(ErrorKind::Connect, why).with_retry_after(wait)
             }
-            NotSent::Taken => self.tenant.not_sent(ErrorKind::Store, "the job is another process's by now"),
-            NotSent::Stopped => self.tenant.not_sent(ErrorKind::Shutdown, "the client stops"),
+            NotSent::Taken => self.route.not_sent(ErrorKind::Store, "the job is another process's by now"),
+            NotSent::Stopped => self.route.not_sent(ErrorKind::Shutdown, "the client stops"),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::transport::{Sent, TransportError};
 
 impl Job {
     fn judge(&self, outcome: &Outcome, now: Time, had_credential: bool) -> Verdict {
-        let policy = &self.tenant.vendor.retry;
+        let policy = &self.route.vendor.retry;
         // Now or not at all: a later moment is not asked for.
         let once = self.immediate.then(|| RetryPolicy { max_retries: 0, ..policy.clone() });
         let policy = once.as_ref().unwrap_or(policy);
@@ -36,7 +36,7 @@ impl Job {
         let signals = self.signals(&mut answered.answer, wall).await;
         answered.held.cost(signals.cost);
         let headers = &answered.answer.headers;
-        let class = core.egress.classifier(&self.tenant).and_then(|classifier| classifier.classify(status, headers));
+        let class = core.egress.classifier(&self.route).and_then(|classifier| classifier.classify(status, headers));
         let class = class.or(match signals.throttled {
             true => Some(Class::RateLimited),
             // The vendor's dialect says that this one is no refusal for limits: to come again would not help.
@@ -56,7 +56,7 @@ impl Job {
         past.tried.failing_since = None;
         let retries = past.tried.retries;
 
-        let policy = &self.tenant.vendor.retry;
+        let policy = &self.route.vendor.retry;
         let backoff = retry::backoff(policy, retries + 1, &mut fastrand::Rng::new());
         let is_refusal = class == Some(Class::RateLimited);
         let told = stated.or(policy.default_wait.filter(|_| is_refusal));
@@ -95,9 +95,9 @@ impl Job {
                 past.tried.refreshed = true;
                 past.exchanges += 1;
                 if let Some(stale) = answered.authorization.as_ref().map(|known| &known.secret) {
-                    core.egress.credentials.invalidate(&self.tenant, stale).await;
+                    core.egress.credentials.invalidate(&self.route, stale).await;
                     // The next attempt takes the tenant as it is now, beside which the same secret may be kept.
-                    if let Ok(now) = core.registry.tenant(&self.tenant.id, &self.tenant.vendor.name) {
+                    if let Ok(now) = core.registry.route(&self.route.id, &self.route.vendor.name) {
                         core.egress.credentials.invalidate(&now, stale).await;
                     }
                 }
@@ -151,7 +151,7 @@ impl Job {
     ) -> AttemptEnd {
         let now = core.clock.now();
         let word = (error.sent() == Sent::Unprocessed).then(|| self.unprocessed(core, error.is_closing()));
-        let error = if self.tenant.vendor.retry.unprocessed_is_safe { error } else { error.doubted() };
+        let error = if self.route.vendor.retry.unprocessed_is_safe { error } else { error.doubted() };
         let outcome = Outcome::Failed { sent: error.sent(), kind: error.kind() };
         let verdict = self.judge(&outcome, now, had_credential);
         match (error.sent(), error.kind()) {
@@ -188,7 +188,7 @@ impl Job {
         let mut random = fastrand::Rng::new();
         let (wait, counts) = match verdict {
             Verdict::RetryUncounted => (retry::reconnect(connects, &mut random), false),
-            _ => (retry::backoff(&self.tenant.vendor.retry, retries + 1, &mut random), true),
+            _ => (retry::backoff(&self.route.vendor.retry, retries + 1, &mut random), true),
         };
         match verdict {
             Verdict::Again | Verdict::RetryUncounted | Verdict::Refused => {
@@ -221,11 +221,11 @@ impl Job {
             return Feedback::Disowned;
         }
         self.refused(core, None, false);
-        if let Some(wait) = self.tenant.vendor.retry.default_wait {
+        if let Some(wait) = self.route.vendor.retry.default_wait {
             return Feedback::Refused(Wait::Stated(nanos(retry::later(wait, &mut fastrand::Rng::new()))), None);
         }
         let tries = self.past.as_ref().map_or(0, |past| past.connects) + 1;
-        let most = retry::backoff(&self.tenant.vendor.retry, tries, &mut fastrand::Rng::new());
+        let most = retry::backoff(&self.route.vendor.retry, tries, &mut fastrand::Rng::new());
         Feedback::Refused(Wait::Guess { most: nanos(most) }, None)
     }
 }

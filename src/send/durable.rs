@@ -12,7 +12,7 @@ use super::end::{AttemptEnd, Cause, NotSent};
 use super::events::End;
 use super::history::History;
 use super::ledger::{Ledger, StoredJob};
-use super::{Job, letter};
+use super::{Caller, Job, letter};
 use crate::Priority;
 use crate::config::{AtRest, Keep, OnAmbiguous};
 use crate::core::Core;
@@ -76,18 +76,18 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     let Sending { id, tenant, priority, mut request, history, ledger, begun } = send;
     let vendor = request.vendor().map(str::to_owned).unwrap_or_default();
     let attempt = request.parts.attempt_timeout.or_else(|| {
-        let known = core.registry.tenant(&tenant, &vendor).ok()?;
+        let known = core.registry.route(&tenant, &vendor).ok()?;
         Some(known.vendor.attempt_timeout)
     });
     let most = HOLD.saturating_add(attempt.unwrap_or(HOLD));
     request.parts.deadline = Some(expires.map_or(most, |left| left.min(most)));
     request.parts.max_wait = Some(HOLD);
-    let mut job = match Job::new(core, &tenant, priority, request, false) {
+    let mut job = match Job::new(core, Caller::Tenant(&tenant), priority, request, false) {
         Ok(job) => job,
         Err(error) => return never_began(core, error, history),
     };
     // No caller waits who could decide, so a request that is not sent again is kept as a dead letter.
-    let policy = job.on_ambiguous.unwrap_or(job.tenant.vendor.retry.on_ambiguous);
+    let policy = job.on_ambiguous.unwrap_or(job.route.vendor.retry.on_ambiguous);
     job.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
     job.past = history.into_past(core);
     job.stored = Some(Box::new(StoredJob { id, ledger, begun }));
@@ -129,7 +129,7 @@ impl Job {
     pub(super) async fn write_start(&mut self, again: bool) -> Result<(), NotSent> {
         let Some(stored) = &mut self.stored else { return Ok(()) };
         stored.begun.store(true, Ordering::Release);
-        let endpoint = self.tenant.vendor.endpoint_name(self.endpoint).unwrap_or_default();
+        let endpoint = self.route.vendor.endpoint_name(self.endpoint).unwrap_or_default();
         match stored.ledger.start(endpoint, self.cost, again).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(NotSent::Taken),
@@ -247,7 +247,7 @@ impl Job {
     /// A credential, a certificate or a host that fails may be mended: the job is tried again for `max_age`, as a
     /// connection is.
     fn not_possible_now(&mut self, core: &Core, why: String, wait: Option<Duration>) -> Ending {
-        let (now, max_age) = (core.clock.now(), self.tenant.vendor.retry.max_age);
+        let (now, max_age) = (core.clock.now(), self.route.vendor.retry.max_age);
         let past = self.past();
         let since = *past.tried.failing_since.get_or_insert(now);
         past.connects += 1;
@@ -271,7 +271,7 @@ impl Job {
     /// An answer that was not retried: taken, or refused for good.
     async fn answered(&mut self, core: &Core, response: Response) -> Ending {
         let status = response.status();
-        let class = core.egress.classifier(&self.tenant);
+        let class = core.egress.classifier(&self.route);
         let class = class.and_then(|classifier| classifier.classify(status, response.headers()));
         if class == Some(Class::Success) || (class.is_none() && status.is_success()) {
             return Ending::Delivered(Box::new(response));
@@ -293,7 +293,7 @@ impl Job {
 
     /// What the letter keeps of an answer: why the vendor refused, usually.
     fn words(&self, status: u16, body: &[u8]) -> Option<String> {
-        let vendor = &self.tenant.vendor;
+        let vendor = &self.route.vendor;
         let most = match vendor.dead_letters {
             Keep::Whole => EXCERPT,
             // An answer about a credential may repeat it.

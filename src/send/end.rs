@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Time;
-use crate::config::credential::Authorization;
 use crate::dispatch::PermitGuard;
 use crate::engine::Refusal;
 use crate::error::{Delivery, Error, ErrorKind, LastResponse};
 use crate::request::response::{Response, WaitReason};
 use crate::retry::GiveUpReason;
+use crate::route::Authorization;
 use crate::transport::{Answer, TransportError};
 
 /// How an attempt ended that took a permit, or that has to begin anew.

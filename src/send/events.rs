@@ -22,14 +22,14 @@ pub(super) type End = Result<StatusCode, (ErrorKind, Delivery)>;
 impl Job {
     /// The request's endpoint, or the template of its path where it belongs to none.
     pub(super) fn label(&self) -> Cow<'_, str> {
-        match self.tenant.vendor.endpoint_name(self.endpoint) {
+        match self.route.vendor.endpoint_name(self.endpoint) {
             Some(name) => Cow::Borrowed(name),
-            None => Cow::Owned(template(&self.prepared.path_below_base(&self.tenant))),
+            None => Cow::Owned(template(&self.prepared.path_below_base(&self.route))),
         }
     }
 
     fn arc_label(&self) -> Arc<str> {
-        match self.tenant.vendor.endpoints.get(self.endpoint as usize) {
+        match self.route.vendor.endpoints.get(self.endpoint as usize) {
             Some(endpoint) => endpoint.name.clone(),
             None => (&*self.label()).into(),
         }
@@ -39,7 +39,7 @@ impl Job {
     #[inline]
     pub(super) fn dispatched(&mut self, core: &Core, waited: Duration) {
         self.tries += 1;
-        core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::Dispatched {
+        core.telemetry.feed.tell(self.id, &self.route, || EventKind::Dispatched {
             endpoint: Some(self.arc_label()),
             priority: self.priority,
             attempt: self.tries,
@@ -52,7 +52,7 @@ impl Job {
     pub(super) fn exchanged(&self, core: &Core, result: &Result<Answer, TransportError>, ended: Time, began: Time) {
         let took = ended.since(began);
         if result.is_ok() {
-            core.telemetry.meters.answered(&self.tenant.vendor.name, ended, took);
+            core.telemetry.meters.answered(&self.route.vendor.name, ended, took);
         }
         let end = result.as_ref().map(|answer| answer.status).map_err(TransportError::kind);
         self.running.series().attempt(self.prepared.method(), end, took);
@@ -63,7 +63,7 @@ impl Job {
     pub(super) fn ended(&mut self, core: &Core, end: End) {
         self.running.ended(end.err().map(|(kind, _)| kind));
         self.close_span(end);
-        core.telemetry.feed.tell(self.id, &self.tenant, || {
+        core.telemetry.feed.tell(self.id, &self.route, || {
             let elapsed = core.clock.now().since(self.began);
             match end {
                 Ok(status) => EventKind::Completed { status, attempts: self.tries, elapsed },
@@ -82,8 +82,8 @@ impl Job {
         }
         tracing::warn!(
             target: "integration_client::ends",
-            tenant = &*self.tenant.id,
-            vendor = &*self.tenant.vendor.name,
+            tenant = &*self.route.id,
+            vendor = &*self.route.vendor.name,
             endpoint = &*self.label(),
             kind,
             delivery = ?delivery,
@@ -98,15 +98,15 @@ impl Job {
     pub(super) fn refused(&self, core: &Core, wait: Option<Duration>, answered: bool) {
         self.running.series().refused();
         tracing::warn!(
-            tenant = &*self.tenant.id,
-            vendor = &*self.tenant.vendor.name,
+            tenant = &*self.route.id,
+            vendor = &*self.route.vendor.name,
             endpoint = &*self.label(),
             retry_after_s = wait.map(|wait| wait.as_secs_f64()),
             attempt = self.tries,
             "{}",
             if answered { "429 received" } else { "HTTP/2 stream refused" }
         );
-        core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::Refused {
+        core.telemetry.feed.tell(self.id, &self.route, || EventKind::Refused {
             endpoint: Some(self.arc_label()),
             retry_after: wait,
             attempt: self.tries,
@@ -116,7 +116,7 @@ impl Job {
     /// The request was given up. The sink logs the letter.
     pub(super) fn dead_lettered(&self, core: &Core, letter: &DeadLetter) {
         self.running.series().dead_lettered(letter.reason);
-        core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::DeadLettered {
+        core.telemetry.feed.tell(self.id, &self.route, || EventKind::DeadLettered {
             id: (*letter.id).into(),
             attempts: self.tries,
             reason: letter.reason,
@@ -125,7 +125,7 @@ impl Job {
 
     /// The host of the request was opened or closed.
     pub(super) fn breaker(&self, core: &Core, open: bool) {
-        let host = &*self.prepared.host(&self.tenant);
+        let host = &*self.prepared.host(&self.route);
         if open {
             core.telemetry.metrics.host_opened();
         }
@@ -133,6 +133,6 @@ impl Job {
             true => tracing::warn!(host, "the host cannot be connected to and is left alone"),
             false => tracing::info!(host, "the host can be connected to again"),
         }
-        core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::Breaker { host: host.into(), open });
+        core.telemetry.feed.tell(self.id, &self.route, || EventKind::Breaker { host: host.into(), open });
     }
 }

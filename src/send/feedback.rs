@@ -37,7 +37,7 @@ pub(super) fn foremost(reports: &[Report]) -> (Option<Report>, &[Report]) {
 impl Job {
     /// Reads an answer. Of its body as much is read ahead as may decide, and only where it may.
     pub(super) async fn signals(&self, answer: &mut Answer, wall: SystemTime) -> Signals {
-        let dialect = &*self.tenant.vendor.dialect;
+        let dialect = &*self.route.vendor.dialect;
         let (status, headers) = (answer.status, &answer.headers);
         let signals = signals::read(dialect, status, headers, b"", wall);
         let knows = signals.throttled && signals.wait_from == Some(WaitFrom::Header) && dialect.is_plain();
@@ -57,10 +57,10 @@ impl Job {
     /// What the limits are to hear, if nothing is to be decided about this answer: it is the caller's.
     pub(super) fn plain(&self, core: &Core, answer: &Answer, held: &PermitGuard) -> Option<(Feedback, Reports)> {
         let status = answer.status.as_u16();
-        if status >= 500 || matches!(status, 401 | 408 | 425 | 429) || core.egress.classifier(&self.tenant).is_some() {
+        if status >= 500 || matches!(status, 401 | 408 | 425 | 429) || core.egress.classifier(&self.route).is_some() {
             return None;
         }
-        let dialect = &*self.tenant.vendor.dialect;
+        let dialect = &*self.route.vendor.dialect;
         if dialect.is_plain() && !signals::is_refusal(answer.status) && !signals::may_be_in(&answer.headers) {
             return Some((Feedback::Passed(None), Reports::new()));
         }
@@ -82,7 +82,7 @@ impl Job {
     pub(super) fn passed(&self, status: StatusCode, signals: &Signals, report: Option<Report>) -> Feedback {
         let is_done = status.is_success() && status != StatusCode::ACCEPTED;
         match signals.retry_after.filter(|wait| is_done && !wait.is_zero()) {
-            Some(wait) => Feedback::PassedFor(nanos(wait.min(self.tenant.vendor.retry.max_pause)), report),
+            Some(wait) => Feedback::PassedFor(nanos(wait.min(self.route.vendor.retry.max_pause)), report),
             None => Feedback::Passed(report),
         }
     }
@@ -92,7 +92,7 @@ impl Job {
     /// `told`: as long as the lane that was refused waits, where the vendor said it.
     pub(super) fn spread(&self, core: &Core, signals: &Signals, now: Time, told: Option<Duration>) {
         let Some(scope @ (Scope::Account | Scope::Vendor)) = signals.scope else { return };
-        let vendor = &self.tenant.vendor;
+        let vendor = &self.route.vendor;
         let endpoint = vendor.endpoints.get(usize::from(self.endpoint));
         let mut limits = vendor.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits));
         let is_known = limits.any(|limit| match (&limit.kind, limit.scope) {
@@ -104,11 +104,11 @@ impl Job {
             return;
         }
         let guessed = || {
-            let place = core.registry.dispatch.find(&self.tenant)?;
+            let place = core.registry.dispatch.find(&self.route)?;
             place.shard.look(|engine, now| engine.paused_until(now, place.lane)).filter(|until| *until < Time::MAX)
         };
         if let Some(until) = told.map(|wait| now + wait).or_else(guessed) {
-            core.registry.dispatch.pause_group(&self.tenant, scope, until);
+            core.registry.dispatch.pause_group(&self.route, scope, until);
         }
     }
 
@@ -120,7 +120,7 @@ impl Job {
             return reports;
         }
         self.compare_limits(core, signals);
-        let full = self.tenant.vendor.dialect.reset_means() == ResetMeans::Full;
+        let full = self.route.vendor.dialect.reset_means() == ResetMeans::Full;
         let windows = signals.windows.iter().filter_map(|window| self.report(window, full));
         reports.extend(windows.take(MAX_REPORTS));
         // The products of two u64 fit into a u128.
@@ -156,7 +156,7 @@ impl Job {
     /// The figure of the configured limit that a window speaks of which does not state its own: one of this request's whose
     /// name is a part of the window's, or that has its length, or the only one that there is.
     fn configured_limit(&self, window: &Window) -> Option<u64> {
-        let vendor = &self.tenant.vendor;
+        let vendor = &self.route.vendor;
         let endpoint = vendor.endpoints.get(usize::from(self.endpoint));
         let limits = vendor.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits));
         let rates: SmallVec<[(&str, &Rate); 4]> = limits
@@ -183,11 +183,11 @@ impl Job {
 
     /// Says where the vendor states another limit than its entry.
     fn compare_limits(&self, core: &Core, signals: &Signals) {
-        let vendor = &self.tenant.vendor;
+        let vendor = &self.route.vendor;
         for window in &signals.windows {
             let Some((limit, rate, stated)) = matching(window, &vendor.limits, signals.windows.len()) else { continue };
             let configured = u64::from(rate.limit);
-            if stated != configured && stated > 0 && vendor.doubted.allow(core.clock.now()) {
+            if stated != configured && stated > 0 && self.route.may_log_limits(core.clock.now()) {
                 self.stated_limit(core, &limit.name, configured, stated);
             }
         }
@@ -195,7 +195,7 @@ impl Job {
 
     /// The vendor states another limit than its entry.
     fn stated_limit(&self, core: &Core, limit: &Arc<str>, configured: u64, stated: u64) {
-        let (tenant, vendor) = (&*self.tenant.id, &*self.tenant.vendor.name);
+        let (tenant, vendor) = (&*self.route.id, &*self.route.vendor.name);
         if stated > configured {
             let message = "the vendor allows more than is configured: the plan may be a larger one";
             tracing::info!(tenant, vendor, limit = &**limit, configured, stated, "{message}");
@@ -203,7 +203,7 @@ impl Job {
             let message = "the vendor allows less than is configured, which is kept to: correct the limit";
             tracing::warn!(tenant, vendor, limit = &**limit, configured, stated, "{message}");
         }
-        core.telemetry.feed.tell(self.id, &self.tenant, || EventKind::LimitStated {
+        core.telemetry.feed.tell(self.id, &self.route, || EventKind::LimitStated {
             limit: limit.clone(),
             configured,
             stated,

@@ -9,14 +9,14 @@ impl Job {
     /// Takes leave to connect to the request's host, if it can be had at once. The connection is to be made within a second.
     /// Returns whether there is leave.
     pub(super) fn pass_host(&mut self, core: &Core) -> bool {
-        let host = self.prepared.host(&self.tenant);
+        let host = self.prepared.host(&self.route);
         self.host_pass = HostPass::take(&core.egress.hosts, &host, core.clock.now()).map(Box::new);
         self.host_pass.is_some()
     }
 
     /// Waits until the request's host may be connected to.
     pub(super) async fn wait_for_host(&self, core: &Core) -> Result<(), NotSent> {
-        let host = &*self.prepared.host(&self.tenant);
+        let host = &*self.prepared.host(&self.route);
         let mut now = core.clock.now();
         if core.egress.hosts.ready_at(host, now) <= now {
             return Ok(());

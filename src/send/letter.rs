@@ -18,7 +18,7 @@ pub(super) fn timestamp(clock: Clock, took: Duration) -> jiff::Timestamp {
 
 impl Job {
     pub(super) fn letter(&self, core: &Core, reason: Reason) -> DeadLetter {
-        let (prepared, tenant) = (&self.prepared, &self.tenant);
+        let (prepared, tenant) = (&self.prepared, &self.route);
         let path = prepared.path_below_base(tenant);
         let request = match (tenant.vendor.dead_letters, prepared.body()) {
             (Keep::Whole, Some(body)) => {

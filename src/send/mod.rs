@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use crate::Priority;
 use crate::clock::{Time, nanos};
-use crate::config::credential::Authorization;
 use crate::config::{OnAmbiguous, Tenant};
 use crate::core::refusal;
 use crate::core::{Core, Egress, HostPass};
@@ -43,12 +42,31 @@ use crate::metrics::{Running, Series};
 use crate::request::response::{self, Headroom, Response, ResponseBody, WaitReason};
 use crate::request::{Notes, Request, Target};
 use crate::retry::{RetryHistory, idempotent};
+use crate::route::{Authorization, Route};
 use crate::transport::{Answer, Exchange};
 
 use end::NotSent;
 pub(crate) use notices::{tell, tell_forgotten};
 pub(crate) use plain::send;
 use prepared::{Attempt, Prepared};
+
+/// For whom a request is sent.
+#[derive(Clone, Copy)]
+pub(crate) enum Caller<'a> {
+    /// A tenant, by its id.
+    Tenant(&'a str),
+    /// The holder of a lane, whose route needs no look-up while it is current.
+    Lane(&'a Arc<Route>),
+}
+
+impl<'a> Caller<'a> {
+    fn tenant(self) -> &'a str {
+        match self {
+            Caller::Tenant(id) => id,
+            Caller::Lane(route) => &route.id,
+        }
+    }
+}
 
 /// A request that was found good, and what is to become of it.
 pub(crate) struct Job {
@@ -61,7 +79,7 @@ pub(crate) struct Job {
     span: Option<Box<tracing::Span>>,
     running: Running,
     prepared: Prepared,
-    tenant: Arc<Tenant>,
+    route: Arc<Route>,
     priority: Priority,
     endpoint: EndpointId,
     cost: u32,
@@ -105,22 +123,26 @@ impl Job {
     /// Everything about a send that needs no waiting.
     pub(crate) fn new(
         core: &Core,
-        tenant: &str,
+        caller: Caller<'_>,
         priority: Priority,
         request: Request,
         immediate: bool,
     ) -> Result<Job, Error> {
         let id = core.telemetry.feed.next_id();
+        let tenant = caller.tenant();
         let heard = core.telemetry.feed.is_heard().then(|| (tenant.into(), request.vendor().map(Into::into)));
         let vendor = request.vendor_name();
         // The tenant, with whose limits the request is sent.
         let found = match &request.parts.target {
-            Target::Path { vendor, .. } => core.registry.tenant(tenant, vendor),
-            Target::Url(url) => core.registry.tenant_for_url(tenant, url),
+            Target::Path { vendor, .. } => match caller {
+                Caller::Lane(route) if route.is_current() && *route.vendor.name == **vendor => Ok(route.clone()),
+                _ => core.registry.route(tenant, vendor),
+            },
+            Target::Url(url) => core.registry.route_for_url(tenant, url),
         };
         let series = |tenant: &Tenant| core.telemetry.metrics.series(&tenant.id, &tenant.vendor.name);
-        let series = found.as_deref().map_or_else(|_| core.telemetry.metrics.unknown(), series);
-        let job = found.and_then(|tenant| Job::prepare(core, id, tenant, priority, request, immediate, &series));
+        let series = found.as_ref().map_or_else(|_| core.telemetry.metrics.unknown(), |route| series(route));
+        let job = found.and_then(|route| Job::prepare(core, id, route, priority, request, immediate, &series));
         job.map_err(|error| {
             Running::new(series, priority).ended(Some(error.kind()));
             core.telemetry.refused_at_once(core.clock.now(), &error);
@@ -136,7 +158,7 @@ impl Job {
     fn prepare(
         core: &Core,
         id: u64,
-        tenant: Arc<Tenant>,
+        route: Arc<Route>,
         priority: Priority,
         mut request: Request,
         immediate: bool,
@@ -149,9 +171,9 @@ impl Job {
         let patience_ns = if is_patient { nanos(core.egress.default_deadline) } else { 0 };
 
         // Where to.
-        let vendor = &tenant.vendor;
+        let vendor = &route.vendor;
         let attempt_timeout = request.parts.attempt_timeout.unwrap_or(vendor.attempt_timeout);
-        let base = tenant.base()?;
+        let base = route.base()?;
         let endpoint = match &request.parts.endpoint {
             Some(name) => Some(vendor.endpoint(name)?),
             None if vendor.endpoints.is_empty() => None,
@@ -169,10 +191,10 @@ impl Job {
         let takes_key = vendor.retry.idempotency_header.is_some();
         let has_key = takes_key && key::add_key(&mut request, &mut notes, vendor);
         let (idempotent, on_ambiguous) = (idempotent(&request.parts.method, has_key), request.parts.on_ambiguous);
-        let prepared = Prepared::new(request, &tenant, &base)?;
+        let prepared = Prepared::new(request, &route, &base)?;
         drop(base);
         let running = Running::new(series.clone(), priority);
-        core.egress.budgets.request(|| core.registry.dispatch.hash(&tenant.id, &tenant.vendor.name), now);
+        core.egress.budgets.request(|| core.registry.dispatch.hash(&route.id, &route.vendor.name), now);
         Ok(Job {
             id,
             began: now,
@@ -180,7 +202,7 @@ impl Job {
             span: None,
             running,
             prepared,
-            tenant,
+            route,
             priority,
             endpoint,
             cost,
@@ -201,12 +223,12 @@ impl Job {
     /// Tells the log what came of an answer. Returns what is left.
     fn heard(&self, core: &Core, heard: FeedbackEffect) -> Option<Headroom> {
         let FeedbackEffect { headroom, notices, took } = heard;
-        self.tenant.vendor.took.learn(nanos(took));
+        self.route.answered_in(took);
         for noticed in notices {
             self.noticed(core, noticed);
         }
         if let Some(headroom) = headroom {
-            self.running.series().headroom(&self.tenant.id, headroom);
+            self.running.series().headroom(&self.route.id, headroom);
         }
         headroom.map(Headroom::of)
     }
@@ -224,7 +246,7 @@ impl Job {
             status: answer.status,
             version: answer.version,
             headers: answer.headers,
-            body: ResponseBody::new(answer.body, held, self.tenant.clone(), self.id),
+            body: ResponseBody::new(answer.body, held, self.route.clone(), self.id),
             attempts: self.past.as_ref().map_or(0, |past| past.exchanges) + 1,
             waited,
             reason,
@@ -234,45 +256,45 @@ impl Job {
 
     /// The secret of the same version of the tenant's configuration as the URL that it goes to.
     async fn authorization(&self, core: &Core) -> Result<Option<Arc<Authorization>>, NotSent> {
-        let secret = core.egress.credentials.secret(&self.tenant);
+        let secret = core.egress.credentials.secret(&self.route);
         match tokio::time::timeout_at(core.clock.instant(self.deadline), secret).await {
             Ok(secret) => {
                 let secret = secret.map_err(NotSent::Credential)?;
                 let now = core.clock.now();
-                Ok(secret.map(|secret| core.egress.credentials.cache(&self.tenant, secret, now)))
+                Ok(secret.map(|secret| core.egress.credentials.cache(&self.route, secret, now)))
             }
-            Err(_) => Err(NotSent::Credential(refusal::credential_timeout(&self.tenant))),
+            Err(_) => Err(NotSent::Credential(refusal::credential_timeout(&self.route))),
         }
     }
 
     /// Takes the tenant as it is now for a further attempt: URL, credential and connection settings of one version. A
     /// tenant that is gone stays as it was. Returns whether anything about it has changed.
     fn renew(&mut self, core: &Core) -> Result<bool, NotSent> {
-        let Ok(now) = core.registry.tenant(&self.tenant.id, &self.tenant.vendor.name) else { return Ok(false) };
-        if Arc::ptr_eq(&now, &self.tenant) {
+        let Ok(now) = core.registry.route(&self.route.id, &self.route.vendor.name) else { return Ok(false) };
+        if Arc::ptr_eq(&now, &self.route) {
             return Ok(false);
         }
-        let has_changed = *now != *self.tenant;
+        let has_changed = now.tenant() != self.route.tenant();
         if has_changed {
-            self.prepared.retarget(&self.tenant, &now).map_err(|why| self.gone(&why))?;
+            self.prepared.retarget(&self.route, &now).map_err(|why| self.gone(&why))?;
             // A reload may have numbered the endpoints anew.
-            let known = self.tenant.vendor.endpoint_name(self.endpoint).and_then(|name| now.vendor.endpoint(name).ok());
+            let known = self.route.vendor.endpoint_name(self.endpoint).and_then(|name| now.vendor.endpoint(name).ok());
             let path = self.prepared.path_below_base(&now);
             let found = known.or_else(|| now.vendor.match_endpoint(self.prepared.method().as_str(), &path));
             self.endpoint = found.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);
         }
-        self.tenant = now;
+        self.route = now;
         Ok(has_changed)
     }
 
     /// The request is no longer one of its tenant's vendor: it names a host that the vendor had.
     fn gone(&self, why: &str) -> NotSent {
         let why = format_args!("the configuration has changed while the request waited: {why}");
-        NotSent::Invalid(self.tenant.not_sent(ErrorKind::InvalidRequest, why))
+        NotSent::Invalid(self.route.not_sent(ErrorKind::InvalidRequest, why))
     }
 
     fn permit<'a>(&'a self, core: &'a Core, now: Time) -> impl Future<Output = Result<Grant, Refusal>> + Send + 'a {
-        core.registry.acquire(&self.tenant, None, self.ask(), now, self.running.series())
+        core.registry.acquire(&self.route, None, self.ask(), now, self.running.series())
     }
 
     #[inline]
@@ -287,14 +309,14 @@ impl Job {
     }
 
     fn whole_cost(&self) -> Cost {
-        let vendor = &self.tenant.vendor;
+        let vendor = &self.route.vendor;
         if !vendor.counts_bytes {
             return self.cost.into();
         }
         let said = self.notes.as_ref().and_then(|notes| notes.bytes);
         let sent = self.prepared.body_bytes().map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         let sent = sent.or(said.map(|(request, _)| request)).unwrap_or(0);
-        let received = vendor.believed_answer(sent, said.map(|(_, response)| response));
+        let received = self.route.expected_answer(sent, said.map(|(_, response)| response));
         Cost { points: self.cost, sent, received }
     }
 
@@ -309,7 +331,7 @@ impl Job {
             return Err(Refusal::Deadline.into());
         }
         let ends = self.deadline.min(began + self.attempt_timeout);
-        let signer = core.egress.signers.get(&*self.tenant.vendor.name).map(|signer| &**signer);
+        let signer = core.egress.signers.get(&*self.route.vendor.name).map(|signer| &**signer);
         // Only signers need the wall clock.
         let wall = signer.map_or(std::time::SystemTime::UNIX_EPOCH, |_| core.clock.wall());
         let attempt = Attempt { authorization, signer, wall, deadline: core.clock.instant(ends) };
@@ -317,13 +339,13 @@ impl Job {
             ErrorKind::Credential => NotSent::Credential(error),
             _ => NotSent::Invalid(error),
         };
-        self.prepared.exchange(&self.tenant, attempt).map_err(as_not_sent)
+        self.prepared.exchange(&self.route, attempt).map_err(as_not_sent)
     }
 
     /// Whether the signer took longer than a request may be in transit after the connect (`max_transit`). What leaves later is
     /// not counted by the limits when it arrives: the request needs a new permit and a new signature.
     fn was_signed_late(&self, core: &Core, began: Time) -> bool {
-        let vendor = &self.tenant.vendor;
+        let vendor = &self.route.vendor;
         let longest = vendor.max_transit.saturating_sub(vendor.connect_timeout).max(SIGNING);
         core.egress.signers.contains_key(&*vendor.name) && core.clock.now().since(began) > longest
     }

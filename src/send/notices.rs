@@ -37,7 +37,7 @@ impl LimitOf {
 impl Job {
     /// What changed for limits of the request.
     pub(super) fn noticed(&self, core: &Core, noticed: Noticed) {
-        tell(core, &self.tenant, self.running.series(), Some(self.id), noticed);
+        tell(core, &self.route, self.running.series(), Some(self.id), noticed);
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn send(
                 }
                 let end = result.as_ref().map(Response::status).map_err(|error| (error.kind(), error.delivery()));
                 job.ended(core, end);
-                let (tenant, vendor) = (&job.tenant.id, &job.tenant.vendor.name);
+                let (tenant, vendor) = (&job.route.id, &job.route.vendor.name);
                 result.map_err(|error| error.named(tenant, Some(vendor)).after_attempts(job.tries).of_request(job.id))
             }
             Err(error) => Err(error),
@@ -52,7 +52,7 @@ impl Job {
                 Ok(AttemptEnd::Ambiguous { park, cause }) => {
                     return Err(Box::pin(self.ambiguous(core, park, *cause)).await);
                 }
-                Ok(AttemptEnd::Failed(failure)) => return Err(failure.into_error(&self.tenant)),
+                Ok(AttemptEnd::Failed(failure)) => return Err(failure.into_error(&self.route)),
                 Err(why) => return Err(self.not_sent(core, why)),
             }
         }
@@ -79,7 +79,7 @@ impl Job {
         if self.patience_ns == 0 {
             return earliest <= self.deadline;
         }
-        let is_short = !is_stated || earliest.since(now) <= self.tenant.vendor.retry.max_hold;
+        let is_short = !is_stated || earliest.since(now) <= self.route.vendor.retry.max_hold;
         if is_short {
             self.deadline = self.deadline.max(earliest.plus_nanos(self.patience_ns));
         }
@@ -89,14 +89,14 @@ impl Job {
     /// The next attempt would be after the deadline. A failed exchange is then what the caller hears of.
     async fn too_late(&mut self, core: &Core, wait: Duration, cause: Cause) -> Error {
         let error = match cause {
-            Cause::Failure(failure) => return self.or_expired(core, failure.into_error(&self.tenant)),
+            Cause::Failure(failure) => return self.or_expired(core, failure.into_error(&self.route)),
             Cause::Answer { .. } => {
                 let why = format!(
                     "the vendor refused, and the next try is {} ms away, after the request's deadline or too far off \
                      to wait for; send it again then",
                     wait.as_millis()
                 );
-                self.tenant.error(ErrorKind::RetryLater, cause.delivery(), why).with_retry_after(wait)
+                self.route.error(ErrorKind::RetryLater, cause.delivery(), why).with_retry_after(wait)
             }
         };
         let error = self.or_expired(core, error);
@@ -126,17 +126,17 @@ impl Job {
             GiveUpReason::Budget => "retries make up too much of the load already",
         };
         let why = format!("given up after {tries} attempts, because {why}; at last {}", cause.text());
-        let error = self.tenant.error(ErrorKind::Exhausted, cause.delivery(), why);
+        let error = self.route.error(ErrorKind::Exhausted, cause.delivery(), why);
         let error = self.dead_letter(core, Reason::Exhausted, error);
         cause.add_to(error).await
     }
 
     async fn ambiguous(&mut self, core: &Core, park: bool, cause: Cause) -> Error {
         let (error, answer) = match cause {
-            Cause::Failure(failure) => (failure.into_error(&self.tenant), None),
+            Cause::Failure(failure) => (failure.into_error(&self.route), None),
             Cause::Answer { .. } => {
                 let why = format!("{}, and may have acted all the same; look before you send it again", cause.text());
-                (self.tenant.error(ErrorKind::Status, Delivery::Ambiguous, why), Some(cause))
+                (self.route.error(ErrorKind::Status, Delivery::Ambiguous, why), Some(cause))
             }
         };
         let error = if park { self.dead_letter(core, Reason::Ambiguous, error) } else { error };
@@ -178,6 +178,6 @@ impl Job {
 
     /// Whether retries are still a small enough share of the lane's load for another one.
     pub(super) fn spend_budget(&self, core: &Core, now: Time) -> bool {
-        core.egress.budgets.try_retry(core.registry.dispatch.hash(&self.tenant.id, &self.tenant.vendor.name), now)
+        core.egress.budgets.try_retry(core.registry.dispatch.hash(&self.route.id, &self.route.vendor.name), now)
     }
 }

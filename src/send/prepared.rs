@@ -11,10 +11,10 @@ use http::{HeaderMap, Method};
 use reqwest::Url;
 use tokio::time::Instant;
 
-use crate::config::credential::Authorization;
 use crate::config::{AuthScheme, CONNECTION_HEADERS, Tenant, Vendor};
 use crate::error::{Error, ErrorKind};
 use crate::request::{Parts, Request, Target};
+use crate::route::{Authorization, Route};
 use crate::transport::auth::{self, Signer, SigningParts};
 use crate::transport::{Exchange, target};
 
@@ -65,8 +65,8 @@ impl Prepared {
     }
 
     /// Makes it a request of the same tenant in another version of the configuration, checked anew.
-    pub(crate) fn retarget(&mut self, before: &Tenant, tenant: &Tenant) -> Result<(), Cow<'static, str>> {
-        let base = tenant.base().map_err(|error| error.to_string())?;
+    pub(crate) fn retarget(&mut self, before: &Route, route: &Route) -> Result<(), Cow<'static, str>> {
+        let base = route.base().map_err(|error| error.to_string())?;
         let url = url_under(&self.parts, &base)?;
         // What the old vendor gave to every request is not the caller's.
         for (name, value) in &before.vendor.headers {
@@ -74,7 +74,7 @@ impl Prepared {
                 self.parts.headers.remove(name);
             }
         }
-        complete_headers(&mut self.parts, &tenant.vendor)?;
+        complete_headers(&mut self.parts, &route.vendor)?;
         self.first = Some(url);
         Ok(())
     }
@@ -89,29 +89,29 @@ impl Prepared {
     }
 
     /// The URL without a credential.
-    fn url(&self, tenant: &Tenant) -> Result<Url, Error> {
+    fn url(&self, route: &Route) -> Result<Url, Error> {
         if let Some(url) = &self.first {
             return Ok(url.clone());
         }
         // Both have been found good when the first was made.
-        let base = tenant.base()?;
+        let base = route.base()?;
         let joined = path_of(&self.parts, &base).and_then(|path| target::join(&base, path, &self.parts.query));
         joined.map_err(|why| Error::not_sent(ErrorKind::InvalidRequest, why))
     }
 
     /// The host, without a port.
-    pub(crate) fn host(&self, tenant: &Tenant) -> String {
-        tenant.base().ok().and_then(|base| base.host_str().map(str::to_owned)).unwrap_or_default()
+    pub(crate) fn host(&self, route: &Route) -> String {
+        route.base().ok().and_then(|base| base.host_str().map(str::to_owned)).unwrap_or_default()
     }
 
     /// Path and query below the vendor's base URL.
-    pub(crate) fn path_below_base(&self, tenant: &Tenant) -> String {
+    pub(crate) fn path_below_base(&self, route: &Route) -> String {
         let below = |base: &Url| {
-            let url = self.url(tenant).ok()?;
+            let url = self.url(route).ok()?;
             let path = url.as_str().get(base.as_str().trim_end_matches('/').len()..)?;
             (!path.is_empty()).then(|| path.to_owned())
         };
-        tenant.base().ok().and_then(|base| below(&base)).unwrap_or_else(|| "/".to_owned())
+        route.base().ok().and_then(|base| below(&base)).unwrap_or_else(|| "/".to_owned())
     }
 
     /// The body, unless it is a stream.
@@ -124,10 +124,10 @@ impl Prepared {
         self.body().map(|body| body.len() as u64)
     }
 
-    /// The request of one attempt for the same tenant, authenticated and signed.
-    pub(crate) fn exchange(&mut self, tenant: &Tenant, attempt: Attempt<'_>) -> Result<Exchange, Error> {
-        let vendor = &tenant.vendor;
-        let refuse = |kind, why: &str| refused(tenant, kind, why);
+    /// The request of one attempt for the same route, authenticated and signed.
+    pub(crate) fn exchange(&mut self, route: &Route, attempt: Attempt<'_>) -> Result<Exchange, Error> {
+        let vendor = &route.vendor;
+        let refuse = |kind, why: &str| refused(route, kind, why);
         let body = match self.parts.body.try_clone() {
             _ if self.spent => {
                 let why = "a streaming body can be sent once and was sent already";
@@ -141,7 +141,7 @@ impl Prepared {
         };
         let url = match self.first.take() {
             Some(url) => url,
-            None => self.url(tenant)?,
+            None => self.url(route)?,
         };
         // Made where it stays: its parts are large, and each step that hands them on copies them.
         let mut exchange = Exchange {
@@ -153,8 +153,9 @@ impl Prepared {
             },
             body,
             vendor: vendor.clone(),
-            client_certificate: tenant.client_certificate.clone(),
+            client_certificate: route.client_certificate.clone(),
             deadline: attempt.deadline,
+            connections: route.connections().clone(),
         };
         let Exchange { method, url, headers, body, .. } = &mut exchange;
         if let Some(authorization) = attempt.authorization {

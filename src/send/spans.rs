@@ -28,8 +28,8 @@ impl Job {
     fn open_debug_span(&mut self) {
         let span = tracing::debug_span!(
             "integration_client.send",
-            tenant = &*self.tenant.id,
-            vendor = &*self.tenant.vendor.name,
+            tenant = &*self.route.id,
+            vendor = &*self.route.vendor.name,
             endpoint = &*self.label(),
             priority = %self.priority,
             request_id = self.id,
@@ -69,7 +69,7 @@ impl Job {
             waited_ms = millis(waited),
             "http.request.method" = self.prepared.method().as_str(),
             "http.request.resend_count" = (self.tries > 1).then(|| self.tries - 1),
-            "server.address" = self.prepared.host(&self.tenant),
+            "server.address" = self.prepared.host(&self.route),
             "http.response.status_code" = Empty,
             "error.type" = Empty,
         );

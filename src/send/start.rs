@@ -25,7 +25,7 @@ impl Job {
         let Some(ledger) = self.stored.as_ref().map(|stored| stored.ledger.clone()) else {
             return Ok(self.permit(core, now).await?);
         };
-        let (series, tenant, mut ask) = (self.running.series().clone(), self.tenant.clone(), self.ask());
+        let (series, tenant, mut ask) = (self.running.series().clone(), self.route.clone(), self.ask());
         let (endpoint, mut place, mut asked) = (ask.endpoint, None::<LaneRef>, now);
         // When the record that is in the store was asked for.
         let mut record = None;

@@ -18,7 +18,7 @@ use super::{Secret, target};
 use crate::BoxError;
 use crate::clock::Time;
 use crate::config::AuthScheme;
-use crate::config::credential::Authorization;
+use crate::route::Authorization;
 
 /// Signs requests of a vendor that wants more than a secret in a header: HMAC over the body, AWS SigV4, and so on.
 ///

@@ -17,9 +17,9 @@ use secrecy::SecretString;
 use crate::BoxError;
 use crate::BoxFuture;
 use crate::clock::Time;
-use crate::config::credential::Authorization;
 use crate::config::{AuthScheme, CredentialRef, Tenant};
 use crate::error::{Error, ErrorKind};
+use crate::route::{Authorization, Route};
 
 /// A resolved secret. Shared, so that handing it out copies no secret; zeroed when the last holder drops it.
 pub type Secret = Arc<SecretString>;
@@ -158,7 +158,7 @@ impl TokenKey {
             vendor: vendor.name.clone(),
             environment: vendor.environment.clone(),
             // A base URL that cannot be filled in has no request that could carry the token.
-            base_url: tenant.base().map(|base| base.as_str().to_owned()).unwrap_or_default(),
+            base_url: tenant.base_url().map(|base| base.as_str().to_owned()).unwrap_or_default(),
             account: tenant.account.clone(),
             credential: tenant.credential.clone(),
         }
@@ -241,17 +241,17 @@ impl Credentials {
 
     /// The secret, where it can be told without waiting; none in it where none is needed.
     #[inline]
-    pub(crate) fn cached_auth(&self, tenant: &Tenant, now: Time) -> Option<Option<Arc<Authorization>>> {
-        if tenant.credential.is_none() && tenant.vendor.auth == AuthScheme::None {
-            return (!self.sources.contains_key(&*tenant.vendor.name)).then_some(None);
+    pub(crate) fn cached_auth(&self, route: &Route, now: Time) -> Option<Option<Arc<Authorization>>> {
+        if route.credential.is_none() && route.vendor.auth == AuthScheme::None {
+            return (!self.sources.contains_key(&*route.vendor.name)).then_some(None);
         }
-        tenant.cached_auth.at(now).map(Some)
+        route.authorization(now).map(Some)
     }
 
-    /// Keeps `secret` beside its tenant, for a second at most.
-    pub(crate) fn cache(&self, tenant: &Tenant, secret: Secret, now: Time) -> Arc<Authorization> {
-        let known = Arc::new(Authorization::new(&tenant.vendor.auth, secret, now + self.at_hand_for));
-        tenant.cached_auth.keep(known.clone());
+    /// Keeps `secret` in its route, for a second at most.
+    pub(crate) fn cache(&self, route: &Route, secret: Secret, now: Time) -> Arc<Authorization> {
+        let known = Arc::new(Authorization::new(&route.vendor.auth, secret, now + self.at_hand_for));
+        route.keep_authorization(known.clone());
         known
     }
 
@@ -263,17 +263,17 @@ impl Credentials {
     /// Forgets `stale`, which the vendor has refused, so that the next [`secret`](Credentials::secret) gets a new one.
     ///
     /// A secret that was replaced meanwhile stays: a hundred requests refused with one old token cause one refresh.
-    pub async fn invalidate(&self, tenant: &Tenant, stale: &Secret) {
-        tenant.cached_auth.forget(stale);
-        if self.sources.contains_key(&*tenant.vendor.name) {
-            let entry = self.tokens.entry(TokenKey::of(tenant));
+    pub(crate) async fn invalidate(&self, route: &Route, stale: &Secret) {
+        route.forget_authorization(stale);
+        if self.sources.contains_key(&*route.vendor.name) {
+            let entry = self.tokens.entry(TokenKey::of(route));
             entry
                 .and_compute_with(async |entry| match entry {
                     Some(entry) if Arc::ptr_eq(&entry.value().secret, stale) => Op::Remove,
                     _ => Op::Nop,
                 })
                 .await;
-        } else if let Some(reference) = &tenant.credential {
+        } else if let Some(reference) = &route.credential {
             let entry = self.secrets.entry_by_ref(reference);
             entry
                 .and_compute_with(async |entry| match entry {

@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use crate::BoxFuture;
 use crate::config::{Tenant, Vendor};
 use crate::error::{Delivery, Error, ErrorKind};
+use crate::route::Connections;
 
 pub use self::auth::{Signer, SigningParts};
 pub use self::body::{AnswerBody, Body};
@@ -67,6 +68,8 @@ pub struct Exchange {
     pub client_certificate: Option<String>,
     /// The exchange, body included, ends here.
     pub deadline: Instant,
+    /// The connections of the vendor.
+    pub(crate) connections: Arc<Connections>,
 }
 
 impl fmt::Debug for Exchange {

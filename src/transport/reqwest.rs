@@ -29,6 +29,7 @@ use crate::BoxFuture;
 use crate::config::base_url::host_varies;
 use crate::config::{Connection, Vendor};
 use crate::error::ErrorKind;
+use crate::route::Connections;
 
 /// The most response header bytes (names and values) that are accepted.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
@@ -121,16 +122,22 @@ impl ReqwestTransport {
     /// thread for some milliseconds. Later ones know it by their vendor, or by a hash of its name where the tenant has a
     /// certificate of its own.
     #[inline]
-    fn client(&self, vendor: &Vendor, tenant_certificate: Option<&str>) -> Result<reqwest::Client, TransportError> {
+    fn client(
+        &self,
+        vendor: &Vendor,
+        connections: &Connections,
+        tenant_certificate: Option<&str>,
+    ) -> Result<reqwest::Client, TransportError> {
         let pool = self.pool.load(Ordering::Acquire);
-        match vendor.connections.of(pool).filter(|_| tenant_certificate.is_none()) {
+        match connections.of(pool).filter(|_| tenant_certificate.is_none()) {
             Some(client) => Ok(client.clone()),
-            None => self.look_for_client(vendor, tenant_certificate, pool),
+            None => self.look_for_client(vendor, connections, tenant_certificate, pool),
         }
     }
     fn look_for_client(
         &self,
         vendor: &Vendor,
+        connections: &Connections,
         tenant_certificate: Option<&str>,
         pool: u64,
     ) -> Result<reqwest::Client, TransportError> {
@@ -144,7 +151,7 @@ impl ReqwestTransport {
             None => self.make_client(vendor, certificate, find)?,
         };
         if tenant_certificate.is_none() {
-            vendor.connections.know(pool, &client);
+            connections.keep(pool, &client);
         }
         Ok(client)
     }
@@ -155,11 +162,11 @@ impl ReqwestTransport {
         &self,
         exchange: Exchange,
     ) -> Result<impl Future<Output = reqwest::Result<reqwest::Response>> + use<>, TransportError> {
-        let Exchange { method, url, headers, body, vendor, client_certificate, .. } = exchange;
+        let Exchange { method, url, headers, body, vendor, client_certificate, connections, .. } = exchange;
         if let Err(why) = target::origin_allowed(&url, vendor.connection.allow_http) {
             return Err(TransportError::new(Sent::NotSent, ErrorKind::InvalidRequest, why));
         }
-        let client = self.client(&vendor, client_certificate.as_deref())?;
+        let client = self.client(&vendor, &connections, client_certificate.as_deref())?;
         let mut request = reqwest::Request::new(method, url);
         *request.headers_mut() = headers;
         *request.body_mut() = Some(body.into_reqwest());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use integration_client::config::{
     Config, ConfigSource, FileSource, Keep, LimitEntry, LimitKind, OnAmbiguous, Rate, RetryPolicy, Scope, Sources,
-    StaticSource, TenantEntry, TenantTable, Throttle, Vendor, resolve_tenant,
+    StaticSource, TenantEntry, Throttle, Vendor, resolve_tenant,
 };
 use integration_client::{Error, ErrorKind};
 use proptest::prelude::*;
@@ -322,39 +322,6 @@ fn a_hundred_thousand_tenants_share_one_vendor() {
         assert_eq!(Arc::ptr_eq(&tenant.vendor, &shared), !own, "{}", tenant.id);
     }
     assert_eq!(config.tenant("t77", "x").unwrap().base_url().unwrap().as_str(), "https://s77.x.example/v1");
-}
-
-#[test]
-fn a_reload_says_what_changed_and_leaves_what_was_added() {
-    let tenant = |id: &str| TenantEntry::new(id, "github");
-    let first = Config::load(&Sources::new().tenants([tenant("a"), tenant("b"), tenant("c")]), 1).unwrap();
-    let table = TenantTable::new();
-    assert_eq!(table.replace_all(&first).unwrap().added.len(), 3);
-    table.insert(first.vendors(), &tenant("added").limit("rest", 10)).unwrap();
-
-    let second = first.reload(&Sources::new().tenants([tenant("a"), tenant("b").weight(2), tenant("d")])).unwrap();
-    assert_eq!(second.version(), 2);
-    assert_ne!(first.hash(), second.hash());
-    assert!(Arc::ptr_eq(&first.vendor("github", "live").unwrap(), &second.vendor("github", "live").unwrap()));
-    let changes = table.replace_all(&second).unwrap();
-    let ids = |tenants: &[Arc<integration_client::config::Tenant>]| {
-        tenants.iter().map(|tenant| tenant.id.to_string()).collect::<Vec<_>>()
-    };
-    assert_eq!(
-        (ids(&changes.added), ids(&changes.changed), ids(&changes.removed)),
-        (vec!["d".into()], vec!["b".into()], vec!["c".into()])
-    );
-    assert_eq!(rate(&table.get("added", "github").unwrap().vendor, "rest").limit, 10);
-    assert_eq!(table.get("c", "github").unwrap_err().kind(), ErrorKind::UnknownTenant);
-    assert_eq!(table.len(), 4);
-    assert!(table.remove("added", "github").is_some());
-    assert!(table.find("added", "github").is_none());
-
-    table.insert(second.vendors(), &tenant("added")).unwrap();
-    let gone = "[vendors.other]\nbase_url = \"https://other.example\"\n";
-    let third = second.reload(&Sources::new().without_catalogue().file("f.toml", gone)).unwrap();
-    assert!(table.replace_all(&third).is_err(), "a tenant that was added has lost its vendor");
-    assert_eq!(table.len(), 4, "and nothing changed");
 }
 
 #[tokio::test]

@@ -135,13 +135,8 @@ pub(in crate::config) fn vendor(
         dead_letters,
         at_rest,
         dialect: dialect.into(),
-        parsed: Default::default(),
-        took: Default::default(),
         counts_bytes,
         widest_scope,
-        connections: Default::default(),
-        answers: Default::default(),
-        doubted: Default::default(),
     })
 }
 

@@ -153,7 +153,7 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
 
 /// Counts what other processes sent against a lane's limits.
 fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_start: Duration) {
-    let Ok(tenant) = core.registry.tenant(tenant, vendor) else { return };
+    let Ok(tenant) = core.registry.route(tenant, vendor) else { return };
     let Ok(place) = core.registry.place(&tenant) else { return };
     // Oldest first, so that a bucket's refill in between is counted.
     rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));

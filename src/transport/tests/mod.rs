@@ -14,9 +14,9 @@ use secrecy::SecretString;
 
 use super::*;
 use crate::clock::Time;
-use crate::config::credential::Authorization;
 use crate::config::{AuthScheme, Connection, Scope};
 use crate::request::Request;
+use crate::route::{Authorization, Route};
 use crate::send::prepared::{Attempt, Prepared};
 
 const CANARY: &str = "canary-5up3r-s3cret";
@@ -43,18 +43,13 @@ fn vendor(auth: AuthScheme) -> Vendor {
         dialect: Default::default(),
         dead_letters: Default::default(),
         at_rest: Default::default(),
-        parsed: Default::default(),
-        took: Default::default(),
         counts_bytes: false,
         widest_scope: Scope::Tenant,
-        connections: Default::default(),
-        answers: Default::default(),
-        doubted: Default::default(),
     }
 }
 
-fn tenant(vendor: Vendor) -> Arc<Tenant> {
-    Arc::new(Tenant {
+fn tenant(vendor: Vendor) -> Arc<Route> {
+    Route::alone(Tenant {
         id: "t1".into(),
         vendor: Arc::new(vendor),
         account: "t1".into(),
@@ -63,7 +58,6 @@ fn tenant(vendor: Vendor) -> Arc<Tenant> {
         weight: 1,
         client_certificate: None,
         overrides: None,
-        cached_auth: Default::default(),
     })
 }
 
@@ -79,7 +73,7 @@ fn attempt(authorization: Option<&Authorization>, wait: Duration) -> Attempt<'_>
 /// A request, and the tenant that it is for.
 struct Ready {
     prepared: Prepared,
-    tenant: Arc<Tenant>,
+    tenant: Arc<Route>,
 }
 
 impl Ready {

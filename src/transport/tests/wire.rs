@@ -43,7 +43,7 @@ async fn each_scheme_puts_the_secret_in_its_place() {
 async fn a_vendor_knows_its_connections_and_only_those_that_are_meant() {
     let server = ok_server().await;
     let tenant = tenant(vendor(AuthScheme::None));
-    let send = async |transport: &ReqwestTransport, tenant: &Arc<Tenant>| {
+    let send = async |transport: &ReqwestTransport, tenant: &Arc<Route>| {
         let base = target::base(&server.url(), false).unwrap();
         let mut prepared = Prepared::new(Request::get("acme-api", "/things"), tenant, &base).unwrap();
         let exchange = prepared.exchange(tenant, attempt(None, Duration::from_secs(2))).unwrap();
@@ -62,7 +62,7 @@ async fn a_vendor_knows_its_connections_and_only_those_that_are_meant() {
     }
     let mut certified = Tenant::clone(&tenant);
     certified.client_certificate = Some("/nonexistent/x".into());
-    let error = send(&one, &Arc::new(certified)).await.unwrap_err();
+    let error = send(&one, &tenant.beside(certified)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config, "its own certificate, not the vendor's connections");
     let mut proxied = Vendor::clone(&tenant.vendor);
     proxied.connection.proxy = Some("no URL: \0".into());
@@ -171,6 +171,7 @@ fn plain_http_leaves_the_machine_only_where_allowed() {
             .build()
             .unwrap()
             .block_on(async { after(Duration::from_secs(1)) }),
+        connections: Arc::default(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let error = runtime.block_on(ReqwestTransport::new().execute(exchange)).unwrap_err();

@@ -1,15 +1,19 @@
 //! What one tenant at one vendor is doing, in the words of [`TenantStatus`]: from what the engine shows of its lane.
 
+pub mod types;
+
 use super::Core;
 use crate::clock::Time;
 use crate::config::Tenant;
+use crate::core::status::types::{
+    ByPriority, Flow, LimitStatus, PauseStatus, PausedBy, TenantStatus, ThrottleStatus, WaitStatus,
+};
 use crate::engine::{Holder, Until, View};
 use crate::error::Error;
 use crate::request::response::WaitReason;
-use crate::status::{ByPriority, Flow, LimitStatus, PauseStatus, PausedBy, TenantStatus, ThrottleStatus, WaitStatus};
 
 pub(crate) fn status_of(core: &Core, tenant: &str, vendor: &str) -> Result<TenantStatus, Error> {
-    let tenant = core.registry.tenant(tenant, vendor)?;
+    let tenant = core.registry.route(tenant, vendor)?;
     let dispatch = &core.registry.dispatch;
     let place = dispatch.find(&tenant);
     let view = place.and_then(|place| place.shard.look(|engine, now| Some((engine.view(now, place.lane)?, now))));

@@ -1,0 +1,137 @@
+//! What one tenant at one vendor is while a client runs: its configuration, and what its requests have learned.
+//!
+//! A [`Route`] is made when the configuration is loaded or a tenant is set. Requests, lanes and responses hold the route
+//! that they began with. A change of the configuration makes another route and marks the one before as
+//! [replaced](Route::is_current).
+
+mod auth;
+mod memory;
+mod table;
+
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use reqwest::Url;
+use secrecy::SecretString;
+
+use crate::clock::Time;
+use crate::config::Tenant;
+use crate::error::Error;
+use auth::CachedAuth;
+use memory::VendorMemory;
+
+pub(crate) use auth::Authorization;
+pub(crate) use memory::Connections;
+pub(crate) use table::RouteTable;
+
+/// One tenant at one vendor. Reads as its [`Tenant`].
+#[derive(Debug)]
+pub(crate) struct Route {
+    tenant: Arc<Tenant>,
+    memory: Arc<VendorMemory>,
+    auth: CachedAuth,
+    replaced: AtomicBool,
+}
+
+impl Deref for Route {
+    type Target = Tenant;
+
+    #[inline]
+    fn deref(&self) -> &Tenant {
+        &self.tenant
+    }
+}
+
+impl Route {
+    fn new(tenant: Arc<Tenant>, memory: Arc<VendorMemory>) -> Route {
+        Route { tenant, memory, auth: CachedAuth::default(), replaced: AtomicBool::new(false) }
+    }
+
+    /// A route that no other shares anything with.
+    #[cfg(test)]
+    pub(crate) fn alone(tenant: Tenant) -> Arc<Route> {
+        let memory = Arc::new(VendorMemory::new(tenant.vendor.clone()));
+        Arc::new(Route::new(Arc::new(tenant), memory))
+    }
+
+    /// A route with another configuration, and with what this one has learned.
+    #[cfg(test)]
+    pub(crate) fn beside(&self, tenant: Tenant) -> Arc<Route> {
+        Arc::new(Route::new(Arc::new(tenant), self.memory.clone()))
+    }
+
+    /// Its configuration.
+    pub(crate) fn tenant(&self) -> &Arc<Tenant> {
+        &self.tenant
+    }
+
+    /// Whether it is what the table of routes has for its tenant and vendor.
+    #[inline]
+    pub(crate) fn is_current(&self) -> bool {
+        !self.replaced.load(Ordering::Acquire)
+    }
+
+    fn replace(&self) {
+        self.replaced.store(true, Ordering::Release);
+    }
+
+    /// As [`Tenant::base_url`], parsed once for all tenants where the base URL has no variables.
+    #[inline(always)]
+    pub(crate) fn base(&self) -> Result<Cow<'_, Url>, Error> {
+        if self.tenant.variables.is_empty() {
+            self.memory.base(|| self.tenant.base_url()).map(Cow::Borrowed)
+        } else {
+            self.tenant.base_url().map(Cow::Owned)
+        }
+    }
+
+    /// The connections of its vendor, for tenants without a certificate of their own.
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        self.memory.connections()
+    }
+
+    /// The secret of the last request, where it may still be used at `now`.
+    #[inline]
+    pub(crate) fn authorization(&self, now: Time) -> Option<Arc<Authorization>> {
+        self.auth.at(now)
+    }
+
+    pub(crate) fn keep_authorization(&self, known: Arc<Authorization>) {
+        self.auth.keep(known);
+    }
+
+    /// Forgets `stale`, if that is what is kept.
+    pub(crate) fn forget_authorization(&self, stale: &Arc<SecretString>) {
+        self.auth.forget(stale);
+    }
+
+    /// The vendor has answered `took` after the send.
+    pub(crate) fn answered_in(&self, took: Duration) {
+        self.memory.answered_in(took);
+    }
+
+    /// Nanoseconds that the vendor takes to answer, of late; 0 while none has come.
+    pub(crate) fn service_ns(&self) -> u64 {
+        self.memory.service_ns()
+    }
+
+    /// The body of an answer had this many bytes.
+    pub(crate) fn answer_had(&self, bytes: u64) {
+        self.memory.answer_had(bytes);
+    }
+
+    /// How many bytes the answer to a request with a body of `sent` bytes will have: `stated`, or as many as answers had of
+    /// late. Never more than a limit has room for.
+    pub(crate) fn expected_answer(&self, sent: u32, stated: Option<u32>) -> u32 {
+        let expected = stated.unwrap_or_else(|| u32::try_from(self.memory.answer_bytes()).unwrap_or(u32::MAX));
+        self.tenant.vendor.largest_answer(sent, expected)
+    }
+
+    /// Whether it may be logged at `now` that the vendor states another limit than its entry.
+    pub(crate) fn may_log_limits(&self, now: Time) -> bool {
+        self.memory.may_log_limits(now)
+    }
+}
