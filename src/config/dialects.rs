@@ -1,4 +1,5 @@
-//! Dialects by themselves, out of files that are no whole configuration.
+//! Dialects by themselves, out of files that are no whole configuration: for tests. The rules of an entry are checked in
+//! `validate/dialect.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

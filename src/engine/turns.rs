@@ -1,4 +1,4 @@
-//! One turn: the queue whose turn it is asks its limits. Either its head goes, or the place where it was stopped is
+//! One turn: the queue whose turn it is, by `scheduler.rs`, asks its limits. Either its head goes, or the place where it was stopped is
 //! parked until something can have changed.
 //!
 //! Limits are asked from the narrowest holder outwards, and the first that lacks something decides where to park: the

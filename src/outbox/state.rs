@@ -1,4 +1,5 @@
-//! The state of a client's outbox: the counts of its backlog, and the messages to its worker.
+//! The state of a client's outbox: the counts of its backlog, the refusals when it is full, and the messages to its
+//! worker.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The shape of a rate limit: a token bucket.
+//! The pace of a rate limit, by whatever algorithm the vendor counts: a token bucket. The guard of a vendor's own token
+//! bucket is `vendor_bucket.rs`.
 //!
 //! Kept as one number, the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371): the moment at
 //! which the bucket is full again. `owed = full_at - now` is what was taken and has not come back; a request of `n`
