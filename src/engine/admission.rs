@@ -1,7 +1,5 @@
 //! Who may wait: bounds per lane and tier and over all, deadlines, costs that can never be met.
 
-use std::sync::atomic::Ordering;
-
 use super::endpoint::EndpointId;
 use super::limit::one_less;
 use super::need::Need;
@@ -31,7 +29,7 @@ impl Engine {
     pub(crate) fn submit(&mut self, now: Time, lane: Key, ask: &Ask) -> Answer {
         let now = self.tick(now);
         self.apply_group_pauses(lane);
-        let Some(inside) = self.lanes.slab.get(lane) else { return Answer::Refused(Refusal::NoLane) };
+        let Some(inside) = self.lanes.get(lane) else { return Answer::Refused(Refusal::NoLane) };
         if self.shutdown || inside.retired {
             let refusal = if self.shutdown { Refusal::Shutdown } else { Refusal::Retired };
             return Answer::Refused(refusal);
@@ -47,7 +45,7 @@ impl Engine {
         }
         let waited_for = inside.waiting.is_some()
             || (inside.shared != [Key::NONE; 2]
-                && inside.shared.iter().any(|holder| self.lanes.shared.get(*holder).is_some_and(|it| it.waiting > 0)));
+                && inside.shared.iter().any(|holder| self.lanes.holder(*holder).is_some_and(|it| it.waiting > 0)));
         if !waited_for {
             if self.has_room(&need) {
                 return Answer::Granted(self.grant(&need, now, ask.attempt_ns, None));
@@ -64,9 +62,9 @@ impl Engine {
 
     /// Some limit never holds as much as this.
     pub(super) fn too_expensive(&self, need: &Need) -> Option<Refusal> {
-        let lane = self.lanes.slab.get(need.lane)?;
+        let lane = self.lanes.get(need.lane)?;
         let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(need.endpoint)).map(|index| &lane.plan.own[index]);
-        let holders = lane.shared.iter().filter_map(|holder| self.lanes.shared.get(*holder));
+        let holders = lane.shared.iter().filter_map(|holder| self.lanes.holder(*holder));
         let endpoint = lane.plan.endpoint_hash(need.endpoint);
         let shared = holders.flat_map(|holder| holder.specs.iter()).filter(|shared| shared.applies(endpoint));
         let spec = own
@@ -79,7 +77,7 @@ impl Engine {
     /// Limits have become smaller: a request that can never be granted is refused, instead of waiting for ever.
     pub(super) fn refuse_too_expensive(&mut self, waiters: impl IntoIterator<Item = Key>) {
         for waiter in waiters {
-            if self.is_queued(waiter)
+            if self.waiters.is_queued(waiter)
                 && let Some(refusal) = self.need_of(waiter).and_then(|need| self.too_expensive(&need))
             {
                 self.refuse_waiter(waiter, refusal);
@@ -90,7 +88,7 @@ impl Engine {
     /// Queues a request and gives turns to the requests that may go; this request may have been granted by that.
     pub(super) fn queue_up(&mut self, need: &Need, ask: &Ask) -> Result<Queued, Refusal> {
         let now = self.now;
-        let inside = &self.lanes.slab[need.lane];
+        let inside = &self.lanes[need.lane];
         let waiting = inside.waiting.as_ref().map_or(0, |waiting| waiting.waiting[need.tier as usize]);
         if waiting >= inside.plan.max_waiting {
             return Err(Refusal::LaneFull { waiting });
@@ -105,16 +103,14 @@ impl Engine {
         if earliest > tires {
             return Err(Refusal::TooLate { earliest });
         }
-        if self.bound.is_reached() && !self.evict_from_longest(need.lane) {
-            return Err(Refusal::AllFull { waiting: self.waiting });
+        if self.waiters.is_full() && !self.evict_from_longest(need.lane) {
+            return Err(Refusal::AllFull { waiting: self.waiters.queued() });
         }
         let queue = self.queue_for(need);
         let waiter = self.waiters.insert(Waiter::new(need.lane, queue, now, ask).until(tires, give_up));
-        let first = self.queues[queue].head().is_none();
+        let first = self.waiters.queue(queue).is_none_or(|queue| queue.head().is_none());
         self.enqueue(waiter, false);
-        let root = self.tree.root_of(self.queues[queue].node);
-        self.mark_dirty(root, self.now);
-        let woken_before = self.woken.len();
+        let woken_before = self.waiters.woken_count();
         self.run_turns();
         Ok(Queued { waiter, first, alone, woken_before })
     }
@@ -128,9 +124,7 @@ impl Engine {
         };
         if let WaiterState::Granted(permit) = self.waiters[waiter].state {
             // No waker is needed: the caller is here.
-            if let Some(at) = self.woken[woken_before..].iter().position(|woken| *woken == waiter) {
-                self.woken.remove(woken_before + at);
-            }
+            self.waiters.need_not_wake(waiter, woken_before);
             self.claim(now, waiter);
             return Answer::Granted(permit);
         }
@@ -151,7 +145,7 @@ impl Engine {
         if ask.patience_ns == 0 {
             return (ask.give_up, ask.give_up);
         }
-        let most = self.lanes.slab[need.lane].plan.max_hold_ns;
+        let most = self.lanes[need.lane].plan.max_hold_ns;
         let give_up = ask.give_up.max(self.now.plus_nanos(most).plus_nanos(ask.patience_ns));
         let tires =
             self.pause_ends(need.lane, need.endpoint).map_or(ask.give_up, |end| end.plus_nanos(ask.patience_ns));
@@ -167,7 +161,7 @@ impl Engine {
     /// The queue of a request, with all of the tree above it.
     pub(super) fn queue_for(&mut self, need: &Need) -> Key {
         let tier = need.tier as usize;
-        let lane = &mut self.lanes.slab[need.lane];
+        let lane = &mut self.lanes[need.lane];
         let [account, vendor] = lane.shared;
         let (weight, tier_weights) = (lane.plan.weight, lane.plan.tier_weights);
         let fresh = lane.waiting.as_ref().is_none_or(|waiting| waiting.lingering);
@@ -176,19 +170,17 @@ impl Engine {
         if fresh && vendor != Key::NONE && account != Key::NONE {
             self.reweigh([account, vendor], weight as i64);
         }
-        let Some(waiting) = &mut self.lanes.slab[need.lane].waiting else { return Key::NONE };
-        let mut queues = waiting.queues.iter().copied();
+        let queues = self.lanes[need.lane].waiting.as_ref().map(|waiting| &waiting.queues);
         let same = |key: &Key| {
-            self.queues.get(*key).is_some_and(|queue| queue.tier == need.tier && queue.endpoint == need.endpoint)
+            self.waiters.queue(*key).is_some_and(|queue| queue.tier == need.tier && queue.endpoint == need.endpoint)
         };
-        if let Some(found) = queues.find(same) {
+        if let Some(found) = queues.into_iter().flatten().copied().find(same) {
             return found;
         }
         let tree = &mut self.tree;
-        let shared = &mut self.lanes.shared;
         let mut parent = Key::NONE;
         for holder in [vendor, account] {
-            let Some(inside) = shared.get_mut(holder) else { continue };
+            let Some(inside) = self.lanes.holder_mut(holder) else { continue };
             let above = if holder == account { vendor } else { Key::NONE };
             let branch = inside.branch_mut(above);
             if parent == Key::NONE && branch.root == Key::NONE {
@@ -204,11 +196,12 @@ impl Engine {
             parent = branch.tiers[tier];
             if first
                 && holder == account
-                && let Some(above) = shared.get_mut(vendor)
+                && let Some(above) = self.lanes.holder_mut(vendor)
             {
                 above.accounts.push(account);
             }
         }
+        let Some(waiting) = &mut self.lanes[need.lane].waiting else { return Key::NONE };
         if waiting.tiers[tier] == Key::NONE {
             waiting.tiers[tier] = match parent {
                 Key::NONE => {
@@ -221,7 +214,7 @@ impl Engine {
             };
         }
         let leaf = tree.add_leaf(waiting.tiers[tier]);
-        let queue = self.queues.insert(Queue::new(need.lane, need.tier, need.endpoint, leaf));
+        let queue = self.waiters.add_queue(Queue::new(need.lane, need.tier, need.endpoint, leaf));
         tree.set_queue(leaf, queue);
         waiting.queues.push(queue);
         queue
@@ -229,34 +222,26 @@ impl Engine {
 
     /// Queues a waiter that is in no queue, or in one that was given up: at the end, or before all others.
     pub(super) fn wait_again(&mut self, waiter: Key, front: bool) {
-        let Some(need) = self.need_of(waiter) else { return self.forget(waiter, Refusal::NoLane) };
+        let Some(need) = self.need_of(waiter) else { return self.waiters.refuse(waiter, Refusal::NoLane) };
         let queue = self.queue_for(&need);
-        self.waiters[waiter].queue = queue;
+        self.waiters.set_queue(waiter, queue);
         self.enqueue(waiter, front);
-        let root = self.tree.root_of(self.queues[queue].node);
-        self.mark_dirty(root, self.now);
     }
 
-    /// Puts a waiter into its queue.
+    /// Puts a waiter into its queue, which may go on by that.
     fn enqueue(&mut self, waiter: Key, front: bool) {
-        let inside = &self.waiters[waiter];
-        let (lane, queue) = (inside.lane, &mut self.queues[inside.queue]);
-        if front {
-            queue.push_front(&mut self.waiters, waiter);
-        } else {
-            queue.push(&mut self.waiters, waiter);
-        }
-        self.tree.arrive(queue.node);
-        let tier = queue.tier as usize;
-        self.waiting += 1;
-        self.bound.waiting.fetch_add(1, Ordering::Relaxed);
-        let inside = &mut self.lanes.slab[lane];
+        let Queue { lane, node, tier, .. } = *self.waiters.enqueue(waiter, front);
+        let tier = tier as usize;
+        self.tree.arrive(node);
+        let root = self.tree.root_of(node);
+        self.mark_dirty(root, self.now);
+        let inside = &mut self.lanes[lane];
         if let Some(waiting) = &mut inside.waiting {
             waiting.waiting[tier] += 1;
         }
         let [account, vendor] = inside.shared;
         for (holder, above) in [(account, vendor), (vendor, Key::NONE)] {
-            if let Some(shared) = self.lanes.shared.get_mut(holder) {
+            if let Some(shared) = self.lanes.holder_mut(holder) {
                 shared.waiting += 1;
                 shared.branch_mut(above).waiting += 1;
             }
@@ -266,20 +251,16 @@ impl Engine {
 
     /// Takes a waiter out of its queue.
     pub(super) fn dequeue(&mut self, waiter: Key) {
-        let inside = &self.waiters[waiter];
-        let (lane, queue) = (inside.lane, &mut self.queues[inside.queue]);
-        queue.remove(&mut self.waiters, waiter);
-        self.tree.leave(queue.node);
-        let tier = queue.tier as usize;
-        self.waiting -= 1;
-        self.bound.waiting.fetch_sub(1, Ordering::Relaxed);
-        let inside = &mut self.lanes.slab[lane];
+        let Queue { lane, node, tier, .. } = *self.waiters.dequeue(waiter);
+        let tier = tier as usize;
+        self.tree.leave(node);
+        let inside = &mut self.lanes[lane];
         if let Some(waiting) = &mut inside.waiting {
             waiting.waiting[tier] -= 1;
         }
         let [account, vendor] = inside.shared;
         for (holder, above) in [(account, vendor), (vendor, Key::NONE)] {
-            if let Some(shared) = self.lanes.shared.get_mut(holder) {
+            if let Some(shared) = self.lanes.holder_mut(holder) {
                 one_less(&mut shared.waiting);
                 one_less(&mut shared.branch_mut(above).waiting);
             }
@@ -288,11 +269,11 @@ impl Engine {
     }
 
     pub(super) fn update_backlog(&mut self, lane: Key) {
-        let Some(waiting) = &mut self.lanes.slab[lane].waiting else { return };
-        let moved = self.backlog_index.record(lane, waiting.total(), waiting.backlog_index);
+        let Some(waiting) = &mut self.lanes[lane].waiting else { return };
+        let moved = self.waiters.record_backlog(lane, waiting.total(), waiting.backlog_index);
         waiting.backlog_index = moved.at;
         if let Some((other, at)) = moved.displaced
-            && let Some(waiting) = self.lanes.slab.get_mut(other).and_then(|lane| lane.waiting.as_mut())
+            && let Some(waiting) = self.lanes.get_mut(other).and_then(|lane| lane.waiting.as_mut())
         {
             waiting.backlog_index = Some(at);
         }
@@ -301,31 +282,29 @@ impl Engine {
     /// Everything is full: the lane that holds most gives up the last of its lowest tier, unless it is this one.
     fn evict_from_longest(&mut self, lane: Key) -> bool {
         let total = |key: &Key| {
-            self.lanes.slab.get(*key).and_then(|lane| lane.waiting.as_ref()).map_or(0, |waiting| waiting.total())
+            self.lanes.get(*key).and_then(|lane| lane.waiting.as_ref()).map_or(0, |waiting| waiting.total())
         };
-        let Some(fullest) = self.backlog_index.fullest().iter().copied().max_by_key(total) else { return false };
+        let Some(fullest) = self.waiters.fullest_lanes().iter().copied().max_by_key(total) else { return false };
         if fullest == lane || total(&fullest) <= total(&lane) + 1 {
             return false;
         }
-        let Some(waiting) = &self.lanes.slab[fullest].waiting else { return false };
-        let queues = waiting.queues.iter().filter_map(|key| self.queues.get(*key));
+        let Some(waiting) = &self.lanes[fullest].waiting else { return false };
+        let queues = waiting.queues.iter().filter_map(|key| self.waiters.queue(*key));
         let last = queues.filter_map(|queue| Some((queue.tier, queue.last()?))).max_by_key(|(tier, _)| *tier);
         let Some((_, waiter)) = last else { return false };
-        self.refuse_waiter(waiter, Refusal::AllFull { waiting: self.waiting });
+        self.refuse_waiter(waiter, Refusal::AllFull { waiting: self.waiters.queued() });
         true
     }
 
     /// The caller of a waiter that missed its grant is back: it waits again, before all others.
     pub(super) fn requeue(&mut self, waiter: Key) {
-        let Some(inside) = self.waiters.get_mut(waiter) else { return };
-        inside.state = WaiterState::Queued;
-        let (tires, lane) = (inside.tires, inside.lane);
+        let Some((tires, lane)) = self.waiters.return_to_queue(waiter) else { return };
         self.unpin(lane);
         self.apply_group_pauses(lane);
-        let Some(need) = self.need_of(waiter) else { return self.forget(waiter, Refusal::NoLane) };
+        let Some(need) = self.need_of(waiter) else { return self.waiters.refuse(waiter, Refusal::NoLane) };
         // Limits may have become smaller since the grant.
         if let Some(refusal) = self.too_expensive(&need) {
-            return self.forget(waiter, refusal);
+            return self.waiters.refuse(waiter, refusal);
         }
         self.wait_again(waiter, true);
         self.set_timer(tires, Timer::GiveUp { waiter });
@@ -333,17 +312,13 @@ impl Engine {
 
     fn need_of(&self, waiter: Key) -> Option<Need> {
         let inside = self.waiters.get(waiter)?;
-        self.lanes.slab.get(inside.lane)?;
+        self.lanes.get(inside.lane)?;
         Some(Need { lane: inside.lane, endpoint: inside.endpoint, tier: inside.tier, cost: inside.cost })
-    }
-
-    pub(super) fn is_queued(&self, waiter: Key) -> bool {
-        self.waiters.get(waiter).is_some_and(|waiter| matches!(waiter.state, WaiterState::Queued))
     }
 
     /// The caller's time is up.
     pub(super) fn give_up(&mut self, waiter: Key) {
-        if !self.is_queued(waiter) {
+        if !self.waiters.is_queued(waiter) {
             return;
         }
         let inside = &self.waiters[waiter];
@@ -353,10 +328,10 @@ impl Engine {
             && self.now < give_up
         {
             let tires = end.plus_nanos(patience).min(give_up);
-            self.waiters[waiter].tires = tires;
+            self.waiters.wait_until(waiter, tires);
             return self.set_timer(tires, Timer::GiveUp { waiter });
         }
-        let lane = self.lanes.slab.get(lane);
+        let lane = self.lanes.get(lane);
         let is_held = lane.and_then(|lane| lane.credential.as_ref()).is_some_and(|credential| credential.is_held());
         let refusal = match paused {
             _ if is_held => Refusal::Held,
@@ -375,24 +350,18 @@ impl Engine {
             WaiterState::Missed => self.unpin(inside.lane),
             WaiterState::Gone(_) => return,
         }
-        self.forget(waiter, refusal);
-    }
-
-    pub(super) fn forget(&mut self, waiter: Key, refusal: Refusal) {
-        self.waiters[waiter].state = WaiterState::Gone(refusal);
-        self.woken.push(waiter);
+        self.waiters.refuse(waiter, refusal);
     }
 
     /// Takes a waiter out of its queue without a grant.
     fn unqueue(&mut self, waiter: Key) {
         let (queue, lane) = (self.waiters[waiter].queue, self.waiters[waiter].lane);
-        let was_head = self.queues[queue].head() == Some(waiter);
+        let was_head = self.waiters.queue(queue).is_some_and(|queue| queue.head() == Some(waiter));
         self.dequeue(waiter);
-        if was_head {
+        if was_head && let Some(inside) = self.waiters.queue(queue) {
+            let need = Need { lane, endpoint: inside.endpoint, tier: inside.tier, cost: 1.into() };
             // The next in line, or another lane's, may fit where this one did not.
             self.release(queue);
-            let inside = &self.queues[queue];
-            let need = Need { lane, endpoint: inside.endpoint, tier: inside.tier, cost: 1.into() };
             self.wake_limits_of(&need);
         }
         self.tidy(lane);

@@ -16,12 +16,12 @@ impl Engine {
     /// The rates that a request took from.
     pub(super) fn rates_of(&self, origin: &Origin) -> Vec<Target> {
         let mut rates = Vec::new();
-        if let Some(lane) = self.lanes.slab.get(origin.lane) {
+        if let Some(lane) = self.lanes.get(origin.lane) {
             let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(origin.endpoint));
             rates.extend(own.filter(|number| lane.plan.own[*number].is_rate()).map(Target::Own));
         }
         for (place, holder) in origin.holders.into_iter().enumerate() {
-            let Some(holder) = self.lanes.shared.get(holder) else { continue };
+            let Some(holder) = self.lanes.holder(holder) else { continue };
             let specs = holder.specs.iter().enumerate();
             let taken = specs.filter(|(_, shared)| shared.spec.is_rate() && shared.applies(origin.endpoint_hash));
             rates.extend(taken.map(|(number, _)| Target::Shared(place, number)));
@@ -33,11 +33,11 @@ impl Engine {
     pub(super) fn limit_at(&mut self, origin: &Origin, target: Target) -> Option<(&mut Cell, &LimitSpec)> {
         match target {
             Target::Own(number) => {
-                let lane = self.lanes.slab.get_mut(origin.lane)?;
+                let lane = self.lanes.get_mut(origin.lane)?;
                 Some((lane.own.as_mut().get_mut(number)?, lane.plan.own.get(number)?))
             }
             Target::Shared(place, number) => {
-                let holder = self.lanes.shared.get_mut(*origin.holders.get(place)?)?;
+                let holder = self.lanes.holder_mut(*origin.holders.get(place)?)?;
                 Some((holder.cells.get_mut(number)?, &holder.specs.get(number)?.spec))
             }
         }
@@ -45,9 +45,9 @@ impl Engine {
 
     pub(super) fn spec_at(&self, origin: &Origin, target: Target) -> Option<&LimitSpec> {
         match target {
-            Target::Own(number) => self.lanes.slab.get(origin.lane)?.plan.own.get(number),
+            Target::Own(number) => self.lanes.get(origin.lane)?.plan.own.get(number),
             Target::Shared(place, number) => {
-                let holder = self.lanes.shared.get(*origin.holders.get(place)?)?;
+                let holder = self.lanes.holder(*origin.holders.get(place)?)?;
                 holder.specs.get(number).map(|shared| &shared.spec)
             }
         }
@@ -56,9 +56,9 @@ impl Engine {
     /// Counts requests to one endpoint alone.
     pub(super) fn is_of_endpoint(&self, origin: &Origin, target: Target) -> bool {
         match target {
-            Target::Own(number) => self.lanes.slab.get(origin.lane).is_some_and(|lane| number >= lane.plan.whole),
+            Target::Own(number) => self.lanes.get(origin.lane).is_some_and(|lane| number >= lane.plan.whole),
             Target::Shared(place, number) => {
-                let holder = origin.holders.get(place).and_then(|holder| self.lanes.shared.get(*holder));
+                let holder = origin.holders.get(place).and_then(|holder| self.lanes.holder(*holder));
                 let shared = holder.and_then(|holder| holder.specs.get(number));
                 shared.is_some_and(|shared| shared.endpoint.is_some_and(|only| only != EndpointHash::NONE))
             }

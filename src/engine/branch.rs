@@ -52,7 +52,7 @@ impl Lane {
 impl Engine {
     /// An account's turns among accounts are those of its lanes that wait.
     pub(super) fn reweigh(&mut self, [account, vendor]: [Key; 2], by: i64) {
-        if let Some(shared) = self.lanes.shared.get_mut(account) {
+        if let Some(shared) = self.lanes.holder_mut(account) {
             let branch = shared.branch_mut(vendor);
             branch.weight = (branch.weight as i64 + by).max(0) as u32;
             for tier in branch.tiers {
@@ -63,19 +63,19 @@ impl Engine {
 
     /// No request waits in a lane any more: its part of the tree goes, once its place in it has no meaning.
     pub(super) fn tidy(&mut self, lane: Key) {
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let Some(inside) = self.lanes.get_mut(lane) else { return };
         let (stands_below, [account, vendor]) = (inside.stands_below(), inside.shared);
         if inside.waiting.as_ref().is_none_or(|waiting| waiting.total() > 0) {
             return;
         }
         let Some((holder, above)) = stands_below else { return self.drop_waiting(lane) };
         self.linger(lane);
-        let all = self.lanes.shared[holder].branch_mut(above).waiting == 0;
+        let all = self.lanes.holder_mut(holder).is_none_or(|holder| holder.branch_mut(above).waiting == 0);
         for _ in 0..if all { usize::MAX } else { 2 } {
-            let branch = self.lanes.shared[holder].branch_mut(above);
-            let Some(lane) = branch.lingering.front().copied() else { break };
+            let branch = self.lanes.holder_mut(holder).map(|holder| holder.branch_mut(above));
+            let Some(lane) = branch.and_then(|branch| branch.lingering.front().copied()) else { break };
             // One that has gone to another holder meanwhile lingers there, if at all.
-            let inside = self.lanes.slab.get(lane).filter(|lane| lane.stands_below() == stands_below);
+            let inside = self.lanes.get(lane).filter(|lane| lane.stands_below() == stands_below);
             let waiting = inside.and_then(|lane| lane.waiting.as_ref());
             let gone = waiting.filter(|waiting| waiting.lingering && waiting.total() == 0);
             if let Some(waiting) = gone {
@@ -84,10 +84,12 @@ impl Engine {
                 }
                 self.drop_waiting(lane);
             }
-            self.lanes.shared[holder].branch_mut(above).lingering.pop_front();
+            if let Some(holder) = self.lanes.holder_mut(holder) {
+                holder.branch_mut(above).lingering.pop_front();
+            }
         }
         let widest = if vendor == Key::NONE { account } else { vendor };
-        if self.lanes.shared[widest].branch_mut(Key::NONE).waiting == 0 {
+        if self.lanes.holder_mut(widest).is_some_and(|holder| holder.branch_mut(Key::NONE).waiting == 0) {
             // No request is left that could have a turn: the next to come starts afresh, as it would had all of these been
             // dropped while they rested.
             self.clear_tree(widest);
@@ -96,19 +98,19 @@ impl Engine {
 
     /// Forgets what stands in the tree at and below a holder at the top, where no request waits.
     pub(super) fn clear_tree(&mut self, widest: Key) {
-        let Some(inside) = self.lanes.shared.get_mut(widest) else { return };
+        let Some(inside) = self.lanes.holder_mut(widest) else { return };
         let accounts = std::mem::take(&mut inside.accounts);
         let below = accounts.into_iter().map(|account| (account, widest)).chain([(widest, Key::NONE)]);
         for (holder, above) in below {
-            let Some(inside) = self.lanes.shared.get_mut(holder) else { continue };
+            let Some(inside) = self.lanes.holder_mut(holder) else { continue };
             for lane in std::mem::take(&mut inside.branch_mut(above).lingering) {
-                let stands_below = self.lanes.slab.get(lane).and_then(Lane::stands_below);
-                let waits = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref());
+                let stands_below = self.lanes.get(lane).and_then(Lane::stands_below);
+                let waits = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref());
                 if stands_below == Some((holder, above)) && waits.is_some_and(|waiting| waiting.lingering) {
                     self.drop_waiting(lane);
                 }
             }
-            if let Some(inside) = self.lanes.shared.get_mut(holder) {
+            if let Some(inside) = self.lanes.holder_mut(holder) {
                 inside.clear_branch(above, &mut self.tree);
             }
         }
@@ -116,7 +118,7 @@ impl Engine {
 
     /// Forgets all that stands in the tree of a holder that has no lanes any more.
     pub(super) fn clear_branches(&mut self, holder: Key) {
-        let Some(inside) = self.lanes.shared.get_mut(holder) else { return };
+        let Some(inside) = self.lanes.holder_mut(holder) else { return };
         let above: Vec<Key> = inside.branches.iter().map(|branch| branch.above).collect();
         for above in above {
             inside.clear_branch(above, &mut self.tree);
@@ -126,7 +128,7 @@ impl Engine {
     /// No request waits in a lane that has a part of the tree: it keeps its place there until that has no meaning, or until
     /// no request at all waits for what it shares with others.
     pub(super) fn linger(&mut self, lane: Key) {
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let Some(inside) = self.lanes.get_mut(lane) else { return };
         let (stands_below, shared, weight) = (inside.stands_below(), inside.shared, inside.plan.weight);
         let Some((holder, above)) = stands_below else { return };
         let Some(waiting) = inside.waiting.as_mut().filter(|waiting| waiting.total() == 0) else { return };
@@ -134,12 +136,14 @@ impl Engine {
             if !shared.contains(&Key::NONE) {
                 self.reweigh(shared, -(weight as i64));
             }
-            self.lanes.shared[holder].branch_mut(above).lingering.push_back(lane);
+            if let Some(holder) = self.lanes.holder_mut(holder) {
+                holder.branch_mut(above).lingering.push_back(lane);
+            }
         }
     }
 
     pub(super) fn drop_waiting(&mut self, lane: Key) {
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let Some(inside) = self.lanes.get_mut(lane) else { return };
         let Some(waiting) = inside.waiting.take() else { return };
         let LaneWait { root, tiers, queues, lingering, .. } = *waiting;
         let (shared, weight) = (inside.shared, inside.plan.weight);
@@ -148,7 +152,7 @@ impl Engine {
             self.reweigh(shared, -(weight as i64));
         }
         for queue in queues {
-            if let Some(queue) = self.queues.remove(queue) {
+            if let Some(queue) = self.waiters.remove_queue(queue) {
                 self.tree.discard(queue.node);
             }
         }

@@ -10,7 +10,7 @@ use super::slab::Key;
 impl Engine {
     /// The limits that a request of a lane takes from as the lane now is.
     pub(super) fn limits_of(&self, lane: Key, endpoint: EndpointId) -> Origin {
-        let inside = self.lanes.slab.get(lane);
+        let inside = self.lanes.get(lane);
         Origin {
             lane,
             holders: inside.map_or([Key::NONE; 2], |lane| lane.shared),
@@ -25,7 +25,7 @@ impl Engine {
     #[inline]
     pub(super) fn each_cell(&mut self, origin: &Origin, mut f: impl FnMut(&mut Cell, &LimitSpec)) {
         let mut has_others = origin.holders != [Key::NONE; 2];
-        if let Some(lane) = self.lanes.slab.get_mut(origin.lane) {
+        if let Some(lane) = self.lanes.get_mut(origin.lane) {
             has_others |= !lane.plan.endpoint_own(origin.endpoint).is_empty();
             for (cell, spec) in lane.whole().filter(|(cell, _)| cell.since <= origin.versions[0]) {
                 f(cell, spec);
@@ -43,7 +43,7 @@ impl Lanes {
     /// instructions.
     #[inline(never)]
     pub(super) fn each_other_cell(&mut self, origin: &Origin, f: &mut dyn FnMut(&mut Cell, &LimitSpec)) {
-        if let Some(Lane { plan, own, .. }) = self.slab.get_mut(origin.lane) {
+        if let Some(Lane { plan, own, .. }) = self.get_mut(origin.lane) {
             let range = plan.endpoint_own(origin.endpoint);
             for (cell, spec) in own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]) {
                 if cell.since <= origin.versions[0] {
@@ -55,7 +55,7 @@ impl Lanes {
             if holder == Key::NONE {
                 continue;
             }
-            let Some(holder) = self.shared.get_mut(holder) else { continue };
+            let Some(holder) = self.holder_mut(holder) else { continue };
             for (cell, shared) in holder.cells.iter_mut().zip(holder.specs.iter()) {
                 let is_meant = !origin.only_slots || cell.is_slots();
                 if is_meant && cell.since <= *version && shared.applies(origin.endpoint_hash) {

@@ -17,23 +17,23 @@ impl Engine {
     }
 
     pub(crate) fn has(&self, lane: Key) -> bool {
-        self.lanes.slab.get(lane).is_some()
+        self.lanes.get(lane).is_some()
     }
 
     /// How long an exchange of a lane may take, in nanoseconds.
     pub(crate) fn service_ns(&self, lane: Key) -> u64 {
-        self.lanes.slab.get(lane).map_or(0, |lane| lane.plan.service_ns)
+        self.lanes.get(lane).map_or(0, |lane| lane.plan.service_ns)
     }
 
     /// A handle names the lane by its key from now on: while there is one, the lane is not evicted.
     pub(crate) fn pin(&mut self, lane: Key) {
-        if let Some(lane) = self.lanes.slab.get_mut(lane) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
             lane.pins += 1;
         }
     }
 
     pub(crate) fn unpin(&mut self, lane: Key) {
-        if let Some(lane) = self.lanes.slab.get_mut(lane) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
             one_less(&mut lane.pins);
         }
     }
@@ -51,14 +51,14 @@ impl Engine {
         host: Option<&str>,
     ) -> Key {
         let now = self.tick(now);
-        let hash = hash_ids(&self.lanes.hasher, tenant, &plan.vendor);
+        let hash = hash_ids(self.lanes.hasher(), tenant, &plan.vendor);
         let known = self.lanes.find(hash, tenant, &plan.vendor);
         if let Some(key) = known {
             self.belong_to(key, account);
         }
         let holders = self.holders(account, plan, config);
         self.answered_by(holders, host);
-        let before = known.and_then(|key| self.lanes.slab.get(key)).map_or([Key::NONE; 2], |lane| lane.shared);
+        let before = known.and_then(|key| self.lanes.get(key)).map_or([Key::NONE; 2], |lane| lane.shared);
         for (before, holder) in before.into_iter().zip(holders) {
             if before == Key::NONE {
                 // Others that belong to it may still come.
@@ -67,7 +67,7 @@ impl Engine {
         }
         let group = Group { vendor: &plan.vendor, environment: &plan.environment, account: Some(account) };
         let account =
-            (account != tenant).then(|| Account { hash: group.hash(&self.lanes.hasher), name: account.into() });
+            (account != tenant).then(|| Account { hash: group.hash(self.lanes.hasher()), name: account.into() });
         if let Some(key) = known {
             self.lanes.set_account(key, account);
             self.change(key, plan, holders);
@@ -75,7 +75,7 @@ impl Engine {
             return key;
         }
         for holder in holders {
-            if let Some(shared) = self.lanes.shared.get_mut(holder) {
+            if let Some(shared) = self.lanes.holder_mut(holder) {
                 shared.lanes += 1;
             }
         }
@@ -109,8 +109,8 @@ impl Engine {
             if specs.is_empty() {
                 return Key::NONE;
             }
-            let (before, holder) = (self.lanes.shared.len(), self.lanes.share(key, specs, self.now));
-            if self.lanes.shared.len() > before {
+            let (before, holder) = (self.lanes.holder_count(), self.lanes.share(key, specs, self.now));
+            if self.lanes.holder_count() > before {
                 self.gather(holder, |_| true);
             }
             self.change_shared(holder, specs, config);
@@ -121,7 +121,7 @@ impl Engine {
 
     fn change_shared(&mut self, holder: Key, specs: &Arc<[SharedSpec]>, config: u64) {
         let now = self.now;
-        let Some(shared) = self.lanes.shared.get_mut(holder) else { return };
+        let Some(shared) = self.lanes.holder_mut(holder) else { return };
         let newer = config > shared.config;
         shared.config = shared.config.max(config);
         if Arc::ptr_eq(&shared.specs, specs) || shared.specs == *specs {
@@ -166,13 +166,13 @@ impl Engine {
     /// ends there.
     fn change(&mut self, key: Key, plan: &Arc<Plan>, holders: [Key; 2]) {
         let now = self.now;
-        let lane = &mut self.lanes.slab[key];
+        let lane = &mut self.lanes[key];
         lane.retired = false;
         if Arc::ptr_eq(&lane.plan, plan) && lane.shared == holders {
             return;
         }
         let waiters = self.take_waiters(key);
-        let lane = &mut self.lanes.slab[key];
+        let lane = &mut self.lanes[key];
         let old_plan = std::mem::replace(&mut lane.plan, plan.clone());
         let old_holders = std::mem::replace(&mut lane.shared, holders);
         lane.version += 1;
@@ -186,28 +186,28 @@ impl Engine {
         self.count_lane(key, &old_plan);
         for (old, new) in old_holders.into_iter().zip(holders) {
             if old != new {
-                if let Some(shared) = self.lanes.shared.get_mut(old) {
+                if let Some(shared) = self.lanes.holder_mut(old) {
                     one_less(&mut shared.lanes);
                 }
-                if let Some(shared) = self.lanes.shared.get_mut(new) {
+                if let Some(shared) = self.lanes.holder_mut(new) {
                     shared.lanes += 1;
                 }
             }
         }
         // Those first that were granted or missed their grant: they are in no queue, and may be in one again.
         for waiter in self.waiters_of(key) {
-            if !self.is_queued(waiter) {
-                let waiter = &mut self.waiters[waiter];
-                waiter.endpoint = endpoint(waiter.endpoint).unwrap_or(NO_ENDPOINT);
+            if !self.waiters.is_queued(waiter) {
+                let number = endpoint(self.waiters[waiter].endpoint).unwrap_or(NO_ENDPOINT);
+                self.waiters.set_endpoint(waiter, number);
             }
         }
         for waiter in waiters {
             match endpoint(self.waiters[waiter].endpoint) {
                 Some(endpoint) => {
-                    self.waiters[waiter].endpoint = endpoint;
+                    self.waiters.set_endpoint(waiter, endpoint);
                     self.wait_again(waiter, false);
                 }
-                None => self.forget(waiter, Refusal::UnknownEndpoint),
+                None => self.waiters.refuse(waiter, Refusal::UnknownEndpoint),
             }
         }
         self.refuse_too_expensive(self.waiters_of(key));
@@ -215,12 +215,12 @@ impl Engine {
 
     /// Takes all waiters out of a lane's queues, in order, and forgets its tree.
     fn take_waiters(&mut self, lane: Key) -> Vec<Key> {
-        let Some(waiting) = &self.lanes.slab[lane].waiting else { return Vec::new() };
+        let Some(waiting) = &self.lanes[lane].waiting else { return Vec::new() };
         let queues = waiting.queues.clone();
         let mut waiters = Vec::new();
         for queue in queues {
             self.release(queue);
-            waiters.extend(self.queues[queue].in_order(&self.waiters));
+            waiters.extend(self.waiters.in_order(queue));
         }
         for waiter in &waiters {
             self.dequeue(*waiter);
@@ -232,7 +232,7 @@ impl Engine {
     /// Takes no more requests into a lane. Those that wait go on, or with `refuse` are told so at once.
     pub(crate) fn retire(&mut self, now: Time, lane: Key, refuse: bool) {
         self.tick(now);
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return };
+        let Some(inside) = self.lanes.get_mut(lane) else { return };
         inside.retired = true;
         if refuse {
             for waiter in self.waiters_of(lane) {
@@ -246,10 +246,11 @@ impl Engine {
     /// to ask elsewhere asks in the order of being told.
     pub(super) fn waiters_of(&self, lane: Key) -> Vec<Key> {
         let of_lane = |key: &Key| self.waiters[*key].lane == lane;
-        let mut found: Vec<Key> = self.waiters.keys().filter(|key| of_lane(key) && !self.is_queued(*key)).collect();
-        let queues = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| &waiting.queues);
+        let mut found: Vec<Key> =
+            self.waiters.keys().filter(|key| of_lane(key) && !self.waiters.is_queued(*key)).collect();
+        let queues = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| &waiting.queues);
         for queue in queues.into_iter().flatten() {
-            found.extend(self.queues[*queue].in_order(&self.waiters));
+            found.extend(self.waiters.in_order(*queue));
         }
         found
     }
@@ -258,18 +259,19 @@ impl Engine {
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut left = Vec::new();
+        let (waiters, queues) = self.waiters.counts();
         for (what, count) in [
             ("permits", self.permits.len()),
-            ("waiters", self.waiters.len()),
-            ("waiting", self.waiting as usize),
-            ("queues", self.queues.len()),
+            ("waiters", waiters),
+            ("waiting", self.waiters.queued() as usize),
+            ("queues", queues),
         ] {
             if count > 0 {
                 left.push(format!("{count} {what}"));
             }
         }
-        for key in self.lanes.slab.keys() {
-            let lane = &self.lanes.slab[key];
+        for key in self.lanes.keys() {
+            let lane = &self.lanes[key];
             if lane.in_flight > 0 || lane.waiting.is_some() {
                 left.push(format!("lane {}: {} in flight", lane.tenant, lane.in_flight));
             }
@@ -281,8 +283,7 @@ impl Engine {
                 left.push(format!("lane {}: entries in a limit", lane.tenant));
             }
         }
-        for key in self.lanes.shared.keys() {
-            let shared = &self.lanes.shared[key];
+        for shared in self.lanes.holders() {
             if !shared.cells.iter().all(Cell::is_untouched) {
                 left.push(format!("shared {:?}: entries in a limit", shared.key));
             }

@@ -40,7 +40,7 @@ impl Engine {
     pub(crate) fn check(&mut self, now: Time, lane: Key, endpoint: EndpointId, tier: u8) -> Option<Check> {
         self.tick(now);
         self.apply_group_pauses(lane);
-        let pending = self.lanes.slab.get(lane)?.waiting.as_ref().map_or(0, |waiting| waiting.total());
+        let pending = self.lanes.get(lane)?.waiting.as_ref().map_or(0, |waiting| waiting.total());
         let need = Need { lane, endpoint, tier, cost: 1.into() };
         let stop = match self.ask(&need, Key::NONE) {
             Ok(()) if self.is_behind(&need) => Some(WaitReason::turn()),
@@ -61,11 +61,11 @@ impl Engine {
 
     /// Others are first, though the limits have room: in the same queue, or parked above it.
     fn is_behind(&self, need: &Need) -> bool {
-        let lane = &self.lanes.slab[need.lane];
+        let lane = &self.lanes[need.lane];
         let tier = need.tier as usize;
         let mut node = Key::NONE;
         if let Some(waiting) = &lane.waiting {
-            let mut queues = waiting.queues.iter().filter_map(|queue| self.queues.get(*queue));
+            let mut queues = waiting.queues.iter().filter_map(|queue| self.waiters.queue(*queue));
             let same = queues.find(|queue| queue.tier == need.tier && queue.endpoint == need.endpoint);
             if same.is_some_and(|queue| queue.head().is_some()) {
                 return true;
@@ -75,7 +75,7 @@ impl Engine {
         let [account, vendor] = lane.shared;
         for (holder, above) in [(account, vendor), (vendor, Key::NONE)] {
             if node == Key::NONE
-                && let Some(branch) = self.lanes.shared.get(holder).and_then(|shared| shared.branch(above))
+                && let Some(branch) = self.lanes.holder(holder).and_then(|shared| shared.branch(above))
             {
                 node = branch.tiers[tier];
             }
@@ -92,18 +92,18 @@ impl Engine {
             let full = cell.full_at(spec, now).map(|full| full.max(said_until.unwrap_or(full)));
             Left { name: spec.name.clone(), limit, remaining, full }
         };
-        let Some(lane) = self.lanes.slab.get_mut(need.lane) else { return Vec::new() };
+        let Some(lane) = self.lanes.get_mut(need.lane) else { return Vec::new() };
         let (plan, shared) = (lane.plan.clone(), lane.shared);
         let endpoint = plan.endpoint_hash(need.endpoint);
         let cells = lane.own.as_mut();
         let own = (0..plan.whole).chain(plan.endpoint_own(need.endpoint));
         let mut lefts: Vec<Left> = own.map(|index| left(&mut cells[index], &plan.own[index])).collect();
         for holder in shared {
-            let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
+            let Some(holder) = self.lanes.holder_mut(holder) else { continue };
             let pairs = holder.cells.iter_mut().zip(holder.specs.iter()).filter(|(_, spec)| spec.applies(endpoint));
             lefts.extend(pairs.map(|(cell, spec)| left(cell, &spec.spec)));
         }
-        let credential = self.lanes.slab.get(need.lane).and_then(|lane| lane.credential.as_ref());
+        let credential = self.lanes.get(need.lane).and_then(|lane| lane.credential.as_ref());
         for limit in credential.into_iter().flat_map(|credential| credential.discovered(now)) {
             let (remaining, of) = limit.left(now);
             let full = Some(limit.full_at(now));

@@ -74,16 +74,16 @@ impl Engine {
     /// A copy of a lane and of those that compete with it.
     pub(crate) fn copy(&self, lane: Key) -> Option<Copy> {
         let (mut lanes, mut strays) = (vec![self.copy_lane(lane)?], Vec::new());
-        let holders = self.lanes.slab[lane].shared;
+        let holders = self.lanes[lane].shared;
         if holders.iter().any(|holder| *holder != Key::NONE) {
             let shares = |key: &Key| {
-                let other = self.lanes.slab.get(*key).map(|other| other.shared);
+                let other = self.lanes.get(*key).map(|other| other.shared);
                 other.is_some_and(|other| other.iter().any(|holder| *holder != Key::NONE && holders.contains(holder)))
             };
-            let waiting = self.backlog_index.keys().filter(|key| *key != lane).filter(shares).take(MAX_RIVALS);
+            let waiting = self.waiters.lanes().filter(|key| *key != lane).filter(shares).take(MAX_RIVALS);
             let mut rivals: BTreeSet<Key> = waiting.collect();
             // What is in flight elsewhere frees the shared limits too.
-            let sending = self.permits.keys().filter_map(|key| self.permits.get(key)).map(Permit::lane);
+            let sending = self.permits.iter().map(Permit::lane);
             for key in sending.filter(|key| *key != lane).filter(shares) {
                 if rivals.len() < MAX_RIVALS {
                     rivals.insert(key);
@@ -94,23 +94,23 @@ impl Engine {
                 let counts = permit.origin.holders.iter().any(|at| *at != Key::NONE && holders.contains(at));
                 counts && permit.lane() != lane && !rivals.contains(&permit.lane())
             };
-            strays = self.permits.keys().filter_map(|key| self.permits.get(key)).filter(is_stray).cloned().collect();
+            strays = self.permits.iter().filter(is_stray).cloned().collect();
         }
         Some(Copy { lanes, strays })
     }
 
     fn copy_lane(&self, key: Key) -> Option<LaneCopy> {
-        let lane = self.lanes.slab.get(key)?;
+        let lane = self.lanes.get(key)?;
         let queues = lane.waiting.as_ref().map(|waiting| &waiting.queues).into_iter().flatten();
-        let waiting = queues.filter_map(|queue| self.queues.get(*queue)).map(|queue| {
-            let in_order = queue.in_order(&self.waiters);
+        let waiting = queues.filter_map(|key| Some((key, self.waiters.queue(*key)?))).map(|(key, queue)| {
+            let in_order = self.waiters.in_order(*key);
             let costs = in_order.iter().take(MAX_WAITING).filter_map(|key| self.waiters.get(*key)).map(|w| w.cost);
             let more = in_order.len().saturating_sub(MAX_WAITING);
             let node = lane.waiting.as_ref().map_or(Key::NONE, |waiting| waiting.tiers[queue.tier as usize]);
             let (lead, since) = self.tree.lead(node);
             Line { endpoint: queue.endpoint, tier: queue.tier, costs: costs.collect(), more, lead, since }
         });
-        let account = lane.shared.iter().find_map(|holder| self.lanes.shared.get(*holder)?.key.account.clone());
+        let account = lane.shared.iter().find_map(|holder| self.lanes.holder(*holder)?.key.account.clone());
         Some(LaneCopy {
             tenant: lane.tenant.clone(),
             account: account.unwrap_or_else(|| lane.tenant.clone()),
@@ -118,12 +118,12 @@ impl Engine {
             cells: lane.own.as_slice().to_vec(),
             version: lane.version,
             credential: lane.credential.clone(),
-            under_way: self.permits_of(key).into_iter().filter_map(|key| self.permits.get(key).cloned()).collect(),
+            under_way: self.permits.of(key).into_iter().filter_map(|key| self.permits.get(key).cloned()).collect(),
             waiting: waiting.collect(),
             turns: lane.waiting.as_ref().map(|waiting| waiting.wait_point.turns).unwrap_or_default(),
             shared: [(0, lane.shared[1]), (1, Key::NONE)].map(|(number, above)| {
                 let holder = lane.shared[number];
-                self.lanes.shared.get(holder).map(|inside| (holder, inside)).map(|(key, holder)| SharedCopy {
+                self.lanes.holder(holder).map(|inside| (holder, inside)).map(|(key, holder)| SharedCopy {
                     key,
                     specs: holder.specs.clone(),
                     cells: holder.cells.clone(),
@@ -162,9 +162,9 @@ impl Copy {
         for copy in &self.lanes {
             let plan = Arc::new(Plan { max_waiting: u32::MAX, ..(*copy.plan).clone() });
             let key = engine.upsert(now, &copy.tenant, &copy.account, &plan, 1, None);
-            let holders = engine.lanes.slab[key].shared;
+            let holders = engine.lanes[key].shared;
             for (holder, shared) in holders.into_iter().zip(&copy.shared) {
-                let (Some(inside), Some(shared)) = (engine.lanes.shared.get_mut(holder), shared) else { continue };
+                let (Some(inside), Some(shared)) = (engine.lanes.holder_mut(holder), shared) else { continue };
                 inside.specs = shared.specs.clone();
                 inside.cells.clone_from(&shared.cells);
                 // A change of the configuration is over in a moment.
@@ -174,7 +174,7 @@ impl Copy {
                 inside.wait_point.turns = shared.turns;
                 known.insert(shared.key, holder);
             }
-            let lane = &mut engine.lanes.slab[key];
+            let lane = &mut engine.lanes[key];
             lane.own = LaneLimits::from_cells(copy.cells.clone());
             (lane.version, lane.credential) = (copy.version, copy.credential.clone());
             // Nothing that finds something out is in flight in a copy.
@@ -185,13 +185,13 @@ impl Copy {
             for line in copy.waiting.iter().filter(|line| !line.costs.is_empty()) {
                 let need = Need { lane: key, endpoint: line.endpoint, tier: line.tier, cost: 1.into() };
                 engine.queue_for(&need);
-                if let Some(waiting) = &mut engine.lanes.slab[key].waiting {
+                if let Some(waiting) = &mut engine.lanes[key].waiting {
                     waiting.wait_point.turns = copy.turns;
                     engine.tree.set_lead(waiting.tiers[line.tier as usize], line.lead);
                 }
             }
             for ((holder, above), shared) in holders.into_iter().zip([holders[1], Key::NONE]).zip(&copy.shared) {
-                let branch = engine.lanes.shared.get(holder).and_then(|holder| holder.branch(above));
+                let branch = engine.lanes.holder(holder).and_then(|holder| holder.branch(above));
                 let (Some(branch), Some(shared)) = (branch, shared) else { continue };
                 for (tier, lead) in branch.tiers.into_iter().zip(shared.leads) {
                     engine.tree.set_lead(tier, lead);
@@ -203,15 +203,15 @@ impl Copy {
             self.lanes.iter().zip(&lanes).flat_map(|(copy, (key, _))| copy.under_way.iter().zip(repeat(*key)));
         for (permit, lane) in of_lanes.chain(self.strays.iter().zip(repeat(Key::NONE))) {
             let ahead = permit.ahead(lane, |holder| known.get(&holder).copied().unwrap_or(Key::NONE));
-            under_way.push((engine.permits.insert(ahead), permit.granted));
-            match engine.lanes.slab.get_mut(lane) {
+            under_way.push((engine.permits.insert(ahead), permit.granted()));
+            match engine.lanes.get_mut(lane) {
                 Some(lane) => lane.in_flight += 1,
-                None => engine.departed += 1,
+                None => engine.permits.count_departed(),
             }
         }
         // Their places are kept, but they go with the rest of the tree when it does.
         lanes.iter().for_each(|(lane, _)| engine.linger(*lane));
-        engine.permit_due = Time::ZERO;
+        engine.permits.look_at_all();
         Ahead { engine, lanes, under_way }
     }
 }

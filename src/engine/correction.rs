@@ -28,13 +28,13 @@ impl Engine {
     }
 
     fn correct(&mut self, now: Time, key: Key, actual: Cost) {
-        let Some(permit) = self.permits.get_mut(key) else { return };
+        let Some(permit) = self.permits.get(key) else { return };
         let (take, need, origin) = (permit.take(), permit.need(), permit.origin);
         if need.cost == actual {
             return;
         }
         // What it took more is counted from now on, and ends by itself.
-        permit.set_cost(need.cost.min(actual));
+        self.permits.set_cost(key, need.cost.min(actual));
         let own = Origin { holders: [Key::NONE; 2], ..origin };
         self.each_cell(&own, |cell, spec| {
             cell.correct(spec, take, actual, now);
@@ -45,7 +45,7 @@ impl Engine {
         let mut later = 0;
         self.each_cell(&shared, |cell, spec| later = later.max(cell.correct(spec, take, actual, now)));
         if later > 0
-            && let Some(lane) = self.lanes.slab.get_mut(origin.lane)
+            && let Some(lane) = self.lanes.get_mut(origin.lane)
         {
             lane.credential.get_or_insert_default().pay_back(now.plus_nanos(later.saturating_mul(2)));
         }
@@ -57,7 +57,7 @@ impl Engine {
     pub(crate) fn window_ends(&mut self, now: Time, key: Key, limit: u64, reset_ns: u64, error_ns: u64) {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key).filter(|permit| permit.is_started()) else { return };
-        let (origin, granted) = (self.believed_limits(&permit.origin), permit.granted);
+        let (origin, granted) = (self.believed_limits(&permit.origin), permit.granted());
         // The vendor said so at some moment between the grant and now, and by a clock that drifts.
         let error_ns = error_ns.saturating_add(reset_ns / 10_000);
         let from = granted.plus_nanos(reset_ns).minus_nanos(error_ns);

@@ -17,7 +17,7 @@ impl Engine {
     pub(crate) fn submit_deferred(&mut self, now: Time, lane: Key, ask: &Ask) -> Result<Key, Refusal> {
         let now = self.tick(now);
         self.apply_group_pauses(lane);
-        let inside = self.lanes.slab.get(lane).ok_or(Refusal::NoLane)?;
+        let inside = self.lanes.get(lane).ok_or(Refusal::NoLane)?;
         if self.shutdown || inside.retired {
             return Err(if self.shutdown { Refusal::Shutdown } else { Refusal::Retired });
         }
@@ -29,7 +29,7 @@ impl Engine {
             return Err(refusal);
         }
         let waiter = self.queue_up(&need, ask)?.waiter;
-        if self.is_queued(waiter) {
+        if self.waiters.is_queued(waiter) {
             self.set_timer(self.waiters[waiter].tires, Timer::GiveUp { waiter });
         }
         Ok(waiter)
@@ -61,15 +61,13 @@ impl Engine {
             }
             WaiterState::Missed => {
                 self.requeue(waiter);
-                let woken_before = self.woken.len();
+                let woken_before = self.waiters.woken_count();
                 self.run_turns();
-                if matches!(self.waiters[waiter].state, WaiterState::Queued) {
+                if self.waiters.is_queued(waiter) {
                     return Ok(None);
                 }
                 // Granted, or told that its lane is gone: the caller is here and need not be woken.
-                if let Some(at) = self.woken[woken_before..].iter().position(|woken| *woken == waiter) {
-                    self.woken.remove(woken_before + at);
-                }
+                self.waiters.need_not_wake(waiter, woken_before);
                 self.granted(now, waiter)
             }
             WaiterState::Gone(refusal) => {

@@ -6,6 +6,8 @@
 
 use std::hash::BuildHasher;
 
+use hashbrown::HashMap;
+
 use super::Engine;
 use super::group::{Group, Standing};
 use super::lane::Lane;
@@ -17,6 +19,42 @@ const WITNESS_MEMORY: u64 = 900_000_000_000;
 /// The most by which lanes of one scope are spread, in nanoseconds.
 const MAX_SPREAD: u64 = 5_000_000_000;
 
+/// Groups of lanes that wait, by their hash.
+#[derive(Default)]
+pub(super) struct GroupPauses {
+    standing: HashMap<u64, Standing>,
+}
+
+impl GroupPauses {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.standing.is_empty()
+    }
+
+    /// Until when a group waits; it may be over.
+    fn until(&self, group: u64) -> Time {
+        self.standing.get(&group).map_or(Time::ZERO, |standing| standing.until)
+    }
+
+    /// A group waits until `until` because `witness` was refused, or until `of_one_witness` as long as no other tenant was.
+    /// Returns whether that is longer than it waits anyhow.
+    fn extend(&mut self, group: u64, witness: u64, until: Time, of_one_witness: Time) -> bool {
+        let known = self.standing.entry(group).or_insert(Standing { until: Time::ZERO, witness });
+        let until = if known.witness == witness { until.min(of_one_witness) } else { until };
+        let is_longer = until > known.until;
+        known.until = known.until.max(until);
+        is_longer
+    }
+
+    fn forget(&mut self, group: u64) {
+        self.standing.remove(&group);
+    }
+
+    fn sweep(&mut self, now: Time) {
+        self.standing.retain(|_, standing| standing.until.plus_nanos(WITNESS_MEMORY) > now);
+    }
+}
+
 impl Engine {
     /// Nothing of a group goes before `until`, because `tenant` was refused. As long as no other tenant of the group was,
     /// at most for `one_witness_ns`: one answer that is wrong does not stop all who call a vendor for a month. The
@@ -26,15 +64,12 @@ impl Engine {
         if until <= now {
             return;
         }
-        let (hash, witness) = (group.hash(&self.lanes.hasher), self.lanes.hasher.hash_one(tenant));
-        let known = self.standing.entry(hash).or_insert(Standing { until: Time::ZERO, witness });
-        let until = if known.witness == witness { until.min(now.plus_nanos(one_witness_ns)) } else { until };
-        if until <= known.until {
+        let (hash, witness) = (group.hash(self.lanes.hasher()), self.lanes.hasher().hash_one(tenant));
+        if !self.group_pauses.extend(hash, witness, until, now.plus_nanos(one_witness_ns)) {
             return;
         }
-        known.until = until;
-        let waiting = self.backlog_index.keys();
-        let granted = self.unstarted.iter().filter_map(|(_, permit)| self.permits.get(*permit)).map(|p| p.lane());
+        let waiting = self.waiters.lanes();
+        let granted = self.permits.unstarted().map(|(_, permit)| permit.lane());
         let mut lanes: Vec<Key> = waiting.chain(granted).filter(|lane| self.is_in(*lane, hash)).collect();
         lanes.sort_unstable();
         lanes.dedup();
@@ -45,29 +80,28 @@ impl Engine {
     }
 
     fn is_in(&self, lane: Key, group: u64) -> bool {
-        self.lanes.slab.get(lane).is_some_and(|inside| self.groups_of(lane, inside).contains(&group))
+        self.lanes.get(lane).is_some_and(|inside| self.groups_of(lane, inside).contains(&group))
     }
 
     fn groups_of(&self, key: Key, lane: &Lane) -> [u64; 2] {
         let whole = Group { vendor: &lane.plan.vendor, environment: &lane.plan.environment, account: None };
         let named_like_its_tenant = Group { account: Some(&lane.tenant), ..whole };
-        let hash = |group: Group| group.hash(&self.lanes.hasher);
+        let hash = |group: Group| group.hash(self.lanes.hasher());
         [self.lanes.account(key).unwrap_or_else(|| hash(named_like_its_tenant)), hash(whole)]
     }
 
     /// Until when the groups of a lane wait, which may be over.
     pub(super) fn groups_wait_until(&self, key: Key, lane: &Lane) -> Time {
-        if self.standing.is_empty() {
+        if self.group_pauses.is_empty() {
             return Time::ZERO;
         }
-        let known = self.groups_of(key, lane).into_iter().filter_map(|group| self.standing.get(&group));
-        known.map(|standing| standing.until).max().unwrap_or(Time::ZERO)
+        self.groups_of(key, lane).map(|group| self.group_pauses.until(group)).into_iter().max().unwrap_or(Time::ZERO)
     }
 
     /// A lane that is asked waits as long as the groups that it is in.
     #[inline]
     pub(super) fn apply_group_pauses(&mut self, lane: Key) {
-        if !self.standing.is_empty() {
+        if !self.group_pauses.is_empty() {
             self.pause_groups(lane);
         }
     }
@@ -75,15 +109,15 @@ impl Engine {
     #[cold]
     fn pause_groups(&mut self, key: Key) {
         let now = self.now;
-        let Some(lane) = self.lanes.slab.get(key) else { return };
+        let Some(lane) = self.lanes.get(key) else { return };
         let until = self.groups_wait_until(key, lane);
         if until <= now {
             return;
         }
         let left = u64::try_from(until.since(now).as_nanos()).unwrap_or(u64::MAX);
         let spread = (left / 10).min(MAX_SPREAD);
-        let later = self.lanes.hasher.hash_one(&lane.tenant) % spread.max(1);
-        let Some(lane) = self.lanes.slab.get_mut(key) else { return };
+        let later = self.lanes.hasher().hash_one(&lane.tenant) % spread.max(1);
+        let Some(lane) = self.lanes.get_mut(key) else { return };
         let credential = lane.credential.get_or_insert_default();
         if credential.wait_until(now, until, until.plus_nanos(later)) {
             // The lane that was refused tells of it, once for all.
@@ -94,16 +128,15 @@ impl Engine {
 
     /// An operator knows better: the lane's groups do not wait any longer.
     pub(super) fn forget_groups(&mut self, key: Key) {
-        if let Some(lane) = self.lanes.slab.get(key) {
+        if let Some(lane) = self.lanes.get(key) {
             for group in self.groups_of(key, lane) {
-                self.standing.remove(&group);
+                self.group_pauses.forget(group);
             }
         }
     }
 
     /// Waits that are over.
     pub(super) fn sweep_groups(&mut self) {
-        let now = self.now;
-        self.standing.retain(|_, standing| standing.until.plus_nanos(WITNESS_MEMORY) > now);
+        self.group_pauses.sweep(self.now);
     }
 }

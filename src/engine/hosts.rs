@@ -17,7 +17,7 @@ impl Engine {
     pub(super) fn answered_by(&mut self, holders: [Key; 2], host: Option<&str>) {
         let Some(host) = host else { return };
         for holder in holders {
-            let Some(shared) = self.lanes.shared.get_mut(holder) else { continue };
+            let Some(shared) = self.lanes.holder_mut(holder) else { continue };
             match &shared.hosts {
                 Hosts::OfVendor => shared.hosts = Hosts::One(host.into()),
                 Hosts::One(known) if **known == *host => {}
@@ -28,11 +28,12 @@ impl Engine {
 
     /// The lanes of a holder have several hosts: none of them has said anything about its limits.
     fn doubt(&mut self, holder: Key) {
-        let Some(shared) = self.lanes.shared.get_mut(holder) else { return };
+        let Some(shared) = self.lanes.holder_mut(holder) else { return };
         shared.hosts = Hosts::Several;
         for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
             let changes = cell.take_throttle().map_or_else(Vec::new, |throttle| throttle.forgotten());
-            self.forgotten.extend(changes.iter().map(|change| Forgotten::of_shared(&shared.key, spec, change)));
+            let forgotten = changes.iter().map(|change| Forgotten::of_shared(&shared.key, spec, change));
+            forgotten.for_each(|forgotten| self.news.forget(forgotten));
         }
         self.wake_holder(holder);
     }
@@ -47,7 +48,7 @@ impl Engine {
 
     /// A limit that one lane has alone is that lane's own.
     fn has_one_voice(&self, holder: Key) -> bool {
-        self.lanes.shared.get(holder).is_some_and(|shared| shared.hosts != Hosts::Several || shared.lanes <= 1)
+        self.lanes.holder(holder).is_some_and(|shared| shared.hosts != Hosts::Several || shared.lanes <= 1)
     }
 
     /// The limits of a request about which its answer is believed.

@@ -241,11 +241,11 @@ impl Shared {
 
 /// All lanes of an engine, by id.
 pub(crate) struct Lanes {
-    pub(crate) slab: Slab<Lane>,
+    slab: Slab<Lane>,
     /// By the hash of tenant and vendor; the ids stand in the lanes.
     index: Index,
-    pub(crate) hasher: DefaultHashBuilder,
-    pub(crate) shared: Slab<Shared>,
+    hasher: DefaultHashBuilder,
+    shared: Slab<Shared>,
     shared_keys: HashMap<SharedKey, Key>,
     /// The accounts of lanes, where they are not named like their tenants: most are, and a lane is kept small.
     accounts: HashMap<Key, Account>,
@@ -279,6 +279,67 @@ impl Lanes {
             shared_keys: HashMap::with_hasher(DefaultHashBuilder::default()),
             accounts: HashMap::with_hasher(DefaultHashBuilder::default()),
         }
+    }
+
+    pub(crate) fn hasher(&self) -> &DefaultHashBuilder {
+        &self.hasher
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, lane: Key) -> Option<&Lane> {
+        self.slab.get(lane)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, lane: Key) -> Option<&mut Lane> {
+        self.slab.get_mut(lane)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+        self.slab.keys()
+    }
+
+    /// No lane has this index, nor a higher one.
+    pub(crate) fn end(&self) -> u32 {
+        self.slab.end()
+    }
+
+    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+        self.slab.key_at(index)
+    }
+
+    /// A holder of limits that lanes share.
+    #[inline]
+    pub(crate) fn holder(&self, holder: Key) -> Option<&Shared> {
+        self.shared.get(holder)
+    }
+
+    #[inline]
+    pub(crate) fn holder_mut(&mut self, holder: Key) -> Option<&mut Shared> {
+        self.shared.get_mut(holder)
+    }
+
+    pub(crate) fn holder_count(&self) -> usize {
+        self.shared.len()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &Shared> + '_ {
+        self.shared.keys().filter_map(|key| self.shared.get(key))
+    }
+
+    /// No holder has this index, nor a higher one.
+    pub(crate) fn holder_end(&self) -> u32 {
+        self.shared.end()
+    }
+
+    pub(crate) fn holder_key_at(&self, index: u32) -> Option<Key> {
+        self.shared.key_at(index)
     }
 
     /// The hash of a lane's tenant.
@@ -362,5 +423,21 @@ impl Lanes {
         if let Some(shared) = self.shared.remove(holder) {
             self.shared_keys.remove(&shared.key);
         }
+    }
+}
+
+impl std::ops::Index<Key> for Lanes {
+    type Output = Lane;
+
+    #[inline]
+    fn index(&self, lane: Key) -> &Lane {
+        &self.slab[lane]
+    }
+}
+
+impl std::ops::IndexMut<Key> for Lanes {
+    #[inline]
+    fn index_mut(&mut self, lane: Key) -> &mut Lane {
+        &mut self.slab[lane]
     }
 }

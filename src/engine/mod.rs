@@ -56,6 +56,7 @@ mod news;
 mod origin;
 mod pace;
 mod permit;
+mod permit_book;
 mod permits;
 pub(crate) mod plan;
 mod pushback;
@@ -66,36 +67,37 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 pub(crate) mod throttle;
+mod timers;
 mod turns;
 mod under_way;
 mod view;
 mod wait_points;
 mod waiting;
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::DefaultHashBuilder;
 
 use crate::clock::Time;
 pub(crate) use ask::{Answer, Ask, Claim, Refusal, Until, WaitReason};
 pub(crate) use check::Check;
 pub(crate) use forecast::{Batch, forecast};
 pub(crate) use group::Group;
+use group_pause::GroupPauses;
 use lane::Lanes;
 pub(crate) use lane::hash_ids;
+use news::News;
 pub(crate) use news::{Forgotten, Noticed, OfLimit};
 pub(crate) use origin::Whose;
-use permit::Permit;
+use permit_book::Permits;
 pub(crate) use pushback::{Feedback, FeedbackEffect};
 use scheduler::Tree;
+use slab::Key;
 pub(crate) use slab::excess;
-use slab::{Key, Slab};
 pub(crate) use sweep::Sweep;
+use timers::{Timer, Timers};
+use under_way::ChangeUnderWay;
 pub(crate) use view::{Holder, Sum, View};
-use waiting::{BacklogIndex, Queue, Waiter};
+pub(crate) use waiting::Bound;
+use waiting::Waiters;
 
 /// A permit that was granted and not started for this long is taken back and offered to the next, in nanoseconds.
 pub(crate) const UNSTARTED_NS: u64 = 100_000_000;
@@ -104,90 +106,41 @@ pub(crate) const UNSTARTED_NS: u64 = 100_000_000;
 /// 1 ms late (2 ms seen), which would cost a bucket of one a third of its rate at 500/s.
 const LATENESS_NS: u64 = 5_000_000;
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Timer {
-    /// A parked node may go on.
-    Unpark { node: Key, parking: u32 },
-    /// A caller stops waiting.
-    GiveUp { waiter: Key },
-}
-
-/// A bound on what may wait in all engines of a client together, and how many do.
-#[derive(Clone, Debug)]
-pub(crate) struct Bound {
-    most: u32,
-    waiting: Arc<AtomicU32>,
-}
-
-impl Bound {
-    pub(crate) fn new(most: u32) -> Bound {
-        Bound { most, waiting: Arc::default() }
-    }
-
-    fn is_reached(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) >= self.most
-    }
-}
-
-/// The decisions of one shard.
+/// The decisions of one shard. Each part of its state has one owner, whose fields nobody else sees.
 pub(crate) struct Engine {
     /// The latest moment that was passed in: time does not go back in here.
     now: Time,
-    bound: Bound,
+    /// Lanes, accounts and vendors, with their limits.
     lanes: Lanes,
+    /// Whose turn it is.
     tree: Tree,
-    queues: Slab<Queue>,
-    waiters: Slab<Waiter>,
-    waiting: u32,
-    backlog_index: BacklogIndex,
-    permits: Slab<Permit>,
-    /// Permits of lanes that have gone to another engine, where they are counted too.
-    departed: u32,
-    /// Groups of lanes that wait, by their hash, and until when.
-    standing: HashMap<u64, group::Standing>,
-    /// Granted and perhaps not started, in the order of granting.
-    unstarted: VecDeque<(Time, Key)>,
-    /// No permit needs settling by time before this moment.
-    permit_due: Time,
-    timers: BinaryHeap<Reverse<(Time, Timer)>>,
-    /// Roots under which something may have become possible, and since when.
-    dirty: Vec<(Key, Time)>,
-    woken: Vec<Key>,
-    /// What events, logs and metrics are to tell of this decision.
-    news: Vec<Noticed>,
-    /// Pauses that were told of and are forgotten.
-    forgotten: Vec<Forgotten>,
+    /// Requests that wait, in their queues.
+    waiters: Waiters,
+    /// Requests that may go, are in flight, or have been answered.
+    permits: Permits,
+    timers: Timers,
+    /// Pauses of accounts and vendors whose limits are not configured.
+    group_pauses: GroupPauses,
+    /// What events, logs and metrics are to tell.
+    news: News,
+    /// A change of the configuration that goes through the lanes.
+    change: ChangeUnderWay,
     shutdown: bool,
-    /// Lanes are being changed one by one.
-    changing: bool,
-    /// Holders of limits that grant nothing until that is over.
-    gathering: Vec<Key>,
 }
 
 impl Engine {
     pub(crate) fn new(bound: Bound, hasher: DefaultHashBuilder) -> Engine {
         Engine {
             now: Time::ZERO,
-            bound,
             lanes: Lanes::new(hasher),
             tree: Tree::default(),
-            queues: Slab::new(),
-            waiters: Slab::new(),
-            waiting: 0,
-            backlog_index: BacklogIndex::default(),
-            permits: Slab::new(),
-            departed: 0,
-            standing: HashMap::default(),
-            unstarted: VecDeque::new(),
-            permit_due: Time::MAX,
-            timers: BinaryHeap::new(),
-            dirty: Vec::new(),
-            woken: Vec::new(),
-            news: Vec::new(),
-            forgotten: Vec::new(),
+            waiters: Waiters::new(bound),
+            permits: Permits::new(),
+            timers: Timers::default(),
+            group_pauses: GroupPauses::default(),
+            news: News::default(),
+            change: ChangeUnderWay::default(),
             shutdown: false,
-            changing: false,
-            gathering: Vec::new(),
         }
     }
 
@@ -200,11 +153,7 @@ impl Engine {
     /// Lets time pass: what is due by `now` happens.
     pub(crate) fn poll(&mut self, now: Time) {
         let now = self.tick(now);
-        while let Some(Reverse((at, timer))) = self.timers.peek().copied() {
-            if at > now {
-                break;
-            }
-            self.timers.pop();
+        while let Some((at, timer)) = self.timers.pop_due(now) {
             match timer {
                 Timer::Unpark { node, parking } => {
                     if self.tree.is_parked(node, parking) {
@@ -222,78 +171,55 @@ impl Engine {
     /// When to poll next, if nothing else happens before. Later than the last `now`.
     #[inline]
     pub(crate) fn poll_timeout(&mut self) -> Option<Time> {
-        let due = if self.timers.is_empty() && self.unstarted.is_empty() {
-            self.permit_due
+        let due = if self.timers.is_empty() && self.permits.has_no_unstarted() {
+            self.permits.due()
         } else {
-            self.next_timer().min(self.next_unstarted()).min(self.permit_due)
+            let (tree, waiters) = (&self.tree, &self.waiters);
+            let timer = self.timers.next(|timer| has_purpose(timer, tree, waiters));
+            timer.min(self.permits.next_unstarted()).min(self.permits.due())
         };
         (due < Time::MAX).then(|| due.max(self.now.plus_nanos(1)))
     }
 
-    fn next_timer(&mut self) -> Time {
-        while let Some(Reverse((_, timer))) = self.timers.peek() {
-            let live = match timer {
-                Timer::Unpark { node, parking } => self.tree.is_parked(*node, *parking),
-                Timer::GiveUp { waiter } => self.is_queued(*waiter),
-            };
-            if live {
-                break;
-            }
-            self.timers.pop();
-        }
-        self.timers.peek().map_or(Time::MAX, |Reverse((at, _))| *at)
-    }
-
     fn set_timer(&mut self, at: Time, timer: Timer) {
-        if at < Time::MAX {
-            self.timers.push(Reverse((at, timer)));
-        }
-        // Timers of what has ended stay until they are due; a rebuild keeps them from outnumbering the living.
-        if self.timers.len() > 64 + 4 * (self.waiters.len() + self.queues.len()) {
-            let timers = std::mem::take(&mut self.timers);
-            self.timers = timers
-                .into_iter()
-                .filter(|Reverse((_, timer))| match timer {
-                    Timer::Unpark { node, parking } => self.tree.is_parked(*node, *parking),
-                    Timer::GiveUp { waiter } => self.waiters.get(*waiter).is_some(),
-                })
-                .collect();
-        }
+        self.timers.set(at, timer);
+        let (tree, waiters) = (&self.tree, &self.waiters);
+        self.timers.trim(waiters.timed(), |timer| has_purpose(timer, tree, waiters));
     }
 
     /// Waiters that were granted or refused since the last call: the holder of one calls [`claim`](Self::claim).
     pub(crate) fn woken(&mut self) -> std::vec::Drain<'_, Key> {
-        self.woken.drain(..)
+        self.waiters.woken()
     }
 
     /// No waiter has been woken since the last [`woken`](Self::woken).
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.woken.is_empty()
+        self.waiters.woken_count() == 0
     }
 
     /// Requests that wait.
     pub(crate) fn waiting(&self) -> u32 {
-        self.waiting
+        self.waiters.queued()
     }
 
     /// Permits of lanes here that have not ended.
     pub(crate) fn in_flight(&self) -> usize {
-        self.permits.len().saturating_sub(self.departed as usize)
+        self.permits.in_flight()
     }
 
     /// A request waits, or holds a permit. One whose caller has gone away ends by itself.
     pub(crate) fn is_busy(&self) -> bool {
-        self.waiting > 0 || self.permits.keys().any(|permit| !self.permits[permit].is_abandoned())
+        self.waiters.queued() > 0 || self.permits.iter().any(|permit| !permit.is_abandoned())
     }
 
     pub(crate) fn lane_count(&self) -> usize {
-        self.lanes.slab.len()
+        self.lanes.len()
     }
 
     /// Requests of a lane that wait, per tier.
     pub(crate) fn waiting_in(&self, lane: Key) -> [u32; 3] {
-        let waiting = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref());
+        let waiting = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref());
         waiting.map_or([0; 3], |waiting| waiting.waiting)
     }
 
@@ -310,5 +236,13 @@ impl Engine {
         for waiter in waiting {
             self.refuse_waiter(waiter, Refusal::Shutdown);
         }
+    }
+}
+
+/// Something can still happen when a timer is due.
+fn has_purpose(timer: &Timer, tree: &Tree, waiters: &Waiters) -> bool {
+    match timer {
+        Timer::Unpark { node, parking } => tree.is_parked(*node, *parking),
+        Timer::GiveUp { waiter } => waiters.is_queued(*waiter),
     }
 }

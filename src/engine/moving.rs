@@ -19,7 +19,7 @@ use super::lane::Hosts;
 use super::lane::{LaneLimits, SharedKey};
 use super::limit::Cell;
 use super::origin::Origin;
-use super::permit::{Permit, State};
+use super::permit::Permit;
 use super::plan::{Plan, SharedSpec};
 use super::slab::Key;
 use super::throttle::Credential;
@@ -55,26 +55,21 @@ impl Engine {
         self.run_turns();
         self.drop_waiting(lane);
         let mut under_way = Vec::new();
-        let closing_ns = self.lanes.slab.get(lane)?.plan.closing_ns;
+        let closing_ns = self.lanes.get(lane)?.plan.closing_ns;
         let account = self.lanes.account_name(lane)?.clone();
-        for key in self.permits_of(lane) {
-            let named = self.lanes.shared.get(self.permits[key].origin.holders[0]);
+        for key in self.permits.of(lane) {
+            let named = self.lanes.holder(self.permits[key].origin.holders[0]);
             let account = named.and_then(|holder| holder.key.account.as_ref()).unwrap_or(&account);
             under_way.push((key, self.permits[key].clone(), account.clone()));
             if self.permits[key].origin.holders == [Key::NONE; 2] {
                 self.permits.remove(key);
             } else {
-                let permit = &mut self.permits[key];
-                permit.origin.lane = Key::NONE;
-                if permit.state != State::Abandoned {
-                    permit.deadline = permit.deadline.plus_nanos(closing_ns);
-                }
-                self.departed += 1;
+                self.permits.depart(key, closing_ns);
             }
         }
         let inside = self.lanes.remove(lane)?;
         let shared = inside.shared.map(|holder| {
-            let shared = self.lanes.shared.get(holder)?;
+            let shared = self.lanes.holder(holder)?;
             let (key, specs, cells) = (shared.key.clone(), shared.specs.clone(), shared.cells.clone());
             Some(History { key, specs, cells, hosts: shared.hosts.clone() })
         });
@@ -87,7 +82,7 @@ impl Engine {
     pub(crate) fn move_in(&mut self, now: Time, lane: Key, moved: Moved) -> Vec<(Key, Key)> {
         let now = self.tick(now);
         let Moved { plan: old, cells, version, credential, under_way, shared } = moved;
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return Vec::new() };
+        let Some(inside) = self.lanes.get_mut(lane) else { return Vec::new() };
         let plan = inside.plan.clone();
         // Later than every limit that comes along, and than every permit.
         inside.version = inside.version.max(version) + 1;
@@ -103,13 +98,12 @@ impl Engine {
         for (before, permit, account) in under_way {
             // `count_lane` names those of the lane's holders where it counts too.
             let origin = Origin { lane, holders: [Key::NONE; 2], only_slots: true, ..permit.origin };
-            self.permit_due = self.permit_due.min(permit.deadline);
-            let is_told_of = permit.state != State::Abandoned;
-            let here = self.permits.insert(Permit { origin, ..permit });
+            let is_told_of = !permit.is_abandoned();
+            let here = self.permits.insert(permit.at(origin));
             if self.lanes.account_name(lane) != Some(&account) {
                 self.name_account(&[here], &old, account);
             }
-            if let Some(inside) = self.lanes.slab.get_mut(lane) {
+            if let Some(inside) = self.lanes.get_mut(lane) {
                 inside.in_flight += 1;
             }
             if is_told_of {
@@ -117,7 +111,7 @@ impl Engine {
             }
         }
         self.count_lane(lane, &old);
-        if let Some(inside) = self.lanes.slab.get_mut(lane) {
+        if let Some(inside) = self.lanes.get_mut(lane) {
             inside.own.as_mut().iter_mut().for_each(|cell| cell.rename_permits(now, &keys));
             if let Some(credential) = &mut inside.credential {
                 credential.rename_permits(now, &keys);
@@ -129,7 +123,7 @@ impl Engine {
     /// A holder that no lane used here before begins with what its lanes have used in the engine that they come from.
     fn take_history(&mut self, holder: Key, history: &History) {
         let now = self.now;
-        let Some(inside) = self.lanes.shared.get_mut(holder) else { return };
+        let Some(inside) = self.lanes.holder_mut(holder) else { return };
         if inside.key != history.key || inside.lanes > 1 || !inside.cells.iter().all(Cell::is_new) {
             return;
         }

@@ -59,6 +59,30 @@ impl Forgotten {
     }
 }
 
+/// What events, logs and metrics are to tell.
+#[derive(Default)]
+pub(super) struct News {
+    /// Of the decision that is being made.
+    notices: Vec<Noticed>,
+    /// Pauses that were told of and are forgotten.
+    forgotten: Vec<Forgotten>,
+}
+
+impl News {
+    pub(super) fn tell(&mut self, noticed: Noticed) {
+        self.notices.push(noticed);
+    }
+
+    /// Takes out what is to be told of a decision.
+    pub(super) fn take(&mut self) -> Vec<Noticed> {
+        std::mem::take(&mut self.notices)
+    }
+
+    pub(super) fn forget(&mut self, forgotten: Forgotten) {
+        self.forgotten.push(forgotten);
+    }
+}
+
 fn endpoint_name(plan: &Plan, hash: EndpointHash) -> Option<Arc<str>> {
     plan.endpoints.iter().find(|endpoint| endpoint.hash == hash).map(|endpoint| endpoint.name.clone())
 }
@@ -68,12 +92,12 @@ impl Engine {
     pub(super) fn note(&mut self, origin: &Origin, target: Target, notice: Notice) {
         let change = Change { notice, named: true, endpoint: None };
         if let Some(noticed) = self.noticed(origin, target, &change) {
-            self.news.push(noticed);
+            self.news.tell(noticed);
         }
     }
 
     fn noticed(&self, origin: &Origin, target: Target, change: &Change) -> Option<Noticed> {
-        let plan = self.lanes.slab.get(origin.lane).map(|lane| &lane.plan);
+        let plan = self.lanes.get(origin.lane).map(|lane| &lane.plan);
         let is_of_endpoint = self.is_of_endpoint(origin, target);
         let holder = match target {
             Target::Own(_) if is_of_endpoint => Holder::Endpoint(origin.endpoint),
@@ -95,39 +119,40 @@ impl Engine {
             let Some((cell, spec)) = self.limit_at(origin, target) else { continue };
             let Some(throttle) = cell.throttle_mut() else { continue };
             for change in throttle.changes(now, &spec.pace) {
-                let noticed = self.noticed(origin, target, &change);
-                self.news.extend(noticed);
+                if let Some(noticed) = self.noticed(origin, target, &change) {
+                    self.news.tell(noticed);
+                }
             }
         }
         self.note_changes_of_lane(now, origin.lane);
     }
 
     pub(super) fn note_changes_of_lane(&mut self, now: Time, lane: Key) {
-        if let Some(Lane { plan, credential: Some(credential), .. }) = self.lanes.slab.get_mut(lane) {
+        if let Some(Lane { plan, credential: Some(credential), .. }) = self.lanes.get_mut(lane) {
             let whose = credential.whose();
             for (limit, change) in credential.changes(now, &plan.pace) {
-                self.news.push(of_lane(plan, whose, limit, &change));
+                self.news.tell(of_lane(plan, whose, limit, &change));
             }
         }
     }
 
     /// Notes the end of pauses that an operator has ended, in limits that a lane counts in.
     pub(super) fn note_resumed(&mut self, now: Time, key: Key) {
-        let Some(lane) = self.lanes.slab.get_mut(key) else { return };
+        let Some(lane) = self.lanes.get_mut(key) else { return };
         let (plan, holders) = (lane.plan.clone(), lane.shared);
         for (number, cell) in lane.own.as_mut().iter_mut().enumerate() {
             let (Some(spec), Some(throttle)) = (plan.own.get(number), cell.throttle_mut()) else { continue };
             let changes = throttle.changes(now, &spec.pace);
-            self.news.extend(changes.iter().map(|change| of_own_limit(&plan, number, change)));
+            changes.iter().for_each(|change| self.news.tell(of_own_limit(&plan, number, change)));
         }
         for (holder, scope) in holders.into_iter().zip([Holder::Account, Holder::Vendor]) {
-            let Some(shared) = self.lanes.shared.get_mut(holder) else { continue };
+            let Some(shared) = self.lanes.holder_mut(holder) else { continue };
             for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
                 let Some(throttle) = cell.throttle_mut() else { continue };
                 for change in throttle.changes(now, &spec.spec.pace) {
                     let endpoint = change.endpoint.or(spec.endpoint).and_then(|hash| endpoint_name(&plan, hash));
                     let limit = change.named.then(|| spec.spec.name.clone());
-                    self.news.push(Noticed { notice: change.notice, of: OfLimit { limit, holder: scope, endpoint } });
+                    self.news.tell(Noticed { notice: change.notice, of: OfLimit { limit, holder: scope, endpoint } });
                 }
             }
         }
@@ -136,7 +161,7 @@ impl Engine {
 
     /// Pauses that were told of and are forgotten, since the last call.
     pub(crate) fn forgotten(&mut self) -> Vec<Forgotten> {
-        std::mem::take(&mut self.forgotten)
+        std::mem::take(&mut self.news.forgotten)
     }
 }
 

@@ -11,20 +11,20 @@ use crate::clock::Time;
 #[derive(Clone, Debug)]
 pub(crate) struct Permit {
     pub(super) origin: Origin,
-    pub(super) tier: u8,
-    pub(super) state: State,
-    pub(super) cost: Cost,
+    tier: u8,
+    state: State,
+    cost: Cost,
     /// When it took its units, or started, whichever was later.
-    pub(super) granted: Time,
+    granted: Time,
     /// The exchange ends by then. Not counted before the start.
-    pub(super) deadline: Time,
-    pub(super) attempt_ns: u64,
-    /// Who has not picked it up yet.
-    pub(super) waiter: Key,
+    deadline: Time,
+    attempt_ns: u64,
+    /// The waiter that has not picked it up yet.
+    waiter: Key,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+enum State {
     Granted,
     Started,
     Answered,
@@ -48,18 +48,83 @@ impl Permit {
         }
     }
 
+    #[inline]
+    pub(super) fn is_granted(&self) -> bool {
+        self.state == State::Granted
+    }
+
+    #[inline]
     pub(super) fn is_started(&self) -> bool {
         self.state == State::Started
     }
 
+    #[inline]
+    pub(super) fn is_answered(&self) -> bool {
+        self.state == State::Answered
+    }
+
+    #[inline]
     pub(super) fn is_abandoned(&self) -> bool {
         self.state == State::Abandoned
+    }
+
+    /// The exchange begins: returns what the permit took at its grant, and from where. None if it has begun already.
+    pub(super) fn start(&mut self, now: Time) -> Option<(Take, Origin)> {
+        if !self.is_granted() {
+            return None;
+        }
+        let took = (self.take(), self.origin);
+        self.state = State::Started;
+        self.waiter = Key::NONE;
+        self.deadline = now.plus_nanos(self.attempt_ns);
+        self.granted = now;
+        Some(took)
+    }
+
+    /// The answer has come: returns what the permit took, and from where. None if no answer was expected.
+    #[inline]
+    pub(super) fn answer(&mut self) -> Option<(Take, Origin)> {
+        if !self.is_started() {
+            return None;
+        }
+        self.state = State::Answered;
+        Some((self.take(), self.origin))
+    }
+
+    /// The caller does not wait any more: the permit ends at `deadline`.
+    pub(super) fn abandon(&mut self, deadline: Time) {
+        self.state = State::Abandoned;
+        self.deadline = deadline;
+    }
+
+    /// The lane has gone to another engine, where the caller tells what becomes of the exchange as well.
+    pub(super) fn depart(&mut self, closing_ns: u64) {
+        self.origin.lane = Key::NONE;
+        if !self.is_abandoned() {
+            self.deadline = self.deadline.plus_nanos(closing_ns);
+        }
+    }
+
+    #[inline]
+    pub(super) fn granted(&self) -> Time {
+        self.granted
+    }
+
+    #[inline]
+    pub(super) fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    /// The waiter that has not picked it up yet.
+    pub(super) fn waiter(&self) -> Key {
+        self.waiter
     }
 
     pub(super) fn need(&self) -> Need {
         Need { lane: self.origin.lane, endpoint: self.origin.endpoint, tier: self.tier, cost: self.cost }
     }
 
+    #[inline]
     pub(super) fn take(&self) -> Take {
         Take { cost: self.cost, high: self.tier == 0, granted: self.granted }
     }
@@ -69,6 +134,7 @@ impl Permit {
         self.cost = cost;
     }
 
+    #[inline]
     pub(super) fn lane(&self) -> Key {
         self.origin.lane
     }
@@ -78,9 +144,14 @@ impl Permit {
         self.deadline = deadline;
     }
 
+    /// The same permit with another origin, in another engine.
+    pub(super) fn at(self, origin: Origin) -> Permit {
+        Permit { origin, ..self }
+    }
+
     /// The same in an engine that looks ahead; picked up, if it was not yet. `holders` translates those of shared limits.
     pub(super) fn ahead(&self, lane: Key, holders: impl Fn(Key) -> Key) -> Permit {
-        let state = if self.state == State::Answered { State::Answered } else { State::Started };
+        let state = if self.is_answered() { State::Answered } else { State::Started };
         let origin = Origin { lane, holders: self.origin.holders.map(holders), ..self.origin };
         Permit { origin, state, waiter: Key::NONE, deadline: Time::MAX, ..self.clone() }
     }

@@ -1,14 +1,13 @@
 //! The life of a permit: granted, started, answered, finished. Whatever happens to its holder, it ends.
 
+use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
 use super::limit::{Take, one_less};
 use super::need::Need;
 use super::origin::Origin;
-use super::permit::{Permit, State};
+use super::permit::Permit;
 use super::slab::Key;
 use super::throttle::Going;
-use super::waiting::WaiterState;
-use super::{Engine, UNSTARTED_NS};
 use crate::clock::Time;
 
 /// Of two limits that with less left, both as (remaining, limit) in units.
@@ -24,7 +23,7 @@ impl Engine {
     pub(super) fn grant(&mut self, need: &Need, due: Time, attempt_ns: u64, waiter: Option<Key>) -> Key {
         let now = self.now;
         let take = Take { cost: need.cost, high: need.high(), granted: now };
-        let lane = &mut self.lanes.slab[need.lane];
+        let lane = &mut self.lanes[need.lane];
         lane.in_flight += 1;
         let mut origin = Origin {
             lane: need.lane,
@@ -42,7 +41,7 @@ impl Engine {
         if lane.has_others(need.endpoint) {
             origin.endpoint_hash = lane.plan.endpoint_hash(need.endpoint);
             for (version, holder) in origin.versions[1..].iter_mut().zip(origin.holders) {
-                *version = self.lanes.shared.get(holder).map_or(0, |shared| shared.version);
+                *version = self.lanes.holder(holder).map_or(0, |shared| shared.version);
             }
             self.lanes.each_other_cell(&origin, &mut |cell, spec| {
                 throttled |= cell.is_throttled();
@@ -53,11 +52,6 @@ impl Engine {
         if throttled {
             self.take_from_throttles(&origin, need, permit, due);
         }
-        if waiter.is_some() {
-            self.unstarted.push_back((now.plus_nanos(UNSTARTED_NS), permit));
-        } else {
-            self.permit_due = self.permit_due.min(now.plus_nanos(attempt_ns));
-        }
         permit
     }
 
@@ -65,7 +59,7 @@ impl Engine {
     #[cold]
     fn take_from_throttles(&mut self, origin: &Origin, need: &Need, permit: Key, due: Time) {
         let now = self.now;
-        let Some(lane) = self.lanes.slab.get_mut(need.lane) else { return };
+        let Some(lane) = self.lanes.get_mut(need.lane) else { return };
         let endpoint = lane.plan.endpoint_hash(need.endpoint);
         let going = |units: u32| Going { permit, tier: need.tier, endpoint, units };
         if let Some(credential) = &mut lane.credential {
@@ -80,20 +74,10 @@ impl Engine {
 
     /// The exchange is in flight.
     pub(super) fn start(&mut self, now: Time, key: Key) {
-        let Some(permit) = self.permits.get_mut(key) else { return };
-        if permit.state != State::Granted {
-            return;
-        }
-        permit.state = State::Started;
-        permit.waiter = Key::NONE;
-        permit.deadline = now.plus_nanos(permit.attempt_ns);
-        self.permit_due = self.permit_due.min(permit.deadline);
-        let (take, origin) = (permit.take(), permit.origin);
-        permit.granted = now;
+        let Some((take, origin)) = self.permits.start(now, key) else { return };
         if take.granted < now {
             self.each_cell(&origin, |cell, spec| cell.start(spec, take, now));
         }
-        self.drop_started();
     }
 
     /// Response headers are here, or the exchange has failed after it may have reached the vendor.
@@ -106,12 +90,7 @@ impl Engine {
 
     #[inline]
     fn answer(&mut self, now: Time, key: Key) {
-        let Some(permit) = self.permits.get_mut(key) else { return };
-        if permit.state != State::Started {
-            return;
-        }
-        permit.state = State::Answered;
-        let (take, origin) = (permit.take(), permit.origin);
+        let Some((take, origin)) = self.permits.answer(key) else { return };
         self.each_cell(&origin, |cell, spec| {
             if !spec.measure.lasts_to_the_end() {
                 cell.answer(spec, take, now);
@@ -125,18 +104,18 @@ impl Engine {
     #[inline]
     pub(crate) fn finished(&mut self, now: Time, key: Key) {
         let now = self.tick(now);
-        if self.waiting > 0 {
+        if self.waiters.queued() > 0 {
             self.answer(now, key);
             self.end(key);
             return self.run_turns();
         }
         // The same in one step: no request waits that the answer could wake before the end does. The permit is read where it is:
         // copied out, its origin was written and read back in pieces of other sizes, and the processor waited for that.
-        let throttled = self.permits.discard(key, |permit| {
+        let throttled = self.permits.discard(key, |permit, departed| {
             let (take, origin, answers) = (permit.take(), &permit.origin, permit.is_started());
             let mut has_others = origin.holders != [Key::NONE; 2];
             let mut throttled = false;
-            match self.lanes.slab.get_mut(origin.lane) {
+            match self.lanes.get_mut(origin.lane) {
                 Some(lane) => {
                     lane.permit_left(now, take.granted, answers);
                     throttled = lane.credential.is_some();
@@ -146,7 +125,7 @@ impl Engine {
                         cell.end(spec, take, now, answers);
                     }
                 }
-                None => one_less(&mut self.departed),
+                None => one_less(departed),
             }
             if has_others {
                 self.lanes.each_other_cell(origin, &mut |cell, spec| {
@@ -166,9 +145,9 @@ impl Engine {
     /// full speed, while no request waits.
     #[inline]
     pub(super) fn finished_alone(&mut self, now: Time, key: Key) -> Option<(u32, u32)> {
-        let tightest = self.permits.discard(key, |permit| {
+        let tightest = self.permits.discard(key, |permit, _| {
             let (take, origin, answers) = (permit.take(), &permit.origin, permit.is_started());
-            let lane = self.lanes.slab.get_mut(origin.lane)?;
+            let lane = self.lanes.get_mut(origin.lane)?;
             lane.permit_left(now, take.granted, answers);
             let mut tightest = None;
             for (cell, spec) in lane.whole() {
@@ -187,24 +166,26 @@ impl Engine {
     pub(crate) fn abandoned(&mut self, now: Time, key: Key) {
         self.tick(now);
         let Some(permit) = self.permits.get(key) else { return };
-        match permit.state {
-            State::Answered => self.end(key),
-            State::Abandoned => return,
-            State::Granted | State::Started => self.abandon(key),
+        if permit.is_abandoned() {
+            return;
+        }
+        if permit.is_answered() {
+            self.end(key);
+        } else {
+            self.abandon(key);
         }
         self.run_turns();
     }
 
     /// The caller does not wait for the answer any more.
     fn abandon(&mut self, key: Key) {
-        let Some(permit) = self.permits.get_mut(key) else { return };
-        permit.state = State::Abandoned;
-        let origin = permit.origin;
-        if let Some(lane) = self.lanes.slab.get(origin.lane) {
-            let served = permit.deadline.min(self.now.plus_nanos(lane.expected_service(self.now)));
-            permit.deadline = served.plus_nanos(lane.plan.closing_ns);
+        let Some(permit) = self.permits.get(key) else { return };
+        let (origin, mut deadline) = (permit.origin, permit.deadline());
+        if let Some(lane) = self.lanes.get(origin.lane) {
+            let served = deadline.min(self.now.plus_nanos(lane.expected_service(self.now)));
+            deadline = served.plus_nanos(lane.plan.closing_ns);
         }
-        self.permit_due = self.permit_due.min(permit.deadline);
+        self.permits.abandon(key, deadline);
         // Its caller's time was up: that says nothing about the vendor, so a request with more time tries. The oldest goes
         // first after a pause, and has the least time of all: a lane once stayed shut for ever by that.
         self.ended_unheard(&origin, key);
@@ -221,7 +202,7 @@ impl Engine {
         let now = self.now;
         let Some(permit) = self.permits.remove(key) else { return };
         let (take, origin) = (permit.take(), permit.origin);
-        if permit.state == State::Answered {
+        if permit.is_answered() {
             self.each_cell(&origin, |cell, _| cell.finish());
         } else {
             self.each_cell(&origin, |cell, spec| cell.give_back(spec, take, now));
@@ -242,23 +223,23 @@ impl Engine {
 
     #[inline]
     fn left(&mut self, origin: &Origin, permit: Key) {
-        match self.lanes.slab.get_mut(origin.lane) {
+        match self.lanes.get_mut(origin.lane) {
             Some(lane) => one_less(&mut lane.in_flight),
-            None => one_less(&mut self.departed),
+            None => self.permits.departed_ended(),
         }
         self.ended_unheard(origin, permit);
     }
 
     #[inline]
     pub(super) fn wake_if_waiting(&mut self, origin: &Origin, all: bool) {
-        if self.waiting > 0 {
+        if self.waiters.queued() > 0 {
             self.wake_all(origin, all);
         }
     }
 
     #[inline]
     fn learn_service(&mut self, lane: Key, now: Time, started: Time) {
-        if let Some(lane) = self.lanes.slab.get_mut(lane)
+        if let Some(lane) = self.lanes.get_mut(lane)
             && lane.plan.has_slots
         {
             lane.learn_service(now, started);
@@ -269,77 +250,37 @@ impl Engine {
     /// queue as soon as its caller is heard of: put there now it would be granted the same units again and again, and
     /// all requests behind it would wait for a future that is not polled.
     pub(super) fn revoke_unstarted(&mut self, now: Time) {
-        while let Some((due, key)) = self.unstarted.front().copied() {
-            if due > now {
-                break;
-            }
-            self.unstarted.pop_front();
+        while let Some(key) = self.permits.pop_unstarted(now) {
             self.revoke(key);
         }
     }
 
     /// Takes back everything of a lane that was granted and not started.
     pub(super) fn revoke_in(&mut self, lane: Key) {
-        let unstarted: Vec<Key> = self.unstarted.iter().map(|(_, key)| *key).collect();
-        for key in unstarted {
-            if self.permits.get(key).is_some_and(|permit| permit.lane() == lane) {
-                self.revoke(key);
-            }
+        let of_lane = self.permits.unstarted().filter(|(_, permit)| permit.lane() == lane);
+        for key in of_lane.map(|(key, _)| key).collect::<Vec<_>>() {
+            self.revoke(key);
         }
     }
 
     pub(super) fn revoke(&mut self, key: Key) {
-        let Some(permit) = self.permits.get(key).filter(|permit| permit.state == State::Granted) else { return };
-        let waiter = permit.waiter;
+        let Some(permit) = self.permits.get(key).filter(|permit| permit.is_granted()) else { return };
+        let waiter = permit.waiter();
         self.give_back(key);
-        if let Some(waiter) = self.waiters.get_mut(waiter) {
-            waiter.state = WaiterState::Missed;
+        if let Some(lane) = self.waiters.miss(waiter) {
             // It will be back: its lane is not to be dropped meanwhile.
-            let lane = waiter.lane;
             self.pin(lane);
-        }
-    }
-
-    /// When the oldest unstarted grant is taken back.
-    pub(super) fn next_unstarted(&mut self) -> Time {
-        self.drop_started();
-        self.unstarted.front().map_or(Time::MAX, |(due, _)| *due)
-    }
-
-    fn drop_started(&mut self) {
-        while let Some((_, key)) = self.unstarted.front() {
-            if self.permits.get(*key).is_some_and(|permit| permit.state == State::Granted) {
-                break;
-            }
-            self.unstarted.pop_front();
         }
     }
 
     /// Ends permits whose deadline has passed: their holders are gone, or hang. What they took from a rate stays taken. The
     /// slot of one that was not answered stays taken until the vendor must have noticed that too.
     pub(super) fn settle_overdue(&mut self, now: Time) {
-        if self.permit_due > now {
-            return;
-        }
-        let mut next = Time::MAX;
-        let mut overdue = Vec::new();
-        for key in self.permits.keys() {
-            let permit = &self.permits[key];
-            if permit.state == State::Granted {
-                continue;
-            }
-            if permit.deadline <= now {
-                overdue.push(key);
-            } else {
-                next = next.min(permit.deadline);
-            }
-        }
-        self.permit_due = next;
-        for key in overdue {
+        for key in self.permits.overdue(now) {
             if self.permits[key].is_started() {
                 self.abandon(key);
             }
-            if self.permits[key].deadline <= now {
+            if self.permits[key].deadline() <= now {
                 self.end(key);
             }
         }
@@ -354,13 +295,8 @@ impl Engine {
         self.each_cell(&origin, |cell, spec| {
             tightest = tighter(tightest, cell.headroom(spec, now));
         });
-        let credential = self.lanes.slab.get(lane).and_then(|lane| lane.credential.as_ref());
+        let credential = self.lanes.get(lane).and_then(|lane| lane.credential.as_ref());
         let discovered = credential.into_iter().flat_map(|credential| credential.discovered(now));
         discovered.map(|limit| limit.left(now)).fold(tightest, tighter)
-    }
-
-    /// Permits by key, for changes of their lane.
-    pub(super) fn permits_of(&self, lane: Key) -> Vec<Key> {
-        self.permits.keys().filter(|key| self.permits[*key].lane() == lane).collect()
     }
 }

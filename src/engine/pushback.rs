@@ -78,11 +78,11 @@ impl Engine {
     ) -> FeedbackEffect {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key) else { return FeedbackEffect::default() };
-        let (lane, endpoint, took) = (permit.lane(), permit.origin.endpoint, now.since(permit.granted));
+        let (lane, endpoint, took) = (permit.lane(), permit.origin.endpoint, now.since(permit.granted()));
         // The permit may hold slots of an account that its lane has left.
         let took_others = permit.origin.holders != [Key::NONE; 2];
-        if whole && word == Feedback::Passed(None) && self.waiting == 0 && !took_others {
-            let of = self.lanes.slab.get_mut(lane);
+        if whole && word == Feedback::Passed(None) && self.waiters.queued() == 0 && !took_others {
+            let of = self.lanes.get_mut(lane);
             if of.is_some_and(|lane| !lane.has_others(endpoint) && lane.is_at_full_speed()) {
                 return FeedbackEffect { headroom: self.finished_alone(now, key), notices: Vec::new(), took };
             }
@@ -115,20 +115,20 @@ impl Engine {
             self.told(now, &exchange, report);
         }
         self.note_changes(now, &exchange.origin);
-        std::mem::take(&mut self.news)
+        self.news.take()
     }
 
     fn exchange(&self, key: Key) -> Option<Exchange> {
         let permit = self.permits.get(key).filter(|permit| permit.is_started())?;
         let (origin, need) = (permit.origin, permit.need());
-        let of_lane = self.lanes.slab.get(origin.lane).map(|lane| lane.plan.endpoint_hash(origin.endpoint));
+        let of_lane = self.lanes.get(origin.lane).map(|lane| lane.plan.endpoint_hash(origin.endpoint));
         let endpoint = of_lane.unwrap_or(origin.endpoint_hash);
-        Some(Exchange { permit: key, origin, granted: permit.granted, need, endpoint })
+        Some(Exchange { permit: key, origin, granted: permit.granted(), need, endpoint })
     }
 
     /// The vendor's word has changed something about a limit that a request took from, or about its lane.
     fn is_throttled(&mut self, origin: &Origin) -> bool {
-        if self.lanes.slab.get(origin.lane).is_some_and(|lane| lane.credential.is_some()) {
+        if self.lanes.get(origin.lane).is_some_and(|lane| lane.credential.is_some()) {
             return true;
         }
         let mut is_throttled = false;
@@ -176,7 +176,7 @@ impl Engine {
 
     /// What of the vendor's word is about a lane as a whole; made where there is none.
     fn credential(&mut self, lane: Key) -> Option<&mut Credential> {
-        self.lanes.slab.get_mut(lane).map(|lane| &mut **lane.credential.get_or_insert_default())
+        self.lanes.get_mut(lane).map(|lane| &mut **lane.credential.get_or_insert_default())
     }
 
     /// The vendor took a request: pauses that it was to find out about are over.
@@ -187,7 +187,7 @@ impl Engine {
                 throttle.passed(now, permit, endpoint, &spec.pace);
             }
         });
-        if let Some(lane) = self.lanes.slab.get_mut(origin.lane)
+        if let Some(lane) = self.lanes.get_mut(origin.lane)
             && let Some(credential) = &mut lane.credential
         {
             credential.passed(now, permit, endpoint, &lane.plan.pace);
@@ -217,13 +217,13 @@ impl Engine {
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, target, notice));
             return;
         }
-        let Some(lane) = self.lanes.slab.get_mut(origin.lane) else { return };
+        let Some(lane) = self.lanes.get_mut(origin.lane) else { return };
         let mode = lane.plan.pace.mode;
         let books = Books { units: 0, under_way: lane.in_flight.saturating_sub(1), behind: 0 };
         let notices = lane.credential.get_or_insert_default().discover(now, granted, books, report, mode);
         for notice in notices.into_iter().flatten() {
             let change = Change { notice, named: true, endpoint: None };
-            self.news.push(of_lane(&lane.plan, None, Some(report.about.title().into()), &change));
+            self.news.tell(of_lane(&lane.plan, None, Some(report.about.title().into()), &change));
         }
     }
 
@@ -236,8 +236,8 @@ impl Engine {
         let unproven = targets.len();
         targets.retain(|target| self.is_believed(&origin, *target));
         let only_the_lane = targets.is_empty() || targets.len() < unproven;
-        let tenant = self.lanes.slab.get(origin.lane).map(|lane| self.lanes.tenant_hash(lane));
-        let most = self.lanes.slab.get(origin.lane).map_or(u64::MAX, |lane| lane.plan.one_witness_ns);
+        let tenant = self.lanes.get(origin.lane).map(|lane| self.lanes.tenant_hash(lane));
+        let most = self.lanes.get(origin.lane).map_or(u64::MAX, |lane| lane.plan.one_witness_ns);
         let (mut until, mut stated) = (Time::ZERO, Time::ZERO);
         if let Wait::Stated(wait) = wait {
             stated = now.plus_nanos(wait);
@@ -291,10 +291,10 @@ impl Engine {
     /// A refusal that stops the lane that was refused, and no other.
     fn lane_refused(&mut self, now: Time, exchange: &Exchange, whose: Option<Whose>, wait: Wait, unexplained: bool) {
         let Exchange { permit, origin, granted, endpoint, .. } = *exchange;
-        let Some(lane) = self.lanes.slab.get(origin.lane) else { return };
+        let Some(lane) = self.lanes.get(origin.lane) else { return };
         let is_of_all = matches!(whose, Some(Whose::Account | Whose::Vendor));
         let stands_already = is_of_all && self.groups_wait_until(origin.lane, lane) > now;
-        let Some(lane) = self.lanes.slab.get_mut(origin.lane) else { return };
+        let Some(lane) = self.lanes.get_mut(origin.lane) else { return };
         let pace = lane.plan.pace;
         let credential = lane.credential.get_or_insert_default();
         let refused = Refused { permit, granted, endpoint, wait, in_use: true };
@@ -334,9 +334,9 @@ impl Engine {
 
     /// Lanes that share a limit in which a request waits, or was granted and has not started.
     fn busy_lanes_of(&self, holder: Key) -> Vec<Key> {
-        let granted = self.unstarted.iter().filter_map(|(_, permit)| self.permits.get(*permit)).map(|p| p.lane());
-        let shares = |lane: &Key| self.lanes.slab.get(*lane).is_some_and(|lane| lane.shared.contains(&holder));
-        self.backlog_index.keys().chain(granted).filter(shares).collect()
+        let granted = self.permits.unstarted().map(|(_, permit)| permit.lane());
+        let shares = |lane: &Key| self.lanes.get(*lane).is_some_and(|lane| lane.shared.contains(&holder));
+        self.waiters.lanes().chain(granted).filter(shares).collect()
     }
 
     /// A lane has come to stand: what has not left yet is taken back, and who cannot wait that long is told.
@@ -348,14 +348,8 @@ impl Engine {
 
     /// Who waits in a lane and could not go before its time is up, or not for very long, is told at once.
     fn send_away(&mut self, lane: Key) {
-        let queues =
-            self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| waiting.queues.clone());
-        let waiters: Vec<Key> = queues
-            .into_iter()
-            .flatten()
-            .filter_map(|queue| self.queues.get(queue))
-            .flat_map(|queue| queue.in_order(&self.waiters))
-            .collect();
+        let queues = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| waiting.queues.clone());
+        let waiters: Vec<Key> = queues.into_iter().flatten().flat_map(|queue| self.waiters.in_order(queue)).collect();
         for waiter in waiters {
             if let Some(inside) = self.waiters.get(waiter)
                 && let Some(refusal) = self.held_back(lane, inside.endpoint, inside.give_up)
@@ -369,17 +363,17 @@ impl Engine {
     /// kept waiting.
     pub(super) fn held_back(&self, lane: Key, endpoint: EndpointId, give_up: Time) -> Option<Refusal> {
         let at = self.stands_until(lane, endpoint);
-        let too_long = at > self.now.plus_nanos(self.lanes.slab.get(lane)?.plan.max_hold_ns);
+        let too_long = at > self.now.plus_nanos(self.lanes.get(lane)?.plan.max_hold_ns);
         (at > give_up || too_long).then_some(Refusal::RetryLater { at })
     }
 
     /// Until when the pauses of a lane, and of the limits that a request to this endpoint counts in, last. It may be past.
     pub(super) fn stands_until(&self, key: Key, endpoint: EndpointId) -> Time {
-        let Some(lane) = self.lanes.slab.get(key) else { return Time::ZERO };
+        let Some(lane) = self.lanes.get(key) else { return Time::ZERO };
         let hash = lane.plan.endpoint_hash(endpoint);
         let own = lane.own.as_slice();
         let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(endpoint)).filter_map(|number| own.get(number));
-        let holders = lane.shared.iter().filter_map(|holder| self.lanes.shared.get(*holder));
+        let holders = lane.shared.iter().filter_map(|holder| self.lanes.holder(*holder));
         let shared = holders.flat_map(|holder| holder.cells.iter().zip(holder.specs.iter()));
         let shared = shared.filter(|(_, shared)| shared.applies(hash)).map(|(cell, _)| cell);
         let pauses = own.chain(shared).filter_map(|cell| cell.throttle()).map(|throttle| throttle.paused_until(hash));
@@ -389,9 +383,9 @@ impl Engine {
 
     /// Everybody who waits in a lane asks again.
     pub(super) fn wake_lane(&mut self, lane: Key) {
-        let Some(waiting) = self.lanes.slab.get(lane).and_then(|lane| lane.waiting.as_ref()) else { return };
+        let Some(waiting) = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()) else { return };
         for queue in waiting.queues.clone() {
-            if let Some(queue) = self.queues.get(queue) {
+            if let Some(queue) = self.waiters.queue(queue) {
                 let need = Need { lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
                 self.wake_limits_of(&need);
             }
@@ -400,7 +394,7 @@ impl Engine {
 
     /// Everybody who waits for a limit of this exchange asks again.
     fn wake_limits_below(&mut self, exchange: &Exchange) {
-        if self.waiting > 0 {
+        if self.waiters.queued() > 0 {
             self.wake_lane(exchange.origin.lane);
             for holder in exchange.origin.holders {
                 self.wake_holder(holder);
@@ -415,7 +409,7 @@ impl Engine {
         self.each_cell(origin, |cell, _| {
             was |= cell.throttle_mut().is_some_and(|throttle| throttle.ended(now, permit));
         });
-        if let Some(credential) = self.lanes.slab.get_mut(origin.lane).and_then(|lane| lane.credential.as_mut()) {
+        if let Some(credential) = self.lanes.get_mut(origin.lane).and_then(|lane| lane.credential.as_mut()) {
             was |= credential.ended(now, permit);
         }
         if was {
@@ -431,22 +425,22 @@ impl Engine {
         self.tick(now);
         let Some(credential) = self.credential(lane) else { return Vec::new() };
         if credential.hold() {
-            self.news.push(Noticed::of_whole_lane(Notice::Held));
+            self.news.tell(Noticed::of_whole_lane(Notice::Held));
         }
         self.revoke_in(lane);
         self.wake_lane(lane);
         self.run_turns();
-        std::mem::take(&mut self.news)
+        self.news.take()
     }
 
     /// Ends every pause of a lane, and of the limits that it counts in.
     pub(crate) fn resume(&mut self, now: Time, lane: Key) -> Vec<Noticed> {
         let now = self.tick(now);
         self.forget_groups(lane);
-        let Some(inside) = self.lanes.slab.get_mut(lane) else { return Vec::new() };
+        let Some(inside) = self.lanes.get_mut(lane) else { return Vec::new() };
         if let Some(credential) = &mut inside.credential {
             if credential.is_held() {
-                self.news.push(Noticed::of_whole_lane(Notice::Recovered));
+                self.news.tell(Noticed::of_whole_lane(Notice::Recovered));
             }
             credential.resume();
         }
@@ -454,7 +448,7 @@ impl Engine {
         inside.own.as_mut().iter_mut().filter_map(|cell| cell.throttle_mut()).for_each(|throttle| throttle.resume());
         self.wake_lane(lane);
         for holder in holders {
-            if let Some(shared) = self.lanes.shared.get_mut(holder) {
+            if let Some(shared) = self.lanes.holder_mut(holder) {
                 let throttles = shared.cells.iter_mut().filter_map(|cell| cell.throttle_mut());
                 throttles.for_each(|throttle| throttle.resume());
                 self.wake_holder(holder);
@@ -462,12 +456,12 @@ impl Engine {
         }
         self.note_resumed(now, lane);
         self.run_turns();
-        std::mem::take(&mut self.news)
+        self.news.take()
     }
 
     /// Until when a lane is paused; none where it is not.
     pub(crate) fn paused_until(&self, now: Time, lane: Key) -> Option<Time> {
-        let inside = self.lanes.slab.get(lane)?;
+        let inside = self.lanes.get(lane)?;
         let is_held = inside.credential.as_ref().is_some_and(|credential| credential.is_held());
         let own = if is_held { Time::MAX } else { self.stands_until(lane, NO_ENDPOINT) };
         let until = own.max(self.groups_wait_until(lane, inside));

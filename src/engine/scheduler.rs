@@ -17,7 +17,8 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::slab::{Key, Slab};
+use super::slab::{Key, Slab, excess};
+use crate::clock::Time;
 
 /// Divisible by 1 to 16, so that the usual weights divide without rest.
 pub(crate) const SCALE: u64 = 720_720;
@@ -58,6 +59,8 @@ pub(crate) struct Node {
 pub(crate) struct Tree {
     nodes: Slab<Node>,
     arrivals: u64,
+    /// Roots under which a request may be able to go, and since when.
+    ready: Vec<(Key, Time)>,
 }
 
 impl Default for Slab<Node> {
@@ -140,7 +143,23 @@ impl Tree {
         }
     }
 
+    /// A request under this root may be able to go, and may have been since `due`.
+    pub(crate) fn mark_ready(&mut self, root: Key, due: Time) {
+        match self.ready.last_mut() {
+            Some((last, earlier)) if *last == root => *earlier = due.min(*earlier),
+            _ => self.ready.push((root, due)),
+        }
+    }
+
+    /// Takes out the root that was marked last, and since when a request there may have been able to go.
+    pub(crate) fn pop_ready(&mut self) -> Option<(Key, Time)> {
+        self.ready.pop()
+    }
+
     pub(crate) fn shrink(&mut self, chunks: usize) -> bool {
+        if let Some(room) = excess(self.ready.capacity(), self.ready.len()) {
+            self.ready.shrink_to(room);
+        }
         self.nodes.shrink(chunks)
     }
 

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use super::Engine;
 use super::news::{Forgotten, of_lane, of_own_limit};
-use super::slab::{Key, excess};
+use super::slab::Key;
 use crate::clock::Time;
 
 /// Where a sweep goes on.
@@ -35,13 +35,13 @@ impl Engine {
         let now = self.tick(now);
         match from {
             Sweep::Lanes(from) => {
-                let end = self.lanes.slab.end();
+                let end = self.lanes.end();
                 let to = end.min(from.saturating_add(count));
                 (from..to).for_each(|index| self.sweep_lane(now, index, evict));
                 Some(if to < end { Sweep::Lanes(to) } else { Sweep::Shared(0) })
             }
             Sweep::Shared(from) => {
-                let end = self.lanes.shared.end();
+                let end = self.lanes.holder_end();
                 let to = end.min(from.saturating_add(count));
                 let mut named = None;
                 (from..to).for_each(|index| self.sweep_shared(now, index, &mut named));
@@ -52,20 +52,20 @@ impl Engine {
     }
 
     fn sweep_lane(&mut self, now: Time, index: u32, evict: bool) {
-        let Some(key) = self.lanes.slab.key_at(index) else { return };
-        let lane = &mut self.lanes.slab[key];
+        let Some(key) = self.lanes.key_at(index) else { return };
+        let lane = &mut self.lanes[key];
         let mut rests = true;
         for (number, (cell, spec)) in lane.own.as_mut().iter_mut().zip(&lane.plan.own).enumerate() {
             for change in cell.forgotten(spec, now) {
                 let noticed = of_own_limit(&lane.plan, number, &change);
-                self.forgotten.push(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
+                self.news.forget(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
             }
             rests &= cell.rest(spec, now);
         }
         if let Some(credential) = lane.credential.take_if(|credential| credential.is_idle(now, &lane.plan.pace)) {
             for (limit, change) in credential.forgotten() {
                 let noticed = of_lane(&lane.plan, credential.whose(), limit, &change);
-                self.forgotten.push(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
+                self.news.forget(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
             }
         }
         rests &= lane.credential.is_none();
@@ -78,12 +78,12 @@ impl Engine {
 
     /// `named`: holders that permits name, once that was asked.
     fn sweep_shared(&mut self, now: Time, index: u32, named: &mut Option<HashSet<Key>>) {
-        let Some(key) = self.lanes.shared.key_at(index) else { return };
-        let shared = &mut self.lanes.shared[key];
+        let Some(key) = self.lanes.holder_key_at(index) else { return };
+        let Some(shared) = self.lanes.holder_mut(key) else { return };
         let mut rests = true;
         for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
             for change in cell.forgotten(&spec.spec, now) {
-                self.forgotten.push(Forgotten::of_shared(&shared.key, spec, &change));
+                self.news.forget(Forgotten::of_shared(&shared.key, spec, &change));
             }
             rests &= cell.rest(&spec.spec, now);
         }
@@ -92,7 +92,7 @@ impl Engine {
         }
         // A request that is in flight counts at its holder as soon as that has a limit of requests at once.
         let permits = &self.permits;
-        let named = named.get_or_insert_with(|| permits.keys().flat_map(|key| permits[key].origin.holders).collect());
+        let named = named.get_or_insert_with(|| permits.iter().flat_map(|permit| permit.origin.holders).collect());
         if !named.contains(&key) {
             self.clear_tree(key);
             self.clear_branches(key);
@@ -106,33 +106,20 @@ impl Engine {
         let more = [
             self.lanes.shrink(CHUNKS),
             self.tree.shrink(CHUNKS),
-            self.queues.shrink(CHUNKS),
             self.waiters.shrink(CHUNKS),
             self.permits.shrink(CHUNKS),
         ];
-        self.backlog_index.shrink();
-        if let Some(room) = excess(self.woken.capacity(), self.woken.len()) {
-            self.woken.shrink_to(room);
-        }
-        if let Some(room) = excess(self.unstarted.capacity(), self.unstarted.len()) {
-            self.unstarted.shrink_to(room);
-        }
-        if let Some(room) = excess(self.timers.capacity(), self.timers.len()) {
-            self.timers.shrink_to(room);
-        }
-        if let Some(room) = excess(self.dirty.capacity(), self.dirty.len()) {
-            self.dirty.shrink_to(room);
-        }
+        self.timers.shrink();
         more.contains(&true)
     }
 
     /// Whether there is nothing that a later sweep could drop.
     pub(crate) fn is_empty(&self) -> bool {
-        self.lanes.slab.len() == 0 && self.lanes.shared.len() == 0
+        self.lanes.len() == 0 && self.lanes.holder_count() == 0
     }
 
     /// No waiter has this index, nor a higher one.
     pub(crate) fn waiters_end(&self) -> usize {
-        self.waiters.end() as usize
+        self.waiters.end()
     }
 }

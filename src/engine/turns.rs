@@ -16,7 +16,7 @@ use super::need::Need;
 use super::scheduler::Path;
 use super::slab::Key;
 use super::throttle::{Credential, Gate};
-use super::waiting::{LimitLevel, WaiterState};
+use super::waiting::LimitLevel;
 use super::{Engine, LATENESS_NS, Timer, Until, WaitReason};
 use crate::clock::Time;
 
@@ -85,7 +85,7 @@ impl Engine {
         if reserved == Key::NONE || reserved == queue {
             return false;
         }
-        let Some(holder) = self.queues.get(reserved) else { return false };
+        let Some(holder) = self.waiters.queue(reserved) else { return false };
         if holder.tier == need.tier {
             // Inside one tier the tree decides who is next: both stand below the node that is parked here.
             return !matches!(place, LimitLevel::Lane | LimitLevel::Shared(_));
@@ -99,7 +99,7 @@ impl Engine {
 
     /// The tree's root itself decides about the tiers here.
     fn is_at_the_root(&self, lane: Key, place: LimitLevel) -> bool {
-        let Some(lane) = self.lanes.slab.get(lane) else { return true };
+        let Some(lane) = self.lanes.get(lane) else { return true };
         let [account, vendor] = lane.shared.map(|holder| holder != Key::NONE);
         match place {
             LimitLevel::Lane => !account && !vendor,
@@ -111,7 +111,7 @@ impl Engine {
 
     /// A request of `need` goes: the tiers' turns at its limits move on.
     fn charge_sites(&mut self, need: &Need) {
-        let Some(lane) = self.lanes.slab.get(need.lane) else { return };
+        let Some(lane) = self.lanes.get(need.lane) else { return };
         let weight = lane.plan.tier_weights[need.tier as usize];
         for place in LEVELS {
             if !self.is_at_the_root(need.lane, place)
@@ -128,7 +128,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn has_room(&mut self, need: &Need) -> bool {
         let now = self.now;
-        let lane = &mut self.lanes.slab[need.lane];
+        let lane = &mut self.lanes[need.lane];
         if lane.credential.is_some() || lane.plan.whole_is_throttled(lane.own.as_slice()) {
             return self.ask(need, Key::NONE).is_ok();
         }
@@ -144,7 +144,7 @@ impl Engine {
     #[inline(never)]
     fn others_have_room(&mut self, need: &Need) -> bool {
         let now = self.now;
-        let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
+        let Lane { plan, own, shared, .. } = &mut self.lanes[need.lane];
         let (range, shared, endpoint) = (plan.endpoint_own(need.endpoint), *shared, plan.endpoint_hash(need.endpoint));
         let mut pairs = own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]);
         let mut throttled = false;
@@ -155,7 +155,7 @@ impl Engine {
             return false;
         }
         let has_room = shared.into_iter().filter(|holder| *holder != Key::NONE).all(|holder| {
-            let Some(holder) = self.lanes.shared.get_mut(holder) else { return true };
+            let Some(holder) = self.lanes.holder_mut(holder) else { return true };
             let mut pairs = holder.cells.iter_mut().zip(holder.specs.iter());
             pairs.all(|(cell, shared)| {
                 throttled |= cell.is_throttled();
@@ -167,7 +167,7 @@ impl Engine {
 
     /// Asks every limit, from the narrowest holder outwards. `queue` is whose head asks.
     pub(super) fn ask(&mut self, need: &Need, queue: Key) -> Result<(), Stop> {
-        let lane = &self.lanes.slab[need.lane];
+        let lane = &self.lanes[need.lane];
         let (shared, busy) = (lane.shared, lane.waiting.is_some());
         let endpoint = lane.plan.endpoint_hash(need.endpoint);
         let own_gates = lane.credential.is_some() || lane.plan.whole_is_throttled(lane.own.as_slice());
@@ -176,7 +176,7 @@ impl Engine {
         }
         self.ask_at(need, LimitLevel::Lane, queue, busy)?;
         for (number, holder) in shared.into_iter().enumerate() {
-            let Some(holder) = self.lanes.shared.get(holder) else { continue };
+            let Some(holder) = self.lanes.holder(holder) else { continue };
             let busy = holder.waiting > 0;
             let has_gates = holder.cells.iter().any(|cell| cell.is_throttled());
             if has_gates || holder.specs.iter().any(|spec| spec.endpoint == Some(endpoint)) {
@@ -203,7 +203,7 @@ impl Engine {
             return Err(Stop { place, free, lack: Some((lack, None)) });
         }
         let now = self.now;
-        let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
+        let Lane { plan, own, shared, .. } = &mut self.lanes[need.lane];
         let found = match place {
             LimitLevel::Endpoint => {
                 let range = plan.endpoint_own(need.endpoint);
@@ -212,7 +212,8 @@ impl Engine {
             LimitLevel::Lane => room(own.as_mut()[..plan.whole].iter_mut().zip(&plan.own), now, need),
             LimitLevel::SharedEndpoint(number) | LimitLevel::Shared(number) => {
                 let only = matches!(place, LimitLevel::SharedEndpoint(_)).then(|| plan.endpoint_hash(need.endpoint));
-                let Some(Shared { cells, specs, .. }) = self.lanes.shared.get_mut(shared[number]) else {
+                let holder = shared[number];
+                let Some(Shared { cells, specs, .. }) = self.lanes.holder_mut(holder) else {
                     return Ok(());
                 };
                 let pairs = cells.iter_mut().zip(specs.iter()).filter(|(_, shared)| shared.endpoint == only);
@@ -227,16 +228,16 @@ impl Engine {
 
     /// Whether the vendor's word about the lane's credential lets a request go.
     fn gate(&self, need: &Need) -> Gate {
-        let lane = &self.lanes.slab[need.lane];
+        let lane = &self.lanes[need.lane];
         let gate = |credential: &Credential| credential.gate(self.now, need.tier, need.cost.points, &lane.plan.pace);
         lane.credential.as_deref().map_or(Gate::Open, gate)
     }
 
     /// Whether the endpoint of a request stands alone, as far as the lane is concerned, or a holder of shared limits.
     fn endpoint_gate(&self, need: &Need, holder: Option<usize>) -> Gate {
-        let lane = &self.lanes.slab[need.lane];
+        let lane = &self.lanes[need.lane];
         let (now, endpoint) = (self.now, lane.plan.endpoint_hash(need.endpoint));
-        let shared = holder.and_then(|number| self.lanes.shared.get(lane.shared[number]));
+        let shared = holder.and_then(|number| self.lanes.holder(lane.shared[number]));
         let cells = match holder {
             None => lane.own.as_slice(),
             Some(_) => shared.map_or(&[][..], |shared| &shared.cells[..]),
@@ -247,7 +248,7 @@ impl Engine {
         }
         // Rather one of another endpoint finds out whether a pause is over, where it counts in the limit.
         let others = lane.waiting.as_ref().is_some_and(|waiting| {
-            let queues = waiting.queues.iter().filter_map(|queue| self.queues.get(*queue));
+            let queues = waiting.queues.iter().filter_map(|queue| self.waiters.queue(*queue));
             queues.filter(|queue| queue.endpoint != need.endpoint).any(|queue| queue.head().is_some())
         });
         let is_of_all = |number: usize| match shared {
@@ -265,7 +266,7 @@ impl Engine {
         let now = self.now;
         let at_endpoints = [None, Some(0), Some(1)].map(|holder| self.endpoint_gate(need, holder));
         let gates = at_endpoints.into_iter().chain([self.gate(need)]);
-        let Lane { plan, own, shared, .. } = &mut self.lanes.slab[need.lane];
+        let Lane { plan, own, shared, .. } = &mut self.lanes[need.lane];
         let mut at = now;
         let mut on_settle = None::<Time>;
         let mut hear = |free: Free| match free {
@@ -289,7 +290,7 @@ impl Engine {
             }
         }
         for holder in shared {
-            let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
+            let Some(holder) = self.lanes.holder_mut(holder) else { continue };
             for (cell, shared) in holder.cells.iter_mut().zip(holder.specs.iter()) {
                 if !shared.applies(endpoint) {
                     continue;
@@ -310,7 +311,7 @@ impl Engine {
 
     /// Everybody who can go, goes.
     pub(super) fn run_turns(&mut self) {
-        while let Some((root, due)) = self.dirty.pop() {
+        while let Some((root, due)) = self.tree.pop_ready() {
             while let Some(path) = self.tree.next(root) {
                 self.turn(&path, due);
             }
@@ -320,7 +321,7 @@ impl Engine {
     /// `due`: since when this turn could have been, had the timer woken in time.
     fn turn(&mut self, path: &Path, due: Time) {
         let key = self.tree.queue_of(path.leaf());
-        let Some(queue) = self.queues.get(key) else { return self.tree.put_back(path) };
+        let Some(queue) = self.waiters.queue(key) else { return self.tree.put_back(path) };
         let (Some(head), lane, tier, endpoint) = (queue.head(), queue.lane, queue.tier, queue.endpoint) else {
             return self.tree.put_back(path);
         };
@@ -333,15 +334,14 @@ impl Engine {
                 let permit = self.grant(&need, due, attempt_ns, Some(head));
                 self.charge_sites(&need);
                 self.dequeue(head);
-                self.waiters[head].state = WaiterState::Granted(permit);
+                self.waiters.grant(head, permit);
                 self.tree.charge(path, need.cost.points);
                 // After the charge: those who wake compete with this path as it now stands.
                 self.release(key);
-                self.woken.push(head);
                 self.tidy(lane);
             }
             Err(stop) => {
-                self.waiters[head].reason = stop.reason();
+                self.waiters.stop(head, stop.reason());
                 self.park(&need, key, path, stop);
             }
         }
@@ -349,18 +349,18 @@ impl Engine {
 
     fn park(&mut self, need: &Need, queue: Key, path: &Path, stop: Stop) {
         let leaf = path.leaf();
-        let lane = &self.lanes.slab[need.lane];
+        let lane = &self.lanes[need.lane];
         let node = match stop.place {
             LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_) => leaf,
             LimitLevel::Lane => lane.waiting.as_ref().map_or(leaf, |waiting| waiting.tiers[need.tier as usize]),
             LimitLevel::Shared(number) => {
                 let above = if number == 0 { lane.shared[1] } else { Key::NONE };
-                let branch = self.lanes.shared.get(lane.shared[number]).and_then(|shared| shared.branch(above));
+                let branch = self.lanes.holder(lane.shared[number]).and_then(|shared| shared.branch(above));
                 branch.map_or(leaf, |branch| branch.tiers[need.tier as usize])
             }
         };
         // A queue that was stopped somewhere else before lets others have what it had reserved there.
-        if self.queues[queue].reserving.is_some_and(|place| place != stop.place) {
+        if self.waiters.queue(queue).is_some_and(|queue| queue.reserving.is_some_and(|place| place != stop.place)) {
             self.release(queue);
         }
         let reserve = stop
@@ -376,14 +376,16 @@ impl Engine {
                 let before = std::mem::replace(&mut wait_point.reserved, queue);
                 // It was another's, whose turn comes later. Nothing is free for anybody by that.
                 if before != queue
-                    && let Some(other) = self.queues.get_mut(before)
+                    && let Some(other) = self.waiters.queue_mut(before)
                 {
                     other.reserving = None;
                 }
             }
         }
         if reserve {
-            self.queues[queue].reserving = Some(stop.place);
+            if let Some(queue) = self.waiters.queue_mut(queue) {
+                queue.reserving = Some(stop.place);
+            }
             self.tree.hold_turn(path);
         }
         if let Free::At(at) | Free::OnSettle(at) = stop.free {
@@ -395,11 +397,7 @@ impl Engine {
 
     /// Something under this root may have become possible, at `due`.
     pub(super) fn mark_dirty(&mut self, root: Key, due: Time) {
-        let due = due.max(self.now.minus_nanos(LATENESS_NS));
-        match self.dirty.last_mut() {
-            Some((last, earlier)) if *last == root => *earlier = due.min(*earlier),
-            _ => self.dirty.push((root, due)),
-        }
+        self.tree.mark_ready(root, due.max(self.now.minus_nanos(LATENESS_NS)));
     }
 
     /// Takes a node out of its parking; it was due at `due`.

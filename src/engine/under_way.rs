@@ -17,18 +17,26 @@ use super::plan::Plan;
 use super::slab::Key;
 use crate::clock::Time;
 
+/// A change of the configuration that goes through the lanes one by one.
+#[derive(Default)]
+pub(super) struct ChangeUnderWay {
+    goes_on: bool,
+    /// Holders with limits that grant nothing until the change is over.
+    gathering: Vec<Key>,
+}
+
 impl Engine {
     /// Lanes will change, one after the other, until [`end_changes`](Self::end_changes).
     pub(crate) fn begin_changes(&mut self) {
-        self.changing = true;
+        self.change.goes_on = true;
     }
 
     /// All lanes are as they are to be.
     pub(crate) fn end_changes(&mut self, now: Time) {
         self.tick(now);
-        self.changing = false;
-        for holder in std::mem::take(&mut self.gathering) {
-            let Some(shared) = self.lanes.shared.get_mut(holder) else { continue };
+        self.change.goes_on = false;
+        for holder in std::mem::take(&mut self.change.gathering) {
+            let Some(shared) = self.lanes.holder_mut(holder) else { continue };
             shared.cells.iter_mut().for_each(|cell| cell.gather(false));
             self.ask_again(holder);
         }
@@ -38,21 +46,21 @@ impl Engine {
     /// Limits of a holder are new in a change that goes on, or new to a lane that it counts from now on: `is_new` says which,
     /// by their place.
     pub(super) fn gather(&mut self, holder: Key, is_new: impl Fn(usize) -> bool) {
-        let Some(shared) = self.lanes.shared.get_mut(holder).filter(|_| self.changing) else { return };
+        let Some(shared) = self.lanes.holder_mut(holder).filter(|_| self.change.goes_on) else { return };
         let new = shared.cells.iter_mut().enumerate().filter(|(place, cell)| cell.is_slots() && is_new(*place));
         let gathering = new.map(|(_, cell)| cell.gather(true)).count();
         if gathering > 0 {
-            self.gathering.push(holder);
+            self.change.gathering.push(holder);
         }
     }
 
     /// Counts anew what is in flight at a holder of shared limits: some of them are new.
     pub(super) fn count_shared(&mut self, holder: Key) {
-        let Some(shared) = self.lanes.shared.get_mut(holder) else { return };
+        let Some(shared) = self.lanes.holder_mut(holder) else { return };
         if !shared.cells.iter().any(|cell| cell.is_slots()) {
             return;
         }
-        let named = self.permits.keys().map(|key| &self.permits[key].origin).filter(|it| it.holders.contains(&holder));
+        let named = self.permits.iter().map(|permit| &permit.origin).filter(|it| it.holders.contains(&holder));
         let endpoints: Vec<EndpointHash> = named.map(|origin| origin.endpoint_hash).collect();
         for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
             let taken = endpoints.iter().filter(|endpoint| spec.applies(**endpoint)).count();
@@ -63,19 +71,18 @@ impl Engine {
     /// A lane has another plan, or has come from another engine: its own limits, and those that it shares from now on,
     /// count what is in flight in it. `old` is the plan by which the permits number their endpoints.
     pub(super) fn count_lane(&mut self, lane: Key, old: &Plan) {
-        let permits = self.permits_of(lane);
-        let inside = &mut self.lanes.slab[lane];
-        let plan = inside.plan.clone();
+        let permits = self.permits.of(lane);
+        let (plan, holders) = (self.lanes[lane].plan.clone(), self.lanes[lane].shared);
         for permit in &permits {
-            let origin = &mut self.permits[*permit].origin;
+            let Some(origin) = self.permits.origin_mut(*permit) else { continue };
             if origin.endpoint_hash == EndpointHash::NONE {
                 origin.endpoint_hash = old.endpoint_hash(origin.endpoint);
             }
             let number = plan.endpoints.iter().position(|endpoint| endpoint.hash == origin.endpoint_hash);
             origin.endpoint = number.map_or(NO_ENDPOINT, |number| number as EndpointId);
-            for (level, holder) in inside.shared.into_iter().enumerate() {
+            for (level, holder) in holders.into_iter().enumerate() {
                 if origin.holders[level] == Key::NONE
-                    && let Some(shared) = self.lanes.shared.get_mut(holder)
+                    && let Some(shared) = self.lanes.holder_mut(holder)
                 {
                     // Of its rates nothing was taken.
                     (origin.holders[level], origin.versions[level + 1]) = (holder, 0);
@@ -83,7 +90,8 @@ impl Engine {
                 }
             }
         }
-        for (number, cell) in inside.own.as_mut().iter_mut().enumerate().filter(|(_, cell)| cell.is_slots()) {
+        let own = self.lanes[lane].own.as_mut();
+        for (number, cell) in own.iter_mut().enumerate().filter(|(_, cell)| cell.is_slots()) {
             let applies = |permit: &&Key| {
                 number < plan.whole || plan.endpoint_own(self.permits[**permit].origin.endpoint).contains(&number)
             };
@@ -94,7 +102,7 @@ impl Engine {
     /// A lane belongs to `account` from now on. Its permits that name none are those of the account that it leaves.
     pub(super) fn belong_to(&mut self, lane: Key, account: &str) {
         let Some(before) = self.lanes.account_name(lane).filter(|before| *before != account).cloned() else { return };
-        let (plan, permits) = (self.lanes.slab[lane].plan.clone(), self.permits_of(lane));
+        let (plan, permits) = (self.lanes[lane].plan.clone(), self.permits.of(lane));
         self.name_account(&permits, &plan, before);
     }
 
@@ -103,7 +111,7 @@ impl Engine {
         let key =
             SharedKey { vendor: plan.vendor.clone(), environment: plan.environment.clone(), account: Some(account) };
         for permit in permits {
-            let origin = &mut self.permits[*permit].origin;
+            let Some(origin) = self.permits.origin_mut(*permit) else { continue };
             if origin.holders[0] != Key::NONE {
                 continue;
             }
@@ -112,7 +120,7 @@ impl Engine {
             }
             let holder = self.lanes.share(key.clone(), &[].into(), self.now);
             (origin.holders[0], origin.versions[1]) = (holder, 0);
-            if let Some(shared) = self.lanes.shared.get_mut(holder) {
+            if let Some(shared) = self.lanes.holder_mut(holder) {
                 shared.take_slots(origin.endpoint_hash);
             }
         }
@@ -120,7 +128,7 @@ impl Engine {
 
     /// Everybody who is parked at a holder of shared limits asks again.
     pub(super) fn ask_again(&mut self, holder: Key) {
-        let Some(shared) = self.lanes.shared.get_mut(holder) else { return };
+        let Some(shared) = self.lanes.holder_mut(holder) else { return };
         let mut parked = std::mem::take(&mut shared.wait_point.parked);
         for (_, wait_point) in &mut shared.endpoint_wait_points {
             parked.append(&mut wait_point.parked);

@@ -100,7 +100,7 @@ impl Engine {
     pub(crate) fn view(&mut self, now: Time, key: Key) -> Option<View> {
         let now = self.tick(now);
         self.apply_group_pauses(key);
-        let lane = self.lanes.slab.get_mut(key)?;
+        let lane = self.lanes.get_mut(key)?;
         let (plan, shared, in_flight) = (lane.plan.clone(), lane.shared, lane.in_flight);
         let waiting = lane.waiting.as_ref().map_or([0; 3], |waiting| waiting.waiting);
         let queues = lane.waiting.as_ref().map(|waiting| waiting.queues.clone()).unwrap_or_default();
@@ -116,7 +116,7 @@ impl Engine {
             limits.push(LimitView::of(cell, spec, holder, now));
         }
         for (key, holder) in shared.into_iter().zip([Holder::Account, Holder::Vendor]) {
-            let Some(inside) = self.lanes.shared.get_mut(key) else { continue };
+            let Some(inside) = self.lanes.holder_mut(key) else { continue };
             for (cell, spec) in inside.cells.iter_mut().zip(inside.specs.iter()) {
                 if spec.endpoint.is_none() {
                     slowest = slower(slowest, cell.spacing(&spec.spec, now));
@@ -127,7 +127,7 @@ impl Engine {
         limits.extend(discovered);
         let mut heads = [None, None, None];
         for queue in queues {
-            let Some(queue) = self.queues.get(queue) else { continue };
+            let Some(queue) = self.waiters.queue(queue) else { continue };
             let Some(waiter) = queue.head().and_then(|head| self.waiters.get(head)) else { continue };
             let (need, since) =
                 (Need { lane: key, endpoint: queue.endpoint, tier: queue.tier, cost: waiter.cost }, waiter.submitted);
@@ -152,14 +152,14 @@ impl Engine {
     /// Grants of a lane are spaced out by more than its limits ask for.
     fn is_slowed(&mut self, key: Key) -> bool {
         let now = self.now;
-        let Some(lane) = self.lanes.slab.get_mut(key) else { return false };
+        let Some(lane) = self.lanes.get_mut(key) else { return false };
         let (plan, shared) = (lane.plan.clone(), lane.shared);
         let mut slowest = lane.credential.clone().and_then(|mut credential| credential.spacing(now, &plan.pace));
         for (cell, spec) in lane.whole() {
             slowest = slower(slowest, cell.spacing(spec, now));
         }
         for holder in shared {
-            let Some(holder) = self.lanes.shared.get_mut(holder) else { continue };
+            let Some(holder) = self.lanes.holder_mut(holder) else { continue };
             for (cell, spec) in holder.cells.iter_mut().zip(holder.specs.iter()) {
                 if spec.endpoint.is_none() {
                     slowest = slower(slowest, cell.spacing(&spec.spec, now));
@@ -179,10 +179,10 @@ impl Engine {
         sums: &mut BTreeMap<Arc<str>, Sum>,
     ) -> Option<u32> {
         let now = self.tick(now);
-        let end = self.lanes.slab.end().min(from.saturating_add(count));
+        let end = self.lanes.end().min(from.saturating_add(count));
         for index in from..end {
-            let Some(key) = self.lanes.slab.key_at(index) else { continue };
-            let Some(lane) = self.lanes.slab.get(key) else { continue };
+            let Some(key) = self.lanes.key_at(index) else { continue };
+            let Some(lane) = self.lanes.get(key) else { continue };
             let vendor = lane.plan.vendor.clone();
             let sum = sums.entry(vendor).or_default();
             sum.lanes += 1;
@@ -202,6 +202,6 @@ impl Engine {
                 sum.tightest = left;
             }
         }
-        (end < self.lanes.slab.end()).then_some(end)
+        (end < self.lanes.end()).then_some(end)
     }
 }

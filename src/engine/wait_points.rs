@@ -19,7 +19,7 @@ enum Spot {
 
 impl Engine {
     fn spot(&self, need: &Need, place: LimitLevel) -> Option<Spot> {
-        let lane = self.lanes.slab.get(need.lane)?;
+        let lane = self.lanes.get(need.lane)?;
         Some(match place {
             LimitLevel::Endpoint => Spot::Endpoint(need.lane, need.endpoint),
             LimitLevel::Lane => Spot::Lane(need.lane),
@@ -34,13 +34,13 @@ impl Engine {
     fn site_at(&mut self, spot: Spot) -> Option<&mut WaitPoint> {
         match spot {
             Spot::Endpoint(lane, endpoint) => {
-                Some(self.lanes.slab.get_mut(lane)?.waiting.as_mut()?.endpoint_wait_point(endpoint))
+                Some(self.lanes.get_mut(lane)?.waiting.as_mut()?.endpoint_wait_point(endpoint))
             }
-            Spot::Lane(lane) => Some(&mut self.lanes.slab.get_mut(lane)?.waiting.as_mut()?.wait_point),
+            Spot::Lane(lane) => Some(&mut self.lanes.get_mut(lane)?.waiting.as_mut()?.wait_point),
             Spot::SharedEndpoint(holder, endpoint) => {
-                Some(self.lanes.shared.get_mut(holder)?.endpoint_wait_point(endpoint))
+                Some(self.lanes.holder_mut(holder)?.endpoint_wait_point(endpoint))
             }
-            Spot::Shared(holder) => Some(&mut self.lanes.shared.get_mut(holder)?.wait_point),
+            Spot::Shared(holder) => Some(&mut self.lanes.holder_mut(holder)?.wait_point),
         }
     }
 
@@ -51,7 +51,7 @@ impl Engine {
 
     /// A request has waited here.
     pub(super) fn has_wait_point(&self, need: &Need, place: LimitLevel) -> bool {
-        let Some(lane) = self.lanes.slab.get(need.lane) else { return false };
+        let Some(lane) = self.lanes.get(need.lane) else { return false };
         match place {
             LimitLevel::Endpoint => {
                 let mut wait_points = lane.waiting.iter().flat_map(|waiting| &waiting.endpoint_wait_points);
@@ -59,7 +59,7 @@ impl Engine {
             }
             LimitLevel::SharedEndpoint(holder) => {
                 let hash = lane.plan.endpoint_hash(need.endpoint);
-                let holder = self.lanes.shared.get(lane.shared[holder]);
+                let holder = self.lanes.holder(lane.shared[holder]);
                 holder.is_some_and(|shared| shared.endpoint_wait_points.iter().any(|(endpoint, _)| *endpoint == hash))
             }
             LimitLevel::Lane | LimitLevel::Shared(_) => true,
@@ -69,19 +69,19 @@ impl Engine {
     /// Nothing below `node` goes now, for a limit at `place` stops it: what queues there had reserved further out is for
     /// others.
     pub(super) fn release_beyond(&mut self, need: &Need, place: LimitLevel, node: Key) {
-        let [account, vendor] = self.lanes.slab.get(need.lane).map_or([Key::NONE; 2], |lane| lane.shared);
+        let [account, vendor] = self.lanes.get(need.lane).map_or([Key::NONE; 2], |lane| lane.shared);
         let beyond = match place {
             LimitLevel::Lane => [account, vendor],
             LimitLevel::Shared(0) => [Key::NONE, vendor],
             _ => return,
         };
         for holder in beyond {
-            let Some(holder) = self.lanes.shared.get(holder) else { continue };
+            let Some(holder) = self.lanes.holder(holder) else { continue };
             let wait_points =
                 holder.endpoint_wait_points.iter().map(|(_, wait_point)| wait_point).chain([&holder.wait_point]);
             let reserved = wait_points
                 .map(|wait_point| wait_point.reserved)
-                .filter(|queue| self.queues.get(*queue).is_some_and(|queue| self.tree.is_below(queue.node, node)));
+                .filter(|queue| self.waiters.queue(*queue).is_some_and(|queue| self.tree.is_below(queue.node, node)));
             for queue in reserved.collect::<Vec<_>>() {
                 self.release(queue);
             }
@@ -90,7 +90,7 @@ impl Engine {
 
     /// Gives up what a queue's head had reserved, and lets the others ask again.
     pub(super) fn release(&mut self, key: Key) {
-        let Some(queue) = self.queues.get_mut(key) else { return };
+        let Some(queue) = self.waiters.queue_mut(key) else { return };
         let Some(place) = queue.reserving.take() else { return };
         let need = Need { lane: queue.lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
         let Some(spot) = self.spot(&need, place) else { return };
@@ -120,7 +120,7 @@ impl Engine {
 
     /// Everybody who waits for a limit that lanes share asks again, whatever endpoint it is of.
     pub(super) fn wake_holder(&mut self, holder: Key) {
-        let Some(shared) = self.lanes.shared.get(holder).filter(|shared| shared.waiting > 0) else { return };
+        let Some(shared) = self.lanes.holder(holder).filter(|shared| shared.waiting > 0) else { return };
         let endpoints = shared.endpoint_wait_points.iter().map(|(endpoint, _)| Spot::SharedEndpoint(holder, *endpoint));
         let spots: Vec<Spot> = endpoints.chain([Spot::Shared(holder)]).collect();
         spots.into_iter().for_each(|spot| self.wake(spot));
@@ -141,10 +141,10 @@ impl Engine {
         for spot in spots {
             let waits = match spot {
                 Spot::Endpoint(lane, _) | Spot::Lane(lane) => {
-                    self.lanes.slab.get(lane).is_some_and(|lane| lane.waiting.is_some())
+                    self.lanes.get(lane).is_some_and(|lane| lane.waiting.is_some())
                 }
                 Spot::SharedEndpoint(holder, _) | Spot::Shared(holder) => {
-                    self.lanes.shared.get(holder).is_some_and(|shared| shared.waiting > 0)
+                    self.lanes.holder(holder).is_some_and(|shared| shared.waiting > 0)
                 }
             };
             if waits && self.site_at(spot).is_some_and(|wait_point| all || wait_point.on_settle) {

@@ -54,7 +54,7 @@ fn a_permit_from_before_the_change_ends_in_no_rate_that_is_younger() {
     let new = bench.granted(lane, ask(0));
     bench.engine.not_sent(bench.now, old);
     assert_eq!(bench.engine.headroom(bench.now, lane, NO_ENDPOINT), Some((2, 3)));
-    assert_eq!(bench.engine.lanes.slab[lane].own.as_mut()[1].remaining(&per_second("new", 10), bench.now), (9, 10));
+    assert_eq!(bench.engine.lanes[lane].own.as_mut()[1].remaining(&per_second("new", 10), bench.now), (9, 10));
     bench.engine.finished(bench.now, new);
     bench.assert_clean();
 }
@@ -144,7 +144,7 @@ fn an_account_weighs_what_its_waiting_lanes_weigh() {
     let permit = bench.granted(lane, ask(0));
     let waiter = bench.waits(lane, ask(0)).0;
     let weights = |bench: &Bench| {
-        let shared = bench.engine.lanes.shared.keys().map(|key| &bench.engine.lanes.shared[key]);
+        let shared = bench.engine.lanes.holders();
         shared.flat_map(|shared| &shared.branches).map(|branch| branch.weight).sum::<u32>()
     };
     assert_eq!(weights(&bench), 1);

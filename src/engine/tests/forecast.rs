@@ -82,7 +82,7 @@ fn measure(mut s: Situation) -> Duration {
     let mut service = || s.random.u64(s.batch.service_ns / 2..=s.batch.service_ns * 3 / 2);
     let granted: Vec<Key> = s.bench.engine.permits.keys().collect();
     for permit in granted {
-        s.bench.engine.permits[permit].set_deadline(Time::MAX);
+        s.bench.engine.permits.set_deadline(permit, Time::MAX);
         ends.push(Reverse((start.plus_nanos(service()), permit, false)));
     }
     let mut ours = HashSet::new();

@@ -18,6 +18,8 @@ mod slots_model;
 mod tiers;
 mod waits;
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use super::cost::Cost;

@@ -212,8 +212,7 @@ fn refusal_that_may_mean_several_limits_is_told_once_and_names_none() {
 #[test]
 fn pause_of_an_endpoint_alone_is_told_with_its_name() {
     let (mut bench, lanes) = tenants(Scope::Tenant, Mode::Bands);
-    let plan =
-        Plan { has_slots: false, own: Vec::new(), whole: 0, ..(*bench.engine.lanes.slab[lanes[0]].plan).clone() };
+    let plan = Plan { has_slots: false, own: Vec::new(), whole: 0, ..(*bench.engine.lanes[lanes[0]].plan).clone() };
     let lane = bench.lane("other", "other", &Arc::new(plan));
     let permits: Vec<Key> = (0..3).map(|_| bench.granted(lane, to(FREE))).collect();
     let word = Feedback::RefusedFor(Whose::Endpoint, Wait::Stated(10 * SECOND), None);

@@ -312,7 +312,7 @@ fn scarcity_lets_the_lower_tiers_wait_but_not_for_ever() {
 }
 
 fn first_turn(bench: &Bench, permit: Key) -> Time {
-    bench.engine.permits[permit].granted + std::time::Duration::from_secs(1)
+    bench.engine.permits[permit].granted() + std::time::Duration::from_secs(1)
 }
 
 #[test]
@@ -348,10 +348,7 @@ fn an_operators_pause_forgets_nothing_of_the_vendors() {
     let until = bench.now + std::time::Duration::from_secs(30);
     let (_, waits) = bench.waits(lane, ask(0));
     assert_eq!(waits, Until::OnSettle(Time::MAX));
-    assert_eq!(
-        bench.engine.lanes.slab[lane].own.as_slice()[0].throttle().unwrap().paused_until(EndpointHash::NONE),
-        until
-    );
+    assert_eq!(bench.engine.lanes[lane].own.as_slice()[0].throttle().unwrap().paused_until(EndpointHash::NONE), until);
 }
 
 #[test]

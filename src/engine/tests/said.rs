@@ -162,6 +162,6 @@ fn word_that_much_is_left_takes_nothing_and_is_forgotten() {
         }
         bench.assert_clean();
         let lane = bench.engine.upsert(bench.now, "a", "account", &Arc::new(plan(vec![limit(mode)])), 2, None);
-        assert!(!bench.engine.lanes.slab[lane].own.as_slice().iter().any(|cell| cell.is_throttled()));
+        assert!(!bench.engine.lanes[lane].own.as_slice().iter().any(|cell| cell.is_throttled()));
     }
 }

@@ -213,7 +213,7 @@ fn limit_that_no_answer_speaks_of_any_more_is_forgotten() {
     bench.now = bench.now + Duration::from_secs(601);
     assert!(bench.engine.view(bench.now, lane).unwrap().limits.is_empty());
     bench.sweep(bench.now, false);
-    assert!(bench.engine.lanes.slab[lane].credential.is_none());
+    assert!(bench.engine.lanes[lane].credential.is_none());
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn refusal_stops_the_limits_that_our_own_count_does_not_rule_out() {
     bench.on_response(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));
     let until = bench.engine.paused_until(bench.now, first);
     assert_eq!(until, Some(bench.now + Duration::from_secs(10)), "the account's limit stands for both");
-    assert!(!bench.engine.lanes.slab[second].own.as_slice().iter().any(|cell| cell.is_throttled()));
+    assert!(!bench.engine.lanes[second].own.as_slice().iter().any(|cell| cell.is_throttled()));
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
     for scope in [Scope::Account, Scope::Vendor, Scope::AccountEndpoint] {
         for (kind, hosts) in (0..13).flat_map(|kind| [(kind, vendors), (kind, same), (kind, apart)]) {
             let (mut bench, lanes) = tenants(scope, Mode::Adaptive);
-            let plan = bench.engine.lanes.slab[lanes[0]].plan.clone();
+            let plan = bench.engine.lanes[lanes[0]].plan.clone();
             let plan = Arc::new(Plan { max_hold_ns: u64::MAX, ..(*plan).clone() });
             let lanes: Vec<Key> = ["a", "b", "c", "d"]
                 .map(|tenant| bench.lane_at(tenant, "account", &plan, hosts[usize::from(tenant != "a")]))
@@ -343,7 +343,7 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
 fn tenant_of_another_host_ends_what_the_first_host_said() {
     let word = || Feedback::Refused(Wait::Stated(600 * SECOND), Some(left(0)));
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Adaptive);
-    let plan = bench.engine.lanes.slab[lanes[0]].plan.clone();
+    let plan = bench.engine.lanes[lanes[0]].plan.clone();
     let [first, second] = ["a", "b"].map(|tenant| bench.lane_at(tenant, "account", &plan, Some("https://one")));
     let permit = bench.granted(first, to(COUNTED));
     bench.on_response(permit, word());

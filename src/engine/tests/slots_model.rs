@@ -13,7 +13,9 @@ use fastrand::Rng;
 
 use super::*;
 use crate::engine::need::Need;
+use crate::engine::permit::Permit;
 use crate::engine::plan::EndpointId;
+use crate::engine::waiting::Queue;
 use settings::{ENDPOINTS, Limit, Settings, Vendor};
 
 const TENANTS: [&str; 4] = ["t0", "t1", "t2", "t3"];
@@ -35,7 +37,7 @@ impl Tenant {
 
 /// What tells a permit from others in whatever engine it is.
 fn identity(permit: &Permit, endpoint: EndpointHash) -> (Time, Time, u32, EndpointHash) {
-    (permit.granted, permit.deadline, permit.origin.versions[0], endpoint)
+    (permit.granted(), permit.deadline(), permit.origin.versions[0], endpoint)
 }
 
 /// Where a permit counts.
@@ -157,7 +159,7 @@ impl Story {
         let (name, lane) = (self.tenants[number].name, self.tenants[number].lane);
         // Its permits count in both engines: here for those that it shared limits with, there for the tenant.
         let mut under_way = Vec::new();
-        for key in self.engines[from].permits_of(lane) {
+        for key in self.engines[from].permits.of(lane) {
             let permit = self.permits[from].get_mut(&key).expect("it was noticed");
             permit.tenant = None;
             let old = permit.account.or(Some(before)).filter(|old| *old != account);
@@ -174,7 +176,7 @@ impl Story {
         let lane = self.tenants[number].lane;
         let told = self.engines[to].move_in(self.now, lane, moved);
         self.moved.extend(told.iter().map(|(before, after)| ((from, *before), (to, *after))));
-        let mut untold: Vec<Key> = self.engines[to].permits_of(lane);
+        let mut untold: Vec<Key> = self.engines[to].permits.of(lane);
         untold.retain(|key| !told.iter().any(|(_, after)| after == key));
         for (before, what, there) in under_way {
             let after = told.iter().find(|(key, _)| *key == before).map(|(_, after)| *after).or_else(|| {
@@ -224,7 +226,7 @@ impl Story {
         let name = |hash: EndpointHash| ENDPOINTS.into_iter().find(|name| EndpointHash::of(name) == hash);
         let limit_name = |spec: &LimitSpec| if &*spec.name == "whole" { "whole" } else { "single" };
         for tenant in self.tenants.iter().filter(|tenant| tenant.engine == engine) {
-            let lane = &inside.lanes.slab[tenant.lane];
+            let lane = &inside.lanes[tenant.lane];
             for (number, (cell, spec)) in lane.own.clone_cells().into_iter().zip(&lane.plan.own).enumerate() {
                 let endpoint = lane.plan.endpoints.iter().find(|endpoint| endpoint.own.contains(&number));
                 let endpoint = endpoint.and_then(|endpoint| name(endpoint.hash));
@@ -233,8 +235,7 @@ impl Story {
                 }
             }
         }
-        for key in inside.lanes.shared.keys() {
-            let shared = &inside.lanes.shared[key];
+        for shared in inside.lanes.holders() {
             let holder = shared.key.account.as_ref().map_or("*".to_owned(), |account| format!("@{account}"));
             for (cell, spec) in shared.cells.iter().zip(shared.specs.iter()) {
                 let limit = (holder.clone(), spec.endpoint.and_then(name), limit_name(&spec.spec));
@@ -275,14 +276,12 @@ impl Story {
     /// The first of each queue has a limit in its way.
     fn check_nobody_sleeps(&mut self, engine: usize, step: &str) {
         let engine = &mut self.engines[engine];
-        let queues: Vec<Key> = engine.queues.keys().collect();
-        for queue in queues {
-            let queue = &engine.queues[queue];
-            if queue.head().is_some() {
-                let need = Need { lane: queue.lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
-                let until = engine.until(&need);
-                assert!(until != Until::At(self.now), "{need:?} waits for limits that have room, after: {step}");
-            }
+        let waiting = engine.waiters.queues().filter(|queue| queue.head().is_some());
+        let need =
+            |queue: &Queue| Need { lane: queue.lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
+        for need in waiting.map(need).collect::<Vec<_>>() {
+            let until = engine.until(&need);
+            assert!(until != Until::At(self.now), "{need:?} waits for limits that have room, after: {step}");
         }
     }
 
