@@ -109,7 +109,7 @@ impl Lane {
     /// [`ErrorKind::UnknownEndpoint`](crate::ErrorKind::UnknownEndpoint).
     pub fn endpoint(&self, name: &str) -> Result<Lane, Error> {
         let (number, _) = self.route.vendor.endpoint(name)?;
-        Ok(Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), number as EndpointId))
+        Ok(Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), EndpointId::at(number)))
     }
 
     fn ask(&self, priority: Priority, cost: u32, max_wait: Option<Duration>) -> Result<Ask, Refusal> {
@@ -167,7 +167,7 @@ impl Lane {
     pub fn try_acquire(&self, priority: Priority, cost: u32) -> Result<Permit, Error> {
         // The wait does not matter: there is none.
         let ask = Ask {
-            tier: priority.tier(),
+            tier: priority.into(),
             endpoint: self.endpoint_now().map_err(|why| self.refused(priority, why))?,
             cost: cost.max(1).into(),
             retry: false,

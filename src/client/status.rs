@@ -84,7 +84,7 @@ impl IntegrationClient {
             request_id: entry.request,
             tenant: (&*entry.tenant.id).into(),
             vendor: entry.tenant.vendor.name.clone(),
-            endpoint: entry.tenant.vendor.endpoints.get(entry.endpoint as usize).map(|endpoint| endpoint.name.clone()),
+            endpoint: entry.tenant.vendor.endpoints.get(entry.endpoint.place()).map(|endpoint| endpoint.name.clone()),
             priority: entry.priority,
             attempt: entry.attempt,
             since: now.since(entry.since),
@@ -122,14 +122,14 @@ impl IntegrationClient {
         let core = &self.core;
         let tenant = core.registry.route(tenant, vendor)?;
         let endpoint = match endpoint {
-            Some(name) => tenant.vendor.endpoint(name)?.0 as EndpointId,
+            Some(name) => EndpointId::at(tenant.vendor.endpoint(name)?.0),
             None => NO_ENDPOINT,
         };
         let refused = |why| refusal::error(&tenant, priority, core.clock.now(), why);
         loop {
             let place = core.registry.place(&tenant).map_err(refused)?;
             let check =
-                |engine: &mut Engine, now| Some((engine.check(now, place.lane, endpoint, priority.tier())?, now));
+                |engine: &mut Engine, now| Some((engine.check(now, place.lane, endpoint, priority.into())?, now));
             // None where it was dropped or moved between the two lines above.
             if let Some((check, now)) = place.shard.look(check) {
                 return Ok(of_the_check(check, now));
@@ -159,7 +159,7 @@ impl IntegrationClient {
             }
         };
         let service_ns = tenant.service_ns();
-        let batch = Batch { tier: priority.tier(), requests, service_ns };
+        let batch = Batch { tier: priority.into(), requests, service_ns };
         let hash = core.registry.dispatch.hash(&tenant.id, &tenant.vendor.name);
         let again = core.egress.budgets.share_of_retries(hash, now);
         let ahead = forecast(&copy, now, batch);

@@ -167,8 +167,8 @@ impl Tenant {
 
 impl Vendor {
     /// The name of the endpoint of this number.
-    pub(crate) fn endpoint_name(&self, number: u16) -> Option<&str> {
-        self.endpoints.get(usize::from(number)).map(|endpoint| &*endpoint.name)
+    pub(crate) fn endpoint_name(&self, number: usize) -> Option<&str> {
+        self.endpoints.get(number).map(|endpoint| &*endpoint.name)
     }
 
     /// The endpoint `name` and its number.

@@ -60,7 +60,7 @@ impl Egress {
     }
 
     pub(crate) fn ask(priority: Priority, endpoint: EndpointId, cost: Cost, give_up: Time, attempt: Duration) -> Ask {
-        let tier = priority.tier();
+        let tier = priority.into();
         let attempt_ns = nanos(attempt);
         Ask { tier, endpoint, cost, retry: false, immediate: false, give_up, patience_ns: 0, attempt_ns }
     }

@@ -153,10 +153,10 @@ impl Registry {
 
     /// The number that the tenant's vendor now has for an endpoint that had another in `before`.
     pub(crate) fn endpoint_now(&self, before: &Tenant, endpoint: EndpointId) -> Result<EndpointId, Refusal> {
-        let Some(known) = before.vendor.endpoints.get(endpoint as usize) else { return Ok(NO_ENDPOINT) };
+        let Some(known) = before.vendor.endpoints.get(endpoint.place()) else { return Ok(NO_ENDPOINT) };
         let now = self.routes.find(&before.id, &before.vendor.name).ok_or(Refusal::Retired)?;
         let found = now.vendor.endpoints.iter().position(|other| other.name == known.name);
-        found.map(|number| number as EndpointId).ok_or(Refusal::UnknownEndpoint)
+        found.map(|number| EndpointId::at(number)).ok_or(Refusal::UnknownEndpoint)
     }
 
     /// Waits for a permit, from `now` on, of the lane at `place`, or where `tenant` says that it is. A lane that rests
@@ -197,7 +197,7 @@ impl Registry {
                         if let Some(since) = since {
                             grant.waited = grant.began.since(since);
                         }
-                        series.waited(ask.tier, grant.waited);
+                        series.waited(ask.tier.rank(), grant.waited);
                         let began = grant.began;
                         grant.held = grant.held.counted_from(series, || began);
                         return Ok(grant);

@@ -55,7 +55,7 @@ impl Entrance {
         if !gate.open {
             return Err((letter, Refused::Closed));
         }
-        let turn = (Reverse(letter.priority.tier()), Reverse(gate.next));
+        let turn = (Reverse(letter.priority.rank()), Reverse(gate.next));
         match self.sender.try_send(letter, turn) {
             Ok(()) => {
                 gate.next += 1;

@@ -60,7 +60,7 @@ pub(crate) fn acquire<'a>(
             Asked::Granted(Grant { held, began: now, waited: Duration::ZERO, reason: None })
         }
         Answer::Wait { waiter, .. } => {
-            Asked::Waits(Waiting { shard, waiter: Some(waiter), since: now, _counted: series.queued(ask.tier) })
+            Asked::Waits(Waiting { shard, waiter: Some(waiter), since: now, _counted: series.queued(ask.tier.rank()) })
         }
         Answer::Refused(refusal) => Asked::Refused(refusal),
     }
@@ -82,7 +82,7 @@ pub(crate) fn acquire_deferred<'a>(
     };
     let waiter = lane.ok_or(Refusal::NoLane).and_then(|lane| core.engine.submit_deferred(now, lane, ask));
     shard.after(core);
-    Ok(Waiting { shard, waiter: Some(waiter?), since: now, _counted: series.queued(ask.tier) })
+    Ok(Waiting { shard, waiter: Some(waiter?), since: now, _counted: series.queued(ask.tier.rank()) })
 }
 
 /// Asks once, without waiting.

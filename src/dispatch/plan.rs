@@ -17,6 +17,18 @@ use crate::engine::limit::window_log::LogSpec;
 use crate::engine::limit::{LimitKind, LimitSpec};
 use crate::engine::plan::{Counting, EndpointHash, EndpointPlan, Pace, Plan, SharedSpec};
 use crate::engine::throttle::Mode;
+use crate::engine::tier::Tier;
+use crate::request::Priority;
+
+impl From<Priority> for Tier {
+    fn from(priority: Priority) -> Tier {
+        match priority {
+            Priority::High => Tier::High,
+            Priority::Normal => Tier::Normal,
+            Priority::Low => Tier::Low,
+        }
+    }
+}
 
 /// What holds for all plans of a client.
 #[derive(Clone, Copy, Debug)]

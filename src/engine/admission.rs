@@ -89,7 +89,7 @@ impl Engine {
     pub(super) fn queue_up(&mut self, need: &Need, ask: &Ask) -> Result<Queued, Refusal> {
         let now = self.now;
         let inside = &self.lanes[need.lane];
-        let waiting = inside.waiting.as_ref().map_or(0, |waiting| waiting.waiting[need.tier as usize]);
+        let waiting = inside.waiting.as_ref().map_or(0, |waiting| waiting.waiting[need.tier.index()]);
         if waiting >= inside.plan.max_waiting {
             return Err(Refusal::LaneFull { waiting });
         }
@@ -160,7 +160,7 @@ impl Engine {
 
     /// The queue of a request, with all of the tree above it.
     pub(super) fn queue_for(&mut self, need: &Need) -> Key {
-        let tier = need.tier as usize;
+        let tier = need.tier.index();
         let lane = &mut self.lanes[need.lane];
         let [account, vendor] = lane.shared;
         let (weight, tier_weights) = (lane.plan.weight, lane.plan.tier_weights);
@@ -189,7 +189,7 @@ impl Engine {
             let first = branch.tiers == [Key::NONE; 3];
             if branch.tiers[tier] == Key::NONE {
                 branch.tiers[tier] = match parent {
-                    Key::NONE => tree.add_branch(branch.root, tier_weights[tier], need.tier as u64),
+                    Key::NONE => tree.add_branch(branch.root, tier_weights[tier], need.tier.index() as u64),
                     parent => tree.add_branch(parent, branch.weight.max(1), 0),
                 };
             }
@@ -208,7 +208,7 @@ impl Engine {
                     if waiting.root == Key::NONE {
                         waiting.root = tree.add_root();
                     }
-                    tree.add_branch(waiting.root, tier_weights[tier], need.tier as u64)
+                    tree.add_branch(waiting.root, tier_weights[tier], need.tier.index() as u64)
                 }
                 parent => tree.add_branch(parent, weight, 0),
             };
@@ -231,7 +231,7 @@ impl Engine {
     /// Puts a waiter into its queue, which may go on by that.
     fn enqueue(&mut self, waiter: Key, front: bool) {
         let Queue { lane, node, tier, .. } = *self.waiters.enqueue(waiter, front);
-        let tier = tier as usize;
+        let tier = tier.index();
         self.tree.arrive(node);
         let root = self.tree.root_of(node);
         self.mark_dirty(root, self.now);
@@ -252,7 +252,7 @@ impl Engine {
     /// Takes a waiter out of its queue.
     pub(super) fn dequeue(&mut self, waiter: Key) {
         let Queue { lane, node, tier, .. } = *self.waiters.dequeue(waiter);
-        let tier = tier as usize;
+        let tier = tier.index();
         self.tree.leave(node);
         let inside = &mut self.lanes[lane];
         if let Some(waiting) = &mut inside.waiting {

@@ -6,13 +6,13 @@ use super::cost::Cost;
 use super::endpoint::EndpointId;
 use super::limit::BlockedBy;
 use super::slab::Key;
+use super::tier::Tier;
 use crate::clock::Time;
 
 /// A request for a permit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
-    /// 0 high, 1 normal, 2 low.
-    pub(crate) tier: u8,
+    pub(crate) tier: Tier,
     pub(crate) endpoint: EndpointId,
     pub(crate) cost: Cost,
     pub(crate) retry: bool,

@@ -179,9 +179,9 @@ impl Engine {
         let version = lane.version;
         let cells = std::mem::replace(&mut lane.own, LaneLimits::Many(Box::new([]))).into_cells();
         lane.own = LaneLimits::from_cells(carry_over(&old_plan, cells, plan, now, version));
-        let endpoint = |old: EndpointId| match old_plan.endpoints.get(old as usize) {
+        let endpoint = |old: EndpointId| match old_plan.endpoints.get(old.place()) {
             None => Some(NO_ENDPOINT),
-            Some(old) => plan.endpoints.iter().position(|new| new.name == old.name).map(|new| new as EndpointId),
+            Some(old) => plan.endpoints.iter().position(|new| new.name == old.name).map(|new| EndpointId::at(new)),
         };
         self.count_lane(key, &old_plan);
         for (old, new) in old_holders.into_iter().zip(holders) {

@@ -6,6 +6,7 @@ use super::endpoint::EndpointId;
 use super::limit::{Cell, LimitSpec};
 use super::need::Need;
 use super::slab::Key;
+use super::tier::Tier;
 use super::{Engine, Until, WaitReason};
 use crate::clock::Time;
 
@@ -37,7 +38,7 @@ impl Left {
 impl Engine {
     /// What [`submit`](Self::submit) would say to a request of cost 1 that wants to go now or not at all. None where there is
     /// no such lane.
-    pub(crate) fn check(&mut self, now: Time, lane: Key, endpoint: EndpointId, tier: u8) -> Option<Check> {
+    pub(crate) fn check(&mut self, now: Time, lane: Key, endpoint: EndpointId, tier: Tier) -> Option<Check> {
         self.tick(now);
         self.apply_group_pauses(lane);
         let pending = self.lanes.get(lane)?.waiting.as_ref().map_or(0, |waiting| waiting.total());
@@ -62,7 +63,7 @@ impl Engine {
     /// Others are first, though the limits have room: in the same queue, or parked above it.
     fn is_behind(&self, need: &Need) -> bool {
         let lane = &self.lanes[need.lane];
-        let tier = need.tier as usize;
+        let tier = need.tier.index();
         let mut node = Key::NONE;
         if let Some(waiting) = &lane.waiting {
             let mut queues = waiting.queues.iter().filter_map(|queue| self.waiters.queue(*queue));

@@ -15,6 +15,7 @@ use super::permit::Permit;
 use super::plan::{Plan, SharedSpec};
 use super::slab::Key;
 use super::throttle::Credential;
+use super::tier::Tier;
 use super::waiting::Turns;
 use super::{Bound, Engine};
 use crate::clock::Time;
@@ -59,7 +60,7 @@ struct SharedCopy {
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) endpoint: EndpointId,
-    pub(crate) tier: u8,
+    pub(crate) tier: Tier,
     /// What each of the first costs.
     pub(crate) costs: Vec<Cost>,
     /// So many more, of a cost of one.
@@ -106,7 +107,7 @@ impl Engine {
             let in_order = self.waiters.in_order(*key);
             let costs = in_order.iter().take(MAX_WAITING).filter_map(|key| self.waiters.get(*key)).map(|w| w.cost);
             let more = in_order.len().saturating_sub(MAX_WAITING);
-            let node = lane.waiting.as_ref().map_or(Key::NONE, |waiting| waiting.tiers[queue.tier as usize]);
+            let node = lane.waiting.as_ref().map_or(Key::NONE, |waiting| waiting.tiers[queue.tier.index()]);
             let (lead, since) = self.tree.lead(node);
             Line { endpoint: queue.endpoint, tier: queue.tier, costs: costs.collect(), more, lead, since }
         });
@@ -187,7 +188,7 @@ impl Copy {
                 engine.queue_for(&need);
                 if let Some(waiting) = &mut engine.lanes[key].waiting {
                     waiting.wait_point.turns = copy.turns;
-                    engine.tree.set_lead(waiting.tiers[line.tier as usize], line.lead);
+                    engine.tree.set_lead(waiting.tiers[line.tier.index()], line.lead);
                 }
             }
             for ((holder, above), shared) in holders.into_iter().zip([holders[1], Key::NONE]).zip(&copy.shared) {

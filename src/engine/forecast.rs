@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::copy::{Ahead, Copy, Line};
 use super::cost::Cost;
-use super::endpoint::NO_ENDPOINT;
+use super::endpoint::{EndpointId, NO_ENDPOINT};
 use super::pushback::Feedback;
 use super::slab::Key;
+use super::tier::Tier;
 use super::{Answer, Ask, Claim};
 use crate::clock::Time;
 
@@ -36,7 +37,7 @@ enum Others {
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch {
-    pub(crate) tier: u8,
+    pub(crate) tier: Tier,
     pub(crate) requests: u64,
     /// How long the vendor takes to answer, in nanoseconds.
     pub(crate) service_ns: u64,
@@ -100,7 +101,7 @@ struct Run {
     grants: usize,
     spread: u32,
     /// By lane and tier: how many others wait.
-    filled: VecDeque<(Key, u8)>,
+    filled: VecDeque<(Key, Tier)>,
 }
 
 impl Run {
@@ -124,7 +125,9 @@ impl Run {
             }
         }
         for (number, (lane, _)) in lanes.iter().enumerate() {
-            for tier in (0..3).filter(|tier| others == Others::Everybody && (number > 0 || *tier != batch.tier)) {
+            for tier in
+                Tier::ALL.into_iter().filter(|tier| others == Others::Everybody && (number > 0 || *tier != batch.tier))
+            {
                 (0..(ENDLESS / lanes.len()).max(8)).for_each(|_| run.submit(*lane, ask(NO_ENDPOINT, tier, 1), false));
             }
         }
@@ -144,7 +147,7 @@ impl Run {
         }
     }
 
-    fn started(&mut self, permit: Key, ours: bool, (lane, tier): (Key, u8)) {
+    fn started(&mut self, permit: Key, ours: bool, (lane, tier): (Key, Tier)) {
         self.grants += 1;
         let answered = self.now.plus_nanos(self.service());
         self.ends.push(Reverse((answered, permit, ours)));
@@ -224,7 +227,7 @@ impl Run {
     }
 }
 
-fn ask(endpoint: u16, tier: u8, cost: impl Into<Cost>) -> Ask {
+fn ask(endpoint: EndpointId, tier: Tier, cost: impl Into<Cost>) -> Ask {
     // Whatever is in flight ends when it is answered, not by its time.
     let attempt_ns = NEVER.as_nanos() as u64;
     Ask {

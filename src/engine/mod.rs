@@ -67,6 +67,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 pub(crate) mod throttle;
+pub(crate) mod tier;
 mod timers;
 mod turns;
 mod under_way;

@@ -3,18 +3,19 @@
 use super::cost::Cost;
 use super::endpoint::EndpointId;
 use super::slab::Key;
+use super::tier::Tier;
 
 /// What a request needs of the limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
     pub(super) lane: Key,
     pub(super) endpoint: EndpointId,
-    pub(super) tier: u8,
+    pub(super) tier: Tier,
     pub(super) cost: Cost,
 }
 
 impl Need {
     pub(super) fn high(&self) -> bool {
-        self.tier == 0
+        self.tier.is_high()
     }
 }

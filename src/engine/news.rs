@@ -168,7 +168,7 @@ impl Engine {
 /// Something of the lane's own limit of this number.
 pub(super) fn of_own_limit(plan: &Plan, number: usize, change: &Change) -> Noticed {
     let of = plan.endpoints.iter().position(|endpoint| endpoint.own.contains(&number));
-    let holder = of.map_or(Holder::Lane, |number| Holder::Endpoint(number as EndpointId));
+    let holder = of.map_or(Holder::Lane, |number| Holder::Endpoint(EndpointId::at(number)));
     let hash = change.endpoint.or(of.map(|number| plan.endpoints[number].hash));
     let limit = plan.own.get(number).filter(|_| change.named).map(|spec| spec.name.clone());
     let endpoint = hash.and_then(|hash| endpoint_name(plan, hash));
@@ -182,7 +182,7 @@ pub(super) fn of_lane(plan: &Plan, whose: Option<Whose>, limit: Option<Arc<str>>
         Some(Whose::Account) => Holder::Account,
         Some(Whose::Vendor) => Holder::Vendor,
         _ => match change.endpoint.and_then(|hash| plan.endpoints.iter().position(|it| it.hash == hash)) {
-            Some(number) => Holder::Endpoint(number as EndpointId),
+            Some(number) => Holder::Endpoint(EndpointId::at(number)),
             None => Holder::Lane,
         },
     };

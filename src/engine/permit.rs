@@ -5,13 +5,14 @@ use super::limit::Take;
 use super::need::Need;
 use super::origin::Origin;
 use super::slab::Key;
+use super::tier::Tier;
 use crate::clock::Time;
 
 /// The right to one attempt, and what it took.
 #[derive(Clone, Debug)]
 pub(crate) struct Permit {
     pub(super) origin: Origin,
-    tier: u8,
+    tier: Tier,
     state: State,
     cost: Cost,
     /// When it took its units, or started, whichever was later.
@@ -126,7 +127,7 @@ impl Permit {
 
     #[inline]
     pub(super) fn take(&self) -> Take {
-        Take { cost: self.cost, high: self.tier == 0, granted: self.granted }
+        Take { cost: self.cost, high: self.tier.is_high(), granted: self.granted }
     }
 
     /// It stands for so many units from now on.

@@ -231,17 +231,18 @@ impl std::ops::Index<Key> for Permits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::endpoint::EndpointHash;
+    use crate::engine::endpoint::{EndpointHash, NO_ENDPOINT};
     use crate::engine::need::Need;
+    use crate::engine::tier::Tier;
 
     fn permit(at: u64, waits: bool) -> Permit {
-        let need = Need { lane: Key::NONE, endpoint: 0, tier: 0, cost: 1.into() };
+        let need = Need { lane: Key::NONE, endpoint: NO_ENDPOINT, tier: Tier::High, cost: 1.into() };
         let origin = Origin {
             lane: Key::NONE,
             holders: [Key::NONE; 2],
             endpoint_hash: EndpointHash::NONE,
             versions: [0; 3],
-            endpoint: 0,
+            endpoint: NO_ENDPOINT,
             only_slots: false,
         };
         Permit::new(origin, &need, Time::ZERO.plus_nanos(at), 1_000, waits.then_some(Key::NONE))

@@ -68,12 +68,12 @@ impl SharedSpec {
 impl Plan {
     #[inline]
     pub(crate) fn endpoint_own(&self, endpoint: EndpointId) -> std::ops::Range<usize> {
-        self.endpoints.get(endpoint as usize).map_or(0..0, |endpoint| endpoint.own.clone())
+        self.endpoints.get(endpoint.place()).map_or(0..0, |endpoint| endpoint.own.clone())
     }
 
     #[inline]
     pub(crate) fn endpoint_hash(&self, endpoint: EndpointId) -> EndpointHash {
-        self.endpoints.get(endpoint as usize).map_or(EndpointHash::NONE, |endpoint| endpoint.hash)
+        self.endpoints.get(endpoint.place()).map_or(EndpointHash::NONE, |endpoint| endpoint.hash)
     }
 
     /// The vendor's word slows one of the lane's own limits for all requests down. `own`: their counts.

@@ -112,7 +112,7 @@ impl Engine {
     /// A request of `need` goes: the tiers' turns at its limits move on.
     fn charge_sites(&mut self, need: &Need) {
         let Some(lane) = self.lanes.get(need.lane) else { return };
-        let weight = lane.plan.tier_weights[need.tier as usize];
+        let weight = lane.plan.tier_weights[need.tier.index()];
         for place in LEVELS {
             if !self.is_at_the_root(need.lane, place)
                 && self.has_wait_point(need, place)
@@ -352,11 +352,11 @@ impl Engine {
         let lane = &self.lanes[need.lane];
         let node = match stop.place {
             LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_) => leaf,
-            LimitLevel::Lane => lane.waiting.as_ref().map_or(leaf, |waiting| waiting.tiers[need.tier as usize]),
+            LimitLevel::Lane => lane.waiting.as_ref().map_or(leaf, |waiting| waiting.tiers[need.tier.index()]),
             LimitLevel::Shared(number) => {
                 let above = if number == 0 { lane.shared[1] } else { Key::NONE };
                 let branch = self.lanes.holder(lane.shared[number]).and_then(|shared| shared.branch(above));
-                branch.map_or(leaf, |branch| branch.tiers[need.tier as usize])
+                branch.map_or(leaf, |branch| branch.tiers[need.tier.index()])
             }
         };
         // A queue that was stopped somewhere else before lets others have what it had reserved there.

@@ -111,7 +111,7 @@ impl Engine {
         let mut limits = Vec::new();
         for (number, (cell, spec)) in lane.own.as_mut().iter_mut().zip(&plan.own).enumerate() {
             let endpoint = plan.endpoints.iter().position(|endpoint| endpoint.own.contains(&number));
-            let holder = endpoint.map_or(Holder::Lane, |number| Holder::Endpoint(number as EndpointId));
+            let holder = endpoint.map_or(Holder::Lane, |number| Holder::Endpoint(EndpointId::at(number)));
             slowest = slower(slowest, cell.spacing(spec, now));
             limits.push(LimitView::of(cell, spec, holder, now));
         }
@@ -132,7 +132,7 @@ impl Engine {
             let (need, since) =
                 (Need { lane: key, endpoint: queue.endpoint, tier: queue.tier, cost: waiter.cost }, waiter.submitted);
             let reason = waiter.reason.clone();
-            let head: &mut Option<HeadView> = &mut heads[need.tier as usize];
+            let head: &mut Option<HeadView> = &mut heads[need.tier.index()];
             if head.as_ref().is_none_or(|head| head.since > since) {
                 *head = Some(HeadView { reason, until: self.until(&need), since });
             }

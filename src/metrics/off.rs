@@ -76,7 +76,7 @@ impl Series {
         Series
     }
 
-    pub(crate) fn queued(&self, _tier: u8) -> Queued {
+    pub(crate) fn queued(&self, _rank: u8) -> Queued {
         Queued
     }
 
@@ -84,7 +84,7 @@ impl Series {
 
     pub(crate) fn permit_ended(&self, _: Time, _: End) {}
 
-    pub(crate) fn waited(&self, _tier: u8, _: Duration) {}
+    pub(crate) fn waited(&self, _rank: u8, _: Duration) {}
 
     pub(crate) fn attempt(&self, _: &Method, _: Result<StatusCode, ErrorKind>, _took: Duration) {}
 

@@ -152,14 +152,14 @@ impl Series {
 
     fn sent(&self, priority: Priority, outcome: usize) {
         if let Some(set) = &self.0 {
-            set.requests[priority.tier() as usize][outcome].add(1);
+            set.requests[priority.rank() as usize][outcome].add(1);
         }
     }
 
-    pub(crate) fn queued(&self, tier: u8) -> Queued {
+    pub(crate) fn queued(&self, rank: u8) -> Queued {
         Queued(self.0.as_ref().map(|set| {
-            set.queued[tier as usize].fetch_add(1, Relaxed);
-            (set.clone(), tier as usize)
+            set.queued[rank as usize].fetch_add(1, Relaxed);
+            (set.clone(), rank as usize)
         }))
     }
 
@@ -182,9 +182,9 @@ impl Series {
         busy.permits = busy.permits.saturating_sub(1);
     }
 
-    pub(crate) fn waited(&self, tier: u8, wait: Duration) {
+    pub(crate) fn waited(&self, rank: u8, wait: Duration) {
         let Some(set) = &self.0 else { return };
-        let tier = tier as usize;
+        let tier = rank as usize;
         catch_panic(|| {
             let handle = || histogram(&WAIT, &set.labels, &[("priority", TIERS[tier])]);
             set.waits[tier].get_or_init(handle).record(wait.as_secs_f64());

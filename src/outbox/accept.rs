@@ -156,7 +156,7 @@ impl Outbox {
         let lane = LaneTier {
             tenant: tenant.id.to_string(),
             vendor: tenant.vendor.name.to_string(),
-            tier: i64::from(priority.tier()),
+            tier: i64::from(priority.rank()),
         };
         let expires_ms = deadline.map(millis_of);
         Ok((outbox, NewJob { id, lane, delay_ms: 0, expires_ms, keep_result, request, key, message }))

@@ -132,7 +132,7 @@ impl DeadLetters {
         match self.outbox.store.write((id, history), dead::redrive).await? {
             Redriven::Yes => {
                 let DeadLetter { tenant, vendor, priority, .. } = kept.letter;
-                self.outbox.lane_has_job(LaneTier { tenant, vendor, tier: i64::from(priority.tier()) });
+                self.outbox.lane_has_job(LaneTier { tenant, vendor, tier: i64::from(priority.rank()) });
                 Ok(true)
             }
             Redriven::Gone => Ok(false),

@@ -30,7 +30,7 @@ impl DeadLetterSink for StoreSink {
             let lane = LaneTier {
                 tenant: letter.tenant.clone(),
                 vendor: letter.vendor.clone(),
-                tier: i64::from(letter.priority.tier()),
+                tier: i64::from(letter.priority.rank()),
             };
             let store = &self.0.store;
             let seals = letter.at_rest == AtRest::Sealed;

@@ -22,7 +22,8 @@ pub enum Priority {
 }
 
 impl Priority {
-    pub(crate) fn tier(self) -> u8 {
+    /// Its place among the priorities: 0 for high, 2 for low.
+    pub(crate) fn rank(self) -> u8 {
         self as u8
     }
 }

@@ -129,7 +129,7 @@ impl Job {
     pub(super) async fn write_start(&mut self, again: bool) -> Result<(), NotSent> {
         let Some(stored) = &mut self.stored else { return Ok(()) };
         stored.begun.store(true, Ordering::Release);
-        let endpoint = self.route.vendor.endpoint_name(self.endpoint).unwrap_or_default();
+        let endpoint = self.route.vendor.endpoint_name(self.endpoint.place()).unwrap_or_default();
         match stored.ledger.start(endpoint, self.cost, again).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(NotSent::Taken),

@@ -22,14 +22,14 @@ pub(super) type End = Result<StatusCode, (ErrorKind, Delivery)>;
 impl Job {
     /// The request's endpoint, or the template of its path where it belongs to none.
     pub(super) fn label(&self) -> Cow<'_, str> {
-        match self.route.vendor.endpoint_name(self.endpoint) {
+        match self.route.vendor.endpoint_name(self.endpoint.place()) {
             Some(name) => Cow::Borrowed(name),
             None => Cow::Owned(template(&self.prepared.path_below_base(&self.route))),
         }
     }
 
     fn arc_label(&self) -> Arc<str> {
-        match self.route.vendor.endpoints.get(self.endpoint as usize) {
+        match self.route.vendor.endpoints.get(self.endpoint.place()) {
             Some(endpoint) => endpoint.name.clone(),
             None => (&*self.label()).into(),
         }

@@ -93,7 +93,7 @@ impl Job {
     pub(super) fn spread(&self, core: &Core, signals: &Signals, now: Time, told: Option<Duration>) {
         let Some(scope @ (Scope::Account | Scope::Vendor)) = signals.scope else { return };
         let vendor = &self.route.vendor;
-        let endpoint = vendor.endpoints.get(usize::from(self.endpoint));
+        let endpoint = vendor.endpoints.get(self.endpoint.place());
         let mut limits = vendor.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits));
         let is_known = limits.any(|limit| match (&limit.kind, limit.scope) {
             (LimitKind::Rate(_), config::Scope::Account) => scope == Scope::Account,
@@ -157,7 +157,7 @@ impl Job {
     /// name is a part of the window's, or that has its length, or the only one that there is.
     fn configured_limit(&self, window: &Window) -> Option<u64> {
         let vendor = &self.route.vendor;
-        let endpoint = vendor.endpoints.get(usize::from(self.endpoint));
+        let endpoint = vendor.endpoints.get(self.endpoint.place());
         let limits = vendor.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits));
         let rates: SmallVec<[(&str, &Rate); 4]> = limits
             .filter_map(|limit| match &limit.kind {

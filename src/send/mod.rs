@@ -180,7 +180,7 @@ impl Job {
             None => vendor.match_endpoint(request.parts.method.as_str(), request.path_below(&base)?),
         };
         let cost = request.parts.cost.or(endpoint.map(|(_, endpoint)| endpoint.cost)).unwrap_or(1).max(1);
-        let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);
+        let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number));
         let mut notes = request.parts.notes.take();
         if vendor.counts_bytes
             && request.parts.body.bytes().is_none()
@@ -278,10 +278,11 @@ impl Job {
         if has_changed {
             self.prepared.retarget(&self.route, &now).map_err(|why| self.gone(&why))?;
             // A reload may have numbered the endpoints anew.
-            let known = self.route.vendor.endpoint_name(self.endpoint).and_then(|name| now.vendor.endpoint(name).ok());
+            let known =
+                self.route.vendor.endpoint_name(self.endpoint.place()).and_then(|name| now.vendor.endpoint(name).ok());
             let path = self.prepared.path_below_base(&now);
             let found = known.or_else(|| now.vendor.match_endpoint(self.prepared.method().as_str(), &path));
-            self.endpoint = found.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId);
+            self.endpoint = found.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number));
         }
         self.route = now;
         Ok(has_changed)

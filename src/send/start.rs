@@ -43,7 +43,7 @@ impl Job {
             match ended {
                 Ok(mut grant) => {
                     grant.waited = grant.began.since(now);
-                    series.waited(ask.tier, grant.waited);
+                    series.waited(ask.tier.rank(), grant.waited);
                     let began = grant.began;
                     grant.held = grant.held.counted_from(&series, || began);
                     return Ok(grant);

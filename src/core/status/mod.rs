@@ -57,7 +57,7 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
     let limits = view.limits.into_iter().map(|limit| {
         let (scope, endpoint) = match limit.holder {
             Holder::Lane => ("tenant", None),
-            Holder::Endpoint(number) => ("endpoint", tenant.vendor.endpoints.get(number as usize)),
+            Holder::Endpoint(number) => ("endpoint", tenant.vendor.endpoints.get(number.place())),
             Holder::Account => ("account", None),
             Holder::Vendor => ("vendor", None),
         };

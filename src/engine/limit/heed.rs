@@ -9,6 +9,7 @@ use crate::engine::limit::free::Free;
 use crate::engine::pace::Counting;
 use crate::engine::slab::Key;
 use crate::engine::throttle::{Books, Change, Gate, Notice, Report, Throttle};
+use crate::engine::tier::Tier;
 
 impl Cell {
     #[inline(always)]
@@ -83,12 +84,12 @@ impl Cell {
 
     /// Whether the vendor's word about this limit lets a request go.
     #[inline(always)]
-    pub(crate) fn gate(&mut self, spec: &LimitSpec, now: Time, tier: u8, cost: Cost) -> Gate {
+    pub(crate) fn gate(&mut self, spec: &LimitSpec, now: Time, tier: Tier, cost: Cost) -> Gate {
         if self.throttle.is_none() { Gate::Open } else { self.ask_throttle(spec, now, tier, cost) }
     }
 
     #[cold]
-    fn ask_throttle(&mut self, spec: &LimitSpec, now: Time, tier: u8, cost: Cost) -> Gate {
+    fn ask_throttle(&mut self, spec: &LimitSpec, now: Time, tier: Tier, cost: Cost) -> Gate {
         let Some(throttle) = &self.throttle else { return Gate::Open };
         let units = spec.units(cost);
         let gate = throttle.gate(now, tier, units, &spec.pace);

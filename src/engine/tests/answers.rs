@@ -18,7 +18,7 @@ fn same_in_one_decision(plan: Plan, endpoint: EndpointId, seed: u64) {
         one.at(now);
         three.at(now);
         if random.bool() {
-            let ask = Ask { endpoint, immediate: true, ..ask(random.u8(0..3)) };
+            let ask = Ask { endpoint, immediate: true, ..ask(Tier::ALL[usize::from(random.u8(0..3))]) };
             match (one.submit(lanes[0], ask), three.submit(lanes[1], ask)) {
                 (Answer::Granted(a), Answer::Granted(b)) => {
                     under_way.push_back([a, b]);
@@ -52,7 +52,7 @@ fn a_whole_answer_is_one_decision() {
     let own = || plan(vec![per_second("rate", 20), slots("slots", 4)]);
     for seed in 0..20 {
         same_in_one_decision(own(), NO_ENDPOINT, seed);
-        same_in_one_decision(with_endpoint(own(), "search", per_second("search", 10)), 0, seed);
+        same_in_one_decision(with_endpoint(own(), "search", per_second("search", 10)), EndpointId::at(0), seed);
         same_in_one_decision(with_shared(own(), vec![per_second("account", 15)], vec![]), NO_ENDPOINT, seed);
     }
 }
@@ -61,7 +61,7 @@ fn a_whole_answer_is_one_decision() {
 fn an_answer_tells_how_long_it_took() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("rate", 100)]));
     for whole in [true, false] {
-        let permit = bench.granted(lane, ask(0));
+        let permit = bench.granted(lane, ask(Tier::High));
         let answered = bench.now + Duration::from_millis(70);
         bench.at(answered);
         let heard = bench.engine.answered_with(answered, permit, Feedback::Passed(None), &[], whole);

@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::engine::plan::NO_ENDPOINT;
+use crate::engine::tier::Tier;
 
 /// Whether a request of this tier, to this endpoint, is told that it may go; and whether it may.
-fn both(bench: &mut Bench, lane: Key, endpoint: u16, tier: u8) -> (bool, bool) {
+fn both(bench: &mut Bench, lane: Key, endpoint: EndpointId, tier: Tier) -> (bool, bool) {
     let told = bench.engine.check(bench.now, lane, endpoint, tier).unwrap().stop.is_none();
     let answer = bench.submit(lane, Ask { endpoint, immediate: true, ..ask(tier) });
     let Answer::Granted(permit) = answer else { return (told, false) };
@@ -26,9 +27,9 @@ fn the_answer_of_a_check_is_that_of_the_request() {
         let mut waiters: Vec<Key> = Vec::new();
         for _ in 0..300 {
             let lane = lanes[random.usize(..lanes.len())];
-            let endpoint = if random.bool() { 0 } else { NO_ENDPOINT };
+            let endpoint = if random.bool() { EndpointId::at(0) } else { NO_ENDPOINT };
             match random.u32(..10) {
-                0..4 => match bench.submit(lane, Ask { endpoint, ..ask(random.u8(..3)) }) {
+                0..4 => match bench.submit(lane, Ask { endpoint, ..ask(Tier::ALL[usize::from(random.u8(0..3))]) }) {
                     Answer::Granted(permit) => under_way.push(permit),
                     Answer::Wait { waiter, .. } => waiters.push(waiter),
                     Answer::Refused(_) => {}
@@ -42,7 +43,7 @@ fn the_answer_of_a_check_is_that_of_the_request() {
                     bench.at(later);
                 }
                 _ => {
-                    let (told, is) = both(&mut bench, lane, endpoint, random.u8(..3));
+                    let (told, is) = both(&mut bench, lane, endpoint, Tier::ALL[usize::from(random.u8(0..3))]);
                     assert_eq!(told, is, "seed {seed}");
                     agreed += 1;
                     allowed += u32::from(is);
@@ -58,17 +59,17 @@ fn the_answer_of_a_check_is_that_of_the_request() {
 fn a_check_takes_nothing_and_says_what_is_left() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("second", 10), slots("slots", 2)]));
     for _ in 0..1_000 {
-        assert!(bench.engine.check(bench.now, lane, NO_ENDPOINT, 0).unwrap().stop.is_none());
+        assert!(bench.engine.check(bench.now, lane, NO_ENDPOINT, Tier::High).unwrap().stop.is_none());
     }
-    let left = bench.engine.check(bench.now, lane, NO_ENDPOINT, 0).unwrap().left.unwrap();
+    let left = bench.engine.check(bench.now, lane, NO_ENDPOINT, Tier::High).unwrap().left.unwrap();
     assert_eq!((&*left.name, left.limit, left.remaining, left.full), ("second", 10, 10, Some(bench.now)));
-    let first = bench.granted(lane, ask(0));
-    let check = bench.engine.check(bench.now, lane, NO_ENDPOINT, 0).unwrap();
+    let first = bench.granted(lane, ask(Tier::High));
+    let check = bench.engine.check(bench.now, lane, NO_ENDPOINT, Tier::High).unwrap();
     let left = check.left.unwrap();
     assert_eq!((&*left.name, left.limit, left.remaining, left.full), ("slots", 2, 1, None), "until it ends");
-    bench.granted(lane, ask(0));
-    bench.waits(lane, ask(0));
-    let check = bench.engine.check(bench.now, lane, NO_ENDPOINT, 0).unwrap();
+    bench.granted(lane, ask(Tier::High));
+    bench.waits(lane, ask(Tier::High));
+    let check = bench.engine.check(bench.now, lane, NO_ENDPOINT, Tier::High).unwrap();
     let (reason, until) = check.stop.unwrap();
     assert_eq!((check.pending, reason.limit.as_deref()), (1, Some("slots")));
     assert!(matches!(until, Until::OnSettle(_) | Until::Turn(_)), "{until:?}");

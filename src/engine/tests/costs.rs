@@ -20,10 +20,10 @@ fn answer_with_cost(bench: &mut Bench, permit: Key, cost: u32) {
 fn stated_cost_leaves_a_limit_at_most_one_capacity_below_empty() {
     for limit in [bucket("points", 100, 100.0), per_second("points", 100)] {
         let (mut bench, dear, other) = two_lanes(limit);
-        let permits: Vec<Key> = (0..20).map(|_| bench.granted(dear, ask(2))).collect();
+        let permits: Vec<Key> = (0..20).map(|_| bench.granted(dear, ask(Tier::Low))).collect();
         permits.into_iter().for_each(|permit| answer_with_cost(&mut bench, permit, u32::MAX));
         let start = bench.now;
-        bench.waits(other, ask(0));
+        bench.waits(other, ask(Tier::High));
         let grants = bench.serve(start + Duration::from_secs(60), 0);
         let after = grants[0].0.since(start);
         assert!(after <= Duration::from_millis(2_200), "twenty wrong answers stop the others for {after:?}");
@@ -35,11 +35,11 @@ fn lane_that_overdraws_a_shared_limit_goes_after_the_others() {
     let (mut bench, dear, other) = two_lanes(bucket("points", 100, 100.0));
     // Of a hundred points 51 are taken, and then one of them turns out to have cost a hundred: half a second's points are
     // lacking.
-    let permits: Vec<Key> = (0..51).map(|_| bench.granted(dear, ask(0))).collect();
+    let permits: Vec<Key> = (0..51).map(|_| bench.granted(dear, ask(Tier::High))).collect();
     let start = bench.now;
     answer_with_cost(&mut bench, permits[0], 100);
-    let first = bench.waits(dear, ask(0)).0;
-    let others: Vec<Key> = (0..45).map(|_| bench.waits(other, ask(2)).0).collect();
+    let first = bench.waits(dear, ask(Tier::High)).0;
+    let others: Vec<Key> = (0..45).map(|_| bench.waits(other, ask(Tier::Low)).0).collect();
     let grants: Vec<Key> = bench.serve(start + Duration::from_secs(3), 0).into_iter().map(|(_, key)| key).collect();
     let place = grants.iter().position(|key| *key == first);
     assert_eq!((grants.len(), place.is_some_and(|place| place >= 45)), (46, true), "{place:?}");
@@ -52,7 +52,7 @@ fn stated_cost_of_nothing_gives_back_no_unit() {
     let start = bench.now;
     let mut granted = 0;
     while bench.now < start + Duration::from_secs(1) {
-        while let Answer::Granted(permit) = bench.submit(dear, Ask { immediate: true, ..ask(0) }) {
+        while let Answer::Granted(permit) = bench.submit(dear, Ask { immediate: true, ..ask(Tier::High) }) {
             granted += 1;
             answer_with_cost(&mut bench, permit, 0);
             assert!(granted <= 100, "a vendor that counts them sees {granted} within a second");

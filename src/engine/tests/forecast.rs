@@ -48,7 +48,7 @@ fn situation(seed: u64) -> Situation {
         for rival in 0..random.u32(0..5) {
             let key = bench.lane(&format!("rival{rival}"), "rival", &plan);
             for _ in 0..random.u32(0..100) {
-                let _ = bench.submit(key, ask(random.u8(0..3)));
+                let _ = bench.submit(key, ask(Tier::ALL[usize::from(random.u8(0..3))]));
             }
         }
     }
@@ -63,15 +63,15 @@ fn situation(seed: u64) -> Situation {
         }))),
         _ => None,
     };
-    if let (Some(word), Answer::Granted(permit)) = (trouble, bench.submit(lane, ask(0))) {
+    if let (Some(word), Answer::Granted(permit)) = (trouble, bench.submit(lane, ask(Tier::High))) {
         bench.on_response(permit, word);
     }
-    for tier in 0..3 {
+    for tier in Tier::ALL {
         for _ in 0..random.u32(0..100) {
             let _ = bench.submit(lane, ask(tier));
         }
     }
-    let batch = Batch { tier: random.u8(0..3), requests: random.u64(1..400), service_ns };
+    let batch = Batch { tier: Tier::ALL[usize::from(random.u8(0..3))], requests: random.u64(1..400), service_ns };
     Situation { bench, lane, batch, random }
 }
 
@@ -165,7 +165,7 @@ fn a_forecast_in_the_middle_of_a_turn_is_a_forecast_all_the_same() {
         let mut held = Vec::new();
         for lane in &lanes {
             for _ in 0..random.u32(0..30) {
-                if let Answer::Granted(permit) = bench.submit(*lane, ask(random.u8(0..3))) {
+                if let Answer::Granted(permit) = bench.submit(*lane, ask(Tier::ALL[usize::from(random.u8(0..3))])) {
                     held.push(permit);
                 }
             }
@@ -176,7 +176,11 @@ fn a_forecast_in_the_middle_of_a_turn_is_a_forecast_all_the_same() {
             }
         }
         let later = bench.now + Duration::from_millis(random.u64(0..3_000));
-        let batch = Batch { tier: random.u8(0..3), requests: random.u64(1..60), service_ns: 20_000_000 };
+        let batch = Batch {
+            tier: Tier::ALL[usize::from(random.u8(0..3))],
+            requests: random.u64(1..60),
+            service_ns: 20_000_000,
+        };
         let copy = bench.engine.copy(lanes[0]).unwrap();
         let forecast = forecast(&copy, later, batch);
         assert!(forecast.expected.is_some() && forecast.guaranteed >= forecast.expected, "{seed}: {forecast:?}");

@@ -77,7 +77,7 @@ impl Trial {
             let mut granted = Vec::new();
             while idle > 0 {
                 idle -= 1;
-                match bench.submit(lane, ask(1)) {
+                match bench.submit(lane, ask(Tier::Normal)) {
                     Answer::Granted(permit) => granted.push(permit),
                     Answer::Wait { waiter, .. } => waiters.push(waiter),
                     other => panic!("{other:?}"),

@@ -32,6 +32,7 @@ use super::limit::{LimitKind, LimitSpec};
 use super::plan::{EndpointHash, EndpointPlan, NO_ENDPOINT, Pace, Plan, SharedSpec};
 use super::slab::Key;
 use super::*;
+use crate::engine::tier::Tier;
 
 pub(super) const SECOND: u64 = 1_000_000_000;
 const TRANSIT: u64 = 1_600_000_000;
@@ -119,7 +120,7 @@ pub(super) fn endpoint_spec(name: &str, spec: LimitSpec) -> SharedSpec {
     SharedSpec { spec, endpoint: Some(EndpointHash::of(name)) }
 }
 
-pub(super) fn ask(tier: u8) -> Ask {
+pub(super) fn ask(tier: Tier) -> Ask {
     Ask {
         tier,
         endpoint: NO_ENDPOINT,

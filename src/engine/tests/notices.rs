@@ -177,7 +177,7 @@ fn refusal_for_all_of_an_account_is_told_once_where_no_limit_of_it_is_known() {
         let plan = Arc::new(Plan { has_slots: false, ..plan(Vec::new()) });
         let lanes = ["a", "b", "c", "d"].map(|tenant| bench.lane(tenant, "account", &plan));
         let group = Group { vendor: "vendor", environment: "live", account };
-        let permits = lanes.map(|lane| bench.granted(lane, ask(0)));
+        let permits = lanes.map(|lane| bench.granted(lane, ask(Tier::High)));
         let mut heard = Vec::new();
         for (permit, tenant) in permits.into_iter().zip(["a", "b", "c", "d"]) {
             heard.extend(bench.heard(permit, Feedback::RefusedFor(whose, Wait::Stated(10 * SECOND), None)));
@@ -188,7 +188,9 @@ fn refusal_for_all_of_an_account_is_told_once_where_no_limit_of_it_is_known() {
         let holder = if account.is_some() { Holder::Account } else { Holder::Vendor };
         assert_eq!(heard[0].of, OfLimit { limit: None, holder, endpoint: None });
         let mut over = Vec::new();
-        lanes.into_iter().for_each(|lane| over.extend(probe(&mut bench, lane, ask(0), Feedback::Passed(None))));
+        lanes
+            .into_iter()
+            .for_each(|lane| over.extend(probe(&mut bench, lane, ask(Tier::High), Feedback::Passed(None))));
         assert_eq!(words(&over), ["recovered"], "{whose:?}");
     }
 }
@@ -200,12 +202,12 @@ fn refusal_that_may_mean_several_limits_is_told_once_and_names_none() {
     let plan = Arc::new(with_shared(plan(vec![limit(Mode::Bands)]), vec![day], Vec::new()));
     let mut bench = Bench::new();
     let [first, second] = ["first", "second"].map(|tenant| bench.lane(tenant, "account", &plan));
-    let permit = bench.granted(first, ask(0));
+    let permit = bench.granted(first, ask(Tier::High));
     let heard = bench.heard(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));
     assert_eq!(words(&heard), ["exhausted"]);
     assert_eq!(heard[0].of, OfLimit { limit: None, holder: Holder::Account, endpoint: None });
-    let mut over = probe(&mut bench, second, ask(0), Feedback::Passed(None));
-    over.extend(probe(&mut bench, first, ask(0), Feedback::Passed(None)));
+    let mut over = probe(&mut bench, second, ask(Tier::High), Feedback::Passed(None));
+    over.extend(probe(&mut bench, first, ask(Tier::High), Feedback::Passed(None)));
     assert_eq!(words(&over), ["recovered"]);
 }
 

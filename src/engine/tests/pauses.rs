@@ -18,7 +18,7 @@ fn lanes<const N: usize>(bench: &mut Bench, tenants: [&str; N]) -> [Key; N] {
 
 /// A tenant's request is refused for all who call the vendor, for a month.
 fn refuse(bench: &mut Bench, tenant: &str, lane: Key) {
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     bench.engine.answered_with(bench.now, permit, Feedback::Refused(Wait::Stated(MONTH), None), &[], true);
     bench.engine.pause_group(bench.now, everybody(), tenant, bench.now.plus_nanos(MONTH), 900 * SECOND);
 }
@@ -34,7 +34,7 @@ fn refusal_of_one_tenant_stops_the_others_for_a_quarter_of_an_hour_at_most() {
     refuse(&mut bench, "refused", refused);
     let start = bench.now;
     assert_eq!(paused_for(&bench, refused), Duration::from_nanos(MONTH), "its own lane waits as it was told");
-    let waiter = bench.waits(other, ask(0)).0;
+    let waiter = bench.waits(other, ask(Tier::High)).0;
     let grants = bench.serve(start + Duration::from_secs(3_600), 0);
     let (at, first) = grants[0];
     assert_eq!(first, waiter);
@@ -56,12 +56,12 @@ fn refusal_of_a_second_tenant_stops_all_for_as_long_as_it_says() {
 fn one_request_finds_out_after_the_pause_of_an_answer_that_was_no_refusal() {
     let mut bench = Bench::new();
     let [lane] = lanes(&mut bench, ["acme"]);
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     bench.engine.answered_with(bench.now, permit, Feedback::PassedFor(3_600 * SECOND, None), &[], true);
     assert_eq!(paused_for(&bench, lane), Duration::from_secs(3_600));
     let start = bench.now;
-    let alone = bench.waits(lane, ask(0)).0;
-    bench.waits(lane, ask(0));
+    let alone = bench.waits(lane, ask(Tier::High)).0;
+    bench.waits(lane, ask(Tier::High));
     let grants = bench.serve(start + Duration::from_secs(3_600), SECOND);
     assert_eq!(grants, [(start + Duration::from_secs(3_600), alone)], "one request finds out");
 }
@@ -70,14 +70,19 @@ fn one_request_finds_out_after_the_pause_of_an_answer_that_was_no_refusal() {
 fn paused(seconds: u64) -> (Bench, Key) {
     let plan = plan(vec![slots("slots", 9)]);
     let (mut bench, lane) = Bench::with(plan.clone());
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     bench.on_response(permit, Feedback::Refused(Wait::Stated(seconds * SECOND), None));
     (bench, lane)
 }
 
 /// Waits a minute, and as long again after each pause.
 fn patient(bench: &Bench) -> Ask {
-    Ask { give_up: bench.now + Duration::from_secs(60), patience_ns: 60 * SECOND, attempt_ns: 3_600 * SECOND, ..ask(0) }
+    Ask {
+        give_up: bench.now + Duration::from_secs(60),
+        patience_ns: 60 * SECOND,
+        attempt_ns: 3_600 * SECOND,
+        ..ask(Tier::High)
+    }
 }
 
 #[test]
@@ -134,7 +139,10 @@ fn endpoint_that_was_refused_goes_again_though_another_endpoint_waits_for_someth
         plan = with_endpoint(plan, "refused", per_second("own", 10));
         plan = with_endpoint(plan, "other", slots("one", 1));
         let (mut bench, lane) = Bench::with(Plan { max_hold_ns: u64::MAX, ..plan });
-        let (refused, other) = (Ask { endpoint: 0, ..ask(0) }, Ask { endpoint: 1, ..ask(0) });
+        let (refused, other) = (
+            Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) },
+            Ask { endpoint: EndpointId::at(1), ..ask(Tier::High) },
+        );
         // The other endpoint's only slot is taken by what does not end.
         let _held = bench.granted(lane, other);
         bench.waits(lane, other);

@@ -60,11 +60,11 @@ impl Bench {
 #[test]
 fn a_refusal_pauses_the_lane_exactly_as_long_as_told_and_then_one_goes_alone() {
     let (mut bench, lane) = bench();
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     let start = bench.now;
     let until = start + std::time::Duration::from_secs(7);
     assert_eq!(bench.on_response(permit, told(7)), Some(Notice::Exhausted { until }));
-    let mut waiters: Vec<Key> = (0..10).map(|_| bench.waits(lane, ask(0)).0).collect();
+    let mut waiters: Vec<Key> = (0..10).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
 
     bench.at(until.minus_nanos(1));
     assert!(bench.started(&mut waiters).is_empty(), "early");
@@ -90,10 +90,10 @@ fn without_a_stated_wait_each_refusal_waits_twice_as_long() {
     let (mut bench, lane) = bench();
     let mut waits = Vec::new();
     for _ in 0..7 {
-        let mut waiter = match bench.submit(lane, ask(0)) {
+        let mut waiter = match bench.submit(lane, ask(Tier::High)) {
             Answer::Granted(permit) => {
                 bench.on_response(permit, Feedback::Refused(Wait::Guess { most: 10 * SECOND }, None));
-                vec![bench.waits(lane, ask(0)).0]
+                vec![bench.waits(lane, ask(Tier::High)).0]
             }
             Answer::Wait { waiter, .. } => vec![waiter],
             other => panic!("{other:?}"),
@@ -117,7 +117,7 @@ fn without_a_stated_wait_each_refusal_waits_twice_as_long() {
 fn closed_connection_counts_as_one_failure() {
     let (mut bench, lane) = bench();
     for connection in 1..=5 {
-        let permits: Vec<Key> = (0..8).map(|_| bench.granted(lane, ask(0))).collect();
+        let permits: Vec<Key> = (0..8).map(|_| bench.granted(lane, ask(Tier::High))).collect();
         bench.at(bench.now + std::time::Duration::from_millis(1));
         let notices: Vec<_> = permits.into_iter().map(|permit| bench.on_response(permit, Feedback::Disowned)).collect();
         let pauses = notices.iter().flatten().count();
@@ -132,15 +132,15 @@ fn a_poisoned_endpoint_stays_alone() {
     let plan = with_endpoint(plan(vec![per_second("requests", 100)]), "good", slots("good", 1_000));
     let plan = with_endpoint(plan, "poisoned", slots("poisoned", 1_000));
     let (mut bench, lane) = Bench::with(paced(PACE, plan));
-    let to = |endpoint: EndpointId| Ask { endpoint, ..ask(0) };
-    let permit = bench.granted(lane, to(1));
+    let to = |endpoint: EndpointId| Ask { endpoint, ..ask(Tier::High) };
+    let permit = bench.granted(lane, to(EndpointId::at(1)));
     bench.on_response(permit, told(2));
-    let mut poisoned: Vec<Key> = (0..50).map(|_| bench.waits(lane, to(1)).0).collect();
+    let mut poisoned: Vec<Key> = (0..50).map(|_| bench.waits(lane, to(EndpointId::at(1))).0).collect();
     let mut good: Vec<Key> = Vec::new();
     let (start, mut sent, mut hits) = (bench.now, 0, 0);
     while bench.now < start + std::time::Duration::from_secs(62) {
         while good.len() < 20 {
-            match bench.submit(lane, to(0)) {
+            match bench.submit(lane, to(EndpointId::at(0))) {
                 Answer::Granted(permit) => {
                     bench.on_response(permit, Feedback::Passed(None));
                     sent += 1;
@@ -169,14 +169,14 @@ fn a_poisoned_endpoint_stays_alone() {
 fn little_headroom_spaces_grants_out_and_a_full_bucket_does_not_help() {
     for (remaining, spacing_us) in [(29, 16_666), (19, 25_000), (9, 50_000)] {
         let (mut bench, lane) = bench();
-        let permit = bench.granted(lane, ask(0));
+        let permit = bench.granted(lane, ask(Tier::High));
         let notice = bench.on_response(permit, left(remaining));
         assert!(
             matches!(notice, Some(Notice::Slower { remaining_pct, .. }) if remaining_pct == remaining),
             "{notice:?}"
         );
-        bench.granted(lane, ask(0));
-        let (waiter, until) = bench.waits(lane, ask(0));
+        bench.granted(lane, ask(Tier::High));
+        let (waiter, until) = bench.waits(lane, ask(Tier::High));
         let Until::At(at) = until else { panic!("{until:?}") };
         assert_eq!(at.since(bench.now).as_micros(), spacing_us);
         let reason = bench.engine.waiters[waiter].reason.clone();
@@ -190,11 +190,11 @@ fn when_nothing_is_left_the_lane_waits_for_the_reset_and_half_a_second() {
         let pace = Pace { window_ns: window * SECOND, ..PACE };
         let (mut bench, lane) =
             Bench::with(paced(pace, Plan { has_slots: false, ..plan(vec![per_second("requests", 100)]) }));
-        let permit = bench.granted(lane, ask(0));
+        let permit = bench.granted(lane, ask(Tier::High));
         let until = bench.now + std::time::Duration::from_millis(millis);
         let none = Report { limit: 100, remaining: 0, reset_ns: Some(reset * SECOND), ..Report::default() };
         assert_eq!(bench.on_response(permit, Feedback::Passed(Some(none))), Some(Notice::Exhausted { until }));
-        assert_eq!(bench.waits(lane, ask(0)).1, Until::At(until));
+        assert_eq!(bench.waits(lane, ask(Tier::High)).1, Until::At(until));
     }
 }
 
@@ -203,10 +203,10 @@ fn what_comes_back_one_by_one_goes_one_by_one() {
     let pace = Pace { counting: Counting::Bucket, ..PACE };
     let (mut bench, lane) =
         Bench::with(paced(pace, Plan { has_slots: false, ..plan(vec![per_second("requests", 100)]) }));
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     let none = Report { limit: 100, remaining: 0, reset_ns: Some(SECOND), ..Report::default() };
     bench.on_response(permit, Feedback::Passed(Some(none)));
-    let mut waiters: Vec<Key> = (0..20).map(|_| bench.waits(lane, ask(0)).0).collect();
+    let mut waiters: Vec<Key> = (0..20).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
     bench.at(bench.now + std::time::Duration::from_millis(55));
     let sent = bench.started(&mut waiters).len();
     assert!(sent <= 5, "{sent} of the five that came back in 55 ms");
@@ -218,7 +218,7 @@ fn flow(bench: &mut Bench, lane: Key, millis: u64, word: impl Fn() -> Feedback) 
     let mut sent = 0;
     for _ in 0..millis {
         if waiters.is_empty() {
-            match bench.submit(lane, ask(0)) {
+            match bench.submit(lane, ask(Tier::High)) {
                 Answer::Granted(permit) => {
                     bench.on_response(permit, word());
                     sent += 1;
@@ -247,7 +247,7 @@ fn a_cut_rate_neither_shrinks_nor_grows_in_a_pause() {
     assert!(sent >= 150, "{sent}");
     // One is refused, and after pauses of 0.5, 1, 2 and 4 s those that go alone. Then one of 8.
     for round in 0..5 {
-        let mut waiters = vec![bench.waits(lane, ask(0)).0];
+        let mut waiters = vec![bench.waits(lane, ask(Tier::High)).0];
         let permit = loop {
             let due = bench.engine.poll_timeout().unwrap();
             bench.at(due);
@@ -272,11 +272,11 @@ fn what_an_endpoint_cost_the_others_is_given_back_when_it_shows() {
     let guess = || Feedback::Refused(Wait::Guess { most: 2 * SECOND }, None);
     // A limit that is hardly used is not cut by one refusal.
     for _ in 0..50 {
-        let permit = bench.granted(lane, ask(0));
+        let permit = bench.granted(lane, ask(Tier::High));
         bench.on_response(permit, Feedback::Passed(None));
         bench.at(bench.now + std::time::Duration::from_millis(20));
     }
-    let permit = bench.granted(lane, Ask { endpoint: 0, ..ask(0) });
+    let permit = bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
     let heard = bench.on_response(permit, guess());
     assert!(matches!(heard, Some(Notice::Yielded { .. })), "{heard:?}");
     bench.at(bench.now + std::time::Duration::from_secs(1));
@@ -284,7 +284,7 @@ fn what_an_endpoint_cost_the_others_is_given_back_when_it_shows() {
     flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
     let slow = flow(&mut bench, lane, 1_000, || Feedback::Passed(None));
     assert!(slow <= 45, "{slow}");
-    let mut waiters = vec![bench.waits(lane, Ask { endpoint: 0, ..ask(0) }).0];
+    let mut waiters = vec![bench.waits(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) }).0];
     while waiters.len() == 1 {
         let due = bench.engine.poll_timeout().unwrap();
         bench.at(due);
@@ -299,16 +299,16 @@ fn what_an_endpoint_cost_the_others_is_given_back_when_it_shows() {
 #[test]
 fn scarcity_lets_the_lower_tiers_wait_but_not_for_ever() {
     let (mut bench, lane) = bench();
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     bench.on_response(
         permit,
         Feedback::Passed(Some(Report { limit: 100, remaining: 4, reset_ns: Some(600 * SECOND), ..Report::default() })),
     );
-    let first = bench.granted(lane, ask(2));
+    let first = bench.granted(lane, ask(Tier::Low));
     bench.at(bench.now + std::time::Duration::from_millis(200));
-    let (_, until) = bench.waits(lane, ask(2));
+    let (_, until) = bench.waits(lane, ask(Tier::Low));
     assert_eq!(until, Until::At(first_turn(&bench, first)));
-    bench.granted(lane, ask(0));
+    bench.granted(lane, ask(Tier::High));
 }
 
 fn first_turn(bench: &Bench, permit: Key) -> Time {
@@ -321,18 +321,18 @@ fn what_an_endpoints_own_limit_has_left_holds_up_no_other_endpoint() {
     let mut plan = paced(PACE, plan);
     plan.own[1].pace.limit = 10;
     let (mut bench, lane) = Bench::with(plan);
-    let permit = bench.granted(lane, Ask { endpoint: 0, ..ask(0) });
+    let permit = bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
     let nothing = Report { limit: 10, remaining: 0, reset_ns: Some(600 * SECOND), ..Report::default() };
     bench.on_response(permit, Feedback::Refused(Wait::Stated(SECOND), Some(nothing)));
-    bench.granted(lane, ask(0));
-    bench.waits(lane, Ask { endpoint: 0, ..ask(0) });
+    bench.granted(lane, ask(Tier::High));
+    bench.waits(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
 }
 
 #[test]
 fn a_failure_takes_back_no_grant_that_was_not_picked_up() {
     let (mut bench, lane) = Bench::with(paced(PACE, plan(vec![slots("slots", 2)])));
-    let (first, second) = (bench.granted(lane, ask(0)), bench.granted(lane, ask(0)));
-    let waiter = bench.waits(lane, ask(0)).0;
+    let (first, second) = (bench.granted(lane, ask(Tier::High)), bench.granted(lane, ask(Tier::High)));
+    let waiter = bench.waits(lane, ask(Tier::High)).0;
     bench.engine.finished(bench.now, first);
     assert!(matches!(bench.engine.waiters[waiter].state, waiting::WaiterState::Granted(_)));
     bench.on_response(second, Feedback::Failed);
@@ -342,11 +342,11 @@ fn a_failure_takes_back_no_grant_that_was_not_picked_up() {
 #[test]
 fn an_operators_pause_forgets_nothing_of_the_vendors() {
     let (mut bench, lane) = bench();
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     bench.engine.pause(bench.now, lane);
     bench.on_response(permit, told(30));
     let until = bench.now + std::time::Duration::from_secs(30);
-    let (_, waits) = bench.waits(lane, ask(0));
+    let (_, waits) = bench.waits(lane, ask(Tier::High));
     assert_eq!(waits, Until::OnSettle(Time::MAX));
     assert_eq!(bench.engine.lanes[lane].own.as_slice()[0].throttle().unwrap().paused_until(EndpointHash::NONE), until);
 }
@@ -354,21 +354,21 @@ fn an_operators_pause_forgets_nothing_of_the_vendors() {
 #[test]
 fn a_report_that_was_overtaken_is_ignored() {
     let (mut bench, lane) = bench();
-    let older = bench.granted(lane, ask(0));
+    let older = bench.granted(lane, ask(Tier::High));
     bench.now = bench.now + std::time::Duration::from_millis(1);
-    let newer = bench.granted(lane, ask(0));
+    let newer = bench.granted(lane, ask(Tier::High));
     bench.on_response(newer, left(29));
     assert_eq!(bench.on_response(older, left(0)), None);
-    assert!(matches!(bench.submit(lane, ask(0)), Answer::Granted(_)));
+    assert!(matches!(bench.submit(lane, ask(Tier::High)), Answer::Granted(_)));
 }
 
 #[test]
 fn who_cannot_wait_that_long_is_told_at_once() {
     let (mut bench, lane) = bench();
     let start = bench.now;
-    let permit = bench.granted(lane, ask(0));
-    let give_up = |seconds| Ask { give_up: start + std::time::Duration::from_secs(seconds), ..ask(0) };
-    let probe = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
+    let give_up = |seconds| Ask { give_up: start + std::time::Duration::from_secs(seconds), ..ask(Tier::High) };
+    let probe = bench.granted(lane, ask(Tier::High));
     bench.on_response(permit, told(1));
     let (short, long) = (bench.waits(lane, give_up(20)).0, bench.waits(lane, give_up(2_000)).0);
     bench.on_response(probe, told(30));
@@ -382,15 +382,18 @@ fn who_cannot_wait_that_long_is_told_at_once() {
     bench.at(at);
     let Claim::Started(permit, _) = bench.engine.claim(bench.now, long) else { panic!() };
     bench.on_response(permit, told(3_000));
-    assert!(matches!(bench.submit(lane, ask(0)), Answer::Refused(Refusal::RetryLater { .. })), "beyond max_hold");
+    assert!(
+        matches!(bench.submit(lane, ask(Tier::High)), Answer::Refused(Refusal::RetryLater { .. })),
+        "beyond max_hold"
+    );
 }
 
 #[test]
 fn a_probe_whose_caller_goes_away_is_followed_by_another() {
     let (mut bench, lane) = bench();
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     bench.on_response(permit, told(1));
-    let mut waiters: Vec<Key> = (0..3).map(|_| bench.waits(lane, ask(0)).0).collect();
+    let mut waiters: Vec<Key> = (0..3).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
     bench.at(bench.now + std::time::Duration::from_secs(1));
     let probe = bench.started(&mut waiters);
     bench.engine.not_sent(bench.now, probe[0]);
@@ -403,7 +406,7 @@ fn an_operators_pause_holds_everything_until_it_is_ended() {
     let (mut bench, lane) = bench();
     bench.engine.pause(bench.now, lane);
     assert_eq!(bench.engine.paused_until(bench.now, lane), Some(Time::MAX));
-    let mut waiters = vec![bench.waits(lane, ask(0)).0];
+    let mut waiters = vec![bench.waits(lane, ask(Tier::High)).0];
     bench.at(bench.now + std::time::Duration::from_secs(100_000));
     assert!(bench.started(&mut waiters).is_empty());
     bench.engine.resume(bench.now, lane);
@@ -424,7 +427,10 @@ fn never_before_the_stated_time_whatever_is_stated() {
         let mut waiters: Vec<Key> = Vec::new();
         let mut flying: Vec<Key> = Vec::new();
         for _ in 0..200 {
-            match bench.submit(lane, Ask { tier: random.u8(0..3), attempt_ns: u64::MAX, ..ask(0) }) {
+            match bench.submit(
+                lane,
+                Ask { tier: Tier::ALL[usize::from(random.u8(0..3))], attempt_ns: u64::MAX, ..ask(Tier::High) },
+            ) {
                 Answer::Granted(permit) => {
                     assert!(bench.now >= not_before);
                     flying.push(permit);
@@ -469,13 +475,13 @@ fn never_before_the_stated_time_whatever_is_stated() {
 #[test]
 fn failures_of_exchanges_under_way_lengthen_no_pause() {
     let (mut bench, lane) = Bench::with(paced(PACE, plan(vec![slots("slots", 20)])));
-    let under_way: Vec<Key> = (0..20).map(|_| bench.granted(lane, ask(0))).collect();
+    let under_way: Vec<Key> = (0..20).map(|_| bench.granted(lane, ask(Tier::High))).collect();
     for permit in under_way {
         bench.on_response(permit, Feedback::Failed);
     }
     let seconds = std::time::Duration::from_secs;
     assert_eq!(bench.engine.paused_until(bench.now, lane), Some(bench.now + seconds(1)));
-    let mut probe = vec![bench.waits(lane, ask(0)).0];
+    let mut probe = vec![bench.waits(lane, ask(Tier::High)).0];
     bench.at(bench.now + seconds(1));
     let probe = bench.started(&mut probe);
     bench.on_response(probe[0], Feedback::Failed);

@@ -13,7 +13,7 @@ const MODES: [Mode; 4] = [Mode::Bands, Mode::Adaptive, Mode::Pace, Mode::Off];
 
 fn headroom(bench: &mut Bench, lane: Key, endpoint: EndpointId) -> Option<(u32, u32)> {
     let told = bench.engine.headroom(bench.now, lane, endpoint);
-    let check = bench.engine.check(bench.now, lane, endpoint, 0).unwrap().left;
+    let check = bench.engine.check(bench.now, lane, endpoint, Tier::High).unwrap().left;
     assert_eq!(check.map(|left| (left.remaining, left.limit)), told, "a check says the same");
     told
 }
@@ -110,7 +110,7 @@ fn units_of_a_bucket_come_back_meanwhile() {
     let mut spec = limit(Mode::Bands);
     spec.pace.counting = Counting::Bucket;
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(vec![spec]) });
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     let said = Report { reset_ns: Some(WINDOW * SECOND / 2), ..left(50) };
     bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(said)), &[], true);
     assert_eq!(bench.engine.headroom(bench.now, lane, NO_ENDPOINT), Some((50, 100)));
@@ -135,13 +135,13 @@ fn of_a_lower_limit_than_the_configured_one_what_is_left_is_a_part_of_it() {
 fn what_is_left_of_a_limit_that_only_answers_state_is_known_too() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(Vec::new()) });
     assert_eq!(headroom(&mut bench, lane, NO_ENDPOINT), None);
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     let about = About { window_ns: Some(WINDOW * SECOND), ..About::default() };
     let word = Feedback::Passed(Some(Report { about, ..left(70) }));
     let heard = bench.engine.answered_with(bench.now, permit, word, &[], true);
     assert_eq!(heard.headroom, Some((70, 100)));
     bench.now = bench.now + Duration::from_secs(3);
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     bench.engine.finished(bench.now, permit);
     assert_eq!(headroom(&mut bench, lane, NO_ENDPOINT), Some((69, 100)));
     assert_eq!((status(&mut bench, lane), overview(&mut bench)), ((69, 100), Some((69, 100))));

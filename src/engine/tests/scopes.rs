@@ -24,8 +24,8 @@ pub(super) const SCOPES: [Scope; 5] =
     [Scope::Tenant, Scope::Account, Scope::Vendor, Scope::Endpoint, Scope::AccountEndpoint];
 pub(super) const WINDOW: u64 = 15;
 /// Two endpoints: only requests to the first count in the limit of an endpoint.
-pub(super) const COUNTED: EndpointId = 0;
-pub(super) const FREE: EndpointId = 1;
+pub(super) const COUNTED: EndpointId = EndpointId::at(0);
+pub(super) const FREE: EndpointId = EndpointId::at(1);
 
 pub(super) fn limit(mode: Mode) -> LimitSpec {
     let mut spec = per_second("requests", 100);
@@ -66,7 +66,7 @@ pub(super) fn tenants(scope: Scope, mode: Mode) -> (Bench, Vec<Key>) {
 }
 
 pub(super) fn to(endpoint: EndpointId) -> Ask {
-    Ask { endpoint, ..ask(0) }
+    Ask { endpoint, ..ask(Tier::High) }
 }
 
 pub(super) fn left(remaining: u64) -> Report {
@@ -184,13 +184,13 @@ fn limit_that_only_answers_state_slows_the_lane_down() {
             let mut plan = Plan { has_slots: false, ..plan(Vec::new()) };
             plan.pace.mode = mode;
             let (mut bench, lane) = Bench::with(plan);
-            let permit = bench.granted(lane, ask(0));
+            let permit = bench.granted(lane, ask(Tier::High));
             let notice = bench.on_response(permit, Feedback::Passed(Some(left(remaining))));
             if let Some(Notice::Slower { delay_ns, .. }) = notice {
                 assert!(delay_ns > 0, "{mode:?}: {notice:?}");
             }
-            bench.granted(lane, ask(0));
-            let (_, until) = bench.waits(lane, ask(0));
+            bench.granted(lane, ask(Tier::High));
+            let (_, until) = bench.waits(lane, ask(Tier::High));
             let Until::At(at) = until else { panic!("{until:?}") };
             let spacing = at.since(bench.now).as_nanos() as u64;
             let full = WINDOW * SECOND / 100;
@@ -207,7 +207,7 @@ fn limit_that_only_answers_state_slows_the_lane_down() {
 #[test]
 fn limit_that_no_answer_speaks_of_any_more_is_forgotten() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(Vec::new()) });
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     bench.on_response(permit, Feedback::Passed(Some(left(1))));
     assert!(bench.engine.view(bench.now, lane).unwrap().limits.iter().any(|limit| limit.is_discovered));
     bench.now = bench.now + Duration::from_secs(601);
@@ -221,7 +221,7 @@ fn limits_that_answers_discover_are_bounded_in_number() {
     let (mut bench, lane) = Bench::with(Plan { has_slots: false, ..plan(Vec::new()) });
     for number in 0..100 {
         let about = About { name: Label::of(&format!("window {number}")), is_special: true, window_ns: None };
-        let permit = bench.granted(lane, ask(0));
+        let permit = bench.granted(lane, ask(Tier::High));
         bench.on_response(permit, Feedback::Passed(Some(Report { about, ..left(1_000_000) })));
         bench.now = bench.now + Duration::from_millis(200);
     }
@@ -241,7 +241,7 @@ fn report_belongs_to_the_limit_that_it_fits_best() {
     let mut plan = Plan { has_slots: false, ..plan(vec![named("burst", 10, 1), named("day", 1_000, 86_400)]) };
     plan.account = [SharedSpec { spec: named("tokens", 50_000, 60), endpoint: None }].into();
     let (mut bench, lane) = Bench::with(plan);
-    let permit = bench.granted(lane, ask(0));
+    let permit = bench.granted(lane, ask(Tier::High));
     let origin = bench.engine.permits[permit].origin;
     let about = |name: &str, is_special: bool, seconds: Option<u64>| About {
         name: Label::of(name),
@@ -277,8 +277,8 @@ fn refusal_stops_the_limits_that_our_own_count_does_not_rule_out() {
     // More than half of the account's limit is used, by both together.
     let mut permits = Vec::new();
     for _ in 0..30 {
-        permits.push(bench.granted(first, ask(0)));
-        permits.push(bench.granted(second, ask(0)));
+        permits.push(bench.granted(first, ask(Tier::High)));
+        permits.push(bench.granted(second, ask(Tier::High)));
     }
     let permit = permits.pop().unwrap();
     bench.on_response(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));

@@ -8,7 +8,7 @@ fn account_of(limit: u32) -> Arc<Plan> {
 
 /// Takes permits of a lane until none is granted at once.
 fn take_all(bench: &mut Bench, lane: Key) -> Vec<Key> {
-    let now_or_never = Ask { immediate: true, ..ask(0) };
+    let now_or_never = Ask { immediate: true, ..ask(Tier::High) };
     std::iter::from_fn(|| match bench.submit(lane, now_or_never) {
         Answer::Granted(permit) => Some(permit),
         _ => None,
@@ -41,7 +41,7 @@ fn end_of_a_moved_lanes_exchange_wakes_the_old_account() {
     let mover = bench.lane("mover", "old", &plan);
     let stays = bench.lane("stays", "old", &plan);
     let under_way = take_all(&mut bench, mover);
-    let (first, second) = (bench.waits(stays, ask(0)).0, bench.waits(stays, ask(2)).0);
+    let (first, second) = (bench.waits(stays, ask(Tier::High)).0, bench.waits(stays, ask(Tier::Low)).0);
     bench.lane("mover", "new", &plan);
     assert!(bench.engine.is_quiet(), "the vendor still works on both exchanges");
     for (permit, waiter) in under_way.into_iter().zip([first, second]) {
@@ -66,7 +66,10 @@ fn one_search(endpoints: &[&str]) -> Arc<Plan> {
 fn lane_that_leaves_frees_no_endpoint_limit_that_it_never_took_from() {
     let mut bench = Bench::new();
     let plan = one_search(&["export", "search"]);
-    let (export, search) = (Ask { endpoint: 0, ..ask(0) }, Ask { endpoint: 1, ..ask(0) });
+    let (export, search) = (
+        Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) },
+        Ask { endpoint: EndpointId::at(1), ..ask(Tier::High) },
+    );
     let (mover, stays) = (bench.lane("mover", "old", &plan), bench.lane("stays", "old", &plan));
     let exports = [bench.granted(mover, export), bench.granted(mover, export)];
     let searches = bench.granted(stays, search);
@@ -82,10 +85,10 @@ fn lane_that_leaves_frees_no_endpoint_limit_that_it_never_took_from() {
 fn endpoint_that_gets_another_number_keeps_its_slots() {
     let mut bench = Bench::new();
     let lane = bench.lane("acme", "acme", &one_search(&["search"]));
-    let before = bench.granted(lane, Ask { endpoint: 0, ..ask(0) });
+    let before = bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
     bench.engine.upsert(bench.now, "acme", "acme", &one_search(&["export", "search"]), 2, None);
-    bench.granted(lane, Ask { endpoint: 0, ..ask(0) });
-    let waiter = bench.waits(lane, Ask { endpoint: 1, ..ask(0) }).0;
+    bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
+    let waiter = bench.waits(lane, Ask { endpoint: EndpointId::at(1), ..ask(Tier::High) }).0;
     bench.engine.finished(bench.now, before);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
 }
@@ -103,7 +106,7 @@ fn lane_that_changed_often_before_it_moved_frees_its_slots() {
     let lane = other.lane("acme", "acme", &Arc::new(plan(vec![slots("fourth", 1)])));
     other.engine.move_in(other.now, lane, moved);
     for _ in 0..3 {
-        let permit = other.granted(lane, ask(0));
+        let permit = other.granted(lane, ask(Tier::High));
         other.engine.finished(other.now, permit);
     }
     other.assert_clean();
@@ -114,12 +117,12 @@ fn limit_that_a_change_brings_begins_with_what_is_under_way() {
     let mut bench = Bench::new();
     let unlimited = Arc::new(plan(vec![]));
     let lanes = ["one", "two"].map(|tenant| bench.lane(tenant, "account", &unlimited));
-    let under_way = lanes.map(|lane| bench.granted(lane, ask(0)));
+    let under_way = lanes.map(|lane| bench.granted(lane, ask(Tier::High)));
     bench.engine.begin_changes();
     let limited = account_of(3);
     let lane = bench.engine.upsert(bench.now, "one", "account", &limited, 2, None);
     assert_eq!(take_all(&mut bench, lane), [], "what is under way in the other lane is not known yet");
-    let waiter = bench.waits(lane, ask(0)).0;
+    let waiter = bench.waits(lane, ask(Tier::High)).0;
     bench.engine.upsert(bench.now, "two", "account", &limited, 2, None);
     bench.engine.end_changes(bench.now);
     assert_eq!(bench.engine.woken().collect::<Vec<_>>(), [waiter]);
@@ -139,11 +142,11 @@ fn limit_that_a_change_brings_back_begins_with_what_is_under_way() {
         bench.engine.upsert(bench.now, tenant, "account", plan, config, None)
     };
     let lanes = ["one", "two"].map(|tenant| change(&mut bench, tenant, &limited, 1));
-    let before = bench.granted(lanes[0], ask(0));
+    let before = bench.granted(lanes[0], ask(Tier::High));
     for tenant in ["one", "two"] {
         change(&mut bench, tenant, &unlimited, 2);
     }
-    let meanwhile = bench.granted(lanes[1], ask(0));
+    let meanwhile = bench.granted(lanes[1], ask(Tier::High));
     bench.engine.begin_changes();
     change(&mut bench, "one", &limited, 3);
     assert_eq!(take_all(&mut bench, lanes[0]), [], "what is under way in the other lane is not known yet");
@@ -164,7 +167,7 @@ fn limit_of_another_scope_begins_with_what_is_under_way() {
     let of_vendor = Arc::new(with_shared(plan(vec![]), vec![], vec![rate(), slots("parallel", 4)]));
     let lanes = [("one", "a"), ("two", "b")].map(|(tenant, account)| bench.lane(tenant, account, &of_account));
     let mut under_way: Vec<Key> =
-        lanes.into_iter().flat_map(|lane| [(); 3].map(|()| bench.granted(lane, ask(0)))).collect();
+        lanes.into_iter().flat_map(|lane| [(); 3].map(|()| bench.granted(lane, ask(Tier::High)))).collect();
     let change = |bench: &mut Bench, plan: &Arc<Plan>, config: u64| {
         for (tenant, account) in [("one", "a"), ("two", "b")] {
             bench.engine.upsert(bench.now, tenant, account, plan, config, None);
@@ -193,7 +196,7 @@ fn account_whose_lanes_go_to_another_engine_one_by_one_is_never_above_its_limit(
     let plan = account_of(4);
     let tenants = ["one", "two", "three"];
     let lanes = tenants.map(|tenant| here.lane(tenant, "account", &plan));
-    let mut under_way: Vec<Vec<Key>> = lanes.iter().map(|lane| vec![here.granted(*lane, ask(0))]).collect();
+    let mut under_way: Vec<Vec<Key>> = lanes.iter().map(|lane| vec![here.granted(*lane, ask(Tier::High))]).collect();
     [&mut here, &mut there].into_iter().for_each(|bench| bench.engine.begin_changes());
     let mut keys = Vec::new();
     let mut granted = Vec::new();
@@ -204,7 +207,7 @@ fn account_whose_lanes_go_to_another_engine_one_by_one_is_never_above_its_limit(
         granted.extend(take_all(&mut there, lane));
         // Those that have not gone go on where they are.
         if let Some(lane) = lanes.get(number + 1)
-            && let Answer::Granted(permit) = here.submit(*lane, Ask { immediate: true, ..ask(0) })
+            && let Answer::Granted(permit) = here.submit(*lane, Ask { immediate: true, ..ask(Tier::High) })
         {
             under_way[number + 1].push(permit);
         }

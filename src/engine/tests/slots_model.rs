@@ -209,7 +209,7 @@ impl Story {
                 else {
                     continue;
                 };
-                let endpoint = tenant.settings.endpoints.get(permit.origin.endpoint as usize).copied();
+                let endpoint = tenant.settings.endpoints.get(permit.origin.endpoint.place()).copied();
                 let [_, account, vendor] = tenant.holders();
                 let shares = |level, holder: &str| !tenant.settings.limits(level, holder).is_empty();
                 let account = shares(1, &account).then_some(tenant.account);
@@ -317,15 +317,15 @@ impl Story {
         let tenant = &self.tenants[number];
         let endpoint = match self.rng.usize(..=tenant.settings.endpoints.len()) {
             0 => NO_ENDPOINT,
-            number => number as EndpointId - 1,
+            number => EndpointId::at(number - 1),
         };
-        let ask = Ask { endpoint, immediate: self.rng.u8(..4) == 0, ..ask(self.rng.u8(..3)) };
+        let ask = Ask { endpoint, immediate: self.rng.u8(..4) == 0, ..ask(Tier::ALL[usize::from(self.rng.u8(..3))]) };
         match self.engines[tenant.engine].submit(self.now, tenant.lane, &ask) {
             Answer::Granted(permit) => self.exchanges.push((tenant.engine, permit)),
             Answer::Wait { waiter, .. } => self.waiting.push((tenant.engine, waiter)),
             Answer::Refused(_) => {}
         }
-        format!("{} submits to {endpoint}", tenant.name)
+        format!("{} submits to {endpoint:?}", tenant.name)
     }
 
     fn end_one(&mut self) -> String {

@@ -12,6 +12,7 @@ use crate::engine::limit::free::Free;
 use crate::engine::pace::LEAST_PAUSE;
 use crate::engine::pace::{Counting, Pace};
 use crate::engine::slab::Key;
+use crate::engine::tier::Tier;
 
 /// Limits that only answers speak of, of one lane. Above it the one that was heard of longest ago is forgotten.
 const MAX_DISCOVERED: usize = 8;
@@ -72,7 +73,7 @@ impl Credential {
     }
 
     /// Whether anything may go.
-    pub(crate) fn gate(&self, now: Time, tier: u8, units: u32, pace: &Pace) -> Gate {
+    pub(crate) fn gate(&self, now: Time, tier: Tier, units: u32, pace: &Pace) -> Gate {
         if self.held {
             return Gate::Shut(Free::OnSettle(Time::MAX), BlockedBy::Held);
         }

@@ -39,6 +39,7 @@ pub(crate) use super::pace::Mode;
 use super::pace::Pace;
 use super::slab::Key;
 use crate::clock::Time;
+use crate::engine::tier::Tier;
 pub(crate) use credential::{Credential, Discovered};
 use learned::Learned;
 pub(crate) use pause::Gate;
@@ -68,7 +69,7 @@ const MAX_ENDPOINTS: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Going {
     pub(crate) permit: Key,
-    pub(crate) tier: u8,
+    pub(crate) tier: Tier,
     pub(crate) endpoint: EndpointHash,
     /// In units of the limit.
     pub(crate) units: u32,
@@ -167,7 +168,7 @@ impl Throttle {
     }
 
     /// Whether anything may go.
-    pub(crate) fn gate(&self, now: Time, tier: u8, units: u32, pace: &Pace) -> Gate {
+    pub(crate) fn gate(&self, now: Time, tier: Tier, units: u32, pace: &Pace) -> Gate {
         let gate = self.pause.gate(now);
         if gate != Gate::Open {
             return gate;
@@ -177,9 +178,9 @@ impl Throttle {
             if free > now {
                 return Gate::Shut(Free::At(free), BlockedBy::Reported);
             }
-            let scarce = (tier == 2 && told.percent < 10) || (tier == 1 && told.percent < 5);
+            let scarce = (tier == Tier::Low && told.percent < 10) || (tier == Tier::Normal && told.percent < 5);
             if scarce && pace.mode == Mode::Bands {
-                let turn = self.last[tier as usize - 1].plus_nanos(pace.window_ns.clamp(1, TIER_TURN));
+                let turn = self.last[tier.index() - 1].plus_nanos(pace.window_ns.clamp(1, TIER_TURN));
                 if turn > now {
                     return Gate::Shut(Free::At(turn.min(told.until)), BlockedBy::Scarce);
                 }
@@ -211,8 +212,8 @@ impl Throttle {
         let Going { permit, tier, endpoint, units } = *going;
         self.reports.granted(now, units);
         self.said_goes(units);
-        if tier > 0 {
-            self.last[tier as usize - 1] = now;
+        if !tier.is_high() {
+            self.last[tier.index() - 1] = now;
         }
         if matches!(self.pause, Pause::Until(_)) {
             self.pause = Pause::Probing(permit);

@@ -2,6 +2,7 @@
 
 use crate::engine::scheduler::SCALE;
 use crate::engine::slab::Key;
+use crate::engine::tier::Tier;
 
 /// Where in the tree a limit stops requests: at one endpoint of the lane, at the lane, or at what several lanes share.
 /// The number says which: 0 for the account, 1 for the vendor.
@@ -46,15 +47,15 @@ pub(crate) struct Turns {
 
 impl Turns {
     /// Whether `tier` is before `other`.
-    pub(crate) fn is_before(&self, tier: u8, other: u8) -> bool {
-        let start = |tier: u8| (self.starts[tier as usize].max(self.now), tier);
+    pub(crate) fn is_before(&self, tier: Tier, other: Tier) -> bool {
+        let start = |tier: Tier| (self.starts[tier.index()].max(self.now), tier);
         start(tier) < start(other)
     }
 
-    pub(crate) fn charge(&mut self, tier: u8, cost: u32, weight: u32) {
-        let start = self.starts[tier as usize].max(self.now);
+    pub(crate) fn charge(&mut self, tier: Tier, cost: u32, weight: u32) {
+        let start = self.starts[tier.index()].max(self.now);
         self.now = start;
-        self.starts[tier as usize] = start.saturating_add(cost as u64 * SCALE / u64::from(weight.max(1)));
+        self.starts[tier.index()] = start.saturating_add(cost as u64 * SCALE / u64::from(weight.max(1)));
     }
 }
 

@@ -4,6 +4,7 @@ use super::point::LimitLevel;
 use super::waiter::Waiter;
 use crate::engine::endpoint::EndpointId;
 use crate::engine::slab::{Key, Slab};
+use crate::engine::tier::Tier;
 
 /// First in, first out, with removal from the middle.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +53,7 @@ impl List {
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) lane: Key,
-    pub(crate) tier: u8,
+    pub(crate) tier: Tier,
     pub(crate) endpoint: EndpointId,
     /// Its leaf in the tree.
     pub(crate) node: Key,
@@ -63,7 +64,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(lane: Key, tier: u8, endpoint: EndpointId, node: Key) -> Queue {
+    pub(crate) fn new(lane: Key, tier: Tier, endpoint: EndpointId, node: Key) -> Queue {
         Queue { lane, tier, endpoint, node, retries: List::EMPTY, first: List::EMPTY, reserving: None }
     }
 

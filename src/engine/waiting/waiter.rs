@@ -5,13 +5,14 @@ use crate::engine::ask::{Ask, Refusal, WaitReason};
 use crate::engine::cost::Cost;
 use crate::engine::endpoint::EndpointId;
 use crate::engine::slab::Key;
+use crate::engine::tier::Tier;
 
 /// A request that waits for its turn, or was granted and has not been picked up.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) lane: Key,
     pub(crate) queue: Key,
-    pub(crate) tier: u8,
+    pub(crate) tier: Tier,
     pub(crate) endpoint: EndpointId,
     pub(crate) cost: Cost,
     /// A retry: goes before first attempts.

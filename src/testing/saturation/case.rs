@@ -9,6 +9,7 @@ use crate::Error;
 use crate::Priority;
 use crate::clock::nanos;
 use crate::config::{Config, Sources, Tenant, TenantEntry};
+use crate::engine::tier::Tier;
 use crate::testing::algorithm::{Limiter, Phase, Refill, Rule};
 
 /// How the vendor counts, and what it announces.
@@ -188,7 +189,7 @@ pub struct Case {
     pub(super) guarded: bool,
     pub(super) throttle: Option<&'static str>,
     /// The tier of all requests; all tiers in turn where it is `None`.
-    pub(super) tier: Option<u8>,
+    pub(super) tier: Option<Tier>,
 }
 
 impl Case {
@@ -222,7 +223,7 @@ impl Case {
     /// Sends requests of one priority only, instead of all three in turn.
     #[must_use]
     pub fn of(mut self, priority: Priority) -> Case {
-        self.tier = Some(priority.tier());
+        self.tier = Some(priority.into());
         self
     }
 

@@ -14,6 +14,7 @@ use crate::clock::Time;
 use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::slab::Key;
 use crate::engine::throttle::{About, Report, Wait};
+use crate::engine::tier::Tier;
 use crate::engine::{Answer, Bound, Claim, Engine, Feedback};
 use crate::testing::algorithm::{Limiter, Reading};
 
@@ -208,7 +209,7 @@ impl<'a> Run<'a> {
         let client = &mut self.clients[number];
         let mut started = Vec::new();
         while client.has_started && client.waiting < QUEUE {
-            let ask = super::unhurried((client.granted % 3) as u8);
+            let ask = super::unhurried(Tier::ALL[(client.granted % 3) as usize]);
             match client.engine.submit(now, client.lane, &ask) {
                 Answer::Granted(permit) => started.push(permit),
                 Answer::Wait { .. } => client.waiting += 1,

@@ -27,6 +27,7 @@ use crate::config::Tenant;
 use crate::dispatch::plan::{Plans, Policy};
 use crate::engine::plan::NO_ENDPOINT;
 use crate::engine::slab::Key;
+use crate::engine::tier::Tier;
 use crate::engine::{Answer, Ask, Bound, Claim, Engine, Refusal, Sweep};
 
 /// The start of the virtual clock, later than 0 so that there are earlier times.
@@ -198,7 +199,7 @@ impl Run {
     /// Submits requests so that some always wait.
     fn fill(&mut self) {
         while self.waiting < QUEUE && !self.idle {
-            let ask = unhurried(self.case.tier.unwrap_or((self.granted % 3) as u8));
+            let ask = unhurried(self.case.tier.unwrap_or(Tier::ALL[(self.granted % 3) as usize]));
             self.decisions += 1;
             match self.engine.submit(self.clock(), self.lane, &ask) {
                 Answer::Granted(permit) => self.start(permit),
@@ -301,7 +302,7 @@ impl Run {
 }
 
 /// A request of one unit whose caller waits for ever.
-fn unhurried(tier: u8) -> Ask {
+fn unhurried(tier: Tier) -> Ask {
     Ask {
         tier,
         endpoint: NO_ENDPOINT,

@@ -321,8 +321,8 @@ impl World {
         let (tenant, vendor) = (job.tenant, &self.tenants[job.tenant].vendor);
         let endpoint = job.endpoint.as_deref().and_then(|name| vendor.endpoint(name).ok());
         let ask = Ask {
-            tier: job.priority.tier(),
-            endpoint: endpoint.map_or(NO_ENDPOINT, |(number, _)| number as EndpointId),
+            tier: job.priority.into(),
+            endpoint: endpoint.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number)),
             cost: job.cost.into(),
             retry: false,
             immediate: false,
