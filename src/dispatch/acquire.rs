@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::shard::{PermitGuard, Shard};
 use crate::clock::Time;
 use crate::config::Tenant;
+use crate::engine::keys::{LaneKey, WaiterKey};
 use crate::engine::slab::Key;
 use crate::engine::{Answer, Ask, Claim, Refusal, WaitReason};
 use crate::metrics::{Queued, Series};
@@ -33,7 +34,7 @@ pub(crate) enum Asked<'a> {
 /// Which lane of the shard.
 #[derive(Clone, Copy)]
 pub(crate) enum Whose<'a> {
-    Lane(Key),
+    Lane(LaneKey),
     Tenant { tenant: &'a Tenant, hash: u64 },
 }
 
@@ -87,13 +88,13 @@ pub(crate) fn acquire_deferred<'a>(
 
 /// Asks once, without waiting.
 #[inline]
-pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: Key, ask: &Ask) -> Result<PermitGuard, Box<Refusal>> {
+pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: LaneKey, ask: &Ask) -> Result<PermitGuard, Box<Refusal>> {
     permit_now(shard, lane, ask).map(|permit| PermitGuard::new(shard, Key::from_bits(permit)))
 }
 
 /// The bits of the permit's key. They and a refusal in a box are handed over in registers.
 #[inline(never)]
-fn permit_now(shard: &Shard, lane: Key, ask: &Ask) -> Result<u64, Box<Refusal>> {
+fn permit_now(shard: &Shard, lane: LaneKey, ask: &Ask) -> Result<u64, Box<Refusal>> {
     debug_assert!(ask.immediate, "nobody would come for what waits");
     shard.decide(|engine, now| engine.submit(now, lane, ask).now()).map(Key::to_bits)
 }
@@ -104,7 +105,7 @@ fn permit_now(shard: &Shard, lane: Key, ask: &Ask) -> Result<u64, Box<Refusal>> 
 pub(crate) struct Waiting<'a> {
     shard: &'a Arc<Shard>,
     /// None once it has ended.
-    waiter: Option<Key>,
+    waiter: Option<WaiterKey>,
     since: Time,
     _counted: Queued,
 }

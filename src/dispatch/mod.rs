@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::clock::{Clock, Time};
 use crate::config::{Scope, Tenant};
-use crate::engine::slab::Key;
+use crate::engine::keys::LaneKey;
 use crate::engine::{Ask, Bound, Engine, Group, Refusal, hash_ids};
 use crate::metrics::Series;
 use crate::signals;
@@ -36,7 +36,7 @@ pub(crate) struct Dispatch {
 #[derive(Clone)]
 pub(crate) struct LaneRef {
     pub(crate) shard: Arc<Shard>,
-    pub(crate) lane: Key,
+    pub(crate) lane: LaneKey,
 }
 
 impl Dispatch {
@@ -138,7 +138,7 @@ impl Dispatch {
         })
     }
 
-    fn upsert(&self, shard: &Arc<Shard>, tenant: &Tenant, config: u64) -> Key {
+    fn upsert(&self, shard: &Arc<Shard>, tenant: &Tenant, config: u64) -> LaneKey {
         let plan = self.plans.lock().of(tenant, &self.policy);
         let host = tenant.chosen_host();
         shard.decide(|engine, now| engine.upsert(now, &tenant.id, &tenant.account, &plan, config, host.as_deref()))

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Time};
-use crate::engine::slab::Key;
+use crate::engine::keys::{LaneKey, PermitKey, WaiterKey};
 use crate::engine::throttle::Report;
 use crate::engine::{Engine, Feedback, FeedbackEffect, Forgotten, Sweep, excess};
 use crate::metrics::{End, Series};
@@ -42,18 +42,18 @@ pub(super) struct Core {
     closed: bool,
     /// Permits whose lane has gone to another shard, and where they are there. Each stays until its holder has told how
     /// the exchange ended.
-    moved: HashMap<Key, (Arc<Shard>, Key)>,
+    moved: HashMap<PermitKey, (Arc<Shard>, PermitKey)>,
 }
 
 impl Core {
     /// Where else an end, or an answer, is to be told. `ends`: nothing more will be told of this permit.
     #[cold]
-    fn moved(&mut self, permit: Key, ends: bool) -> Option<Box<(Arc<Shard>, Key)>> {
+    fn moved(&mut self, permit: PermitKey, ends: bool) -> Option<Box<(Arc<Shard>, PermitKey)>> {
         let found = if ends { self.moved.remove(&permit) } else { self.moved.get(&permit).cloned() };
         found.map(Box::new)
     }
 
-    pub(super) fn wait(&mut self, waiter: Key, waker: &Waker) {
+    pub(super) fn wait(&mut self, waiter: WaiterKey, waker: &Waker) {
         let index = waiter.index as usize;
         if self.wakers.len() <= index {
             self.wakers.resize(index + 1, None);
@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    pub(super) fn forget(&mut self, waiter: Key) {
+    pub(super) fn forget(&mut self, waiter: WaiterKey) {
         if let Some(waker) = self.wakers.get_mut(waiter.index as usize) {
             *waker = None;
         }
@@ -102,8 +102,14 @@ impl Shard {
     ///
     /// The decision is called at one place, so that it becomes part of the caller.
     #[inline]
-    fn tell<T>(&self, now: Time, permit: Key, ends: bool, decision: impl Fn(&mut Engine, Time, Key) -> T) -> T {
-        let mut elsewhere: Option<Box<(Arc<Shard>, Key)>> = None;
+    fn tell<T>(
+        &self,
+        now: Time,
+        permit: PermitKey,
+        ends: bool,
+        decision: impl Fn(&mut Engine, Time, PermitKey) -> T,
+    ) -> T {
+        let mut elsewhere: Option<Box<(Arc<Shard>, PermitKey)>> = None;
         loop {
             let (shard, permit) = elsewhere.as_deref().map_or((self, permit), |(shard, permit)| (&**shard, *permit));
             let mut core = shard.core.lock();
@@ -122,7 +128,7 @@ impl Shard {
     pub(crate) fn move_between(
         a: &Arc<Shard>,
         b: &Arc<Shard>,
-        decision: impl FnOnce(&mut Engine, &mut Engine, Time) -> Vec<(Key, Key)>,
+        decision: impl FnOnce(&mut Engine, &mut Engine, Time) -> Vec<(PermitKey, PermitKey)>,
     ) {
         let now = a.clock.now();
         let (mut first, mut second);
@@ -182,7 +188,7 @@ impl Shard {
 
     /// The lane of a tenant at a vendor, if there is one.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<Key> {
+    pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<LaneKey> {
         self.core.lock().engine.find(hash, tenant, vendor)
     }
 
@@ -263,14 +269,14 @@ impl Shard {
 #[must_use = "a permit that is dropped counts as a request whose caller went away"]
 pub(crate) struct PermitGuard {
     shard: Arc<Shard>,
-    key: Key,
+    key: PermitKey,
     ended: bool,
     answered: AtomicBool,
     series: Series,
 }
 
 impl PermitGuard {
-    pub(super) fn new(shard: &Arc<Shard>, key: Key) -> PermitGuard {
+    pub(super) fn new(shard: &Arc<Shard>, key: PermitKey) -> PermitGuard {
         PermitGuard {
             shard: shard.clone(),
             key,

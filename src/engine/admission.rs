@@ -1,6 +1,7 @@
 //! Who may wait: bounds per lane and tier and over all, deadlines, costs that can never be met.
 
 use super::endpoint::EndpointId;
+use super::keys::{LaneKey, QueueKey, WaiterKey};
 use super::limit::one_less;
 use super::need::Need;
 use super::slab::Key;
@@ -10,7 +11,7 @@ use crate::clock::Time;
 
 /// A request that was put into its queue, and what was known about it then.
 pub(super) struct Queued {
-    pub(super) waiter: Key,
+    pub(super) waiter: WaiterKey,
     /// No request stood before it in its queue.
     first: bool,
     /// Until when its limits alone make it wait.
@@ -26,7 +27,7 @@ impl Engine {
     /// one piece of code: handed on through memory, parts of a request are written one by one and read back together,
     /// and each time the processor waits until they have arrived there. That was a fifth of a decision.
     #[inline(always)]
-    pub(crate) fn submit(&mut self, now: Time, lane: Key, ask: &Ask) -> Answer {
+    pub(crate) fn submit(&mut self, now: Time, lane: LaneKey, ask: &Ask) -> Answer {
         let now = self.tick(now);
         self.apply_group_pauses(lane);
         let Some(inside) = self.lanes.get(lane) else { return Answer::Refused(Refusal::NoLane) };
@@ -75,7 +76,7 @@ impl Engine {
     }
 
     /// Limits have become smaller: a request that can never be granted is refused, instead of waiting for ever.
-    pub(super) fn refuse_too_expensive(&mut self, waiters: impl IntoIterator<Item = Key>) {
+    pub(super) fn refuse_too_expensive(&mut self, waiters: impl IntoIterator<Item = WaiterKey>) {
         for waiter in waiters {
             if self.waiters.is_queued(waiter)
                 && let Some(refusal) = self.need_of(waiter).and_then(|need| self.too_expensive(&need))
@@ -153,13 +154,13 @@ impl Engine {
     }
 
     /// When the vendor's pause ends that holds back requests to an endpoint; none where nothing is paused.
-    fn pause_ends(&self, lane: Key, endpoint: EndpointId) -> Option<Time> {
+    fn pause_ends(&self, lane: LaneKey, endpoint: EndpointId) -> Option<Time> {
         let until = self.stands_until(lane, endpoint);
         (until > self.now).then_some(until)
     }
 
     /// The queue of a request, with all of the tree above it.
-    pub(super) fn queue_for(&mut self, need: &Need) -> Key {
+    pub(super) fn queue_for(&mut self, need: &Need) -> QueueKey {
         let tier = need.tier.index();
         let lane = &mut self.lanes[need.lane];
         let [account, vendor] = lane.shared;
@@ -171,7 +172,7 @@ impl Engine {
             self.reweigh([account, vendor], weight as i64);
         }
         let queues = self.lanes[need.lane].waiting.as_ref().map(|waiting| &waiting.queues);
-        let same = |key: &Key| {
+        let same = |key: &QueueKey| {
             self.waiters.queue(*key).is_some_and(|queue| queue.tier == need.tier && queue.endpoint == need.endpoint)
         };
         if let Some(found) = queues.into_iter().flatten().copied().find(same) {
@@ -221,7 +222,7 @@ impl Engine {
     }
 
     /// Queues a waiter that is in no queue, or in one that was given up: at the end, or before all others.
-    pub(super) fn wait_again(&mut self, waiter: Key, front: bool) {
+    pub(super) fn wait_again(&mut self, waiter: WaiterKey, front: bool) {
         let Some(need) = self.need_of(waiter) else { return self.waiters.refuse(waiter, Refusal::NoLane) };
         let queue = self.queue_for(&need);
         self.waiters.set_queue(waiter, queue);
@@ -229,7 +230,7 @@ impl Engine {
     }
 
     /// Puts a waiter into its queue, which may go on by that.
-    fn enqueue(&mut self, waiter: Key, front: bool) {
+    fn enqueue(&mut self, waiter: WaiterKey, front: bool) {
         let Queue { lane, node, tier, .. } = *self.waiters.enqueue(waiter, front);
         let tier = tier.index();
         self.tree.arrive(node);
@@ -250,7 +251,7 @@ impl Engine {
     }
 
     /// Takes a waiter out of its queue.
-    pub(super) fn dequeue(&mut self, waiter: Key) {
+    pub(super) fn dequeue(&mut self, waiter: WaiterKey) {
         let Queue { lane, node, tier, .. } = *self.waiters.dequeue(waiter);
         let tier = tier.index();
         self.tree.leave(node);
@@ -268,7 +269,7 @@ impl Engine {
         self.update_backlog(lane);
     }
 
-    pub(super) fn update_backlog(&mut self, lane: Key) {
+    pub(super) fn update_backlog(&mut self, lane: LaneKey) {
         let Some(waiting) = &mut self.lanes[lane].waiting else { return };
         let moved = self.waiters.record_backlog(lane, waiting.total(), waiting.backlog_index);
         waiting.backlog_index = moved.at;
@@ -280,8 +281,8 @@ impl Engine {
     }
 
     /// Everything is full: the lane that holds most gives up the last of its lowest tier, unless it is this one.
-    fn evict_from_longest(&mut self, lane: Key) -> bool {
-        let total = |key: &Key| {
+    fn evict_from_longest(&mut self, lane: LaneKey) -> bool {
+        let total = |key: &LaneKey| {
             self.lanes.get(*key).and_then(|lane| lane.waiting.as_ref()).map_or(0, |waiting| waiting.total())
         };
         let Some(fullest) = self.waiters.fullest_lanes().iter().copied().max_by_key(total) else { return false };
@@ -297,7 +298,7 @@ impl Engine {
     }
 
     /// The caller of a waiter that missed its grant is back: it waits again, before all others.
-    pub(super) fn requeue(&mut self, waiter: Key) {
+    pub(super) fn requeue(&mut self, waiter: WaiterKey) {
         let Some((tires, lane)) = self.waiters.return_to_queue(waiter) else { return };
         self.unpin(lane);
         self.apply_group_pauses(lane);
@@ -310,14 +311,14 @@ impl Engine {
         self.set_timer(tires, Timer::GiveUp { waiter });
     }
 
-    fn need_of(&self, waiter: Key) -> Option<Need> {
+    fn need_of(&self, waiter: WaiterKey) -> Option<Need> {
         let inside = self.waiters.get(waiter)?;
         self.lanes.get(inside.lane)?;
         Some(Need { lane: inside.lane, endpoint: inside.endpoint, tier: inside.tier, cost: inside.cost })
     }
 
     /// The caller's time is up.
-    pub(super) fn give_up(&mut self, waiter: Key) {
+    pub(super) fn give_up(&mut self, waiter: WaiterKey) {
         if !self.waiters.is_queued(waiter) {
             return;
         }
@@ -342,7 +343,7 @@ impl Engine {
     }
 
     /// Ends a waiter that is queued or holds an unstarted grant; its caller is told.
-    pub(super) fn refuse_waiter(&mut self, waiter: Key, refusal: Refusal) {
+    pub(super) fn refuse_waiter(&mut self, waiter: WaiterKey, refusal: Refusal) {
         let Some(inside) = self.waiters.get(waiter) else { return };
         match inside.state {
             WaiterState::Queued => self.unqueue(waiter),
@@ -354,7 +355,7 @@ impl Engine {
     }
 
     /// Takes a waiter out of its queue without a grant.
-    fn unqueue(&mut self, waiter: Key) {
+    fn unqueue(&mut self, waiter: WaiterKey) {
         let (queue, lane) = (self.waiters[waiter].queue, self.waiters[waiter].lane);
         let was_head = self.waiters.queue(queue).is_some_and(|queue| queue.head() == Some(waiter));
         self.dequeue(waiter);
@@ -368,7 +369,7 @@ impl Engine {
     }
 
     /// The caller went away before the start: whatever the waiter had is given back.
-    pub(crate) fn cancel(&mut self, now: Time, waiter: Key) {
+    pub(crate) fn cancel(&mut self, now: Time, waiter: WaiterKey) {
         self.tick(now);
         let Some(inside) = self.waiters.get(waiter) else { return };
         match inside.state {

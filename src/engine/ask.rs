@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::cost::Cost;
 use super::endpoint::EndpointId;
+use super::keys::{PermitKey, WaiterKey};
 use super::limit::BlockedBy;
-use super::slab::Key;
 use super::tier::Tier;
 use crate::clock::Time;
 
@@ -31,9 +31,9 @@ pub(crate) struct Ask {
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     /// May go now; the permit counts as started.
-    Granted(Key),
+    Granted(PermitKey),
     /// Waits under this key until the engine names it in [`Engine::woken`].
-    Wait { waiter: Key, until: Until, reason: WaitReason },
+    Wait { waiter: WaiterKey, until: Until, reason: WaitReason },
     /// Not now, nor later by waiting.
     Refused(Refusal),
 }
@@ -41,7 +41,7 @@ pub(crate) enum Answer {
 impl Answer {
     /// The answer to a request that goes now or not at all.
     #[inline(always)]
-    pub(crate) fn now(self) -> Result<Key, Box<Refusal>> {
+    pub(crate) fn now(self) -> Result<PermitKey, Box<Refusal>> {
         match self {
             Answer::Granted(permit) => Ok(permit),
             Answer::Refused(refusal) => Err(Box::new(refusal)),
@@ -131,7 +131,7 @@ pub(crate) enum Refusal {
 #[derive(Debug)]
 pub(crate) enum Claim {
     /// The permit is started. With what it waited for last.
-    Started(Key, WaitReason),
+    Started(PermitKey, WaitReason),
     Waiting,
     Refused(Refusal),
 }

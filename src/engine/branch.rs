@@ -5,18 +5,19 @@
 //! vendor, and as a root.
 
 use super::Engine;
+use super::keys::{HolderKey, LaneKey};
 use super::lane::{Lane, Shared};
 use super::scheduler::Tree;
 use super::slab::Key;
 use super::waiting::{Branch, LaneWait, WaitPoint};
 
 impl Shared {
-    pub(crate) fn branch(&self, above: Key) -> Option<&Branch> {
+    pub(crate) fn branch(&self, above: HolderKey) -> Option<&Branch> {
         self.branches.iter().find(|branch| branch.above == above)
     }
 
     /// The branch below `above`, made if it is not there.
-    pub(crate) fn branch_mut(&mut self, above: Key) -> &mut Branch {
+    pub(crate) fn branch_mut(&mut self, above: HolderKey) -> &mut Branch {
         let at = self.branches.iter().position(|branch| branch.above == above).unwrap_or_else(|| {
             self.branches.push(Branch::new(above));
             self.branches.len() - 1
@@ -25,7 +26,7 @@ impl Shared {
     }
 
     /// Forgets a branch in which no request waits.
-    fn clear_branch(&mut self, above: Key, tree: &mut Tree) {
+    fn clear_branch(&mut self, above: HolderKey, tree: &mut Tree) {
         let Some(at) = self.branches.iter().position(|branch| branch.above == above && branch.waiting == 0) else {
             return;
         };
@@ -40,7 +41,7 @@ impl Shared {
 
 impl Lane {
     /// The narrowest holder that it shares limits in, and what is above that: its place in the tree is below there.
-    fn stands_below(&self) -> Option<(Key, Key)> {
+    fn stands_below(&self) -> Option<(HolderKey, HolderKey)> {
         match self.shared {
             [Key::NONE, Key::NONE] => None,
             [Key::NONE, vendor] => Some((vendor, Key::NONE)),
@@ -51,7 +52,7 @@ impl Lane {
 
 impl Engine {
     /// An account's turns among accounts are those of its lanes that wait.
-    pub(super) fn reweigh(&mut self, [account, vendor]: [Key; 2], by: i64) {
+    pub(super) fn reweigh(&mut self, [account, vendor]: [HolderKey; 2], by: i64) {
         if let Some(shared) = self.lanes.holder_mut(account) {
             let branch = shared.branch_mut(vendor);
             branch.weight = (branch.weight as i64 + by).max(0) as u32;
@@ -62,7 +63,7 @@ impl Engine {
     }
 
     /// No request waits in a lane any more: its part of the tree goes, once its place in it has no meaning.
-    pub(super) fn tidy(&mut self, lane: Key) {
+    pub(super) fn tidy(&mut self, lane: LaneKey) {
         let Some(inside) = self.lanes.get_mut(lane) else { return };
         let (stands_below, [account, vendor]) = (inside.stands_below(), inside.shared);
         if inside.waiting.as_ref().is_none_or(|waiting| waiting.total() > 0) {
@@ -97,7 +98,7 @@ impl Engine {
     }
 
     /// Forgets what stands in the tree at and below a holder at the top, where no request waits.
-    pub(super) fn clear_tree(&mut self, widest: Key) {
+    pub(super) fn clear_tree(&mut self, widest: HolderKey) {
         let Some(inside) = self.lanes.holder_mut(widest) else { return };
         let accounts = std::mem::take(&mut inside.accounts);
         let below = accounts.into_iter().map(|account| (account, widest)).chain([(widest, Key::NONE)]);
@@ -117,9 +118,9 @@ impl Engine {
     }
 
     /// Forgets all that stands in the tree of a holder that has no lanes any more.
-    pub(super) fn clear_branches(&mut self, holder: Key) {
+    pub(super) fn clear_branches(&mut self, holder: HolderKey) {
         let Some(inside) = self.lanes.holder_mut(holder) else { return };
-        let above: Vec<Key> = inside.branches.iter().map(|branch| branch.above).collect();
+        let above: Vec<HolderKey> = inside.branches.iter().map(|branch| branch.above).collect();
         for above in above {
             inside.clear_branch(above, &mut self.tree);
         }
@@ -127,7 +128,7 @@ impl Engine {
 
     /// No request waits in a lane that has a part of the tree: it keeps its place there until that has no meaning, or until
     /// no request at all waits for what it shares with others.
-    pub(super) fn linger(&mut self, lane: Key) {
+    pub(super) fn linger(&mut self, lane: LaneKey) {
         let Some(inside) = self.lanes.get_mut(lane) else { return };
         let (stands_below, shared, weight) = (inside.stands_below(), inside.shared, inside.plan.weight);
         let Some((holder, above)) = stands_below else { return };
@@ -142,7 +143,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn drop_waiting(&mut self, lane: Key) {
+    pub(super) fn drop_waiting(&mut self, lane: LaneKey) {
         let Some(inside) = self.lanes.get_mut(lane) else { return };
         let Some(waiting) = inside.waiting.take() else { return };
         let LaneWait { root, tiers, queues, lingering, .. } = *waiting;

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
+use super::keys::LaneKey;
 use super::lane::{Lane, Lanes};
 use super::limit::{Cell, LimitSpec};
 use super::origin::Origin;
@@ -9,7 +10,7 @@ use super::slab::Key;
 
 impl Engine {
     /// The limits that a request of a lane takes from as the lane now is.
-    pub(super) fn limits_of(&self, lane: Key, endpoint: EndpointId) -> Origin {
+    pub(super) fn limits_of(&self, lane: LaneKey, endpoint: EndpointId) -> Origin {
         let inside = self.lanes.get(lane);
         Origin {
             lane,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::endpoint::{EndpointId, NO_ENDPOINT};
+use super::keys::{HolderKey, LaneKey, WaiterKey};
 use super::lane::{Account, Lane, LaneLimits, SharedKey, hash_ids};
 use super::limit::{Cell, one_less};
 use super::plan::{Plan, SharedSpec};
@@ -12,27 +13,27 @@ use crate::clock::Time;
 
 impl Engine {
     #[inline]
-    pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<Key> {
+    pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<LaneKey> {
         self.lanes.find(hash, tenant, vendor)
     }
 
-    pub(crate) fn has(&self, lane: Key) -> bool {
+    pub(crate) fn has(&self, lane: LaneKey) -> bool {
         self.lanes.get(lane).is_some()
     }
 
     /// How long an exchange of a lane may take, in nanoseconds.
-    pub(crate) fn service_ns(&self, lane: Key) -> u64 {
+    pub(crate) fn service_ns(&self, lane: LaneKey) -> u64 {
         self.lanes.get(lane).map_or(0, |lane| lane.plan.service_ns)
     }
 
     /// A handle names the lane by its key from now on: while there is one, the lane is not evicted.
-    pub(crate) fn pin(&mut self, lane: Key) {
+    pub(crate) fn pin(&mut self, lane: LaneKey) {
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.pins += 1;
         }
     }
 
-    pub(crate) fn unpin(&mut self, lane: Key) {
+    pub(crate) fn unpin(&mut self, lane: LaneKey) {
         if let Some(lane) = self.lanes.get_mut(lane) {
             one_less(&mut lane.pins);
         }
@@ -49,7 +50,7 @@ impl Engine {
         plan: &Arc<Plan>,
         config: u64,
         host: Option<&str>,
-    ) -> Key {
+    ) -> LaneKey {
         let now = self.tick(now);
         let hash = hash_ids(self.lanes.hasher(), tenant, &plan.vendor);
         let known = self.lanes.find(hash, tenant, &plan.vendor);
@@ -99,7 +100,7 @@ impl Engine {
     }
 
     /// The holders of a lane's shared limits: its account, the vendor.
-    fn holders(&mut self, account: &str, plan: &Plan, config: u64) -> [Key; 2] {
+    fn holders(&mut self, account: &str, plan: &Plan, config: u64) -> [HolderKey; 2] {
         let key = |account: Option<&str>| SharedKey {
             vendor: plan.vendor.clone(),
             environment: plan.environment.clone(),
@@ -119,7 +120,7 @@ impl Engine {
         [holder(&plan.account, key(Some(account))), holder(&plan.vendor_wide, key(None))]
     }
 
-    fn change_shared(&mut self, holder: Key, specs: &Arc<[SharedSpec]>, config: u64) {
+    fn change_shared(&mut self, holder: HolderKey, specs: &Arc<[SharedSpec]>, config: u64) {
         let now = self.now;
         let Some(shared) = self.lanes.holder_mut(holder) else { return };
         let newer = config > shared.config;
@@ -158,13 +159,13 @@ impl Engine {
         self.count_shared(holder);
         // Everybody asks again, by the new figures.
         self.ask_again(holder);
-        let waiters: Vec<Key> = self.waiters.keys().collect();
+        let waiters: Vec<WaiterKey> = self.waiters.keys().collect();
         self.refuse_too_expensive(waiters);
     }
 
     /// Goes over to another plan or other holders of shared limits. What is in flight stays where it took its units, and
     /// ends there.
-    fn change(&mut self, key: Key, plan: &Arc<Plan>, holders: [Key; 2]) {
+    fn change(&mut self, key: LaneKey, plan: &Arc<Plan>, holders: [HolderKey; 2]) {
         let now = self.now;
         let lane = &mut self.lanes[key];
         lane.retired = false;
@@ -214,7 +215,7 @@ impl Engine {
     }
 
     /// Takes all waiters out of a lane's queues, in order, and forgets its tree.
-    fn take_waiters(&mut self, lane: Key) -> Vec<Key> {
+    fn take_waiters(&mut self, lane: LaneKey) -> Vec<WaiterKey> {
         let Some(waiting) = &self.lanes[lane].waiting else { return Vec::new() };
         let queues = waiting.queues.clone();
         let mut waiters = Vec::new();
@@ -230,7 +231,7 @@ impl Engine {
     }
 
     /// Takes no more requests into a lane. Those that wait go on, or with `refuse` are told so at once.
-    pub(crate) fn retire(&mut self, now: Time, lane: Key, refuse: bool) {
+    pub(crate) fn retire(&mut self, now: Time, lane: LaneKey, refuse: bool) {
         self.tick(now);
         let Some(inside) = self.lanes.get_mut(lane) else { return };
         inside.retired = true;
@@ -244,9 +245,9 @@ impl Engine {
 
     /// Those that were granted or missed their grant first, and then those in queues, first to last: the request that is told
     /// to ask elsewhere asks in the order of being told.
-    pub(super) fn waiters_of(&self, lane: Key) -> Vec<Key> {
-        let of_lane = |key: &Key| self.waiters[*key].lane == lane;
-        let mut found: Vec<Key> =
+    pub(super) fn waiters_of(&self, lane: LaneKey) -> Vec<WaiterKey> {
+        let of_lane = |key: &WaiterKey| self.waiters[*key].lane == lane;
+        let mut found: Vec<WaiterKey> =
             self.waiters.keys().filter(|key| of_lane(key) && !self.waiters.is_queued(*key)).collect();
         let queues = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| &waiting.queues);
         for queue in queues.into_iter().flatten() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::endpoint::EndpointId;
+use super::keys::LaneKey;
 use super::limit::{Cell, LimitSpec};
 use super::need::Need;
 use super::slab::Key;
@@ -38,7 +39,7 @@ impl Left {
 impl Engine {
     /// What [`submit`](Self::submit) would say to a request of cost 1 that wants to go now or not at all. None where there is
     /// no such lane.
-    pub(crate) fn check(&mut self, now: Time, lane: Key, endpoint: EndpointId, tier: Tier) -> Option<Check> {
+    pub(crate) fn check(&mut self, now: Time, lane: LaneKey, endpoint: EndpointId, tier: Tier) -> Option<Check> {
         self.tick(now);
         self.apply_group_pauses(lane);
         let pending = self.lanes.get(lane)?.waiting.as_ref().map_or(0, |waiting| waiting.total());

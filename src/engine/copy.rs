@@ -8,6 +8,7 @@ use compact_str::CompactString;
 
 use super::cost::Cost;
 use super::endpoint::EndpointId;
+use super::keys::{HolderKey, LaneKey, PermitKey};
 use super::lane::LaneLimits;
 use super::limit::Cell;
 use super::need::Need;
@@ -47,7 +48,7 @@ struct LaneCopy {
 
 struct SharedCopy {
     /// What permits call it.
-    key: Key,
+    key: HolderKey,
     specs: Arc<[SharedSpec]>,
     cells: Vec<Cell>,
     version: u32,
@@ -73,16 +74,16 @@ pub(crate) struct Line {
 
 impl Engine {
     /// A copy of a lane and of those that compete with it.
-    pub(crate) fn copy(&self, lane: Key) -> Option<Copy> {
+    pub(crate) fn copy(&self, lane: LaneKey) -> Option<Copy> {
         let (mut lanes, mut strays) = (vec![self.copy_lane(lane)?], Vec::new());
         let holders = self.lanes[lane].shared;
         if holders.iter().any(|holder| *holder != Key::NONE) {
-            let shares = |key: &Key| {
+            let shares = |key: &LaneKey| {
                 let other = self.lanes.get(*key).map(|other| other.shared);
                 other.is_some_and(|other| other.iter().any(|holder| *holder != Key::NONE && holders.contains(holder)))
             };
             let waiting = self.waiters.lanes().filter(|key| *key != lane).filter(shares).take(MAX_RIVALS);
-            let mut rivals: BTreeSet<Key> = waiting.collect();
+            let mut rivals: BTreeSet<LaneKey> = waiting.collect();
             // What is in flight elsewhere frees the shared limits too.
             let sending = self.permits.iter().map(Permit::lane);
             for key in sending.filter(|key| *key != lane).filter(shares) {
@@ -100,7 +101,7 @@ impl Engine {
         Some(Copy { lanes, strays })
     }
 
-    fn copy_lane(&self, key: Key) -> Option<LaneCopy> {
+    fn copy_lane(&self, key: LaneKey) -> Option<LaneCopy> {
         let lane = self.lanes.get(key)?;
         let queues = lane.waiting.as_ref().map(|waiting| &waiting.queues).into_iter().flatten();
         let waiting = queues.filter_map(|key| Some((key, self.waiters.queue(*key)?))).map(|(key, queue)| {
@@ -143,9 +144,9 @@ impl Engine {
 pub(crate) struct Ahead {
     pub(crate) engine: Engine,
     /// The lane that was asked about is the first.
-    pub(crate) lanes: Vec<(Key, Vec<Line>)>,
+    pub(crate) lanes: Vec<(LaneKey, Vec<Line>)>,
     /// What was in flight, and since when.
-    pub(crate) under_way: Vec<(Key, Time)>,
+    pub(crate) under_way: Vec<(PermitKey, Time)>,
 }
 
 impl Copy {
@@ -159,7 +160,7 @@ impl Copy {
         let mut engine = Engine::new(Bound::new(u32::MAX), Default::default());
         let (mut lanes, mut under_way) = (Vec::new(), Vec::new());
         // Holders by the keys that they have in the engine that was copied.
-        let mut known: HashMap<Key, Key> = HashMap::new();
+        let mut known: HashMap<HolderKey, HolderKey> = HashMap::new();
         for copy in &self.lanes {
             let plan = Arc::new(Plan { max_waiting: u32::MAX, ..(*copy.plan).clone() });
             let key = engine.upsert(now, &copy.tenant, &copy.account, &plan, 1, None);

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::cost::Cost;
+use super::keys::PermitKey;
 use super::origin::Origin;
 use super::slab::Key;
 use crate::clock::Time;
@@ -9,7 +10,7 @@ use crate::clock::Time;
 impl Engine {
     /// The answer tells what the request really cost; at least one unit, for a request that was answered was counted.
     /// Comes before [`answered`](Self::answered).
-    pub(crate) fn corrected(&mut self, now: Time, key: Key, cost: u32) {
+    pub(crate) fn corrected(&mut self, now: Time, key: PermitKey, cost: u32) {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key) else { return };
         if !permit.is_started() {
@@ -20,14 +21,14 @@ impl Engine {
     }
 
     /// The answer was read, and so long it was. Comes before [`finished`](Self::finished).
-    pub(crate) fn received(&mut self, now: Time, key: Key, bytes: u32) {
+    pub(crate) fn received(&mut self, now: Time, key: PermitKey, bytes: u32) {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key) else { return };
         let actual = Cost { received: bytes, ..permit.need().cost };
         self.correct(now, key, actual);
     }
 
-    fn correct(&mut self, now: Time, key: Key, actual: Cost) {
+    fn correct(&mut self, now: Time, key: PermitKey, actual: Cost) {
         let Some(permit) = self.permits.get(key) else { return };
         let (take, need, origin) = (permit.take(), permit.need(), permit.origin);
         if need.cost == actual {
@@ -54,7 +55,7 @@ impl Engine {
 
     /// An answer says that a window of `limit` units ends in `reset_ns`, give or take `error_ns`: guards of vendors that
     /// count in such windows need not reckon with every phase. Comes before [`answered`](Self::answered).
-    pub(crate) fn window_ends(&mut self, now: Time, key: Key, limit: u64, reset_ns: u64, error_ns: u64) {
+    pub(crate) fn window_ends(&mut self, now: Time, key: PermitKey, limit: u64, reset_ns: u64, error_ns: u64) {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key).filter(|permit| permit.is_started()) else { return };
         let (origin, granted) = (self.believed_limits(&permit.origin), permit.granted());

@@ -5,8 +5,8 @@
 //! much longer than that. The units go to others meanwhile, and the waiter is granted anew when its caller asks again: so
 //! the limits count every exchange from the moment at which it really leaves.
 
+use super::keys::{LaneKey, PermitKey, WaiterKey};
 use super::need::Need;
-use super::slab::Key;
 use super::waiting::WaiterState;
 use super::{Ask, Claim, Engine, Refusal, Timer, WaitReason};
 use crate::clock::Time;
@@ -14,7 +14,7 @@ use crate::clock::Time;
 impl Engine {
     /// Asks for a grant that is started later: by [`claim`](Self::claim), after [`granted`](Self::granted) has said that
     /// there is one. Returns the waiter; it may have its grant already.
-    pub(crate) fn submit_deferred(&mut self, now: Time, lane: Key, ask: &Ask) -> Result<Key, Refusal> {
+    pub(crate) fn submit_deferred(&mut self, now: Time, lane: LaneKey, ask: &Ask) -> Result<WaiterKey, Refusal> {
         let now = self.tick(now);
         self.apply_group_pauses(lane);
         let inside = self.lanes.get(lane).ok_or(Refusal::NoLane)?;
@@ -36,7 +36,7 @@ impl Engine {
     }
 
     /// Picks up what a waiter was granted and starts it, or says what became of the waiter.
-    pub(crate) fn claim(&mut self, now: Time, waiter: Key) -> Claim {
+    pub(crate) fn claim(&mut self, now: Time, waiter: WaiterKey) -> Claim {
         match self.granted(now, waiter) {
             Ok(None) => Claim::Waiting,
             Ok(Some(permit)) => {
@@ -50,7 +50,7 @@ impl Engine {
 
     /// The grant of a waiter, if it has one that was not taken back; one whose grant was taken back waits again, before
     /// all others. An error ends the waiter.
-    pub(crate) fn granted(&mut self, now: Time, waiter: Key) -> Result<Option<Key>, Refusal> {
+    pub(crate) fn granted(&mut self, now: Time, waiter: WaiterKey) -> Result<Option<PermitKey>, Refusal> {
         let now = self.tick(now);
         let inside = self.waiters.get(waiter).ok_or(Refusal::NoLane)?;
         match inside.state.clone() {
@@ -80,7 +80,7 @@ impl Engine {
 
     /// Takes back the grant of a waiter whose exchange cannot leave yet. The waiter is in no queue until its caller asks
     /// by [`granted`](Self::granted) or [`claim`](Self::claim), and goes to the front then.
-    pub(crate) fn put_back(&mut self, now: Time, waiter: Key) {
+    pub(crate) fn put_back(&mut self, now: Time, waiter: WaiterKey) {
         self.tick(now);
         if let Some(WaiterState::Granted(permit)) = self.waiters.get(waiter).map(|waiter| waiter.state.clone()) {
             self.revoke(permit);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::copy::{Ahead, Copy, Line};
 use super::cost::Cost;
 use super::endpoint::{EndpointId, NO_ENDPOINT};
+use super::keys::{LaneKey, PermitKey, WaiterKey};
 use super::pushback::Feedback;
-use super::slab::Key;
 use super::tier::Tier;
 use super::{Answer, Ask, Claim};
 use crate::clock::Time;
@@ -95,13 +95,13 @@ struct Run {
     others: Others,
     submitted: u64,
     /// Those of the batch that wait.
-    ours: HashSet<Key>,
+    ours: HashSet<WaiterKey>,
     /// What is in flight: its answer, and whether it is of the batch.
-    ends: BinaryHeap<Reverse<(Time, Key, bool)>>,
+    ends: BinaryHeap<Reverse<(Time, PermitKey, bool)>>,
     grants: usize,
     spread: u32,
     /// By lane and tier: how many others wait.
-    filled: VecDeque<(Key, Tier)>,
+    filled: VecDeque<(LaneKey, Tier)>,
 }
 
 impl Run {
@@ -113,11 +113,11 @@ impl Run {
         let (ours, filled) = (HashSet::new(), VecDeque::new());
         let mut run = Run { ahead, now, batch, others, submitted: 0, ours, ends, grants: 0, spread: 0, filled };
         let lanes = std::mem::take(&mut run.ahead.lanes);
-        let of_lane = |(number, (lane, lines)): (usize, &'_ (Key, Vec<Line>))| {
+        let of_lane = |(number, (lane, lines)): (usize, &'_ (LaneKey, Vec<Line>))| {
             let counts = |line: &Line| others != Others::Nobody || (number == 0 && line.tier == batch.tier);
             lines.iter().filter(|line| counts(line)).map(|line| (*lane, line.clone())).collect::<Vec<_>>()
         };
-        let mut lines: Vec<(Key, Line)> = lanes.iter().enumerate().flat_map(of_lane).collect();
+        let mut lines: Vec<(LaneKey, Line)> = lanes.iter().enumerate().flat_map(of_lane).collect();
         lines.sort_by_key(|(_, line)| line.since);
         for (lane, line) in lines {
             for cost in line.costs.into_iter().chain(std::iter::repeat_n(Cost::from(1), line.more.min(MAX_GRANTS))) {
@@ -136,7 +136,7 @@ impl Run {
         run
     }
 
-    fn submit(&mut self, lane: Key, ask: Ask, ours: bool) {
+    fn submit(&mut self, lane: LaneKey, ask: Ask, ours: bool) {
         match self.ahead.engine.submit(self.now, lane, &ask) {
             Answer::Granted(permit) => self.started(permit, ours, (lane, ask.tier)),
             Answer::Wait { waiter, .. } if ours => {
@@ -147,7 +147,7 @@ impl Run {
         }
     }
 
-    fn started(&mut self, permit: Key, ours: bool, (lane, tier): (Key, Tier)) {
+    fn started(&mut self, permit: PermitKey, ours: bool, (lane, tier): (LaneKey, Tier)) {
         self.grants += 1;
         let answered = self.now.plus_nanos(self.service());
         self.ends.push(Reverse((answered, permit, ours)));
@@ -204,7 +204,7 @@ impl Run {
         } else {
             engine.poll(self.now);
         }
-        let woken: Vec<Key> = self.ahead.engine.woken().collect();
+        let woken: Vec<WaiterKey> = self.ahead.engine.woken().collect();
         for waiter in woken {
             let Some(of) = self.ahead.engine.waiters.get(waiter).map(|waiter| (waiter.lane, waiter.tier)) else {
                 continue;

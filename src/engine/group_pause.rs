@@ -10,8 +10,8 @@ use hashbrown::HashMap;
 
 use super::Engine;
 use super::group::{Group, Standing};
+use super::keys::LaneKey;
 use super::lane::Lane;
-use super::slab::Key;
 use crate::clock::Time;
 
 /// A witness is remembered so long after the pause, in nanoseconds: the next refusal comes only after it.
@@ -70,7 +70,7 @@ impl Engine {
         }
         let waiting = self.waiters.lanes();
         let granted = self.permits.unstarted().map(|(_, permit)| permit.lane());
-        let mut lanes: Vec<Key> = waiting.chain(granted).filter(|lane| self.is_in(*lane, hash)).collect();
+        let mut lanes: Vec<LaneKey> = waiting.chain(granted).filter(|lane| self.is_in(*lane, hash)).collect();
         lanes.sort_unstable();
         lanes.dedup();
         for lane in lanes {
@@ -79,11 +79,11 @@ impl Engine {
         self.run_turns();
     }
 
-    fn is_in(&self, lane: Key, group: u64) -> bool {
+    fn is_in(&self, lane: LaneKey, group: u64) -> bool {
         self.lanes.get(lane).is_some_and(|inside| self.groups_of(lane, inside).contains(&group))
     }
 
-    fn groups_of(&self, key: Key, lane: &Lane) -> [u64; 2] {
+    fn groups_of(&self, key: LaneKey, lane: &Lane) -> [u64; 2] {
         let whole = Group { vendor: &lane.plan.vendor, environment: &lane.plan.environment, account: None };
         let named_like_its_tenant = Group { account: Some(&lane.tenant), ..whole };
         let hash = |group: Group| group.hash(self.lanes.hasher());
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// Until when the groups of a lane wait, which may be over.
-    pub(super) fn groups_wait_until(&self, key: Key, lane: &Lane) -> Time {
+    pub(super) fn groups_wait_until(&self, key: LaneKey, lane: &Lane) -> Time {
         if self.group_pauses.is_empty() {
             return Time::ZERO;
         }
@@ -100,14 +100,14 @@ impl Engine {
 
     /// A lane that is asked waits as long as the groups that it is in.
     #[inline]
-    pub(super) fn apply_group_pauses(&mut self, lane: Key) {
+    pub(super) fn apply_group_pauses(&mut self, lane: LaneKey) {
         if !self.group_pauses.is_empty() {
             self.pause_groups(lane);
         }
     }
 
     #[cold]
-    fn pause_groups(&mut self, key: Key) {
+    fn pause_groups(&mut self, key: LaneKey) {
         let now = self.now;
         let Some(lane) = self.lanes.get(key) else { return };
         let until = self.groups_wait_until(key, lane);
@@ -127,7 +127,7 @@ impl Engine {
     }
 
     /// An operator knows better: the lane's groups do not wait any longer.
-    pub(super) fn forget_groups(&mut self, key: Key) {
+    pub(super) fn forget_groups(&mut self, key: LaneKey) {
         if let Some(lane) = self.lanes.get(key) {
             for group in self.groups_of(key, lane) {
                 self.group_pauses.forget(group);

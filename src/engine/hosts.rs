@@ -6,6 +6,7 @@
 //! was said of the limit before is forgotten.
 
 use super::Engine;
+use super::keys::HolderKey;
 use super::lane::Hosts;
 use super::news::Forgotten;
 use super::origin::Origin;
@@ -14,7 +15,7 @@ use super::slab::Key;
 
 impl Engine {
     /// A lane of these holders is answered by `host`, which its tenant's variables choose; none for the vendor's own.
-    pub(super) fn answered_by(&mut self, holders: [Key; 2], host: Option<&str>) {
+    pub(super) fn answered_by(&mut self, holders: [HolderKey; 2], host: Option<&str>) {
         let Some(host) = host else { return };
         for holder in holders {
             let Some(shared) = self.lanes.holder_mut(holder) else { continue };
@@ -27,7 +28,7 @@ impl Engine {
     }
 
     /// The lanes of a holder have several hosts: none of them has said anything about its limits.
-    fn doubt(&mut self, holder: Key) {
+    fn doubt(&mut self, holder: HolderKey) {
         let Some(shared) = self.lanes.holder_mut(holder) else { return };
         shared.hosts = Hosts::Several;
         for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
@@ -47,7 +48,7 @@ impl Engine {
     }
 
     /// A limit that one lane has alone is that lane's own.
-    fn has_one_voice(&self, holder: Key) -> bool {
+    fn has_one_voice(&self, holder: HolderKey) -> bool {
         self.lanes.holder(holder).is_some_and(|shared| shared.hosts != Hosts::Several || shared.lanes <= 1)
     }
 

@@ -8,6 +8,7 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 
 use super::endpoint::{EndpointHash, EndpointId};
 use super::index::Index;
+use super::keys::{HolderKey, LaneKey, OfHolder, OfLane};
 use super::limit::{Cell, LimitSpec, one_less};
 use super::plan::{Plan, SharedSpec};
 use super::slab::excess;
@@ -24,7 +25,7 @@ pub(crate) struct Lane {
     pub(crate) plan: Arc<Plan>,
     pub(crate) own: LaneLimits,
     /// Account and vendor-wide limits, as indexes into the engine's `shared`.
-    pub(crate) shared: [Key; 2],
+    pub(crate) shared: [HolderKey; 2],
     pub(crate) waiting: Option<Box<LaneWait>>,
     /// What the vendor's answers have changed that concerns no limit which is known; most lanes never need it.
     pub(crate) credential: Option<Box<Credential>>,
@@ -206,7 +207,7 @@ pub(crate) struct Shared {
     /// Its places in the tree, by what stands above it there.
     pub(crate) branches: Vec<Branch>,
     /// Accounts that have nodes below these.
-    pub(crate) accounts: Vec<Key>,
+    pub(crate) accounts: Vec<HolderKey>,
     /// Requests waiting in all its lanes.
     pub(crate) waiting: u32,
 }
@@ -241,14 +242,14 @@ impl Shared {
 
 /// All lanes of an engine, by id.
 pub(crate) struct Lanes {
-    slab: Slab<Lane>,
+    slab: Slab<OfLane, Lane>,
     /// By the hash of tenant and vendor; the ids stand in the lanes.
     index: Index,
     hasher: DefaultHashBuilder,
-    shared: Slab<Shared>,
-    shared_keys: HashMap<SharedKey, Key>,
+    shared: Slab<OfHolder, Shared>,
+    shared_keys: HashMap<SharedKey, HolderKey>,
     /// The accounts of lanes, where they are not named like their tenants: most are, and a lane is kept small.
-    accounts: HashMap<Key, Account>,
+    accounts: HashMap<LaneKey, Account>,
 }
 
 /// The account of a lane.
@@ -286,12 +287,12 @@ impl Lanes {
     }
 
     #[inline]
-    pub(crate) fn get(&self, lane: Key) -> Option<&Lane> {
+    pub(crate) fn get(&self, lane: LaneKey) -> Option<&Lane> {
         self.slab.get(lane)
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, lane: Key) -> Option<&mut Lane> {
+    pub(crate) fn get_mut(&mut self, lane: LaneKey) -> Option<&mut Lane> {
         self.slab.get_mut(lane)
     }
 
@@ -300,7 +301,7 @@ impl Lanes {
     }
 
     #[cfg(test)]
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = LaneKey> + '_ {
         self.slab.keys()
     }
 
@@ -309,18 +310,18 @@ impl Lanes {
         self.slab.end()
     }
 
-    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+    pub(crate) fn key_at(&self, index: u32) -> Option<LaneKey> {
         self.slab.key_at(index)
     }
 
     /// A holder of limits that lanes share.
     #[inline]
-    pub(crate) fn holder(&self, holder: Key) -> Option<&Shared> {
+    pub(crate) fn holder(&self, holder: HolderKey) -> Option<&Shared> {
         self.shared.get(holder)
     }
 
     #[inline]
-    pub(crate) fn holder_mut(&mut self, holder: Key) -> Option<&mut Shared> {
+    pub(crate) fn holder_mut(&mut self, holder: HolderKey) -> Option<&mut Shared> {
         self.shared.get_mut(holder)
     }
 
@@ -338,7 +339,7 @@ impl Lanes {
         self.shared.end()
     }
 
-    pub(crate) fn holder_key_at(&self, index: u32) -> Option<Key> {
+    pub(crate) fn holder_key_at(&self, index: u32) -> Option<HolderKey> {
         self.shared.key_at(index)
     }
 
@@ -349,20 +350,20 @@ impl Lanes {
 
     /// `hash` is that of both names, by [`hash_ids`].
     #[inline]
-    pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<Key> {
+    pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<LaneKey> {
         let same =
             |index| self.slab.at(index).is_some_and(|lane| lane.tenant == tenant && *lane.plan.vendor == *vendor);
         self.index.find(hash, same).and_then(|index| self.slab.key_at(index))
     }
 
-    pub(crate) fn insert(&mut self, lane: Lane) -> Key {
+    pub(crate) fn insert(&mut self, lane: Lane) -> LaneKey {
         let hash = hash_ids(&self.hasher, &lane.tenant, &lane.plan.vendor);
         let key = self.slab.insert(lane);
         self.index.insert(hash, key.index);
         key
     }
 
-    pub(crate) fn remove(&mut self, key: Key) -> Option<Lane> {
+    pub(crate) fn remove(&mut self, key: LaneKey) -> Option<Lane> {
         let lane = self.slab.get(key)?;
         let hash = hash_ids(&self.hasher, &lane.tenant, &lane.plan.vendor);
         self.index.remove(hash, key.index);
@@ -377,7 +378,7 @@ impl Lanes {
     }
 
     /// Notes the account of a lane, where it is not named like its tenant.
-    pub(crate) fn set_account(&mut self, key: Key, account: Option<Account>) {
+    pub(crate) fn set_account(&mut self, key: LaneKey, account: Option<Account>) {
         match account {
             Some(account) => drop(self.accounts.insert(key, account)),
             None => drop(self.accounts.remove(&key)),
@@ -385,11 +386,11 @@ impl Lanes {
     }
 
     /// The hash of it, where it is not named like its tenant.
-    pub(crate) fn account(&self, key: Key) -> Option<u64> {
+    pub(crate) fn account(&self, key: LaneKey) -> Option<u64> {
         self.accounts.get(&key).map(|account| account.hash)
     }
 
-    pub(crate) fn account_name(&self, key: Key) -> Option<&CompactString> {
+    pub(crate) fn account_name(&self, key: LaneKey) -> Option<&CompactString> {
         match self.accounts.get(&key) {
             Some(account) => Some(&account.name),
             None => self.slab.get(key).map(|lane| &lane.tenant),
@@ -397,7 +398,7 @@ impl Lanes {
     }
 
     /// The holder of shared limits under `key`, made if it does not exist.
-    pub(crate) fn share(&mut self, key: SharedKey, specs: &Arc<[SharedSpec]>, now: Time) -> Key {
+    pub(crate) fn share(&mut self, key: SharedKey, specs: &Arc<[SharedSpec]>, now: Time) -> HolderKey {
         if let Some(found) = self.shared_keys.get(&key) {
             return *found;
         }
@@ -419,25 +420,25 @@ impl Lanes {
         more.contains(&true)
     }
 
-    pub(crate) fn unshare(&mut self, holder: Key) {
+    pub(crate) fn unshare(&mut self, holder: HolderKey) {
         if let Some(shared) = self.shared.remove(holder) {
             self.shared_keys.remove(&shared.key);
         }
     }
 }
 
-impl std::ops::Index<Key> for Lanes {
+impl std::ops::Index<LaneKey> for Lanes {
     type Output = Lane;
 
     #[inline]
-    fn index(&self, lane: Key) -> &Lane {
+    fn index(&self, lane: LaneKey) -> &Lane {
         &self.slab[lane]
     }
 }
 
-impl std::ops::IndexMut<Key> for Lanes {
+impl std::ops::IndexMut<LaneKey> for Lanes {
     #[inline]
-    fn index_mut(&mut self, lane: Key) -> &mut Lane {
+    fn index_mut(&mut self, lane: LaneKey) -> &mut Lane {
         &mut self.slab[lane]
     }
 }

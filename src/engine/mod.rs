@@ -5,31 +5,35 @@
 //! exchange is in flight), *answered* (the rate interval ends) and *finished* (the slot is free). The driver calls
 //! [`Engine::poll`] at [`Engine::poll_timeout`], and picks up what was granted with [`Engine::claim`].
 //!
+//! # State
+//!
+//! Each part has one owner with private fields, and the engine's own files combine what the owners say:
+//!
+//! | file | what it owns |
+//! |---|---|
+//! | `lane.rs` | lanes, accounts and vendors with their limits |
+//! | `limit/`, `throttle/` | one limit: bucket, guard, slots; what the vendor's own word makes slower |
+//! | `scheduler.rs` | the tree of tiers, accounts, lanes and endpoints, which says whose turn it is |
+//! | `waiting/` | waiters, their queues, and the places where a limit stops them |
+//! | `permit_book.rs`, `permit.rs` | permits, which of them are not started, and when the next is overdue |
+//! | `timers.rs` | what happens at a moment of its own |
+//! | `group_pause.rs` | pauses of accounts and vendors whose limits are not configured |
+//! | `news.rs` | what events are to tell of pauses, and of which limit |
+//! | `under_way.rs` | the change of a configuration that goes through the lanes one by one |
+//!
+//! # Decisions
+//!
 //! | file | what it decides |
 //! |---|---|
 //! | `admission.rs` | who may wait at all: bounds, deadlines, costs |
-//! | `scheduler.rs` | whose turn it is: tiers, lanes, endpoints |
-//! | `branch.rs` | where lanes that share a limit stand in that tree |
-//! | `turns.rs` | whether the limits let it go, and what to wait for if not |
-//! | `wait_points.rs` | where requests wait for a limit, and who is woken when it has room |
-//! | `limit/` | one limit: bucket, guard, slots |
-//! | `throttle/` | what the vendor's own word makes slower: pauses, spacing, learned rates |
-//! | `pushback.rs` | what an answer changes |
-//! | `attribution.rs` | of which limit an answer speaks |
-//! | `hosts.rs` | whether it speaks for all who share the limit |
-//! | `news.rs` | nothing: what events are to tell of a pause, and of which limit |
-//! | `group_pause.rs` | pauses of an account, or of all who call a vendor |
-//! | `permit.rs`, `permits.rs` | what happens to a permit until it ends |
-//! | `cells.rs` | the limits that a permit took from, whatever has become of its lane since |
-//! | `replay.rs` | nothing: what was sent before this process was |
-//! | `change.rs` | lanes that come, change and go |
-//! | `under_way.rs` | in which limits of requests at once a change counts what is in flight |
-//! | `deferred.rs` | grants that are picked up, and started then or by a second call |
-//! | `moving.rs` | lanes that go to another engine |
-//! | `sweep.rs` | lanes that rest, and memory that is no longer needed |
-//! | `view.rs` | nothing: what a lane looks like from outside |
-//! | `check.rs` | nothing: whether a request could go now |
-//! | `copy.rs`, `forecast.rs` | nothing: a copy of a lane, and what would become of it |
+//! | `turns.rs` | whether the limits let a request go, and what to wait for if not |
+//! | `branch.rs`, `wait_points.rs` | where lanes stand in the tree, and who is woken when a limit has room |
+//! | `permits.rs`, `deferred.rs` | what happens to a permit until it ends; grants that are picked up by a second call |
+//! | `pushback.rs`, `attribution.rs`, `hosts.rs` | what an answer changes, of which limit it speaks, and for whom |
+//! | `correction.rs` | what an answer corrects: the cost of a request, the end of a window |
+//! | `change.rs`, `moving.rs`, `sweep.rs` | lanes that come, change, go to another engine, or rest |
+//! | `replay.rs` | what was sent before this process was |
+//! | `view.rs`, `check.rs`, `copy.rs`, `forecast.rs` | nothing: they look, and look ahead |
 
 mod admission;
 mod ask;
@@ -48,6 +52,7 @@ mod group;
 mod group_pause;
 mod hosts;
 mod index;
+pub(crate) mod keys;
 mod lane;
 pub(crate) mod limit;
 mod moving;
@@ -83,6 +88,7 @@ pub(crate) use check::Check;
 pub(crate) use forecast::{Batch, forecast};
 pub(crate) use group::Group;
 use group_pause::GroupPauses;
+use keys::{LaneKey, WaiterKey};
 use lane::Lanes;
 pub(crate) use lane::hash_ids;
 use news::News;
@@ -91,7 +97,6 @@ pub(crate) use origin::Whose;
 use permit_book::Permits;
 pub(crate) use pushback::{Feedback, FeedbackEffect};
 use scheduler::Tree;
-use slab::Key;
 pub(crate) use slab::excess;
 pub(crate) use sweep::Sweep;
 use timers::{Timer, Timers};
@@ -189,7 +194,7 @@ impl Engine {
     }
 
     /// Waiters that were granted or refused since the last call: the holder of one calls [`claim`](Self::claim).
-    pub(crate) fn woken(&mut self) -> std::vec::Drain<'_, Key> {
+    pub(crate) fn woken(&mut self) -> std::vec::Drain<'_, WaiterKey> {
         self.waiters.woken()
     }
 
@@ -219,7 +224,7 @@ impl Engine {
     }
 
     /// Requests of a lane that wait, per tier.
-    pub(crate) fn waiting_in(&self, lane: Key) -> [u32; 3] {
+    pub(crate) fn waiting_in(&self, lane: LaneKey) -> [u32; 3] {
         let waiting = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref());
         waiting.map_or([0; 3], |waiting| waiting.waiting)
     }
@@ -233,7 +238,7 @@ impl Engine {
     pub(crate) fn shut_down(&mut self, now: Time) {
         self.tick(now);
         self.shutdown = true;
-        let waiting: Vec<Key> = self.waiters.keys().collect();
+        let waiting: Vec<WaiterKey> = self.waiters.keys().collect();
         for waiter in waiting {
             self.refuse_waiter(waiter, Refusal::Shutdown);
         }

@@ -15,6 +15,7 @@ use compact_str::CompactString;
 use super::Engine;
 use super::Refusal;
 use super::change::carry_over;
+use super::keys::{HolderKey, LaneKey, PermitKey};
 use super::lane::Hosts;
 use super::lane::{LaneLimits, SharedKey};
 use super::limit::Cell;
@@ -32,7 +33,7 @@ pub(crate) struct Moved {
     version: u32,
     credential: Option<Box<Credential>>,
     /// By the key that it has in the engine that it leaves, with the account that it is of.
-    under_way: Vec<(Key, Permit, CompactString)>,
+    under_way: Vec<(PermitKey, Permit, CompactString)>,
     /// The account and the vendor: what they have counted.
     shared: [Option<History>; 2],
 }
@@ -47,7 +48,7 @@ struct History {
 
 impl Engine {
     /// Takes a lane out, for another engine to go on with. Its waiters are told to ask there.
-    pub(crate) fn move_out(&mut self, now: Time, lane: Key) -> Option<Moved> {
+    pub(crate) fn move_out(&mut self, now: Time, lane: LaneKey) -> Option<Moved> {
         self.retire(now, lane, false);
         for waiter in self.waiters_of(lane) {
             self.refuse_waiter(waiter, Refusal::NoLane);
@@ -79,7 +80,7 @@ impl Engine {
 
     /// Goes on with a lane from another engine, which was made here just now. Returns the keys there
     /// and here of each permit whose caller is still there: what becomes of it is to be told to both engines.
-    pub(crate) fn move_in(&mut self, now: Time, lane: Key, moved: Moved) -> Vec<(Key, Key)> {
+    pub(crate) fn move_in(&mut self, now: Time, lane: LaneKey, moved: Moved) -> Vec<(PermitKey, PermitKey)> {
         let now = self.tick(now);
         let Moved { plan: old, cells, version, credential, under_way, shared } = moved;
         let Some(inside) = self.lanes.get_mut(lane) else { return Vec::new() };
@@ -121,7 +122,7 @@ impl Engine {
     }
 
     /// A holder that no lane used here before begins with what its lanes have used in the engine that they come from.
-    fn take_history(&mut self, holder: Key, history: &History) {
+    fn take_history(&mut self, holder: HolderKey, history: &History) {
         let now = self.now;
         let Some(inside) = self.lanes.holder_mut(holder) else { return };
         if inside.key != history.key || inside.lanes > 1 || !inside.cells.iter().all(Cell::is_new) {

@@ -2,13 +2,13 @@
 
 use super::cost::Cost;
 use super::endpoint::EndpointId;
-use super::slab::Key;
+use super::keys::LaneKey;
 use super::tier::Tier;
 
 /// What a request needs of the limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Need {
-    pub(super) lane: Key,
+    pub(super) lane: LaneKey,
     pub(super) endpoint: EndpointId,
     pub(super) tier: Tier,
     pub(super) cost: Cost,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::endpoint::{EndpointHash, EndpointId};
+use super::keys::LaneKey;
 use super::lane::{Lane, SharedKey};
 use super::origin::Origin;
 use super::origin::{Target, Whose};
 use super::plan::{Plan, SharedSpec};
-use super::slab::Key;
 use super::throttle::{Change, Notice};
 use super::{Engine, Holder};
 use crate::clock::Time;
@@ -127,7 +127,7 @@ impl Engine {
         self.note_changes_of_lane(now, origin.lane);
     }
 
-    pub(super) fn note_changes_of_lane(&mut self, now: Time, lane: Key) {
+    pub(super) fn note_changes_of_lane(&mut self, now: Time, lane: LaneKey) {
         if let Some(Lane { plan, credential: Some(credential), .. }) = self.lanes.get_mut(lane) {
             let whose = credential.whose();
             for (limit, change) in credential.changes(now, &plan.pace) {
@@ -137,7 +137,7 @@ impl Engine {
     }
 
     /// Notes the end of pauses that an operator has ended, in limits that a lane counts in.
-    pub(super) fn note_resumed(&mut self, now: Time, key: Key) {
+    pub(super) fn note_resumed(&mut self, now: Time, key: LaneKey) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let (plan, holders) = (lane.plan.clone(), lane.shared);
         for (number, cell) in lane.own.as_mut().iter_mut().enumerate() {

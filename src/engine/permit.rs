@@ -1,6 +1,7 @@
 //! A permit: what it took, how far its exchange is.
 
 use super::cost::Cost;
+use super::keys::{HolderKey, LaneKey, WaiterKey};
 use super::limit::Take;
 use super::need::Need;
 use super::origin::Origin;
@@ -21,7 +22,7 @@ pub(crate) struct Permit {
     deadline: Time,
     attempt_ns: u64,
     /// The waiter that has not picked it up yet.
-    waiter: Key,
+    waiter: WaiterKey,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +37,7 @@ enum State {
 impl Permit {
     /// A permit that was granted just now, to a waiter that has not picked it up, or to a caller that has started.
     #[inline(always)]
-    pub(super) fn new(origin: Origin, need: &Need, now: Time, attempt_ns: u64, waiter: Option<Key>) -> Permit {
+    pub(super) fn new(origin: Origin, need: &Need, now: Time, attempt_ns: u64, waiter: Option<WaiterKey>) -> Permit {
         Permit {
             origin,
             tier: need.tier,
@@ -117,7 +118,7 @@ impl Permit {
     }
 
     /// The waiter that has not picked it up yet.
-    pub(super) fn waiter(&self) -> Key {
+    pub(super) fn waiter(&self) -> WaiterKey {
         self.waiter
     }
 
@@ -136,7 +137,7 @@ impl Permit {
     }
 
     #[inline]
-    pub(super) fn lane(&self) -> Key {
+    pub(super) fn lane(&self) -> LaneKey {
         self.origin.lane
     }
 
@@ -151,7 +152,7 @@ impl Permit {
     }
 
     /// The same in an engine that looks ahead; picked up, if it was not yet. `holders` translates those of shared limits.
-    pub(super) fn ahead(&self, lane: Key, holders: impl Fn(Key) -> Key) -> Permit {
+    pub(super) fn ahead(&self, lane: LaneKey, holders: impl Fn(HolderKey) -> HolderKey) -> Permit {
         let state = if self.is_answered() { State::Answered } else { State::Started };
         let origin = Origin { lane, holders: self.origin.holders.map(holders), ..self.origin };
         Permit { origin, state, waiter: Key::NONE, deadline: Time::MAX, ..self.clone() }

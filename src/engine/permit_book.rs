@@ -4,17 +4,18 @@ use std::collections::VecDeque;
 
 use super::UNSTARTED_NS;
 use super::cost::Cost;
+use super::keys::{LaneKey, OfPermit, PermitKey};
 use super::limit::{Take, one_less};
 use super::origin::Origin;
 use super::permit::Permit;
-use super::slab::{Key, Slab, excess};
+use super::slab::{Slab, excess};
 use crate::clock::Time;
 
 /// The permits of an engine.
 pub(super) struct Permits {
-    all: Slab<Permit>,
+    all: Slab<OfPermit, Permit>,
     /// Permits that were granted and may not have been started, in the order of granting, and when they are taken back.
-    unstarted: VecDeque<(Time, Key)>,
+    unstarted: VecDeque<(Time, PermitKey)>,
     /// No started permit is overdue before this moment.
     due: Time,
     /// Permits of lanes that have gone to another engine, where they are counted too.
@@ -27,7 +28,7 @@ impl Permits {
     }
 
     #[inline(always)]
-    pub(super) fn insert(&mut self, permit: Permit) -> Key {
+    pub(super) fn insert(&mut self, permit: Permit) -> PermitKey {
         let (is_granted, granted, deadline) = (permit.is_granted(), permit.granted(), permit.deadline());
         let key = self.all.insert(permit);
         if is_granted {
@@ -39,17 +40,17 @@ impl Permits {
     }
 
     #[inline]
-    pub(super) fn get(&self, key: Key) -> Option<&Permit> {
+    pub(super) fn get(&self, key: PermitKey) -> Option<&Permit> {
         self.all.get(key)
     }
 
     /// Of which limits a permit is, to be changed.
-    pub(super) fn origin_mut(&mut self, key: Key) -> Option<&mut Origin> {
+    pub(super) fn origin_mut(&mut self, key: PermitKey) -> Option<&mut Origin> {
         self.all.get_mut(key).map(|permit| &mut permit.origin)
     }
 
     /// A permit stands for so many units from now on.
-    pub(super) fn set_cost(&mut self, key: Key, cost: Cost) {
+    pub(super) fn set_cost(&mut self, key: PermitKey, cost: Cost) {
         if let Some(permit) = self.all.get_mut(key) {
             permit.set_cost(cost);
         }
@@ -57,25 +58,25 @@ impl Permits {
 
     /// The exchange of a permit has its answer. Returns what the permit took, and from where.
     #[inline]
-    pub(super) fn answer(&mut self, key: Key) -> Option<(Take, Origin)> {
+    pub(super) fn answer(&mut self, key: PermitKey) -> Option<(Take, Origin)> {
         self.all.get_mut(key)?.answer()
     }
 
     #[inline]
-    pub(super) fn remove(&mut self, key: Key) -> Option<Permit> {
+    pub(super) fn remove(&mut self, key: PermitKey) -> Option<Permit> {
         self.all.remove(key)
     }
 
     /// Removes a permit after `read` has read it in place, without a copy.
     #[inline(always)]
-    pub(super) fn discard<R>(&mut self, key: Key, read: impl FnOnce(&Permit, &mut u32) -> R) -> Option<R> {
+    pub(super) fn discard<R>(&mut self, key: PermitKey, read: impl FnOnce(&Permit, &mut u32) -> R) -> Option<R> {
         let departed = &mut self.departed;
         self.all.discard(key, |permit| read(permit, departed))
     }
 
     /// Keys of all permits, in the order of their slots.
     #[cfg(test)]
-    pub(super) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+    pub(super) fn keys(&self) -> impl Iterator<Item = PermitKey> + '_ {
         self.all.keys()
     }
 
@@ -85,7 +86,7 @@ impl Permits {
     }
 
     /// Keys of the permits of a lane.
-    pub(super) fn of(&self, lane: Key) -> Vec<Key> {
+    pub(super) fn of(&self, lane: LaneKey) -> Vec<PermitKey> {
         self.all.keys().filter(|key| self.all[*key].lane() == lane).collect()
     }
 
@@ -95,7 +96,7 @@ impl Permits {
     }
 
     #[cfg(test)]
-    pub(super) fn set_deadline(&mut self, key: Key, deadline: Time) {
+    pub(super) fn set_deadline(&mut self, key: PermitKey, deadline: Time) {
         self.all[key].set_deadline(deadline);
     }
 
@@ -105,7 +106,7 @@ impl Permits {
     }
 
     /// The exchange of a granted permit begins. Returns what the permit took at its grant, and from where.
-    pub(super) fn start(&mut self, now: Time, key: Key) -> Option<(Take, Origin)> {
+    pub(super) fn start(&mut self, now: Time, key: PermitKey) -> Option<(Take, Origin)> {
         let started = self.all.get_mut(key)?.start(now)?;
         self.note_deadline(key);
         self.drop_started();
@@ -113,21 +114,21 @@ impl Permits {
     }
 
     /// The caller of a permit does not wait any more. The permit ends at `deadline`.
-    pub(super) fn abandon(&mut self, key: Key, deadline: Time) {
+    pub(super) fn abandon(&mut self, key: PermitKey, deadline: Time) {
         if let Some(permit) = self.all.get_mut(key) {
             permit.abandon(deadline);
         }
         self.note_deadline(key);
     }
 
-    fn note_deadline(&mut self, key: Key) {
+    fn note_deadline(&mut self, key: PermitKey) {
         if let Some(permit) = self.all.get(key) {
             self.due = self.due.min(permit.deadline());
         }
     }
 
     /// The lane of a permit has gone to another engine: the permit counts there too, and stays here for `closing_ns` longer.
-    pub(super) fn depart(&mut self, key: Key, closing_ns: u64) {
+    pub(super) fn depart(&mut self, key: PermitKey, closing_ns: u64) {
         if let Some(permit) = self.all.get_mut(key) {
             permit.depart(closing_ns);
             self.departed += 1;
@@ -169,13 +170,13 @@ impl Permits {
     }
 
     /// Takes the next permit off the list of the unstarted that is to be taken back by `now`. It may have been started.
-    pub(super) fn pop_unstarted(&mut self, now: Time) -> Option<Key> {
+    pub(super) fn pop_unstarted(&mut self, now: Time) -> Option<PermitKey> {
         self.unstarted.front().filter(|(due, _)| *due <= now)?;
         self.unstarted.pop_front().map(|(_, key)| key)
     }
 
     /// The permits that were granted and may not have been started.
-    pub(super) fn unstarted(&self) -> impl Iterator<Item = (Key, &Permit)> + '_ {
+    pub(super) fn unstarted(&self) -> impl Iterator<Item = (PermitKey, &Permit)> + '_ {
         self.unstarted.iter().filter_map(|(_, key)| Some((*key, self.all.get(*key)?)))
     }
 
@@ -189,7 +190,7 @@ impl Permits {
     }
 
     /// The started permits whose deadline has passed.
-    pub(super) fn overdue(&mut self, now: Time) -> Vec<Key> {
+    pub(super) fn overdue(&mut self, now: Time) -> Vec<PermitKey> {
         let mut overdue = Vec::new();
         if self.due > now {
             return overdue;
@@ -219,11 +220,11 @@ impl Permits {
     }
 }
 
-impl std::ops::Index<Key> for Permits {
+impl std::ops::Index<PermitKey> for Permits {
     type Output = Permit;
 
     #[inline]
-    fn index(&self, key: Key) -> &Permit {
+    fn index(&self, key: PermitKey) -> &Permit {
         &self.all[key]
     }
 }
@@ -233,6 +234,7 @@ mod tests {
     use super::*;
     use crate::engine::endpoint::{EndpointHash, NO_ENDPOINT};
     use crate::engine::need::Need;
+    use crate::engine::slab::Key;
     use crate::engine::tier::Tier;
 
     fn permit(at: u64, waits: bool) -> Permit {

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
+use super::keys::{LaneKey, PermitKey, WaiterKey};
 use super::limit::{Take, one_less};
 use super::need::Need;
 use super::origin::Origin;
@@ -20,7 +21,7 @@ fn tighter(other: Option<(u32, u32)>, (left, limit): (u32, u32)) -> Option<(u32,
 impl Engine {
     /// Takes from every limit at once. They have all been asked.
     #[inline(always)]
-    pub(super) fn grant(&mut self, need: &Need, due: Time, attempt_ns: u64, waiter: Option<Key>) -> Key {
+    pub(super) fn grant(&mut self, need: &Need, due: Time, attempt_ns: u64, waiter: Option<WaiterKey>) -> PermitKey {
         let now = self.now;
         let take = Take { cost: need.cost, high: need.high(), granted: now };
         let lane = &mut self.lanes[need.lane];
@@ -57,7 +58,7 @@ impl Engine {
 
     /// A request goes: what spaces grants out counts it, and it finds out about pauses that are over.
     #[cold]
-    fn take_from_throttles(&mut self, origin: &Origin, need: &Need, permit: Key, due: Time) {
+    fn take_from_throttles(&mut self, origin: &Origin, need: &Need, permit: PermitKey, due: Time) {
         let now = self.now;
         let Some(lane) = self.lanes.get_mut(need.lane) else { return };
         let endpoint = lane.plan.endpoint_hash(need.endpoint);
@@ -73,7 +74,7 @@ impl Engine {
     }
 
     /// The exchange is in flight.
-    pub(super) fn start(&mut self, now: Time, key: Key) {
+    pub(super) fn start(&mut self, now: Time, key: PermitKey) {
         let Some((take, origin)) = self.permits.start(now, key) else { return };
         if take.granted < now {
             self.each_cell(&origin, |cell, spec| cell.start(spec, take, now));
@@ -82,14 +83,14 @@ impl Engine {
 
     /// Response headers are here, or the exchange has failed after it may have reached the vendor.
     #[inline]
-    pub(crate) fn answered(&mut self, now: Time, key: Key) {
+    pub(crate) fn answered(&mut self, now: Time, key: PermitKey) {
         let now = self.tick(now);
         self.answer(now, key);
         self.run_turns();
     }
 
     #[inline]
-    fn answer(&mut self, now: Time, key: Key) {
+    fn answer(&mut self, now: Time, key: PermitKey) {
         let Some((take, origin)) = self.permits.answer(key) else { return };
         self.each_cell(&origin, |cell, spec| {
             if !spec.measure.lasts_to_the_end() {
@@ -102,7 +103,7 @@ impl Engine {
 
     /// The response was read or dropped. Without a word about an answer before, this is the answer too.
     #[inline]
-    pub(crate) fn finished(&mut self, now: Time, key: Key) {
+    pub(crate) fn finished(&mut self, now: Time, key: PermitKey) {
         let now = self.tick(now);
         if self.waiters.queued() > 0 {
             self.answer(now, key);
@@ -144,7 +145,7 @@ impl Engine {
     /// [`headroom`](Self::headroom) would say it. Of a permit that took from limits of the whole lane alone, of a lane at
     /// full speed, while no request waits.
     #[inline]
-    pub(super) fn finished_alone(&mut self, now: Time, key: Key) -> Option<(u32, u32)> {
+    pub(super) fn finished_alone(&mut self, now: Time, key: PermitKey) -> Option<(u32, u32)> {
         let tightest = self.permits.discard(key, |permit, _| {
             let (take, origin, answers) = (permit.take(), &permit.origin, permit.is_started());
             let lane = self.lanes.get_mut(origin.lane)?;
@@ -163,7 +164,7 @@ impl Engine {
 
     /// The caller went away after the start: the vendor may still count the request, and is still busy with it until it
     /// is done or notices that the caller is gone.
-    pub(crate) fn abandoned(&mut self, now: Time, key: Key) {
+    pub(crate) fn abandoned(&mut self, now: Time, key: PermitKey) {
         self.tick(now);
         let Some(permit) = self.permits.get(key) else { return };
         if permit.is_abandoned() {
@@ -178,7 +179,7 @@ impl Engine {
     }
 
     /// The caller does not wait for the answer any more.
-    fn abandon(&mut self, key: Key) {
+    fn abandon(&mut self, key: PermitKey) {
         let Some(permit) = self.permits.get(key) else { return };
         let (origin, mut deadline) = (permit.origin, permit.deadline());
         if let Some(lane) = self.lanes.get(origin.lane) {
@@ -192,13 +193,13 @@ impl Engine {
     }
 
     /// Not a byte left: everything is given back.
-    pub(crate) fn not_sent(&mut self, now: Time, key: Key) {
+    pub(crate) fn not_sent(&mut self, now: Time, key: PermitKey) {
         self.tick(now);
         self.give_back(key);
         self.run_turns();
     }
 
-    pub(super) fn give_back(&mut self, key: Key) {
+    pub(super) fn give_back(&mut self, key: PermitKey) {
         let now = self.now;
         let Some(permit) = self.permits.remove(key) else { return };
         let (take, origin) = (permit.take(), permit.origin);
@@ -213,7 +214,7 @@ impl Engine {
 
     /// Frees the slots of a permit whose rate interval has ended, or will by itself.
     #[inline]
-    fn end(&mut self, key: Key) {
+    fn end(&mut self, key: PermitKey) {
         let Some(permit) = self.permits.remove(key) else { return };
         let (take, origin, now) = (permit.take(), permit.origin, self.now);
         self.each_cell(&origin, |cell, spec| cell.end(spec, take, now, false));
@@ -222,7 +223,7 @@ impl Engine {
     }
 
     #[inline]
-    fn left(&mut self, origin: &Origin, permit: Key) {
+    fn left(&mut self, origin: &Origin, permit: PermitKey) {
         match self.lanes.get_mut(origin.lane) {
             Some(lane) => one_less(&mut lane.in_flight),
             None => self.permits.departed_ended(),
@@ -238,7 +239,7 @@ impl Engine {
     }
 
     #[inline]
-    fn learn_service(&mut self, lane: Key, now: Time, started: Time) {
+    fn learn_service(&mut self, lane: LaneKey, now: Time, started: Time) {
         if let Some(lane) = self.lanes.get_mut(lane)
             && lane.plan.has_slots
         {
@@ -256,14 +257,14 @@ impl Engine {
     }
 
     /// Takes back everything of a lane that was granted and not started.
-    pub(super) fn revoke_in(&mut self, lane: Key) {
+    pub(super) fn revoke_in(&mut self, lane: LaneKey) {
         let of_lane = self.permits.unstarted().filter(|(_, permit)| permit.lane() == lane);
         for key in of_lane.map(|(key, _)| key).collect::<Vec<_>>() {
             self.revoke(key);
         }
     }
 
-    pub(super) fn revoke(&mut self, key: Key) {
+    pub(super) fn revoke(&mut self, key: PermitKey) {
         let Some(permit) = self.permits.get(key).filter(|permit| permit.is_granted()) else { return };
         let waiter = permit.waiter();
         self.give_back(key);
@@ -288,7 +289,7 @@ impl Engine {
 
     /// What is left of a lane's tightest limit, as (remaining, limit) in units, by our own count or by the vendor's word;
     /// None without limits.
-    pub(crate) fn headroom(&mut self, now: Time, lane: Key, endpoint: EndpointId) -> Option<(u32, u32)> {
+    pub(crate) fn headroom(&mut self, now: Time, lane: LaneKey, endpoint: EndpointId) -> Option<(u32, u32)> {
         let now = self.tick(now);
         let mut tightest = None;
         let origin = self.limits_of(lane, endpoint);

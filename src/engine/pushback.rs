@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::keys::{HolderKey, LaneKey, PermitKey, WaiterKey};
 use super::need::Need;
 use super::news::{Noticed, of_lane};
 use super::origin::Origin;
@@ -54,7 +55,7 @@ pub(crate) struct FeedbackEffect {
 /// An exchange that was answered.
 #[derive(Clone, Copy)]
 struct Exchange {
-    permit: Key,
+    permit: PermitKey,
     origin: Origin,
     granted: Time,
     need: Need,
@@ -71,7 +72,7 @@ impl Engine {
     pub(crate) fn answered_with(
         &mut self,
         now: Time,
-        key: Key,
+        key: PermitKey,
         word: Feedback,
         besides: &[Report],
         whole: bool,
@@ -104,7 +105,13 @@ impl Engine {
 
     /// Response headers are here: what they say counts from now on. Comes before [`answered`](Self::answered).
     #[inline]
-    pub(crate) fn on_response(&mut self, now: Time, key: Key, word: Feedback, besides: &[Report]) -> Vec<Noticed> {
+    pub(crate) fn on_response(
+        &mut self,
+        now: Time,
+        key: PermitKey,
+        word: Feedback,
+        besides: &[Report],
+    ) -> Vec<Noticed> {
         let now = self.tick(now);
         let Some(exchange) = self.exchange(key) else { return Vec::new() };
         if word == Feedback::Passed(None) && besides.is_empty() && !self.is_throttled(&exchange.origin) {
@@ -118,7 +125,7 @@ impl Engine {
         self.news.take()
     }
 
-    fn exchange(&self, key: Key) -> Option<Exchange> {
+    fn exchange(&self, key: PermitKey) -> Option<Exchange> {
         let permit = self.permits.get(key).filter(|permit| permit.is_started())?;
         let (origin, need) = (permit.origin, permit.need());
         let of_lane = self.lanes.get(origin.lane).map(|lane| lane.plan.endpoint_hash(origin.endpoint));
@@ -175,7 +182,7 @@ impl Engine {
     }
 
     /// What of the vendor's word is about a lane as a whole; made where there is none.
-    fn credential(&mut self, lane: Key) -> Option<&mut Credential> {
+    fn credential(&mut self, lane: LaneKey) -> Option<&mut Credential> {
         self.lanes.get_mut(lane).map(|lane| &mut **lane.credential.get_or_insert_default())
     }
 
@@ -333,23 +340,24 @@ impl Engine {
     }
 
     /// Lanes that share a limit in which a request waits, or was granted and has not started.
-    fn busy_lanes_of(&self, holder: Key) -> Vec<Key> {
+    fn busy_lanes_of(&self, holder: HolderKey) -> Vec<LaneKey> {
         let granted = self.permits.unstarted().map(|(_, permit)| permit.lane());
-        let shares = |lane: &Key| self.lanes.get(*lane).is_some_and(|lane| lane.shared.contains(&holder));
+        let shares = |lane: &LaneKey| self.lanes.get(*lane).is_some_and(|lane| lane.shared.contains(&holder));
         self.waiters.lanes().chain(granted).filter(shares).collect()
     }
 
     /// A lane has come to stand: what has not left yet is taken back, and who cannot wait that long is told.
-    pub(super) fn paused(&mut self, lane: Key) {
+    pub(super) fn paused(&mut self, lane: LaneKey) {
         self.revoke_in(lane);
         self.send_away(lane);
         self.wake_lane(lane);
     }
 
     /// Who waits in a lane and could not go before its time is up, or not for very long, is told at once.
-    fn send_away(&mut self, lane: Key) {
+    fn send_away(&mut self, lane: LaneKey) {
         let queues = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| waiting.queues.clone());
-        let waiters: Vec<Key> = queues.into_iter().flatten().flat_map(|queue| self.waiters.in_order(queue)).collect();
+        let waiters: Vec<WaiterKey> =
+            queues.into_iter().flatten().flat_map(|queue| self.waiters.in_order(queue)).collect();
         for waiter in waiters {
             if let Some(inside) = self.waiters.get(waiter)
                 && let Some(refusal) = self.held_back(lane, inside.endpoint, inside.give_up)
@@ -361,14 +369,14 @@ impl Engine {
 
     /// The refusal of a request that the vendor's own word holds back beyond `give_up`, or for longer than anybody is
     /// kept waiting.
-    pub(super) fn held_back(&self, lane: Key, endpoint: EndpointId, give_up: Time) -> Option<Refusal> {
+    pub(super) fn held_back(&self, lane: LaneKey, endpoint: EndpointId, give_up: Time) -> Option<Refusal> {
         let at = self.stands_until(lane, endpoint);
         let too_long = at > self.now.plus_nanos(self.lanes.get(lane)?.plan.max_hold_ns);
         (at > give_up || too_long).then_some(Refusal::RetryLater { at })
     }
 
     /// Until when the pauses of a lane, and of the limits that a request to this endpoint counts in, last. It may be past.
-    pub(super) fn stands_until(&self, key: Key, endpoint: EndpointId) -> Time {
+    pub(super) fn stands_until(&self, key: LaneKey, endpoint: EndpointId) -> Time {
         let Some(lane) = self.lanes.get(key) else { return Time::ZERO };
         let hash = lane.plan.endpoint_hash(endpoint);
         let own = lane.own.as_slice();
@@ -382,7 +390,7 @@ impl Engine {
     }
 
     /// Everybody who waits in a lane asks again.
-    pub(super) fn wake_lane(&mut self, lane: Key) {
+    pub(super) fn wake_lane(&mut self, lane: LaneKey) {
         let Some(waiting) = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()) else { return };
         for queue in waiting.queues.clone() {
             if let Some(queue) = self.waiters.queue(queue) {
@@ -403,7 +411,7 @@ impl Engine {
     }
 
     /// A permit has ended without a word of the vendor; if it was to find out whether a pause is over, another will.
-    pub(super) fn ended_unheard(&mut self, origin: &Origin, permit: Key) {
+    pub(super) fn ended_unheard(&mut self, origin: &Origin, permit: PermitKey) {
         let now = self.now;
         let mut was = false;
         self.each_cell(origin, |cell, _| {
@@ -421,7 +429,7 @@ impl Engine {
     }
 
     /// Lets nothing go until [`resume`](Self::resume).
-    pub(crate) fn pause(&mut self, now: Time, lane: Key) -> Vec<Noticed> {
+    pub(crate) fn pause(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
         self.tick(now);
         let Some(credential) = self.credential(lane) else { return Vec::new() };
         if credential.hold() {
@@ -434,7 +442,7 @@ impl Engine {
     }
 
     /// Ends every pause of a lane, and of the limits that it counts in.
-    pub(crate) fn resume(&mut self, now: Time, lane: Key) -> Vec<Noticed> {
+    pub(crate) fn resume(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
         let now = self.tick(now);
         self.forget_groups(lane);
         let Some(inside) = self.lanes.get_mut(lane) else { return Vec::new() };
@@ -460,7 +468,7 @@ impl Engine {
     }
 
     /// Until when a lane is paused; none where it is not.
-    pub(crate) fn paused_until(&self, now: Time, lane: Key) -> Option<Time> {
+    pub(crate) fn paused_until(&self, now: Time, lane: LaneKey) -> Option<Time> {
         let inside = self.lanes.get(lane)?;
         let is_held = inside.credential.as_ref().is_some_and(|credential| credential.is_held());
         let own = if is_held { Time::MAX } else { self.stands_until(lane, NO_ENDPOINT) };

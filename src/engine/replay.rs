@@ -2,8 +2,8 @@
 
 use super::Engine;
 use super::endpoint::EndpointId;
+use super::keys::LaneKey;
 use super::limit::PriorUse;
-use super::slab::Key;
 use crate::clock::Time;
 
 impl Engine {
@@ -12,7 +12,7 @@ impl Engine {
     ///
     /// More may have been sent in that time than a bucket holds, for it refilled meanwhile: the bucket is left empty, and
     /// owes nothing. Of what came back meanwhile only the guard knows.
-    pub(crate) fn replay(&mut self, now: Time, lane: Key, endpoint: EndpointId, past: &PriorUse) {
+    pub(crate) fn replay(&mut self, now: Time, lane: LaneKey, endpoint: EndpointId, past: &PriorUse) {
         let now = self.tick(now);
         let past = PriorUse { at: past.at.min(now), ..*past };
         let origin = self.limits_of(lane, endpoint);

@@ -17,6 +17,7 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::keys::{NodeKey, OfNode, QueueKey};
 use super::slab::{Key, Slab, excess};
 use crate::clock::Time;
 
@@ -29,7 +30,7 @@ pub(crate) const MAX_DEPTH: usize = 5;
 /// A node and, at a leaf, what waits there.
 #[derive(Debug)]
 pub(crate) struct Node {
-    parent: Key,
+    parent: NodeKey,
     weight: u32,
     /// Breaks ties among siblings: lowest first; 0 for those that go by order of arrival.
     rank: u64,
@@ -40,7 +41,7 @@ pub(crate) struct Node {
     /// This node's own virtual time, for its children.
     now: u64,
     /// Children that may be next, by (start, rank, arrival).
-    ready: BinaryHeap<Reverse<(u64, u64, u64, Key)>>,
+    ready: BinaryHeap<Reverse<(u64, u64, u64, NodeKey)>>,
     /// Stands in its parent's `ready`.
     queued: bool,
     parked: bool,
@@ -51,19 +52,19 @@ pub(crate) struct Node {
     /// Counts parkings, so that a timer set for an earlier one is known for stale.
     parkings: u32,
     /// At a leaf: the queue that waits here.
-    queue: Option<Key>,
+    queue: Option<QueueKey>,
 }
 
 /// All nodes of an engine.
 #[derive(Default)]
 pub(crate) struct Tree {
-    nodes: Slab<Node>,
+    nodes: Slab<OfNode, Node>,
     arrivals: u64,
     /// Roots under which a request may be able to go, and since when.
-    ready: Vec<(Key, Time)>,
+    ready: Vec<(NodeKey, Time)>,
 }
 
-impl Default for Slab<Node> {
+impl Default for Slab<OfNode, Node> {
     fn default() -> Self {
         Slab::new()
     }
@@ -72,38 +73,38 @@ impl Default for Slab<Node> {
 /// From the child of a root down to a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    nodes: [Key; MAX_DEPTH],
+    nodes: [NodeKey; MAX_DEPTH],
     len: usize,
 }
 
 impl Path {
-    pub(crate) fn leaf(&self) -> Key {
+    pub(crate) fn leaf(&self) -> NodeKey {
         self.nodes[self.len - 1]
     }
 }
 
 impl Tree {
-    pub(crate) fn add_root(&mut self) -> Key {
+    pub(crate) fn add_root(&mut self) -> NodeKey {
         self.add(Key::NONE, 1, 0, None)
     }
 
-    pub(crate) fn add_branch(&mut self, parent: Key, weight: u32, rank: u64) -> Key {
+    pub(crate) fn add_branch(&mut self, parent: NodeKey, weight: u32, rank: u64) -> NodeKey {
         self.add(parent, weight, rank, None)
     }
 
-    pub(crate) fn add_leaf(&mut self, parent: Key) -> Key {
+    pub(crate) fn add_leaf(&mut self, parent: NodeKey) -> NodeKey {
         self.add(parent, 1, 0, Some(Key::NONE))
     }
 
-    pub(crate) fn set_queue(&mut self, leaf: Key, queue: Key) {
+    pub(crate) fn set_queue(&mut self, leaf: NodeKey, queue: QueueKey) {
         self.nodes[leaf].queue = Some(queue);
     }
 
-    pub(crate) fn queue_of(&self, leaf: Key) -> Key {
+    pub(crate) fn queue_of(&self, leaf: NodeKey) -> QueueKey {
         self.nodes.get(leaf).and_then(|leaf| leaf.queue).unwrap_or(Key::NONE)
     }
 
-    fn add(&mut self, parent: Key, weight: u32, rank: u64, queue: Option<Key>) -> Key {
+    fn add(&mut self, parent: NodeKey, weight: u32, rank: u64, queue: Option<QueueKey>) -> NodeKey {
         self.nodes.insert(Node {
             parent,
             weight: weight.max(1),
@@ -122,7 +123,7 @@ impl Tree {
     }
 
     /// Lets go of a node that nothing waits at any more, nor will.
-    pub(crate) fn discard(&mut self, node: Key) {
+    pub(crate) fn discard(&mut self, node: NodeKey) {
         let Some(inside) = self.nodes.get_mut(node) else { return };
         if inside.queued {
             inside.orphan = true;
@@ -132,7 +133,7 @@ impl Tree {
     }
 
     /// Removes a node, and the discarded ones that only its own heap still held.
-    fn remove(&mut self, node: Key) {
+    fn remove(&mut self, node: NodeKey) {
         let Some(inside) = self.nodes.remove(node) else { return };
         for Reverse((_, _, _, child)) in inside.ready {
             match self.nodes.get_mut(child) {
@@ -144,7 +145,7 @@ impl Tree {
     }
 
     /// A request under this root may be able to go, and may have been since `due`.
-    pub(crate) fn mark_ready(&mut self, root: Key, due: Time) {
+    pub(crate) fn mark_ready(&mut self, root: NodeKey, due: Time) {
         match self.ready.last_mut() {
             Some((last, earlier)) if *last == root => *earlier = due.min(*earlier),
             _ => self.ready.push((root, due)),
@@ -152,7 +153,7 @@ impl Tree {
     }
 
     /// Takes out the root that was marked last, and since when a request there may have been able to go.
-    pub(crate) fn pop_ready(&mut self) -> Option<(Key, Time)> {
+    pub(crate) fn pop_ready(&mut self) -> Option<(NodeKey, Time)> {
         self.ready.pop()
     }
 
@@ -163,14 +164,14 @@ impl Tree {
         self.nodes.shrink(chunks)
     }
 
-    pub(crate) fn set_weight(&mut self, node: Key, weight: u32) {
+    pub(crate) fn set_weight(&mut self, node: NodeKey, weight: u32) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.weight = weight.max(1);
         }
     }
 
     /// Forgetting this node's place in its parent could not be observed.
-    pub(crate) fn is_past(&self, node: Key) -> bool {
+    pub(crate) fn is_past(&self, node: NodeKey) -> bool {
         match self.nodes.get(node) {
             Some(inside) if inside.backlog > 0 => false,
             Some(inside) => self.nodes.get(inside.parent).is_none_or(|parent| inside.start <= parent.now),
@@ -179,7 +180,7 @@ impl Tree {
     }
 
     /// One more waits at a leaf.
-    pub(crate) fn arrive(&mut self, leaf: Key) {
+    pub(crate) fn arrive(&mut self, leaf: NodeKey) {
         let mut node = leaf;
         while let Some(inside) = self.nodes.get_mut(node) {
             inside.backlog += 1;
@@ -189,7 +190,7 @@ impl Tree {
     }
 
     /// One fewer waits at a leaf.
-    pub(crate) fn leave(&mut self, leaf: Key) {
+    pub(crate) fn leave(&mut self, leaf: NodeKey) {
         let mut node = leaf;
         while let Some(inside) = self.nodes.get_mut(node) {
             inside.backlog -= 1;
@@ -198,7 +199,7 @@ impl Tree {
     }
 
     /// Takes a node out of the turns until [`unpark`](Self::unpark). Returns the number of this parking.
-    pub(crate) fn park(&mut self, node: Key) -> u32 {
+    pub(crate) fn park(&mut self, node: NodeKey) -> u32 {
         let inside = &mut self.nodes[node];
         inside.parked = true;
         inside.parkings = inside.parkings.wrapping_add(1);
@@ -206,12 +207,12 @@ impl Tree {
     }
 
     /// The node is still in the parking of this number, and something waits there.
-    pub(crate) fn is_parked(&self, node: Key, parking: u32) -> bool {
+    pub(crate) fn is_parked(&self, node: NodeKey, parking: u32) -> bool {
         self.nodes.get(node).is_some_and(|node| node.parked && node.parkings == parking && node.backlog > 0)
     }
 
     /// A node, or one above it, is parked while something waits there: what comes below it waits too.
-    pub(crate) fn is_stopped(&self, node: Key) -> bool {
+    pub(crate) fn is_stopped(&self, node: NodeKey) -> bool {
         let mut at = node;
         while let Some(inside) = self.nodes.get(at) {
             if inside.parked && inside.backlog > 0 {
@@ -222,7 +223,7 @@ impl Tree {
         false
     }
 
-    pub(crate) fn unpark(&mut self, node: Key) {
+    pub(crate) fn unpark(&mut self, node: NodeKey) {
         if let Some(inside) = self.nodes.get_mut(node) {
             inside.parked = false;
             self.make_ready(node);
@@ -230,7 +231,7 @@ impl Tree {
     }
 
     /// The root above a node.
-    pub(crate) fn root_of(&self, node: Key) -> Key {
+    pub(crate) fn root_of(&self, node: NodeKey) -> NodeKey {
         let mut root = node;
         while let Some(parent) = self.nodes.get(root).map(|node| node.parent).filter(|parent| *parent != Key::NONE) {
             root = parent;
@@ -239,7 +240,7 @@ impl Tree {
     }
 
     /// Whether `node` is `above`, or stands somewhere below it.
-    pub(crate) fn is_below(&self, node: Key, above: Key) -> bool {
+    pub(crate) fn is_below(&self, node: NodeKey, above: NodeKey) -> bool {
         let mut at = node;
         while at != above {
             match self.nodes.get(at) {
@@ -251,7 +252,7 @@ impl Tree {
     }
 
     /// Puts a node, and those above it, where they can be chosen, behind their equals.
-    fn make_ready(&mut self, node: Key) {
+    fn make_ready(&mut self, node: NodeKey) {
         let mut node = node;
         loop {
             self.arrivals += 1;
@@ -270,7 +271,7 @@ impl Tree {
     }
 
     /// Puts a node where its parent can choose it, if there is something to choose.
-    fn push(&mut self, node: Key) -> bool {
+    fn push(&mut self, node: NodeKey) -> bool {
         let inside = &self.nodes[node];
         let has_work = inside.backlog > 0 && (inside.queue.is_some() || !inside.ready.is_empty());
         let parent = inside.parent;
@@ -287,7 +288,7 @@ impl Tree {
     }
 
     /// The queue whose turn it is. Follow it by [`charge`](Self::charge): until then its path stands outside the tree.
-    pub(crate) fn next(&mut self, root: Key) -> Option<Path> {
+    pub(crate) fn next(&mut self, root: NodeKey) -> Option<Path> {
         let mut path = Path { nodes: [Key::NONE; MAX_DEPTH], len: 0 };
         let mut node = root;
         loop {
@@ -351,14 +352,14 @@ impl Tree {
     }
 
     /// How far the next turn of a node lies beyond its parent's present, and since when it stands there among its equals.
-    pub(crate) fn lead(&self, node: Key) -> (u64, u64) {
+    pub(crate) fn lead(&self, node: NodeKey) -> (u64, u64) {
         let Some(inside) = self.nodes.get(node) else { return (0, 0) };
         let now = self.nodes.get(inside.parent).map_or(0, |parent| parent.now);
         (inside.start.saturating_sub(now), inside.arrival)
     }
 
     /// Puts a node at which nothing waits yet so far beyond its parent's present.
-    pub(crate) fn set_lead(&mut self, node: Key, lead: u64) {
+    pub(crate) fn set_lead(&mut self, node: NodeKey, lead: u64) {
         let Some(inside) = self.nodes.get(node) else { return };
         let now = self.nodes.get(inside.parent).map_or(0, |parent| parent.now);
         if let Some(inside) = self.nodes.get_mut(node).filter(|inside| !inside.queued) {

@@ -5,27 +5,35 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::marker::PhantomData;
 
 const CHUNK: usize = 512;
 
-/// An id of something in a [`Slab`]; of another thing once its slot was used again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub(crate) struct Key {
+/// An id of something in a [`Slab`], and of nothing once that was removed. `M` says what it is an id of (`keys.rs`): the
+/// key of a waiter is no key of a permit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Key<M> {
     pub(crate) index: u32,
     generation: u32,
+    of: PhantomData<M>,
 }
 
-impl Key {
-    /// The key of nothing.
-    pub(crate) const NONE: Key = Key { index: u32::MAX, generation: 0 };
+impl<M> Key<M> {
+    /// The key of nothing: no slab has anything under it.
+    pub(crate) const NONE: Key<M> = Key::new(u32::MAX, 0);
+
+    #[inline(always)]
+    const fn new(index: u32, generation: u32) -> Key<M> {
+        Key { index, generation, of: PhantomData }
+    }
 
     /// All of it in one number, for [`from_bits`](Self::from_bits).
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    pub(crate) fn from_bits(bits: u64) -> Key {
-        Key { index: bits as u32, generation: (bits >> 32) as u32 }
+    pub(crate) fn from_bits(bits: u64) -> Key<M> {
+        Key::new(bits as u32, (bits >> 32) as u32)
     }
 }
 
@@ -69,7 +77,7 @@ impl Book {
 
 /// Values by [`Key`]. A new one gets the lowest free index, so that what lies higher empties and can be given back, and so
 /// that indexes, which decide ties here and there, do not depend on when that is done.
-pub(crate) struct Slab<T> {
+pub(crate) struct Slab<M, T> {
     chunks: Vec<Chunk<T>>,
     /// One for each chunk.
     books: Vec<Book>,
@@ -78,11 +86,12 @@ pub(crate) struct Slab<T> {
     len: usize,
     /// Generation of slots in chunks that are made anew.
     base: u32,
+    of: PhantomData<M>,
 }
 
-impl<T> Slab<T> {
-    pub(crate) const fn new() -> Slab<T> {
-        Slab { chunks: Vec::new(), books: Vec::new(), roomy: BinaryHeap::new(), len: 0, base: 0 }
+impl<M: Copy, T> Slab<M, T> {
+    pub(crate) const fn new() -> Slab<M, T> {
+        Slab { chunks: Vec::new(), books: Vec::new(), roomy: BinaryHeap::new(), len: 0, base: 0, of: PhantomData }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -106,7 +115,7 @@ impl<T> Slab<T> {
     }
 
     #[inline(always)]
-    pub(crate) fn insert(&mut self, value: T) -> Key {
+    pub(crate) fn insert(&mut self, value: T) -> Key<M> {
         self.len += 1;
         let number = match self.roomy.peek() {
             Some(Reverse(lowest)) => *lowest,
@@ -120,13 +129,13 @@ impl<T> Slab<T> {
         let index = number * CHUNK as u32 + at as u32;
         if let Some(slot) = chunk.get_mut(at) {
             slot.value = Some(value);
-            return Key { index, generation: slot.generation };
+            return Key::new(index, slot.generation);
         }
         if chunk.capacity() == 0 {
             chunk.reserve_exact(CHUNK);
         }
         chunk.push(Slot { generation: book.base, value: Some(value) });
-        Key { index, generation: book.base }
+        Key::new(index, book.base)
     }
 
     #[cold]
@@ -139,7 +148,7 @@ impl<T> Slab<T> {
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: Key<M>) -> Option<T> {
         let value = self.get_mut_slot(key)?.value.take()?;
         self.free(key.index);
         Some(value)
@@ -147,7 +156,7 @@ impl<T> Slab<T> {
 
     /// [`remove`](Self::remove) of what is not needed whole: it is read where it is, and not copied.
     #[inline(always)]
-    pub(crate) fn discard<R>(&mut self, key: Key, read: impl FnOnce(&T) -> R) -> Option<R> {
+    pub(crate) fn discard<R>(&mut self, key: Key<M>, read: impl FnOnce(&T) -> R) -> Option<R> {
         let slot = self.get_mut_slot(key)?;
         let read = read(slot.value.as_ref()?);
         slot.value = None;
@@ -156,7 +165,7 @@ impl<T> Slab<T> {
     }
 
     #[inline]
-    fn get_mut_slot(&mut self, key: Key) -> Option<&mut Slot<T>> {
+    fn get_mut_slot(&mut self, key: Key<M>) -> Option<&mut Slot<T>> {
         self.slot_mut(key.index).filter(|slot| slot.generation == key.generation)
     }
 
@@ -176,13 +185,13 @@ impl<T> Slab<T> {
     }
 
     #[inline]
-    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+    pub(crate) fn get(&self, key: Key<M>) -> Option<&T> {
         let slot = self.slot(key.index)?;
         if slot.generation == key.generation { slot.value.as_ref() } else { None }
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: Key<M>) -> Option<&mut T> {
         self.get_mut_slot(key)?.value.as_mut()
     }
 
@@ -193,13 +202,13 @@ impl<T> Slab<T> {
     }
 
     /// The current key of a slot that holds something.
-    pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
+    pub(crate) fn key_at(&self, index: u32) -> Option<Key<M>> {
         let slot = self.slot(index)?;
-        slot.value.as_ref().map(|_| Key { index, generation: slot.generation })
+        slot.value.as_ref().map(|_| Key::new(index, slot.generation))
     }
 
     /// Keys of everything inside, in slot order.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key<M>> + '_ {
         let in_use = (0..).zip(&self.books).filter(|(_, book)| book.used > 0);
         in_use.flat_map(|(number, _)| (number * CHUNK as u32..).take(CHUNK)).filter_map(|index| self.key_at(index))
     }
@@ -239,18 +248,18 @@ impl<T> Slab<T> {
     }
 }
 
-impl<T> std::ops::Index<Key> for Slab<T> {
+impl<M: Copy, T> std::ops::Index<Key<M>> for Slab<M, T> {
     type Output = T;
 
     #[inline]
-    fn index(&self, key: Key) -> &T {
+    fn index(&self, key: Key<M>) -> &T {
         self.get(key).expect("the key was taken from live state of the same engine")
     }
 }
 
-impl<T> std::ops::IndexMut<Key> for Slab<T> {
+impl<M: Copy, T> std::ops::IndexMut<Key<M>> for Slab<M, T> {
     #[inline]
-    fn index_mut(&mut self, key: Key) -> &mut T {
+    fn index_mut(&mut self, key: Key<M>) -> &mut T {
         self.get_mut(key).expect("the key was taken from live state of the same engine")
     }
 }
@@ -266,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_freed_slot_is_used_again_under_another_key() {
-        let mut slab = Slab::new();
+        let mut slab = Slab::<(), _>::new();
         let a = slab.insert('a');
         let b = slab.insert('b');
         assert_eq!(slab.remove(a), Some('a'));
@@ -279,8 +288,8 @@ mod tests {
 
     #[test]
     fn it_grows_past_a_chunk() {
-        let mut slab = Slab::new();
-        let keys: Vec<Key> = (0..3 * CHUNK + 1).map(|n| slab.insert(n)).collect();
+        let mut slab = Slab::<(), _>::new();
+        let keys: Vec<Key<()>> = (0..3 * CHUNK + 1).map(|n| slab.insert(n)).collect();
         assert!(keys.iter().enumerate().all(|(n, key)| slab[*key] == n));
         assert_eq!(slab.end() as usize, 3 * CHUNK + 1);
         assert_eq!(slab.len(), 3 * CHUNK + 1);
@@ -288,10 +297,10 @@ mod tests {
 
     #[test]
     fn what_is_empty_is_given_back_and_old_keys_stay_stale() {
-        let mut slab = Slab::new();
+        let mut slab = Slab::<(), _>::new();
         let mut random = fastrand::Rng::with_seed(3);
-        let mut inside: Vec<(Key, u32)> = Vec::new();
-        let mut gone: Vec<Key> = Vec::new();
+        let mut inside: Vec<(Key<()>, u32)> = Vec::new();
+        let mut gone: Vec<Key<()>> = Vec::new();
         for round in 0..200u32 {
             // Waves: up to some thousands, down to a few or none.
             let target = if round % 2 == 0 { random.usize(0..3_000) } else { random.usize(0..2) * random.usize(0..40) };
@@ -310,7 +319,7 @@ mod tests {
             assert!(!inside.is_empty() || (slab.end() == 0 && slab.chunks.is_empty()));
             assert!(inside.iter().all(|(key, value)| slab.get(*key) == Some(value)));
             assert!(gone.iter().all(|key| slab.get(*key).is_none()), "a key of before fits again");
-            let mut expected: Vec<Key> = inside.iter().map(|(key, _)| *key).collect();
+            let mut expected: Vec<Key<()>> = inside.iter().map(|(key, _)| *key).collect();
             expected.sort_unstable_by_key(|key| key.index);
             assert_eq!(slab.keys().collect::<Vec<_>>(), expected);
             assert_eq!(slab.len(), inside.len());
@@ -320,8 +329,8 @@ mod tests {
 
     #[test]
     fn the_lowest_room_is_used_first() {
-        let mut slab = Slab::new();
-        let keys: Vec<Key> = (0..3 * CHUNK).map(|n| slab.insert(n)).collect();
+        let mut slab = Slab::<(), _>::new();
+        let keys: Vec<Key<()>> = (0..3 * CHUNK).map(|n| slab.insert(n)).collect();
         for key in [keys[2 * CHUNK + 5], keys[7], keys[CHUNK], keys[3]] {
             slab.remove(key);
         }

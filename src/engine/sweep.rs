@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 
 use super::Engine;
+use super::keys::HolderKey;
 use super::news::{Forgotten, of_lane, of_own_limit};
-use super::slab::Key;
 use crate::clock::Time;
 
 /// Where a sweep goes on.
@@ -77,7 +77,7 @@ impl Engine {
     }
 
     /// `named`: holders that permits name, once that was asked.
-    fn sweep_shared(&mut self, now: Time, index: u32, named: &mut Option<HashSet<Key>>) {
+    fn sweep_shared(&mut self, now: Time, index: u32, named: &mut Option<HashSet<HolderKey>>) {
         let Some(key) = self.lanes.holder_key_at(index) else { return };
         let Some(shared) = self.lanes.holder_mut(key) else { return };
         let mut rests = true;

@@ -3,16 +3,17 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::slab::{Key, excess};
+use super::keys::{NodeKey, WaiterKey};
+use super::slab::excess;
 use crate::clock::Time;
 
 /// What happens when a timer is due.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Timer {
     /// A parked node may go on.
-    Unpark { node: Key, parking: u32 },
+    Unpark { node: NodeKey, parking: u32 },
     /// A caller stops waiting.
-    GiveUp { waiter: Key },
+    GiveUp { waiter: WaiterKey },
 }
 
 /// Timers of an engine, the earliest first. A timer is not cancelled: one whose purpose has ended is known by that, and

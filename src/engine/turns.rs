@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use super::keys::{LaneKey, NodeKey, QueueKey};
 use super::lane::{Lane, Shared};
 use super::limit::free::Free;
 use super::limit::{BlockedBy, Cell, LimitSpec, Room};
@@ -80,7 +81,7 @@ fn later(a: Free, b: Free) -> bool {
 }
 
 impl Engine {
-    fn reserved_by_another(&mut self, need: &Need, place: LimitLevel, queue: Key) -> bool {
+    fn reserved_by_another(&mut self, need: &Need, place: LimitLevel, queue: QueueKey) -> bool {
         let reserved = self.wait_point(need, place).map_or(Key::NONE, |wait_point| wait_point.reserved);
         if reserved == Key::NONE || reserved == queue {
             return false;
@@ -98,7 +99,7 @@ impl Engine {
     }
 
     /// The tree's root itself decides about the tiers here.
-    fn is_at_the_root(&self, lane: Key, place: LimitLevel) -> bool {
+    fn is_at_the_root(&self, lane: LaneKey, place: LimitLevel) -> bool {
         let Some(lane) = self.lanes.get(lane) else { return true };
         let [account, vendor] = lane.shared.map(|holder| holder != Key::NONE);
         match place {
@@ -166,7 +167,7 @@ impl Engine {
     }
 
     /// Asks every limit, from the narrowest holder outwards. `queue` is whose head asks.
-    pub(super) fn ask(&mut self, need: &Need, queue: Key) -> Result<(), Stop> {
+    pub(super) fn ask(&mut self, need: &Need, queue: QueueKey) -> Result<(), Stop> {
         let lane = &self.lanes[need.lane];
         let (shared, busy) = (lane.shared, lane.waiting.is_some());
         let endpoint = lane.plan.endpoint_hash(need.endpoint);
@@ -189,7 +190,7 @@ impl Engine {
 
     /// Asks the limits of one place; those of a place whose next units are another's are not even looked at.
     #[inline]
-    fn ask_at(&mut self, need: &Need, place: LimitLevel, queue: Key, busy: bool) -> Result<(), Stop> {
+    fn ask_at(&mut self, need: &Need, place: LimitLevel, queue: QueueKey, busy: bool) -> Result<(), Stop> {
         if busy && self.reserved_by_another(need, place, queue) {
             return Err(Stop { place, free: Free::OnSettle(Time::MAX), lack: None });
         }
@@ -347,7 +348,7 @@ impl Engine {
         }
     }
 
-    fn park(&mut self, need: &Need, queue: Key, path: &Path, stop: Stop) {
+    fn park(&mut self, need: &Need, queue: QueueKey, path: &Path, stop: Stop) {
         let leaf = path.leaf();
         let lane = &self.lanes[need.lane];
         let node = match stop.place {
@@ -396,12 +397,12 @@ impl Engine {
     }
 
     /// Something under this root may have become possible, at `due`.
-    pub(super) fn mark_dirty(&mut self, root: Key, due: Time) {
+    pub(super) fn mark_dirty(&mut self, root: NodeKey, due: Time) {
         self.tree.mark_ready(root, due.max(self.now.minus_nanos(LATENESS_NS)));
     }
 
     /// Takes a node out of its parking; it was due at `due`.
-    pub(super) fn unpark(&mut self, node: Key, due: Time) {
+    pub(super) fn unpark(&mut self, node: NodeKey, due: Time) {
         self.tree.unpark(node);
         let root = self.tree.root_of(node);
         self.mark_dirty(root, due);

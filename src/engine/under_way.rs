@@ -12,6 +12,7 @@ use compact_str::CompactString;
 
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::keys::{HolderKey, LaneKey, PermitKey};
 use super::lane::{Shared, SharedKey};
 use super::plan::Plan;
 use super::slab::Key;
@@ -22,7 +23,7 @@ use crate::clock::Time;
 pub(super) struct ChangeUnderWay {
     goes_on: bool,
     /// Holders with limits that grant nothing until the change is over.
-    gathering: Vec<Key>,
+    gathering: Vec<HolderKey>,
 }
 
 impl Engine {
@@ -45,7 +46,7 @@ impl Engine {
 
     /// Limits of a holder are new in a change that goes on, or new to a lane that it counts from now on: `is_new` says which,
     /// by their place.
-    pub(super) fn gather(&mut self, holder: Key, is_new: impl Fn(usize) -> bool) {
+    pub(super) fn gather(&mut self, holder: HolderKey, is_new: impl Fn(usize) -> bool) {
         let Some(shared) = self.lanes.holder_mut(holder).filter(|_| self.change.goes_on) else { return };
         let new = shared.cells.iter_mut().enumerate().filter(|(place, cell)| cell.is_slots() && is_new(*place));
         let gathering = new.map(|(_, cell)| cell.gather(true)).count();
@@ -55,7 +56,7 @@ impl Engine {
     }
 
     /// Counts anew what is in flight at a holder of shared limits: some of them are new.
-    pub(super) fn count_shared(&mut self, holder: Key) {
+    pub(super) fn count_shared(&mut self, holder: HolderKey) {
         let Some(shared) = self.lanes.holder_mut(holder) else { return };
         if !shared.cells.iter().any(|cell| cell.is_slots()) {
             return;
@@ -70,7 +71,7 @@ impl Engine {
 
     /// A lane has another plan, or has come from another engine: its own limits, and those that it shares from now on,
     /// count what is in flight in it. `old` is the plan by which the permits number their endpoints.
-    pub(super) fn count_lane(&mut self, lane: Key, old: &Plan) {
+    pub(super) fn count_lane(&mut self, lane: LaneKey, old: &Plan) {
         let permits = self.permits.of(lane);
         let (plan, holders) = (self.lanes[lane].plan.clone(), self.lanes[lane].shared);
         for permit in &permits {
@@ -92,7 +93,7 @@ impl Engine {
         }
         let own = self.lanes[lane].own.as_mut();
         for (number, cell) in own.iter_mut().enumerate().filter(|(_, cell)| cell.is_slots()) {
-            let applies = |permit: &&Key| {
+            let applies = |permit: &&PermitKey| {
                 number < plan.whole || plan.endpoint_own(self.permits[**permit].origin.endpoint).contains(&number)
             };
             cell.set_slots(u32::try_from(permits.iter().filter(applies).count()).unwrap_or(u32::MAX));
@@ -100,14 +101,14 @@ impl Engine {
     }
 
     /// A lane belongs to `account` from now on. Its permits that name none are those of the account that it leaves.
-    pub(super) fn belong_to(&mut self, lane: Key, account: &str) {
+    pub(super) fn belong_to(&mut self, lane: LaneKey, account: &str) {
         let Some(before) = self.lanes.account_name(lane).filter(|before| *before != account).cloned() else { return };
         let (plan, permits) = (self.lanes[lane].plan.clone(), self.permits.of(lane));
         self.name_account(&permits, &plan, before);
     }
 
     /// Names the account of permits that name none.
-    pub(super) fn name_account(&mut self, permits: &[Key], plan: &Plan, account: CompactString) {
+    pub(super) fn name_account(&mut self, permits: &[PermitKey], plan: &Plan, account: CompactString) {
         let key =
             SharedKey { vendor: plan.vendor.clone(), environment: plan.environment.clone(), account: Some(account) };
         for permit in permits {
@@ -127,7 +128,7 @@ impl Engine {
     }
 
     /// Everybody who is parked at a holder of shared limits asks again.
-    pub(super) fn ask_again(&mut self, holder: Key) {
+    pub(super) fn ask_again(&mut self, holder: HolderKey) {
         let Some(shared) = self.lanes.holder_mut(holder) else { return };
         let mut parked = std::mem::take(&mut shared.wait_point.parked);
         for (_, wait_point) in &mut shared.endpoint_wait_points {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::keys::LaneKey;
 use super::limit::{Cell, LimitSpec};
 use super::need::Need;
-use super::slab::Key;
 use super::throttle::Discovered;
 use super::{Engine, Until, WaitReason};
 use crate::clock::Time;
@@ -97,7 +97,7 @@ pub(crate) struct Sum {
 }
 
 impl Engine {
-    pub(crate) fn view(&mut self, now: Time, key: Key) -> Option<View> {
+    pub(crate) fn view(&mut self, now: Time, key: LaneKey) -> Option<View> {
         let now = self.tick(now);
         self.apply_group_pauses(key);
         let lane = self.lanes.get_mut(key)?;
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// Grants of a lane are spaced out by more than its limits ask for.
-    fn is_slowed(&mut self, key: Key) -> bool {
+    fn is_slowed(&mut self, key: LaneKey) -> bool {
         let now = self.now;
         let Some(lane) = self.lanes.get_mut(key) else { return false };
         let (plan, shared) = (lane.plan.clone(), lane.shared);

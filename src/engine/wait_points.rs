@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
+use super::keys::{HolderKey, LaneKey, NodeKey, QueueKey};
 use super::need::Need;
 use super::origin::Origin;
 use super::slab::Key;
@@ -11,10 +12,10 @@ use super::waiting::{LimitLevel, WaitPoint};
 /// finds it.
 #[derive(Clone, Copy, Debug)]
 enum Spot {
-    Endpoint(Key, EndpointId),
-    Lane(Key),
-    SharedEndpoint(Key, EndpointHash),
-    Shared(Key),
+    Endpoint(LaneKey, EndpointId),
+    Lane(LaneKey),
+    SharedEndpoint(HolderKey, EndpointHash),
+    Shared(HolderKey),
 }
 
 impl Engine {
@@ -68,7 +69,7 @@ impl Engine {
 
     /// Nothing below `node` goes now, for a limit at `place` stops it: what queues there had reserved further out is for
     /// others.
-    pub(super) fn release_beyond(&mut self, need: &Need, place: LimitLevel, node: Key) {
+    pub(super) fn release_beyond(&mut self, need: &Need, place: LimitLevel, node: NodeKey) {
         let [account, vendor] = self.lanes.get(need.lane).map_or([Key::NONE; 2], |lane| lane.shared);
         let beyond = match place {
             LimitLevel::Lane => [account, vendor],
@@ -89,7 +90,7 @@ impl Engine {
     }
 
     /// Gives up what a queue's head had reserved, and lets the others ask again.
-    pub(super) fn release(&mut self, key: Key) {
+    pub(super) fn release(&mut self, key: QueueKey) {
         let Some(queue) = self.waiters.queue_mut(key) else { return };
         let Some(place) = queue.reserving.take() else { return };
         let need = Need { lane: queue.lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
@@ -119,7 +120,7 @@ impl Engine {
     }
 
     /// Everybody who waits for a limit that lanes share asks again, whatever endpoint it is of.
-    pub(super) fn wake_holder(&mut self, holder: Key) {
+    pub(super) fn wake_holder(&mut self, holder: HolderKey) {
         let Some(shared) = self.lanes.holder(holder).filter(|shared| shared.waiting > 0) else { return };
         let endpoints = shared.endpoint_wait_points.iter().map(|(endpoint, _)| Spot::SharedEndpoint(holder, *endpoint));
         let spots: Vec<Spot> = endpoints.chain([Spot::Shared(holder)]).collect();

@@ -4,10 +4,10 @@
 use super::{Cell, LimitKind, LimitSpec, State};
 use crate::clock::Time;
 use crate::engine::cost::Cost;
+use crate::engine::keys::PermitKey;
 use crate::engine::limit::BlockedBy;
 use crate::engine::limit::free::Free;
 use crate::engine::pace::Counting;
-use crate::engine::slab::Key;
 use crate::engine::throttle::{Books, Change, Gate, Notice, Report, Throttle};
 use crate::engine::tier::Tier;
 
@@ -112,7 +112,7 @@ impl Cell {
     }
 
     /// See [`Throttle::rename_permits`].
-    pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(Key, Key)]) {
+    pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(PermitKey, PermitKey)]) {
         if let Some(throttle) = &mut self.throttle {
             throttle.rename_permits(now, keys);
         }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A root with three tiers of weights 6, 3 and 1, each with one queue.
-fn tiers(tree: &mut Tree) -> (Key, [Key; 3]) {
+fn tiers(tree: &mut Tree) -> (NodeKey, [NodeKey; 3]) {
     let root = tree.add_root();
     let leaves = [6, 3, 1].map(|weight| {
         let tier = tree.add_branch(root, weight, 10 - weight as u64);
@@ -12,7 +12,7 @@ fn tiers(tree: &mut Tree) -> (Key, [Key; 3]) {
     (root, leaves)
 }
 
-fn turn(tree: &mut Tree, root: Key, leaves: &[Key], cost: u32) -> Option<usize> {
+fn turn(tree: &mut Tree, root: NodeKey, leaves: &[NodeKey], cost: u32) -> Option<usize> {
     let path = tree.next(root)?;
     tree.leave(path.leaf());
     tree.charge(&path, cost);
@@ -118,7 +118,7 @@ fn a_discarded_node_is_freed_when_its_parent_lets_go() {
 }
 
 /// From a root down to one leaf in each of two lanes of one tier.
-fn two_lanes(tree: &mut Tree) -> (Key, Key, [Key; 2], [Key; 2]) {
+fn two_lanes(tree: &mut Tree) -> (NodeKey, NodeKey, [NodeKey; 2], [NodeKey; 2]) {
     let root = tree.add_root();
     let tier = tree.add_branch(root, 1, 0);
     let lanes = [1, 1].map(|weight| tree.add_branch(tier, weight, 0));
@@ -220,7 +220,7 @@ fn a_place_is_past_when_the_present_has_reached_it_and_nobody_waits_there() {
 }
 
 /// Puts the same lanes, with the leads that they have, into another tree.
-fn copied(tree: &Tree, lanes: &[Key], waiting: usize) -> (Tree, Key, Vec<Key>) {
+fn copied(tree: &Tree, lanes: &[NodeKey], waiting: usize) -> (Tree, NodeKey, Vec<NodeKey>) {
     let mut copy = Tree::default();
     let root = copy.add_root();
     let tier = copy.add_branch(root, 1, 0);
@@ -256,7 +256,7 @@ fn with_the_same_leads_another_tree_gives_the_same_turns() {
     assert!(lanes.iter().any(|lane| tree.lead(*lane).0 > 0));
     let (mut copy, copied_root, copied_leaves) = copied(&tree, &lanes, 100);
     let costs: Vec<u32> = (0..100).map(|_| random.u32(1..9)).collect();
-    let turns = |tree: &mut Tree, root, leaves: &[Key]| -> Vec<usize> {
+    let turns = |tree: &mut Tree, root, leaves: &[NodeKey]| -> Vec<usize> {
         costs.iter().map(|cost| turn(tree, root, leaves, *cost).unwrap()).collect()
     };
     assert_eq!(turns(&mut copy, copied_root, &copied_leaves), turns(&mut tree, root, &leaves));
@@ -304,7 +304,7 @@ fn what_stands_below_a_node_outlives_it_until_it_is_discarded_itself() {
 fn memory_of_nodes_that_are_gone_is_given_back_in_steps() {
     let mut tree = Tree::default();
     let root = tree.add_root();
-    let nodes: Vec<Key> = (0..5_000).map(|_| tree.add_branch(root, 1, 0)).collect();
+    let nodes: Vec<NodeKey> = (0..5_000).map(|_| tree.add_branch(root, 1, 0)).collect();
     nodes.into_iter().for_each(|node| tree.discard(node));
     assert!(tree.shrink(1), "there is more");
     assert!(!tree.shrink(usize::MAX));
@@ -315,11 +315,11 @@ fn memory_of_nodes_that_are_gone_is_given_back_in_steps() {
 fn a_queue_is_found_from_its_leaf_and_the_root_from_anywhere() {
     let mut tree = Tree::default();
     let (root, tier, _, leaves) = two_lanes(&mut tree);
-    // Any key that is not the tree's own will do.
-    tree.set_queue(leaves[0], tier);
+    let queue = Key::from_bits(7);
+    tree.set_queue(leaves[0], queue);
     assert_eq!(
         [leaves[0], leaves[1], tier, Key::NONE].map(|leaf| tree.queue_of(leaf)),
-        [tier, Key::NONE, Key::NONE, Key::NONE]
+        [queue, Key::NONE, Key::NONE, Key::NONE]
     );
     let other = tree.add_root();
     assert_eq!([leaves[1], tier, root, other].map(|node| tree.root_of(node)), [root, root, root, other]);

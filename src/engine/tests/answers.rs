@@ -11,7 +11,7 @@ fn same_in_one_decision(plan: Plan, endpoint: EndpointId, seed: u64) {
     let plan = Arc::new(plan);
     let (mut one, mut three) = (Bench::new(), Bench::new());
     let lanes = [&mut one, &mut three].map(|bench| bench.lane("acme", "acme", &plan));
-    let mut under_way: VecDeque<[Key; 2]> = VecDeque::new();
+    let mut under_way: VecDeque<[PermitKey; 2]> = VecDeque::new();
     let (mut granted, mut refused) = (0, 0);
     for _ in 0..2_000 {
         let now = one.now + Duration::from_millis(random.u64(0..40));

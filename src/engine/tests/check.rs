@@ -5,7 +5,7 @@ use crate::engine::plan::NO_ENDPOINT;
 use crate::engine::tier::Tier;
 
 /// Whether a request of this tier, to this endpoint, is told that it may go; and whether it may.
-fn both(bench: &mut Bench, lane: Key, endpoint: EndpointId, tier: Tier) -> (bool, bool) {
+fn both(bench: &mut Bench, lane: LaneKey, endpoint: EndpointId, tier: Tier) -> (bool, bool) {
     let told = bench.engine.check(bench.now, lane, endpoint, tier).unwrap().stop.is_none();
     let answer = bench.submit(lane, Ask { endpoint, immediate: true, ..ask(tier) });
     let Answer::Granted(permit) = answer else { return (told, false) };
@@ -22,9 +22,9 @@ fn the_answer_of_a_check_is_that_of_the_request() {
         let own = plan(vec![per_second("own", 5), slots("slots", 4)]);
         let plan = with_shared(own, vec![per_second("account", 8)], vec![slots("vendor", 6)]);
         let plan = Arc::new(with_endpoint(plan, "export", slots("exports", 1)));
-        let lanes: Vec<Key> = (0..3).map(|n| bench.lane(&format!("t{n}"), &format!("a{}", n / 2), &plan)).collect();
-        let mut under_way: Vec<Key> = Vec::new();
-        let mut waiters: Vec<Key> = Vec::new();
+        let lanes: Vec<LaneKey> = (0..3).map(|n| bench.lane(&format!("t{n}"), &format!("a{}", n / 2), &plan)).collect();
+        let mut under_way: Vec<PermitKey> = Vec::new();
+        let mut waiters: Vec<WaiterKey> = Vec::new();
         for _ in 0..300 {
             let lane = lanes[random.usize(..lanes.len())];
             let endpoint = if random.bool() { EndpointId::at(0) } else { NO_ENDPOINT };

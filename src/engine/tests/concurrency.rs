@@ -13,7 +13,8 @@ fn all_limits_are_taken_when_the_exchange_may_start() {
     bench.run(start + std::time::Duration::from_secs(2));
     bench.engine.finished(bench.now, first);
     let grants = bench.serve(start + std::time::Duration::from_secs(9), 10_000_000);
-    let seconds: Vec<(u64, Key)> = grants.into_iter().map(|(at, waiter)| (at.since(start).as_secs(), waiter)).collect();
+    let seconds: Vec<(u64, WaiterKey)> =
+        grants.into_iter().map(|(at, waiter)| (at.since(start).as_secs(), waiter)).collect();
     assert_eq!(seconds, [(2, second), (3, third)]);
     bench.assert_clean();
 }
@@ -147,7 +148,7 @@ fn a_thousand_waiters_are_granted_in_order_and_on_time() {
     let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 500.0)]));
     let start = bench.now;
     bench.granted(lane, ask(Tier::Normal));
-    let waiters: Vec<Key> = (0..1000).map(|_| bench.waits(lane, ask(Tier::Normal)).0).collect();
+    let waiters: Vec<WaiterKey> = (0..1000).map(|_| bench.waits(lane, ask(Tier::Normal)).0).collect();
     // A driver that wakes up 1.3 ms late every time.
     let mut grants = Vec::new();
     let mut polls = 0;
@@ -155,7 +156,7 @@ fn a_thousand_waiters_are_granted_in_order_and_on_time() {
         bench.now = at.plus_nanos(1_300_000);
         bench.engine.poll(bench.now);
         polls += 1;
-        let woken: Vec<Key> = bench.engine.woken().collect();
+        let woken: Vec<WaiterKey> = bench.engine.woken().collect();
         for waiter in woken {
             let Claim::Started(permit, _) = bench.engine.claim(bench.now, waiter) else { panic!() };
             grants.push(waiter);

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::*;
 
-fn two_lanes(limit: LimitSpec) -> (Bench, Key, Key) {
+fn two_lanes(limit: LimitSpec) -> (Bench, LaneKey, LaneKey) {
     let mut bench = Bench::new();
     let plan = Arc::new(with_shared(plan(vec![]), vec![limit], vec![]));
     let lanes = ["dear", "other"].map(|tenant| bench.lane(tenant, "account", &plan));
     (bench, lanes[0], lanes[1])
 }
 
-fn answer_with_cost(bench: &mut Bench, permit: Key, cost: u32) {
+fn answer_with_cost(bench: &mut Bench, permit: PermitKey, cost: u32) {
     bench.engine.corrected(bench.now, permit, cost);
     bench.engine.finished(bench.now, permit);
 }
@@ -20,7 +20,7 @@ fn answer_with_cost(bench: &mut Bench, permit: Key, cost: u32) {
 fn stated_cost_leaves_a_limit_at_most_one_capacity_below_empty() {
     for limit in [bucket("points", 100, 100.0), per_second("points", 100)] {
         let (mut bench, dear, other) = two_lanes(limit);
-        let permits: Vec<Key> = (0..20).map(|_| bench.granted(dear, ask(Tier::Low))).collect();
+        let permits: Vec<PermitKey> = (0..20).map(|_| bench.granted(dear, ask(Tier::Low))).collect();
         permits.into_iter().for_each(|permit| answer_with_cost(&mut bench, permit, u32::MAX));
         let start = bench.now;
         bench.waits(other, ask(Tier::High));
@@ -35,12 +35,13 @@ fn lane_that_overdraws_a_shared_limit_goes_after_the_others() {
     let (mut bench, dear, other) = two_lanes(bucket("points", 100, 100.0));
     // Of a hundred points 51 are taken, and then one of them turns out to have cost a hundred: half a second's points are
     // lacking.
-    let permits: Vec<Key> = (0..51).map(|_| bench.granted(dear, ask(Tier::High))).collect();
+    let permits: Vec<PermitKey> = (0..51).map(|_| bench.granted(dear, ask(Tier::High))).collect();
     let start = bench.now;
     answer_with_cost(&mut bench, permits[0], 100);
     let first = bench.waits(dear, ask(Tier::High)).0;
-    let others: Vec<Key> = (0..45).map(|_| bench.waits(other, ask(Tier::Low)).0).collect();
-    let grants: Vec<Key> = bench.serve(start + Duration::from_secs(3), 0).into_iter().map(|(_, key)| key).collect();
+    let others: Vec<WaiterKey> = (0..45).map(|_| bench.waits(other, ask(Tier::Low)).0).collect();
+    let grants: Vec<WaiterKey> =
+        bench.serve(start + Duration::from_secs(3), 0).into_iter().map(|(_, key)| key).collect();
     let place = grants.iter().position(|key| *key == first);
     assert_eq!((grants.len(), place.is_some_and(|place| place >= 45)), (46, true), "{place:?}");
     assert!(others.iter().all(|key| grants.contains(key)));

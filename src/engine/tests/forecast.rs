@@ -13,7 +13,7 @@ use crate::engine::plan::{Counting, Pace};
 /// A lane in the middle of its work.
 struct Situation {
     bench: Bench,
-    lane: Key,
+    lane: LaneKey,
     batch: Batch,
     random: fastrand::Rng,
 }
@@ -80,7 +80,7 @@ fn measure(mut s: Situation) -> Duration {
     let start = s.bench.now;
     let mut ends = BinaryHeap::new();
     let mut service = || s.random.u64(s.batch.service_ns / 2..=s.batch.service_ns * 3 / 2);
-    let granted: Vec<Key> = s.bench.engine.permits.keys().collect();
+    let granted: Vec<PermitKey> = s.bench.engine.permits.keys().collect();
     for permit in granted {
         s.bench.engine.permits.set_deadline(permit, Time::MAX);
         ends.push(Reverse((start.plus_nanos(service()), permit, false)));
@@ -95,7 +95,7 @@ fn measure(mut s: Situation) -> Duration {
     }
     let mut left = s.batch.requests;
     loop {
-        let woken: Vec<Key> = s.bench.engine.woken().collect();
+        let woken: Vec<WaiterKey> = s.bench.engine.woken().collect();
         for waiter in woken {
             if let Claim::Started(permit, _) = s.bench.engine.claim(s.bench.now, waiter) {
                 let end = s.bench.now.plus_nanos(service());
@@ -159,7 +159,7 @@ fn a_forecast_in_the_middle_of_a_turn_is_a_forecast_all_the_same() {
         limits.extend(random.bool().then(|| slots("slots", random.u32(1..5))));
         let plan = Arc::new(with_shared(plan(limits), account, vendor));
         let mut bench = Bench::new();
-        let lanes: Vec<Key> = (0..random.usize(2..5))
+        let lanes: Vec<LaneKey> = (0..random.usize(2..5))
             .map(|number| bench.lane(&format!("tenant{number}"), if number % 2 == 0 { "one" } else { "two" }, &plan))
             .collect();
         let mut held = Vec::new();

@@ -44,8 +44,8 @@ struct Record {
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
-    Answer { permit: Key, word: usize },
-    Arrive { permit: Key },
+    Answer { permit: PermitKey, word: usize },
+    Arrive { permit: PermitKey },
     Again,
 }
 
@@ -69,7 +69,7 @@ impl Trial {
         };
         let mut words: Vec<Feedback> = Vec::new();
         let mut todo = BinaryHeap::new();
-        let mut waiters: Vec<Key> = Vec::new();
+        let mut waiters: Vec<WaiterKey> = Vec::new();
         let mut idle = self.callers;
         let mut way = || random.u64(2_000_000..6_000_000);
         let mut seed = fastrand::Rng::with_seed(self.seed + 1);

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use super::cost::Cost;
 use super::cost::Measure;
 use super::endpoint::EndpointId;
+use super::keys::PermitKey;
 use super::limit::guard::GuardSpec;
 use super::limit::token_bucket::BucketSpec;
 use super::limit::window_log::LogSpec;
@@ -144,27 +145,27 @@ impl Bench {
         Bench { engine: Engine::new(Bound::new(1_000_000), Default::default()), now: ms(0) }
     }
 
-    pub(super) fn with(plan: Plan) -> (Bench, Key) {
+    pub(super) fn with(plan: Plan) -> (Bench, LaneKey) {
         let mut bench = Bench::new();
         let lane = bench.lane("acme", "acme", &Arc::new(plan));
         (bench, lane)
     }
 
-    pub(super) fn lane(&mut self, tenant: &str, account: &str, plan: &Arc<Plan>) -> Key {
+    pub(super) fn lane(&mut self, tenant: &str, account: &str, plan: &Arc<Plan>) -> LaneKey {
         self.engine.upsert(self.now, tenant, account, plan, 1, None)
     }
 
     /// A lane whose tenant chose the host that answers it.
-    pub(super) fn lane_at(&mut self, tenant: &str, account: &str, plan: &Arc<Plan>, host: Option<&str>) -> Key {
+    pub(super) fn lane_at(&mut self, tenant: &str, account: &str, plan: &Arc<Plan>, host: Option<&str>) -> LaneKey {
         self.engine.upsert(self.now, tenant, account, plan, 1, host)
     }
 
-    pub(super) fn submit(&mut self, lane: Key, ask: Ask) -> Answer {
+    pub(super) fn submit(&mut self, lane: LaneKey, ask: Ask) -> Answer {
         self.engine.submit(self.now, lane, &ask)
     }
 
     /// Submits a request that is granted at once.
-    pub(super) fn granted(&mut self, lane: Key, ask: Ask) -> Key {
+    pub(super) fn granted(&mut self, lane: LaneKey, ask: Ask) -> PermitKey {
         match self.submit(lane, ask) {
             Answer::Granted(permit) => permit,
             other => panic!("expected a grant, got {other:?}"),
@@ -172,7 +173,7 @@ impl Bench {
     }
 
     /// Submits a request that has to wait.
-    pub(super) fn waits(&mut self, lane: Key, ask: Ask) -> (Key, Until) {
+    pub(super) fn waits(&mut self, lane: LaneKey, ask: Ask) -> (WaiterKey, Until) {
         match self.submit(lane, ask) {
             Answer::Wait { waiter, until, .. } => (waiter, until),
             other => panic!("expected a wait, got {other:?}"),
@@ -180,7 +181,7 @@ impl Bench {
     }
 
     /// Lets time pass to `until`; returns who was woken, and when.
-    pub(super) fn run(&mut self, until: Time) -> Vec<(Time, Key)> {
+    pub(super) fn run(&mut self, until: Time) -> Vec<(Time, WaiterKey)> {
         let mut woken = Vec::new();
         loop {
             woken.extend(self.engine.woken().map(|waiter| (self.now, waiter)));
@@ -198,11 +199,11 @@ impl Bench {
     }
 
     /// Lets time pass; whoever is granted starts, and is answered and finished after `took`. Returns the grants.
-    pub(super) fn serve(&mut self, until: Time, took: u64) -> Vec<(Time, Key)> {
+    pub(super) fn serve(&mut self, until: Time, took: u64) -> Vec<(Time, WaiterKey)> {
         let mut grants = Vec::new();
-        let mut ends: BinaryHeap<Reverse<(Time, Key)>> = BinaryHeap::new();
+        let mut ends: BinaryHeap<Reverse<(Time, PermitKey)>> = BinaryHeap::new();
         loop {
-            let woken: Vec<Key> = self.engine.woken().collect();
+            let woken: Vec<WaiterKey> = self.engine.woken().collect();
             for waiter in woken {
                 if let Claim::Started(permit, _) = self.engine.claim(self.now, waiter) {
                     grants.push((self.now, waiter));

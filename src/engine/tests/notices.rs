@@ -32,7 +32,7 @@ fn of(scope: Scope) -> OfLimit {
 }
 
 /// One request of each of these lanes goes, as soon as it can, and is answered so.
-fn probe(bench: &mut Bench, lane: Key, ask: Ask, word: Feedback) -> Vec<Noticed> {
+fn probe(bench: &mut Bench, lane: LaneKey, ask: Ask, word: Feedback) -> Vec<Noticed> {
     let mut waiter = match bench.submit(lane, ask) {
         Answer::Granted(permit) => return bench.heard(permit, word),
         Answer::Wait { waiter, .. } => vec![waiter],
@@ -55,7 +55,7 @@ fn one_refusal_of_many_is_told_and_its_end_once() {
     for (scope, wait) in SCOPES.into_iter().flat_map(|scope| REFUSALS.map(|wait| (scope, wait))) {
         let (mut bench, lanes) = tenants(scope, Mode::Bands);
         let shared = sharing(scope, &lanes).to_vec();
-        let permits: Vec<Key> = (0..12).map(|n| bench.granted(shared[n % shared.len()], to(COUNTED))).collect();
+        let permits: Vec<PermitKey> = (0..12).map(|n| bench.granted(shared[n % shared.len()], to(COUNTED))).collect();
         let mut heard = Vec::new();
         permits.into_iter().for_each(|permit| heard.extend(bench.heard(permit, Feedback::Refused(wait, None))));
         heard.retain(|noticed| !matches!(noticed.notice, Notice::Yielded { .. }));
@@ -81,7 +81,8 @@ fn nothing_left_is_told_once_and_the_first_that_passes_after_the_reset_ends_it()
         for word in [Feedback::Passed(None), Feedback::Passed(Some(left(99)))] {
             let (mut bench, lanes) = tenants(scope, mode);
             let shared = sharing(scope, &lanes).to_vec();
-            let permits: Vec<Key> = (0..8).map(|n| bench.granted(shared[n % shared.len()], to(COUNTED))).collect();
+            let permits: Vec<PermitKey> =
+                (0..8).map(|n| bench.granted(shared[n % shared.len()], to(COUNTED))).collect();
             let mut heard = Vec::new();
             permits.into_iter().for_each(|it| heard.extend(bench.heard(it, Feedback::Passed(Some(left(0))))));
             let until = bench.now + Duration::from_millis(WINDOW * 1_000 + 500);
@@ -98,7 +99,7 @@ fn nothing_left_is_told_once_and_the_first_that_passes_after_the_reset_ends_it()
 fn nothing_left_is_told_after_hardly_anything_was() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
     let said = |remaining| Feedback::Passed(Some(Report { limit: 10_000, ..left(remaining) }));
-    let permits: Vec<Key> = (0..3).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
+    let permits: Vec<PermitKey> = (0..3).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
     let words_of = [50, 10, 0].into_iter().zip(permits).map(|(left, permit)| bench.heard(permit, said(left)));
     let mut all = words(&words_of.flatten().collect::<Vec<_>>());
     all.retain(|word| *word != "yielded");
@@ -110,7 +111,7 @@ fn each_band_is_told_once_with_its_limit() {
     for scope in SCOPES {
         let (mut bench, lanes) = tenants(scope, Mode::Bands);
         let shared = sharing(scope, &lanes).to_vec();
-        let permits: Vec<Key> = (0..8).map(|n| bench.granted(shared[n % shared.len()], to(COUNTED))).collect();
+        let permits: Vec<PermitKey> = (0..8).map(|n| bench.granted(shared[n % shared.len()], to(COUNTED))).collect();
         let mut told = Vec::new();
         for (remaining, permit) in [31, 29, 28, 19, 18, 9, 8, 7].into_iter().zip(permits) {
             for noticed in bench.heard(permit, Feedback::Passed(Some(left(remaining)))) {
@@ -130,7 +131,7 @@ fn each_band_is_told_once_with_its_limit() {
 #[test]
 fn wait_beside_a_success_is_told_once() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
-    let permits: Vec<Key> = (0..4).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
+    let permits: Vec<PermitKey> = (0..4).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
     let mut heard = Vec::new();
     permits.into_iter().for_each(|it| heard.extend(bench.heard(it, Feedback::PassedFor(10 * SECOND, None))));
     assert_eq!(words(&heard), ["exhausted"]);
@@ -142,7 +143,7 @@ fn wait_beside_a_success_is_told_once() {
 #[test]
 fn failures_in_a_row_are_told_once_and_their_end_once() {
     let (mut bench, lanes) = tenants(Scope::Account, Mode::Bands);
-    let permits: Vec<Key> = (0..9).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
+    let permits: Vec<PermitKey> = (0..9).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
     let mut heard = Vec::new();
     permits.into_iter().for_each(|permit| heard.extend(bench.heard(permit, Feedback::Failed)));
     assert_eq!(words(&heard), ["exhausted"]);
@@ -216,7 +217,7 @@ fn pause_of_an_endpoint_alone_is_told_with_its_name() {
     let (mut bench, lanes) = tenants(Scope::Tenant, Mode::Bands);
     let plan = Plan { has_slots: false, own: Vec::new(), whole: 0, ..(*bench.engine.lanes[lanes[0]].plan).clone() };
     let lane = bench.lane("other", "other", &Arc::new(plan));
-    let permits: Vec<Key> = (0..3).map(|_| bench.granted(lane, to(FREE))).collect();
+    let permits: Vec<PermitKey> = (0..3).map(|_| bench.granted(lane, to(FREE))).collect();
     let word = Feedback::RefusedFor(Whose::Endpoint, Wait::Stated(10 * SECOND), None);
     let mut heard = Vec::new();
     permits.into_iter().for_each(|permit| heard.extend(bench.heard(permit, word)));

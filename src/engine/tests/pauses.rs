@@ -11,19 +11,19 @@ fn everybody() -> Group<'static> {
     Group { vendor: "vendor", environment: "live", account: None }
 }
 
-fn lanes<const N: usize>(bench: &mut Bench, tenants: [&str; N]) -> [Key; N] {
+fn lanes<const N: usize>(bench: &mut Bench, tenants: [&str; N]) -> [LaneKey; N] {
     let plan = Arc::new(Plan { max_hold_ns: u64::MAX, ..plan(vec![slots("slots", 9)]) });
     tenants.map(|tenant| bench.lane(tenant, tenant, &plan))
 }
 
 /// A tenant's request is refused for all who call the vendor, for a month.
-fn refuse(bench: &mut Bench, tenant: &str, lane: Key) {
+fn refuse(bench: &mut Bench, tenant: &str, lane: LaneKey) {
     let permit = bench.granted(lane, ask(Tier::High));
     bench.engine.answered_with(bench.now, permit, Feedback::Refused(Wait::Stated(MONTH), None), &[], true);
     bench.engine.pause_group(bench.now, everybody(), tenant, bench.now.plus_nanos(MONTH), 900 * SECOND);
 }
 
-fn paused_for(bench: &Bench, lane: Key) -> Duration {
+fn paused_for(bench: &Bench, lane: LaneKey) -> Duration {
     bench.engine.paused_until(bench.now, lane).map_or(Duration::ZERO, |until| until.since(bench.now))
 }
 
@@ -67,7 +67,7 @@ fn one_request_finds_out_after_the_pause_of_an_answer_that_was_no_refusal() {
 }
 
 /// A lane whose vendor may keep a request waiting for a quarter of an hour, paused for `seconds`.
-fn paused(seconds: u64) -> (Bench, Key) {
+fn paused(seconds: u64) -> (Bench, LaneKey) {
     let plan = plan(vec![slots("slots", 9)]);
     let (mut bench, lane) = Bench::with(plan.clone());
     let permit = bench.granted(lane, ask(Tier::High));

@@ -10,7 +10,7 @@ const PACE: Pace =
     Pace { unit_ns: 12_500_000, limit: 100, window_ns: SECOND, counting: Counting::Windows, mode: Mode::Bands };
 
 /// 100 a second, 80 of them ours.
-fn bench() -> (Bench, Key) {
+fn bench() -> (Bench, LaneKey) {
     Bench::with(paced(PACE, Plan { has_slots: false, ..plan(vec![per_second("requests", 100)]) }))
 }
 
@@ -23,11 +23,11 @@ fn left(remaining: u64) -> Feedback {
 }
 
 impl Bench {
-    pub(super) fn on_response(&mut self, permit: Key, word: Feedback) -> Option<Notice> {
+    pub(super) fn on_response(&mut self, permit: PermitKey, word: Feedback) -> Option<Notice> {
         self.heard(permit, word).first().map(|noticed| noticed.notice)
     }
 
-    pub(super) fn heard(&mut self, permit: Key, word: Feedback) -> Vec<Noticed> {
+    pub(super) fn heard(&mut self, permit: PermitKey, word: Feedback) -> Vec<Noticed> {
         let notices = self.engine.on_response(self.now, permit, word, &[]);
         self.engine.answered(self.now, permit);
         self.engine.finished(self.now, permit);
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     /// Those of `waiters` that can start now, and their permits.
-    pub(super) fn started(&mut self, waiters: &mut Vec<Key>) -> Vec<Key> {
+    pub(super) fn started(&mut self, waiters: &mut Vec<WaiterKey>) -> Vec<PermitKey> {
         let (mut started, now) = (Vec::new(), self.now);
         let engine = &mut self.engine;
         waiters.retain(|waiter| match engine.claim(now, *waiter) {
@@ -64,7 +64,7 @@ fn a_refusal_pauses_the_lane_exactly_as_long_as_told_and_then_one_goes_alone() {
     let start = bench.now;
     let until = start + std::time::Duration::from_secs(7);
     assert_eq!(bench.on_response(permit, told(7)), Some(Notice::Exhausted { until }));
-    let mut waiters: Vec<Key> = (0..10).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
+    let mut waiters: Vec<WaiterKey> = (0..10).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
 
     bench.at(until.minus_nanos(1));
     assert!(bench.started(&mut waiters).is_empty(), "early");
@@ -117,7 +117,7 @@ fn without_a_stated_wait_each_refusal_waits_twice_as_long() {
 fn closed_connection_counts_as_one_failure() {
     let (mut bench, lane) = bench();
     for connection in 1..=5 {
-        let permits: Vec<Key> = (0..8).map(|_| bench.granted(lane, ask(Tier::High))).collect();
+        let permits: Vec<PermitKey> = (0..8).map(|_| bench.granted(lane, ask(Tier::High))).collect();
         bench.at(bench.now + std::time::Duration::from_millis(1));
         let notices: Vec<_> = permits.into_iter().map(|permit| bench.on_response(permit, Feedback::Disowned)).collect();
         let pauses = notices.iter().flatten().count();
@@ -135,8 +135,8 @@ fn a_poisoned_endpoint_stays_alone() {
     let to = |endpoint: EndpointId| Ask { endpoint, ..ask(Tier::High) };
     let permit = bench.granted(lane, to(EndpointId::at(1)));
     bench.on_response(permit, told(2));
-    let mut poisoned: Vec<Key> = (0..50).map(|_| bench.waits(lane, to(EndpointId::at(1))).0).collect();
-    let mut good: Vec<Key> = Vec::new();
+    let mut poisoned: Vec<WaiterKey> = (0..50).map(|_| bench.waits(lane, to(EndpointId::at(1))).0).collect();
+    let mut good: Vec<WaiterKey> = Vec::new();
     let (start, mut sent, mut hits) = (bench.now, 0, 0);
     while bench.now < start + std::time::Duration::from_secs(62) {
         while good.len() < 20 {
@@ -206,15 +206,15 @@ fn what_comes_back_one_by_one_goes_one_by_one() {
     let permit = bench.granted(lane, ask(Tier::High));
     let none = Report { limit: 100, remaining: 0, reset_ns: Some(SECOND), ..Report::default() };
     bench.on_response(permit, Feedback::Passed(Some(none)));
-    let mut waiters: Vec<Key> = (0..20).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
+    let mut waiters: Vec<WaiterKey> = (0..20).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
     bench.at(bench.now + std::time::Duration::from_millis(55));
     let sent = bench.started(&mut waiters).len();
     assert!(sent <= 5, "{sent} of the five that came back in 55 ms");
 }
 
 /// One a millisecond for so long, from the lane's waiters.
-fn flow(bench: &mut Bench, lane: Key, millis: u64, word: impl Fn() -> Feedback) -> u32 {
-    let mut waiters: Vec<Key> = Vec::new();
+fn flow(bench: &mut Bench, lane: LaneKey, millis: u64, word: impl Fn() -> Feedback) -> u32 {
+    let mut waiters: Vec<WaiterKey> = Vec::new();
     let mut sent = 0;
     for _ in 0..millis {
         if waiters.is_empty() {
@@ -311,7 +311,7 @@ fn scarcity_lets_the_lower_tiers_wait_but_not_for_ever() {
     bench.granted(lane, ask(Tier::High));
 }
 
-fn first_turn(bench: &Bench, permit: Key) -> Time {
+fn first_turn(bench: &Bench, permit: PermitKey) -> Time {
     bench.engine.permits[permit].granted() + std::time::Duration::from_secs(1)
 }
 
@@ -393,7 +393,7 @@ fn a_probe_whose_caller_goes_away_is_followed_by_another() {
     let (mut bench, lane) = bench();
     let permit = bench.granted(lane, ask(Tier::High));
     bench.on_response(permit, told(1));
-    let mut waiters: Vec<Key> = (0..3).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
+    let mut waiters: Vec<WaiterKey> = (0..3).map(|_| bench.waits(lane, ask(Tier::High)).0).collect();
     bench.at(bench.now + std::time::Duration::from_secs(1));
     let probe = bench.started(&mut waiters);
     bench.engine.not_sent(bench.now, probe[0]);
@@ -424,8 +424,8 @@ fn never_before_the_stated_time_whatever_is_stated() {
     while refusals < wanted {
         let (mut bench, lane) = bench();
         let mut not_before = Time::ZERO;
-        let mut waiters: Vec<Key> = Vec::new();
-        let mut flying: Vec<Key> = Vec::new();
+        let mut waiters: Vec<WaiterKey> = Vec::new();
+        let mut flying: Vec<PermitKey> = Vec::new();
         for _ in 0..200 {
             match bench.submit(
                 lane,
@@ -475,7 +475,7 @@ fn never_before_the_stated_time_whatever_is_stated() {
 #[test]
 fn failures_of_exchanges_under_way_lengthen_no_pause() {
     let (mut bench, lane) = Bench::with(paced(PACE, plan(vec![slots("slots", 20)])));
-    let under_way: Vec<Key> = (0..20).map(|_| bench.granted(lane, ask(Tier::High))).collect();
+    let under_way: Vec<PermitKey> = (0..20).map(|_| bench.granted(lane, ask(Tier::High))).collect();
     for permit in under_way {
         bench.on_response(permit, Feedback::Failed);
     }

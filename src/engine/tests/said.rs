@@ -11,7 +11,7 @@ use crate::engine::throttle::{About, Mode, Report};
 
 const MODES: [Mode; 4] = [Mode::Bands, Mode::Adaptive, Mode::Pace, Mode::Off];
 
-fn headroom(bench: &mut Bench, lane: Key, endpoint: EndpointId) -> Option<(u32, u32)> {
+fn headroom(bench: &mut Bench, lane: LaneKey, endpoint: EndpointId) -> Option<(u32, u32)> {
     let told = bench.engine.headroom(bench.now, lane, endpoint);
     let check = bench.engine.check(bench.now, lane, endpoint, Tier::High).unwrap().left;
     assert_eq!(check.map(|left| (left.remaining, left.limit)), told, "a check says the same");
@@ -25,7 +25,7 @@ fn overview(bench: &mut Bench) -> Option<(u32, u32)> {
 }
 
 /// The only limit in the status of a lane.
-fn status(bench: &mut Bench, lane: Key) -> (u32, u32) {
+fn status(bench: &mut Bench, lane: LaneKey) -> (u32, u32) {
     let seen = bench.engine.view(bench.now, lane).unwrap().limits;
     assert_eq!(seen.len(), 1);
     (seen[0].left, seen[0].limit)
@@ -68,7 +68,7 @@ fn what_is_left_is_what_the_vendor_says_less_what_went_since_until_its_reset() {
 fn own_count_is_told_where_it_is_lower_than_the_vendors_word() {
     for (scope, mode) in SCOPES.into_iter().flat_map(|scope| MODES.map(|mode| (scope, mode))) {
         let (mut bench, lanes) = tenants(scope, mode);
-        let permits: Vec<Key> = (0..5).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
+        let permits: Vec<PermitKey> = (0..5).map(|_| bench.granted(lanes[0], to(COUNTED))).collect();
         for permit in permits {
             let heard = bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(left(99))), &[], true);
             assert_eq!(heard.headroom, Some((95, 100)), "{scope:?} {mode:?}");

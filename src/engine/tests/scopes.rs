@@ -43,7 +43,7 @@ fn endpoint(name: &str) -> EndpointPlan {
 }
 
 /// Four tenants of one account.
-pub(super) fn tenants(scope: Scope, mode: Mode) -> (Bench, Vec<Key>) {
+pub(super) fn tenants(scope: Scope, mode: Mode) -> (Bench, Vec<LaneKey>) {
     let spec = limit(mode);
     let mut plan = Plan { has_slots: false, ..plan(Vec::new()) };
     plan.pace.mode = mode;
@@ -74,7 +74,7 @@ pub(super) fn left(remaining: u64) -> Report {
 }
 
 /// Those of the lanes that share the limit with the first.
-pub(super) fn sharing(scope: Scope, lanes: &[Key]) -> &[Key] {
+pub(super) fn sharing(scope: Scope, lanes: &[LaneKey]) -> &[LaneKey] {
     match scope {
         Scope::Tenant | Scope::Endpoint => &lanes[..1],
         _ => lanes,
@@ -82,7 +82,7 @@ pub(super) fn sharing(scope: Scope, lanes: &[Key]) -> &[Key] {
 }
 
 /// How many of the lanes' requests go in so many seconds, answered after 50 ms without a word.
-fn sent(bench: &mut Bench, lanes: &[Key], seconds: u64) -> usize {
+fn sent(bench: &mut Bench, lanes: &[LaneKey], seconds: u64) -> usize {
     let mut sent = 0;
     for lane in lanes {
         for _ in 0..200 {
@@ -140,7 +140,7 @@ fn one_refusal_stops_all_who_share_the_limit_and_one_request_finds_out() {
         let notice = bench.on_response(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));
         assert_eq!(notice, Some(Notice::Exhausted { until }), "{scope:?}: a pause, and no cut");
         let shared = sharing(scope, &lanes);
-        let mut waiters: Vec<Key> = shared.iter().map(|lane| bench.waits(*lane, to(COUNTED)).0).collect();
+        let mut waiters: Vec<WaiterKey> = shared.iter().map(|lane| bench.waits(*lane, to(COUNTED)).0).collect();
         if matches!(scope, Scope::Endpoint | Scope::AccountEndpoint) {
             bench.granted(lanes[0], to(FREE));
         }
@@ -166,7 +166,7 @@ fn prober_that_goes_away_leaves_the_probe_to_another_lane() {
         let (mut bench, lanes) = tenants(scope, Mode::Adaptive);
         let permit = bench.granted(lanes[0], to(COUNTED));
         bench.on_response(permit, Feedback::Refused(Wait::Stated(10 * SECOND), None));
-        let mut waiters: Vec<Key> = lanes.iter().map(|lane| bench.waits(*lane, to(COUNTED)).0).collect();
+        let mut waiters: Vec<WaiterKey> = lanes.iter().map(|lane| bench.waits(*lane, to(COUNTED)).0).collect();
         bench.at(bench.now + Duration::from_secs(10));
         let probe = bench.started(&mut waiters);
         bench.engine.abandoned(bench.now, probe[0]);
@@ -315,7 +315,7 @@ fn host_that_a_tenant_chooses_speaks_for_that_tenant_alone() {
             let (mut bench, lanes) = tenants(scope, Mode::Adaptive);
             let plan = bench.engine.lanes[lanes[0]].plan.clone();
             let plan = Arc::new(Plan { max_hold_ns: u64::MAX, ..(*plan).clone() });
-            let lanes: Vec<Key> = ["a", "b", "c", "d"]
+            let lanes: Vec<LaneKey> = ["a", "b", "c", "d"]
                 .map(|tenant| bench.lane_at(tenant, "account", &plan, hosts[usize::from(tenant != "a")]))
                 .into_iter()
                 .collect();

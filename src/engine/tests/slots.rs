@@ -7,7 +7,7 @@ fn account_of(limit: u32) -> Arc<Plan> {
 }
 
 /// Takes permits of a lane until none is granted at once.
-fn take_all(bench: &mut Bench, lane: Key) -> Vec<Key> {
+fn take_all(bench: &mut Bench, lane: LaneKey) -> Vec<PermitKey> {
     let now_or_never = Ask { immediate: true, ..ask(Tier::High) };
     std::iter::from_fn(|| match bench.submit(lane, now_or_never) {
         Answer::Granted(permit) => Some(permit),
@@ -166,7 +166,7 @@ fn limit_of_another_scope_begins_with_what_is_under_way() {
     let of_account = Arc::new(with_shared(plan(vec![]), vec![slots("parallel", 4)], vec![rate()]));
     let of_vendor = Arc::new(with_shared(plan(vec![]), vec![], vec![rate(), slots("parallel", 4)]));
     let lanes = [("one", "a"), ("two", "b")].map(|(tenant, account)| bench.lane(tenant, account, &of_account));
-    let mut under_way: Vec<Key> =
+    let mut under_way: Vec<PermitKey> =
         lanes.into_iter().flat_map(|lane| [(); 3].map(|()| bench.granted(lane, ask(Tier::High)))).collect();
     let change = |bench: &mut Bench, plan: &Arc<Plan>, config: u64| {
         for (tenant, account) in [("one", "a"), ("two", "b")] {
@@ -196,7 +196,8 @@ fn account_whose_lanes_go_to_another_engine_one_by_one_is_never_above_its_limit(
     let plan = account_of(4);
     let tenants = ["one", "two", "three"];
     let lanes = tenants.map(|tenant| here.lane(tenant, "account", &plan));
-    let mut under_way: Vec<Vec<Key>> = lanes.iter().map(|lane| vec![here.granted(*lane, ask(Tier::High))]).collect();
+    let mut under_way: Vec<Vec<PermitKey>> =
+        lanes.iter().map(|lane| vec![here.granted(*lane, ask(Tier::High))]).collect();
     [&mut here, &mut there].into_iter().for_each(|bench| bench.engine.begin_changes());
     let mut keys = Vec::new();
     let mut granted = Vec::new();
@@ -215,7 +216,7 @@ fn account_whose_lanes_go_to_another_engine_one_by_one_is_never_above_its_limit(
     [&mut here, &mut there].into_iter().for_each(|bench| bench.engine.end_changes(bench.now));
     let lane = there.lane("one", "account", &plan);
     granted.extend(take_all(&mut there, lane));
-    let exchanges: Vec<Key> = under_way.into_iter().flatten().collect();
+    let exchanges: Vec<PermitKey> = under_way.into_iter().flatten().collect();
     assert_eq!((exchanges.len(), granted.len()), (4, 0));
     for permit in exchanges {
         here.engine.finished(here.now, permit);

@@ -25,7 +25,7 @@ struct Tenant {
     name: &'static str,
     account: &'static str,
     engine: usize,
-    lane: Key,
+    lane: LaneKey,
     settings: Settings,
 }
 
@@ -71,12 +71,12 @@ struct Story {
     tenants: Vec<Tenant>,
     /// Limits of each engine as they are now.
     limits: [BTreeSet<Limit>; 2],
-    permits: [BTreeMap<Key, Counted>; 2],
+    permits: [BTreeMap<PermitKey, Counted>; 2],
     /// Exchanges under way, by the engine and the key of their permits when they were granted.
-    exchanges: Vec<(usize, Key)>,
+    exchanges: Vec<(usize, PermitKey)>,
     /// Permits that have gone on under another key in the other engine.
-    moved: BTreeMap<(usize, Key), (usize, Key)>,
-    waiting: Vec<(usize, Key)>,
+    moved: BTreeMap<(usize, PermitKey), (usize, PermitKey)>,
+    waiting: Vec<(usize, WaiterKey)>,
     /// A change of the configuration goes on: limits that it brings grant nothing.
     is_changing: bool,
 }
@@ -176,12 +176,12 @@ impl Story {
         let lane = self.tenants[number].lane;
         let told = self.engines[to].move_in(self.now, lane, moved);
         self.moved.extend(told.iter().map(|(before, after)| ((from, *before), (to, *after))));
-        let mut untold: Vec<Key> = self.engines[to].permits.of(lane);
+        let mut untold: Vec<PermitKey> = self.engines[to].permits.of(lane);
         untold.retain(|key| !told.iter().any(|(_, after)| after == key));
         for (before, what, there) in under_way {
             let after = told.iter().find(|(key, _)| *key == before).map(|(_, after)| *after).or_else(|| {
                 // Its caller went away: it ends by its deadline, under a key that nobody was told.
-                let arrived = |key: &Key| &self.engines[to].permits[*key];
+                let arrived = |key: &PermitKey| &self.engines[to].permits[*key];
                 let is_it = |key| identity(arrived(key), arrived(key).origin.endpoint_hash) == what;
                 let at = untold.iter().position(is_it)?;
                 Some(untold.swap_remove(at))
@@ -197,7 +197,7 @@ impl Story {
     /// Forgets permits that have ended, and counts those that are new.
     fn notice_grants(&mut self) {
         for engine in 0..2 {
-            let there: BTreeSet<Key> = self.engines[engine].permits.keys().collect();
+            let there: BTreeSet<PermitKey> = self.engines[engine].permits.keys().collect();
             self.permits[engine].retain(|key, _| there.contains(key));
             for key in there {
                 if self.permits[engine].contains_key(&key) {
@@ -286,7 +286,7 @@ impl Story {
     }
 
     /// Tells the engines what becomes of an exchange, in whatever engines its permit is.
-    fn tell(&mut self, at: (usize, Key), ends: bool, tell: impl Fn(&mut Engine, Time, Key)) {
+    fn tell(&mut self, at: (usize, PermitKey), ends: bool, tell: impl Fn(&mut Engine, Time, PermitKey)) {
         let mut next = Some(at);
         while let Some((engine, key)) = next {
             tell(&mut self.engines[engine], self.now, key);
@@ -297,7 +297,7 @@ impl Story {
     /// Whoever was woken is there at once, mostly.
     fn pick_up(&mut self, always: bool) {
         for engine in 0..2 {
-            let woken: Vec<Key> = self.engines[engine].woken().collect();
+            let woken: Vec<WaiterKey> = self.engines[engine].woken().collect();
             for waiter in woken {
                 if !always && self.rng.u8(..8) == 0 {
                     continue;

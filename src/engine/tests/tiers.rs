@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::tier::Tier;
 
 /// Grants, in order, as indexes into `waiters`.
-fn order(grants: &[(Time, Key)], waiters: &[Key]) -> Vec<usize> {
+fn order(grants: &[(Time, WaiterKey)], waiters: &[WaiterKey]) -> Vec<usize> {
     grants.iter().map(|(_, waiter)| waiters.iter().position(|other| other == waiter).unwrap()).collect()
 }
 
@@ -37,7 +37,7 @@ fn any_hundred_grants_of_a_busy_lane_hold_60_30_10() {
 /// Everybody always waits, in all tiers of six lanes in two accounts: the shares of each lane's tiers, in percent.
 fn shares_of_each_lane(plan: Plan) -> Vec<[u32; 3]> {
     let (mut bench, plan) = (Bench::new(), Arc::new(plan));
-    let lanes: Vec<Key> =
+    let lanes: Vec<LaneKey> =
         (0..6).map(|n| bench.lane(&format!("lane{n}"), &format!("account{}", n % 2), &plan)).collect();
     let (mut who, mut counts) = (std::collections::HashMap::new(), [[0u32; 3]; 6]);
     let mut again: Vec<(usize, Tier)> = (0..6).flat_map(|lane| (0..9).map(move |n| (lane, Tier::ALL[n % 3]))).collect();
@@ -97,7 +97,7 @@ fn first_in_first_out_and_retries_before_first_attempts() {
     bench.granted(lane, ask(Tier::High));
     let retry = Ask { retry: true, ..ask(Tier::High) };
     let asks = [ask(Tier::High), ask(Tier::High), retry, retry, ask(Tier::High)];
-    let waiters: Vec<Key> = asks.into_iter().map(|ask| bench.waits(lane, ask).0).collect();
+    let waiters: Vec<WaiterKey> = asks.into_iter().map(|ask| bench.waits(lane, ask).0).collect();
     let until = bench.now + std::time::Duration::from_secs(1);
     let grants = bench.serve(until, 0);
     assert_eq!(order(&grants, &waiters), [2, 3, 0, 1, 4]);
@@ -150,7 +150,7 @@ fn a_blocked_endpoint_blocks_no_other() {
         with_endpoint(with_endpoint(whole, "search", bucket("search", 1, 1.0)), "users", bucket("users", 10, 100.0));
     let (mut bench, lane) = Bench::with(plan);
     bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
-    let stuck: Vec<Key> =
+    let stuck: Vec<WaiterKey> =
         (0..20).map(|_| bench.waits(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) }).0).collect();
     let mut granted = 0;
     for _ in 0..100 {

@@ -68,10 +68,10 @@ fn when_all_is_full_the_lane_that_holds_most_gives_way() {
     let (loud, quiet) = (bench.lane("loud", "loud", &plan), bench.lane("quiet", "quiet", &plan));
     bench.granted(loud, ask(Tier::High));
     bench.granted(quiet, ask(Tier::High));
-    let waiters: Vec<Key> = (0..10).map(|n| bench.waits(loud, ask(Tier::ALL[n % 3])).0).collect();
+    let waiters: Vec<WaiterKey> = (0..10).map(|n| bench.waits(loud, ask(Tier::ALL[n % 3])).0).collect();
     assert!(matches!(bench.submit(loud, ask(Tier::High)), Answer::Refused(Refusal::AllFull { .. })));
     bench.waits(quiet, ask(Tier::Low));
-    let woken: Vec<Key> = bench.engine.woken().collect();
+    let woken: Vec<WaiterKey> = bench.engine.woken().collect();
     assert_eq!(woken, [waiters[8]], "the last of the loud lane's low tier");
     assert!(matches!(bench.engine.claim(bench.now, waiters[8]), Claim::Refused(Refusal::AllFull { .. })));
 }

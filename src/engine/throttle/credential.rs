@@ -2,6 +2,7 @@
 //! limit explains, and limits that only the vendor's answers speak of.
 
 use super::{About, Books, Change, FAILURES, Gate, Going, LONGEST_OPEN, Mode, Notice, Refused, Report, Throttle};
+use crate::engine::keys::PermitKey;
 use std::sync::Arc;
 
 use crate::clock::Time;
@@ -11,7 +12,6 @@ use crate::engine::limit::free::BlockedBy;
 use crate::engine::limit::free::Free;
 use crate::engine::pace::LEAST_PAUSE;
 use crate::engine::pace::{Counting, Pace};
-use crate::engine::slab::Key;
 use crate::engine::tier::Tier;
 
 /// Limits that only answers speak of, of one lane. Above it the one that was heard of longest ago is forgotten.
@@ -96,7 +96,7 @@ impl Credential {
     }
 
     /// The vendor took what this permit stood for.
-    pub(crate) fn passed(&mut self, now: Time, permit: Key, endpoint: EndpointHash, pace: &Pace) {
+    pub(crate) fn passed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash, pace: &Pace) {
         self.failures = 0;
         self.throttle.passed(now, permit, endpoint, pace);
     }
@@ -161,7 +161,7 @@ impl Credential {
     }
 
     /// The vendor failed. After a row of failures the lane is left alone, longer each time, and then tried by one.
-    pub(crate) fn failed(&mut self, now: Time, permit: Key, endpoint: EndpointHash) -> Option<Time> {
+    pub(crate) fn failed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash) -> Option<Time> {
         let probed = self.throttle.is_probed_by(permit);
         // What was in flight when the pause began failed by the same cause. Counted, a hundred of them would make the next
         // pause the longest.
@@ -252,7 +252,7 @@ impl Credential {
     }
 
     /// The permit has ended without an answer: if it was to find something out, another will. Returns whether it was.
-    pub(crate) fn ended(&mut self, now: Time, permit: Key) -> bool {
+    pub(crate) fn ended(&mut self, now: Time, permit: PermitKey) -> bool {
         let mut was = self.throttle.ended(now, permit);
         for limit in &mut self.discovered {
             was |= limit.throttle.ended(now, permit);
@@ -261,7 +261,7 @@ impl Credential {
     }
 
     /// See [`Throttle::rename_permits`].
-    pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(Key, Key)]) {
+    pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(PermitKey, PermitKey)]) {
         self.throttle.rename_permits(now, keys);
         self.discovered.iter_mut().for_each(|limit| limit.throttle.rename_permits(now, keys));
     }

@@ -37,8 +37,8 @@ use super::limit::free::Free;
 use super::pace::LEAST_PAUSE;
 pub(crate) use super::pace::Mode;
 use super::pace::Pace;
-use super::slab::Key;
 use crate::clock::Time;
+use crate::engine::keys::PermitKey;
 use crate::engine::tier::Tier;
 pub(crate) use credential::{Credential, Discovered};
 use learned::Learned;
@@ -68,7 +68,7 @@ const MAX_ENDPOINTS: usize = 64;
 /// A request that goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Going {
-    pub(crate) permit: Key,
+    pub(crate) permit: PermitKey,
     pub(crate) tier: Tier,
     pub(crate) endpoint: EndpointHash,
     /// In units of the limit.
@@ -315,7 +315,7 @@ impl Throttle {
     }
 
     /// The permit has ended without an answer: if it was to find something out, another will. Returns whether it was.
-    pub(crate) fn ended(&mut self, now: Time, permit: Key) -> bool {
+    pub(crate) fn ended(&mut self, now: Time, permit: PermitKey) -> bool {
         let mut was = false;
         let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.pause]);
         for pause in pauses.filter(|pause| **pause == Pause::Probing(permit)) {

@@ -1,9 +1,9 @@
 //! A pause, and the one request that finds out whether it is over.
 
 use crate::clock::Time;
+use crate::engine::keys::PermitKey;
 use crate::engine::limit::free::BlockedBy;
 use crate::engine::limit::free::Free;
-use crate::engine::slab::Key;
 
 /// A pause is forgotten so long after its end, in nanoseconds.
 const FORGOTTEN: u64 = 60_000_000_000;
@@ -21,7 +21,7 @@ pub(super) enum Pause {
     Over,
     Until(Time),
     /// One request goes alone, to see.
-    Probing(Key),
+    Probing(PermitKey),
 }
 
 impl Pause {

@@ -5,14 +5,14 @@ use super::pause::Pause;
 use super::{CALM, FIRST_GUESS, MAX_ENDPOINTS, Notice, TIER_TURN, Throttle, WITNESS_MEMORY, Wait};
 use crate::clock::Time;
 use crate::engine::endpoint::EndpointHash;
+use crate::engine::keys::PermitKey;
 use crate::engine::pace::LEAST_PAUSE;
 use crate::engine::pace::Pace;
-use crate::engine::slab::Key;
 
 /// A request that the vendor refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused {
-    pub(crate) permit: Key,
+    pub(crate) permit: PermitKey,
     pub(crate) granted: Time,
     pub(crate) endpoint: EndpointHash,
     /// How long to wait, as the vendor said, or at most, where it did not say.
@@ -90,7 +90,7 @@ impl Throttle {
     }
 
     /// One request is in flight to find out whether the pause is over, and it is this one.
-    pub(super) fn is_probed_by(&self, permit: Key) -> bool {
+    pub(super) fn is_probed_by(&self, permit: PermitKey) -> bool {
         self.pause == Pause::Probing(permit)
     }
 
@@ -153,7 +153,7 @@ impl Throttle {
     }
 
     /// The vendor took what this permit stood for.
-    pub(crate) fn passed(&mut self, now: Time, permit: Key, endpoint: EndpointHash, pace: &Pace) {
+    pub(crate) fn passed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash, pace: &Pace) {
         if self.endpoint(endpoint).is_some_and(|(_, pause, _)| *pause == Pause::Probing(permit)) {
             self.cut_for = self.cut_for.filter(|(of, _)| *of != endpoint);
         }
@@ -219,7 +219,7 @@ impl Throttle {
 
     /// In another engine permits have other keys: pairs of what they were and what they are. What a permit that is not among
     /// them was to find out, another will.
-    pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(Key, Key)]) {
+    pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(PermitKey, PermitKey)]) {
         let pauses = self.endpoints.iter_mut().map(|(_, pause, _)| pause).chain([&mut self.pause]);
         for pause in pauses {
             if let Pause::Probing(probe) = pause {

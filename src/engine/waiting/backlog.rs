@@ -1,10 +1,11 @@
 //! Which lanes hold the most waiting requests.
 
-use crate::engine::slab::{Key, excess};
+use crate::engine::keys::LaneKey;
+use crate::engine::slab::excess;
 
 /// Lanes by how many requests wait in them, to the power of two.
 pub(crate) struct BacklogIndex {
-    lanes: [Vec<Key>; 33],
+    lanes: [Vec<LaneKey>; 33],
 }
 
 impl Default for BacklogIndex {
@@ -15,7 +16,7 @@ impl Default for BacklogIndex {
 
 impl BacklogIndex {
     /// Records that `total` wait in a lane. Costs something only when `total` passes a power of two.
-    pub(crate) fn record(&mut self, lane: Key, total: u32, at: Option<(u8, u32)>) -> BacklogMove {
+    pub(crate) fn record(&mut self, lane: LaneKey, total: u32, at: Option<(u8, u32)>) -> BacklogMove {
         let class = (u32::BITS - total.leading_zeros()) as u8;
         if at.is_some_and(|(old, _)| old == class) {
             return BacklogMove { at, displaced: None };
@@ -30,7 +31,7 @@ impl BacklogIndex {
     }
 
     /// Removes an entry; the last of its class takes its place and is returned with it.
-    fn take(&mut self, class: u8, index: u32) -> Option<(Key, (u8, u32))> {
+    fn take(&mut self, class: u8, index: u32) -> Option<(LaneKey, (u8, u32))> {
         let lanes = &mut self.lanes[class as usize];
         lanes.swap_remove(index as usize);
         lanes.get(index as usize).map(|moved| (*moved, (class, index)))
@@ -45,12 +46,12 @@ impl BacklogIndex {
     }
 
     /// All lanes in which requests wait, those with most first.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = LaneKey> + '_ {
         self.lanes.iter().rev().flatten().copied()
     }
 
     /// The lanes among which is the one that holds most.
-    pub(crate) fn fullest(&self) -> &[Key] {
+    pub(crate) fn fullest(&self) -> &[LaneKey] {
         self.lanes.iter().rev().find(|lanes| !lanes.is_empty()).map_or(&[], |lanes| lanes)
     }
 }
@@ -58,5 +59,5 @@ impl BacklogIndex {
 /// What [`BacklogIndex::record`] moved: the lane's new place, and another lane that got a new place by it.
 pub(crate) struct BacklogMove {
     pub(crate) at: Option<(u8, u32)>,
-    pub(crate) displaced: Option<(Key, (u8, u32))>,
+    pub(crate) displaced: Option<(LaneKey, (u8, u32))>,
 }

@@ -4,25 +4,26 @@ use std::collections::VecDeque;
 
 use super::point::WaitPoint;
 use crate::engine::endpoint::EndpointId;
+use crate::engine::keys::{HolderKey, LaneKey, NodeKey, QueueKey};
 use crate::engine::slab::Key;
 
 /// The place of a holder of shared limits in the tree, below another one or at the top.
 pub(crate) struct Branch {
     /// The vendor that an account stands below; [`Key::NONE`] at the top.
-    pub(crate) above: Key,
+    pub(crate) above: HolderKey,
     /// Set at the top.
-    pub(crate) root: Key,
-    pub(crate) tiers: [Key; 3],
+    pub(crate) root: NodeKey,
+    pub(crate) tiers: [NodeKey; 3],
     /// Sum of the weights of lanes that wait.
     pub(crate) weight: u32,
     /// Requests waiting in the lanes of this branch.
     pub(crate) waiting: u32,
     /// Lanes that stopped waiting, until forgetting their place in the tree cannot be observed.
-    pub(crate) lingering: VecDeque<Key>,
+    pub(crate) lingering: VecDeque<LaneKey>,
 }
 
 impl Branch {
-    pub(crate) fn new(above: Key) -> Branch {
+    pub(crate) fn new(above: HolderKey) -> Branch {
         let (root, tiers) = (Key::NONE, [Key::NONE; 3]);
         Branch { above, root, tiers, weight: 0, waiting: 0, lingering: VecDeque::new() }
     }
@@ -32,9 +33,9 @@ impl Branch {
 #[derive(Debug)]
 pub(crate) struct LaneWait {
     /// The lane's own root, where it shares no limit with others.
-    pub(crate) root: Key,
-    pub(crate) tiers: [Key; 3],
-    pub(crate) queues: Vec<Key>,
+    pub(crate) root: NodeKey,
+    pub(crate) tiers: [NodeKey; 3],
+    pub(crate) queues: Vec<QueueKey>,
     /// Waiting requests per tier.
     pub(crate) waiting: [u32; 3],
     pub(crate) wait_point: WaitPoint,

@@ -1,5 +1,6 @@
 //! Where a limit stops requests, and whose turn it is there.
 
+use crate::engine::keys::{NodeKey, QueueKey};
 use crate::engine::scheduler::SCALE;
 use crate::engine::slab::Key;
 use crate::engine::tier::Tier;
@@ -18,12 +19,12 @@ pub(crate) enum LimitLevel {
 #[derive(Debug)]
 pub(crate) struct WaitPoint {
     /// Nodes parked here, at most one a tier, except at an endpoint that several lanes share.
-    pub(crate) parked: Vec<Key>,
+    pub(crate) parked: Vec<NodeKey>,
     /// Some of them wait for a permit to end.
     pub(crate) on_settle: bool,
     /// The queue whose head gets the next units. No other queue takes from here before it: an expensive request would
     /// otherwise starve behind cheap ones.
-    pub(crate) reserved: Key,
+    pub(crate) reserved: QueueKey,
     /// Whose turn it is among the tiers, where that is not the tree's to say.
     pub(crate) turns: Turns,
 }
@@ -60,7 +61,7 @@ impl Turns {
 }
 
 impl WaitPoint {
-    pub(crate) fn add(&mut self, node: Key) {
+    pub(crate) fn add(&mut self, node: NodeKey) {
         if !self.parked.contains(&node) {
             self.parked.push(node);
         }

@@ -3,20 +3,21 @@
 use super::point::LimitLevel;
 use super::waiter::Waiter;
 use crate::engine::endpoint::EndpointId;
+use crate::engine::keys::{LaneKey, NodeKey, OfWaiter, WaiterKey};
 use crate::engine::slab::{Key, Slab};
 use crate::engine::tier::Tier;
 
 /// First in, first out, with removal from the middle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
-    head: Key,
-    tail: Key,
+    head: WaiterKey,
+    tail: WaiterKey,
 }
 
 impl List {
     const EMPTY: List = List { head: Key::NONE, tail: Key::NONE };
 
-    fn push_back(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+    fn push_back(&mut self, waiters: &mut Slab<OfWaiter, Waiter>, key: WaiterKey) {
         let waiter = &mut waiters[key];
         (waiter.prev, waiter.next) = (self.tail, Key::NONE);
         match waiters.get_mut(self.tail) {
@@ -26,7 +27,7 @@ impl List {
         self.tail = key;
     }
 
-    fn push_front(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+    fn push_front(&mut self, waiters: &mut Slab<OfWaiter, Waiter>, key: WaiterKey) {
         let waiter = &mut waiters[key];
         (waiter.prev, waiter.next) = (Key::NONE, self.head);
         match waiters.get_mut(self.head) {
@@ -36,7 +37,7 @@ impl List {
         self.head = key;
     }
 
-    fn remove(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+    fn remove(&mut self, waiters: &mut Slab<OfWaiter, Waiter>, key: WaiterKey) {
         let (prev, next) = (waiters[key].prev, waiters[key].next);
         match waiters.get_mut(prev) {
             Some(prev) => prev.next = next,
@@ -52,11 +53,11 @@ impl List {
 /// One lane's queue of a tier and an endpoint: retries before first attempts, each in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    pub(crate) lane: Key,
+    pub(crate) lane: LaneKey,
     pub(crate) tier: Tier,
     pub(crate) endpoint: EndpointId,
     /// Its leaf in the tree.
-    pub(crate) node: Key,
+    pub(crate) node: NodeKey,
     retries: List,
     first: List,
     /// The place whose next units are reserved for the head of this queue.
@@ -64,21 +65,21 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(lane: Key, tier: Tier, endpoint: EndpointId, node: Key) -> Queue {
+    pub(crate) fn new(lane: LaneKey, tier: Tier, endpoint: EndpointId, node: NodeKey) -> Queue {
         Queue { lane, tier, endpoint, node, retries: List::EMPTY, first: List::EMPTY, reserving: None }
     }
 
-    pub(crate) fn head(&self) -> Option<Key> {
+    pub(crate) fn head(&self) -> Option<WaiterKey> {
         [self.retries.head, self.first.head].into_iter().find(|head| *head != Key::NONE)
     }
 
     /// The last of those that made their first attempt here.
-    pub(crate) fn last(&self) -> Option<Key> {
+    pub(crate) fn last(&self) -> Option<WaiterKey> {
         [self.first.tail, self.retries.tail].into_iter().find(|tail| *tail != Key::NONE)
     }
 
     /// Everybody inside, first to last.
-    pub(crate) fn in_order(&self, waiters: &Slab<Waiter>) -> Vec<Key> {
+    pub(crate) fn in_order(&self, waiters: &Slab<OfWaiter, Waiter>) -> Vec<WaiterKey> {
         let mut found = Vec::new();
         for list in [self.retries, self.first] {
             let mut next = list.head;
@@ -94,18 +95,18 @@ impl Queue {
         if retry { &mut self.retries } else { &mut self.first }
     }
 
-    pub(crate) fn push(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+    pub(crate) fn push(&mut self, waiters: &mut Slab<OfWaiter, Waiter>, key: WaiterKey) {
         let retry = waiters[key].retry;
         self.list(retry).push_back(waiters, key);
     }
 
     /// Back to where it was: it had its turn and could not use it.
-    pub(crate) fn push_front(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+    pub(crate) fn push_front(&mut self, waiters: &mut Slab<OfWaiter, Waiter>, key: WaiterKey) {
         let retry = waiters[key].retry;
         self.list(retry).push_front(waiters, key);
     }
 
-    pub(crate) fn remove(&mut self, waiters: &mut Slab<Waiter>, key: Key) {
+    pub(crate) fn remove(&mut self, waiters: &mut Slab<OfWaiter, Waiter>, key: WaiterKey) {
         let retry = waiters[key].retry;
         self.list(retry).remove(waiters, key);
     }

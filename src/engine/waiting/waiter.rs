@@ -4,14 +4,15 @@ use crate::clock::Time;
 use crate::engine::ask::{Ask, Refusal, WaitReason};
 use crate::engine::cost::Cost;
 use crate::engine::endpoint::EndpointId;
+use crate::engine::keys::{LaneKey, PermitKey, QueueKey, WaiterKey};
 use crate::engine::slab::Key;
 use crate::engine::tier::Tier;
 
 /// A request that waits for its turn, or was granted and has not been picked up.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    pub(crate) lane: Key,
-    pub(crate) queue: Key,
+    pub(crate) lane: LaneKey,
+    pub(crate) queue: QueueKey,
     pub(crate) tier: Tier,
     pub(crate) endpoint: EndpointId,
     pub(crate) cost: Cost,
@@ -29,14 +30,14 @@ pub(crate) struct Waiter {
     pub(crate) state: WaiterState,
     /// The last thing that stood in its way.
     pub(crate) reason: WaitReason,
-    pub(super) prev: Key,
-    pub(super) next: Key,
+    pub(super) prev: WaiterKey,
+    pub(super) next: WaiterKey,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum WaiterState {
     Queued,
-    Granted(Key),
+    Granted(PermitKey),
     /// Was granted and did not start in time. It is in no queue, so that no request stands behind a caller that does not
     /// move; its next word puts it at the front.
     Missed,
@@ -44,7 +45,7 @@ pub(crate) enum WaiterState {
 }
 
 impl Waiter {
-    pub(crate) fn new(lane: Key, queue: Key, submitted: Time, ask: &Ask) -> Waiter {
+    pub(crate) fn new(lane: LaneKey, queue: QueueKey, submitted: Time, ask: &Ask) -> Waiter {
         Waiter {
             lane,
             queue,

@@ -9,7 +9,8 @@ use super::waiter::{Waiter, WaiterState};
 use crate::clock::Time;
 use crate::engine::ask::{Refusal, WaitReason};
 use crate::engine::endpoint::EndpointId;
-use crate::engine::slab::{Key, Slab, excess};
+use crate::engine::keys::{LaneKey, OfQueue, OfWaiter, PermitKey, QueueKey, WaiterKey};
+use crate::engine::slab::{Slab, excess};
 
 /// A bound on what may wait in all engines of a client together, and how many do.
 #[derive(Clone, Debug)]
@@ -26,14 +27,14 @@ impl Bound {
 
 /// The requests of an engine that wait, or were granted and have not been picked up.
 pub(crate) struct Waiters {
-    all: Slab<Waiter>,
-    queues: Slab<Queue>,
+    all: Slab<OfWaiter, Waiter>,
+    queues: Slab<OfQueue, Queue>,
     /// Requests that stand in queues.
     queued: u32,
     bound: Bound,
     backlog: BacklogIndex,
     /// Waiters that were granted or refused since the driver last asked.
-    woken: Vec<Key>,
+    woken: Vec<WaiterKey>,
 }
 
 impl Waiters {
@@ -42,20 +43,20 @@ impl Waiters {
         Waiters { all, queues, queued: 0, bound, backlog: BacklogIndex::default(), woken: Vec::new() }
     }
 
-    pub(crate) fn insert(&mut self, waiter: Waiter) -> Key {
+    pub(crate) fn insert(&mut self, waiter: Waiter) -> WaiterKey {
         self.all.insert(waiter)
     }
 
-    pub(crate) fn remove(&mut self, waiter: Key) -> Option<Waiter> {
+    pub(crate) fn remove(&mut self, waiter: WaiterKey) -> Option<Waiter> {
         self.all.remove(waiter)
     }
 
-    pub(crate) fn get(&self, waiter: Key) -> Option<&Waiter> {
+    pub(crate) fn get(&self, waiter: WaiterKey) -> Option<&Waiter> {
         self.all.get(waiter)
     }
 
     /// Keys of all waiters, in the order of their slots.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = WaiterKey> + '_ {
         self.all.keys()
     }
 
@@ -64,7 +65,7 @@ impl Waiters {
         self.all.end() as usize
     }
 
-    pub(crate) fn is_queued(&self, waiter: Key) -> bool {
+    pub(crate) fn is_queued(&self, waiter: WaiterKey) -> bool {
         self.all.get(waiter).is_some_and(|waiter| matches!(waiter.state, WaiterState::Queued))
     }
 
@@ -84,29 +85,29 @@ impl Waiters {
         self.all.len() + self.queues.len()
     }
 
-    pub(crate) fn add_queue(&mut self, queue: Queue) -> Key {
+    pub(crate) fn add_queue(&mut self, queue: Queue) -> QueueKey {
         self.queues.insert(queue)
     }
 
-    pub(crate) fn remove_queue(&mut self, queue: Key) -> Option<Queue> {
+    pub(crate) fn remove_queue(&mut self, queue: QueueKey) -> Option<Queue> {
         self.queues.remove(queue)
     }
 
-    pub(crate) fn queue(&self, queue: Key) -> Option<&Queue> {
+    pub(crate) fn queue(&self, queue: QueueKey) -> Option<&Queue> {
         self.queues.get(queue)
     }
 
-    pub(crate) fn queue_mut(&mut self, queue: Key) -> Option<&mut Queue> {
+    pub(crate) fn queue_mut(&mut self, queue: QueueKey) -> Option<&mut Queue> {
         self.queues.get_mut(queue)
     }
 
     /// The waiters of a queue, first to last.
-    pub(crate) fn in_order(&self, queue: Key) -> Vec<Key> {
+    pub(crate) fn in_order(&self, queue: QueueKey) -> Vec<WaiterKey> {
         self.queues.get(queue).map_or_else(Vec::new, |queue| queue.in_order(&self.all))
     }
 
     /// Puts a waiter into its queue, first or last. Returns the queue.
-    pub(crate) fn enqueue(&mut self, waiter: Key, first: bool) -> &Queue {
+    pub(crate) fn enqueue(&mut self, waiter: WaiterKey, first: bool) -> &Queue {
         let queue = &mut self.queues[self.all[waiter].queue];
         if first {
             queue.push_front(&mut self.all, waiter);
@@ -119,7 +120,7 @@ impl Waiters {
     }
 
     /// Takes a waiter out of its queue. Returns the queue.
-    pub(crate) fn dequeue(&mut self, waiter: Key) -> &Queue {
+    pub(crate) fn dequeue(&mut self, waiter: WaiterKey) -> &Queue {
         let queue = &mut self.queues[self.all[waiter].queue];
         queue.remove(&mut self.all, waiter);
         self.queued -= 1;
@@ -128,69 +129,69 @@ impl Waiters {
     }
 
     /// Records how many requests wait in a lane, which stood at `at` among the others.
-    pub(crate) fn record_backlog(&mut self, lane: Key, total: u32, at: Option<(u8, u32)>) -> BacklogMove {
+    pub(crate) fn record_backlog(&mut self, lane: LaneKey, total: u32, at: Option<(u8, u32)>) -> BacklogMove {
         self.backlog.record(lane, total, at)
     }
 
     /// All lanes in which requests wait, those with most first.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = Key> + '_ {
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = LaneKey> + '_ {
         self.backlog.keys()
     }
 
     /// The lanes among which is the one in which most requests wait.
-    pub(crate) fn fullest_lanes(&self) -> &[Key] {
+    pub(crate) fn fullest_lanes(&self) -> &[LaneKey] {
         self.backlog.fullest()
     }
 
     /// A waiter has its permit: its caller is to be woken.
-    pub(crate) fn grant(&mut self, waiter: Key, permit: Key) {
+    pub(crate) fn grant(&mut self, waiter: WaiterKey, permit: PermitKey) {
         self.all[waiter].state = WaiterState::Granted(permit);
         self.woken.push(waiter);
     }
 
     /// A waiter gets no permit: its caller is to be woken.
-    pub(crate) fn refuse(&mut self, waiter: Key, refusal: Refusal) {
+    pub(crate) fn refuse(&mut self, waiter: WaiterKey, refusal: Refusal) {
         self.all[waiter].state = WaiterState::Gone(refusal);
         self.woken.push(waiter);
     }
 
     /// A waiter whose caller is back stands in its queue again, once it is put there. Returns when its caller stops waiting,
     /// and its lane.
-    pub(crate) fn return_to_queue(&mut self, waiter: Key) -> Option<(Time, Key)> {
+    pub(crate) fn return_to_queue(&mut self, waiter: WaiterKey) -> Option<(Time, LaneKey)> {
         let waiter = self.all.get_mut(waiter)?;
         waiter.state = WaiterState::Queued;
         Some((waiter.tires, waiter.lane))
     }
 
     /// A waiter stands in this queue from now on.
-    pub(crate) fn set_queue(&mut self, waiter: Key, queue: Key) {
+    pub(crate) fn set_queue(&mut self, waiter: WaiterKey, queue: QueueKey) {
         self.all[waiter].queue = queue;
     }
 
     /// The endpoint of a waiter has another number.
-    pub(crate) fn set_endpoint(&mut self, waiter: Key, endpoint: EndpointId) {
+    pub(crate) fn set_endpoint(&mut self, waiter: WaiterKey, endpoint: EndpointId) {
         self.all[waiter].endpoint = endpoint;
     }
 
     /// The caller of a waiter stops waiting at `tires`.
-    pub(crate) fn wait_until(&mut self, waiter: Key, tires: Time) {
+    pub(crate) fn wait_until(&mut self, waiter: WaiterKey, tires: Time) {
         self.all[waiter].tires = tires;
     }
 
     /// A limit has stopped a waiter, for this reason.
-    pub(crate) fn stop(&mut self, waiter: Key, reason: WaitReason) {
+    pub(crate) fn stop(&mut self, waiter: WaiterKey, reason: WaitReason) {
         self.all[waiter].reason = reason;
     }
 
     /// A waiter did not start its grant in time. Returns its lane.
-    pub(crate) fn miss(&mut self, waiter: Key) -> Option<Key> {
+    pub(crate) fn miss(&mut self, waiter: WaiterKey) -> Option<LaneKey> {
         let waiter = self.all.get_mut(waiter)?;
         waiter.state = WaiterState::Missed;
         Some(waiter.lane)
     }
 
     /// Takes out the waiters whose callers are to be woken.
-    pub(crate) fn woken(&mut self) -> std::vec::Drain<'_, Key> {
+    pub(crate) fn woken(&mut self) -> std::vec::Drain<'_, WaiterKey> {
         self.woken.drain(..)
     }
 
@@ -201,7 +202,7 @@ impl Waiters {
     }
 
     /// The caller of a waiter is here and need not be woken; it was woken after the first `before` if at all.
-    pub(crate) fn need_not_wake(&mut self, waiter: Key, before: usize) {
+    pub(crate) fn need_not_wake(&mut self, waiter: WaiterKey, before: usize) {
         if let Some(at) = self.woken[before..].iter().position(|woken| *woken == waiter) {
             self.woken.remove(before + at);
         }
@@ -229,10 +230,10 @@ impl Waiters {
     }
 }
 
-impl std::ops::Index<Key> for Waiters {
+impl std::ops::Index<WaiterKey> for Waiters {
     type Output = Waiter;
 
-    fn index(&self, waiter: Key) -> &Waiter {
+    fn index(&self, waiter: WaiterKey) -> &Waiter {
         &self.all[waiter]
     }
 }

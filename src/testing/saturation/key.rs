@@ -12,7 +12,7 @@ use super::{Case, QUEUE, START};
 use crate::Error;
 use crate::clock::Time;
 use crate::dispatch::plan::{Plans, Policy};
-use crate::engine::slab::Key;
+use crate::engine::keys::{LaneKey, PermitKey};
 use crate::engine::throttle::{About, Report, Wait};
 use crate::engine::tier::Tier;
 use crate::engine::{Answer, Bound, Claim, Engine, Feedback};
@@ -97,14 +97,14 @@ pub struct Usage {
 enum Event {
     /// A client starts.
     Start(usize),
-    Arrive(usize, Key),
+    Arrive(usize, PermitKey),
     /// The answer with this number is back.
-    Answer(usize, Key, usize),
+    Answer(usize, PermitKey, usize),
 }
 
 struct Client {
     engine: Engine,
-    lane: Key,
+    lane: LaneKey,
     waiting: usize,
     has_started: bool,
     granted: u64,
@@ -249,7 +249,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn arrive(&mut self, client: usize, permit: Key) {
+    fn arrive(&mut self, client: usize, permit: PermitKey) {
         let at = self.key.case.vendor_time(self.now - START, self.seed);
         self.let_others_call(at);
         let is_admitted = self.limiter.arrive(at, 1);

@@ -25,6 +25,7 @@ use crate::Error;
 use crate::clock::Time;
 use crate::config::Tenant;
 use crate::dispatch::plan::{Plans, Policy};
+use crate::engine::keys::{LaneKey, PermitKey};
 use crate::engine::plan::NO_ENDPOINT;
 use crate::engine::slab::Key;
 use crate::engine::tier::Tier;
@@ -59,13 +60,13 @@ pub struct Outcome {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    Arrive(Key),
+    Arrive(PermitKey),
     /// The answer is back; it may announce in how many nanoseconds the vendor's window ends.
-    Answer(Key, Option<u64>),
+    Answer(PermitKey, Option<u64>),
     /// The caller went away.
-    Abandon(Key),
+    Abandon(PermitKey),
     /// Nothing was sent.
-    NotSent(Key),
+    NotSent(PermitKey),
     Sweep,
     Reload,
     /// There are requests to send again.
@@ -76,7 +77,7 @@ struct Run {
     case: Case,
     seed: u64,
     engine: Engine,
-    lane: Key,
+    lane: LaneKey,
     plans: Plans,
     policy: Policy,
     /// The configuration, and a tighter one for reloads.
@@ -229,7 +230,7 @@ impl Run {
         }
     }
 
-    fn start(&mut self, permit: Key) {
+    fn start(&mut self, permit: PermitKey) {
         self.granted += 1;
         if self.chance(20) {
             return self.happens(self.now + 1_000_000, Event::NotSent(permit));
@@ -284,7 +285,7 @@ impl Run {
         }
     }
 
-    fn arrive(&mut self, permit: Key) {
+    fn arrive(&mut self, permit: PermitKey) {
         let at = self.case.vendor_time(self.now - START, self.seed);
         let admitted = self.limiter.arrive(at, 1);
         self.arrived += 1;

@@ -23,6 +23,7 @@ use crate::Error;
 use crate::clock::{Time, nanos};
 use crate::config::{Config, Sources, Tenant};
 use crate::dispatch::plan::{Plans, Policy};
+use crate::engine::keys::{LaneKey, PermitKey, WaiterKey};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::slab::Key;
 use crate::engine::{Answer, Ask, Bound, Claim, Engine, Sweep, Until};
@@ -46,8 +47,8 @@ enum Happening {
 #[derive(Debug)]
 struct State {
     job: Job,
-    waiter: Option<Key>,
-    permit: Option<Key>,
+    waiter: Option<WaiterKey>,
+    permit: Option<PermitKey>,
     end: Option<End>,
     /// The time that the engine promised when the job began to wait.
     promised: Option<Until>,
@@ -62,7 +63,7 @@ pub struct World {
     policy: Policy,
     tenants: Vec<Arc<Tenant>>,
     accounts: Vec<u32>,
-    lanes: Vec<Key>,
+    lanes: Vec<LaneKey>,
     network: Network,
     rng: Rng,
     now: Time,
@@ -73,7 +74,7 @@ pub struct World {
     happenings: BinaryHeap<Reverse<(Time, u64, Happening)>>,
     sequence: u64,
     jobs: Vec<State>,
-    woken: Vec<Key>,
+    woken: Vec<WaiterKey>,
     /// The job of each waiter, by the waiter's index.
     waiting: Vec<usize>,
     sources: Vec<Sources>,
@@ -166,7 +167,7 @@ impl World {
     }
 
     /// Creates or updates the lane of a tenant.
-    fn lane(&mut self, tenant: usize) -> Key {
+    fn lane(&mut self, tenant: usize) -> LaneKey {
         let inside = &self.tenants[tenant];
         let plan = self.plans.of(inside, &self.policy);
         let lane = self.engine.upsert(self.now, &inside.id, &inside.account, &plan, self.config.version(), None);
@@ -376,7 +377,7 @@ impl World {
     }
 
     /// Starts the exchange: the request is on its way.
-    fn start(&mut self, number: usize, permit: Key) {
+    fn start(&mut self, number: usize, permit: PermitKey) {
         let State { job, permit: slot, .. } = &mut self.jobs[number];
         *slot = Some(permit);
         let (at, tenant, priority) = (self.now.since(START), job.tenant, job.priority);
