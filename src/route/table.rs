@@ -253,7 +253,7 @@ mod tests {
 
     /// Holders of a route see that it was replaced, and what was learned of the vendor goes on.
     #[test]
-    fn a_route_is_current_until_its_tenant_changes() {
+    fn route_is_current_until_its_tenant_changes() {
         let tenant = |id: &str| TenantEntry::new(id, "github");
         let config = Config::load(&Sources::new().tenants([tenant("a")]), 1).unwrap();
         let table = RouteTable::new();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_says_what_changed_and_leaves_what_was_added() {
+    fn reload_reports_changes_and_keeps_added_tenants() {
         let tenant = |id: &str| TenantEntry::new(id, "github");
         let first = Config::load(&Sources::new().tenants([tenant("a"), tenant("b"), tenant("c")]), 1).unwrap();
         let table = RouteTable::new();

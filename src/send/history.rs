@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_without_a_worker_does_not_count_as_failing() {
+    fn time_without_worker_is_no_failure() {
         let at = |second| Timestamp::from_second(1_700_000_000 + second).unwrap();
         let failing = |due: Option<i64>, now| failing_for(at(0), due.map(at), at(now)).as_secs();
         assert_eq!(failing(None, 100), 100);

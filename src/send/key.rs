@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_keys_are_32_hexadecimal_digits_and_differ() {
+    fn new_keys_are_32_hex_digits() {
         let keys: std::collections::BTreeSet<Box<str>> = (0..10_000).map(|_| new_key().unwrap()).collect();
         assert_eq!(keys.len(), 10_000);
         assert!(keys.iter().all(|key| key.len() == 32 && key.bytes().all(|b| b.is_ascii_hexdigit())));

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forms_in_use() {
+    fn forms_in_use() {
         for text in [
             "Thu, 15 Jan 2026 12:00:00 GMT",
             "Thursday, 15-Jan-26 12:00:00 GMT",
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date() {
+    fn invalid_dates_are_not_read() {
         for text in [
             "",
             "soon",

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_at_a_pointer() {
+    fn pointer_finds_its_values() {
         let json = r#"{"a":{"b":[{"c":1},{"c":"two"},3]},"d/e":true,"f":null}"#;
         let at = |pointer: &str| find(pointer, json).into_iter().map(|(_, value)| value).collect::<Vec<_>>();
         assert_eq!(at("/a/b/0/c"), ["1"]);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn several_pointers_in_one_walk_find_what_each_finds_alone() {
+    fn pointers_in_one_walk_find_what_each_finds() {
         let json = r#"{"a":{"b":[{"c":1},{"c":"two"},3]},"d":{"a":4},"a/b":5,"x":"\ud800","e":6}"#;
         let pointers = ["", "/a", "/a/b", "/a/b/*/c", "/a/b/1/c", "/*/a", "/e", "/none", "/a~1b", "/a/b/*", "/d/a"];
         for json in [json, r#"{"a":{"b":[{"c":1},{"c":"#, "{}", "7", ""] {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_breaks_off_is_read_up_to_there() {
+    fn truncated_json_is_read_up_to_its_end() {
         assert_eq!(find("/error/code", r#"{"error":{"code":7},"data":[1,2"#), [("".into(), "7".into())]);
         assert_eq!(find("/error/code", r#"{"data":[1,2"#), []);
         assert_eq!(find("/a", r#"{"a":"cut"#), []);

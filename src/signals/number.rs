@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_saturates_and_is_no_count() {
+    fn large_numbers_saturate_and_are_no_count() {
         assert_eq!(seconds("99999999999999999999"), Some(Duration::from_secs(u64::MAX)));
         assert_eq!(Decimal::read(b"99999999999999999999").and_then(Decimal::count), None);
         assert_eq!(Decimal::read("1".repeat(10_000).as_bytes()), None);

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_cue_is_missed_and_nothing_else_found() {
+    fn cue_search_misses_and_invents_nothing() {
         let plain = |name: &str| name.as_bytes().windows(4).any(|four| CUES.iter().any(|cue| cue == four));
         let pieces =
             ["x", "-", "co", "nt", "ent", "re", "st", "rate", "limit", "lef", "t", "quo", "conc", "omp", "le", "li"];

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_stand_in_any_order() {
+    fn words_stand_in_any_order() {
         for (header, family, role, name, length) in [
             ("x-ratelimit-remaining", "x-ratelimit", Role::Remaining, None, None),
             ("x-ratelimit-remaining-tokens", "x-ratelimit", Role::Remaining, Some("tokens"), None),

@@ -16,7 +16,7 @@ fn numbered(run: &batches::Run, numbers: std::ops::Range<u8>) -> Vec<NewJob> {
 }
 
 #[tokio::test]
-async fn batch_page_is_accepted_once_with_its_mark() {
+async fn batch_page_is_accepted_once() {
     for store in stores().await {
         let store = open(&store).await;
         let run = [7; 8];

@@ -96,7 +96,7 @@ fn idempotency_key_belongs_to_one_request() {
 }
 
 #[test]
-fn jobs_are_claimed_by_lane_in_order_and_once() {
+fn jobs_are_claimed_once_and_in_order() {
     on_all(|_, store| async move {
         let mut expected = Vec::new();
         for _ in 0..5 {
