@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use integration_client::testing::algorithm::{Limiter, Phase, Refill, Rule};
 use integration_client::testing::checker::{Definition, Event, Violation, check, refused};
+use integration_client::testing::limit::{Limiter, Phase, Refill, Rule};
 use integration_client::testing::{Call, ScriptedVendor, VendorLimit};
 use proptest::prelude::*;
 

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use integration_client::testing::algorithm::{Phase, Refill, Rule};
 use integration_client::testing::checker::{Definition, Event, check, refused_with_penalty};
+use integration_client::testing::limit::{Phase, Refill, Rule};
 use integration_client::testing::{Call, HeaderStyle, Outage, Refusal, ScriptedVendor, VendorLimit, Verdict};
 use proptest::prelude::*;
 

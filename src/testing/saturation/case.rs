@@ -9,7 +9,7 @@ use crate::Error;
 use crate::Priority;
 use crate::clock::nanos;
 use crate::config::{Config, Sources, Tenant, TenantEntry};
-use crate::testing::algorithm::{Limiter, Phase, Refill, Rule};
+use crate::testing::limit::{Limiter, Phase, Refill, Rule};
 
 /// How the vendor counts, and what it announces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
