@@ -14,7 +14,7 @@ use crate::clock::{Clock, Time};
 use crate::config::TenantEntry;
 use crate::error::Error;
 use crate::outbox::starts::Starts;
-use crate::send::durable::{Ending, Sending, send_stored};
+use crate::send::durable::{ClaimEnd, Sending, send_stored};
 use crate::send::history::History;
 use crate::send::ledger::Ledger;
 use crate::testing::{FakeAnswer, FakeTransport};
@@ -117,7 +117,7 @@ async fn run(jobs: usize, answers_after: Duration, ledger: Arc<dyn Ledger>) -> V
     let mut sends = tokio::task::JoinSet::new();
     for number in 0..jobs {
         let (client, job) = (client.clone(), job(number, ledger.clone()));
-        sends.spawn(async move { matches!(send_stored(client.core(), job, None).await, Ending::Delivered(_)) });
+        sends.spawn(async move { matches!(send_stored(client.core(), job, None).await, ClaimEnd::Delivered(_)) });
     }
     assert!(sends.join_all().await.into_iter().all(|delivered| delivered), "a job was not delivered");
     transport.calls().iter().map(|call| call.at).collect()
@@ -162,7 +162,7 @@ async fn expired_exchange_does_not_begin_after_a_store_stall() {
     let client = builder(TWENTY, &transport).build().await.unwrap();
     let ledger = Stalling::new(Duration::ZERO, &[(0, 10)]);
     let ending = send_stored(client.core(), job(1, ledger), Some(3 * SECOND)).await;
-    assert!(matches!(ending, Ending::Later { .. }));
+    assert!(matches!(ending, ClaimEnd::Later { .. }));
     assert!(transport.calls().is_empty());
 }
 
@@ -203,7 +203,7 @@ async fn recorded_exchange_goes_back_at_a_stop() {
     };
     let (_, second, ()) =
         tokio::join!(send_stored(client.core(), first, None), send_stored(client.core(), second, None), stop);
-    assert!(matches!(second, Ending::Later { wait: Duration::ZERO, .. }), "it is nothing that may have been sent");
+    assert!(matches!(second, ClaimEnd::Later { wait: Duration::ZERO, .. }), "it is nothing that may have been sent");
     assert_eq!(transport.calls().len(), 1);
 }
 
@@ -271,7 +271,7 @@ async fn job_for_a_broken_host_is_not_recorded() {
         up.store(true, Relaxed);
     };
     let (ending, ()) = tokio::join!(send_stored(client.core(), job, None), watch);
-    assert!(matches!(ending, Ending::Delivered(_)));
+    assert!(matches!(ending, ClaimEnd::Delivered(_)));
     assert_eq!((ledger.records.load(Relaxed), transport.calls().len()), (1, 6));
 }
 
@@ -307,12 +307,12 @@ async fn unprocessed_job_is_sent_again_without_a_retry() {
     loop {
         let request = Request::post("v", "/").body("content");
         match send_stored(client.core(), Sending { request, history, ..job(1, ledger.clone()) }, None).await {
-            Ending::Later { wait, history: next } => {
+            ClaimEnd::Later { wait, history: next } => {
                 assert_eq!((next.retries, next.connects), (0, next.exchanges));
                 tokio::time::sleep(wait).await;
                 history = next;
             }
-            Ending::Delivered(_) => break,
+            ClaimEnd::Delivered(_) => break,
             _ => panic!("given up after {} calls", transport.calls().len()),
         }
     }
