@@ -63,7 +63,7 @@ impl Watch for Disk {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn full_disk_is_logged_once_for_each_kind_of_work() {
+async fn full_disk_is_logged_once_per_kind() {
     let log = Log::default();
     tracing::subscriber::set_global_default(log.clone()).unwrap();
     let vendor =

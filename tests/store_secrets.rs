@@ -153,7 +153,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn no_secret_is_written_or_said_on_any_path() {
+fn secrets_are_never_written_or_logged() {
     let log = Log::default();
     let writer = log.clone();
     // All of ours and of the database's; the transport's own crates log bytes at trace, which is theirs to say.
@@ -297,7 +297,7 @@ fn no_secret_is_written_or_said_on_any_path() {
 }
 
 #[test]
-fn what_is_redacted_is_gone_when_it_has_ended() {
+fn redacted_job_is_erased_at_its_end() {
     let folder = folder("redacted");
     runtime().block_on(async {
         let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).poisoned("/gone", 410).start().await.unwrap();

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
 
-use integration_client::testing::algorithm::{Limiter, Phase, Refill, Rule};
+use integration_client::testing::limit::{Limiter, Phase, Refill, Rule};
 use integration_client::testing::{Arrival, Delay, FakeVendor, HeaderStyle, VendorLimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};

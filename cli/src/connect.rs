@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_shown_without_its_password() {
+    fn store_is_shown_without_its_password() {
         for (stated, shown) in [
             ("jobs.sqlite", "jobs.sqlite"),
             ("sqlite:/var/jobs.sqlite", "/var/jobs.sqlite"),

@@ -112,13 +112,13 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_arguments_are_consistent() {
+    fn arguments_are_consistent() {
         super::Cli::command().debug_assert();
     }
 
     /// A longer line is wrapped once more, and its last word stands alone.
     #[test]
-    fn what_stands_below_a_help_is_wrapped_at_eighty_columns() {
+    fn help_footer_wraps_at_eighty_columns() {
         fn look(command: &clap::Command) {
             let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             for line in below.lines() {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_has_one_name_everywhere_and_its_variable_too() {
+    fn options_and_variables_have_one_name() {
         fn look(command: &clap::Command) {
             for argument in command.get_arguments() {
                 let (name, variable) = (argument.get_long().unwrap_or_default(), argument.get_env());

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_wrapped_between_words_and_no_line_is_wider_than_the_screen() {
+    fn text_wraps_between_words() {
         let text = "one two three four five six seven eight nine ten eleven";
         assert_eq!(wrapped(Screen { width: 13 }, text), "one two three\nfour five six\nseven eight\nnine ten\neleven");
         assert_eq!(wrapped(Screen { width: 60 }, text), text);

@@ -54,7 +54,7 @@ fn run(args: &[&str], input: &str) -> Ran {
 }
 
 #[test]
-fn nothing_is_wider_than_eighty_columns() {
+fn output_fits_eighty_columns() {
     let config = Config::load(&Sources::new(), 1).unwrap();
     let mut commands: Vec<Vec<&str>> = config.vendors().names().map(|name| vec!["vendors", name]).collect();
     let more = [vec!["run", "--help"], vec!["send", "--help"], vec!["status", "--help"], vec!["tenants", "--help"]];
@@ -86,7 +86,7 @@ fn nothing_is_wider_than_eighty_columns() {
 }
 
 #[test]
-fn mistakes_in_the_command_end_with_two_and_say_what_to_do() {
+fn usage_errors_exit_with_two() {
     for (args, said) in [
         (&[][..], "Usage:"),
         (&["inspct"], "inspect"),
@@ -112,7 +112,7 @@ fn mistakes_in_the_command_end_with_two_and_say_what_to_do() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn reader_that_goes_away_is_no_error() {
     for args in [
         &["vendors", "--json"][..],
         &["vendors", "--markdown"],
@@ -131,7 +131,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn variables_stand_in_for_options_and_are_in_every_help() {
+fn variables_replace_options_and_stand_in_help() {
     let [vendors, tenants, _] = VARIABLES;
     let with = |args: &[&str]| {
         let mut command = command(args);
@@ -170,7 +170,7 @@ fn colours_are_for_terminals() {
 }
 
 #[test]
-fn an_empty_file_is_no_good_configuration() {
+fn empty_file_is_no_good_configuration() {
     let path = std::env::temp_dir().join(format!("integration-client-empty-{}.toml", std::process::id()));
     for (text, code, said) in [(" \n", 1, "the file is empty; put a comment"), ("# nothing\n", 0, "nothing is wrong")] {
         std::fs::write(&path, text).unwrap();
@@ -182,7 +182,7 @@ fn an_empty_file_is_no_good_configuration() {
 
 /// Where the text breaks off, nobody knows what else is wrong with it.
 #[test]
-fn a_file_that_is_no_toml_may_have_more_mistakes_than_are_counted() {
+fn invalid_toml_reports_at_least_its_errors() {
     let path = std::env::temp_dir().join(format!("integration-client-torn-{}.toml", std::process::id()));
     std::fs::write(&path, "[vendors.v\nbase_url = 5\nsafety = 3.0\n").unwrap();
     let ran = run(&["check", path.to_str().unwrap()], "");
@@ -192,7 +192,7 @@ fn a_file_that_is_no_toml_may_have_more_mistakes_than_are_counted() {
 }
 
 #[test]
-fn a_machine_reads_every_problem_with_its_place() {
+fn machine_reads_every_problem_with_its_place() {
     let broken = run(&["check", "fixtures/cli/broken.toml", "--json"], "");
     let said: serde_json::Value = serde_json::from_str(&broken.out).unwrap();
     let problems = said["problems"].as_array().unwrap();
@@ -206,7 +206,7 @@ fn a_machine_reads_every_problem_with_its_place() {
 
 /// Why something is a refusal is said by what the vendor sent, not by the number of a rule.
 #[test]
-fn a_refusal_by_a_rule_of_the_catalogue_is_explained() {
+fn catalogue_rule_of_a_refusal_is_explained() {
     let answer = "HTTP/2 200\ncontent-type: application/json\n\n{\"errors\":[{\"type\":\"RATE_LIMITED\"}]}";
     let ran = run(&["inspect", "--vendor", "github"], answer);
     let said = "yes (the status is 200, and body#/errors/*/type is RATE_LIMITED or RATE_LIMIT)";
@@ -223,7 +223,7 @@ fn every_shell_is_completed() {
 }
 
 #[test]
-fn the_page_of_vendors_is_that_of_the_catalogue() {
+fn vendors_page_matches_the_catalogue() {
     let page =
         std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("docs/VENDORS.md")).unwrap();
     let made = run(&["vendors", "--markdown"], "").out;
@@ -237,7 +237,7 @@ fn the_page_of_vendors_is_that_of_the_catalogue() {
 }
 
 #[test]
-fn the_catalogue_as_json_holds_every_vendor() {
+fn catalogue_as_json_holds_every_vendor() {
     let ran = run(&["vendors", "--json"], "");
     let all: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     let names: Vec<&str> = all.as_array().unwrap().iter().map(|vendor| vendor["name"].as_str().unwrap()).collect();

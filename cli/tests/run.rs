@@ -171,7 +171,7 @@ fn lines_of(results: &[Value], outcome: &str) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_sent_and_every_line_has_its_result() {
+async fn every_line_of_a_file_gets_a_result() {
     let place = Place::new(FakeVendor::builder().poisoned("/bad", 422)).await;
     let mut jobs: String = (1..=300).map(|number| job("acme", &format!("/jobs/{number}"))).collect();
     jobs += &job("umbra", "/bad/1");
@@ -200,7 +200,7 @@ async fn a_file_is_sent_and_every_line_has_its_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_is_known_from_the_first_tenth_on() {
+async fn run_estimate_is_known_after_a_tenth() {
     let place = Place::new(FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND))).await;
     place.jobs("jobs.jsonl", 1..=1_600);
     let began = now();
@@ -238,7 +238,7 @@ async fn the_end_is_known_from_the_first_tenth_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_read_from_a_pipe_goes_at_once_and_results_go_to_one() {
+async fn pipe_is_sent_at_once_and_results_are_piped() {
     let place = Place::new(FakeVendor::builder()).await;
     let mut command = place.command(&["run", "-", "--vendors", "vendors.toml", "--out", "-"]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_cannot_change_the_host() {
+    fn value_cannot_change_the_host() {
         let template = "https://{v}.myshopify.com/admin";
         assert_eq!(filled(template, "acme").unwrap(), "https://acme.myshopify.com/admin");
         for evil in [
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_host_is_a_name_and_not_an_address() {
+    fn host_variable_is_a_name_not_an_address() {
         let template = "https://{v}:8443/api";
         assert!(filled(template, "git.example.com").is_err(), "with a port the variable is a label only");
         let template = "https://{v}/api";
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_segment_stays_one() {
+    fn path_segment_stays_one() {
         let template = "https://api.example.com/{v}/v1";
         assert_eq!(filled(template, "2026-01.x").unwrap(), "https://api.example.com/2026-01.x/v1");
         for evil in ["..", ".", "a/b", "a?b", "%2e%2e", ""] {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_belongs_below_its_base_and_not_beside_it() {
+    fn url_must_lie_below_its_base() {
         let base = Url::parse("https://api.example.com/v1").unwrap();
         let rest = |url: &str| below(&base, &Url::parse(url).unwrap()).map(str::to_owned);
         assert_eq!(rest("https://api.example.com/v1/a?b").as_deref(), Some("/a"));

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_refused_and_not_repeated() {
+    fn secret_is_refused_and_not_repeated() {
         for text in [
             "ghp_0123456789abcdef",
             "env:ghp_0123456789abcdef",

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_literal_pattern_is_greater() {
+    fn more_literal_pattern_is_greater() {
         let mut patterns = ["/**", "/a/**", "/a", "/*", "/a/*", "/a/b", "/*/b"];
         patterns.sort_by(|a, b| compare(b, a));
         assert_eq!(patterns, ["/a/b", "/a/*", "/a/**", "/a", "/*/b", "/*", "/**"]);

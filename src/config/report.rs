@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_and_columns_count_from_one_and_in_characters() {
+    fn lines_and_columns_count_from_one() {
         assert_eq!(line_column("", 0), (1, 1));
         assert_eq!(line_column("ab\nçd", 5), (2, 2));
         assert_eq!(line_column("ab\nçd", 4), (2, 1), "inside a character: its start");
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_value_is_placed_at_the_nearest_table_that_exists() {
+    fn missing_value_points_at_the_nearest_table() {
         let text = "[vendors.a]\n[[vendors.a.limits]]\nname = \"x\"\nlimit = 3\n";
         let file = Text { name: "f.toml", text };
         let base = vec!["vendors".into(), "a".into()];

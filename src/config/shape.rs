@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_that_can_be_reached_goes_by_bucket_guard_and_round_trip() {
+    fn utilization_depends_on_bucket_guard_and_round_trip() {
         let second = "limit = 100\nwindow = \"1s\"\n";
         assert_eq!(reach(&format!("{second}algorithm = \"fixed_window\"\n"), 0), (80, 80));
         assert_eq!(

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_is_recognised_and_a_stranger_is_not() {
+    fn suggestion_recognises_typos_only() {
         let names = ["github", "gitlab", "stripe"];
         assert_eq!(nearest("gihtub", names), Some("github"));
         assert_eq!(nearest("Stripe", names), Some("stripe"));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_related_to_those_with_the_same_word_or_beginning() {
+    fn suggestion_includes_keys_with_a_common_word() {
         let keys = ["connect_timeout", "attempt_timeout", "retry", "safety"];
         assert_eq!(related("timeout", keys), ["connect_timeout", "attempt_timeout"]);
         assert_eq!(related("retries", keys), ["retry"]);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hint_lists_names_when_nothing_is_near() {
+    fn hint_lists_names_when_nothing_is_near() {
         assert_eq!(hint("zzz", "vendors", ["a", "b"]), "vendors: a, b");
         assert_eq!(hint("zzz", "vendors", []), "there are no vendors");
     }

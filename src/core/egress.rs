@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hosts::Hosts;
+use super::breakers::Breakers;
 use crate::Priority;
 use crate::clock::{Clock, Time, nanos};
 use crate::config::Tenant;
@@ -24,7 +24,7 @@ pub(crate) struct Egress {
     pub(crate) signers: HashMap<String, Arc<dyn Signer>>,
     pub(crate) classifiers: HashMap<String, Arc<dyn Classifier>>,
     pub(crate) budgets: Budgets,
-    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) hosts: Arc<Breakers>,
     pub(crate) default_deadline: Duration,
     /// The program stated no default deadline: it is for each try then, and the vendor's waits do not count.
     pub(crate) is_patient: bool,
@@ -45,7 +45,7 @@ impl Egress {
             signers,
             classifiers,
             budgets: Budgets::new(),
-            hosts: Arc::new(Hosts::new(clock)),
+            hosts: Arc::new(Breakers::new(clock)),
             default_deadline: default_deadline.unwrap_or(DEADLINE),
             is_patient: default_deadline.is_none(),
         }

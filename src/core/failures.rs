@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_lines_go_into_a_second_and_the_next_says_how_many_did_not() {
+    fn failure_log_is_limited_to_ten_lines_a_second() {
         let mut lines = Lines::default();
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
         let said = (0..1_000).filter(|step| lines.allow(at(5_000 + step / 2)).is_some()).count();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_is_counted_whether_or_not_it_is_said() {
+    fn failures_are_counted_even_unlogged() {
         let failures = Failures::new();
         let said = (0..100).filter(|_| failures.count(ErrorKind::QueueFull, Time::ZERO).is_some()).count();
         assert_eq!((said, failures.count(ErrorKind::RetryLater, Time::ZERO)), (10, None));

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn steady_rate_is_known_from_the_first_seconds_on() {
+    fn steady_rate_is_known_within_seconds() {
         let mut meter = Meter::default();
         assert_eq!(meter.flow(at(0)), Flow::default());
         for n in 0..6_000 {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fades_and_what_is_shows() {
+    fn old_rate_fades_and_new_rate_shows() {
         let mut meter = Meter::default();
         (0..1_000).for_each(|n| meter.answered(at(n * 10), Duration::from_millis(10)));
         let before = meter.flow(at(9_990)).per_second;

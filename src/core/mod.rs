@@ -3,11 +3,11 @@
 //!
 //! `send` and `outbox` build on this, and the public client on them.
 
+mod breakers;
 mod cleanups;
 mod egress;
 mod failures;
 mod flow;
-mod hosts;
 pub(crate) mod refusal;
 mod registry;
 pub(crate) mod status;
@@ -19,9 +19,9 @@ use crate::config::Tenant;
 use crate::metrics::KINDS_OF_WORK;
 use crate::metrics::Totals;
 
+pub(crate) use breakers::{HostPass, HostWait};
 pub(crate) use cleanups::Cleanups;
 pub(crate) use egress::Egress;
-pub(crate) use hosts::{HostPass, HostWait};
 pub use registry::OnRemove;
 pub(crate) use registry::Registry;
 pub(crate) use status::status_of;

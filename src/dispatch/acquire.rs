@@ -14,31 +14,31 @@ use crate::engine::slab::Key;
 use crate::engine::{Answer, Ask, Claim, Refusal, WaitReason};
 use crate::metrics::{Queued, Series};
 
-/// A grant, and what it took to get it.
+/// A granted permit, and how long the request waited for it.
 pub(crate) struct Grant {
     pub(crate) held: PermitGuard,
-    /// The moment of it.
+    /// When the permit started.
     pub(crate) began: Time,
     pub(crate) waited: Duration,
-    /// What it waited for last; nothing when it did not wait.
+    /// What the request waited for last; `None` if it did not wait.
     pub(crate) reason: Option<WaitReason>,
 }
 
-/// What came of asking for a permit.
+/// The engine's answer to a request for a permit.
 pub(crate) enum Asked<'a> {
     Granted(Grant),
     Waits(Waiting<'a>),
     Refused(Refusal),
 }
 
-/// Which lane of the shard.
+/// Identifies a lane of the shard.
 #[derive(Clone, Copy)]
 pub(crate) enum Whose<'a> {
     Lane(LaneKey),
     Tenant { tenant: &'a Tenant, hash: u64 },
 }
 
-/// Asks at `now`. `series` counts it while it waits.
+/// Asks for a permit at `now`. `series` counts the request while it waits.
 #[inline]
 pub(crate) fn acquire<'a>(
     shard: &'a Arc<Shard>,
@@ -47,14 +47,14 @@ pub(crate) fn acquire<'a>(
     now: Time,
     series: &'a Series,
 ) -> Asked<'a> {
-    let mut core = shard.core.lock();
+    let mut state = shard.state.lock();
     let lane = match whose {
         Whose::Lane(lane) => Some(lane),
-        Whose::Tenant { tenant, hash } => core.engine.find(hash, &tenant.id, &tenant.vendor.name),
+        Whose::Tenant { tenant, hash } => state.engine.find(hash, &tenant.id, &tenant.vendor.name),
     };
     let Some(lane) = lane else { return Asked::Refused(Refusal::NoLane) };
-    let answer = core.engine.submit(now, lane, ask);
-    shard.after(core);
+    let answer = state.engine.submit(now, lane, ask);
+    shard.after(state);
     match answer {
         Answer::Granted(key) => {
             let held = PermitGuard::new(shard, key);
@@ -67,8 +67,7 @@ pub(crate) fn acquire<'a>(
     }
 }
 
-/// Asks at `now` for a grant that the caller starts by [`Waiting::start`], when something has been written down that must
-/// stand before the exchange leaves.
+/// Asks at `now` for a permit that the caller starts later, by [`Waiting::start`]: a stored job first records its exchange.
 pub(crate) fn acquire_deferred<'a>(
     shard: &'a Arc<Shard>,
     whose: Whose<'_>,
@@ -76,42 +75,42 @@ pub(crate) fn acquire_deferred<'a>(
     now: Time,
     series: &'a Series,
 ) -> Result<Waiting<'a>, Refusal> {
-    let mut core = shard.core.lock();
+    let mut state = shard.state.lock();
     let lane = match whose {
         Whose::Lane(lane) => Some(lane),
-        Whose::Tenant { tenant, hash } => core.engine.find(hash, &tenant.id, &tenant.vendor.name),
+        Whose::Tenant { tenant, hash } => state.engine.find(hash, &tenant.id, &tenant.vendor.name),
     };
-    let waiter = lane.ok_or(Refusal::NoLane).and_then(|lane| core.engine.submit_deferred(now, lane, ask));
-    shard.after(core);
+    let waiter = lane.ok_or(Refusal::NoLane).and_then(|lane| state.engine.submit_deferred(now, lane, ask));
+    shard.after(state);
     Ok(Waiting { shard, waiter: Some(waiter?), since: now, _counted: series.queued(ask.tier.rank()) })
 }
 
-/// Asks once, without waiting.
+/// Asks for a permit without waiting.
 #[inline]
 pub(crate) fn try_acquire(shard: &Arc<Shard>, lane: LaneKey, ask: &Ask) -> Result<PermitGuard, Box<Refusal>> {
     permit_now(shard, lane, ask).map(|permit| PermitGuard::new(shard, Key::from_bits(permit)))
 }
 
-/// The bits of the permit's key. They and a refusal in a box are handed over in registers.
+/// The bits of the permit's key: like a boxed refusal, they are returned in registers.
 #[inline(never)]
 fn permit_now(shard: &Shard, lane: LaneKey, ask: &Ask) -> Result<u64, Box<Refusal>> {
-    debug_assert!(ask.immediate, "nobody would come for what waits");
+    debug_assert!(ask.immediate, "a waiting request would have no owner");
     shard.decide(|engine, now| engine.submit(now, lane, ask).now()).map(Key::to_bits)
 }
 
-/// Waits for a permit, and starts it when it is granted. Dropped before, it gives everything back.
+/// A future that waits for a permit and starts it once granted. Dropping it earlier returns everything that it holds.
 ///
-/// It is not woken before its first poll, which asks whether it was granted meanwhile.
+/// Its waker is registered by the first poll, which also looks for a grant made before.
 pub(crate) struct Waiting<'a> {
     shard: &'a Arc<Shard>,
-    /// None once it has ended.
+    /// `None` once the wait has ended.
     waiter: Option<WaiterKey>,
     since: Time,
     _counted: Queued,
 }
 
 impl Waiting<'_> {
-    /// Returns when there is a grant. It is held for a moment only: [`start`](Self::start) says whether it still is.
+    /// Waits for a grant. The engine holds it for a moment only; [`start`](Self::start) says whether it is still there.
     pub(crate) async fn granted(&mut self) -> Result<(), Refusal> {
         std::future::poll_fn(|context| self.poll_granted(context)).await
     }
@@ -119,13 +118,13 @@ impl Waiting<'_> {
     fn poll_granted(&mut self, context: &Context<'_>) -> Poll<Result<(), Refusal>> {
         let Some(waiter) = self.waiter else { return Poll::Pending };
         let now = self.shard.clock.now();
-        let mut core = self.shard.core.lock();
-        let granted = core.engine.granted(now, waiter);
+        let mut state = self.shard.state.lock();
+        let granted = state.engine.granted(now, waiter);
         match &granted {
-            Ok(None) => core.wait(waiter, context.waker()),
-            _ => core.forget(waiter),
+            Ok(None) => state.wait(waiter, context.waker()),
+            _ => state.forget(waiter),
         }
-        self.shard.after(core);
+        self.shard.after(state);
         match granted {
             Ok(None) => Poll::Pending,
             Ok(Some(_)) => Poll::Ready(Ok(())),
@@ -136,7 +135,8 @@ impl Waiting<'_> {
         }
     }
 
-    /// Starts the grant now. None where it has been taken back: the request waits again, before all others of its queue.
+    /// Starts the granted permit. `None` if the engine has taken the grant back: the request then waits again, at the head
+    /// of its queue.
     pub(crate) fn start(&mut self) -> Result<Option<Grant>, Refusal> {
         let Some(waiter) = self.waiter else { return Ok(None) };
         let (claim, now) = self.shard.decide(|engine, now| (engine.claim(now, waiter), now));
@@ -154,7 +154,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// Gives the grant to others, because the exchange cannot leave yet. [`granted`](Self::granted) waits for the next.
+    /// Returns the grant, because the exchange cannot begin yet. [`granted`](Self::granted) waits for the next one.
     pub(crate) fn put_back(&self) {
         if let Some(waiter) = self.waiter {
             self.shard.decide(|engine, now| engine.put_back(now, waiter));
@@ -169,13 +169,13 @@ impl Future for Waiting<'_> {
         let Some(waiter) = self.waiter else { return Poll::Pending };
         let shard = self.shard;
         let now = shard.clock.now();
-        let mut core = shard.core.lock();
-        let claim = core.engine.claim(now, waiter);
+        let mut state = shard.state.lock();
+        let claim = state.engine.claim(now, waiter);
         match claim {
-            Claim::Waiting => core.wait(waiter, context.waker()),
-            _ => core.forget(waiter),
+            Claim::Waiting => state.wait(waiter, context.waker()),
+            _ => state.forget(waiter),
         }
-        shard.after(core);
+        shard.after(state);
         let ended = match claim {
             Claim::Waiting => return Poll::Pending,
             Claim::Started(key, reason) => {
@@ -193,10 +193,10 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter {
             let now = self.shard.clock.now();
-            let mut core = self.shard.core.lock();
-            core.forget(waiter);
-            core.engine.cancel(now, waiter);
-            self.shard.after(core);
+            let mut state = self.shard.state.lock();
+            state.forget(waiter);
+            state.engine.cancel(now, waiter);
+            self.shard.after(state);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The thin shell around the engine: which shard decides about a lane, and who waits there.
+//! The asynchronous shell around the engine: it finds the shard of a lane and lets callers wait there.
 //!
-//! A shard holds every lane with which its lanes share a limit, so one lock decides all or nothing over all limits of a
-//! request. Which shard that is follows from the widest scope that the vendor's limits declare: the vendor, the account
-//! or the tenant. A lane of the last kind is found with one hash of its ids; the others by way of the configuration.
+//! Lanes that share a limit are in the same shard, so that one lock covers all limits of a request. The widest scope among
+//! the vendor's limits selects the shard: by vendor, account or tenant. A lane whose limits are all its own is found by
+//! one hash of its ids; for the others the tenant's configuration is needed.
 
 mod acquire;
 pub(crate) mod plan;
@@ -32,7 +32,7 @@ pub(crate) struct Dispatch {
     pub(crate) policy: Policy,
 }
 
-/// Where a lane is.
+/// The place of a lane.
 #[derive(Clone)]
 pub(crate) struct LaneRef {
     pub(crate) shard: Arc<Shard>,
@@ -40,7 +40,7 @@ pub(crate) struct LaneRef {
 }
 
 impl Dispatch {
-    /// `max_waiting` bounds the requests that wait in all shards together.
+    /// `max_waiting` bounds the waiting requests of all shards together.
     pub(crate) fn new(shards: usize, max_waiting: u32, policy: Policy, clock: Clock) -> Dispatch {
         let shards = shards.next_power_of_two();
         let hasher = DefaultHashBuilder::default();
@@ -55,12 +55,12 @@ impl Dispatch {
 
     #[inline]
     fn shard_of(&self, hash: u64) -> &Arc<Shard> {
-        // Not the bits that the shard's own table uses.
+        // Other bits than those that the shard's own table uses.
         &self.shards[(hash >> 32) as usize & (self.shards.len() - 1)]
     }
 
-    /// Asks for a permit, now or not at all, of a lane that shares nothing with others and has been used before: one
-    /// hash of its ids, one lock. None where there is no such lane.
+    /// Asks for an immediate permit of an existing lane that shares no limit with others: one hash of its ids, one lock.
+    /// `None` if there is no such lane.
     #[inline]
     pub(crate) fn try_acquire(
         &self,
@@ -82,7 +82,7 @@ impl Dispatch {
         self.home_of(tenant, hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name))
     }
 
-    /// `lane` is the hash of its lane's ids.
+    /// The shard of a tenant's lane. `lane` is the hash of the lane's ids.
     #[inline]
     fn home_of(&self, tenant: &Tenant, lane: u64) -> &Arc<Shard> {
         let vendor = &tenant.vendor;
@@ -101,14 +101,15 @@ impl Dispatch {
         hash_ids(&self.hasher, tenant, vendor)
     }
 
-    /// Asks the lane of a tenant, if it is where `tenant` says it is: found and asked under one lock.
+    /// Finds the lane of a tenant and asks it for a permit, under one lock. Fails with `NoLane` if the lane is not in the
+    /// shard that `tenant` implies.
     #[inline]
     pub(crate) fn acquire<'a>(&'a self, tenant: &Tenant, ask: &Ask, now: Time, series: &'a Series) -> Asked<'a> {
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         acquire(self.home_of(tenant, hash), Whose::Tenant { tenant, hash }, ask, now, series)
     }
 
-    /// The same for a grant that the caller starts later.
+    /// Like [`acquire`](Self::acquire), for a permit that the caller starts later.
     pub(crate) fn acquire_deferred<'a>(
         &'a self,
         tenant: &Tenant,
@@ -120,7 +121,7 @@ impl Dispatch {
         acquire_deferred(self.home_of(tenant, hash), Whose::Tenant { tenant, hash }, ask, now, series)
     }
 
-    /// The lane of a tenant, if it is where `tenant` says it is.
+    /// The lane of a tenant, if it is in the shard that `tenant` implies.
     pub(crate) fn find(&self, tenant: &Tenant) -> Option<LaneRef> {
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
         let shard = self.home_of(tenant, hash);
@@ -128,8 +129,8 @@ impl Dispatch {
         Some(LaneRef { shard: shard.clone(), lane })
     }
 
-    /// The lane of a tenant, made if it is not there. One lane of a name at a time: the caller holds what prevents that
-    /// the tenant changes meanwhile.
+    /// The lane of a tenant; creates it if necessary. The caller holds the lock that keeps the tenant from changing
+    /// meanwhile.
     pub(crate) fn place(&self, tenant: &Tenant, config: u64) -> LaneRef {
         self.find(tenant).unwrap_or_else(|| {
             let shard = self.home(tenant).clone();
@@ -144,18 +145,18 @@ impl Dispatch {
         shard.decide(|engine, now| engine.upsert(now, &tenant.id, &tenant.account, &plan, config, host.as_deref()))
     }
 
-    /// Lanes are brought up to date one by one from now on. A limit of requests at once that this brings grants nothing
-    /// until [`end_changes`](Self::end_changes).
+    /// Begins an update of all lanes, one by one. A new concurrency limit grants nothing until
+    /// [`end_changes`](Self::end_changes).
     pub(crate) fn begin_changes(&self) {
         self.shards.iter().for_each(|shard| shard.decide(|engine, _| engine.begin_changes()));
     }
 
-    /// All lanes are up to date.
+    /// Ends the update: all lanes follow the new configuration.
     pub(crate) fn end_changes(&self) {
         self.shards.iter().for_each(|shard| shard.decide(Engine::end_changes));
     }
 
-    /// Brings a lane that exists to what the configuration now says; the others are made when they are used.
+    /// Updates the lane of a tenant to its new configuration, if the lane exists. Other lanes are created on first use.
     pub(crate) fn update(&self, tenant: &Tenant, config: u64) {
         let home = self.home(tenant);
         let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
@@ -167,7 +168,7 @@ impl Dispatch {
                 self.upsert(shard, tenant, config);
                 return;
             }
-            // The scope of its limits has changed: it moves, history and all.
+            // The scope of its limits has changed: the lane moves to another shard, with its history.
             let plan = self.plans.lock().of(tenant, &self.policy);
             let host = tenant.chosen_host();
             Shard::move_between(shard, home, |from, to, now| {
@@ -179,7 +180,7 @@ impl Dispatch {
         }
     }
 
-    /// Takes no more requests for a tenant at a vendor.
+    /// Stops accepting requests for a tenant at a vendor. `refuse` also ends the waiting ones.
     pub(crate) fn retire(&self, tenant: &str, vendor: &str, refuse: bool) {
         let hash = hash_ids(&self.hasher, tenant, vendor);
         for shard in &self.shards {
@@ -201,7 +202,7 @@ impl Dispatch {
         });
     }
 
-    /// Nothing of a tenant's account, or of its whole vendor, goes before `until`: in whatever shard its lanes are.
+    /// Pauses all lanes of a tenant's account, or of its vendor, until `until`, in all shards.
     pub(crate) fn pause_group(&self, tenant: &Tenant, scope: signals::Scope, until: Time) {
         let account = match scope {
             signals::Scope::Account => Some(&*tenant.account),
@@ -215,12 +216,12 @@ impl Dispatch {
         }
     }
 
-    /// Forgets what only lanes and tenants that are gone were made by.
+    /// Drops cached plans that no lane uses.
     pub(crate) fn forget_plans(&self) {
         self.plans.lock().forget();
     }
 
-    /// Requests that wait, and permits that have not ended.
+    /// The numbers of waiting requests and of permits that have not ended.
     pub(crate) fn load(&self) -> (u64, u64) {
         self.shards.iter().fold((0, 0), |(waiting, in_flight), shard| {
             let (more, flying) = shard.look(|engine, _| (engine.waiting() as u64, engine.in_flight() as u64));
@@ -228,12 +229,12 @@ impl Dispatch {
         })
     }
 
-    /// A request waits, or has an exchange in flight.
+    /// Whether any request waits or has an exchange in flight.
     pub(crate) fn is_busy(&self) -> bool {
         self.shards.iter().any(|shard| shard.look(|engine, _| engine.is_busy()))
     }
 
-    /// Lanes that are in memory.
+    /// The number of lanes in memory.
     pub(crate) fn lanes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.look(|engine, _| engine.lane_count() as u64)).sum()
     }

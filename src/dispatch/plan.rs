@@ -1,6 +1,6 @@
-//! From what a vendor publishes to what the engine enforces.
+//! Translates a vendor's published limits into the specifications that the engine enforces.
 //!
-//! How large a bucket is and how strict its guard, `config::Shape` says; here they become what the engine counts with.
+//! `config::Shape` decides how large a bucket is and how strict its guard. This file only converts its figures.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -30,16 +30,16 @@ impl From<Priority> for Tier {
     }
 }
 
-/// What holds for all plans of a client.
+/// Settings of a client that apply to all plans.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     pub(crate) tier_weights: [u32; 3],
     pub(crate) max_waiting: u32,
-    /// Off only to show that the checks find what the guard prevents.
+    /// Off only in tests, to show that the checker finds what the guard prevents.
     pub(crate) guard: bool,
 }
 
-/// Plans by vendor: tenants without figures of their own share one.
+/// A cache of plans by vendor and weight: tenants without limits of their own share a plan.
 #[derive(Default)]
 pub(crate) struct Plans {
     known: HashMap<(usize, u32), (Weak<Vendor>, Weak<Plan>)>,
@@ -62,7 +62,7 @@ impl Plans {
         plan
     }
 
-    /// Forgets plans that no lane has any more.
+    /// Drops plans that no lane uses.
     pub(crate) fn forget(&mut self) {
         self.known.retain(|_, (vendor, plan)| vendor.strong_count() > 0 && plan.strong_count() > 0);
         if self.known.capacity() > 64 && self.known.len() < self.known.capacity() / 8 {
@@ -126,13 +126,14 @@ fn mode(vendor: &Vendor) -> Mode {
     }
 }
 
-/// How long the end of a connection may be on its way: `max_transit` without the time to connect, which is over by then.
+/// How long the vendor may take to notice a closed connection: `max_transit` minus the time to connect, which is over by
+/// then.
 fn closing(vendor: &Vendor) -> Duration {
     let connected = vendor.max_transit.saturating_sub(vendor.connect_timeout);
     if connected.is_zero() { vendor.max_transit } else { connected }
 }
 
-/// The slowest rate that holds for every request.
+/// The slowest pace among the rates that apply to every request.
 pub(crate) fn pace(vendor: &Vendor) -> Pace {
     let is_quota = |rate: &Rate| rate.algorithm == Algorithm::Quota;
     let rates =

@@ -1,6 +1,6 @@
-//! One engine under one lock, the callers that wait for it, and the task that tells it the time.
+//! A shard: one engine under one lock, the wakers of waiting callers, and the timer task.
 //!
-//! The lock is held for a decision and never across an await. Its holder wakes others only after letting go.
+//! The lock is held for one decision and never across an await. Wakers are called after it is released.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -17,36 +17,36 @@ use crate::engine::throttle::Report;
 use crate::engine::{Engine, Feedback, FeedbackEffect, Forgotten, Sweep, excess};
 use crate::metrics::{End, Series};
 
-/// How often resting lanes are looked for.
+/// How often a shard is swept for idle lanes.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(10);
-/// Lanes looked at under one hold of the lock: about 20 µs, where no cache holds them.
+/// Lanes swept under one hold of the lock: about 20 µs if none is in the processor's cache.
 const SWEEP_CHUNK: u32 = 128;
 
 pub(crate) struct Shard {
-    pub(super) core: Mutex<Core>,
-    /// The engine wants to be polled earlier than the timer task believes.
+    pub(super) state: Mutex<ShardState>,
+    /// Wakes the timer task when the engine has to be polled earlier than planned.
     earlier: Notify,
     pub(crate) clock: Clock,
-    /// Tells of pauses that are forgotten.
+    /// Called with each pause that a sweep removes.
     on_forgotten: OnceLock<Tell>,
 }
 
 type Tell = Box<dyn Fn(Forgotten) + Send + Sync>;
 
-pub(super) struct Core {
+pub(super) struct ShardState {
     pub(super) engine: Engine,
-    /// By the waiter's index.
+    /// Indexed by the waiter's index.
     wakers: Vec<Option<Waker>>,
-    /// When the timer task will wake up by itself.
+    /// When the timer task wakes up by itself.
     timer_at: Time,
     closed: bool,
-    /// Permits whose lane has gone to another shard, and where they are there. Each stays until its holder has told how
-    /// the exchange ended.
+    /// Permits whose lane has moved to another shard, with their shard and key there. An entry stays until the permit's
+    /// holder reports the end of the exchange.
     moved: HashMap<PermitKey, (Arc<Shard>, PermitKey)>,
 }
 
-impl Core {
-    /// Where else an end, or an answer, is to be told. `ends`: nothing more will be told of this permit.
+impl ShardState {
+    /// The other shard and key to which feedback for `permit` has to be passed on. `ends`: it is the last feedback.
     #[cold]
     fn moved(&mut self, permit: PermitKey, ends: bool) -> Option<Box<(Arc<Shard>, PermitKey)>> {
         let found = if ends { self.moved.remove(&permit) } else { self.moved.get(&permit).cloned() };
@@ -64,7 +64,7 @@ impl Core {
         }
     }
 
-    /// Gives the room of waiters back that are gone.
+    /// Frees memory of wakers that are gone.
     fn shrink(&mut self) {
         let end = self.engine.waiters_end();
         if let Some(room) = excess(self.wakers.capacity(), end) {
@@ -83,24 +83,24 @@ impl Core {
 impl Shard {
     pub(crate) fn new(engine: Engine, clock: Clock) -> Shard {
         let (wakers, moved) = (Vec::new(), HashMap::new());
-        let core = Core { engine, wakers, timer_at: Time::MAX, closed: false, moved };
-        Shard { core: Mutex::new(core), earlier: Notify::new(), clock, on_forgotten: OnceLock::new() }
+        let state = ShardState { engine, wakers, timer_at: Time::MAX, closed: false, moved };
+        Shard { state: Mutex::new(state), earlier: Notify::new(), clock, on_forgotten: OnceLock::new() }
     }
 
-    /// Runs a decision. Afterwards the callers that it concerns are woken, and the timer task is told if it is to wake earlier.
+    /// Runs a decision under the lock, then wakes the callers that it concerns and, if necessary, the timer task.
     #[inline]
     pub(crate) fn decide<T>(&self, decision: impl FnOnce(&mut Engine, Time) -> T) -> T {
         let now = self.clock.now();
-        let mut core = self.core.lock();
-        let result = decision(&mut core.engine, now);
-        self.after(core);
+        let mut state = self.state.lock();
+        let result = decision(&mut state.engine, now);
+        self.after(state);
         result
     }
 
-    /// Tells what becomes of a permit, also where its lane has gone since the grant: from shard to shard, one lock at a
-    /// time. `ends`: nothing more will be told. Returns what was said where the lane now is.
+    /// Reports feedback for a permit to every shard to which its lane has moved since the grant, one lock at a time.
+    /// `ends`: it is the last feedback. Returns the result of the last shard, where the lane is now.
     ///
-    /// The decision is called at one place, so that it becomes part of the caller.
+    /// `decision` has a single call site, so that it is inlined.
     #[inline]
     fn tell<T>(
         &self,
@@ -112,10 +112,10 @@ impl Shard {
         let mut elsewhere: Option<Box<(Arc<Shard>, PermitKey)>> = None;
         loop {
             let (shard, permit) = elsewhere.as_deref().map_or((self, permit), |(shard, permit)| (&**shard, *permit));
-            let mut core = shard.core.lock();
-            let result = decision(&mut core.engine, now, permit);
-            let next = if core.moved.is_empty() { None } else { core.moved(permit, ends) };
-            shard.after(core);
+            let mut state = shard.state.lock();
+            let result = decision(&mut state.engine, now, permit);
+            let next = if state.moved.is_empty() { None } else { state.moved(permit, ends) };
+            shard.after(state);
             if next.is_none() {
                 return result;
             }
@@ -123,8 +123,8 @@ impl Shard {
         }
     }
 
-    /// Takes a lane from shard `a` to shard `b`, under both locks. They are taken in the order of their addresses, so that
-    /// two moves cannot wait for each other. `decision` returns the keys of what is in flight, in `a` and in `b`.
+    /// Moves a lane from shard `a` to shard `b`, under both locks. They are taken in the order of their addresses, so that
+    /// two moves cannot deadlock. `decision` returns, for each permit in flight, its key in `a` and its key in `b`.
     pub(crate) fn move_between(
         a: &Arc<Shard>,
         b: &Arc<Shard>,
@@ -133,10 +133,10 @@ impl Shard {
         let now = a.clock.now();
         let (mut first, mut second);
         let keys = if Arc::as_ptr(a) < Arc::as_ptr(b) {
-            (first, second) = (a.core.lock(), b.core.lock());
+            (first, second) = (a.state.lock(), b.state.lock());
             decision(&mut first.engine, &mut second.engine, now)
         } else {
-            (second, first) = (b.core.lock(), a.core.lock());
+            (second, first) = (b.state.lock(), a.state.lock());
             decision(&mut first.engine, &mut second.engine, now)
         };
         first.moved.extend(keys.into_iter().map(|(before, after)| (before, (b.clone(), after))));
@@ -151,72 +151,72 @@ impl Shard {
         }
     }
 
-    /// Whether the timer task is to wake earlier than it will by itself.
+    /// Updates the timer. Returns whether the timer task has to wake earlier than planned.
     #[inline]
-    fn set_timer(core: &mut Core) -> bool {
-        let due = core.engine.poll_timeout().unwrap_or(Time::MAX);
-        let earlier = due < core.timer_at;
+    fn set_timer(state: &mut ShardState) -> bool {
+        let due = state.engine.poll_timeout().unwrap_or(Time::MAX);
+        let earlier = due < state.timer_at;
         if earlier {
-            core.timer_at = due;
+            state.timer_at = due;
         }
         earlier
     }
 
     #[inline(always)]
-    pub(super) fn after(&self, mut core: MutexGuard<'_, Core>) {
-        let earlier = Self::set_timer(&mut core);
-        if earlier || !core.engine.is_quiet() {
-            self.wake(core, earlier);
+    pub(super) fn after(&self, mut state: MutexGuard<'_, ShardState>) {
+        let earlier = Self::set_timer(&mut state);
+        if earlier || !state.engine.is_quiet() {
+            self.wake(state, earlier);
         }
     }
 
-    /// Wakes the requests that are granted or refused, and with `earlier` the timer task.
+    /// Wakes the requests that were granted or refused, and the timer task if `earlier`.
     #[inline(never)]
-    fn wake(&self, mut core: MutexGuard<'_, Core>, earlier: bool) {
-        let woken = Self::take_woken(&mut core);
-        drop(core);
+    fn wake(&self, mut state: MutexGuard<'_, ShardState>, earlier: bool) {
+        let woken = Self::take_woken(&mut state);
+        drop(state);
         woken.into_iter().for_each(Waker::wake);
         if earlier {
             self.earlier.notify_one();
         }
     }
 
-    fn take_woken(core: &mut Core) -> Vec<Waker> {
-        let Core { engine, wakers, .. } = core;
+    fn take_woken(state: &mut ShardState) -> Vec<Waker> {
+        let ShardState { engine, wakers, .. } = state;
         engine.woken().filter_map(|waiter| wakers.get_mut(waiter.index as usize)?.take()).collect()
     }
 
     /// The lane of a tenant at a vendor, if there is one.
     #[inline]
     pub(crate) fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<LaneKey> {
-        self.core.lock().engine.find(hash, tenant, vendor)
+        self.state.lock().engine.find(hash, tenant, vendor)
     }
 
-    /// Looks, without deciding anything.
+    /// Reads the engine without making a decision.
     ///
-    /// Unlocks fairly, so that the next waiter gets the lock. A scan of all lanes, with the lock held for some of them at a
-    /// time, would have it again before a sender that was parked is awake, for a millisecond on end.
+    /// Unlocks fairly, so that the next waiting thread gets the lock. A scan of all lanes takes the lock once per chunk, and
+    /// would otherwise take it again before a parked sender is awake, which then starves for up to a millisecond.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Engine, Time) -> T) -> T {
         let now = self.clock.now();
-        let mut core = self.core.lock();
-        let seen = look(&mut core.engine, now);
-        MutexGuard::unlock_fair(core);
+        let mut state = self.state.lock();
+        let seen = look(&mut state.engine, now);
+        MutexGuard::unlock_fair(state);
         seen
     }
 
-    /// Pauses that are forgotten from now on are told to `tell`.
+    /// Sets the function that is called with each pause that a sweep removes.
     pub(crate) fn tell_forgotten(&self, tell: impl Fn(Forgotten) + Send + Sync + 'static) {
-        // A client is built once.
+        // Set once, when the client is built.
         let _ = self.on_forgotten.set(Box::new(tell));
     }
 
     /// Ends the timer task.
     pub(crate) fn close(&self) {
-        self.core.lock().closed = true;
+        self.state.lock().closed = true;
         self.earlier.notify_one();
     }
 
-    /// Tells the engine the time until the shard is closed, and looks for resting lanes this often. One task per shard.
+    /// The timer task of the shard: polls the engine when it is due and sweeps it this often, until the shard is closed.
     pub(crate) async fn keep_time(self: Arc<Self>, sweep_every: Duration) {
         let mut sweep_at = self.clock.now() + sweep_every;
         loop {
@@ -226,18 +226,18 @@ impl Shard {
                 sweep_at = self.clock.now() + sweep_every;
             }
             let due = {
-                let mut core = self.core.lock();
-                if core.closed {
+                let mut state = self.state.lock();
+                if state.closed {
                     return;
                 }
-                core.engine.poll(now);
-                let mut due = core.engine.poll_timeout().unwrap_or(Time::MAX);
-                if !core.engine.is_empty() {
+                state.engine.poll(now);
+                let mut due = state.engine.poll_timeout().unwrap_or(Time::MAX);
+                if !state.engine.is_empty() {
                     due = due.min(sweep_at);
                 }
-                core.timer_at = due;
-                let woken = Self::take_woken(&mut core);
-                drop(core);
+                state.timer_at = due;
+                let woken = Self::take_woken(&mut state);
+                drop(state);
                 woken.into_iter().for_each(Waker::wake);
                 due
             };
@@ -248,8 +248,7 @@ impl Shard {
         }
     }
 
-    /// Frees what resting lanes do not need, and with `evict` the lanes themselves. Others have the lock between its
-    /// steps.
+    /// Frees memory of idle lanes, and with `evict` the lanes themselves. The lock is released between its steps.
     pub(crate) async fn sweep(&self, evict: bool) {
         let mut next = Some(Sweep::START);
         while let Some(from) = next {
@@ -261,12 +260,12 @@ impl Shard {
             }
             tokio::task::yield_now().await;
         }
-        self.core.lock().shrink();
+        self.state.lock().shrink();
     }
 }
 
-/// A started permit. Dropped without a word, it counts as abandoned in the middle of its exchange.
-#[must_use = "a permit that is dropped counts as a request whose caller went away"]
+/// A started permit. Dropping it without reporting an end counts as abandoning the exchange.
+#[must_use = "dropping a permit counts as abandoning its exchange"]
 pub(crate) struct PermitGuard {
     shard: Arc<Shard>,
     key: PermitKey,
@@ -286,14 +285,14 @@ impl PermitGuard {
         }
     }
 
-    /// Counts it, from now on until it ends.
+    /// Counts the permit in `series` from now until it ends.
     #[inline]
     pub(crate) fn counted(self, series: &Series) -> PermitGuard {
         let clock = self.shard.clock;
         self.counted_from(series, || clock.now())
     }
 
-    /// The same where the moment is known.
+    /// Counts the permit in `series` from `began` until it ends.
     #[inline]
     pub(crate) fn counted_from(mut self, series: &Series, began: impl FnOnce() -> Time) -> PermitGuard {
         series.permit_started(began);
@@ -305,24 +304,25 @@ impl PermitGuard {
         self.shard.clock.now()
     }
 
-    /// The vendor has answered, and said `word`, and what is left of other limits.
-    pub(crate) fn on_response(&self, now: Time, word: Feedback, besides: &[Report]) -> FeedbackEffect {
+    /// Reports the headers of the response: its `feedback`, and what is left of other limits.
+    pub(crate) fn on_response(&self, now: Time, feedback: Feedback, besides: &[Report]) -> FeedbackEffect {
         self.answered.store(true, Relaxed);
-        self.shard.tell(now, self.key, false, |engine, now, key| engine.answered_with(now, key, word, besides, false))
+        self.shard
+            .tell(now, self.key, false, |engine, now, key| engine.answered_with(now, key, feedback, besides, false))
     }
 
-    /// The same where the whole answer is here, and so the exchange has ended: one decision instead of two.
+    /// Reports a response whose body has arrived completely, which ends the exchange: one decision instead of two.
     #[inline(always)]
-    pub(crate) fn on_complete(mut self, now: Time, word: Feedback, besides: &[Report]) -> FeedbackEffect {
+    pub(crate) fn on_complete(mut self, now: Time, feedback: Feedback, besides: &[Report]) -> FeedbackEffect {
         self.ended = true;
-        let heard = self
+        let effect = self
             .shard
-            .tell(now, self.key, true, |engine, now, key| engine.answered_with(now, key, word, besides, true));
+            .tell(now, self.key, true, |engine, now, key| engine.answered_with(now, key, feedback, besides, true));
         self.series.permit_ended(now, End::Finished);
-        heard
+        effect
     }
 
-    /// The vendor says what the request really cost: limits that count in points go by that. Fractions are rounded up.
+    /// Corrects the cost to what the vendor states, for limits that count points. Fractions are rounded up.
     pub(crate) fn cost(&self, units: Option<f64>) {
         if let Some(units) = units.filter(|units| units.is_finite() && *units >= 0.0) {
             // Float to integer casts saturate.
@@ -331,7 +331,7 @@ impl PermitGuard {
         }
     }
 
-    /// The body of the answer had so many bytes.
+    /// Reports the size of the response body.
     pub(crate) fn received(&self, bytes: u64) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.shard.tell(self.now(), self.key, false, |engine, now, key| engine.received(now, key, bytes));
@@ -355,7 +355,7 @@ impl PermitGuard {
             End::NotSent => engine.not_sent(now, key),
             End::Abandoned => engine.abandoned(now, key),
         });
-        // Once it was answered, a drop is as good an end as any.
+        // After a response, dropping the permit is a normal end.
         let end = if self.answered.load(Relaxed) { End::Finished } else { end };
         self.series.permit_ended(now, end);
     }

@@ -15,18 +15,18 @@ use super::receipt::KeptResponse;
 use super::stored::Stored;
 use super::{Delivered, OutboxState, priority, sealing};
 use crate::BoxFuture;
-use crate::config::{AtRest, Keep, LimitKind, OnAmbiguous, Tenant};
+use crate::config::{AtRest, Keep, LimitKind, Tenant};
 use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phase, Reason, log_letter};
 use crate::error::Error;
 use crate::request::response::Response;
 use crate::request::template::template;
-use crate::retry::idempotent;
-use crate::send::durable::{Ending, Sending, send_stored};
+use crate::retry::{idempotent, may_resend};
+use crate::send::durable::{ClaimEnd, Sending, send_stored};
 use crate::send::history::History;
 use crate::send::ledger::Ledger;
 use crate::store::dead::NewDead;
-use crate::store::jobs::{self, Claimed, End, Finish, Start};
+use crate::store::jobs::{self, Claimed, End, JobEnd, Start};
 use crate::store::problems::Work;
 use crate::store::{Id, LaneTier, millis_of};
 
@@ -180,7 +180,7 @@ pub(super) async fn run(
     waits: Waits,
     unknown: bool,
     mut stop: watch::Receiver<bool>,
-) -> Option<Finish> {
+) -> Option<JobEnd> {
     let (id, fence) = (job.id, job.fence);
     let history = job.history.as_deref().and_then(|text| outbox.store.unseal(&id, text));
     let history = history.and_then(|json| serde_json::from_slice(&json).ok());
@@ -218,12 +218,12 @@ pub(super) async fn run(
         history.note(interrupted(now(&core)));
         history.exchanges += 1;
     }
-    let may_go_again = may_go_again(&stored, tenant.as_deref());
+    let may_be_resent = may_be_resent(&stored, tenant.as_deref());
     let payload = Payload::Read { stored: Box::new(stored), was_sealed };
     if let Some(reason) = give_up {
         return bury(&core, &outbox, &job, &payload, reason, history).await;
     }
-    if job.started > 0 && !may_go_again {
+    if job.started > 0 && !may_be_resent {
         return bury(&core, &outbox, &job, &payload, Reason::Ambiguous, history).await;
     }
     let request = request?;
@@ -256,7 +256,7 @@ pub(super) async fn run(
             biased;
             ending = &mut sending => ending,
             true = async { stop.wait_for(|stop| *stop).await.is_ok() } => match begun.load(Acquire) {
-                false => return Some(Finish { id, fence, known: None, end: End::Back }),
+                false => return Some(JobEnd { id, fence, known: None, end: End::Back }),
                 // An exchange that has begun runs to its end.
                 true => sending.await,
             },
@@ -267,19 +267,19 @@ pub(super) async fn run(
         let latest = Some(latest.load(Acquire)).filter(|latest| *latest > 0)?;
         last.is_some_and(|last| last.phase != Phase::MaybeSent).then_some(latest)
     };
-    let finish = |known, end| Some(Finish { id, fence, known, end });
+    let finish = |known, end| Some(JobEnd { id, fence, known, end });
     match ending {
-        Ending::Delivered(response) => {
+        ClaimEnd::Delivered(response) => {
             let at_rest = tenant.as_deref().map_or(AtRest::Plain, |tenant| tenant.vendor.at_rest);
             let metadata = payload.stored().map(|stored| stored.metadata.clone()).unwrap_or_default();
             drop(payload);
             delivered(&outbox, &job, metadata, *response, at_rest).await
         }
-        Ending::Dead(letter) => {
+        ClaimEnd::Dead(letter) => {
             let (known, kept) = (known(letter.attempts.last()), kept(&core, &outbox, &job, &payload, &letter));
             given_up(&outbox, (&job, known), *letter, kept).await
         }
-        Ending::Later { wait, history } => {
+        ClaimEnd::Later { wait, history } => {
             let left = job.expires_ms.unwrap_or(i64::MAX);
             let after_ms = millis_of(wait).max(1).min(left.max(1));
             let known = known(history.attempts.last());
@@ -287,8 +287,8 @@ pub(super) async fn run(
             let history = sealing::history(&outbox.store, &id, &history, seals);
             finish(known, End::Later { after_ms, history })
         }
-        Ending::Back => finish(None, End::Back),
-        Ending::Gone => None,
+        ClaimEnd::Back => finish(None, End::Back),
+        ClaimEnd::Gone => None,
     }
 }
 
@@ -306,7 +306,7 @@ async fn sealed(
     job: &Claimed,
     payload: Payload,
     mut history: History,
-) -> Option<Finish> {
+) -> Option<JobEnd> {
     tracing::error!(id = %job.id, "a job waits for the key that it is sealed with: give it with `Store::seal_key`");
     let now = jiff::Timestamp::try_from(core.clock.wall()).unwrap_or_default();
     let left = job.expires_ms.unwrap_or(i64::MAX);
@@ -320,16 +320,16 @@ async fn sealed(
     // The history cannot be read either, and goes back as it is.
     let history = job.history.clone().unwrap_or_default();
     let end = End::Later { after_ms: millis_of(NO_KEY).min(left), history };
-    Some(Finish { id: job.id, fence: job.fence, known: None, end })
+    Some(JobEnd { id: job.id, fence: job.fence, known: None, end })
 }
 
-/// Whether a request with an unknown outcome may be sent again.
-fn may_go_again(stored: &Stored, tenant: Option<&Tenant>) -> bool {
+/// Whether a stored request with an unknown outcome may be sent again. Not without its tenant, whose policy decides.
+fn may_be_resent(stored: &Stored, tenant: Option<&Tenant>) -> bool {
     let Some(tenant) = tenant else { return false };
     let policy = &tenant.vendor.retry;
     let has_key = stored.key.is_some() && policy.idempotency_header.is_some();
-    stored.method().is_some_and(|method| idempotent(&method, has_key))
-        || stored.resend.unwrap_or(policy.on_ambiguous == OnAmbiguous::Resend)
+    let idempotent = stored.method().is_some_and(|method| idempotent(&method, has_key));
+    may_resend(idempotent, stored.resend, policy)
 }
 
 /// Makes the dead letter of a job that is given up before it is sent.
@@ -340,7 +340,7 @@ async fn bury(
     payload: &Payload,
     reason: Reason,
     history: History,
-) -> Option<Finish> {
+) -> Option<JobEnd> {
     let stored = payload.stored();
     let LaneTier { tenant, vendor, tier } = &job.lane;
     let nothing = LetterRequest::Redacted { method: String::new(), path: String::new(), body_bytes: None };
@@ -371,7 +371,7 @@ async fn given_up(
     (job, known): (&Claimed, Option<i64>),
     letter: DeadLetter,
     kept: NewDead,
-) -> Option<Finish> {
+) -> Option<JobEnd> {
     let call = async {
         match &outbox.handler {
             Some(handler) => handler.given_up(Arc::new(letter)).await,
@@ -411,7 +411,7 @@ async fn delivered(
     metadata: BTreeMap<String, String>,
     response: Response,
     at_rest: AtRest,
-) -> Option<Finish> {
+) -> Option<JobEnd> {
     let (status, attempts, headers) = (response.status(), response.attempts(), response.headers().clone());
     let body = response.bytes().await.unwrap_or_else(|error| {
         // The job was delivered all the same.

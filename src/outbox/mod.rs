@@ -40,7 +40,6 @@
 mod accept;
 mod batch;
 mod dead_letters;
-mod ends;
 mod handler;
 mod intake;
 mod job;
@@ -56,6 +55,7 @@ mod sink;
 pub(crate) mod starts;
 mod state;
 mod stored;
+mod unwritten;
 mod worker;
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::OutboxState;
 use crate::store::Id;
-use crate::store::jobs::{End, Finish};
+use crate::store::jobs::{End, JobEnd};
 
 /// Time after which the outcome of a job is written, even if its call has not returned.
 const PROMPT: Duration = Duration::from_secs(1);
@@ -22,12 +22,12 @@ pub(super) async fn end_after(
     (id, fence, known): (Id, i64, Option<i64>),
     call: impl Future<Output = bool>,
     end: impl FnOnce(bool) -> End,
-) -> Option<Finish> {
+) -> Option<JobEnd> {
     let mut call = std::pin::pin!(call);
     if let Ok(taken) = timeout(PROMPT, &mut call).await {
-        return Some(Finish { id, fence, known, end: end(taken) });
+        return Some(JobEnd { id, fence, known, end: end(taken) });
     }
-    outbox.end_early(Finish { id, fence, known, end: end(false) });
+    outbox.end_early(JobEnd { id, fence, known, end: end(false) });
     call.await;
     None
 }

@@ -14,7 +14,7 @@ use super::recall::order::Recall;
 use super::{pool, starts};
 use crate::clock::{Clock, Time};
 use crate::error::{Delivery, Error, ErrorKind};
-use crate::store::jobs::Finish;
+use crate::store::jobs::JobEnd;
 use crate::store::{LaneTier, Opened, records};
 
 /// The state of one client's outbox.
@@ -32,7 +32,7 @@ pub(crate) struct OutboxState {
     /// Lanes that got jobs in this process since the worker last looked.
     pub(super) fresh: Mutex<Vec<LaneTier>>,
     /// Outcomes to be written of jobs whose tasks still wait for the handler.
-    pub(super) early: Mutex<Vec<Finish>>,
+    pub(super) early: Mutex<Vec<JobEnd>>,
     pub(super) wake: Notify,
     /// The approximate number of jobs, and when they were counted.
     pub(super) backlog: AtomicI64,
@@ -106,7 +106,7 @@ impl OutboxState {
     }
 
     /// Has the outcome of a job written although the job's task is still running.
-    pub(super) fn end_early(&self, finish: Finish) {
+    pub(super) fn end_early(&self, finish: JobEnd) {
         self.early.lock().push(finish);
         self.wake.notify_one();
     }

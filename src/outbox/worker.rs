@@ -14,18 +14,18 @@ use std::time::Duration;
 use tokio::task::{Id as TaskId, JoinError, JoinSet};
 
 use super::OutboxState;
-use super::ends::{Ends, Hand};
 use super::job::{self, Waits};
 use super::lanes::Lanes;
 use super::leases::Leases;
 use super::pool::{Amount, Pool};
+use super::unwritten::{Hand, Unwritten};
 use super::{queues, recall};
 use crate::clock::Time;
 use crate::core::Core;
 use crate::dispatch::plan::pace;
 use crate::error::Error;
 use crate::store::batches;
-use crate::store::jobs::{self, Claimed, End, Finish, Most, Wanted};
+use crate::store::jobs::{self, Claimed, End, JobEnd, Most, Wanted};
 use crate::store::lane_by_lane::Claims;
 use crate::store::owners::{self, Beat, Seen};
 use crate::store::problems::Work;
@@ -74,7 +74,7 @@ const CHORES: [Chore; 7] =
 enum Done {
     /// The task that counts earlier usage has ended.
     Recalled,
-    Job(Option<Finish>),
+    Job(Option<JobEnd>),
     Claimed(Claims),
     Unclaimed(Result<u64, Error>),
     Flushed(Result<Vec<bool>, Error>),
@@ -98,7 +98,7 @@ struct Worker {
     tasks: JoinSet<Done>,
     /// Jobs of this process, by the task that runs them.
     running: HashMap<TaskId, Hand>,
-    ends: Ends,
+    ends: Unwritten,
     /// The claim in flight: how many jobs of which lanes, and how many bytes at most.
     claiming: Option<(Vec<(LaneTier, u32)>, usize)>,
     /// Whether claims whose result was lost are being released.
@@ -125,7 +125,7 @@ pub(crate) async fn work(core: Weak<Core>, held: Weak<()>, outbox: Arc<OutboxSta
         recovers: outbox.store.is_alone,
         tasks: JoinSet::new(),
         running: HashMap::new(),
-        ends: Ends::default(),
+        ends: Unwritten::default(),
         claiming: None,
         unclaiming: false,
         claim_at: Time::ZERO,
@@ -255,7 +255,7 @@ impl Worker {
     fn start(&mut self, jobs: Vec<Claimed>) {
         let Some(core) = self.core.upgrade() else {
             // The client was dropped in the meantime.
-            let back = |job: &Claimed| Finish { id: job.id, fence: job.fence, known: None, end: End::Back };
+            let back = |job: &Claimed| JobEnd { id: job.id, fence: job.fence, known: None, end: End::Back };
             jobs.iter().for_each(|job| self.ends.add(back(job), None));
             return;
         };
@@ -421,7 +421,7 @@ impl Worker {
                 if error.is_panic() {
                     tracing::error!(%id, "the task of a job panicked; this is a bug in the library or in a handler");
                 }
-                self.ends.add(Finish { id, fence, known: None, end: End::Dropped }, Some(hand));
+                self.ends.add(JobEnd { id, fence, known: None, end: End::Dropped }, Some(hand));
             }
             // The task made a claim or wrote outcomes; these run only the library's own code.
             None => {

@@ -1,29 +1,28 @@
-//! How much of the load may be retries.
+//! Bounds the share of retries in the load.
 //!
-//! Where a vendor fails, each request tries again several times, and retries multiply the load on what is broken. So
-//! once ten retries have gone in a minute, each further one needs ten requests of that minute. Judged at each retry over
-//! the minute before it: it looks at the past alone, and so cannot promise anything of a minute whose requests are yet
-//! to come.
+//! When a vendor fails, every request retries several times, which multiplies the load on a broken system. So ten retries
+//! in a minute are free, and each further one needs ten requests in that minute. Each retry is judged by the minute before
+//! it; a minute that begins with retries and has its requests later may exceed the share.
 //!
-//! Twelve slots of five seconds and one in progress, instead of a list of moments: there is one budget for each lane. The
-//! slot that the minute begins in counts for retries and not for requests. Rounding so only ever allows less: about 9 % at
-//! a steady load.
+//! There is one budget for each lane, so it keeps counts in thirteen slots of five seconds instead of a list of moments.
+//! The oldest slot, in which the minute begins, counts for retries and not for requests: rounding only ever allows less,
+//! about 9 % at a steady load.
 
 use crate::clock::Time;
 
 const SLOT_NS: u64 = 5_000_000_000;
-/// The minute, in slots, and the one that overlaps its start.
+/// The slots of a minute, and the one that overlaps its start.
 const SLOTS: usize = 13;
-/// Retries in a minute that need no request.
+/// Free retries in a minute.
 const FREE: u64 = 10;
-/// Requests for each retry beyond.
+/// Requests that each further retry needs.
 const REQUESTS_PER_RETRY: u64 = 10;
 
 /// Counts requests and retries of the last minute, and refuses retries above the share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
     slots: [Slot; SLOTS],
-    /// The number of the slot in progress since the clock's origin. It never goes back, whatever time does.
+    /// The number of the current slot since the clock's origin. It never decreases, even if the clock does.
     newest: u64,
 }
 
@@ -34,13 +33,13 @@ struct Slot {
 }
 
 impl Budget {
-    /// A request was sent for the first time.
+    /// Counts a request that is sent for the first time.
     pub(crate) fn request(&mut self, now: Time) {
         let slot = self.slot(now);
         slot.requests = slot.requests.saturating_add(1);
     }
 
-    /// Whether a retry may go now; it is counted if so.
+    /// Whether a retry is allowed now. Counts it if so.
     pub(crate) fn try_retry(&mut self, now: Time) -> bool {
         self.slot(now);
         let oldest = index(self.newest + 1);
@@ -55,14 +54,14 @@ impl Budget {
         allowed
     }
 
-    /// Retries to a request, in the last minute.
+    /// Retries per request in the last minute.
     pub(crate) fn share_of_retries(&mut self, now: Time) -> f64 {
         self.slot(now);
         let sum = |count: fn(&Slot) -> u32| self.slots.iter().map(count).map(f64::from).sum::<f64>();
         sum(|slot| slot.retries) / sum(|slot| slot.requests).max(1.0)
     }
 
-    /// The slot in progress, with what is too old forgotten.
+    /// The current slot, after slots that are too old were cleared.
     fn slot(&mut self, now: Time) -> &mut Slot {
         let number = now.as_nanos() / SLOT_NS;
         let passed = number.saturating_sub(self.newest);
@@ -74,7 +73,7 @@ impl Budget {
     }
 }
 
-/// Where slot `number` is kept.
+/// The index of slot `number`.
 fn index(number: u64) -> usize {
     (number % SLOTS as u64) as usize
 }

@@ -1,4 +1,4 @@
-//! Retry budgets of all tenants at all vendors. Nothing is counted for a lane that never had to retry.
+//! The retry budgets of all lanes. A lane that never had to retry has none.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use super::Budget;
 use crate::clock::Time;
 
-/// A budget that was not asked for so long is forgotten: a minute is all that it looks back, and more.
+/// A budget unused for this long is dropped: it looks back a minute only.
 const FORGOTTEN: Duration = Duration::from_secs(120);
 const SHARDS: usize = 64;
 
-/// By the hash of tenant and vendor. Two lanes with the same hash share a budget, which only makes it stricter.
+/// Budgets by the hash of tenant and vendor. Two lanes with the same hash share a budget, which only makes it stricter.
 pub(crate) struct Budgets {
-    /// Some lane has had to retry.
+    /// Set by the first retry of any lane.
     any: AtomicBool,
     shards: Box<[Shard]>,
 }
@@ -35,7 +35,7 @@ impl Budgets {
         &self.shards[lane as usize % SHARDS]
     }
 
-    /// A request is sent for the first time.
+    /// Counts a request that is sent for the first time.
     #[inline]
     pub(crate) fn request(&self, lane: impl FnOnce() -> u64, now: Time) {
         if !self.any.load(Ordering::Relaxed) {
@@ -50,14 +50,14 @@ impl Budgets {
         }
     }
 
-    /// Retries to a request of the last minute; 0 where none has been needed lately.
+    /// Retries per request in the last minute; 0 if the lane has no budget.
     pub(crate) fn share_of_retries(&self, lane: u64, now: Time) -> f64 {
         let mut budgets = self.shard(lane).budgets.lock();
-        // Requests are counted from the first retry on: of very few no share can be told.
+        // Requests are counted only from the first retry on, so the share may exceed 1 at first.
         budgets.get_mut(&lane).map_or(0.0, |(_, budget)| budget.share_of_retries(now).min(1.0))
     }
 
-    /// Whether another retry may add to the load.
+    /// Whether the lane may retry now. Counts the retry if so.
     pub(crate) fn try_retry(&self, lane: u64, now: Time) -> bool {
         self.any.store(true, Ordering::Relaxed);
         let shard = self.shard(lane);

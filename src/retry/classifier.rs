@@ -1,10 +1,10 @@
-//! A user's word on what an answer means, where the status alone does not say it.
+//! Lets the program decide what a response means, if its status alone does not.
 
 use http::{HeaderMap, StatusCode};
 
-/// Says what an answer means, for vendors whose statuses do not.
+/// Decides what a response means, for vendors whose statuses do not.
 ///
-/// It is asked about every answer before the body is read, and must be quick: it runs on the way of the request.
+/// It is called for every response, before the body is read, and must be quick: the request waits for it.
 ///
 /// Closures are classifiers:
 ///
@@ -12,7 +12,7 @@ use http::{HeaderMap, StatusCode};
 /// use http::{HeaderMap, StatusCode};
 /// use integration_client::{Class, IntegrationClient};
 ///
-/// // This vendor answers 403 when too much was called, and says so in a header.
+/// // This vendor refuses with 403 when a limit is exceeded, and marks it in a header.
 /// let builder = IntegrationClient::builder().classifier("acme-api", |status: StatusCode, headers: &HeaderMap| {
 ///     let spent = headers.get("x-ratelimit-remaining").is_some_and(|left| left == "0");
 ///     (status == StatusCode::FORBIDDEN && spent).then_some(Class::RateLimited)
@@ -20,7 +20,7 @@ use http::{HeaderMap, StatusCode};
 /// # drop(builder);
 /// ```
 pub trait Classifier: Send + Sync + 'static {
-    /// What the answer means; `None` where its status says it well enough.
+    /// The meaning of the response; `None` to go by its status.
     fn classify(&self, status: StatusCode, headers: &HeaderMap) -> Option<Class>;
 }
 
@@ -37,12 +37,12 @@ where
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Class {
-    /// The vendor acted: the answer goes to the caller.
+    /// The vendor acted. The caller gets the response.
     Success,
-    /// The vendor refused because too much was called, and did not act: what a 429 says.
+    /// The vendor refused because of a limit and did not act, like a 429.
     RateLimited,
-    /// The vendor failed, and may not fail the next time: what a 503 says. Whether it acted is not known.
+    /// The vendor failed for now, like a 503. It may have acted.
     Transient,
-    /// The vendor refused for good: the answer goes to the caller.
+    /// The vendor refused for good. The caller gets the response.
     Rejected,
 }

@@ -1,11 +1,11 @@
-//! What follows an exchange: the answer goes to the caller, or the request goes again, or the outcome is unknown.
+//! Decides what follows an exchange: the caller gets the response, the request is sent again, or its outcome is unknown.
 //!
 //! The question is never whether a request failed, but whether the vendor may have acted on it. A request that may be
-//! repeated without harm is *idempotent*: by its method, or because the vendor knows it by a key. Any other is sent again
-//! only where it is certain that the vendor did not act.
+//! repeated without harm is *idempotent*: by its method, or because the vendor recognises it by a key. Any other request
+//! is sent again only if it is certain that the vendor did not act.
 //!
-//! Pure decisions of what happened, the request, its past and the vendor's policy. They wait for nothing and send
-//! nothing. An answer that states a wait is obeyed by the driver that waits; [`backoff`] is for all others.
+//! The decisions are pure functions of the outcome, the request, its earlier attempts and the vendor's policy. The driver
+//! that calls them sleeps and sends: for the wait that the vendor states, or else for [`backoff`].
 
 pub(crate) mod breaker;
 mod budget;
@@ -30,82 +30,81 @@ pub(crate) use self::wait::{backoff, later, reconnect};
 /// How one exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Status and headers came.
+    /// A status and headers arrived.
     Answered {
         status: u16,
-        /// What a [`Classifier`] says about it; it comes before the status.
+        /// The result of a [`Classifier`], which takes precedence over the status.
         class: Option<Class>,
-        /// The vendor stated when to come again.
+        /// The response states a wait.
         retry_after: bool,
     },
-    /// They did not.
+    /// No response arrived.
     Failed { sent: Sent, kind: ErrorKind },
 }
 
-/// What there is to know about a request that goes again or does not.
+/// The properties of a request that decide whether it is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RetryInput {
-    /// Sent twice it does what it does sent once: see [`idempotent`].
+    /// A second execution has no further effect: see [`idempotent`].
     pub(crate) idempotent: bool,
-    /// Its body is at hand.
+    /// Its body is in memory and can be sent again.
     pub(crate) replayable: bool,
-    /// It went with a credential that can be refreshed.
+    /// It was sent with a credential that can be refreshed.
     pub(crate) had_credential: bool,
-    /// The request's own choice; `None` leaves it to the vendor's policy.
+    /// The request's own choice; `None` for the vendor's policy.
     pub(crate) on_ambiguous: Option<OnAmbiguous>,
 }
 
 impl RetryInput {
-    /// The request's own choice comes before the vendor's.
+    /// The request's choice, or else the vendor's.
     fn on_ambiguous(&self, policy: &RetryPolicy) -> OnAmbiguous {
         self.on_ambiguous.unwrap_or(policy.on_ambiguous)
     }
 }
 
-/// What was tried before the outcome that is judged.
+/// The attempts before the outcome that is judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RetryHistory {
-    /// Exchanges after the first that count: neither those that never left nor the one after a refresh.
+    /// Counted retries: all exchanges after the first, except those that were not sent and the one after a refresh.
     pub(crate) retries: u32,
     /// The credential was refreshed for this request.
     pub(crate) refreshed: bool,
-    /// Since when no exchange has reached a vendor that would process it, in a row; `None` before the first such failure
-    /// and after any other exchange. Time spent in a queue or in a pause says nothing about the vendor, so age is not
-    /// counted from the send.
+    /// Start of the current run of exchanges that the vendor did not process; `None` outside such a run. Age is counted
+    /// from here and not from the send, because time in a queue or in a pause says nothing about the vendor.
     pub(crate) failing_since: Option<Time>,
 }
 
-/// What to do.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The answer, or the error, is the caller's.
+    /// Return the response or the error to the caller.
     Done,
-    /// The vendor refused for now and did not act: its scope pauses, and the request goes again after that. Counts.
+    /// The vendor refused because of a limit and did not act: send again after the pause of that limit. Counts as a retry.
     Refused,
-    /// Again after the wait that the vendor states, or else after [`backoff`]. Counts.
+    /// Send again after the wait that the vendor states, or else after [`backoff`]. Counts as a retry.
     Again,
-    /// Again after [`reconnect`]: it is certain that the vendor did not act, so it does not count.
+    /// Send again after [`reconnect`]: the vendor certainly did not act, so this is not counted.
     RetryUncounted,
-    /// Once more with a fresh credential, at once. Does not count.
+    /// Send again at once with a fresh credential. Not counted.
     Refresh,
-    /// It is unknown whether the vendor acted: not sent again.
+    /// Do not send again: the vendor may have acted.
     Ambiguous,
-    /// The same, and it is kept as a dead letter.
+    /// Do not send again, and keep the request as a dead letter: the vendor may have acted.
     Park,
-    /// It would go again, but for the reason stated.
+    /// Do not send again, although the outcome would allow it, for this reason.
     GiveUp(GiveUpReason),
 }
 
-/// Why a request that would go again does not.
+/// Why a request is not sent again although its outcome would allow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GiveUpReason {
     /// All retries are used.
     Retries,
-    /// For `max_age` no connection could be made, or the vendor processed none of the exchanges.
+    /// For `max_age`, no connection could be made or the vendor processed none of the exchanges.
     Age,
     /// The body cannot be sent a second time.
     Body,
-    /// Too much of the load is retries already; decided by the caller of the [`Budget`].
+    /// Retries are too large a share of the load. The driver decides this, by the [`Budget`].
     Budget,
 }
 
@@ -114,7 +113,13 @@ pub(crate) fn idempotent(method: &Method, has_key: bool) -> bool {
     has_key || matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
 }
 
-/// What to do after `outcome`. `tried` does not include it.
+/// Whether a request on which the vendor may have acted may be sent again: because a second execution has no further
+/// effect, or because the request (`resend`), or else the vendor's policy, allows it.
+pub(crate) fn may_resend(idempotent: bool, resend: Option<bool>, policy: &RetryPolicy) -> bool {
+    idempotent || resend.unwrap_or(policy.on_ambiguous == OnAmbiguous::Resend)
+}
+
+/// Decides what follows `outcome`. `tried` holds the attempts before it.
 pub(crate) fn decide(
     outcome: &Outcome,
     request: &RetryInput,
@@ -125,7 +130,7 @@ pub(crate) fn decide(
     match *outcome {
         Outcome::Answered { status, class, retry_after } => match meaning(status, class) {
             Meaning::Final => Verdict::Done,
-            // Without a fresh credential or a body to send again, the caller gets the vendor's answer: it did not act.
+            // Otherwise the caller gets the 401: the vendor did not act.
             Meaning::Unauthorized if request.had_credential && request.replayable && !tried.refreshed => {
                 Verdict::Refresh
             }
@@ -137,32 +142,32 @@ pub(crate) fn decide(
             Meaning::Unavailable | Meaning::Failed => unless_ambiguous(request, tried, policy),
         },
         Outcome::Failed { sent: Sent::NotSent, kind } => match kind {
-            // Protocol: the connection closed before the request was written to it.
+            // `Protocol`: the connection was closed before the request was written to it.
             ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Protocol => unacted(request, tried, policy, now),
-            // The request or the configuration is wrong, and will be the next time.
+            // The request or the configuration is wrong: another attempt would fail alike.
             _ => Verdict::Done,
         },
         Outcome::Failed { sent: Sent::Unprocessed, .. } => unacted(request, tried, policy, now),
         Outcome::Failed { sent: Sent::MaybeSent, kind } => match kind {
             ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Protocol => unless_ambiguous(request, tried, policy),
-            // It would fail in the same way again. The vendor may have acted all the same.
+            // Another attempt would fail alike, and the vendor may have acted.
             _ if request.idempotent => Verdict::Done,
             _ => ambiguous(request, policy),
         },
-        // The status came: the vendor has acted, and to ask it again is the caller's business.
+        // A status arrived, so the vendor acted: the caller decides whether to repeat the request.
         Outcome::Failed { sent: Sent::Answered, .. } => Verdict::Done,
     }
 }
 
-/// What an answer says about the request, status and classifier taken together.
+/// The meaning of a response, from its status and the classifier.
 enum Meaning {
-    /// Acted upon or refused for good.
+    /// The vendor acted, or refused for good.
     Final,
     Unauthorized,
     RateLimited,
-    /// Possibly refused before anything was done.
+    /// The vendor failed, possibly before it acted.
     Unavailable,
-    /// Possibly in the middle of it.
+    /// The vendor failed, possibly while it acted.
     Failed,
 }
 
@@ -179,16 +184,17 @@ fn meaning(status: u16, class: Option<Class>) -> Meaning {
     }
 }
 
-/// Again, where the vendor may have acted: only for what may be sent twice.
+/// After an outcome that leaves open whether the vendor acted: send again only what may be executed twice.
 fn unless_ambiguous(request: &RetryInput, tried: &RetryHistory, policy: &RetryPolicy) -> Verdict {
-    if request.idempotent || request.on_ambiguous(policy) == OnAmbiguous::Resend {
+    let resend = request.on_ambiguous.map(|choice| choice == OnAmbiguous::Resend);
+    if may_resend(request.idempotent, resend, policy) {
         count(Verdict::Again, request, tried, policy)
     } else {
         ambiguous(request, policy)
     }
 }
 
-/// Not again. Whether retries are on does not matter: this is none.
+/// The verdict for a request that must not be sent again. It does not depend on `max_retries`, because it is no retry.
 fn ambiguous(request: &RetryInput, policy: &RetryPolicy) -> Verdict {
     match request.on_ambiguous(policy) {
         OnAmbiguous::Park => Verdict::Park,
@@ -199,7 +205,7 @@ fn ambiguous(request: &RetryInput, policy: &RetryPolicy) -> Verdict {
 /// `verdict`, if there is a retry left for it.
 fn count(verdict: Verdict, request: &RetryInput, tried: &RetryHistory, policy: &RetryPolicy) -> Verdict {
     if policy.max_retries == 0 {
-        // Nothing is given up on where nothing is tried: a caller without retries wants the answers.
+        // A caller without retries gets the response itself.
         Verdict::Done
     } else if tried.retries >= policy.max_retries {
         Verdict::GiveUp(GiveUpReason::Retries)
@@ -210,7 +216,7 @@ fn count(verdict: Verdict, request: &RetryInput, tried: &RetryHistory, policy: &
     }
 }
 
-/// Again for `max_age`, where it is certain that the vendor did not act: whatever the method is, and without counting.
+/// After an outcome that proves that the vendor did not act: send again for `max_age`, whatever the method, uncounted.
 fn unacted(request: &RetryInput, tried: &RetryHistory, policy: &RetryPolicy, now: Time) -> Verdict {
     if policy.max_retries == 0 {
         return Verdict::Done;

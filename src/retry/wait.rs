@@ -1,42 +1,43 @@
-//! How long to wait where the vendor does not say, and how much longer where it does.
+//! The waits between attempts: exponential backoff if the vendor states no wait, and a random supplement if it does.
 //!
-//! Waits are drawn, not computed: requests that failed together must not come back together. Integer nanoseconds
-//! throughout, and everything saturates: the figures may come from a file or from a vendor.
+//! Every wait is random, so that requests that failed together do not return together. The arithmetic is in integer
+//! nanoseconds and saturates, because its figures come from a configuration file or from a vendor.
 
 use std::time::Duration;
 
 use crate::clock::nanos;
 use crate::config::RetryPolicy;
 
-/// The first wait before connecting again: about what a restart behind a load balancer takes to be noticed.
+/// The first wait before reconnecting, in nanoseconds: about the time in which a load balancer notices a restart.
 const RECONNECT_FIRST: u64 = 250_000_000;
-/// The longest one. Nothing is sent meanwhile, so a short one costs the vendor little.
+/// The longest wait before reconnecting. It may be short, because an attempt to connect costs the vendor little.
 const RECONNECT_LONGEST: u64 = 10_000_000_000;
-/// The most that is added to a wait that the vendor states.
+/// The largest supplement to a wait that the vendor states.
 const LATER_MOST: u64 = 5_000_000_000;
 
-/// The wait before retry number `retry` (from 1): between `first_wait` doubled `retry - 1` times and twice that, at most
-/// `longest_wait`.
+/// The wait before retry number `retry` (from 1): random between `first_wait` doubled `retry - 1` times and twice that, at
+/// most `longest_wait`.
 pub(crate) fn backoff(policy: &RetryPolicy, retry: u32, rng: &mut fastrand::Rng) -> Duration {
     doubled(nanos(policy.first_wait), nanos(policy.longest_wait), retry, rng)
 }
 
-/// The wait before connecting again after `failures` (from 1) in a row.
+/// The wait before reconnecting after `failures` (from 1) in a row.
 pub(crate) fn reconnect(failures: u32, rng: &mut fastrand::Rng) -> Duration {
     doubled(RECONNECT_FIRST, RECONNECT_LONGEST, failures, rng)
 }
 
-/// `wait` or up to a tenth more, at most 5 s: those who wait for the same moment do not all come in it, and none earlier.
+/// `wait` plus a random supplement of up to a tenth and at most 5 s: requests that wait for the same moment are spread
+/// over the time after it.
 pub(crate) fn later(wait: Duration, rng: &mut fastrand::Rng) -> Duration {
     let most = (nanos(wait) / 10).min(LATER_MOST);
     wait.saturating_add(Duration::from_nanos(rng.u64(0..=most)))
 }
 
-/// Once the upper end has reached `longest`, the range stays as it is: one that went on growing from below would shrink
-/// to a point, and all would come back at once.
+/// A random wait between `low` and twice `low`, at most `longest`, where `low` is `first` doubled `step - 1` times. `low`
+/// stops growing below `longest`: otherwise the range would shrink to a point, and all requests would return at once.
 fn doubled(first: u64, longest: u64, step: u32, rng: &mut fastrand::Rng) -> Duration {
     let mut low = first.min(longest);
-    // 64 doublings leave the range of the type, whatever they start from.
+    // 64 doublings exceed a `u64`, whatever they start from.
     for _ in 1..step.min(64) {
         let next = low.saturating_mul(2);
         if next >= longest {

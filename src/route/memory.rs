@@ -1,4 +1,4 @@
-//! What a client has learned of a vendor while it runs. None of it is configuration, and all of it may be lost.
+//! Figures that a client learns about a vendor while it runs. They are no configuration and may be lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use crate::clock::{Time, nanos};
 use crate::config::Vendor;
 use crate::error::Error;
 
-/// It is logged once in this time that a vendor states another limit than its entry.
+/// The shortest time between two log lines about a vendor that states another limit than its entry.
 const LIMITS_DIFFER_EVERY_NS: u64 = 60_000_000_000;
 
 /// Shared by the routes of all tenants at one vendor in one environment.
@@ -18,14 +18,14 @@ const LIMITS_DIFFER_EVERY_NS: u64 = 60_000_000_000;
 pub(crate) struct VendorMemory {
     /// The entry that it was made for.
     vendor: Arc<Vendor>,
-    /// The base URL, where it has no variables: parsed for the first request.
+    /// The base URL if it has no variables, parsed by the first request.
     base: OnceLock<Url>,
-    /// Nanoseconds from the send of a request to its answer.
+    /// Nanoseconds from sending a request to its response.
     service_ns: Smoothed,
-    /// Bytes of an answer's body, where a limit counts bytes.
+    /// Bytes of a response body, if a limit counts bytes.
     answer_bytes: Smoothed,
     connections: Arc<Connections>,
-    /// When a limit was last logged that differs from the entry, in nanoseconds; 0 for never.
+    /// When a differing limit was last logged, in nanoseconds; 0 for never.
     limits_differed: AtomicU64,
 }
 
@@ -41,8 +41,8 @@ impl VendorMemory {
         }
     }
 
-    /// Whether it holds for `vendor` too, in another version of the configuration: it is where it was and connected to as
-    /// it was.
+    /// Whether the figures still apply to `vendor` in another version of the configuration: its base URL and connection
+    /// settings are the same.
     pub(super) fn fits(&self, vendor: &Vendor) -> bool {
         let known = &self.vendor;
         known.base_url == vendor.base_url
@@ -50,7 +50,7 @@ impl VendorMemory {
             && known.connect_timeout == vendor.connect_timeout
     }
 
-    /// The base URL that all tenants have, made by `parse` when it is first asked for.
+    /// The base URL of all tenants, made by `parse` on first use.
     pub(super) fn base(&self, parse: impl FnOnce() -> Result<Url, Error>) -> Result<&Url, Error> {
         if let Some(known) = self.base.get() {
             return Ok(known);
@@ -79,8 +79,7 @@ impl VendorMemory {
         self.answer_bytes.figure()
     }
 
-    /// Whether it may be logged at `now` that the vendor states another limit than its entry: once a minute, by one of all
-    /// threads that find it.
+    /// Whether a differing limit may be logged at `now`: once a minute, by one thread.
     pub(super) fn may_log_limits(&self, now: Time) -> bool {
         let last = self.limits_differed.load(Ordering::Relaxed);
         let now = now.as_nanos().max(1);
@@ -89,15 +88,15 @@ impl VendorMemory {
     }
 }
 
-/// A figure of answers, averaged over the last eight or so.
+/// An average over about the last eight responses.
 ///
-/// In a line of the cache of its own: every answer writes it, and the fields beside it are read by every request.
+/// It has a cache line of its own, because every response writes it and every request reads the fields beside it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Smoothed(AtomicU64);
 
 impl Smoothed {
-    /// Two at once may count as one, which changes next to nothing.
+    /// Two concurrent updates may count as one, which hardly changes the average.
     fn learn(&self, figure: u64) {
         let figure = figure.clamp(1, u64::MAX / 8);
         let known = self.figure();
@@ -105,13 +104,13 @@ impl Smoothed {
         self.0.store(known, Ordering::Relaxed);
     }
 
-    /// 0 while nothing is known.
+    /// The average; 0 before the first response.
     fn figure(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The HTTP client that a transport made for a vendor, so that no exchange has to look for it.
+/// The HTTP client that a transport made for a vendor, so that exchanges need no look-up.
 #[derive(Debug, Default)]
 pub(crate) struct Connections(OnceLock<(u64, reqwest::Client)>);
 
@@ -122,7 +121,7 @@ impl Connections {
         self.0.get().filter(|(known, _)| *known == pool).map(|(_, client)| client)
     }
 
-    /// Keeps `client`, unless one is known already: a second transport has to look for its own each time.
+    /// Keeps `client` unless there is one already: a second transport looks up its own each time.
     pub(crate) fn keep(&self, pool: u64, client: &reqwest::Client) {
         self.0.get_or_init(|| (pool, client.clone()));
     }

@@ -1,7 +1,7 @@
-//! What one tenant at one vendor is while a client runs: its configuration, and what its requests have learned.
+//! One tenant at one vendor while a client runs: its configuration, and the figures that its requests have learned.
 //!
 //! A [`Route`] is made when the configuration is loaded or a tenant is set. Requests, lanes and responses hold the route
-//! that they began with. A change of the configuration makes another route and marks the one before as
+//! that they began with. A change of the configuration makes a new route and marks the old one as
 //! [replaced](Route::is_current).
 
 mod auth;
@@ -27,7 +27,7 @@ pub(crate) use auth::Authorization;
 pub(crate) use memory::Connections;
 pub(crate) use table::RouteTable;
 
-/// One tenant at one vendor. Reads as its [`Tenant`].
+/// One tenant at one vendor. Dereferences to its [`Tenant`].
 #[derive(Debug)]
 pub(crate) struct Route {
     tenant: Arc<Tenant>,
@@ -50,14 +50,14 @@ impl Route {
         Route { tenant, memory, auth: CachedAuth::default(), replaced: AtomicBool::new(false) }
     }
 
-    /// A route that no other shares anything with.
+    /// A route that shares nothing with other routes.
     #[cfg(test)]
     pub(crate) fn alone(tenant: Tenant) -> Arc<Route> {
         let memory = Arc::new(VendorMemory::new(tenant.vendor.clone()));
         Arc::new(Route::new(Arc::new(tenant), memory))
     }
 
-    /// A route with another configuration, and with what this one has learned.
+    /// A route with another configuration and the same learned figures.
     #[cfg(test)]
     pub(crate) fn beside(&self, tenant: Tenant) -> Arc<Route> {
         Arc::new(Route::new(Arc::new(tenant), self.memory.clone()))
@@ -68,7 +68,7 @@ impl Route {
         &self.tenant
     }
 
-    /// Whether it is what the table of routes has for its tenant and vendor.
+    /// Whether the table of routes still holds this route for its tenant and vendor.
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
         !self.replaced.load(Ordering::Acquire)
@@ -78,7 +78,7 @@ impl Route {
         self.replaced.store(true, Ordering::Release);
     }
 
-    /// As [`Tenant::base_url`], parsed once for all tenants where the base URL has no variables.
+    /// Like [`Tenant::base_url`], but parsed once for all tenants if the base URL has no variables.
     #[inline(always)]
     pub(crate) fn base(&self) -> Result<Cow<'_, Url>, Error> {
         if self.tenant.variables.is_empty() {
@@ -93,7 +93,7 @@ impl Route {
         self.memory.connections()
     }
 
-    /// The secret of the last request, where it may still be used at `now`.
+    /// The secret of the last request, if it may still be used at `now`.
     #[inline]
     pub(crate) fn authorization(&self, now: Time) -> Option<Arc<Authorization>> {
         self.auth.at(now)
@@ -103,34 +103,34 @@ impl Route {
         self.auth.keep(known);
     }
 
-    /// Forgets `stale`, if that is what is kept.
+    /// Drops the cached secret if it is `stale`.
     pub(crate) fn forget_authorization(&self, stale: &Arc<SecretString>) {
         self.auth.forget(stale);
     }
 
-    /// The vendor has answered `took` after the send.
+    /// Records that the vendor responded `took` after the send.
     pub(crate) fn answered_in(&self, took: Duration) {
         self.memory.answered_in(took);
     }
 
-    /// Nanoseconds that the vendor takes to answer, of late; 0 while none has come.
+    /// The vendor's recent response time in nanoseconds; 0 before the first response.
     pub(crate) fn service_ns(&self) -> u64 {
         self.memory.service_ns()
     }
 
-    /// The body of an answer had this many bytes.
+    /// Records the size of a response body.
     pub(crate) fn answer_had(&self, bytes: u64) {
         self.memory.answer_had(bytes);
     }
 
-    /// How many bytes the answer to a request with a body of `sent` bytes will have: `stated`, or as many as answers had of
-    /// late. Never more than a limit has room for.
+    /// The expected size of the response to a request with a body of `sent` bytes: `stated`, or the recent average. Never
+    /// more than a limit has room for.
     pub(crate) fn expected_answer(&self, sent: u32, stated: Option<u32>) -> u32 {
         let expected = stated.unwrap_or_else(|| u32::try_from(self.memory.answer_bytes()).unwrap_or(u32::MAX));
         self.tenant.vendor.largest_answer(sent, expected)
     }
 
-    /// Whether it may be logged at `now` that the vendor states another limit than its entry.
+    /// Whether a limit that differs from the vendor's entry may be logged at `now`.
     pub(crate) fn may_log_limits(&self, now: Time) -> bool {
         self.memory.may_log_limits(now)
     }

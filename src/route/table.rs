@@ -1,8 +1,7 @@
-//! The routes of a client, up to millions of them, changed one at a time while others are looked up.
+//! The routes of a client: up to millions, changed one at a time during look-ups.
 //!
-//! One hash of id and vendor, one map: two maps (id, then vendor) cost a second cache miss on every request. The table
-//! is cut into shards so that adding a tenant stops the look-ups of one in 64 others for the moment that an insert
-//! takes; nothing is cloned as a whole.
+//! One map by the hash of id and vendor: two nested maps would cost a second cache miss on every request. The table has 64
+//! shards, so that an insert blocks one look-up in 64 for a moment; the table is never cloned.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -21,16 +20,16 @@ const SHARDS: usize = 64;
 #[derive(Clone, Debug)]
 struct Slot {
     route: Arc<Route>,
-    /// Added while running, not by the configuration: a reload leaves it.
+    /// Added while running and not by the configuration, so that a reload keeps it.
     added: bool,
 }
 
-/// The routes of a client. Look-ups take a read lock of one shard; nothing waits across an await.
+/// The routes of a client. A look-up takes the read lock of one shard; no lock is held across an await.
 #[derive(Debug)]
 pub(crate) struct RouteTable {
     hasher: DefaultHashBuilder,
     shards: Box<[RwLock<HashTable<Slot>>]>,
-    /// What was learned of each vendor, by name and environment. Locked by the caller who changes the table, so that a
+    /// The learned figures of each vendor, by name and environment. Every change of the table holds this lock, so that a
     /// reload and an insert do not interleave.
     memories: Mutex<Memories>,
 }
@@ -39,7 +38,7 @@ pub(crate) struct RouteTable {
 struct Memories(HashMap<(Arc<str>, Arc<str>), Arc<VendorMemory>>);
 
 impl Memories {
-    /// That of `vendor`: the one that is known, one of `before` that fits, or an empty one.
+    /// The figures of `vendor`: the known ones, those of `before` if they still apply, or empty ones.
     fn of(&mut self, vendor: &Arc<Vendor>, before: &Memories) -> Arc<VendorMemory> {
         let key = (vendor.name.clone(), vendor.environment.clone());
         if let Some(known) = self.0.get(&key).filter(|known| known.fits(vendor)) {
@@ -60,11 +59,11 @@ impl Memories {
 /// What a reload changed.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// Tenants that were not there before.
+    /// New tenants.
     pub(crate) added: Vec<Arc<Route>>,
-    /// Tenants whose vendor, limits, credential or weight differ, as they are now.
+    /// The new routes of tenants whose vendor, limits, credential or weight differ.
     pub(crate) changed: Vec<Arc<Route>>,
-    /// Tenants that are gone, as they were.
+    /// The old routes of removed tenants.
     pub(crate) removed: Vec<Arc<Route>>,
 }
 
@@ -84,7 +83,7 @@ impl RouteTable {
         }
     }
 
-    /// The tenant, or an error that names what is there.
+    /// The tenant, or an error that names similar ones.
     pub(crate) fn get(&self, id: &str, vendor: &str) -> Result<Arc<Route>, Error> {
         self.find(id, vendor).ok_or_else(|| {
             let searched = if self.len() <= unknown::SEARCHED { self.snapshot() } else { Vec::new() };
@@ -93,19 +92,19 @@ impl RouteTable {
         })
     }
 
-    /// The tenant, if it is there.
+    /// The tenant, if it exists.
     pub(crate) fn find(&self, id: &str, vendor: &str) -> Option<Arc<Route>> {
         let hash = self.hash(id, vendor);
         let shard = self.shards[shard_of(hash)].read();
         shard.find(hash, |slot| is(&slot.route, id, vendor)).map(|slot| slot.route.clone())
     }
 
-    /// How many tenants there are; a tenant at two vendors counts twice.
+    /// The number of tenants; a tenant at two vendors counts twice.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.read().len()).sum()
     }
 
-    /// Every tenant, shard by shard, in no order. A tenant that comes or goes meanwhile may be missed.
+    /// All tenants in no particular order. A tenant that is added or removed meanwhile may be missed.
     pub(crate) fn snapshot(&self) -> Vec<Arc<Route>> {
         let mut out = Vec::with_capacity(self.len());
         for shard in &self.shards {
@@ -114,9 +113,9 @@ impl RouteTable {
         out
     }
 
-    /// Adds a tenant, or changes the one of that id and vendor. It stays through reloads until it is removed.
+    /// Adds a tenant, or replaces the one with that id and vendor. Reloads keep it until it is removed.
     ///
-    /// Returns the tenant now and, if there was one, before. On an error nothing changes.
+    /// Returns the new route and the one before, if any. On an error nothing changes.
     pub(crate) fn insert(
         &self,
         vendors: &Vendors,
@@ -132,14 +131,14 @@ impl RouteTable {
         Ok((route, before))
     }
 
-    /// Removes a tenant and returns it. One that the configuration states comes back with the next reload.
+    /// Removes a tenant and returns it. A tenant of the configuration comes back with the next reload.
     pub(crate) fn remove(&self, id: &str, vendor: &str) -> Option<Arc<Route>> {
         let _memories = self.memories.lock();
         let hash = self.hash(id, vendor);
         let mut shard = self.shards[shard_of(hash)].write();
         let entry = shard.find_entry(hash, |slot| is(&slot.route, id, vendor)).ok()?;
         let removed = entry.remove().0.route;
-        // Of a million tenants who are gone the table would otherwise stay.
+        // Otherwise the memory of a million removed tenants would stay allocated.
         let len = shard.len();
         if shard.capacity() > 64 && len < shard.capacity() / 8 {
             shard.shrink_to(2 * len, |slot| self.hash(&slot.route.id, &slot.route.vendor.name));
@@ -148,21 +147,21 @@ impl RouteTable {
         Some(removed)
     }
 
-    /// How many parts there are, to be looked at one at a time.
+    /// The number of parts, for scans that read one part at a time.
     pub(crate) fn parts(&self) -> usize {
         self.shards.len()
     }
 
-    /// Every tenant of one part.
+    /// All tenants of one part.
     pub(crate) fn part(&self, number: usize) -> Vec<Arc<Route>> {
         self.shards[number].read().iter().map(|slot| slot.route.clone()).collect()
     }
 
-    /// Puts the configuration's tenants in place of those of the configuration before, and says what changed.
+    /// Replaces the tenants of the old configuration by those of the new one, and returns the differences.
     ///
-    /// Tenants added while running stay, even where the configuration states the same one, and follow the new vendors.
-    /// If one of them does not fit the new vendors, that is an error and nothing changes. A look-up during the change
-    /// sees the old or the new tenant, never neither.
+    /// Tenants added while running stay, even if the configuration states the same tenant, and follow the new vendors. If
+    /// one of them does not fit the new vendors, that is an error and nothing changes. A look-up during the change finds
+    /// the old or the new route, never none.
     pub(crate) fn replace_all(&self, config: &Config) -> Result<Changes, Error> {
         let mut memories = self.memories.lock();
         let mut learned = Memories::default();
@@ -186,7 +185,7 @@ impl RouteTable {
         }
         let mut changes = Changes::default();
         for (shard, mut fresh) in self.shards.iter().zip(fresh) {
-            // Only writers change a shard, and they are held off: comparing under the read lock is enough.
+            // The lock on `memories` excludes other writers, so the read lock is enough for comparing.
             let old = shard.read();
             for slot in &mut fresh {
                 let tenant = &slot.route;
@@ -240,7 +239,7 @@ fn is(tenant: &Tenant, id: &str, vendor: &str) -> bool {
     &*tenant.id == id && &*tenant.vendor.name == vendor
 }
 
-/// The table inside a shard uses the hash's top and bottom bits; the shard is chosen by some in the middle.
+/// Chooses the shard by middle bits of the hash, because the table inside a shard uses the top and bottom bits.
 fn shard_of(hash: u64) -> usize {
     (hash >> 32) as usize % SHARDS
 }
@@ -253,7 +252,7 @@ mod tests {
 
     /// Holders of a route see that it was replaced, and what was learned of the vendor goes on.
     #[test]
-    fn a_route_is_current_until_its_tenant_changes() {
+    fn route_is_current_until_its_tenant_changes() {
         let tenant = |id: &str| TenantEntry::new(id, "github");
         let config = Config::load(&Sources::new().tenants([tenant("a")]), 1).unwrap();
         let table = RouteTable::new();
@@ -275,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_says_what_changed_and_leaves_what_was_added() {
+    fn reload_reports_changes_and_keeps_added_tenants() {
         let tenant = |id: &str| TenantEntry::new(id, "github");
         let first = Config::load(&Sources::new().tenants([tenant("a"), tenant("b"), tenant("c")]), 1).unwrap();
         let table = RouteTable::new();

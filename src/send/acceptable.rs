@@ -1,5 +1,5 @@
-//! What can be checked of a request before it is stored: everything that `send` checks before it waits for a permit, and
-//! that the request can be written down without a secret.
+//! Validates a request before it is stored: all checks that `send` makes before it waits for a permit, and that the
+//! request can be stored without a secret.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::request::{Notes, Request, Target};
 use crate::route::Route;
 
-/// A request that was found good, in the form in which it is kept.
+/// A validated request in its stored form.
 pub(crate) struct Acceptable {
     pub(crate) tenant: Arc<Route>,
     pub(crate) request: LetterRequest,
@@ -23,11 +23,11 @@ pub(crate) struct Acceptable {
     pub(crate) deadline: Option<Duration>,
     pub(crate) on_ambiguous: Option<OnAmbiguous>,
     pub(crate) notes: Notes,
-    /// The caller gave the key itself.
+    /// The caller set the idempotency key.
     pub(crate) own_key: bool,
 }
 
-/// Checks everything that can be checked before a request is sent, and makes its idempotency key.
+/// Validates a request and makes its idempotency key.
 pub(crate) fn acceptable(core: &Core, tenant: &str, mut request: Request) -> Result<Acceptable, Error> {
     let tenant = match &request.parts.target {
         Target::Path { vendor, .. } => core.registry.route(tenant, vendor),

@@ -1,13 +1,13 @@
-//! One attempt of a request: a permit, one exchange, and what the exchange came to.
+//! One attempt of a request: a permit, one exchange, and the result of the exchange.
 //!
-//! An attempt waits for its host, its credential and its permit, and for nothing else. It does not sleep until the next
-//! attempt, makes no dead letter and no public error. Two drivers do that, each in its own way: `plain` for a caller who
-//! waits for the answer, `durable` for a job of the outbox.
+//! An attempt waits only for its host, its credential and its permit. It does not sleep until the next attempt and makes
+//! neither a dead letter nor a public error. Two drivers do that in different ways: `plain` for a caller who waits for the
+//! response, `durable` for a job of the outbox.
 
 use std::time::Duration;
 
 use super::Job;
-use super::end::{Answered, AttemptEnd, NotSent};
+use super::attempt_end::{Answered, AttemptEnd, NotSent};
 use crate::clock::Time;
 use crate::core::refusal;
 use crate::core::{Core, Entry, Listed};
@@ -104,7 +104,7 @@ impl Job {
         Ok(Box::pin(self.classify_answer(core, answered)).await)
     }
 
-    /// The attempt, as the list of exchanges in flight shows it.
+    /// The attempt's entry in the list of exchanges in flight.
     fn entry(&self, since: Time) -> Entry {
         Entry {
             request: self.id,
@@ -116,7 +116,7 @@ impl Job {
         }
     }
 
-    /// Tells the circuit breaker what became of the connection.
+    /// Reports the outcome of the connection to the circuit breaker.
     fn tell_breaker(&mut self, core: &Core, result: &Result<Answer, TransportError>, ended: Time) {
         let opened = match (self.host_pass.take(), result) {
             (Some(pass), result) => pass.connected(result),
@@ -143,8 +143,8 @@ impl Job {
                 let why = format_args!("no connection could be made lately; {text}");
                 self.route.not_sent(ErrorKind::Connect, why).with_retry_after(wait)
             }
-            NotSent::Taken => self.route.not_sent(ErrorKind::Store, "the job is another process's by now"),
-            NotSent::Stopped => self.route.not_sent(ErrorKind::Shutdown, "the client stops"),
+            NotSent::Taken => self.route.not_sent(ErrorKind::Store, "another process has taken over the job"),
+            NotSent::Stopped => self.route.not_sent(ErrorKind::Shutdown, "the client is shutting down"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::end::{Again, Answered, AttemptEnd, Cause};
+use super::attempt_end::{Again, Answered, AttemptEnd, Cause};
 use super::{Job, feedback, letter};
 use crate::clock::{Time, millis, nanos};
 use crate::config::RetryPolicy;
@@ -19,7 +19,7 @@ use crate::transport::{Sent, TransportError};
 impl Job {
     fn judge(&self, outcome: &Outcome, now: Time, had_credential: bool) -> Verdict {
         let policy = &self.route.vendor.retry;
-        // Now or not at all: a later moment is not asked for.
+        // An immediate request is never retried.
         let once = self.immediate.then(|| RetryPolicy { max_retries: 0, ..policy.clone() });
         let policy = once.as_ref().unwrap_or(policy);
         let replayable = self.prepared.body_bytes().is_some_and(|bytes| bytes <= policy.max_replay_bytes);
@@ -29,7 +29,7 @@ impl Job {
         retry::decide(outcome, &traits, &tried, policy, now)
     }
 
-    /// Reads an answer that is not simply the caller's: tells the limits what it says, and decides what follows.
+    /// Reads a response that is not simply returned to the caller: reports it to the limits, and decides what follows.
     pub(super) async fn classify_answer(&mut self, core: &Core, mut answered: Answered) -> AttemptEnd {
         let (now, wall) = (core.clock.now(), core.clock.wall());
         let status = answered.answer.status;
@@ -39,7 +39,7 @@ impl Job {
         let class = core.egress.classifier(&self.route).and_then(|classifier| classifier.classify(status, headers));
         let class = class.or(match signals.throttled {
             true => Some(Class::RateLimited),
-            // The vendor's dialect says that this one is no refusal for limits: to come again would not help.
+            // The vendor's dialect says that this status is no refusal here, so a retry would not help.
             false if signals::is_refusal(status) => Some(Class::Rejected),
             false => None,
         });
@@ -74,7 +74,7 @@ impl Job {
         let word = match (is_refusal, whose) {
             (true, Some(whose)) => Feedback::RefusedFor(whose, wait, report),
             (true, None) => Feedback::Refused(wait, report),
-            // A failure with a wait is a wish to be left alone all the same.
+            // A failure that states a wait pauses the lane like a refusal.
             (false, _) if signals.retry_after.is_some() && !is_final && status.is_server_error() => {
                 Feedback::Refused(Wait::Stated(nanos(told.unwrap_or(backoff))), report)
             }
@@ -96,7 +96,7 @@ impl Job {
                 past.exchanges += 1;
                 if let Some(stale) = answered.authorization.as_ref().map(|known| &known.secret) {
                     core.egress.credentials.invalidate(&self.route, stale).await;
-                    // The next attempt takes the tenant as it is now, beside which the same secret may be kept.
+                    // The next attempt uses the current route, which may cache the same secret.
                     if let Ok(now) = core.registry.route(&self.route.id, &self.route.vendor.name) {
                         core.egress.credentials.invalidate(&now, stale).await;
                     }
@@ -105,9 +105,9 @@ impl Job {
                 AttemptEnd::AtOnce
             }
             Verdict::Refused | Verdict::Again => {
-                // The pause of the lane holds a refused request back for the wait that the vendor stated. Where it
-                // stated none, each request waits for itself first, so that many who were refused together do not come
-                // back together.
+                // The pause of the lane already holds a refused request back for a stated wait. Without a stated wait,
+                // each request waits for a random time of its own, so that requests that were refused together do not
+                // return together.
                 let wait = match (verdict, told) {
                     (Verdict::Refused, Some(_)) => Duration::ZERO,
                     (_, Some(told)) => told,
@@ -128,7 +128,7 @@ impl Job {
                 park: verdict == Verdict::Park,
                 cause: Box::new(Cause::Answer { answered: Box::new(answered), is_refusal: false }),
             },
-            // Without a body to send again the answer itself is the end.
+            // Without a body to send again, the caller gets the response.
             Verdict::Done | Verdict::RetryUncounted | Verdict::GiveUp(GiveUpReason::Body) => {
                 let Answered { answer, held, waited, reason, .. } = answered;
                 AttemptEnd::Done(self.respond(answer, Some(held), waited, reason, headroom))
@@ -157,11 +157,11 @@ impl Job {
         match (error.sent(), error.kind()) {
             (Sent::NotSent, _) => held.not_sent(),
             _ if word.is_some() => {
-                // The vendor has seen it: the permit stays spent.
+                // The vendor has seen the request, so the permit stays spent.
                 self.heard(core, held.on_response(now, word.unwrap_or(Feedback::Disowned), &[]));
                 held.finish();
             }
-            // The request may still be on its way: it counts until the vendor must have had it.
+            // The request may still be in transit, so it counts until `max_transit` has passed.
             (_, ErrorKind::Timeout) => drop(held),
             _ => held.finish(),
         }
@@ -213,9 +213,9 @@ impl Job {
         }
     }
 
-    /// What the lane is to hear of an exchange that the vendor did not process. A refused stream says that the vendor has
-    /// too much to do, as a 429 without a wait does. One that was on a connection which the vendor closes does not: many
-    /// vendors close a connection after so many requests.
+    /// The feedback for an exchange that the vendor did not process. A refused stream means overload, like a 429 without a
+    /// wait. A stream on a connection that the vendor closes does not: many vendors close a connection after a number of
+    /// requests.
     fn unprocessed(&self, core: &Core, closing: bool) -> Feedback {
         if closing {
             return Feedback::Disowned;

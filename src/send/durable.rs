@@ -1,5 +1,5 @@
-//! The send of a job that is kept in a store: nothing leaves before the store knows of it, it does not sleep between
-//! attempts but goes back, and what it ends in is for the store to write down.
+//! Sends a stored job. The store records every exchange before it begins; between attempts the job returns to the store
+//! instead of sleeping; and its end is a value that the store writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use super::end::EXCERPT;
-use super::end::{AttemptEnd, Cause, NotSent};
+use super::attempt_end::EXCERPT;
+use super::attempt_end::{AttemptEnd, Cause, NotSent};
 use super::events::End;
 use super::history::History;
 use super::ledger::{Ledger, StoredJob};
@@ -25,16 +25,16 @@ use crate::retry::Class;
 use crate::transport::Sent;
 
 /// How a claim of a job ends, for the store.
-pub(crate) enum Ending {
-    /// The vendor took it.
+pub(crate) enum ClaimEnd {
+    /// The vendor accepted the request.
     Delivered(Box<Response>),
-    /// Given up.
+    /// The job was given up and becomes a dead letter.
     Dead(Box<DeadLetter>),
-    /// Again after a while.
+    /// The job is due again after `wait`.
     Later { wait: Duration, history: History },
-    /// The job was not tried and can go at once, from any process with room for it.
+    /// The job was not tried and is due at once, for any process with room for it.
     Back,
-    /// It is another process's by now.
+    /// Another process has taken over the job.
     Gone,
 }
 
@@ -46,33 +46,33 @@ pub(crate) struct Sending {
     pub(crate) request: Request,
     pub(crate) history: History,
     pub(crate) ledger: Arc<dyn Ledger>,
-    /// Set when its exchange is being written down.
+    /// Set when the record of its exchange is being written.
     pub(crate) begun: Arc<AtomicBool>,
 }
 
 /// How long a job waits in memory for its permit, before it waits in the store.
 const HOLD: Duration = Duration::from_secs(60);
-/// The wait of a job that the store or the limits could not take now.
+/// The wait of a job that the store or the limits cannot take now.
 const SOON: Duration = Duration::from_secs(1);
 /// The wait of a job of a removed tenant.
 const REMOVED: Duration = Duration::from_secs(10);
 /// The wait of a job that does not fit the configuration.
 const UNKNOWN: Duration = Duration::from_secs(30);
 
-/// What becomes of a job that was not sent.
+/// What follows for a job that was not sent.
 enum Next {
     Nothing,
     Back,
     Later(Duration),
-    /// After the wait that the limits state.
+    /// Due after the wait that the limits state.
     AsStated,
-    /// As for a connection that fails.
+    /// Due after the backoff of a connection that fails.
     WhenMended,
     Rejected,
 }
 
 /// Sends a job once, as `send` would.
-pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Duration>) -> Ending {
+pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Duration>) -> ClaimEnd {
     let Sending { id, tenant, priority, mut request, history, ledger, begun } = send;
     let vendor = request.vendor().map(str::to_owned).unwrap_or_default();
     let attempt = request.parts.attempt_timeout.or_else(|| {
@@ -86,7 +86,7 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
         Ok(job) => job,
         Err(error) => return never_began(core, error, history),
     };
-    // No caller waits who could decide, so a request that is not sent again is kept as a dead letter.
+    // No caller waits for the outcome, so a request that is not sent again is kept as a dead letter.
     let policy = job.on_ambiguous.unwrap_or(job.route.vendor.retry.on_ambiguous);
     job.on_ambiguous = Some(if policy == OnAmbiguous::Resend { policy } else { OnAmbiguous::Park });
     job.past = history.into_past(core);
@@ -101,17 +101,17 @@ pub(crate) async fn send_stored(core: &Core, send: Sending, expires: Option<Dura
     ending
 }
 
-/// The job does not fit the configuration, which may be mended: it is tried again later.
-fn never_began(core: &Core, error: Error, mut history: History) -> Ending {
+/// The job does not fit the configuration, which may be corrected: it is tried again later.
+fn never_began(core: &Core, error: Error, mut history: History) -> ClaimEnd {
     let now = letter::timestamp(core.clock, Duration::ZERO);
     history.failing_since.get_or_insert(now);
     let mut record = AttemptRecord::new(now, Phase::NotSent, 0);
     record.error = Some(error.to_string());
-    // Once, and not at each look.
+    // The same error is recorded once.
     if history.attempts.last().and_then(|last| last.error.as_ref()) != record.error.as_ref() {
         history.note(record);
     }
-    Ending::Later { wait: UNKNOWN, history }
+    ClaimEnd::Later { wait: UNKNOWN, history }
 }
 
 impl Job {
@@ -125,7 +125,7 @@ impl Job {
         }
     }
 
-    /// The store hears of an exchange before the vendor can.
+    /// Records the exchange in the store before it begins.
     pub(super) async fn write_start(&mut self, again: bool) -> Result<(), NotSent> {
         let Some(stored) = &mut self.stored else { return Ok(()) };
         stored.begun.store(true, Ordering::Release);
@@ -141,8 +141,8 @@ impl Job {
         self.stored.as_ref().is_some_and(|stored| stored.begun.load(Ordering::Acquire))
     }
 
-    /// What becomes of the job in the store, and what metrics, spans and events are told.
-    async fn ending(&mut self, core: &Core, end: Result<AttemptEnd, NotSent>) -> (Ending, End) {
+    /// The end of the claim for the store, and for metrics, spans and events.
+    async fn ending(&mut self, core: &Core, end: Result<AttemptEnd, NotSent>) -> (ClaimEnd, End) {
         let end = match end {
             Ok(end) => end,
             Err(why) => return self.ending_unsent(core, why),
@@ -152,11 +152,11 @@ impl Job {
                 let told = Ok(response.status());
                 (self.answered(core, response).await, told)
             }
-            AttemptEnd::AtOnce => (Ending::Back, Err((ErrorKind::RetryLater, Delivery::NotSent))),
+            AttemptEnd::AtOnce => (ClaimEnd::Back, Err((ErrorKind::RetryLater, Delivery::NotSent))),
             AttemptEnd::Again(again) => {
                 if again.takes_budget {
-                    // A stored job can wait for better times, so the budget never ends it. Its retries are load all the
-                    // same, and leave less for those of callers.
+                    // A stored job can wait, so the budget never ends it. Its retries are counted, because they are load
+                    // like those of callers.
                     self.spend_budget(core, core.clock.now());
                 }
                 let told = Err((ErrorKind::RetryLater, again.cause.delivery()));
@@ -190,10 +190,11 @@ impl Job {
         }
     }
 
-    fn ending_unsent(&mut self, core: &Core, why: NotSent) -> (Ending, End) {
+    fn ending_unsent(&mut self, core: &Core, why: NotSent) -> (ClaimEnd, End) {
         let next = match &why {
             NotSent::Taken => Next::Nothing,
-            // What the store knows to have begun has not left all the same: it is no exchange of unknown outcome.
+            // The store has a record of the exchange, which did not begin: `Later` clears it, so that the outcome is not
+            // taken for unknown.
             NotSent::Stopped | NotSent::Refused(Refusal::Shutdown) if self.has_begun() => Next::Later(Duration::ZERO),
             NotSent::Stopped | NotSent::Refused(Refusal::Shutdown) => Next::Back,
             NotSent::Store(_) => Next::Later(SOON),
@@ -207,8 +208,8 @@ impl Job {
         let error = self.not_sent_error(core, why);
         let (told, wait) = (Err((error.kind(), error.delivery())), error.retry_after());
         let ending = match next {
-            Next::Nothing => Ending::Gone,
-            Next::Back => Ending::Back,
+            Next::Nothing => ClaimEnd::Gone,
+            Next::Back => ClaimEnd::Back,
             Next::Later(wait) => self.later(core, wait),
             Next::AsStated => self.later(core, wait.unwrap_or(SOON)),
             Next::WhenMended => self.not_possible_now(core, error.to_string(), wait),
@@ -217,14 +218,14 @@ impl Job {
         (ending, told)
     }
 
-    /// The dead letter of the job. The store takes it together with the job's end.
-    fn bury(&mut self, core: &Core, reason: Reason) -> Ending {
+    /// Makes the dead letter of the job, which the store writes together with the job's end.
+    fn bury(&mut self, core: &Core, reason: Reason) -> ClaimEnd {
         let letter = self.letter(core, reason);
         self.dead_lettered(core, &letter);
-        Ending::Dead(Box::new(letter))
+        ClaimEnd::Dead(Box::new(letter))
     }
 
-    fn rejected(&mut self, core: &Core, why: String) -> Ending {
+    fn rejected(&mut self, core: &Core, why: String) -> ClaimEnd {
         self.note(core, Phase::NotSent, None, Some(why));
         self.bury(core, Reason::Rejected)
     }
@@ -235,7 +236,7 @@ impl Job {
         self.past().records.push(record);
     }
 
-    /// The letter keeps why the vendor refused.
+    /// Records the beginning of the response body, which usually says why the vendor refused.
     async fn note_answer(&mut self, cause: Cause) {
         let Some(answer) = cause.drain().await else { return };
         let words = self.words(answer.status().as_u16(), answer.body());
@@ -244,9 +245,9 @@ impl Job {
         }
     }
 
-    /// A credential, a certificate or a host that fails may be mended: the job is tried again for `max_age`, as a
-    /// connection is.
-    fn not_possible_now(&mut self, core: &Core, why: String, wait: Option<Duration>) -> Ending {
+    /// A failing credential, certificate or host may be repaired: the job is tried again for `max_age`, like a failing
+    /// connection.
+    fn not_possible_now(&mut self, core: &Core, why: String, wait: Option<Duration>) -> ClaimEnd {
         let (now, max_age) = (core.clock.now(), self.route.vendor.retry.max_age);
         let past = self.past();
         let since = *past.tried.failing_since.get_or_insert(now);
@@ -262,19 +263,19 @@ impl Job {
         self.later(core, wait)
     }
 
-    fn later(&mut self, core: &Core, wait: Duration) -> Ending {
+    fn later(&mut self, core: &Core, wait: Duration) -> ClaimEnd {
         let mut history = History::of(self.past.take(), core);
         history.due = history.failing_since.and(letter::timestamp(core.clock, Duration::ZERO).checked_add(wait).ok());
-        Ending::Later { wait, history }
+        ClaimEnd::Later { wait, history }
     }
 
-    /// An answer that was not retried: taken, or refused for good.
-    async fn answered(&mut self, core: &Core, response: Response) -> Ending {
+    /// The end after a response that is not retried: accepted, or refused for good.
+    async fn answered(&mut self, core: &Core, response: Response) -> ClaimEnd {
         let status = response.status();
         let class = core.egress.classifier(&self.route);
         let class = class.and_then(|classifier| classifier.classify(status, response.headers()));
         if class == Some(Class::Success) || (class.is_none() && status.is_success()) {
-            return Ending::Delivered(Box::new(response));
+            return ClaimEnd::Delivered(Box::new(response));
         }
         let noted = self
             .past
@@ -291,12 +292,12 @@ impl Job {
         self.bury(core, Reason::Rejected)
     }
 
-    /// What the letter keeps of an answer: why the vendor refused, usually.
+    /// The part of a response body that the letter keeps: usually the reason of a refusal.
     fn words(&self, status: u16, body: &[u8]) -> Option<String> {
         let vendor = &self.route.vendor;
         let most = match vendor.dead_letters {
             Keep::Whole => EXCERPT,
-            // An answer about a credential may repeat it.
+            // A response about a credential may repeat it.
             Keep::Redacted if matches!(status, 401 | 403 | 407) => return None,
             Keep::Redacted => WORDS,
             Keep::NoAnswer => return None,
@@ -304,7 +305,7 @@ impl Job {
         if vendor.at_rest == AtRest::Redacted {
             return None;
         }
-        // What was cut in the middle of a character is text all the same.
+        // The body may have been cut within a character of up to four bytes.
         let text = body.utf8_chunks().next().map_or("", |chunk| chunk.valid());
         let is_text = body.len() - text.len() < 4;
         let plain = |c: char| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c };
@@ -313,12 +314,12 @@ impl Job {
     }
 }
 
-/// Characters of an answer that a redacted letter keeps.
+/// Characters of a response body that a redacted letter keeps.
 const WORDS: usize = 200;
-/// Nothing waits longer for a body that only says why.
+/// The longest wait for a body that is only kept in a letter.
 const READ: Duration = Duration::from_secs(1);
 
-/// The beginning of an answer's body.
+/// The beginning of a response body.
 async fn excerpt(mut response: Response) -> Vec<u8> {
     let mut body = Vec::new();
     let read = async {

@@ -1,5 +1,5 @@
-//! What is said about a send, in one place each: to the log, where `docs/RATE_LIMITS.md` states the fields, and to
-//! listeners of the client's [events](crate::events).
+//! Reports the steps of a send to log, metrics and the client's [events](crate::events): one function for each fact.
+//! `docs/RATE_LIMITS.md` lists the log fields.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::events::EventKind;
 use crate::request::template::template;
 use crate::transport::{Answer, TransportError};
 
-/// How a send or a claim of a job ended: by the status of its answer, or without one.
+/// The end of a send or of a claim: the status of its response, or the error.
 pub(super) type End = Result<StatusCode, (ErrorKind, Delivery)>;
 
 impl Job {
-    /// The request's endpoint, or the template of its path where it belongs to none.
+    /// The request's endpoint, or the template of its path if it has none.
     pub(super) fn label(&self) -> Cow<'_, str> {
         match self.route.vendor.endpoint_name(self.endpoint.place()) {
             Some(name) => Cow::Borrowed(name),
@@ -35,7 +35,7 @@ impl Job {
         }
     }
 
-    /// An attempt leaves.
+    /// An exchange begins.
     #[inline]
     pub(super) fn dispatched(&mut self, core: &Core, waited: Duration) {
         self.tries += 1;
@@ -47,7 +47,7 @@ impl Job {
         });
     }
 
-    /// An exchange ended, in an answer's headers or in a failure.
+    /// An exchange ended, with a response or a failure.
     #[inline]
     pub(super) fn exchanged(&self, core: &Core, result: &Result<Answer, TransportError>, ended: Time, began: Time) {
         let took = ended.since(began);
@@ -72,11 +72,11 @@ impl Job {
         });
     }
 
-    /// The caller is told an error.
+    /// Logs an error that the caller gets.
     pub(super) fn log_failure(&self, core: &Core, error: &Error) {
         let Some(left_out) = core.telemetry.failures.count(error.kind(), core.clock.now()) else { return };
         let (kind, delivery) = (error.kind().as_str(), error.delivery());
-        // Asked for now or not at all, and a letter has a line of its own.
+        // An immediate request expects refusals, and a dead letter has a log line of its own.
         if error.kind() == ErrorKind::NotNow || error.letter_id().is_some() {
             return;
         }
@@ -94,7 +94,7 @@ impl Job {
         );
     }
 
-    /// The vendor refused a request: by an answer, or else by refusing the HTTP/2 stream.
+    /// The vendor refused a request, by a response or by refusing its HTTP/2 stream.
     pub(super) fn refused(&self, core: &Core, wait: Option<Duration>, answered: bool) {
         self.running.series().refused();
         tracing::warn!(
@@ -123,7 +123,7 @@ impl Job {
         });
     }
 
-    /// The host of the request was opened or closed.
+    /// The circuit of the request's host was opened or closed.
     pub(super) fn breaker(&self, core: &Core, open: bool) {
         let host = &*self.prepared.host(&self.route);
         if open {

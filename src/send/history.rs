@@ -1,4 +1,4 @@
-//! The attempts of a stored job: kept with the job between two claims, in the process's own clock while it is claimed.
+//! Converts the attempts of a stored job between the store's form (wall clock) and a claim's form (the process's clock).
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ pub(crate) struct History {
     /// Since when nothing could be sent, by the wall clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failing_since: Option<Timestamp>,
-    /// When it was to be tried again.
+    /// When the next attempt was due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) due: Option<Timestamp>,
     pub(crate) attempts: Vec<AttemptRecord>,
 }
 
-/// Attempts that are remembered: the first and the latest. Each retry is one, and tries to connect go on for minutes.
+/// The most attempts that are stored: the first half and the latest half. Attempts to connect can go on for minutes.
 const REMEMBERED: usize = 100;
 
 impl History {
@@ -70,7 +70,7 @@ impl History {
     }
 }
 
-/// For how long the job has failed. Time in which no worker tried the job although it was due does not count: the process may
+/// For how long the job has failed. Time in which the job was due and no worker tried it does not count: the process may
 /// have been stopped over night, and the first failure after that is no reason to give up.
 fn failing_for(since: Timestamp, due: Option<Timestamp>, now: Timestamp) -> Duration {
     let idle = due.map_or(Duration::ZERO, |due| Duration::try_from(now.duration_since(due)).unwrap_or_default());
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_without_a_worker_does_not_count_as_failing() {
+    fn time_without_worker_is_no_failure() {
         let at = |second| Timestamp::from_second(1_700_000_000 + second).unwrap();
         let failing = |due: Option<i64>, now| failing_for(at(0), due.map(at), at(now)).as_secs();
         assert_eq!(failing(None, 100), 100);

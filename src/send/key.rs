@@ -5,18 +5,17 @@ use http::HeaderValue;
 use crate::config::Vendor;
 use crate::request::{Method, Notes, Request};
 
-/// An idempotency key that is unique and cannot be guessed from other keys: 128 bits of a cryptographic generator, which
-/// the operating system seeds, in hexadecimal. A party that sees some keys (a vendor, a log) could otherwise work out the
-/// keys of other tenants' requests, and take the place of one. None if the generator fails, which it does only
-/// where the system has no source of randomness.
+/// Makes an idempotency key: 128 bits of a cryptographic generator, in hexadecimal. It cannot be guessed from other keys;
+/// otherwise a party that sees some keys (a vendor, a log) could send a request under another tenant's key. `None` if the
+/// system has no source of randomness.
 fn new_key() -> Option<Box<str>> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).ok()?;
     Some(format!("{:032x}", u128::from_be_bytes(bytes)).into())
 }
 
-/// Gives a request its idempotency key, if the vendor takes one: the caller's, or for a POST and a PATCH one of our
-/// own. Returns whether it has one now; a request without one is not sent again where the vendor may have acted.
+/// Adds the idempotency key, if the vendor accepts one: the caller's, or for POST and PATCH a new one. Returns whether the
+/// request now has a key; without one it is not sent again after an ambiguous outcome.
 pub(super) fn add_key(request: &mut Request, notes: &mut Option<Box<Notes>>, vendor: &Vendor) -> bool {
     let Some(header) = &vendor.retry.idempotency_header else { return false };
     let Ok(header) = http::HeaderName::from_bytes(header.as_bytes()) else { return false };
@@ -47,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_keys_are_32_hexadecimal_digits_and_differ() {
+    fn new_keys_are_32_hex_digits() {
         let keys: std::collections::BTreeSet<Box<str>> = (0..10_000).map(|_| new_key().unwrap()).collect();
         assert_eq!(keys.len(), 10_000);
         assert!(keys.iter().all(|key| key.len() == 32 && key.bytes().all(|b| b.is_ascii_hexdigit())));

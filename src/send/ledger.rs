@@ -1,4 +1,4 @@
-//! What the send of a stored job needs of the store: to write down that an exchange leaves, before it does.
+//! The interface by which the send of a stored job records an exchange in the store before it begins.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,28 +7,28 @@ use std::time::Duration;
 use crate::BoxFuture;
 use crate::error::Error;
 
-/// Writes down that an exchange is about to leave.
+/// Records exchanges that are about to begin.
 pub(crate) trait Ledger: Send + Sync {
-    /// Returns when it is on the disk. False where the job is another process's by now. With `again` the record of this
-    /// exchange is there already, and is brought up to date.
+    /// Returns once the record is durable. `false` if another process has taken over the job. `again` updates the record
+    /// that this exchange already has.
     fn start<'a>(&'a self, endpoint: &'a str, cost: u32, again: bool) -> BoxFuture<'a, Result<bool, Error>>;
 
-    /// How long after its record was asked for an exchange may leave. The store counts it from its record and for so much
-    /// longer.
+    /// How long after the record was requested the exchange may begin. A process that replays the record counts the
+    /// exchange for this much longer.
     fn latest(&self) -> Duration;
 
-    /// While the store does not get on with writing records: a future that ends when it does.
+    /// While the store is stalled: a future that ends when it writes records again.
     fn stall(&self) -> Option<BoxFuture<'_, ()>>;
 
-    /// Ends when the process is to stop.
+    /// Ends when the worker stops.
     fn stopped(&self) -> BoxFuture<'_, ()>;
 }
 
-/// What the send of a stored job knows of the store.
+/// The stored job that is sent.
 pub(crate) struct StoredJob {
     /// The job's id, and that of the letter it may become.
     pub(crate) id: String,
     pub(super) ledger: Arc<dyn Ledger>,
-    /// The store writes down that an exchange leaves: from now on the worker lets the claim come to its end.
+    /// Set when the record of an exchange is being written: from then on the worker lets the claim finish.
     pub(super) begun: Arc<AtomicBool>,
 }

@@ -1,4 +1,4 @@
-//! The dead letter of a job, and the way back.
+//! Converts a job into a dead letter, and a dead letter back into a request.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::dead_letter::{DeadLetter, LetterRequest, Reason};
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::request::Request;
 
-/// When something began that took so long until now.
+/// The wall-clock time of an event that began `took` ago.
 pub(super) fn timestamp(clock: Clock, took: Duration) -> jiff::Timestamp {
     let began = clock.wall().checked_sub(took).unwrap_or(std::time::UNIX_EPOCH);
     jiff::Timestamp::try_from(began).unwrap_or_default()
@@ -45,7 +45,7 @@ impl Job {
 }
 
 impl Request {
-    /// The request that became a letter.
+    /// Rebuilds the request of a letter.
     pub(crate) fn from_letter(letter: &DeadLetter) -> Result<Request, Error> {
         let refuse = |why: &str| {
             let why = format_args!("dead letter {}: {why}", letter.id);
@@ -53,11 +53,11 @@ impl Request {
         };
         if !matches!(letter.request, LetterRequest::Whole { .. }) {
             return refuse(
-                "it keeps no more than an outline; set dead_letters = \"whole\" for the vendor, or send the request anew",
+                "it holds only an outline of the request; set dead_letters = \"whole\" for the vendor, or make the request anew",
             );
         }
-        let Some(mut request) = letter.request.request(&letter.vendor) else { return refuse("its method is none") };
-        // Of a request to no endpoint the letter has the template of its path.
+        let Some(mut request) = letter.request.request(&letter.vendor) else { return refuse("its method is invalid") };
+        // For a request without an endpoint, the letter holds the template of its path.
         if let Some(endpoint) = letter.endpoint.as_ref().filter(|endpoint| !endpoint.starts_with('/')) {
             request = request.endpoint(endpoint);
         }

@@ -1,19 +1,18 @@
 //! One send, from a request to the vendor's answer.
 //!
-//! What needs no waiting is done when `send` is called, so that its future, of which thousands may wait, holds the
-//! request once and in the form in which it will leave. The size of that future is what a send costs most by: at a few
-//! hundred at once it decides whether they stay in the processor's cache. What follows an answer that is not simply
-//! handed on is boxed, for the same reason.
+//! Steps that need no waiting run when `send` is called, so that its future holds the request once, in the form in which
+//! it is sent. Thousands of these futures may wait at once, and their size decides whether they stay in the processor's
+//! cache: it is the largest cost of a send. So the handling of responses that are not simply returned is boxed.
 
 pub(crate) mod acceptable;
 mod attempt;
+mod attempt_end;
 mod classify;
 pub(crate) mod durable;
-mod end;
 pub(crate) mod events;
 mod feedback;
 pub(crate) mod history;
-mod hosts;
+mod host_pass;
 mod key;
 pub(crate) mod ledger;
 mod letter;
@@ -45,7 +44,7 @@ use crate::retry::{RetryHistory, idempotent};
 use crate::route::{Authorization, Route};
 use crate::transport::{Answer, Exchange};
 
-use end::NotSent;
+use attempt_end::NotSent;
 pub(crate) use notices::{tell, tell_forgotten};
 pub(crate) use plain::send;
 use prepared::{Attempt, Prepared};
@@ -55,7 +54,7 @@ use prepared::{Attempt, Prepared};
 pub(crate) enum Caller<'a> {
     /// A tenant, by its id.
     Tenant(&'a str),
-    /// The holder of a lane, whose route needs no look-up while it is current.
+    /// The holder of a lane handle, whose route needs no look-up while it is current.
     Lane(&'a Arc<Route>),
 }
 
@@ -68,12 +67,12 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// A request that was found good, and what is to become of it.
+/// A validated request, with its route, limits and deadlines.
 pub(crate) struct Job {
     /// The send's number.
     id: u64,
     began: Time,
-    /// How often it was tried, those included that could not connect.
+    /// The number of attempts so far, including those that could not connect.
     tries: u32,
     /// Open while a subscriber wants spans.
     span: Option<Box<tracing::Span>>,
@@ -83,7 +82,7 @@ pub(crate) struct Job {
     priority: Priority,
     endpoint: EndpointId,
     cost: u32,
-    /// The request goes now or not at all.
+    /// The request is sent now or refused; it never waits.
     immediate: bool,
     /// A second execution has no further effect.
     idempotent: bool,
@@ -92,17 +91,17 @@ pub(crate) struct Job {
     deadline: Time,
     /// The moment by which the first exchange must have begun.
     give_up: Time,
-    /// Where no deadline was stated, the time for each try, in nanoseconds; waits that the vendor or the retry policy asks
-    /// for do not count. 0 where the deadline holds for all tries together.
+    /// The time for each attempt in nanoseconds, if the caller stated no deadline; waits that the vendor or the retry policy
+    /// asks for do not count. 0 if the deadline covers all attempts together.
     patience_ns: u64,
     attempt_timeout: Duration,
     notes: Option<Box<Notes>>,
-    /// Earlier attempts, where there were any.
+    /// Earlier attempts, if there were any.
     past: Option<Box<AttemptLog>>,
     /// Set for a job of the outbox.
     stored: Option<Box<ledger::StoredJob>>,
-    /// The right to connect for the next exchange or the one in flight, where the host has failed lately. Here rather than in
-    /// the future of the send, which it would enlarge.
+    /// The breaker's pass for the next exchange or the one in flight, if the host has failed lately. It is kept here, because
+    /// a local variable would enlarge the future of every send.
     host_pass: Option<Box<HostPass>>,
 }
 
@@ -110,17 +109,17 @@ pub(crate) struct Job {
 #[derive(Default)]
 struct AttemptLog {
     tried: RetryHistory,
-    /// Exchanges that never left, or that the vendor said it did not process.
+    /// Exchanges that were not sent, or that the vendor said it did not process.
     connects: u32,
-    /// Exchanges that left and were followed by another.
+    /// Exchanges that were sent and followed by another attempt.
     exchanges: u32,
     records: Vec<AttemptRecord>,
-    /// Another attempt was due, and has not left yet.
+    /// Another attempt is due and has not begun.
     again: bool,
 }
 
 impl Job {
-    /// Everything about a send that needs no waiting.
+    /// Validates a request and looks up its route: everything about a send that needs no waiting.
     pub(crate) fn new(
         core: &Core,
         caller: Caller<'_>,
@@ -132,7 +131,7 @@ impl Job {
         let tenant = caller.tenant();
         let heard = core.telemetry.feed.is_heard().then(|| (tenant.into(), request.vendor().map(Into::into)));
         let vendor = request.vendor_name();
-        // The tenant, with whose limits the request is sent.
+        // The route whose limits the request counts in.
         let found = match &request.parts.target {
             Target::Path { vendor, .. } => match caller {
                 Caller::Lane(route) if route.is_current() && *route.vendor.name == **vendor => Ok(route.clone()),
@@ -170,7 +169,6 @@ impl Job {
         let is_patient = core.egress.is_patient && request.parts.deadline.is_none() && !immediate;
         let patience_ns = if is_patient { nanos(core.egress.default_deadline) } else { 0 };
 
-        // Where to.
         let vendor = &route.vendor;
         let attempt_timeout = request.parts.attempt_timeout.unwrap_or(vendor.attempt_timeout);
         let base = route.base()?;
@@ -220,7 +218,7 @@ impl Job {
         })
     }
 
-    /// Tells the log what came of an answer. Returns what is left.
+    /// Logs the effect of feedback on the limits. Returns the headroom.
     fn heard(&self, core: &Core, heard: FeedbackEffect) -> Option<Headroom> {
         let FeedbackEffect { headroom, notices, took } = heard;
         self.route.answered_in(took);
@@ -233,7 +231,7 @@ impl Job {
         headroom.map(Headroom::of)
     }
 
-    /// Hands an answer to the caller.
+    /// Makes the caller's response.
     fn respond(
         &self,
         answer: Answer,
@@ -254,7 +252,7 @@ impl Job {
         })
     }
 
-    /// The secret of the same version of the tenant's configuration as the URL that it goes to.
+    /// Reads the tenant's secret, from the same version of its configuration as the URL.
     async fn authorization(&self, core: &Core) -> Result<Option<Arc<Authorization>>, NotSent> {
         let secret = core.egress.credentials.secret(&self.route);
         match tokio::time::timeout_at(core.clock.instant(self.deadline), secret).await {
@@ -267,8 +265,8 @@ impl Job {
         }
     }
 
-    /// Takes the tenant as it is now for a further attempt: URL, credential and connection settings of one version. A
-    /// tenant that is gone stays as it was. Returns whether anything about it has changed.
+    /// Updates the job to the tenant's current configuration before a further attempt, so that URL, credential and
+    /// connection settings are of one version. A removed tenant keeps its last one. Returns whether anything has changed.
     fn renew(&mut self, core: &Core) -> Result<bool, NotSent> {
         let Ok(now) = core.registry.route(&self.route.id, &self.route.vendor.name) else { return Ok(false) };
         if Arc::ptr_eq(&now, &self.route) {
@@ -277,7 +275,7 @@ impl Job {
         let has_changed = now.tenant() != self.route.tenant();
         if has_changed {
             self.prepared.retarget(&self.route, &now).map_err(|why| self.gone(&why))?;
-            // A reload may have numbered the endpoints anew.
+            // A reload may have renumbered the endpoints.
             let known =
                 self.route.vendor.endpoint_name(self.endpoint.place()).and_then(|name| now.vendor.endpoint(name).ok());
             let path = self.prepared.path_below_base(&now);
@@ -288,7 +286,7 @@ impl Job {
         Ok(has_changed)
     }
 
-    /// The request is no longer one of its tenant's vendor: it names a host that the vendor had.
+    /// The error of a request whose URL no longer belongs to its tenant's vendor.
     fn gone(&self, why: &str) -> NotSent {
         let why = format_args!("the configuration has changed while the request waited: {why}");
         NotSent::Invalid(self.route.not_sent(ErrorKind::InvalidRequest, why))
@@ -301,10 +299,10 @@ impl Job {
     #[inline]
     fn ask(&self) -> Ask {
         let retry = self.past.is_some();
-        // The longest wait that a caller allows is that for the first exchange.
+        // `max_wait` applies to the first exchange only.
         let give_up = if retry { self.deadline } else { self.give_up };
         let ask = Egress::ask(self.priority, self.endpoint, self.whole_cost(), give_up, self.attempt_timeout);
-        // A longest wait for the first exchange holds, whatever is waited for.
+        // `max_wait` is a hard bound: pauses do not extend it.
         let patience_ns = if retry || self.give_up == self.deadline { self.patience_ns } else { 0 };
         Ask { immediate: self.immediate && !retry, retry, patience_ns, ..ask }
     }
@@ -328,7 +326,7 @@ impl Job {
         began: Time,
     ) -> Result<Exchange, NotSent> {
         if began >= self.deadline {
-            // It was granted in time, and picked up too late.
+            // The permit was granted in time, but its future was polled too late.
             return Err(Refusal::Deadline.into());
         }
         let ends = self.deadline.min(began + self.attempt_timeout);
@@ -343,8 +341,8 @@ impl Job {
         self.prepared.exchange(&self.route, attempt).map_err(as_not_sent)
     }
 
-    /// Whether the signer took longer than a request may be in transit after the connect (`max_transit`). What leaves later is
-    /// not counted by the limits when it arrives: the request needs a new permit and a new signature.
+    /// Whether the signer took longer than the limits allow for transit after the connect (`max_transit`). They would no
+    /// longer count the request when it arrives, so it needs a new permit and a new signature.
     fn was_signed_late(&self, core: &Core, began: Time) -> bool {
         let vendor = &self.route.vendor;
         let longest = vendor.max_transit.saturating_sub(vendor.connect_timeout).max(SIGNING);
@@ -352,5 +350,5 @@ impl Job {
     }
 }
 
-/// For this long a signer may take in any case.
+/// The time that a signer may always take.
 const SIGNING: Duration = Duration::from_millis(100);

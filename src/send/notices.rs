@@ -1,4 +1,4 @@
-//! Tells log, events and metrics what changed for a limit.
+//! Reports changes of limits to log, events and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::engine::{Forgotten, Holder, Noticed, OfLimit};
 use crate::events::{Event, EventKind, LimitOf};
 use crate::metrics::Series;
 
-/// Less of the limit is left than this, in percent: a warning.
+/// Below this percentage left of a limit, the log line is a warning.
 const SCARCE_PCT: u64 = 10;
-/// What the log calls a limit without a known name, and all endpoints.
+/// The log's values for a limit without a known name, and for all endpoints.
 const UNKNOWN: &str = "unknown";
 const ALL: &str = "*";
 
@@ -35,13 +35,13 @@ impl LimitOf {
 }
 
 impl Job {
-    /// What changed for limits of the request.
+    /// Reports a change of a limit of this request.
     pub(super) fn noticed(&self, core: &Core, noticed: Noticed) {
         tell(core, &self.route, self.running.series(), Some(self.id), noticed);
     }
 }
 
-/// Tells of a change of a limit that a tenant's requests count in. `request`: the request with the answer that caused it.
+/// Reports a change of a limit that a tenant's requests count in. `request`: the id of the request that caused it.
 pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u64>, noticed: Noticed) {
     let (tenant, vendor) = (&*of.id, &*of.vendor.name);
     let now = core.clock.now();
@@ -54,7 +54,7 @@ pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u6
             let share = pace.unit_ns as f64 / delay_ns.max(1) as f64;
             series.slowed(&of.id, share, now.plus_nanos(pace.window_ns));
             let message = "pre-emptive throttle triggered";
-            // The low tier goes once a window from here on.
+            // At this level the low tier sends once per window.
             match remaining_pct < SCARCE_PCT {
                 true => {
                     tracing::warn!(tenant, vendor, limit, scope, endpoint, remaining_pct, delay_ms, "{message}");
@@ -113,7 +113,7 @@ pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u6
     }
 }
 
-/// A pause that was told of is over, and no request has been sent since.
+/// Reports the end of a pause after which no request was sent.
 pub(crate) fn tell_forgotten(core: &Core, forgotten: Forgotten) {
     let tenant: Option<Arc<str>> = forgotten.tenant.as_deref().map(Arc::from);
     let vendor = forgotten.vendor;

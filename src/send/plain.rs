@@ -1,10 +1,10 @@
-//! Sends a request for a caller who waits for the answer: attempts until one is the caller's, a deadline, or a dead letter.
+//! Sends a request for a caller who waits: repeats attempts until there is a response, an error or a dead letter.
 
 use std::time::Duration;
 
 use tracing::Instrument;
 
-use super::end::{Again, AttemptEnd, Cause, NotSent};
+use super::attempt_end::{Again, AttemptEnd, Cause, NotSent};
 use super::{AttemptLog, Job};
 use crate::clock::Time;
 use crate::core::Core;
@@ -72,8 +72,8 @@ impl Job {
         Ok(())
     }
 
-    /// Whether the request may wait until `earliest`, before which it does not go again: until its deadline, or where the
-    /// caller stated none, for as long as the vendor's entry lets a wait be that the vendor stated.
+    /// Whether the request may wait for its next attempt at `earliest`: until its deadline, or, if the caller stated none,
+    /// for as long as the vendor's entry allows a stated wait to be.
     fn may_wait(&mut self, now: Time, earliest: Time, is_stated: bool) -> bool {
         self.past().again = true;
         if self.patience_ns == 0 {
@@ -109,23 +109,23 @@ impl Job {
         if may_be_sent_later { self.or_expired(core, error) } else { error }
     }
 
-    /// A request that was to go again and has run out of time, though its caller stated no deadline, becomes a dead
-    /// letter: a caller that looks no further than the error would lose the request otherwise.
+    /// A request whose next attempt was due, and that ran out of time although its caller stated no deadline, becomes a
+    /// dead letter: a caller that only logs the error would lose the request otherwise.
     fn or_expired(&mut self, core: &Core, error: Error) -> Error {
         let was_to_go_again = self.patience_ns > 0 && self.past.as_ref().is_some_and(|past| past.again);
         if was_to_go_again { self.dead_letter(core, Reason::Expired, error) } else { error }
     }
 
-    /// The dead letter is written before the answer's body is read: a caller that goes away meanwhile has its letter.
+    /// Writes the dead letter before it reads the response body, so that the letter exists even if the caller goes away.
     async fn give_up(&mut self, core: &Core, why: GiveUpReason, cause: Cause) -> Error {
         let tries = self.past.as_ref().map_or(0, |past| past.records.len());
         let why = match why {
             GiveUpReason::Retries => "all retries are used",
-            GiveUpReason::Age => "for too long no connection could be made, or the vendor processed nothing",
+            GiveUpReason::Age => "for `max_age` no connection could be made, or the vendor processed nothing",
             GiveUpReason::Body => "its body cannot be sent again",
-            GiveUpReason::Budget => "retries make up too much of the load already",
+            GiveUpReason::Budget => "retries are too large a share of the load already",
         };
-        let why = format!("given up after {tries} attempts, because {why}; at last {}", cause.text());
+        let why = format!("given up after {tries} attempts, because {why}; the last: {}", cause.text());
         let error = self.route.error(ErrorKind::Exhausted, cause.delivery(), why);
         let error = self.dead_letter(core, Reason::Exhausted, error);
         cause.add_to(error).await
@@ -155,8 +155,8 @@ impl Job {
         error
     }
 
-    /// The error that ends the request, with what is known of all its attempts: the last one may not have left, and the
-    /// vendor may have acted on an earlier one all the same.
+    /// Makes the error's delivery cover all attempts: the last one may not have been sent although the vendor acted on an
+    /// earlier one.
     pub(super) fn of_all_attempts(&self, error: Error) -> Error {
         let may_have_acted = |record: &AttemptRecord| match record.phase {
             Phase::NotSent | Phase::Unprocessed => false,
@@ -176,7 +176,7 @@ impl Job {
         self.past.get_or_insert_default()
     }
 
-    /// Whether retries are still a small enough share of the lane's load for another one.
+    /// Whether the retry budget of the lane allows another retry. Counts it if so.
     pub(super) fn spend_budget(&self, core: &Core, now: Time) -> bool {
         core.egress.budgets.try_retry(core.registry.dispatch.hash(&self.route.id, &self.route.vendor.name), now)
     }

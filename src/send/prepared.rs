@@ -1,7 +1,7 @@
-//! From a [`Request`] and a [`Tenant`] to [`Exchange`]s.
+//! Turns a [`Request`] of a [`Tenant`] into [`Exchange`]s.
 //!
-//! [`Prepared`] is made once per send and holds what stays the same over its attempts; [`Prepared::exchange`] adds what
-//! does not: the credential, the signature and the deadline.
+//! [`Prepared`] is made once per send and holds what all attempts have in common; [`Prepared::exchange`] adds what differs:
+//! the credential, the signature and the deadline.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -20,18 +20,18 @@ use crate::transport::{Exchange, target};
 
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
-/// A request that was found good for one tenant, ready to be sent any number of times.
+/// A request that is valid for one tenant and can be sent any number of times.
 pub(crate) struct Prepared {
-    /// With the headers that all attempts have. The body is empty once a stream has been handed out.
+    /// The request, with the headers of all attempts. The body is empty once a stream has been taken.
     parts: Box<Parts>,
-    /// That of the first attempt, without a credential; made when the request was checked, and handed on. Few requests
-    /// have another.
+    /// The URL of the first attempt, without a credential. It is a product of the validation, and few requests have a
+    /// second attempt.
     first: Option<Url>,
-    /// A stream has been handed out.
+    /// The streaming body has been taken.
     spent: bool,
 }
 
-/// What differs from attempt to attempt.
+/// The inputs that differ between attempts.
 pub(crate) struct Attempt<'a> {
     pub(crate) authorization: Option<&'a Authorization>,
     pub(crate) signer: Option<&'a dyn Signer>,
@@ -64,11 +64,11 @@ impl Prepared {
         Ok(Prepared { parts, first: Some(url), spent: false })
     }
 
-    /// Makes it a request of the same tenant in another version of the configuration, checked anew.
+    /// Converts it to another version of the tenant's configuration, and validates it again.
     pub(crate) fn retarget(&mut self, before: &Route, route: &Route) -> Result<(), Cow<'static, str>> {
         let base = route.base().map_err(|error| error.to_string())?;
         let url = url_under(&self.parts, &base)?;
-        // What the old vendor gave to every request is not the caller's.
+        // Removes the headers that the old entry added.
         for (name, value) in &before.vendor.headers {
             if self.parts.headers.get(name).is_some_and(|given| given == value) {
                 self.parts.headers.remove(name);
@@ -83,7 +83,7 @@ impl Prepared {
         &self.parts.method
     }
 
-    /// The headers that all attempts have.
+    /// The headers of all attempts.
     pub(crate) fn headers(&self) -> &HeaderMap {
         &self.parts.headers
     }
@@ -93,7 +93,7 @@ impl Prepared {
         if let Some(url) = &self.first {
             return Ok(url.clone());
         }
-        // Both have been found good when the first was made.
+        // Base URL and path were validated with the first URL.
         let base = route.base()?;
         let joined = path_of(&self.parts, &base).and_then(|path| target::join(&base, path, &self.parts.query));
         joined.map_err(|why| Error::not_sent(ErrorKind::InvalidRequest, why))
@@ -119,7 +119,7 @@ impl Prepared {
         self.parts.body.bytes().filter(|_| !self.spent)
     }
 
-    /// The size of the body; none for a stream.
+    /// The size of the body; `None` for a stream.
     pub(crate) fn body_bytes(&self) -> Option<u64> {
         self.body().map(|body| body.len() as u64)
     }
@@ -143,7 +143,7 @@ impl Prepared {
             Some(url) => url,
             None => self.url(route)?,
         };
-        // Made where it stays: its parts are large, and each step that hands them on copies them.
+        // Built in place: its parts are large, and every move copies them.
         let mut exchange = Exchange {
             method: self.parts.method.clone(),
             url,
@@ -194,8 +194,8 @@ fn path_of<'p>(parts: &'p Parts, base: &Url) -> Result<&'p str, Cow<'static, str
     }
 }
 
-/// The headers that all attempts have: the caller's, once they are found good, trace context where it is wanted, and the
-/// vendor's own.
+/// Completes the headers of all attempts: the caller's, validated; trace context, if configured; and those of the vendor's
+/// entry.
 fn complete_headers(parts: &mut Parts, vendor: &Vendor) -> Result<(), Cow<'static, str>> {
     let headers = &mut parts.headers;
     check_headers(headers, &vendor.auth)?;

@@ -1,6 +1,6 @@
-//! One span for each send and a child for each of its attempts, named after OpenTelemetry's conventions for HTTP clients
-//! where those have a name. At debug level, since they cost a quarter of what a bare request costs. Made only while
-//! a subscriber wants them. Their state is on the heap, so that the future of a send is no larger for it.
+//! One tracing span for each send and a child for each attempt, with field names of OpenTelemetry's conventions for HTTP
+//! clients. They are at debug level, because they cost a quarter of a bare request, and are made only if a subscriber
+//! wants them. Their state is on the heap, so that it does not enlarge the future of a send.
 
 use std::time::Duration;
 
@@ -18,13 +18,14 @@ const STATUS: &str = "http.response.status_code";
 const ERROR: &str = "error.type";
 
 impl Job {
-    /// Opens the span of the send where a subscriber wants it. The level filter mostly tells without making a span.
+    /// Opens the span of the send if a subscriber wants it. The level filter usually decides this without making a span.
     #[inline]
     pub(super) fn open_span(&mut self) {
         if LevelFilter::current() >= Level::DEBUG {
             self.open_debug_span();
         }
     }
+
     fn open_debug_span(&mut self) {
         let span = tracing::debug_span!(
             "integration_client.send",
@@ -43,7 +44,7 @@ impl Job {
         }
     }
 
-    /// The exchange, inside a span of its own if the send has one.
+    /// Wraps the exchange in a span of its own, if the send has one.
     #[inline]
     pub(super) fn in_span(
         &self,
@@ -55,6 +56,7 @@ impl Job {
             Some(send) => self.in_attempt_span(send, exchange, waited),
         }
     }
+
     fn in_attempt_span(
         &self,
         send: &Span,

@@ -1,14 +1,14 @@
-//! The permit of a stored job: its exchange is written down between the grant and the start of the permit.
+//! Obtains the permit of a stored job: the store records the exchange between the grant and the start of the permit.
 //!
-//! The store may take any time for that. A permit that was started before would be counted from then, while its exchange
-//! leaves later, and together with those that were granted meanwhile. So the grant stays unstarted while the record is
-//! written, and the engine takes it back after a moment; the permit is started right before the exchange leaves. The
-//! record says when the exchange leaves, for the next process: one that is older than [`Ledger::latest`] is written again.
+//! Writing the record may take any time. A permit that started before it would be counted from its start, while the
+//! exchange begins later, together with others that were granted meanwhile: the vendor would see more than its limit. So
+//! the permit starts right before the exchange. Until then the engine holds the grant for a moment only. The record tells
+//! a later process when the exchange began; one that is older than [`Ledger::latest`] is written again.
 
 use std::future::Future;
 
 use super::Job;
-use super::end::NotSent;
+use super::attempt_end::NotSent;
 use super::ledger::Ledger;
 use crate::clock::Time;
 use crate::core::Core;
@@ -19,15 +19,15 @@ use crate::engine::Refusal;
 mod tests;
 
 impl Job {
-    /// Waits for a permit, writes the exchange down, and starts the permit. Where the job's host has failed lately, it takes
-    /// leave to connect before the exchange is written down.
+    /// Waits for a permit, records the exchange, and starts the permit. If the job's host has failed lately, it takes a pass
+    /// of the breaker before the exchange is recorded.
     pub(super) async fn permit_of_job(&mut self, core: &Core, now: Time) -> Result<Grant, NotSent> {
         let Some(ledger) = self.stored.as_ref().map(|stored| stored.ledger.clone()) else {
             return Ok(self.permit(core, now).await?);
         };
         let (series, tenant, mut ask) = (self.running.series().clone(), self.route.clone(), self.ask());
         let (endpoint, mut place, mut asked) = (ask.endpoint, None::<LaneRef>, now);
-        // When the record that is in the store was asked for.
+        // When the record in the store was requested.
         let mut record = None;
         loop {
             let ended = {
@@ -48,7 +48,7 @@ impl Job {
                     grant.held = grant.held.counted_from(&series, || began);
                     return Ok(grant);
                 }
-                // Its lane was dropped while it rested, or has moved.
+                // The lane was evicted while idle, or has moved.
                 Err(NotSent::Refused(Refusal::NoLane)) => {
                     let now = core.registry.endpoint_now(&tenant, endpoint).and_then(|endpoint| {
                         ask.endpoint = endpoint;
@@ -71,18 +71,18 @@ impl Job {
     ) -> Result<Grant, NotSent> {
         let is_fresh = |record: Option<Time>| record.is_some_and(|at| core.clock.now().since(at) < ledger.latest());
         loop {
-            // A grant that was taken back meanwhile leaves no other request waiting for the host.
+            // Without a grant, the job must not keep other requests waiting for the host.
             self.host_pass = None;
             self.unless_stopped(ledger, record.is_some(), waiting.granted()).await??;
             if !core.egress.hosts.are_well() && !self.pass_host(core) {
-                // Others can use the units meanwhile. Nothing is written down for an exchange that may not leave.
+                // Other requests can use the units meanwhile. No record is written for an exchange that may not begin.
                 waiting.put_back();
                 self.unless_stopped(ledger, record.is_some(), self.wait_for_host(core)).await??;
                 continue;
             }
             if !is_fresh(*record) {
                 if let Some(over) = ledger.stall() {
-                    // Others can use the units meanwhile, and no more records line up than have.
+                    // Other requests can use the units meanwhile, and no further records queue up.
                     waiting.put_back();
                     let over = tokio::time::timeout_at(core.clock.instant(self.give_up), over);
                     if self.unless_stopped(ledger, record.is_some(), over).await?.is_err() {
@@ -102,8 +102,8 @@ impl Job {
         }
     }
 
-    /// What has been written down goes back into the store as something that did not leave, when the worker stops. What
-    /// has not is dropped by the worker.
+    /// Ends early when the worker stops, if the exchange was recorded: the job then returns to the store as not sent. The
+    /// worker itself drops jobs without a record.
     async fn unless_stopped<T>(
         &self,
         ledger: &dyn Ledger,

@@ -1,14 +1,14 @@
 //! Dates as vendors write them.
 //!
-//! Parsers of dates are strict, vendors are not: the weekday is wrong, the case is folded, the zone is missing, the
-//! year is before or after the time. So the words are put into the order of RFC 2822 here, and jiff reads them.
+//! Date parsers are strict and vendors are not: a weekday is wrong, the case differs, the zone is missing, or the year
+//! comes before or after the time. So the words are put into the order of RFC 2822 here, and jiff parses the result.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::fmt::rfc2822::DateTimeParser;
 use jiff::tz::Offset;
 
-/// Longer than any date with the name of its zone.
+/// The longest date that is read, in bytes: longer than any date with the name of its zone.
 const MAX_LENGTH: usize = 96;
 
 const MAX_WORDS: usize = 8;
@@ -18,10 +18,10 @@ const MONTHS: [&[u8; 3]; 12] =
 
 const WEEKDAYS: [&[u8; 3]; 7] = [b"mon", b"tue", b"wed", b"thu", b"fri", b"sat", b"sun"];
 
-/// Nanoseconds since 1970 of a date in a header: the three forms of HTTP, ISO 8601, what JavaScript's `Date.toString()`
-/// and what `date` print. A date without a zone is UTC.
+/// Nanoseconds since 1970 of a date in a header: the three forms of HTTP, ISO 8601, and the output of JavaScript's
+/// `Date.toString()` and of `date`. A date without a zone is UTC.
 ///
-/// `near` is the clock's year, for which few dates ask: a year of two digits is the one that is at most 50 years after it.
+/// `near` returns the clock's year, which only two-digit years need: the result is at most 50 years after it.
 pub(super) fn read(text: &[u8], near: impl FnOnce() -> i16) -> Option<i128> {
     if let Some(date) = preferred(text) {
         return Some(date);
@@ -34,7 +34,7 @@ pub(super) fn read(text: &[u8], near: impl FnOnce() -> i16) -> Option<i128> {
     if iso { iso_8601(text) } else { words(text, near) }
 }
 
-/// The form of a date that HTTP prefers and nearly all have, with a `_` for what differs.
+/// The preferred form of an HTTP date, with `_` for the characters that vary.
 const PREFERRED: &[u8; 29] = b"___, __ ___ ____ __:__:__ GMT";
 
 /// `Thu, 15 Jan 2026 12:00:00 GMT`.
@@ -58,7 +58,7 @@ fn two_digits(tens: u8, ones: u8) -> Option<i8> {
 
 fn iso_8601(text: &str) -> Option<i128> {
     let with_zone = text.parse::<Timestamp>().ok();
-    // No zone: HTTP knows UTC alone. It may be wrong by the server's offset.
+    // Without a zone it is UTC, the only zone of HTTP. It may be wrong by the server's offset.
     let utc = || Offset::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok();
     with_zone.or_else(utc).map(Timestamp::as_nanosecond)
 }
@@ -110,13 +110,12 @@ fn rearranged(day: &str, month: &str, year: i16, time: &str, zone: &[&str]) -> O
     }
     let text = format!("{day} {month} {year:04} {time} {zone}");
     let read = DateTimeParser::new().parse_timestamp(text).ok()?;
-    // jiff reads a leap second as the one before it, which would be early.
+    // jiff reads a leap second as the second before it, which would be early.
     let leap = i64::from(time.ends_with(":60") && time.len() > 5);
     Timestamp::from_second(read.as_second().saturating_add(leap)).ok()
 }
 
-/// `GMT`, or an offset, in front of which JavaScript writes `GMT`. Other names are not known for certain: several
-/// zones share them.
+/// Parses `GMT`, or an offset, before which JavaScript writes `GMT`. Other names are ambiguous: several zones share them.
 fn offset(zone: &str) -> Option<&str> {
     let rest = match zone.get(..3) {
         Some(name) if name.eq_ignore_ascii_case("gmt") || name.eq_ignore_ascii_case("utc") => &zone[3..],
@@ -134,7 +133,8 @@ fn full_year(year: &str) -> Option<i16> {
     if year.len() == 4 && is_number(year) { year.parse().ok() } else { None }
 }
 
-/// RFC 9110, section 5.6.7: a year that seems to be more than 50 years ahead is the last one with the same digits.
+/// RFC 9110, section 5.6.7: a two-digit year that seems to be more than 50 years ahead is the latest past year with the
+/// same digits.
 fn nearest_year(digits: &str, near: i16) -> Option<i16> {
     let year: i16 = if is_number(digits) { digits.parse().ok()? } else { return None };
     let year = near.saturating_sub(near.rem_euclid(100)).saturating_add(year);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forms_in_use() {
+    fn forms_in_use() {
         for text in [
             "Thu, 15 Jan 2026 12:00:00 GMT",
             "Thursday, 15-Jan-26 12:00:00 GMT",
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date() {
+    fn invalid_dates_are_not_read() {
         for text in [
             "",
             "soon",

@@ -1,4 +1,4 @@
-//! What was found in a response.
+//! The result of reading a response.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,41 +11,41 @@ use super::windows::{Window, Windows};
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Signals {
-    /// The request was refused for a limit: of rate, quota or concurrency. The vendor did not act on it.
+    /// The request was refused because of a limit (rate, quota or concurrency), so the vendor did not act on it.
     pub throttled: bool,
-    /// How long the vendor asks to wait, at most 31 days: in so many words, or else, where it refused, the latest reset
-    /// among the windows with nothing left. As it was said: [`wait`](Signals::wait) is what to do about it.
+    /// How long the vendor asks to wait, at most 31 days: as it states it, or else, for a refusal, the latest reset among
+    /// exhausted windows. This is the vendor's figure; [`wait`](Signals::wait) is the wait to apply.
     pub retry_after: Option<Duration>,
-    /// How long to wait after a refusal that does not say it, as the vendor's documentation does.
+    /// How long to wait after a refusal without a stated wait, by the vendor's documentation.
     pub default_wait: Option<Duration>,
     /// The windows that the response describes, at most sixteen.
     pub windows: Windows,
-    /// What this request cost, in the vendor's unit. For reporting: the vendor may count fractions.
+    /// What this request cost, in the vendor's unit, which may count fractions.
     pub cost: Option<f64>,
-    /// The time between two requests, where the vendor states a rate instead of a limit.
+    /// The time between two requests, if the vendor states a rate instead of a limit.
     pub interval: Option<Duration>,
-    /// Whose limit it is, where the vendor says so.
+    /// Whose limit refused, if the response says so.
     pub scope: Option<Scope>,
-    /// What decided whether it was a refusal.
+    /// Which rule decided whether it is a refusal.
     pub rule: Rule,
     /// Where the wait was found.
     pub wait_from: Option<WaitFrom>,
 }
 
-/// What decided whether an answer is a refusal for limits.
+/// The rule that decided whether a response is a refusal because of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// Nothing spoke for it.
+    /// No rule applied: the response is no refusal.
     #[default]
     Nothing,
-    /// The status alone.
+    /// The status alone: 429, 420 or 509.
     Status,
-    /// It is forbidden, and nothing is left of a window.
+    /// The status is 403, and a window is exhausted.
     Exhausted,
-    /// It is forbidden, and the vendor asks to wait.
+    /// The status is 403, and the response states a wait.
     Asked,
-    /// The rule of the vendor's dialect with this number, from 0, says that it is or is not.
+    /// The rule of the vendor's dialect with this number, from 0, says whether it is a refusal.
     Dialect(usize),
 }
 
@@ -53,23 +53,23 @@ pub enum Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitFrom {
-    /// `Retry-After`, or a header that stands for it.
+    /// In `Retry-After`, or in a vendor's header of that meaning.
     Header,
-    /// The body.
+    /// In the body.
     Body,
-    /// The reset of a window with nothing left.
+    /// It is the reset of an exhausted window.
     Reset,
-    /// Nothing said it; the vendor's dialect has a default.
+    /// The response states none; it is the default of the vendor's dialect.
     Default,
 }
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Rule::Nothing => f.write_str("nothing says that it is a refusal"),
-            Rule::Status => f.write_str("the status"),
-            Rule::Exhausted => f.write_str("forbidden, and nothing is left of a window"),
-            Rule::Asked => f.write_str("forbidden, with a wait"),
+            Rule::Nothing => f.write_str("no status, header or rule marks it as a refusal"),
+            Rule::Status => f.write_str("the status alone marks a refusal"),
+            Rule::Exhausted => f.write_str("the status is 403, and a window is exhausted"),
+            Rule::Asked => f.write_str("the status is 403, and the response states a wait"),
             Rule::Dialect(number) => write!(f, "rule {number} of the vendor's dialect"),
         }
     }
@@ -79,16 +79,16 @@ impl Signals {
     /// How long to wait after a refusal: [`retry_after`](Signals::retry_after), or else
     /// [`default_wait`](Signals::default_wait).
     ///
-    /// A wait in whole seconds and a wait until a date are at least one second, also where the vendor wrote 0 or the
-    /// date has passed: it was rounded, perhaps down, and a wait of nothing is a hot loop. `None` where nothing states it.
+    /// A wait in whole seconds and a wait until a date are at least one second, even if the vendor wrote 0 or the date has
+    /// passed: the value may have been rounded down, and a wait of zero is a hot loop. `None` if there is neither.
     pub fn wait(&self) -> Option<Duration> {
         let wait = self.retry_after.or(self.default_wait)?;
         let least = if wait.subsec_nanos() == 0 { Duration::from_secs(1) } else { Duration::ZERO };
         Some(wait.clamp(least, MAX_WAIT))
     }
 
-    /// The window with the smallest share left, of those that state their limit and what remains. Of several with the
-    /// same share, the one that resets last.
+    /// The window with the smallest share left, among those that state a limit and a remaining count. Between equal
+    /// shares, the one that resets last.
     pub fn tightest(&self) -> Option<&Window> {
         self.windows.tightest()
     }

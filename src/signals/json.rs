@@ -1,7 +1,7 @@
-//! Single values out of a JSON text that may be cut off, by pointers.
+//! Finds single values by JSON pointers in a text that may be truncated.
 //!
-//! The text is a stranger's and may be long: what is not asked for is passed over without being kept, and what comes
-//! before the place where the text is cut or breaks off is found all the same. Nesting is bounded by serde_json.
+//! The text is untrusted and may be long: values that no pointer selects are skipped without being stored, and values
+//! before the end of a truncated text are still found. serde_json bounds the nesting.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,10 +14,10 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// More places that a pointer fits, by its `*` or by keys that are repeated, are not looked at.
+/// The most values that one pointer finds, by its `*` or by repeated keys.
 const MAX_FOUND: usize = 64;
 
-/// A JSON pointer (RFC 6901), of which a step may be `*`: any member, any item.
+/// A JSON pointer (RFC 6901) in which a step may be `*`: any member or item.
 #[derive(Clone, Debug)]
 pub(crate) struct Pointer {
     steps: Vec<Step>,
@@ -27,7 +27,7 @@ pub(crate) struct Pointer {
     last: Option<Box<Finder<'static>>>,
 }
 
-/// A pointer as the configuration writes it.
+/// A pointer in the notation of the configuration.
 pub(crate) fn written(pointer: &Pointer) -> String {
     let step = |step: &Step| match step {
         Step::Any => "/*".to_owned(),
@@ -50,7 +50,7 @@ enum Step {
     Key(String),
 }
 
-/// A value, and the keys that stood where the pointer has a `*`.
+/// A value, and the keys that matched each `*` of the pointer.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) keys: Vec<String>,
@@ -58,7 +58,7 @@ pub(super) struct Found {
 }
 
 impl Pointer {
-    /// Reads `/error/code`; the empty pointer is the whole text.
+    /// Parses `/error/code`; the empty pointer selects the whole text.
     pub(crate) fn parse(text: &str) -> Option<Pointer> {
         let mut steps = text.split('/');
         if steps.next() != Some("") {
@@ -79,12 +79,12 @@ impl Pointer {
         Some(Pointer { steps, hash: hasher.finish(), last })
     }
 
-    /// A key is nowhere in the text, and cannot be there in disguise: then the text need not be parsed.
+    /// Whether a key of the pointer is certainly not in the text, not even escaped, so that parsing is unnecessary.
     fn cannot_be_in(&self, json: &[u8]) -> bool {
         self.last.as_ref().is_some_and(|key| key.find(json).is_none() && memchr(b'\\', json).is_none())
     }
 
-    /// What stands there in a value.
+    /// The value at this pointer.
     pub(super) fn get<'v>(&self, value: &'v Value) -> Option<&'v Value> {
         self.steps.iter().try_fold(value, |value, step| match (step, value) {
             (Step::Key(key), Value::Object(members)) => members.get(key),
@@ -94,14 +94,14 @@ impl Pointer {
     }
 }
 
-/// A member's key, as it stands in the text where nothing is escaped.
+/// A member's key, borrowed from the text unless it has escapes.
 #[derive(Deserialize)]
 struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
 
-/// What is found at each of the pointers, in the order of the text; of more than 32 pointers the rest finds nothing.
+/// The values at each pointer, in the order of the text. Pointers beyond the 32nd find nothing.
 ///
-/// One walk over a text of JSON finds it all. Where the text breaks off or breaks the rules, what one pointer asks for
-/// may be what another would have passed over: then each walks for itself.
+/// One pass over a valid text finds all of them. In a truncated or malformed text a value that one pointer selects may
+/// hide an error that another would have skipped, so each pointer then gets a pass of its own.
 pub(super) fn find(pointers: &[&Pointer], json: &[u8]) -> Vec<(usize, Found)> {
     if pointers.iter().all(|pointer| pointer.cannot_be_in(json)) {
         return Vec::new();
@@ -111,7 +111,7 @@ pub(super) fn find(pointers: &[&Pointer], json: &[u8]) -> Vec<(usize, Found)> {
     if walk(pointers, all, json, &mut found).is_err() && pointers.len() > 1 {
         found.clear();
         for pointer in of(all) {
-            // An error says that the text is cut off, or no JSON: what was found before it counts.
+            // The text is truncated or no JSON: values found before the error count.
             let _ = walk(pointers, 1 << pointer, json, &mut found);
         }
     }
@@ -126,7 +126,7 @@ fn walk(pointers: &[&Pointer], on_way: u32, json: &[u8], found: &mut Vec<(usize,
     }
 }
 
-/// The numbers of the bits that are set.
+/// The indices of the set bits.
 fn of(mut bits: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let lowest = bits.trailing_zeros();
@@ -138,11 +138,11 @@ fn of(mut bits: u32) -> impl Iterator<Item = usize> {
 /// A place in the text.
 struct Walk<'w> {
     pointers: &'w [&'w Pointer],
-    /// A bit for each pointer whose first steps lead here.
+    /// One bit for each pointer whose first steps lead here.
     on_way: u32,
-    /// So many steps.
+    /// The number of steps to this place.
     depth: usize,
-    /// The keys on the way at which some pointer has a `*`, with their depths.
+    /// The keys on the way that matched a `*` of some pointer, with their depths.
     keys: &'w mut Vec<(usize, String)>,
     found: &'w mut Vec<(usize, Found)>,
 }
@@ -156,8 +156,8 @@ impl Walk<'_> {
         self.found.len() >= MAX_FOUND && self.found.iter().filter(|(of, _)| *of == pointer).count() >= MAX_FOUND
     }
 
-    /// The place of a member or an item below, where some pointer leads there: `is` says whether a key is its own, `text`
-    /// what it is called.
+    /// The place of a member or an item below, if some pointer leads there: `is` compares a key with its key, `text`
+    /// returns its key.
     fn below(&mut self, is: impl Fn(&str) -> bool, text: impl FnOnce() -> String) -> Option<Walk<'_>> {
         let mut on_way = 0;
         let mut is_any = false;
@@ -175,7 +175,7 @@ impl Walk<'_> {
         if on_way == 0 {
             return None;
         }
-        // Those of the members before are forgotten.
+        // Drops the keys of the members before.
         let depth = self.depth;
         self.keys.truncate(self.keys.partition_point(|(at, _)| *at < depth));
         if is_any {
@@ -203,7 +203,7 @@ impl<'de> DeserializeSeed<'de> for Walk<'_> {
         }
         let on_way = self.on_way & !ended;
         if on_way != 0 {
-            // Nothing can be wrong with a value that has been read.
+            // A value that was parsed cannot be malformed.
             let _ = Walk { on_way, ..self }.deserialize(&value);
         }
         Ok(())
@@ -265,7 +265,7 @@ impl<'de> Visitor<'de> for Walk<'_> {
     }
 }
 
-/// A value that stands alone, as text.
+/// A scalar value as text.
 pub(super) fn text(value: &Value) -> Option<CompactString> {
     match value {
         Value::String(text) => Some(CompactString::new(text)),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_at_a_pointer() {
+    fn pointer_finds_its_values() {
         let json = r#"{"a":{"b":[{"c":1},{"c":"two"},3]},"d/e":true,"f":null}"#;
         let at = |pointer: &str| find(pointer, json).into_iter().map(|(_, value)| value).collect::<Vec<_>>();
         assert_eq!(at("/a/b/0/c"), ["1"]);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn several_pointers_in_one_walk_find_what_each_finds_alone() {
+    fn pointers_in_one_walk_find_what_each_finds() {
         let json = r#"{"a":{"b":[{"c":1},{"c":"two"},3]},"d":{"a":4},"a/b":5,"x":"\ud800","e":6}"#;
         let pointers = ["", "/a", "/a/b", "/a/b/*/c", "/a/b/1/c", "/*/a", "/e", "/none", "/a~1b", "/a/b/*", "/d/a"];
         for json in [json, r#"{"a":{"b":[{"c":1},{"c":"#, "{}", "7", ""] {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_breaks_off_is_read_up_to_there() {
+    fn truncated_json_is_read_up_to_its_end() {
         assert_eq!(find("/error/code", r#"{"error":{"code":7},"data":[1,2"#), [("".into(), "7".into())]);
         assert_eq!(find("/error/code", r#"{"data":[1,2"#), []);
         assert_eq!(find("/a", r#"{"a":"cut"#), []);

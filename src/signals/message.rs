@@ -1,6 +1,6 @@
-//! Waits that stand in the body of a refusal: in a member of a well-known name, or in a sentence.
+//! Finds a wait in the body of a refusal: in a member with a well-known name, or in a sentence.
 //!
-//! Only a refusal's body is read like that. The body of any other answer is data, whatever words are in it.
+//! Only the body of a refusal is searched. Any other body is the caller's data, whatever words are in it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::moment::{self, MILLISECOND, Now, SECOND};
 use super::number::{Decimal, from_nanos};
 use super::word::unit_seconds;
 
-/// Members that hold a wait, without case, `_` and `-`, and the unit of a bare number.
+/// Names of members that hold a wait (in lower case, without `_` and `-`), and the unit of a bare number.
 const MEMBERS: [(&str, u128); 12] = [
     ("retryafterms", MILLISECOND),
     ("retryaftermillis", MILLISECOND),
@@ -28,19 +28,19 @@ const MEMBERS: [(&str, u128); 12] = [
     ("ratelimitresettime", SECOND),
 ];
 
-/// What stands before a wait in a sentence.
+/// Phrases that introduce a wait in a sentence.
 const PHRASES: [&str; 4] = ["try again in ", "retry after ", "retry in ", "try again after "];
 
-/// Errors are not nested deeper.
+/// The deepest nesting that is searched.
 const MAX_DEPTH: usize = 6;
 
-/// Values that are looked at.
+/// The most values that are searched.
 const MAX_VALUES: usize = 256;
 
-/// Longer texts are no messages.
+/// The longest text that is searched for a phrase, in bytes.
 const MAX_TEXT: usize = 2048;
 
-/// The wait that the body of a refusal states: the longest of its members or else of its sentences.
+/// The wait that the body of a refusal states: the longest one in a member, or else the longest one in a sentence.
 pub(super) fn read(body: &[u8], now: &Now) -> Option<Duration> {
     let value: Value = serde_json::from_slice(body).ok()?;
     let mut waits = (None, None);
@@ -80,8 +80,8 @@ fn unit(key: &str) -> Option<u128> {
     MEMBERS.iter().find(|(name, _)| *name == plain).map(|(_, unit)| *unit)
 }
 
-/// The time that stands behind `phrase` in a sentence: a number with or without a unit, a duration, a date in ISO 8601,
-/// or a moment since 1970. Whatever else stands there is no information.
+/// The time that follows `phrase` in a sentence: a number with or without a unit, a duration, a date in ISO 8601, or a
+/// moment since 1970. Anything else is ignored.
 pub(super) fn after(text: &[u8], phrase: &str, unit: u128, now: &Now) -> Option<Duration> {
     let (phrase, length) = (phrase.as_bytes(), phrase.len());
     let at = text.windows(length.max(1)).position(|window| window.eq_ignore_ascii_case(phrase))?;
@@ -97,7 +97,7 @@ pub(super) fn after(text: &[u8], phrase: &str, unit: u128, now: &Now) -> Option<
         return match next.to_ascii_lowercase().as_str() {
             "" => moment::hint(word, unit, now),
             "ms" | "millisecond" | "milliseconds" => Some(from_nanos(number.nanos(MILLISECOND))),
-            // Attempts, perhaps, or business days.
+            // An unknown unit is ignored: it may be attempts or business days.
             next => unit_seconds(next).map(|seconds| from_nanos(number.nanos(u128::from(seconds) * SECOND))),
         }
         .map(|wait| wait.min(moment::MAX_WAIT));
@@ -105,7 +105,7 @@ pub(super) fn after(text: &[u8], phrase: &str, unit: u128, now: &Now) -> Option<
     moment::hint(word, SECOND, now)
 }
 
-/// Without the end of the sentence.
+/// `word` without the punctuation that ends a sentence.
 fn trimmed(word: &[u8]) -> &[u8] {
     match word {
         [inner @ .., b'.' | b':' | b'-'] => inner,

@@ -1,17 +1,17 @@
 //! What a vendor's response says about its limits.
 //!
 //! [`read`] takes a response and says whether it was refused for a limit, how long the vendor asks to wait, and what it
-//! has told about each of its windows. It is pure and total: no clock, no runtime, no panic on any bytes, and time linear
-//! in their length. A header that cannot be understood is no information, never a guess: the client then goes by the
-//! limits that it was configured with.
+//! states about each of its windows. It is pure and total: no clock, no runtime, no panic on any bytes, and time linear
+//! in their length. A header that cannot be parsed is ignored and never guessed at: the client then uses the limits that
+//! it was configured with.
 //!
-//! Most is read by shape alone, whatever the vendor's prefix and the order of the words:
-//! - `Retry-After` in seconds or as a date, and the names that vendors use in its place, in seconds or milliseconds
+//! Most headers are recognised by shape alone, whatever the vendor's prefix and the order of the words:
+//! - `Retry-After` in seconds or as a date, and vendors' own names for it, in seconds or milliseconds
 //! - `RateLimit` and `RateLimit-Policy` of the IETF drafts
-//! - limit, remaining, used, reset and length of a window, in a header each
-//! - of a refusal's body: a member such as `retry_after`, a sentence such as "try again in 20s"
+//! - limit, remaining, used, reset and length of a window, each in a header of its own
+//! - in the body of a refusal: a member such as `retry_after`, a sentence such as "try again in 20s"
 //!
-//! What shape cannot tell is the vendor's [`Dialect`]: data, in its entry in `vendors.toml`.
+//! The rest is described by the vendor's [`Dialect`]: data in its entry in `vendors.toml`.
 //!
 //! ```
 //! use std::time::{Duration, SystemTime};
@@ -51,15 +51,15 @@ pub use found::{Rule, Signals, WaitFrom};
 use moment::Now;
 pub use windows::{Name, Window, Windows};
 
-/// Of a body, at most so many bytes are looked at.
+/// The longest prefix of a body that is read, in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
 
-/// Reads a response that came in at `now`, by the client's wall clock.
+/// Reads a response that arrived at `now`, by the client's wall clock.
 ///
-/// `body_prefix` is as much of the body as there is at hand, decoded; [`Dialect::wants_body`] says where that makes a
-/// difference, and of more than [`MAX_BODY`] bytes the rest is not looked at. Dates and moments since 1970 are measured
-/// from the response's own `Date` and `Age`, and from `now` where it has no `Date` that can be read. Never panics; what
-/// breaks the rules is as good as absent.
+/// `body_prefix` is the decoded beginning of the body, as far as it has arrived; [`Dialect::wants_body`] says for which
+/// responses it matters. Bytes beyond [`MAX_BODY`] are ignored. Dates and moments since 1970 are measured from the
+/// response's own `Date` and `Age`, or from `now` if the response has no valid `Date`. Never panics; a malformed value
+/// counts as absent.
 pub fn read(
     dialect: &Dialect,
     status: StatusCode,
@@ -77,7 +77,7 @@ pub fn read(
     }
     let body = body_prefix.get(..MAX_BODY).unwrap_or(body_prefix);
     let response = &Context::new(dialect, status, headers, body, now);
-    // Zero milliseconds beside a wait in seconds is a place that was filled.
+    // Servers fill an unused milliseconds header with zero.
     let (finer, coarser) = (said.wait_ms, said.wait);
     let mut asked = finer.filter(|wait| !wait.is_zero()).or(coarser).or(finer);
     if !is_plain {
@@ -118,8 +118,8 @@ pub fn read(
     signals
 }
 
-/// Whether these headers are worth reading for a vendor without a dialect. Most responses say nothing, and all of them
-/// pass here.
+/// Whether any of these headers may state a limit, for a vendor without a dialect. A quick check: every response passes
+/// here, and most state nothing.
 #[inline]
 pub(crate) fn may_be_in(headers: &HeaderMap) -> bool {
     shape::may_be_in(headers)

@@ -1,8 +1,7 @@
-//! From a value that names a moment or a wait to the time until then.
+//! Parses a value that names a moment or a wait into the time until then.
 //!
 //! Vendors write seconds, milliseconds, moments since 1970 in four units, durations and dates under the same names. A
-//! number is judged by its size against the clock: a moment since 1970 is one within 31 days of now. What is left is
-//! seconds from now.
+//! number's size decides: it is a moment since 1970 if it lies within 31 days of now, and seconds from now otherwise.
 
 use std::cell::OnceCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,20 +14,20 @@ use jiff::tz::Offset;
 use super::date;
 use super::number::{Decimal, bare, clock, duration, from_nanos, in_words};
 
-/// Waits above are cut to this, and resets above it are not believed: the first are instructions, the second guesses.
-/// Real instructions of 25 days exist.
+/// Longer stated waits are cut to this, and longer resets are ignored: a wait is an instruction, a reset an estimate.
+/// Vendors really send waits of up to 25 days.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(31 * 24 * 3600);
 
 pub(super) const MILLISECOND: u128 = 1_000_000;
 pub(super) const SECOND: u128 = 1_000_000_000;
 
-/// Smaller numbers are no moments of this century, in whatever unit since 1970: this one is in 1998.
+/// Smaller numbers are no moments of this century in any unit since 1970: this one is in 1998.
 const FIRST_MOMENT: u64 = 900_000_000;
 
-/// The longest window that is believed: a year.
+/// The longest window length that is accepted: a year.
 const MAX_LENGTH: Duration = Duration::from_secs(366 * 86_400);
 
-/// When the response was made. Found out only when a value needs it: most waits are plain seconds.
+/// When the response was made. Computed only when a value needs it: most waits are plain seconds.
 pub(super) struct Now<'a> {
     headers: &'a HeaderMap,
     received: SystemTime,
@@ -40,10 +39,10 @@ impl<'a> Now<'a> {
         Now { headers, received, nanos: OnceCell::new() }
     }
 
-    /// Nanoseconds since 1970 by the server's clock, or by the client's where the server does not say.
+    /// Nanoseconds since 1970 by the server's clock, or by the client's if the response has no `Date`.
     ///
-    /// The moments of a response are the server's, so they are measured by its clock: then it does not matter that the
-    /// two differ. A cache's `Age` says how long ago `Date` was.
+    /// Moments in a response are by the server's clock, so measuring them from `Date` cancels any difference between the
+    /// clocks. A cache's `Age` says how long ago `Date` was.
     fn nanos(&self) -> i128 {
         *self.nanos.get_or_init(|| {
             let client = || match self.received.duration_since(UNIX_EPOCH) {
@@ -55,8 +54,8 @@ impl<'a> Now<'a> {
         })
     }
 
-    /// Known without reading the date: by the client's clock and, if there is a date, by the first digit of a year where
-    /// HTTP has it. Right only in its "yes".
+    /// A quick check without parsing the date: the client's clock, and the first digit of the year in an HTTP date. Only
+    /// `true` is certain.
     fn is_this_century(&self) -> bool {
         let client = self.received.duration_since(UNIX_EPOCH).is_ok_and(|since| since.as_secs() > 1_000_000_000);
         let begins = |date: &HeaderValue| date.len() == 29 && date.as_bytes().get(12) == Some(&b'2');
@@ -65,7 +64,7 @@ impl<'a> Now<'a> {
 
     fn age(&self) -> i128 {
         let age = self.headers.get(AGE).and_then(|value| Decimal::read(bare(value.as_bytes())));
-        // An answer is not kept for a month: that would only turn waits into moments in the past.
+        // No cache keeps such a response for a month; a larger `Age` would only move waits into the past.
         let age = age.map(|age| from_nanos(age.nanos(SECOND))).filter(|age| *age <= MAX_WAIT);
         age.map_or(0, nanos)
     }
@@ -75,7 +74,7 @@ impl<'a> Now<'a> {
         from_nanos(u128::try_from(moment.saturating_sub(self.nanos())).unwrap_or(0))
     }
 
-    /// The same for a moment within 31 days of now, before or after.
+    /// The time until `moment` if it lies within 31 days of now, before or after.
     fn until_near(&self, moment: i128) -> Option<Duration> {
         let distance = moment.saturating_sub(self.nanos()).unsigned_abs();
         (distance <= MAX_WAIT.as_nanos()).then(|| self.until(moment))
@@ -86,7 +85,7 @@ impl<'a> Now<'a> {
         if number.is_below(FIRST_MOMENT) && self.is_this_century() {
             return None;
         }
-        // Other units make it an earlier moment.
+        // Read in smaller units it would be even earlier.
         let seconds = i128::try_from(number.nanos(SECOND)).unwrap_or(i128::MAX);
         if seconds < self.nanos().saturating_sub(nanos(MAX_WAIT)) {
             return None;
@@ -98,7 +97,7 @@ impl<'a> Now<'a> {
     }
 
     fn date(&self, text: &[u8]) -> Option<i128> {
-        // The year of the client will do: it decides over centuries.
+        // The year only decides the century of a two-digit year.
         date::read(text, || year(self.nanos()))
     }
 }
@@ -111,10 +110,10 @@ fn year(nanos: i128) -> i16 {
     Offset::UTC.to_datetime(Timestamp::from_nanosecond(nanos).unwrap_or_default()).year()
 }
 
-/// When a window ends. A guess of the server's: what is far away or unclear is no information, and so is 0, which
-/// servers send to fill the place.
+/// Parses the reset of a window. A reset is the server's estimate: one that is far away or unclear is ignored, and so is
+/// 0, which servers send as a placeholder.
 ///
-/// `unit` is that of a bare number that is no moment, in nanoseconds.
+/// `unit` is the unit of a bare number that is no moment, in nanoseconds.
 pub(super) fn reset(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
     let text = bare(text);
     if let Some(number) = Decimal::read(text) {
@@ -134,14 +133,14 @@ pub(super) fn reset_number(number: Decimal, unit: u128, now: &Now) -> Option<Dur
     now.until_epoch(number).or((wait <= MAX_WAIT).then_some(wait))
 }
 
-/// What an explicit instruction to wait asks for, as it is written. `unit` is that of a bare number, in nanoseconds.
-/// Longer waits are cut to 31 days.
+/// Parses an explicit instruction to wait. `unit` is the unit of a bare number, in nanoseconds. Waits above 31 days are
+/// cut to 31 days.
 pub(super) fn hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
     let text = bare(text);
     let wait = match Decimal::read(text) {
         Some(number) => {
             let wait = from_nanos(number.nanos(unit));
-            // Seconds first, other than in a reset: this is what the standard says, whatever the clock.
+            // Seconds come first, unlike in a reset: RFC 9110 defines `Retry-After` so, whatever the clock.
             if wait <= MAX_WAIT { wait } else { now.until_epoch(number).unwrap_or(MAX_WAIT) }
         }
         None if unit == MILLISECOND => clock(text)?,
@@ -153,7 +152,7 @@ pub(super) fn hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
     Some(wait.min(MAX_WAIT))
 }
 
-/// How long a window is.
+/// Parses the length of a window.
 pub(super) fn length(text: &[u8], unit: u128) -> Option<Duration> {
     let text = bare(text);
     let length = match Decimal::read(text) {
@@ -163,7 +162,7 @@ pub(super) fn length(text: &[u8], unit: u128) -> Option<Duration> {
     (!length.is_zero() && length <= MAX_LENGTH).then_some(length)
 }
 
-/// The time until the clock next shows a multiple of `period` since 1970, which is midnight UTC for a day.
+/// The time until the next multiple of `period` since 1970: for a day, until midnight UTC.
 pub(super) fn until_next(period: Duration, now: &Now) -> Option<Duration> {
     let period = i128::try_from(period.as_nanos()).ok().filter(|period| *period > 0)?;
     let past = now.nanos().rem_euclid(period);

@@ -1,30 +1,30 @@
 //! Numbers and durations as vendors write them.
 //!
-//! The text is a stranger's: ASCII digits alone count, a value is read whole or not at all, and nothing goes through a
-//! float. So `1e9`, `+30`, `0x1E`, `NaN`, digits of other scripts and `30 minutes` are no numbers here.
+//! The text is untrusted: only ASCII digits count, a value is parsed completely or not at all, and no float is involved.
+//! So `1e9`, `+30`, `0x1E`, `NaN`, digits of other scripts and `30 minutes` are no numbers here.
 
 use std::time::Duration;
 
 use super::word::unit_seconds;
 
-/// Longer values are no numbers that a vendor means.
+/// Longer texts are not parsed as numbers.
 const MAX_DIGITS: usize = 64;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// Digits, perhaps with a fraction.
+/// A decimal number without sign or exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Decimal {
     /// Saturated: `u64::MAX` also stands for everything above it.
     whole: u64,
     /// The first nine digits of the fraction.
     nanos: u32,
-    /// There are digits other than 0 after those.
+    /// The fraction has further digits other than 0.
     more: bool,
 }
 
 impl Decimal {
-    /// Reads all of `text`.
+    /// Parses all of `text`.
     pub(super) fn read(text: &[u8]) -> Option<Decimal> {
         if let Some(whole) = plain(text) {
             return Some(Decimal::from(whole));
@@ -54,8 +54,8 @@ impl Decimal {
         Decimal { whole: number / 1000, nanos: millis * 1_000_000, more: false }
     }
 
-    /// As a count of something: the fraction is cut off. What is too large to count is no count, and neither is a
-    /// fraction of one: that is a rate, or a share.
+    /// The number as a count, its fraction cut off. `None` for a saturated number, and for a fraction below one, which is
+    /// a rate or a share.
     pub(super) fn count(self) -> Option<u64> {
         let is_fraction = self.whole == 0 && (self.nanos > 0 || self.more);
         (self.whole < u64::MAX && !is_fraction).then_some(self.whole)
@@ -65,14 +65,14 @@ impl Decimal {
         self.whole < bound
     }
 
-    /// For reporting alone: nothing is decided by a float.
+    /// For reports only: no decision uses a float.
     pub(super) fn approximately(self) -> f64 {
         self.whole as f64 + f64::from(self.nanos) / 1e9
     }
 
-    /// As nanoseconds, if it counts units of `unit` nanoseconds. Rounded up: a wait is never cut short. Saturates.
+    /// The number times `unit` nanoseconds, rounded up so that a wait is never cut short. Saturates.
     pub(super) fn nanos(self, unit: u128) -> u128 {
-        // A division of 128 bits is slow, and seldom needed.
+        // A 128-bit division is slow and rarely needed.
         if self.nanos == 0 && !self.more {
             return u128::from(self.whole).saturating_mul(unit);
         }
@@ -90,7 +90,7 @@ impl From<u64> for Decimal {
     }
 }
 
-/// Digits alone, too few to be more than a `u64`: what nearly all values are.
+/// Parses digits that are certain to fit a `u64`: the quick path for nearly all values.
 pub(super) fn plain(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 19 {
         return None;
@@ -106,7 +106,7 @@ pub(super) fn plain(text: &[u8]) -> Option<u64> {
     Some(whole)
 }
 
-/// A duration as Go prints it: `1m30s`, `2m59.56s`, `9ms`, `850µs`. Read whole or not at all.
+/// Parses a duration as Go prints it: `1m30s`, `2m59.56s`, `9ms`, `850µs`.
 pub(super) fn duration(text: &[u8]) -> Option<Duration> {
     let mut rest = text;
     let mut nanos: u128 = 0;
@@ -122,7 +122,7 @@ pub(super) fn duration(text: &[u8]) -> Option<Duration> {
     Some(from_nanos(nanos))
 }
 
-/// A duration as .NET prints it: `00:01:30.5000000`, with days and a dot in front of it if there are any.
+/// Parses a duration as .NET prints it: `00:01:30.5000000`, or `1.00:01:30` with days.
 pub(super) fn clock(text: &[u8]) -> Option<Duration> {
     if text.len() > MAX_DIGITS {
         return None;
@@ -145,7 +145,7 @@ pub(super) fn clock(text: &[u8]) -> Option<Duration> {
     Some(from_nanos(minutes * 60 * NANOS_PER_SECOND + seconds))
 }
 
-/// A number with a unit that is spelt out: `24 hours`, `30 seconds`. Read whole or not at all.
+/// Parses a number with a spelt-out unit: `24 hours`, `30 seconds`.
 pub(super) fn in_words(text: &[u8]) -> Option<Duration> {
     let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MAX_DIGITS)?;
     let (number, unit) = text.split_once(' ')?;
@@ -153,7 +153,7 @@ pub(super) fn in_words(text: &[u8]) -> Option<Duration> {
     Some(from_nanos(Decimal::read(number.as_bytes())?.nanos(seconds * NANOS_PER_SECOND)))
 }
 
-/// The unit that `text` begins with, in nanoseconds, and its length. `ms` is tried before `m`.
+/// The unit at the start of `text` in nanoseconds, and the unit's length in bytes. `ms` is tried before `m`.
 fn unit(text: &[u8]) -> Option<(u128, usize)> {
     Some(match text {
         [b'n', b's', ..] => (1, 2),
@@ -179,7 +179,7 @@ pub(super) fn from_nanos(nanos: u128) -> Duration {
     Duration::new(seconds, below)
 }
 
-/// `text` without the white space around it, and without one pair of quotes: libraries for structured fields add them.
+/// `text` without surrounding white space and one pair of quotes, which libraries for structured fields add.
 pub(super) fn bare(text: &[u8]) -> &[u8] {
     let text = text.trim_ascii();
     match text {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_saturates_and_is_no_count() {
+    fn large_numbers_saturate_and_are_no_count() {
         assert_eq!(seconds("99999999999999999999"), Some(Duration::from_secs(u64::MAX)));
         assert_eq!(Decimal::read(b"99999999999999999999").and_then(Decimal::count), None);
         assert_eq!(Decimal::read("1".repeat(10_000).as_bytes()), None);

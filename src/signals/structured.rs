@@ -6,7 +6,7 @@
 //! | 07 | `limit=100, remaining=50, reset=5` | `100;w=10` |
 //! | 02 to 06 | none; `RateLimit-Limit` and so on | `100;w=10, 1000;w=3600` |
 //!
-//! A field that breaks the rules is no information, all of it. So is a member that lacks what it must have.
+//! A malformed field is ignored as a whole, and so is a member without its required parameters.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -24,12 +24,12 @@ use super::number::Decimal;
 use super::windows::Name;
 use super::windows::{Quota, Quotas, Window, Windows};
 
-/// Vendors with many policies send some hundred bytes.
+/// The longest field that is read, in bytes. Vendors with many policies send a few hundred.
 pub(super) const MAX_BYTES: usize = 4096;
 
 const MAX_MEMBERS: usize = 32;
 
-/// A member of a list or a dictionary, with the parameters that have a meaning in some draft. An inner list has none of it.
+/// A member of a list or a dictionary, with the parameters that some draft defines. All are `None` for an inner list.
 #[derive(Default)]
 pub(super) struct Member<'f> {
     pub(super) bare: Option<BareItem<'f>>,
@@ -42,8 +42,8 @@ pub(super) struct Member<'f> {
 
 pub(super) type Members<'f> = SmallVec<[Member<'f>; 2]>;
 
-/// What the two fields say, each as all its lines together. Quotas without names are left to the caller: their window
-/// may be in another header.
+/// Reads the two fields, each with all its lines joined. Returns the quotas without names: their window may be in another
+/// header.
 pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut Windows) -> Quotas {
     let mut policies: SmallVec<[(Window, bool); 2]> = SmallVec::new();
     let mut quotas = Quotas::new();
@@ -80,8 +80,8 @@ pub(super) fn read(field: &[u8], policy_field: &[u8], now: &Now, windows: &mut W
     quotas
 }
 
-/// Puts the members of a list such as `10, 100;w=60`, which drafts up to 06 put into `RateLimit-Limit` too, into `members`,
-/// which are empty. They stay so where it cannot be read.
+/// Parses a list such as `10, 100;w=60`, which drafts up to 06 also allow in `RateLimit-Limit`, into the empty `members`.
+/// `members` stays empty if the list is malformed.
 pub(super) fn list<'t>(text: &'t [u8], members: &mut Members<'t>) -> Option<()> {
     let read = if text.len() <= MAX_BYTES { parse(text, members) } else { None };
     if read.is_none() || members.len() > MAX_MEMBERS {
@@ -92,7 +92,7 @@ pub(super) fn list<'t>(text: &'t [u8], members: &mut Members<'t>) -> Option<()> 
     Some(())
 }
 
-/// `100;w=60`. Some call the parameter `window`.
+/// Reads `100;w=60`. Some vendors call the parameter `window`.
 pub(super) fn quota(member: &Member<'_>) -> Option<Quota> {
     Some(Quota { limit: count(member.bare.as_ref())?, window: window(member)? })
 }
@@ -132,7 +132,7 @@ fn policy(member: &Member<'_>) -> Option<(Window, bool)> {
     Some((Window { name, limit: Some(limit), window: window(member), ..Window::default() }, false))
 }
 
-/// The drafts demand a string; a token is harmless.
+/// The name of a member. The drafts require a string; a token is accepted too.
 fn name<'i>(item: &'i BareItem<'_>) -> Option<&'i str> {
     match item {
         BareItem::String(name) => Some(name.as_str()),
@@ -141,7 +141,7 @@ fn name<'i>(item: &'i BareItem<'_>) -> Option<&'i str> {
     }
 }
 
-/// A member without a remaining count says nothing. One whose time is of another type is not understood at all.
+/// The window of a `RateLimit` member. `None` without a remaining count, and if its time is not a number.
 fn remaining(member: &Member<'_>, now: &Now) -> Option<Window> {
     let BareItem::Integer(remaining) = member.remaining.as_ref()? else { return None };
     let reset_in = match &member.time {
@@ -164,7 +164,7 @@ fn number(value: &BareItem<'_>) -> Option<Decimal> {
 struct Draft07<'f>([Option<Member<'f>>; 3]);
 
 impl Draft07<'_> {
-    /// Whole numbers, all of them: a dictionary with another value is a mixture that no draft describes.
+    /// Requires whole numbers: no draft describes a dictionary with other values.
     fn window(&self, now: &Now) -> Option<Window> {
         let whole = |member: &Option<Member<'_>>| match member {
             Some(Member { bare: Some(BareItem::Integer(number)), .. }) => u64::try_from(*number).ok().map(Some),
@@ -198,7 +198,7 @@ impl<'f> ListVisitor<'f> for All<'_, 'f> {
     type Out = ();
     type Error = Infallible;
 
-    /// One more than may be is kept, which says that there were too many.
+    /// Keeps one member more than the bound, which marks the list as too long.
     fn entry(&mut self) -> Result<impl EntryVisitor<'f>, Infallible> {
         if self.0.len() > MAX_MEMBERS {
             return Ok(None);
@@ -261,7 +261,7 @@ fn parse<'t>(text: &'t [u8], members: &mut Members<'t>) -> Option<()> {
     Parser::new(text).parse_list_with_visitor(All(members)).ok()
 }
 
-/// Several lines of a field are one, with commas between. Empty if there is none, or too much of it.
+/// Joins all lines of a field with commas. Empty if there is no line, or if they exceed [`MAX_BYTES`].
 pub(super) fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Cow<'a, [u8]> {
     let mut field = Cow::Borrowed(&b""[..]);
     for value in headers.get_all(name) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use compact_str::CompactString;
 use smallvec::SmallVec;
 
-/// A quota without a name: it belongs to the window with the same limit.
+/// A quota without a name, which is matched to the window with the same limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Quota {
     pub(super) limit: u64,
@@ -16,28 +16,29 @@ pub(super) struct Quota {
 
 pub(super) type Quotas = SmallVec<[Quota; 2]>;
 
-/// More than any vendor sends. Bounds what a hostile one can make the client keep.
+/// The most windows that are kept of one response: more than any vendor sends. It bounds the memory that a hostile vendor
+/// can make the client use.
 const MAX_WINDOWS: usize = 16;
 
-/// Two headers for one window may round its reset differently.
+/// The difference of two resets that still count as equal: two headers for one window may round differently.
 const ROUNDING: Duration = Duration::from_secs(1);
 
-/// Longer names are cut: no name is that long.
+/// The longest window name in bytes; longer names are cut.
 const MAX_NAME: usize = 96;
 
-/// What a vendor calls a window. Reads as a `str`.
+/// A vendor's name for a window. Dereferences to `str`.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(CompactString);
 
 impl Name {
-    /// None for a text of nothing.
+    /// A trimmed text as a name; `None` if nothing is left.
     pub(super) fn new(text: &str) -> Option<Name> {
         let mut name = Name::default();
         name.add(text.trim());
         (!name.is_empty()).then_some(name)
     }
 
-    /// A part of a header's name, which nothing need be taken out of. None for a text of nothing.
+    /// Part of a header's name, which holds no character that has to be replaced. `None` if it is empty.
     pub(super) fn of_header(part: &str) -> Option<Name> {
         if part.len() > MAX_NAME {
             return Name::new(part);
@@ -53,13 +54,13 @@ impl Name {
         if !self.0.is_empty() {
             self.0.push('-');
         }
-        // A name comes into logs.
+        // Names are logged, so control characters are replaced.
         let is_plain = word.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
         if is_plain && self.0.len() + word.len() <= MAX_NAME {
             return self.0.push_str(word);
         }
         for c in word.chars() {
-            // What stands in for a control character takes more bytes than the character itself.
+            // The replacement takes more bytes than the control character.
             let c = if c.is_control() { '\u{fffd}' } else { c };
             if self.0.len() + c.len_utf8() > MAX_NAME {
                 return;
@@ -106,39 +107,40 @@ impl fmt::Debug for Name {
     }
 }
 
-/// One limit of a vendor, as far as a response describes it. What it does not say is `None`.
+/// One limit of a vendor, as far as a response describes it. Figures that the response does not state are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Window {
-    /// What the vendor calls it; none where there is but one.
+    /// The vendor's name for it; `None` if the response has a single unnamed window.
     pub name: Option<Name>,
-    /// What may be used in one window; requests, or whatever the vendor counts.
+    /// Units that may be used in one window: requests, or whatever the vendor counts.
     pub limit: Option<u64>,
-    /// What is left of it. Some vendors state more than the limit. Where they state limit and use, it is the difference.
+    /// Units that are left. Some vendors state more than the limit. If a vendor states limit and use only, this is their
+    /// difference.
     pub remaining: Option<u64>,
-    /// What was used of it; may be more than the limit.
+    /// Units that were used; may exceed the limit.
     pub used: Option<u64>,
     /// The time until the window ends or is full again, at most 31 days. Zero if that has just passed.
     pub reset_in: Option<Duration>,
     /// The window's length.
     pub window: Option<Duration>,
-    /// Less than nothing was said to be left. A filler in an answer that was granted; nothing in one that was refused.
+    /// The response states a negative remaining count: a placeholder in a success, and zero in a refusal.
     pub(super) overdrawn: bool,
 }
 
 impl Window {
-    /// Nothing is left of it.
+    /// Whether no units are left.
     pub fn is_exhausted(&self) -> bool {
         self.remaining == Some(0)
     }
 
-    /// Says something besides its name.
+    /// Whether it states anything besides its name.
     pub(super) fn says_something(&self) -> bool {
         let counts = self.limit.is_some() || self.remaining.is_some() || self.used.is_some();
         counts || self.reset_in.is_some() || self.window.is_some() || self.overdrawn
     }
 
-    /// Limit less use, where nothing says what is left.
+    /// Sets the remaining count to limit minus use, if the response does not state it.
     pub(super) fn derive(&mut self) {
         if self.remaining.is_none()
             && let (Some(limit), Some(used)) = (self.limit, self.used)
@@ -147,7 +149,7 @@ impl Window {
         }
     }
 
-    /// Whether the two are one window under two names: they have a figure in common and none that differs.
+    /// Whether two headers describe the same window: they share a figure, and no figure differs.
     fn agrees(&self, other: &Window) -> bool {
         fn same<T>(a: Option<T>, b: Option<T>, equal: impl Fn(T, T) -> bool) -> Option<bool> {
             Some(equal(a?, b?))
@@ -160,7 +162,7 @@ impl Window {
         limit.or(remaining).is_some() && ![name, limit, remaining, reset, length].contains(&Some(false))
     }
 
-    /// Takes over what the other knows. Of two resets the later: a wait is never cut short.
+    /// Fills in figures from `other`. The later of two resets wins, so that a wait is never cut short.
     pub(super) fn complete(&mut self, other: Window) {
         self.name = self.name.take().or(other.name);
         self.limit = self.limit.or(other.limit);
@@ -171,7 +173,7 @@ impl Window {
         self.overdrawn |= other.overdrawn;
     }
 
-    /// Remaining and limit, of which the share is made. More than all is all, and nothing of nothing is nothing.
+    /// Remaining count and limit as a fraction between 0 and 1; a limit of 0 counts as 1.
     fn share(&self) -> Option<(u128, u128)> {
         let (remaining, limit) = (self.remaining?, self.limit?);
         Some((u128::from(remaining.min(limit)), u128::from(limit.max(1))))
@@ -200,20 +202,20 @@ impl<'a> IntoIterator for &'a Windows {
 }
 
 impl Windows {
-    /// The window with the smallest share left, of those that state their limit and what remains. Of several with the
-    /// same share, the one that resets last.
+    /// The window with the smallest share left, among those that state a limit and a remaining count. Between equal
+    /// shares, the one that resets last.
     pub fn tightest(&self) -> Option<&Window> {
         let shares = self.0.iter().filter_map(|window| Some((window, window.share()?)));
         let tightest = shares.min_by(|(one, (left, of)), (other, (other_left, of_other))| {
-            // Crosswise, for nothing is divided by what a vendor sent. The products of two u64 fit.
+            // Cross-multiplied, because a vendor's number may be zero. Products of two u64 fit in a u128.
             let share = (left * of_other).cmp(&(other_left * of));
             share.then_with(|| other.reset_in.cmp(&one.reset_in))
         });
         tightest.map(|(window, _)| window)
     }
 
-    /// Adds a window that says something. When there is no room, those with nothing left stay, and of those the last to
-    /// reset: they decide how long to wait.
+    /// Adds a window unless it is empty. When the list is full, exhausted windows that reset late are kept: they decide how
+    /// long to wait.
     pub(super) fn push(&mut self, window: Window) {
         if !window.says_something() {
             return;
@@ -230,10 +232,10 @@ impl Windows {
         }
     }
 
-    /// Adds what another family of headers says, often about the same windows.
+    /// Adds the windows of another family of headers, and merges those that describe a known window.
     pub(super) fn beside(&mut self, read: impl FnOnce(&mut Windows)) {
         if self.0.is_empty() {
-            // Nothing is there to compare it with.
+            // No window is known yet, so none can be merged.
             return read(self);
         }
         let mut others = Windows::default();
@@ -248,7 +250,7 @@ impl Windows {
         }
     }
 
-    /// Adds to the window of that name and length, if there is one: a list of limits and one of uses.
+    /// Merges into the window of the same name and length, or adds it: some vendors list limits and uses separately.
     pub(super) fn join(&mut self, other: Window) {
         let same = |window: &&mut Window| window.name == other.name && window.window == other.window;
         match self.0.iter_mut().find(same) {
@@ -270,8 +272,7 @@ impl Windows {
         }
     }
 
-    /// What was used is taken off the limits. What is less than nothing is nothing in an answer that refused, and no
-    /// information in another.
+    /// Resolves negative remaining counts, to zero in a refusal and to unknown otherwise, and drops empty windows.
     pub(super) fn settle(&mut self, refused: bool) {
         for window in &mut self.0 {
             if window.overdrawn && refused && window.remaining.is_none() {
@@ -282,12 +283,12 @@ impl Windows {
         self.0.retain(|window| window.says_something());
     }
 
-    /// Nothing is left of one of them, or less.
+    /// Whether any window is exhausted or overdrawn.
     pub(super) fn any_exhausted(&self) -> bool {
         self.0.iter().any(|window| window.is_exhausted() || (window.overdrawn && window.remaining.is_none()))
     }
 
-    /// The latest reset of those with nothing left.
+    /// The latest reset among exhausted windows.
     pub(super) fn latest_reset(&self) -> Option<Duration> {
         self.0.iter().filter(|window| window.is_exhausted()).filter_map(|window| window.reset_in).max()
     }

@@ -1,4 +1,4 @@
-//! The words of which the names of such headers are made.
+//! The vocabulary of header names that state limits.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ pub(super) enum Word {
     Used,
     Reset,
     Wait,
-    /// `retry`, which is a wait if `after` or `in` follows.
+    /// `retry`, which means a wait if `after` or `in` follows.
     Retry,
     Length,
-    /// The header holds the window's name. The smaller rank goes before the larger.
+    /// The header holds the window's name. A smaller rank takes precedence.
     Label(u8),
     /// A unit of time and nothing else.
     Unit(u64),
-    /// A period, which is a window's name and says its length if that is fixed: a month's is not.
+    /// A period, which names a window, and its length if that is fixed. A month has none.
     Period(Option<Duration>),
     Per,
-    /// Says nothing of its own: `after`, `in`, `time`.
+    /// A word without a meaning of its own: `after`, `in`, `time`.
     Filler,
     Other,
 }
@@ -41,7 +41,7 @@ impl Word {
         }
     }
 
-    /// The word, if it is one of those that are known by heart.
+    /// The meaning of `text`, if the table lists it.
     pub(super) fn listed(text: &str) -> Option<Word> {
         let mut at = place(text.as_bytes());
         loop {
@@ -53,7 +53,7 @@ impl Word {
         }
     }
 
-    /// Two words in one, behind the marker: `dailylimit`, `userremaining`. The first names the window.
+    /// Splits a compound after the marker: `dailylimit`, `userremaining`. The first part names the window.
     pub(super) fn compound(text: &str) -> Option<(&str, Word)> {
         const ENDS: [(&str, Word); 4] =
             [("limit", Word::Limit), ("remaining", Word::Remaining), ("reset", Word::Reset), ("used", Word::Used)];
@@ -61,7 +61,7 @@ impl Word {
         (stem.len() >= 3).then_some((stem, word))
     }
 
-    /// The length of the period that it names, if it names one.
+    /// The length of the period, if it is a period.
     pub(super) fn period(self) -> Option<Option<Duration>> {
         match self {
             Word::Period(length) => Some(length),
@@ -69,18 +69,18 @@ impl Word {
         }
     }
 
-    /// Says what a figure is.
+    /// Whether it names a kind of figure.
     pub(super) fn is_role(self) -> bool {
         matches!(self, Word::Limit | Word::Remaining | Word::Used | Word::Reset | Word::Wait)
     }
 }
 
-/// What is counted in requests, whatever else the header's name says.
+/// Whether the word says that requests are counted.
 pub(super) fn is_counted(word: &str) -> bool {
     matches!(word, "request" | "requests" | "call" | "calls" | "hits" | "queries" | "apicalls" | "apirequests")
 }
 
-/// Whose or which window, where it stands in front of the rest.
+/// Whether the word names a window when it precedes the marker.
 pub(super) fn is_window(word: &str) -> bool {
     matches!(
         word,
@@ -106,17 +106,17 @@ pub(super) fn is_window(word: &str) -> bool {
     ) || period(word).is_some()
 }
 
-/// Too many at once.
+/// Whether the word names a concurrency limit.
 pub(super) fn is_parallel(word: &str) -> bool {
     matches!(word, "concurrency" | "concurrent" | "parallel")
 }
 
-/// The length that a period's name states: `daily`, `24hour`, `1m`. `Some(None)` for a period without a fixed one.
+/// The length that a period's name states: `daily`, `24hour`, `1m`. `Some(None)` for a period of varying length.
 pub(in crate::signals) fn period(text: &str) -> Option<Option<Duration>> {
     Word::of(text).period()
 }
 
-/// `24hour`, `10s`, and the end of `HighCostGet30Min`.
+/// Parses a number with a unit: `24hour`, `10s`, and the end of `HighCostGet30Min`.
 fn counted(text: &str) -> Option<Duration> {
     let bytes = text.as_bytes();
     let number_ends = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
@@ -126,7 +126,7 @@ fn counted(text: &str) -> Option<Duration> {
     (length > 0 && length <= 366 * DAY).then(|| Duration::from_secs(length))
 }
 
-/// The seconds of a unit as people write it.
+/// The seconds in a unit, by its names in prose.
 pub(in crate::signals) fn unit_seconds(unit: &str) -> Option<u64> {
     const UNITS: [(&[&str], u64); 4] = [
         (&["s", "sec", "secs", "second", "seconds"], 1),
@@ -138,7 +138,7 @@ pub(in crate::signals) fn unit_seconds(unit: &str) -> Option<u64> {
     UNITS.iter().find(|(names, _)| known(names)).map(|(_, seconds)| *seconds)
 }
 
-/// Words that mean something, in the order of their letters.
+/// All known words, sorted.
 static WORDS: [(&str, Word); 86] = [
     ("after", Word::Filler),
     ("allowed", Word::Limit),
@@ -228,10 +228,10 @@ static WORDS: [(&str, Word); 86] = [
     ("yearly", Word::Period(None)),
 ];
 
-/// No word has this number.
+/// Marks an empty place in [`PLACES`].
 const NONE: u8 = u8::MAX;
 
-/// The numbers of the words, each at its [`place`] or at the next that was free behind it.
+/// A hash table of indices into [`WORDS`]: each at its [`place`], or at the next free one.
 static PLACES: [u8; 256] = {
     let mut places = [NONE; 256];
     let mut word = 0;
@@ -246,7 +246,7 @@ static PLACES: [u8; 256] = {
     places
 };
 
-/// Where a word is looked for, by its length and three of its letters.
+/// The hash of a word, from its length and three of its letters.
 const fn place(word: &[u8]) -> usize {
     let [first, .., last] = word else { return word.len() };
     let middle = word[word.len() / 2];
@@ -270,7 +270,7 @@ mod tests {
         for text in ["", "-", "A", "limi", "limited", "zz", "µ", "{"] {
             assert_eq!(Word::of(text), Word::Other, "{text}");
         }
-        // Few are looked for behind their own place.
+        // Few words collide.
         assert!(WORDS.iter().zip(0..).filter(|((word, _), at)| PLACES[place(word.as_bytes())] != *at).count() < 10);
     }
 

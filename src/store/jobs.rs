@@ -174,7 +174,7 @@ pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a,
 /// an end counts unless another exchange of the job has begun since. A delivery counts even then. Every other end
 /// counts for its own claim only.
 #[derive(Clone, Debug)]
-pub(crate) struct Finish {
+pub(crate) struct JobEnd {
     pub(crate) id: Id,
     pub(crate) fence: i64,
     /// The number of the exchange with a known outcome, as [`start`] returned it; `None` where this claim made no
@@ -204,7 +204,7 @@ pub(crate) enum End {
 
 /// [`finish`] for a list that the sender keeps until it is written.
 pub(crate) fn finish_all<'a>(
-    ends: &'a Arc<Vec<Finish>>,
+    ends: &'a Arc<Vec<JobEnd>>,
     db: Db<'a>,
     now: i64,
 ) -> BoxFuture<'a, Result<Vec<bool>, DbError>> {
@@ -212,10 +212,10 @@ pub(crate) fn finish_all<'a>(
 }
 
 /// Ends claims. Returns for each whether it took effect.
-pub(crate) fn finish<'a>(ends: &'a Vec<Finish>, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<bool>, DbError>> {
+pub(crate) fn finish<'a>(ends: &'a Vec<JobEnd>, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<bool>, DbError>> {
     Box::pin(async move {
         let mut told = vec![false; ends.len()];
-        let plain = |finish: &Finish| matches!(&finish.end, End::Delivered { result: None, .. });
+        let plain = |finish: &JobEnd| matches!(&finish.end, End::Delivered { result: None, .. });
         if db.dialect() == Dialect::Postgres && ends.iter().filter(|finish| plain(finish)).count() > 1 {
             let known = delivered_together(ends.iter().filter(|finish| plain(finish)), db, now).await?;
             for (told, finish) in told.iter_mut().zip(ends) {
@@ -233,7 +233,7 @@ pub(crate) fn finish<'a>(ends: &'a Vec<Finish>, db: Db<'a>, now: i64) -> BoxFutu
 
 /// Ends jobs that were delivered and keep no result, which most do, in one statement. For PostgreSQL.
 async fn delivered_together<'a>(
-    ends: impl Iterator<Item = &'a Finish>,
+    ends: impl Iterator<Item = &'a JobEnd>,
     db: Db<'_>,
     now: i64,
 ) -> Result<Vec<Id>, DbError> {
@@ -256,7 +256,7 @@ async fn delivered_together<'a>(
     db.fetch(sql, args).await?.iter_mut().map(Row::id).collect()
 }
 
-async fn finish_one(finish: &Finish, db: Db<'_>, now: i64) -> Result<bool, DbError> {
+async fn finish_one(finish: &JobEnd, db: Db<'_>, now: i64) -> Result<bool, DbError> {
     let (id, fence, known) = (finish.id.as_bytes().as_slice(), finish.fence, finish.known);
     match &finish.end {
         End::Delivered { status, attempts, result } => {

@@ -1,7 +1,7 @@
 //! The store's own statements, for the benchmark that times them. Not part of the API.
 
 use super::driver::{Db, DbError, Dialect, args};
-use super::jobs::{self, End, Finish, Wanted};
+use super::jobs::{self, End, JobEnd, Wanted};
 use super::{Id, LaneTier, Opened, Store};
 use crate::BoxFuture;
 use crate::clock::Clock;
@@ -57,7 +57,7 @@ impl Probe {
     /// Ends jobs as delivered. Returns how many were ended.
     pub async fn finish(&self, held: Vec<Held>) -> Result<usize, Error> {
         let end = || End::Delivered { status: 200, attempts: 1, result: None };
-        let ends = held.into_iter().map(|Held(id, fence)| Finish { id, fence, known: None, end: end() }).collect();
+        let ends = held.into_iter().map(|Held(id, fence)| JobEnd { id, fence, known: None, end: end() }).collect();
         let told = self.store.write(ends, jobs::finish).await?;
         Ok(told.into_iter().filter(|told| *told).count())
     }

@@ -1,7 +1,7 @@
 //! Tools for tests (feature `testing`).
 //!
 //! - [`FakeVendor`]: an HTTP server on loopback that enforces limits and keeps a log, for real time and sockets.
-//! - [`ScriptedVendor`] and [`algorithm`]: vendors' limits and failures as pure functions, for simulated time.
+//! - [`ScriptedVendor`] and [`limit`]: vendors' limits and failures as pure functions, for simulated time.
 //! - [`saturation`]: how much of a limit a lane uses that always has more to send, and what is refused.
 //! - [`walk`]: every limit of the shipped catalogue, enforced and announced as its entry says, with a client that uses
 //!   it.
@@ -20,7 +20,6 @@ mod virtual_clock;
 pub mod walk;
 mod world;
 
-pub use crate::testing::limit as algorithm;
 pub use scripted::{Call, ForeignCall, Notice, Outage, Refusal, ScriptedVendor, Stated, VendorLimit, Verdict};
 pub use transport::{FakeAnswer, FakeCall, FakeOutcome, FakeTransport};
 pub use vendor::{Arrival, Delay, FakeVendor, FakeVendorBuilder, Fault, HeaderStyle, Reply, Summary, When};

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_could_mean_something_else_are_refused() {
+    fn ambiguous_paths_are_refused() {
         let bad = [
             "",
             "user",
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_path_is_sent_as_it_is() {
+    fn good_path_is_sent_as_it_is() {
         let base = base("https://api.example/v1/", false).unwrap();
         let good = [
             "/",
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_url_must_lie_under_the_base() {
+    fn full_url_must_lie_under_the_base() {
         let base = base("https://api.example/v1", false).unwrap();
         let relative = |text: &str| relative(&base, &Url::parse(text).unwrap()).map(str::to_owned);
         assert_eq!(relative("https://api.example/v1/user?a=b").unwrap(), "/user?a=b");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_url_is_https_or_loopback() {
+    fn base_url_is_https_or_loopback() {
         for good in
             ["https://a.example", "http://127.0.0.1:8080/x", "http://localhost", "http://[::1]:1/", "http://2130706433"]
         {

@@ -51,7 +51,7 @@ async fn client(vendors: &[String]) -> IntegrationClient {
 
 /// Half of them a byte of a header every 100 ms, half a byte of a body.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_slow_answers_end_at_their_deadline_and_hold_up_nobody() {
+async fn thousand_slow_responses_end_at_their_deadline() {
     const SLOW: usize = 1000;
     const TIMEOUT: Duration = Duration::from_secs(3);
     let head = Step::Drip(b"HTTP/1.1 200 OK\r\nx-slow: ".to_vec().repeat(9), ms(100));
@@ -144,7 +144,7 @@ fn resident() -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frames_without_end_are_ended_and_fill_no_memory() {
+async fn endless_frames_are_cut_off() {
     const MOST: u64 = 64 << 20;
     let authority = Authority::new();
     let certificate = format!("connection = {{ extra_ca = \"{}\" }}", authority.path().display());

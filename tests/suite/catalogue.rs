@@ -13,7 +13,7 @@ fn limits(vendor: &Vendor) -> impl Iterator<Item = &Limit> {
 }
 
 #[test]
-fn a_hundred_vendors_whose_every_figure_has_a_source_and_says_how_sure_it_is() {
+fn catalogue_figures_have_a_source_and_confidence() {
     let config = Config::load(&Sources::new(), 1).unwrap();
     let names: Vec<&str> = config.vendors().names().collect();
     assert!(names.len() >= 100, "{}", names.len());
@@ -37,7 +37,7 @@ fn a_hundred_vendors_whose_every_figure_has_a_source_and_says_how_sure_it_is() {
 }
 
 #[test]
-fn its_vendors_stand_in_the_order_of_their_names() {
+fn catalogue_is_sorted_by_name() {
     let headings = CATALOGUE.lines().filter_map(|line| line.strip_prefix("[vendors.")?.strip_suffix(']'));
     let names: Vec<&str> = headings
         .map(|name| name.trim_matches('"'))
@@ -122,7 +122,7 @@ const SLIPS: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_slip_in_the_catalogue_is_refused_at_its_place_with_advice() {
+fn catalogue_typos_are_refused_with_advice() {
     let (mut count, mut wrong) = (0, Vec::new());
     for (piece, slip, place, fragment) in SLIPS {
         let at = CATALOGUE.find(piece).unwrap_or_else(|| panic!("not in the catalogue: {piece:?}"));
@@ -146,7 +146,7 @@ fn every_slip_in_the_catalogue_is_refused_at_its_place_with_advice() {
 }
 
 #[test]
-fn problems_are_all_listed_with_their_places_and_not_the_first_twenty_alone() {
+fn problems_are_all_listed_with_their_places() {
     let broken = CATALOGUE.replace("confidence = \"from memory\"", "confidence = \"rumour\"");
     let found = Config::check(&Sources::new().without_catalogue().file("vendors.toml", broken)).unwrap_err();
     assert!(found.len() > 60, "{}", found.len());
@@ -154,7 +154,7 @@ fn problems_are_all_listed_with_their_places_and_not_the_first_twenty_alone() {
 }
 
 #[test]
-fn a_vendor_without_figures_is_warned_of_unless_it_says_so() {
+fn vendor_without_figures_is_warned_of() {
     let load = |fields: &str| {
         let text = format!("[vendors.v]\nbase_url = \"https://v.example\"\n{fields}");
         Config::load(&Sources::new().without_catalogue().file("f.toml", text), 1).unwrap()
@@ -168,7 +168,7 @@ fn a_vendor_without_figures_is_warned_of_unless_it_says_so() {
 
 /// Dialects are written beside the cases that they are for; here is where they are used.
 #[test]
-fn the_dialects_of_the_fixtures_stand_in_the_catalogue() {
+fn fixture_dialects_match_the_catalogue() {
     let tables = |text: &str| -> toml::Table { toml::from_str(text).unwrap() };
     let (fixture, catalogue) = (tables(include_str!("../../fixtures/dialects.toml")), tables(CATALOGUE));
     for (name, vendor) in fixture["vendors"].as_table().unwrap() {

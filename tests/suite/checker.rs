@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use integration_client::testing::algorithm::{Limiter, Phase, Refill, Rule};
 use integration_client::testing::checker::{Definition, Event, Violation, check, refused};
+use integration_client::testing::limit::{Limiter, Phase, Refill, Rule};
 use integration_client::testing::{Call, ScriptedVendor, VendorLimit};
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn expect(definition: Definition, arrivals: &[u64], peak: u64, violations: &[(u6
 }
 
 #[test]
-fn a_fixed_window_holds_its_start_and_not_its_end() {
+fn fixed_window_includes_its_start_only() {
     let definition = Definition::FixedWindow { limit: 2, window_ns: 100, phase_ns: 0 };
     expect(definition, &[98, 99, 100, 101], 2, &[]);
     expect(definition, &[100, 150, 199], 3, &[(199, 3)]);
@@ -29,13 +29,13 @@ fn a_fixed_window_holds_its_start_and_not_its_end() {
 }
 
 #[test]
-fn a_phase_moves_the_windows_also_those_before_it() {
+fn phase_moves_all_windows() {
     let definition = Definition::FixedWindow { limit: 1, window_ns: 100, phase_ns: 250 };
     expect(definition, &[0, 49, 50, 149, 150], 2, &[(49, 2), (149, 2)]);
 }
 
 #[test]
-fn any_phase_finds_the_burst_across_an_edge() {
+fn unknown_phase_finds_the_burst_across_an_edge() {
     let log = [98, 99, 100, 101];
     expect(Definition::FixedWindowEveryPhase { limit: 2, window_ns: 100 }, &log, 4, &[(100, 3), (101, 4)]);
     expect(Definition::FixedWindowEveryPhase { limit: 1, window_ns: 100 }, &[0, 100, 200], 1, &[]);
@@ -43,14 +43,14 @@ fn any_phase_finds_the_burst_across_an_edge() {
 }
 
 #[test]
-fn a_window_from_the_first_request_waits_for_the_next() {
+fn first_request_window_waits_for_the_next() {
     let definition = Definition::FixedWindowFromFirst { limit: 2, window_ns: 100 };
     // Windows [30, 130), [130, 230), and after a silence [500, 600).
     expect(definition, &[30, 129, 130, 229, 500, 550, 599], 3, &[(599, 3)]);
 }
 
 #[test]
-fn a_sliding_log_counts_both_ends_only_when_told() {
+fn sliding_log_counts_both_ends_only_when_told() {
     let (limit, window_ns) = (2, 100);
     let open = Definition::SlidingLog { limit, window_ns, both_ends: false };
     let closed = Definition::SlidingLog { limit, window_ns, both_ends: true };
@@ -60,7 +60,7 @@ fn a_sliding_log_counts_both_ends_only_when_told() {
 }
 
 #[test]
-fn a_sliding_counter_weighs_the_window_before() {
+fn sliding_counter_weighs_the_window_before() {
     let definition = Definition::SlidingCounter { limit: 4, window_ns: 100, phase_ns: 0 };
     // At 100: 4 x 1 + 1 = 5. At 124: 4 x 0.76 + 2 = 5.04, rounded up.
     expect(definition, &[10, 20, 30, 40, 100, 124], 6, &[(100, 5), (124, 6)]);
@@ -72,7 +72,7 @@ fn a_sliding_counter_weighs_the_window_before() {
 }
 
 #[test]
-fn a_sliding_counter_of_unknown_phase_is_its_worst_phase() {
+fn sliding_counter_takes_its_worst_phase() {
     let definition = Definition::SlidingCounterEveryPhase { limit: 4, window_ns: 100 };
     // Edges at or before 10 count the four in full.
     expect(definition, &[10, 20, 30, 40, 57], 5, &[(57, 5)]);
@@ -86,7 +86,7 @@ fn a_sliding_counter_of_unknown_phase_is_its_worst_phase() {
 }
 
 #[test]
-fn a_token_bucket_allows_its_capacity_and_what_returns() {
+fn token_bucket_allows_capacity_and_refill() {
     let definition = Definition::TokenBucket { capacity: 3, rate: 1, per_ns: 10 };
     expect(definition, &[0, 0, 0, 10, 20], 3, &[]);
     expect(definition, &[0, 0, 0, 9], 4, &[(9, 4)]);
@@ -103,7 +103,7 @@ fn lumps_come_at_their_tick() {
 }
 
 #[test]
-fn a_leaky_bucket_overflows_by_the_unit_that_has_not_drained() {
+fn leaky_bucket_overflows_by_undrained_units() {
     let definition = Definition::LeakyBucket { capacity: 2, rate: 3, per_ns: 10 };
     // Two in; after 3 ns 0.9 units have drained, after 4 ns 1.2.
     expect(definition, &[0, 0, 3], 3, &[(3, 3)]);
@@ -121,7 +121,7 @@ fn concurrency_frees_a_place_at_its_end() {
 }
 
 #[test]
-fn costs_count_and_order_in_the_log_does_not() {
+fn checker_counts_costs_in_any_order() {
     let definition = Definition::SlidingLog { limit: 10, window_ns: 100, both_ends: false };
     let log = [Event::at(50).cost(4), Event::at(0).cost(7), Event::at(100).cost(6)];
     let report = check(&log, &definition);
@@ -166,7 +166,7 @@ fn all_limits_are_taken_or_none() {
 }
 
 #[test]
-fn an_endpoint_limit_leaves_other_endpoints_alone() {
+fn endpoint_limit_leaves_other_endpoints_alone() {
     let mut vendor = ScriptedVendor::new([VendorLimit::sliding_log(1, Duration::from_secs(1)).endpoint("reports")]);
     let reports = vendor.endpoint("reports");
     let to = |endpoint| Call { tenant: 1, account: 1, endpoint, cost: 1 };
@@ -273,7 +273,7 @@ proptest! {
 
     /// The time that a limiter names is the first at which the request fits.
     #[test]
-    fn the_time_to_retry_is_exact((rule, _) in rules(), traffic in traffic(), cost in 1u32..14) {
+    fn time_to_retry_is_exact((rule, _) in rules(), traffic in traffic(), cost in 1u32..14) {
         let mut limiter = Limiter::new(rule);
         let mut now = 0;
         for (pause, cost, _) in traffic {
@@ -308,7 +308,7 @@ proptest! {
 
 /// `cargo test --release --all-features --test suite checker a_million -- --nocapture` prints how long each definition takes.
 #[test]
-fn a_million_events_are_judged() {
+fn million_events_are_judged() {
     let log: Vec<Event> = (0..1_000_000u64).map(|i| Event::at(i * 1_000).until(i * 1_000 + 50_000)).collect();
     let window_ns = 1_000_000;
     for definition in [

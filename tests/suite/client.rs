@@ -102,7 +102,7 @@ fn assert_idle(client: &IntegrationClient) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_goes_out_and_its_answer_comes_back() {
+async fn request_is_sent_and_answered() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(201).header("x-id", "7").body("made").delay(ms(30)));
     let client = client(&[("requests", &per_second(10, 8))], &transport).await;
     let began = now();
@@ -123,7 +123,7 @@ async fn a_request_goes_out_and_its_answer_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_is_kept_until_the_body_has_come() {
+async fn slot_is_held_until_the_body_arrives() {
     let transport = FakeTransport::new(|call| match call.path() {
         "/late" => FakeAnswer::status(200).body("late").body_delay(ms(20)),
         _ => FakeAnswer::status(200).body("here"),
@@ -142,7 +142,7 @@ async fn a_slot_is_kept_until_the_body_has_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_too_large_or_late_is_an_error_and_frees_its_slot() {
+async fn large_or_late_body_is_an_error() {
     let transport = FakeTransport::new(|call| match call.path() {
         "/large" => FakeAnswer::status(200).body(vec![b'x'; 2000]),
         _ => FakeAnswer::status(200).body("late").body_delay(ms(5000)),
@@ -160,7 +160,7 @@ async fn a_body_that_is_too_large_or_late_is_an_error_and_frees_its_slot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_unknown_is_an_error_and_never_unlimited() {
+async fn unknown_names_are_errors_never_unlimited() {
     let transport = answers(Duration::ZERO);
     let client = client(&[("requests", &per_second(10, 8))], &transport).await;
     for (tenant, request, kind) in [
@@ -182,7 +182,7 @@ async fn what_is_unknown_is_an_error_and_never_unlimited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn existing_requests_are_sent_to_the_vendor_they_belong_to() {
+async fn existing_requests_go_to_their_vendor() {
     let transport = answers(Duration::ZERO);
     let client = client(&[], &transport).await;
     let existing = reqwest::Client::new().get("https://v.example/x?y=1").build().unwrap();

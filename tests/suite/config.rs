@@ -36,7 +36,7 @@ fn rate(vendor: &Vendor, name: &str) -> Rate {
 }
 
 #[test]
-fn the_catalogue_is_valid_and_every_figure_has_a_source() {
+fn catalogue_is_valid_with_sources() {
     let config = Config::load(&Sources::new(), 7).unwrap();
     assert_eq!(config.version(), 7);
     assert_eq!(config.warnings(), [""; 0]);
@@ -56,7 +56,7 @@ fn the_catalogue_is_valid_and_every_figure_has_a_source() {
 /// A broken file stands in fixtures/config/broken; its first lines say what the error is:
 /// `#! LINE:COLUMN` and `#! FRAGMENT OF THE MESSAGE`.
 #[test]
-fn every_broken_file_is_refused_at_its_line_and_column() {
+fn broken_files_are_refused_at_line_and_column() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/config/broken");
     let (mut count, mut wrong) = (0, Vec::new());
     for file in std::fs::read_dir(folder).unwrap() {
@@ -117,7 +117,7 @@ fn errors_read_well() {
 
 /// What cannot be read is said once: that it is missing then, or what it would have meant, is not a second mistake.
 #[test]
-fn a_mistake_of_form_hides_no_other_and_makes_none() {
+fn syntax_error_hides_no_other_error() {
     let text = "[vendors.v]\nbase_url = 5\nretries = 3\nattempt_timeout = \"soon\"\n[vendors.v.connection]\nproxi = \"x\"\n\
                 [[tenants]]\nvendor = \"v\"\nweight = 5000\n[[tenants]]\nid = \"b\"\nvendor = \"v\"\nvars = 7\n";
     insta::assert_snapshot!(load(text).unwrap_err(), @r#"
@@ -143,7 +143,7 @@ fn a_mistake_of_form_hides_no_other_and_makes_none() {
 }
 
 #[test]
-fn a_users_entry_extends_the_catalogues_or_replaces_it_and_says_which() {
+fn user_entry_extends_or_replaces_the_catalogues() {
     let neither = "[vendors.github]\nbase_url = \"https://ghe.example/api/v3\"\nsafety = 3.0\n";
     insta::assert_snapshot!(Config::load(&Sources::new().file("f.toml", neither), 1).unwrap_err(), @r#"
     f.toml:1:10: vendors.github.extends: the catalogue has `github`; this replaces it, limits and dialect included; did you mean `extends = "catalogue"`? To replace it, state `extends = "none"`
@@ -167,7 +167,7 @@ fn a_users_entry_extends_the_catalogues_or_replaces_it_and_says_which() {
 }
 
 #[test]
-fn a_problem_in_an_extended_entry_is_placed_in_the_users_file() {
+fn problem_in_an_extended_entry_points_at_the_users_file() {
     let text = "[vendors.github]\nextends = \"catalogue\"\n[[vendors.github.endpoints.rest.limits]]\nname = \"rest\"\nlimit = 0\n";
     let error = Config::load(&Sources::new().file("mine.toml", text), 1).unwrap_err().to_string();
     assert!(
@@ -178,7 +178,7 @@ fn a_problem_in_an_extended_entry_is_placed_in_the_users_file() {
 }
 
 #[test]
-fn retries_have_defaults_and_are_merged_field_by_field() {
+fn retry_settings_merge_field_by_field() {
     let plain = load(FINE).unwrap().vendor("x", "live").unwrap();
     assert_eq!(plain.retry, RetryPolicy::default());
     assert_eq!((plain.throttle, plain.dead_letters), (Throttle::Adaptive, Keep::Redacted));
@@ -263,7 +263,7 @@ fn tenants_override_limits_and_take_a_share() {
 }
 
 #[test]
-fn endpoints_are_matched_by_the_most_literal_pattern() {
+fn endpoints_match_the_most_literal_pattern() {
     let config = Config::load(&Sources::new(), 1).unwrap();
     let github = config.vendor("github", "live").unwrap();
     let name = |method: &str, path: &str| {
@@ -280,7 +280,7 @@ fn endpoints_are_matched_by_the_most_literal_pattern() {
 }
 
 #[test]
-fn tenants_that_share_a_limit_and_disagree_about_it_are_warned_of() {
+fn disagreement_about_a_shared_limit_is_warned_of() {
     let tenant = |id: &str| TenantEntry::new(id, "github").account("one");
     let config = Config::load(&Sources::new().tenants([tenant("a"), tenant("b").limit("rest", 10)]), 1).unwrap();
     assert_eq!(config.warnings().len(), 1, "{:?}", config.warnings());
@@ -290,7 +290,7 @@ fn tenants_that_share_a_limit_and_disagree_about_it_are_warned_of() {
 }
 
 #[test]
-fn a_full_url_finds_its_vendor() {
+fn full_url_finds_its_vendor() {
     let sources = Sources::new()
         .tenant(TenantEntry::new("acme", "shopify").variable("shop", "acme"))
         .tenant(TenantEntry::new("acme", "github"));
@@ -307,7 +307,7 @@ fn a_full_url_finds_its_vendor() {
 }
 
 #[test]
-fn a_hundred_thousand_tenants_share_one_vendor() {
+fn hundred_thousand_tenants_share_one_vendor() {
     use std::fmt::Write;
     let mut text = String::from(FINE);
     for n in 0..100_000 {
@@ -325,7 +325,7 @@ fn a_hundred_thousand_tenants_share_one_vendor() {
 }
 
 #[tokio::test]
-async fn files_are_read_again_and_named_in_errors() {
+async fn files_are_reread_and_named_in_errors() {
     let path = std::env::temp_dir().join(format!("integration-client-config-{}.toml", std::process::id()));
     std::fs::write(&path, FINE).unwrap();
     let source: Box<dyn ConfigSource> = Box::new(FileSource::new(&path).onto(Sources::new().without_catalogue()));
@@ -341,7 +341,7 @@ async fn files_are_read_again_and_named_in_errors() {
 
 /// A fingerprint proves that a file is as it was, or there is none.
 #[tokio::test]
-async fn a_fingerprint_changes_with_whatever_may_have_changed() {
+async fn fingerprint_changes_with_whatever_may_have_changed() {
     let path =
         |name: &str| std::env::temp_dir().join(format!("integration-client-print-{}-{name}", std::process::id()));
     let (file, other) = (path("file"), path("other"));
@@ -381,7 +381,7 @@ async fn a_fingerprint_changes_with_whatever_may_have_changed() {
 }
 
 #[test]
-fn an_entry_goes_through_serde() {
+fn entry_goes_through_serde() {
     let entry = TenantEntry::new("acme", "github").limit("rest", 5).credential("env:X").share(0.5);
     let row = serde_json::to_string(&entry).unwrap();
     assert_eq!(serde_json::from_str::<TenantEntry>(&row).unwrap(), entry);
@@ -402,7 +402,7 @@ proptest! {
     }
 
     #[test]
-    fn no_damage_to_a_good_file_makes_it_panic(at in 0.0..1.0f64, cut in 0..40usize, put in "[-a-z0-9 =.\"\\[\\]{}\n]{0,12}") {
+    fn damaged_files_never_panic(at in 0.0..1.0f64, cut in 0..40usize, put in "[-a-z0-9 =.\"\\[\\]{}\n]{0,12}") {
         let mut text: Vec<char> = CATALOGUE.chars().collect();
         let at = (at * text.len() as f64) as usize;
         text.splice(at..(at + cut).min(text.len()), put.chars());
@@ -421,7 +421,7 @@ proptest! {
 }
 
 #[test]
-fn a_large_file_of_mistakes_is_refused_in_good_time() {
+fn large_invalid_file_is_refused_quickly() {
     let mut text = String::from(FINE);
     for n in 0..20_000 {
         text.push_str(&format!("[[tenants]]\nid = \"t{n}\"\nvendor = \"x\"\nweight = 0\n"));
@@ -484,7 +484,7 @@ limit = 10
 "#;
 
 #[test]
-fn no_message_repeats_a_value_of_a_configuration_file() {
+fn messages_never_repeat_configured_values() {
     const SECRET: &str = "hunter2 99/17";
     let check = |text: &str| {
         let sources = Sources::new().without_catalogue().file("f.toml", text);

@@ -156,7 +156,7 @@ fn p99(mut latencies: Vec<Duration>) -> Duration {
 
 /// 100 s of writing, in virtual time.
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_letters_at_once_are_all_written_high_first() {
+async fn ten_thousand_letters_are_written_high_first() {
     let load = Load::new(true).await;
     let sends = load.hold().await;
     let began = now();
@@ -183,7 +183,7 @@ async fn ten_thousand_letters_at_once_are_all_written_high_first() {
 /// is the same storm with letters and without, and the time after it, while letters are written, with the time before.
 /// The best of five rounds each: whatever else the machine does makes some rounds worse, a sink that is waited for all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_letters_add_nothing_to_the_latency_of_others() {
+async fn ten_thousand_letters_add_nothing_to_latency() {
     const ROUNDS: usize = 5;
     const NOISE: Duration = Duration::from_millis(5);
     let mut best = [Duration::MAX; 4];

@@ -64,7 +64,7 @@ fn first(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_in_the_body_of_a_200_is_sent_again_after_the_vendors_default_wait() {
+async fn refusal_in_a_200_body_is_retried_after_the_default_wait() {
     let refuse = |_: &FakeCall| FakeAnswer::status(200).body("{\"ok\":false,\"error\":\"ratelimited\"}");
     let client = client(first(1, refuse, |_| FakeAnswer::status(200).body("{\"ok\":true}"))).await;
     let began = Instant::now();
@@ -79,7 +79,7 @@ async fn a_refusal_in_the_body_of_a_200_is_sent_again_after_the_vendors_default_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_429_that_is_no_limit_is_the_callers() {
+async fn status_429_that_is_no_limit_is_returned() {
     let client = client(|_| FakeAnswer::status(429).body("{\"error\":\"quota\"}")).await;
     let mut events = client.events();
     let response = client.send("a", Priority::High, get("/x")).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_429_that_is_no_limit_is_the_callers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_in_a_body_is_waited_for() {
+async fn wait_in_a_body_is_waited_for() {
     let refuse = |_: &FakeCall| FakeAnswer::status(429).body("{\"parameters\":{\"retry_after\":123}}");
     let client = client(first(1, refuse, |_| FakeAnswer::status(204))).await;
     let began = Instant::now();
@@ -109,7 +109,7 @@ async fn forbidden_with_nothing_left_is_a_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_of_an_endpoints_own_limit_holds_up_no_other() {
+async fn endpoint_refusal_holds_up_no_other() {
     let script = |call: &FakeCall| match call.path().contains("orders") {
         true => FakeAnswer::status(429).header("x-scope", "route").header("retry-after", "300"),
         false => FakeAnswer::status(204),
@@ -130,7 +130,7 @@ async fn a_refusal_of_an_endpoints_own_limit_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lower_limit_that_the_vendor_states_is_kept_to_and_said_once() {
+async fn lower_stated_limit_is_kept_and_reported_once() {
     let script = |_: &FakeCall| FakeAnswer::status(204).header("ratelimit-policy", "\"requests\";q=30;w=60");
     let client = client(script).await;
     let mut events = client.events();
@@ -146,7 +146,7 @@ async fn a_lower_limit_that_the_vendor_states_is_kept_to_and_said_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_higher_limit_that_the_vendor_states_changes_nothing_and_is_said() {
+async fn higher_stated_limit_is_reported_only() {
     let script = |_: &FakeCall| {
         let answer = FakeAnswer::status(204).header("x-ratelimit-limit", "200").header("x-ratelimit-window", "60");
         answer.header("x-ratelimit-remaining", "190")
@@ -200,7 +200,7 @@ fn stated(wait: u64) -> Vec<(&'static str, Vec<(&'static str, String)>, String)>
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_goes_before_the_stated_time_in_whatever_form_it_is_stated() {
+async fn stated_time_is_waited_for_in_any_form() {
     let mut random = fastrand::Rng::with_seed(7);
     for round in 0..12 {
         let wait = random.u64(2..=600);

@@ -233,7 +233,7 @@ fn what(error: &Error) -> (ErrorKind, Delivery) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_503_is_an_answer() {
+async fn answer_503_is_an_answer() {
     let (vendor, client, results) = faulty(Fault::Status(503)).await;
     for result in results {
         let response = result.unwrap();
@@ -246,7 +246,7 @@ async fn an_answer_503_is_an_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reset_connection_is_ambiguous() {
+async fn reset_connection_is_ambiguous() {
     let (vendor, client, results) = faulty(Fault::Reset).await;
     for result in results {
         assert_eq!(what(&result.unwrap_err()), (ErrorKind::Protocol, Delivery::Ambiguous));
@@ -256,7 +256,7 @@ async fn a_reset_connection_is_ambiguous() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stalled_vendor_is_a_timeout() {
+async fn stalled_vendor_is_a_timeout() {
     let (vendor, client, results) = faulty(Fault::Stall).await;
     for result in results {
         assert_eq!(what(&result.unwrap_err()), (ErrorKind::Timeout, Delivery::Ambiguous));

@@ -68,7 +68,7 @@ fn kinds(events: &[Event], id: u64) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_dispatched_and_completed() {
+async fn answer_is_dispatched_and_completed() {
     let client = client(|_| FakeAnswer::status(404).delay(Duration::from_millis(30))).await;
     let mut events = client.events();
     assert_eq!(send(&client, "/x").await.unwrap().request_id(), 1);
@@ -93,7 +93,7 @@ async fn an_answer_is_dispatched_and_completed() {
 const REQUESTS: &str = "LimitOf { name: Some(\"requests\"), scope: \"tenant\", endpoint: None }";
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_a_pause_and_a_recovery() {
+async fn refusal_a_pause_and_a_recovery() {
     let client = client(|call| match call.number {
         0 => FakeAnswer::status(429).header("retry-after", "7"),
         _ => FakeAnswer::status(200),
@@ -122,7 +122,7 @@ async fn a_refusal_a_pause_and_a_recovery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn little_that_is_left_and_less_than_the_limit() {
+async fn low_headroom_and_lower_limit_are_events() {
     let client = client(|call| match call.number {
         0 => FakeAnswer::status(200).header("x-ratelimit-limit", "100").header("x-ratelimit-remaining", "15"),
         _ => FakeAnswer::status(429),
@@ -145,7 +145,7 @@ async fn little_that_is_left_and_less_than_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusal_of_a_limit_in_use_lowers_the_rate() {
+async fn refusal_of_a_used_limit_lowers_the_rate() {
     let client = client(|call| FakeAnswer::status(if call.number < 60 { 200 } else { 429 })).await;
     for _ in 0..60 {
         send(&client, "/x").await.unwrap();
@@ -158,7 +158,7 @@ async fn refusal_of_a_limit_in_use_lowers_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_up_on_is_a_dead_letter_and_a_failure() {
+async fn given_up_request_is_a_letter_and_a_failure() {
     let client = client(|_| FakeAnswer::status(429).header("retry-after", "1")).await;
     let mut events = client.events();
     let error = send(&client, "/x").await.unwrap_err();
@@ -170,7 +170,7 @@ async fn what_is_given_up_on_is_a_dead_letter_and_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_leaves_fails_without_attempts() {
+async fn unsent_request_fails_without_attempts() {
     let client = client(|_| FakeAnswer::status(200)).await;
     let mut events = client.events();
     let unknown = client.send("nobody", Priority::Low, Request::get("v", "/x")).await.unwrap_err();
@@ -186,7 +186,7 @@ async fn what_never_leaves_fails_without_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_is_left_alone_and_comes_back() {
+async fn host_is_left_alone_and_comes_back() {
     let client = client(|call| match call.number {
         0..5 => FakeAnswer::not_connected(),
         _ => FakeAnswer::status(200),
@@ -237,7 +237,7 @@ async fn reloads_are_accepted_or_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_listener_is_told_what_it_missed_and_holds_up_nobody() {
+async fn slow_listener_learns_what_it_missed() {
     let client = builder(|_| FakeAnswer::status(200)).event_capacity(100).build().await.unwrap();
     let (mut slow, mut quick) = (client.events(), client.events());
     let mut seen = 0_u64;
@@ -254,7 +254,7 @@ async fn a_slow_listener_is_told_what_it_missed_and_holds_up_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_a_stream_that_ends_with_the_client() {
+async fn event_stream_ends_with_the_client() {
     let client = client(|_| FakeAnswer::reset()).await;
     let mut events = client.events();
     let reads = async {
@@ -277,7 +277,7 @@ async fn it_is_a_stream_that_ends_with_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_stops_listening_hears_nothing_and_the_next_begins_afresh() {
+async fn dropped_listener_gets_no_events() {
     let client = client(|_| FakeAnswer::status(200).body("no JSON")).await;
     drop(client.events());
     send(&client, "/x").await.unwrap();
@@ -327,7 +327,7 @@ async fn eight_refusals(vendors: String) -> Vec<Event> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pause_of_an_account_is_one_event_and_its_end_another() {
+async fn account_pause_and_end_are_one_event_each() {
     let shared = VENDOR.replace("name = \"requests\"", "name = \"requests\"\nscope = \"account\"");
     let heard = eight_refusals(shared).await;
     let refusals = heard.iter().filter(|event| matches!(event.kind, EventKind::Refused { .. })).count();
@@ -340,14 +340,14 @@ async fn pause_of_an_account_is_one_event_and_its_end_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusal_for_an_account_without_a_limit_of_its_own_is_one_event() {
+async fn refusal_of_an_unlimited_account_is_one_event() {
     let dialect = "[[vendors.v.dialect.answers]]\nstatus = [429]\nthrottled = true\nscope = \"account\"\n";
     let heard = eight_refusals(format!("{VENDOR}{dialect}")).await;
     assert_eq!(pauses(&heard), [1, 0, 1], "{heard:#?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn operators_pause_is_said_once_and_so_is_its_end() {
+async fn operator_pause_and_resume_are_one_event_each() {
     let client = client(|_| FakeAnswer::status(200)).await;
     let mut events = client.events();
     client.tenants().pause("a", "v").unwrap();
@@ -360,7 +360,7 @@ async fn operators_pause_is_said_once_and_so_is_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pause_after_which_nobody_sends_ends_by_itself() {
+async fn pause_without_traffic_ends_by_itself() {
     let client = client(|_| FakeAnswer::status(429).header("retry-after", "7")).await;
     let mut events = client.events();
     let answer = client.try_send("a", Priority::High, Request::get("v", "/x")).await.unwrap();

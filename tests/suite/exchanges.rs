@@ -182,7 +182,7 @@ async fn all(mut tasks: tokio::task::JoinSet<()>) {
 
 /// HTTP/1: resets, redirects, failures, and a vendor that cannot be reached for a while.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_vendor_sees_each_exchange_that_the_client_has_started() {
+async fn vendor_sees_each_started_exchange() {
     const SENDS: u64 = 50_000;
     let vendor = FakeVendor::builder()
         .headers(HeaderStyle::Silent)
@@ -225,7 +225,7 @@ async fn the_vendor_sees_each_exchange_that_the_client_has_started() {
 /// HTTP/2 over TLS: GOAWAY in the middle of open streams, after which the vendor answers those below the last stream or
 /// cuts them off; refused and reset streams; redirects; failures.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_vendor_sees_each_exchange_over_http2_and_goaway() {
+async fn vendor_sees_each_exchange_over_http2_and_goaway() {
     const SENDS: u64 = 50_000;
     let authority = Authority::new();
     let troubles = Troubles {
@@ -354,7 +354,7 @@ async fn refused_streams_spend_permits_and_pause_the_lane() {
 /// A connection that its vendor closes after every third request: the streams that the GOAWAY disowns count, and are sent
 /// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn disowned_streams_spend_permits_and_are_sent_again() {
+async fn disowned_streams_spend_permits_and_are_resent() {
     for code in [0, 11] {
         let authority = Authority::new();
         let troubles = Troubles { disown_after: 3, goaway_code: code, ..Troubles::default() };

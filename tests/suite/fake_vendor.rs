@@ -38,7 +38,7 @@ fn admitted(arrivals: &[Arrival]) -> Vec<Event> {
 }
 
 #[tokio::test]
-async fn a_refusal_says_when_to_come_back() {
+async fn refusal_says_when_to_come_back() {
     let vendor = started(FakeVendor::builder().limit(VendorLimit::sliding_log(2, HOUR))).await;
     let client = client();
     let header = |response: &reqwest::Response, name: &str| {
@@ -124,7 +124,7 @@ async fn costs_and_tenants_come_in_headers() {
 }
 
 #[tokio::test]
-async fn concurrency_is_held_until_the_work_is_done() {
+async fn concurrency_is_held_until_work_ends() {
     let vendor = started(
         FakeVendor::builder().limit(VendorLimit::concurrency(3)).service_time(Delay::fixed(Duration::from_millis(150))),
     )
@@ -146,7 +146,7 @@ async fn concurrency_is_held_until_the_work_is_done() {
 }
 
 #[tokio::test]
-async fn a_caller_that_hangs_up_frees_its_place() {
+async fn caller_that_hangs_up_frees_its_place() {
     let vendor =
         started(FakeVendor::builder().limit(VendorLimit::concurrency(1)).fault(When::any().nth(1), Fault::Stall)).await;
     let stalled = client().get(vendor.url()).timeout(Duration::from_millis(100)).send().await;
@@ -232,7 +232,7 @@ async fn latency_stands_on_both_ways() {
 }
 
 #[tokio::test]
-async fn the_log_is_bounded_and_can_be_reset() {
+async fn log_is_bounded_and_can_be_reset() {
     let vendor = started(FakeVendor::builder().log_cap(3).limit(VendorLimit::sliding_log(6, HOUR))).await;
     let calls = [("/", "a"); 5];
     statuses(&vendor, &calls).await;
@@ -244,7 +244,7 @@ async fn the_log_is_bounded_and_can_be_reset() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_is_judged_as_the_definitions_say() {
+async fn storm_is_judged_as_the_definitions_say() {
     let window = Duration::from_millis(50);
     let ns = 50_000_000;
     for (limit, definition) in [
@@ -292,7 +292,7 @@ async fn a_storm_is_judged_as_the_definitions_say() {
 }
 
 #[tokio::test]
-async fn the_vendors_toml_entry_tells_the_truth() {
+async fn vendors_toml_entry_tells_the_truth() {
     let vendor = started(
         FakeVendor::builder()
             .endpoint("reports", "/reports")
@@ -353,7 +353,7 @@ async fn the_vendors_toml_entry_tells_the_truth() {
 }
 
 #[tokio::test]
-async fn a_builder_that_makes_no_sense_is_refused() {
+async fn builder_that_makes_no_sense_is_refused() {
     let hourly = VendorLimit::sliding_log(1, HOUR);
     for builder in [
         FakeVendor::builder().limit(hourly.clone().endpoint("nowhere")),

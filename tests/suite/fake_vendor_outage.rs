@@ -31,7 +31,7 @@ fn header(response: &reqwest::Response, name: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_date_to_retry_at_comes_with_the_date() {
+async fn retry_after_date_comes_with_date_header() {
     let builder = FakeVendor::builder().headers(HeaderStyle::RetryAfterDate);
     let vendor = started(builder.limit(VendorLimit::sliding_log(1, HOUR))).await;
     let client = client();
@@ -47,7 +47,7 @@ async fn a_date_to_retry_at_comes_with_the_date() {
 }
 
 #[tokio::test]
-async fn answers_speak_of_the_moment_when_they_leave() {
+async fn response_headers_are_true_when_sent() {
     let vendor = started(
         FakeVendor::builder()
             .headers(HeaderStyle::RateLimit)
@@ -63,7 +63,7 @@ async fn answers_speak_of_the_moment_when_they_leave() {
 }
 
 #[tokio::test]
-async fn a_blocked_key_is_logged_as_refused() {
+async fn blocked_key_is_logged_as_refused() {
     let penalty = HOUR / 2;
     let builder = FakeVendor::builder().limit(VendorLimit::sliding_log(1, HOUR)).penalty(penalty);
     let vendor = started(builder).await;
@@ -112,7 +112,7 @@ async fn others_share_the_key_and_the_log() {
 }
 
 #[tokio::test]
-async fn an_outage_answers_503_and_counts_nowhere() {
+async fn outage_answers_503_and_counts_nowhere() {
     let vendor =
         started(FakeVendor::builder().headers(HeaderStyle::Silent).limit(VendorLimit::sliding_log(2, HOUR)).outage(
             Duration::ZERO,
@@ -143,7 +143,7 @@ async fn an_outage_answers_503_and_counts_nowhere() {
 }
 
 #[tokio::test]
-async fn an_outage_may_reset_whoever_asks() {
+async fn outage_may_reset_whoever_asks() {
     let vendor = started(FakeVendor::builder()).await;
     let client = client();
     get(&client, &vendor, "/").await.bytes().await.unwrap();
@@ -160,7 +160,7 @@ async fn an_outage_may_reset_whoever_asks() {
 }
 
 #[tokio::test]
-async fn an_outage_may_refuse_connections() {
+async fn outage_may_refuse_connections() {
     let vendor = started(FakeVendor::builder()).await;
     let client = client();
     get(&client, &vendor, "/").await.bytes().await.unwrap();

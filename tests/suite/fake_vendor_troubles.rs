@@ -3,8 +3,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use integration_client::testing::algorithm::{Phase, Refill, Rule};
 use integration_client::testing::checker::{Definition, Event, check, refused_with_penalty};
+use integration_client::testing::limit::{Phase, Refill, Rule};
 use integration_client::testing::{Call, HeaderStyle, Outage, Refusal, ScriptedVendor, VendorLimit, Verdict};
 use proptest::prelude::*;
 
@@ -119,7 +119,7 @@ fn every_style_has_its_words() {
 }
 
 #[test]
-fn headers_tell_the_truth_of_the_answers_moment() {
+fn headers_are_true_at_the_response() {
     let (mut vendor, first) = spent(1);
     assert_eq!(first.reading.map(|reading| reading.remaining), Some(2));
     vendor.arrive(4_000 * MS, &call(1));
@@ -137,7 +137,7 @@ fn headers_tell_the_truth_of_the_answers_moment() {
 }
 
 #[test]
-fn a_refusal_that_is_no_matter_of_time_names_none() {
+fn timeless_refusal_names_no_wait() {
     let mut vendor = ScriptedVendor::new([VendorLimit::concurrency(1), VendorLimit::sliding_log(9, SECOND)]);
     assert!(vendor.arrive(0, &call(1)).admitted);
     let refused = vendor.arrive(1, &call(1));
@@ -177,7 +177,7 @@ fn every_hit_makes_a_block_longer() {
 }
 
 #[test]
-fn the_end_of_a_block_is_not_told_before_there_is_room() {
+fn block_end_is_announced_only_with_room() {
     let mut vendor = ScriptedVendor::new([VendorLimit::fixed_window(1, 60 * SECOND)]).penalty(SECOND);
     vendor.arrive(0, &call(1));
     assert_eq!(vendor.arrive(MS, &call(1)).retry_at_ns, Some(60_000 * MS));
@@ -217,7 +217,7 @@ fn others_are_refused_and_blocked_as_everybody() {
 }
 
 #[test]
-fn an_outage_holds_its_start_and_not_its_end() {
+fn outage_includes_its_start_only() {
     let minute = 60 * SECOND;
     let mut vendor = ScriptedVendor::new([VendorLimit::fixed_window(2, 1_000 * minute)])
         .outage(minute, 2 * minute, Outage::RetryAfter(5 * SECOND))
@@ -246,7 +246,7 @@ fn an_outage_holds_its_start_and_not_its_end() {
 }
 
 #[test]
-fn a_poisoned_endpoint_counts_nowhere() {
+fn poisoned_endpoint_counts_nowhere() {
     let limits = [VendorLimit::fixed_window(2, SECOND)];
     let mut vendor = ScriptedVendor::new(limits).poisoned("reports", 429).penalty(SECOND);
     let poisoned = Call { endpoint: vendor.endpoint("reports"), ..call(1) };

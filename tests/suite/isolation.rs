@@ -120,7 +120,7 @@ async fn run(client: &IntegrationClient, seed: u64, with_noisy: bool) -> Outcome
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_noisy_tenant_adds_nothing_to_the_latency_of_others() {
+async fn noisy_tenant_adds_no_latency() {
     let limit = VendorLimit::sliding_log(LIMIT, Duration::from_secs(1)).named("requests");
     let vendor = FakeVendor::builder().limit(limit).arrival_delay(Delay::fixed(VENDORS_LATENCY)).start().await.unwrap();
     // Small bursts, so that the polite wait at all.

@@ -30,7 +30,7 @@ algorithm = "sliding_window"
 }
 
 #[tokio::test]
-async fn json_goes_out_with_the_tenants_credential_and_comes_back() {
+async fn json_is_sent_with_the_tenants_credential() {
     let server = MockServer::start_async().await;
     let created = server
         .mock_async(|when, then| {
@@ -53,7 +53,7 @@ async fn json_goes_out_with_the_tenants_credential_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_key_in_the_query_shows_in_no_error() {
+async fn query_key_shows_in_no_error() {
     let server = MockServer::start_async().await;
     let refused = server
         .mock_async(|when, then| {
@@ -70,7 +70,7 @@ async fn a_key_in_the_query_shows_in_no_error() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_what_was_asked_for_says_where() {
+async fn json_error_names_its_place() {
     let server = MockServer::start_async().await;
     server
         .mock_async(|when, then| {

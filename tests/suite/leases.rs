@@ -135,7 +135,7 @@ async fn steps_under_way(by_ms: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clock_steps_under_way_neither_bury_nor_double_nor_park() {
+async fn clock_steps_under_way_are_harmless() {
     let mut runs = tokio::task::JoinSet::new();
     STEPS.into_iter().for_each(|by_ms| drop(runs.spawn(steps_under_way(by_ms))));
     runs.join_all().await;
@@ -163,7 +163,7 @@ async fn step_between_two_processes(by_ms: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clock_steps_before_a_start_neither_expire_nor_park() {
+async fn clock_steps_before_a_start_are_harmless() {
     let mut runs = tokio::task::JoinSet::new();
     STEPS.into_iter().for_each(|by_ms| drop(runs.spawn(step_between_two_processes(by_ms))));
     runs.join_all().await;
@@ -177,7 +177,7 @@ async fn connection(path: &Path) -> sqlx::SqliteConnection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_lock_held_beyond_the_lease_neither_buries_nor_doubles() {
+async fn write_lock_beyond_the_lease_is_harmless() {
     use sqlx::Executor;
     let vendor = vendor(Duration::from_millis(1_500)).await;
     let path = folder().join("s.db");
@@ -210,7 +210,7 @@ async fn database() -> String {
 
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_locked_beyond_the_lease_neither_buries_nor_doubles() {
+async fn table_lock_beyond_the_lease_is_harmless() {
     use sqlx::{Connection, Executor};
     let mut runs = tokio::task::JoinSet::new();
     for mode in ["ACCESS EXCLUSIVE", "EXCLUSIVE", "SHARE"] {

@@ -68,7 +68,7 @@ impl tracing::Subscriber for Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_events_have_exactly_their_fields() {
+async fn events_have_exactly_their_fields() {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let transport = FakeTransport::new(|call: &FakeCall| match (call.path(), call.number) {

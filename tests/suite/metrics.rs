@@ -156,7 +156,7 @@ async fn every_number_is_what_happened() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_and_what_is_paused_now() {
+async fn metrics_count_waiting_and_paused() {
     let recorder = DebuggingRecorder::new();
     let _local = metrics::set_default_local_recorder(&recorder);
     let client = builder(|_| FakeAnswer::status(200)).build().await.unwrap();
@@ -184,7 +184,7 @@ async fn what_waits_and_what_is_paused_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rates_are_over_the_busy_time_and_headroom_is_the_lowest() {
+async fn metrics_rate_is_over_busy_time() {
     let recorder = DebuggingRecorder::new();
     let _local = metrics::set_default_local_recorder(&recorder);
     let client = builder(|_| FakeAnswer::status(200).delay(Duration::from_millis(100))).build().await.unwrap();
@@ -201,7 +201,7 @@ async fn rates_are_over_the_busy_time_and_headroom_is_the_lowest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tenants_are_told_apart_up_to_a_bound() {
+async fn metrics_label_tenants_up_to_a_bound() {
     let recorder = DebuggingRecorder::new();
     let _local = metrics::set_default_local_recorder(&recorder);
     let client = builder(|_| FakeAnswer::status(200)).tenant_labels(1).build().await.unwrap();
@@ -272,7 +272,7 @@ async fn a_store_that_fails() {
 /// A client goes through everything that can happen to it; what it then exports is what the table, the page and the
 /// dashboard say, names, kinds, labels and all.
 #[tokio::test(start_paused = true)]
-async fn page_and_dashboard_name_what_a_client_exports() {
+async fn metrics_page_and_dashboard_match_the_client() {
     let recorder = DebuggingRecorder::new();
     let _local = metrics::set_default_local_recorder(&recorder);
     let client = builder(|call| match call.path() {

@@ -95,7 +95,7 @@ impl ResponseHandler for Collected {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_accepted_is_delivered_and_its_receipt_says_so() {
+async fn accepted_job_is_delivered_and_receipt_says_so() {
     let vendor = vendor(FakeVendor::builder()).await;
     let store = Store::sqlite(folder().join("s.db"));
     let collected = Collected::default();
@@ -117,7 +117,7 @@ async fn what_is_accepted_is_delivered_and_its_receipt_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_only_accepts_leaves_the_sending_to_the_next() {
+async fn accepting_process_leaves_sending_to_a_worker() {
     let vendor = vendor(FakeVendor::builder()).await;
     let store = Store::sqlite(folder().join("s.db"));
     let accepting = client(&vendor, &store, RETRY).build().await.unwrap();
@@ -139,7 +139,7 @@ async fn a_process_that_only_accepts_leaves_the_sending_to_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_request_with_the_same_key_is_accepted_once() {
+async fn same_key_is_accepted_once() {
     let vendor = vendor(FakeVendor::builder()).await;
     let store = Store::sqlite(folder().join("s.db"));
     let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
@@ -157,7 +157,7 @@ async fn the_same_request_with_the_same_key_is_accepted_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failures_are_tried_again_from_the_store_with_one_key() {
+async fn failures_are_retried_from_the_store_with_one_key() {
     let vendor = vendor(FakeVendor::builder().fault(When::any().first(3), Fault::Status(503))).await;
     let store = Store::sqlite(folder().join("s.db"));
     let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
@@ -170,7 +170,7 @@ async fn failures_are_tried_again_from_the_store_with_one_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_given_up_is_a_letter_with_its_history_and_can_be_sent_again() {
+async fn given_up_job_is_a_letter_that_can_be_resent() {
     let vendor = vendor(FakeVendor::builder()).await;
     vendor.set_outage(Outage::Unavailable);
     let store = Store::sqlite(folder().join("s.db"));
@@ -202,7 +202,7 @@ async fn what_is_given_up_is_a_letter_with_its_history_and_can_be_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letter_that_dies_again_is_sent_again_once_by_a_call() {
+async fn letter_that_dies_again_is_resent_once() {
     const LETTERS: usize = 20;
     let vendor = vendor(FakeVendor::builder().poisoned("/gone", 410)).await;
     let store = Store::sqlite(folder().join("s.db"));
@@ -230,7 +230,7 @@ async fn letter_that_dies_again_is_sent_again_once_by_a_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_refuses_for_good_makes_a_letter_at_once() {
+async fn final_refusal_makes_a_letter_at_once() {
     let vendor = vendor(FakeVendor::builder().poisoned("/gone", 410)).await;
     let store = Store::sqlite(folder().join("s.db"));
     let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
@@ -242,7 +242,7 @@ async fn an_answer_that_refuses_for_good_makes_a_letter_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_of_no_use_any_more_expires() {
+async fn expired_job_is_not_sent() {
     let vendor = vendor(FakeVendor::builder().limit(VendorLimit::fixed_window(2, Duration::from_secs(3600)))).await;
     let store = Store::sqlite(folder().join("s.db"));
     let client = client(&vendor, &store, RETRY).work().build().await.unwrap();
@@ -264,7 +264,7 @@ async fn what_is_of_no_use_any_more_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_retry_after_is_waited_for_in_the_store() {
+async fn long_retry_after_is_waited_for_in_the_store() {
     use integration_client::testing::{FakeAnswer, FakeTransport};
     let vendor = vendor(FakeVendor::builder()).await;
     let store = Store::sqlite(folder().join("s.db"));
@@ -281,7 +281,7 @@ async fn a_long_retry_after_is_waited_for_in_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shutdown_puts_back_what_has_not_begun() {
+async fn shutdown_puts_back_what_has_not_begun() {
     let vendor = vendor(FakeVendor::builder().limit(VendorLimit::sliding_log(2, Duration::from_secs(60)))).await;
     let store = Store::sqlite(folder().join("s.db"));
     let working = client(&vendor, &store, RETRY).work().build().await.unwrap();
@@ -326,7 +326,7 @@ async fn client_that_was_shut_down_accepts_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_refused_and_waits_for_its_second_try_is_not_ambiguous_after_a_shutdown() {
+async fn refused_job_is_not_ambiguous_after_a_shutdown() {
     let limit = VendorLimit::sliding_log(1, Duration::from_secs(3));
     let vendor = vendor(FakeVendor::builder().limit(limit).fault(When::any().first(1), Fault::Status(401))).await;
     let store = Store::sqlite(folder().join("s.db"));
@@ -347,7 +347,7 @@ async fn what_was_refused_and_waits_for_its_second_try_is_not_ambiguous_after_a_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_process_knows_what_the_old_one_sent() {
+async fn new_process_replays_usage() {
     let limit = VendorLimit::sliding_log(20, Duration::from_secs(4));
     let vendor = vendor(FakeVendor::builder().limit(limit)).await;
     let store = Store::sqlite(folder().join("s.db"));
@@ -423,19 +423,19 @@ enum Late {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_sent_is_counted_for_tenants_set_while_running() {
+async fn usage_is_replayed_for_tenants_set_later() {
     what_was_sent_is_counted_for_a_tenant_that_comes_late(Late::SetTenant).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_sent_is_counted_for_tenants_and_vendors_that_a_reload_brings() {
+async fn usage_is_replayed_for_reloaded_tenants() {
     what_was_sent_is_counted_for_a_tenant_that_comes_late(Late::Reload).await;
     what_was_sent_is_counted_for_a_tenant_that_comes_late(Late::Vendor).await;
 }
 
 /// More rows of usage than were once read at all, of other lanes and older, do not hide what a lane sent last.
 #[tokio::test(flavor = "multi_thread")]
-async fn new_process_counts_usage_behind_a_million_rows_of_others() {
+async fn usage_is_replayed_behind_a_million_rows() {
     use sqlx::Connection;
     let limit = VendorLimit::sliding_log(20, Duration::from_secs(60));
     let vendor = vendor(FakeVendor::builder().limit(limit)).await;
@@ -486,7 +486,7 @@ fn dies_in_the_middle(vendor: &FakeVendor, store: &Store, retry: &str, request: 
 }
 
 #[test]
-fn a_process_that_dies_in_an_exchange_leaves_a_letter_or_the_same_key() {
+fn process_death_leaves_a_letter_or_the_same_key() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     for (retry, delivered) in [(RETRY, true), ("", false)] {
         let stalls = FakeVendor::builder().fault(When::any().first(1), Fault::Stall);
@@ -534,7 +534,7 @@ async fn no_secret_is_in_any_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_much_is_refused_with_a_word_about_what_to_do() {
+async fn full_outbox_refuses_with_advice() {
     let vendor = vendor(FakeVendor::builder()).await;
     let store = Store::sqlite(folder().join("s.db")).max_backlog(3).max_payload_bytes(10_000);
     let client = client(&vendor, &store, RETRY).build().await.unwrap();
@@ -555,7 +555,7 @@ async fn too_much_is_refused_with_a_word_about_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_is_accepted_with_the_callers_own_transaction() {
+async fn job_is_accepted_in_the_callers_transaction() {
     use sqlx::{Connection, Row};
     let vendor = vendor(FakeVendor::builder()).await;
     let path = folder().join("s.db");
@@ -584,7 +584,7 @@ async fn a_job_is_accepted_with_the_callers_own_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_of_plain_sends_are_in_the_store_too() {
+async fn plain_send_letters_are_stored() {
     let vendor = vendor(FakeVendor::builder()).await;
     vendor.set_outage(Outage::Unavailable);
     let store = Store::sqlite(folder().join("s.db"));
@@ -609,7 +609,7 @@ async fn letters_of_plain_sends_are_in_the_store_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenants_in_the_store_are_in_use_within_two_seconds_and_a_bad_row_holds_up_no_other() {
+async fn stored_tenants_are_used_within_two_seconds() {
     let vendor = vendor(FakeVendor::builder()).await;
     let store = Store::sqlite(folder().join("s.db"));
     let client = client(&vendor, &store, RETRY).config_in_store().build().await.unwrap();
@@ -653,7 +653,7 @@ async fn tenants_in_the_store_are_in_use_within_two_seconds_and_a_bad_row_holds_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letter_holds_the_reason_that_the_vendor_gave_unless_its_entry_forbids_it() {
+async fn letter_holds_the_vendors_reason() {
     let said = format!("the postcode is missing {}", "é".repeat(300));
     let vendor = vendor(
         FakeVendor::builder()

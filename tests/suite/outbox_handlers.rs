@@ -100,7 +100,7 @@ impl ResponseHandler for Blocking {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handler_that_blocks_its_thread_delays_no_send_and_costs_no_outcome() {
+async fn blocking_handler_delays_no_send() {
     let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).poisoned("/bad", 422).start().await.unwrap();
     let store = Store::sqlite(folder("blocks").join("s.db")).lease(Duration::from_secs(2));
     let client = client(&vendor, store, Blocking::default()).await;
@@ -135,7 +135,7 @@ impl ResponseHandler for Endless {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outcome_is_stored_with_its_answer_while_the_handler_takes_long() {
+async fn outcome_is_stored_while_the_handler_runs() {
     let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).start().await.unwrap();
     let client = client(&vendor, Store::sqlite(folder("endless").join("s.db")), Endless).await;
     let receipts = enqueue(&client, &["/1", "/2", "/3", "/4", "/5"]).await;

@@ -91,7 +91,7 @@ async fn sent(transport: &FakeTransport, count: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn message_that_comes_again_is_one_job_and_counts_once() {
+async fn repeated_message_is_one_job() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
     let client = client(&transport, &store).work().build().await.unwrap();
     let messages = broker("orders", &[("acme", "1", "a"), ("acme", "2", "b"), ("acme", "1", "a")]);
@@ -105,7 +105,7 @@ async fn message_that_comes_again_is_one_job_and_counts_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_of_two_sources_with_one_id_are_two_jobs() {
+async fn message_ids_are_separate_by_source() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
     let client = client(&transport, &store).work().build().await.unwrap();
     for (source, body) in [("orders", "a"), ("returns", "b")] {
@@ -116,7 +116,7 @@ async fn messages_of_two_sources_with_one_id_are_two_jobs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_request_with_the_id_of_a_message_is_refused_and_not_lost() {
+async fn reused_message_id_is_refused_not_lost() {
     let (transport, store) = (FakeTransport::new(|_| FakeAnswer::status(200)), store());
     let client = client(&transport, &store).work().build().await.unwrap();
     let messages = broker("orders", &[("acme", "1", "a"), ("acme", "1", "other"), ("acme", "2", "b")]);

@@ -105,7 +105,7 @@ async fn hanging_vendor_delays_no_job_of_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hanging_tenant_delays_no_job_of_its_vendors_others() {
+async fn hanging_tenant_delays_no_other() {
     let transport = transport();
     let client = client(&transport).max_jobs(200).build().await.unwrap();
     // Both have work before the one hangs.
@@ -115,7 +115,7 @@ async fn hanging_tenant_delays_no_job_of_its_vendors_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tiers_keep_their_shares_of_a_vendor_that_is_slow() {
+async fn tiers_keep_their_shares_of_a_slow_vendor() {
     let transport = transport();
     let client = client(&transport).max_jobs(20).build().await.unwrap();
     let tiers = [(Priority::High, "high"), (Priority::Normal, "normal"), (Priority::Low, "low")];
@@ -134,7 +134,7 @@ async fn tiers_keep_their_shares_of_a_vendor_that_is_slow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_in_hand_are_bounded_by_their_bytes() {
+async fn claimed_jobs_are_bounded_by_bytes() {
     let transport = transport();
     let client = client(&transport).max_job_bytes(4 << 20).build().await.unwrap();
     let body = "x".repeat(500 << 10);

@@ -228,7 +228,7 @@ proptest! {
 
     /// The same story twice is the same, and dropping lanes that rest changes nothing in it.
     #[test]
-    fn the_same_with_and_without_eviction(story in stories()) {
+    fn same_with_and_without_eviction(story in stories()) {
         let trace = |evict| tell(&Story { evict, ..story.clone() }).trace();
         prop_assert_eq!(trace(false), trace(false));
         prop_assert_eq!(trace(false), trace(true));
@@ -236,7 +236,7 @@ proptest! {
 
     /// A caller who is told "at t" and whom nothing disturbs goes at t.
     #[test]
-    fn the_promised_moment_is_kept(story in stories()) {
+    fn promised_moment_is_kept(story in stories()) {
         let Story { entry, network, phase, seed, span, .. } = &story;
         let mut world = World::new(entry.sources(), entry.vendor(*phase), *seed).unwrap().network(Network {
             pick_up: Duration::ZERO..=Duration::ZERO,
@@ -337,7 +337,7 @@ fn without_the_guard_the_checker_finds_violations() {
 /// The grants of 99 polite tenants are the same to the nanosecond, with a tenant beside them that offers 100 times its
 /// limit and without.
 #[test]
-fn a_noisy_tenant_changes_nothing_for_the_others() {
+fn noisy_tenant_changes_no_grant_times() {
     let entry = Entry {
         limit: 20,
         window: ms(1_000),
@@ -380,7 +380,7 @@ fn a_noisy_tenant_changes_nothing_for_the_others() {
 
 /// Low is served under a flood of high: one in ten, and never later than the eleventh grant.
 #[test]
-fn nobody_starves() {
+fn no_waiter_starves() {
     let entry = Entry {
         limit: 100,
         window: ms(1_000),

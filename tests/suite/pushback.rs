@@ -98,7 +98,7 @@ async fn retry_after_is_a_floor() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everybody_in_the_lane_waits_for_the_pause_and_one_goes_first() {
+async fn lane_waits_for_the_pause_and_sends_one_first() {
     let (client, transport) = client(|call| match call.number {
         0 => FakeAnswer::status(429).header("retry-after", "5"),
         _ => FakeAnswer::status(200).delay(Duration::from_millis(300)),
@@ -141,7 +141,7 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_beyond_the_deadline_is_handed_back_and_not_shortened() {
+async fn wait_beyond_the_deadline_is_returned() {
     let (client, transport) = client(|_| FakeAnswer::status(429).header("retry-after", "3600")).await;
     let began = now();
     let minute = Request::get("v", "/x").deadline(Duration::from_secs(60));
@@ -182,7 +182,7 @@ impl Sunk {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_states_no_deadline_is_tried_to_the_end_of_the_schedule() {
+async fn retries_without_deadline_use_the_whole_schedule() {
     let get = || Request::get("v", "/x");
     for (wait, least, most) in [(None, 155, 280), (Some("60"), 300, 335), (Some("600"), 3_000, 3_030)] {
         let refused = move |_: &FakeCall| match wait {
@@ -202,7 +202,7 @@ async fn what_states_no_deadline_is_tried_to_the_end_of_the_schedule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_for_less_gets_less_and_no_letter() {
+async fn shorter_retry_policy_makes_no_letter() {
     let refused = |_: &FakeCall| FakeAnswer::status(429).header("retry-after", "60");
     let minute = Duration::from_secs(60);
     let end = with_sink(refused).await.fails(Request::get("v", "/x").deadline(minute)).await;
@@ -227,7 +227,7 @@ async fn whoever_asks_for_less_gets_less_and_no_letter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_that_is_handed_back_is_a_dead_letter_unless_a_deadline_was_stated() {
+async fn refused_request_becomes_a_letter_without_a_deadline() {
     let sunk = with_sink(|_| FakeAnswer::status(429).header("retry-after", "3600")).await;
     let end = sunk.fails(Request::get("v", "/x")).await;
     assert_eq!(end, (ErrorKind::RetryLater, vec![Reason::Expired], 1));
@@ -240,7 +240,7 @@ async fn a_refused_request_that_is_handed_back_is_a_dead_letter_unless_a_deadlin
 
 /// A pause of two minutes keeps nobody from going after it, and one that is renewed each time keeps nobody for ever.
 #[tokio::test(start_paused = true)]
-async fn a_pause_does_not_count_against_the_deadline_that_nobody_stated() {
+async fn pause_extends_the_default_deadline() {
     let first = |call: &FakeCall| match call.number {
         0 => FakeAnswer::status(429).header("retry-after", "120"),
         _ => FakeAnswer::status(200),
@@ -269,7 +269,7 @@ async fn a_pause_does_not_count_against_the_deadline_that_nobody_stated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_default_wait_of_a_vendor_counts_as_a_stated_one() {
+async fn default_wait_counts_as_a_stated_one() {
     let transport = FakeTransport::new(|call| match call.number {
         0 | 1 => FakeAnswer::status(429),
         2 => FakeAnswer::refused_stream(),
@@ -283,7 +283,7 @@ async fn the_default_wait_of_a_vendor_counts_as_a_stated_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_to_the_last_becomes_a_dead_letter_that_can_be_sent_again() {
+async fn exhausted_retries_make_a_letter_that_can_be_resent() {
     let transport = FakeTransport::new(|call| match call.number {
         0..6 => FakeAnswer::status(429).body("slow down"),
         _ => FakeAnswer::status(200),
@@ -323,7 +323,7 @@ async fn what_is_refused_to_the_last_becomes_a_dead_letter_that_can_be_sent_agai
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_have_acted_is_not_sent_again_without_a_key_or_leave() {
+async fn ambiguous_request_is_not_resent_without_a_key() {
     let script = |call: &FakeCall| match call.path() {
         "/base/reset" => FakeAnswer::reset(),
         _ => FakeAnswer::status(500),
@@ -344,7 +344,7 @@ async fn what_may_have_acted_is_not_sent_again_without_a_key_or_leave() {
 
 /// A reset, a 5xx and an answer that never comes, after the request has left.
 #[tokio::test(start_paused = true)]
-async fn what_may_have_acted_is_parked_where_somebody_says_so() {
+async fn ambiguous_request_is_parked_on_request() {
     let transport = FakeTransport::new(|call| match call.path() {
         "/base/reset" => FakeAnswer::reset(),
         "/base/stall" => FakeAnswer::stall(),
@@ -390,7 +390,7 @@ async fn what_may_have_acted_is_parked_where_somebody_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_credential_is_refreshed_once() {
+async fn refused_credential_is_refreshed_once() {
     let (client, transport) = client(|call| match call.header("authorization") {
         Some("Bearer key-2") => FakeAnswer::status(200),
         _ => FakeAnswer::status(401),
@@ -404,7 +404,7 @@ async fn a_refused_credential_is_refreshed_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_cannot_be_reached_is_tried_by_one_at_a_time() {
+async fn unreachable_host_is_tried_one_at_a_time() {
     let (client, transport) = client(|_| FakeAnswer::not_connected()).await;
     let minute = || Request::get("v", "/x").deadline(Duration::from_secs(60));
     let sends = (0..50).map(|_| client.send("a", Priority::Normal, minute()));
@@ -419,7 +419,7 @@ async fn a_host_that_cannot_be_reached_is_tried_by_one_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_adds_a_tenth_of_load_and_loses_nothing() {
+async fn outage_adds_a_tenth_of_load() {
     let transport = FakeTransport::new(|call| match call.at.as_nanos() / 1_000_000_000 {
         0..3_600 => FakeAnswer::status(500).delay(Duration::from_millis(20)),
         _ => FakeAnswer::status(200).delay(Duration::from_millis(20)),
@@ -466,7 +466,7 @@ impl Classifier for Forbidden {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_classifier_knows_better_than_the_status() {
+async fn classifier_knows_better_than_the_status() {
     let transport = FakeTransport::new(|call| FakeAnswer::status(if call.number == 0 { 403 } else { 200 }));
     let client = builder(&transport).classifier("v", Forbidden).build().await.unwrap();
     let response = client.send("a", Priority::Normal, Request::get("v", "/x")).await.unwrap();
@@ -474,7 +474,7 @@ async fn a_classifier_knows_better_than_the_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operators_pause_is_waited_for_until_the_deadline() {
+async fn operator_pause_is_waited_for_until_the_deadline() {
     let (client, transport) = client(|_| FakeAnswer::status(200)).await;
     client.tenants().pause("a", "v").unwrap();
     assert_eq!(client.tenants().paused_for("a", "v").unwrap(), Some(Duration::MAX));

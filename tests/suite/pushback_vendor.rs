@@ -98,7 +98,7 @@ fn limits() -> [(&'static str, VendorLimit); 2] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_knows_the_limit_meets_no_penalty() {
+async fn exact_limit_meets_no_penalty() {
     for_each(limits().map(|(what, limit)| async move {
         let vendor = vendor().headers(HeaderStyle::Silent).limit(limit).penalty(BLOCK);
         let log = saturate(vendor, |toml| toml, &[("/", 60)], secs(5)).await;
@@ -157,7 +157,7 @@ async fn told_twice(limit: Limited, style: HeaderStyle) -> Vec<(f64, usize, usiz
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_told_twice_the_limit_learns_it() {
+async fn doubled_limit_is_learned_from_refusals() {
     let trials: [(&str, Limited); 2] = [("fixed window", fixed), ("sliding log", sliding)];
     for_each(trials.map(|(what, limit)| async move {
         let learnt = told_twice(limit, HeaderStyle::RetryAfter).await;
@@ -192,7 +192,7 @@ async fn somebody_else_takes_half() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_poisoned_endpoint_leaves_the_others_alone() {
+async fn poisoned_endpoint_leaves_the_others_alone() {
     const RUN: Duration = Duration::from_secs(8);
     // The first refusal may be about everything: all wait, until one of the others has shown that it is not.
     const KNOWN: Duration = Duration::from_secs(3);

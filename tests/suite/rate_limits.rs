@@ -114,7 +114,7 @@ fn leaked(text: String) -> &'static str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_bands_are_those_of_the_page() {
+async fn bands_are_those_of_the_page() {
     let bands = rows(PAGE, "left of the limit");
     let (nothing, bands) = bands.split_last().unwrap();
     assert_eq!(nothing[..2], ["nothing", "0"]);
@@ -140,7 +140,7 @@ async fn the_bands_are_those_of_the_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_left_and_the_way_back_up() {
+async fn exhaustion_and_recovery_match_the_page() {
     let added = duration(&figure("added to the vendor's reset")).as_millis();
     let least = duration(&figure("least pause")).as_millis();
     assert_eq!(spacing("bands", Priority::High, "0", "7").await, 7_000 + added);
@@ -166,7 +166,7 @@ async fn nothing_left_and_the_way_back_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_pauses_as_the_page_says() {
+async fn refusal_pauses_as_the_page_says() {
     // Where nobody said how long, so that a pause is no longer than what is drawn for the request.
     let share: f64 = number(&figure("windows that a lane waits after a refusal"));
     let transport = FakeTransport::new(|_| FakeAnswer::status(429));
@@ -195,7 +195,7 @@ async fn a_refusal_pauses_as_the_page_says() {
 /// What an endpoint's limit has left slows nothing down yet, and the page names the catalogue's vendors that it leaves
 /// without a throttle.
 #[tokio::test(start_paused = true)]
-async fn nothing_left_of_an_endpoints_limit_stops_that_endpoint_alone() {
+async fn exhausted_endpoint_stops_alone() {
     let transport = FakeTransport::new(|_| says_left("0", "7"));
     let of_an_endpoint = format!("[vendors.v.endpoints.rest]\npaths = [\"/x\"]\n{}", limit("fixed_window", "12s"));
     let client = client(&of_an_endpoint, &transport).await;
@@ -206,7 +206,7 @@ async fn nothing_left_of_an_endpoints_limit_stops_that_endpoint_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ways_to_throttle_are_those_of_the_page() {
+async fn throttle_modes_match_the_page() {
     let head = "`throttle` | what is done | 29 of 100 left, reset in 29 s, window 12 s: between two requests";
     let ways = rows(PAGE, head);
     for way in &ways {
@@ -233,7 +233,7 @@ fn choices(vendor: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_algorithm_has_the_guard_that_the_page_says() {
+async fn algorithm_guards_match_the_page() {
     let table = rows(PAGE, "`algorithm` | guard | 100 in 1m: at once | in any 1m | 100 in 1s: at once | in any 1s");
     let first_word = |row: &Vec<String>| row[0].split(',').next().unwrap().trim_matches('`').to_owned();
     let named: Vec<String> = table.iter().map(first_word).collect();
@@ -269,7 +269,7 @@ async fn most(algorithm: &str, window: &str, tier: Priority) -> (usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_tiers_share_as_the_page_says() {
+async fn tiers_share_as_the_page_says() {
     let table = rows(PAGE, "tier | weight | of a hundred grants where all wait | in any minute, of 100 in 1m");
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let vendor =
@@ -295,7 +295,7 @@ async fn the_tiers_share_as_the_page_says() {
 }
 
 #[test]
-fn the_defaults_are_those_of_the_page() {
+fn defaults_are_those_of_the_page() {
     // What the page says, written as an entry, is what an entry that says nothing comes to.
     let table = rows(PAGE, "`[vendors.NAME.retry]`");
     let mut entry = "[vendors.v.retry]\n".to_owned();
@@ -331,7 +331,7 @@ fn the_defaults_are_those_of_the_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_are_drawn_from_the_ranges_of_the_page() {
+async fn wait_ranges_match_the_page() {
     fastrand::seed(7);
     let line = PAGE.lines().find(|line| line.contains("drawn evenly from")).unwrap();
     let words = line.split([' ', ',']).filter_map(|word| word.split_once('-'));
@@ -364,7 +364,7 @@ fn fills(drawn: &[Vec<u128>], ranges: &[(u128, u128)]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stated_wait_is_lengthened_as_the_page_says() {
+async fn stated_wait_supplement_matches_the_page() {
     fastrand::seed(7);
     let percent: u128 = number(&figure("percent that jitter adds"));
     let most = duration(&figure("most that jitter adds")).as_secs().into();
@@ -385,7 +385,7 @@ async fn a_stated_wait_is_lengthened_as_the_page_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadline_and_breakers_are_those_of_the_page() {
+async fn deadline_and_breakers_match_the_page() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let paused = client("", &transport).await;
     paused.tenants().pause("a", "v").unwrap();
@@ -415,7 +415,7 @@ fn now() -> tokio::time::Instant {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_budget_of_retries_is_that_of_the_page() {
+async fn retry_budget_matches_the_page() {
     let free: usize = number(&figure("retry budget: retries after failures"));
     let each: usize = number(&figure("retry budget: requests of that minute"));
     let transport = FakeTransport::new(|call| match call.path() {
@@ -533,7 +533,7 @@ fn headers_are_read_as_the_page_says() {
 }
 
 #[test]
-fn the_toml_of_the_page_is_valid() {
+fn toml_of_the_page_is_valid() {
     let examples: Vec<&str> = PAGE.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert_eq!(examples.len(), 1);
     let config = Config::load(&Sources::new().file("RATE_LIMITS.md", examples[0]), 1).unwrap();

@@ -87,7 +87,7 @@ async fn send_on_and_on(client: IntegrationClient, tenant: String, task: usize, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn ten_thousand_reloads_lose_double_and_credit_nothing() {
+async fn ten_thousand_reloads_lose_and_credit_nothing() {
     let transport = FakeTransport::new(|call| {
         let delay = Duration::from_micros(call.number as u64 % 5 * 700);
         FakeAnswer::status(200).delay(delay).body("done")

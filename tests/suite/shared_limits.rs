@@ -84,7 +84,7 @@ fn since_first(log: &Log) -> Vec<(Duration, String, u16)> {
 }
 
 #[tokio::test]
-async fn nine_percent_left_slow_four_tenants_to_a_quarter_together() {
+async fn nine_percent_left_slows_four_tenants_together() {
     for scope in SCOPES {
         // 16 a second at full rate.
         let shared = "limits = [{ name = \"l\", scope = \"SCOPE\", limit = 1000, window = \"50s\", \
@@ -106,7 +106,7 @@ async fn nine_percent_left_slow_four_tenants_to_a_quarter_together() {
 }
 
 #[tokio::test]
-async fn nothing_left_for_one_tenant_stops_all_who_share_the_limit() {
+async fn exhausted_shared_limit_stops_all_its_tenants() {
     for scope in SCOPES {
         let shared = "limits = [{ name = \"l\", scope = \"SCOPE\", limit = 100, window = \"60s\", \
                       algorithm = \"fixed_window\" }]";
@@ -124,7 +124,7 @@ async fn nothing_left_for_one_tenant_stops_all_who_share_the_limit() {
 }
 
 #[tokio::test]
-async fn one_refusal_is_met_by_one_of_ten_tenants() {
+async fn shared_refusal_is_met_by_one_tenant() {
     for scope in SCOPES {
         let shared = "limits = [{ name = \"l\", scope = \"SCOPE\", limit = 1000, window = \"10s\", \
                       algorithm = \"fixed_window\" }]";
@@ -143,7 +143,7 @@ async fn one_refusal_is_met_by_one_of_ten_tenants() {
 }
 
 #[tokio::test]
-async fn only_requests_that_count_in_an_endpoints_limit_wait_for_it() {
+async fn endpoint_limit_holds_up_its_requests_only() {
     for scope in SCOPES {
         let shared = "[vendors.v.endpoints.search]\npaths = [\"/search\"]\nlimits = [{ name = \"l\", \
                       scope = \"SCOPE\", limit = 100, window = \"60s\", algorithm = \"fixed_window\" }]";

@@ -44,7 +44,7 @@ fn without_its_guard_every_vendor_refuses() {
 }
 
 #[test]
-fn nearly_all_of_what_a_vendor_allows_is_used() {
+fn nearly_all_of_a_limit_is_used() {
     for travel in Travel::ALL {
         let window = SECOND.as_nanos() as f64;
         let possible = window / (window + travel.mean_round_trip_ns() as f64);
@@ -73,7 +73,7 @@ fn nearly_all_of_what_a_vendor_allows_is_used() {
 }
 
 #[test]
-fn lower_tiers_use_their_whole_share_whatever_the_round_trip() {
+fn lower_tiers_use_their_whole_share() {
     for counting in Counting::ALL {
         for travel in [Travel::Instant, Travel::EachWay, Travel::Bunched] {
             let outcome = run(&Case::new(counting, 100, SECOND, 0.8, travel).of(Priority::Normal), 40_000, 1);
@@ -85,7 +85,7 @@ fn lower_tiers_use_their_whole_share_whatever_the_round_trip() {
 }
 
 #[test]
-fn a_sliding_counter_over_a_minute_is_used_like_an_oracle_would() {
+fn sliding_counter_use_equals_an_oracles() {
     let minute = 60 * SECOND;
     for counting in [Counting::SlidingCounter, Counting::SlidingCounterPhaseKnown] {
         let outcome = run(&Case::new(counting, 1_000, minute, 1.0, Travel::EachWay), 400_000, 2);
@@ -96,7 +96,7 @@ fn a_sliding_counter_over_a_minute_is_used_like_an_oracle_would() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_trace() {
+fn same_seed_gives_the_same_trace() {
     let case = Case::new(Counting::UnknownCounter, 100, SECOND, 0.8, Travel::Bimodal).troubled();
     let [once, again, other] = [7, 7, 8].map(|seed| run(&case, 2_000, seed));
     assert_eq!(once, again);
@@ -124,7 +124,7 @@ fn headers_slow_nobody_down_who_is_alone() {
 /// Somebody else takes half of the key for twenty windows, and headers show it. Logs and counters of vendors are not among
 /// these: what is left of them is less, or they are refused more.
 #[test]
-fn half_that_others_take_is_left_to_them_and_the_rest_is_used() {
+fn share_taken_by_others_is_left_to_them() {
     use Counting::{FixedWindow, LeakyBucket, LumpedRefill, TokenBucket, UnknownWindow};
     let holding = [FixedWindow, TokenBucket, LeakyBucket, LumpedRefill, UnknownWindow];
     for (counting, figures) in of_a_shared_key(Scene::Beside) {
@@ -135,7 +135,7 @@ fn half_that_others_take_is_left_to_them_and_the_rest_is_used() {
 
 /// Two clients that share nothing but the key: together, the smaller part of it, and refusals a minute.
 #[test]
-fn two_clients_of_one_bucket_or_counter_share_it_evenly_and_are_not_refused() {
+fn two_clients_share_one_limit_evenly() {
     use Counting::{FixedWindow, LeakyBucket, LumpedRefill, SlidingCounter, TokenBucket, UnknownWindow};
     for (counting, figures) in of_a_shared_key(Scene::Two) {
         let refused = match counting {

@@ -76,7 +76,7 @@ fn soak_judge_rejects_an_empty_record() {
 }
 
 #[test]
-fn soak_judge_counts_refusals_and_windows_above_a_limit() {
+fn soak_judge_counts_refusals_and_exceeded_windows() {
     let mut record = empty();
     // 40 in two seconds are allowed; the vendor let the 41st pass, and refused the 42nd.
     record.vendors[PARCELS]
@@ -117,7 +117,7 @@ fn soak_judge_counts_lost_jobs() {
 }
 
 #[test]
-fn soak_judge_counts_jobs_that_are_buried_without_a_cause() {
+fn soak_judge_counts_jobs_buried_without_cause() {
     let path = "/other/job-0.0-1";
     let dead = || Some(Place::Dead("ambiguous".to_owned()));
     let mut record = job(MAIL, path, dead(), &[seen(path, 10)]);
@@ -159,7 +159,7 @@ fn soak_judge_counts_doubled_effects() {
 }
 
 #[test]
-fn soak_judge_counts_errors_that_say_not_sent_of_what_was_sent() {
+fn soak_judge_counts_false_not_sent_errors() {
     for path in ["/other/post-0.0-1", "/other/job-0.0-1"] {
         let mut record = empty();
         let failed = Outcome::Failed("NotSent".to_owned(), "store".to_owned());
@@ -211,7 +211,7 @@ fn soak_judge_counts_what_does_not_move() {
 }
 
 #[test]
-fn soak_judge_excuses_a_failure_to_connect_by_the_pause_after_an_outage_alone() {
+fn soak_judge_excuses_connect_failures_after_an_outage() {
     let connect = Outcome::Failed("NotSent".to_owned(), "connect".to_owned());
     let mut record = empty();
     told(&mut record, MAIL, "/other/get-0.0-1", Some(connect));
@@ -234,7 +234,7 @@ fn program_of_the_soak() {
 
 /// The whole of it, from the same seeds each time, so that a failure is that of a change. `scripts/soak.sh` draws others.
 #[test]
-fn a_minute_of_disturbances_does_no_harm() {
+fn minute_of_disturbances_does_no_harm() {
     let stores: &[(&str, u64)] = match std::env::var_os("IC_TEST_POSTGRES") {
         Some(_) if cfg!(feature = "postgres") => &[("sqlite", 626_785), ("postgres", 314_765)],
         _ => &[("sqlite", 626_785)],

@@ -94,7 +94,7 @@ fn get(path: &str) -> Request {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_send_is_a_span_and_each_attempt_a_child() {
+async fn send_is_a_span_with_attempt_children() {
     let spans = Spans::default();
     let _guard = tracing::subscriber::set_default(spans.clone());
     let client = client(|call| match call.number {
@@ -146,7 +146,7 @@ async fn at_info_there_is_no_span() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_and_a_cancelled_send_leave_no_span_entered() {
+async fn failed_sends_leave_no_span_entered() {
     let spans = Spans::default();
     let _guard = tracing::subscriber::set_default(spans.clone());
     let client = client(|call| match call.number {
@@ -165,7 +165,7 @@ async fn an_error_and_a_cancelled_send_leave_no_span_entered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_future_of_a_send_stays_small() {
+async fn future_of_a_send_stays_small() {
     let client = client(|_| FakeAnswer::status(200)).await;
     let future = client.send("a", Priority::High, get("/x"));
     let bytes = size_of_val(&future);

@@ -74,7 +74,7 @@ fn acted(vendor: &FakeVendor) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lane_that_has_reached_its_bound_refuses_its_own_requests_alone() {
+async fn full_lane_refuses_its_own_requests_only() {
     let (vendor, store) = (vendor().await, Store::sqlite(folder().join("s.db")).max_lane_backlog(3));
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.vendors_toml("v"));
     let tenant = |id: &str| TenantEntry::new(id, "v").credential("env:PATH");
@@ -100,7 +100,7 @@ async fn a_lane_that_has_reached_its_bound_refuses_its_own_requests_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_cannot_be_written_is_refused_in_words() {
+async fn unwritable_store_file_is_refused_in_words() {
     use std::os::unix::fs::PermissionsExt;
     let path = folder().join("s.db");
     std::fs::write(&path, "").unwrap();
@@ -118,7 +118,7 @@ async fn a_file_that_cannot_be_written_is_refused_in_words() {
 
 /// Whatever stands in the rows, the process lives and other jobs are sent; and a row that is nonsense stays, or is a letter.
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_were_edited_into_nonsense_hold_up_nobody() {
+async fn nonsense_rows_hold_up_nobody() {
     use sqlx::{Connection, Row};
     let nonsense = ["'word'", "-9223372036854775808", "9223372036854775807", "x'00ff'", "''", "1.5"];
     let columns = [
@@ -264,17 +264,17 @@ async fn every_statement_in_turn(moment: Moment, fault: Fault) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_write_fails_once_on_a_full_disk() {
+async fn writes_each_fail_once_on_a_full_disk() {
     every_statement_in_turn(Moment::Before, Fault::Full).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_connection_breaks_once_before_every_write() {
+async fn connection_breaks_once_before_every_write() {
     every_statement_in_turn(Moment::Before, Fault::Broken).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_connection_breaks_once_after_every_write() {
+async fn connection_breaks_once_after_every_write() {
     every_statement_in_turn(Moment::After, Fault::Broken).await;
 }
 
@@ -299,7 +299,7 @@ impl Watch for LostWord {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn enqueue_whose_commit_is_in_doubt_is_ambiguous_and_names_the_job() {
+async fn doubtful_commit_is_ambiguous_and_names_the_job() {
     let (vendor, watch) = (vendor().await, Arc::new(LostWord::default()));
     let store = Store::sqlite(folder().join("s.db")).watched_by(watch.clone());
     let client = client(&vendor, &store).await.unwrap();
@@ -346,7 +346,7 @@ async fn into_the_file(path: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damaged_page_stops_the_lane_it_belongs_to_and_no_other() {
+async fn damaged_page_stops_its_lane_only() {
     let (vendor, path) = (vendor().await, folder().join("s.db"));
     let builder = || {
         let tenants = ["acme", "umbra", "zeta"].map(|id| TenantEntry::new(id, "v").credential("env:PATH"));
@@ -408,7 +408,7 @@ impl Watch for Disk {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_loses_nothing_and_all_goes_on_when_there_is_room() {
+async fn full_disk_loses_nothing_and_work_resumes() {
     let (vendor, folder) = (vendor().await, folder());
     let (disk, path) = (Arc::new(Disk::default()), folder.join("s.db"));
     let client = client(&vendor, &Store::sqlite(&path).watched_by(disk.clone())).await.unwrap();
@@ -442,7 +442,7 @@ async fn a_full_disk_loses_nothing_and_all_goes_on_when_there_is_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_sent_is_not_sent_again_however_long_nothing_can_be_written() {
+async fn sent_job_is_not_resent_during_a_write_outage() {
     let service = integration_client::testing::Delay::fixed(Duration::from_millis(700));
     let vendor = FakeVendor::builder().headers(HeaderStyle::Silent).service_time(service).start().await.unwrap();
     let (disk, path) = (Arc::new(Disk::default()), folder().join("s.db"));

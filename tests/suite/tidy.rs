@@ -75,7 +75,7 @@ fn never_imports(folder: &str, modules: &[&str]) {
 }
 
 #[test]
-fn the_pure_parts_know_no_runtime_and_no_clock() {
+fn pure_modules_use_no_runtime_or_clock() {
     assert!(!files("src/engine").is_empty());
     assert!(!files("src/signals").is_empty());
     for folder in ["src/engine", "src/signals", "src/retry"] {

@@ -85,7 +85,7 @@ fn what(error: &Error) -> (ErrorKind, Delivery) {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_good_is_an_error_at_once() {
+async fn invalid_certificate_is_an_error_at_once() {
     let authority = Authority::new();
     for leaf in [Leaf::Expired, Leaf::OtherHost, Leaf::SelfSigned] {
         let vendor = vendor(&authority, leaf).await;
@@ -105,7 +105,7 @@ async fn a_certificate_that_is_not_good_is_an_error_at_once() {
 
 /// What a vendor that speaks only TLS 1.0 says to a client that does not.
 #[tokio::test]
-async fn an_old_version_of_tls_is_not_spoken() {
+async fn old_version_of_tls_is_not_spoken() {
     let protocol_version = vec![0x15, 3, 1, 0, 2, 2, 70];
     let server =
         FaultServer::start(vec![vec![Step::ReadBytes(5), Step::Write(protocol_version), Step::HalfClose]]).await;

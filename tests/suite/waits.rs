@@ -72,7 +72,7 @@ fn is_for_the_lane(case: &Case) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_sent_before_a_stated_wait_is_over_whatever_its_form() {
+async fn stated_wait_is_kept_in_any_form() {
     let mut cases: Vec<Case> = serde_json::from_str(include_str!("../../fixtures/headers.json")).unwrap();
     cases.extend(serde_json::from_str::<Vec<Case>>(include_str!("../../fixtures/headers-own.json")).unwrap());
     let (mut seen, mut early) = (0, Vec::new());
@@ -161,7 +161,7 @@ async fn waited_after_a_refusal(scope: &str) -> [u128; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_pauses_all_lanes_of_the_scope_that_it_names() {
+async fn refusal_pauses_all_lanes_of_its_scope() {
     // Told 10 s, and up to a tenth longer; other lanes up to a tenth of that later.
     let stands = 9_998..13_000;
     for (scope, stand) in [("tenant", 1), ("account", 2), ("vendor", 3)] {
@@ -173,7 +173,7 @@ async fn a_refusal_pauses_all_lanes_of_the_scope_that_it_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_already_wait_for_the_pause_of_their_account_as_well() {
+async fn queued_requests_wait_for_their_accounts_pause() {
     let transport = FakeTransport::new(|call| match call.path() {
         "/refused" if call.number == 2 => FakeAnswer::status(429).header("retry-after", "10"),
         _ => FakeAnswer::status(200),
@@ -192,7 +192,7 @@ async fn those_who_wait_already_wait_for_the_pause_of_their_account_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_cannot_wait_that_long_is_told_at_once_and_an_operator_ends_it() {
+async fn long_pause_is_reported_at_once_and_can_be_ended() {
     let transport = FakeTransport::new(|call| match call.number {
         0 => FakeAnswer::status(429).header("retry-after", "600"),
         _ => FakeAnswer::status(200),
@@ -214,7 +214,7 @@ async fn whoever_cannot_wait_that_long_is_told_at_once_and_an_operator_ends_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_did_what_was_asked_may_ask_to_be_left_alone() {
+async fn success_with_retry_after_pauses_the_lane() {
     for (status, wait, least) in [(200, "3", 3_000), (201, "3", 3_000), (202, "3", 0), (303, "3", 0), (200, "0", 0)] {
         let transport = FakeTransport::new(move |call| match call.number {
             0 => FakeAnswer::status(status).header("retry-after", wait),
@@ -231,7 +231,7 @@ async fn an_answer_that_did_what_was_asked_may_ask_to_be_left_alone() {
 
 /// One answer, which a proxy or a test page may have made, does not stop a lane for a month. A refusal's wait stays whole.
 #[tokio::test(start_paused = true)]
-async fn answer_that_was_no_refusal_stops_a_lane_for_an_hour_unless_the_entry_says_otherwise() {
+async fn wait_of_a_success_is_capped_at_an_hour() {
     const MONTH: &str = "2678400";
     for (status, setting, longest) in [(200, "", 3_600), (200, "max_pause = \"2m\"\n", 120), (429, "", 2_678_400)] {
         let transport = FakeTransport::new(move |_| FakeAnswer::status(status).header("retry-after", MONTH));
@@ -245,7 +245,7 @@ async fn answer_that_was_no_refusal_stops_a_lane_for_an_hour_unless_the_entry_sa
 
 /// A gateway that writes the header on every answer would slow its lane down for good: the vendor's entry can say so.
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_the_dialect_ignores_slows_nothing_down() {
+async fn ignored_wait_slows_nothing() {
     for (ignored, least) in [("x-other", 3_000), ("retry-after", 0)] {
         let transport = FakeTransport::new(|_| FakeAnswer::status(200).header("retry-after", "3"));
         let dialect = format!("[vendors.v.dialect]\nignore = [\"{ignored}\"]\n");

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caret_stands_below_the_value() {
+    fn caret_stands_below_the_value() {
         let text = "[vendors.v]\nbase_url = \"https://v.example\"\nsafety = 7.0\n";
         assert_eq!(first(text), Some(("safety = …".into(), 9)));
         let name = "n".repeat(200);

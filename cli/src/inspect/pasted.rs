@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_curl_prints() {
+    fn curl_output_is_parsed() {
         check("HTTP/2 429 \r\nretry-after: 60\r\n\r\n{\"a\": 1}", Some(429), &[("retry-after", "60")], "{\"a\": 1}");
         let hops = "HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 302 Found\r\nlocation: /b\r\n\r\n\
                     HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\n\r\nno";

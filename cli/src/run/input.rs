@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_is_gone_on_with_behind_what_was_read_and_only_if_that_is_the_same() {
+    fn input_resumes_only_behind_an_unchanged_prefix() {
         let page = input(b"{}\n\n{}").page(SystemTime::UNIX_EPOCH).unwrap();
         assert_eq!((numbers(&page), page.end.offset, page.end.lines), (vec![1, 3], 6, 3));
         let first = page.end.mark(2, 0, true);

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_line_is_said_with_its_column() {
+    fn line_error_names_its_column() {
         assert_eq!(wrong("{\"tenant\": "), "not JSON: EOF while parsing a value (column 11)");
         assert!(
             wrong("{\"tenant\":\"a\",\"vendor\":\"v\",\"path\":\"/\"}")

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bars_words_fit_beside_it_in_eighty_columns() {
+    fn progress_bar_fits_eighty_columns() {
         let moment = Moment {
             done: 998_000,
             dead: 12,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_that_of_the_last_seconds() {
+    fn rate_is_that_of_the_last_seconds() {
         let at = |seconds: u64| Time::ZERO + Duration::from_secs(seconds);
         let mut rate = Rate::default();
         rate.note(at(0), 0);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_is_spread_as_what_is_left() {
+    fn unread_input_is_estimated_like_the_rest() {
         let left = |tenant: &str, priority, jobs| ((tenant.to_owned(), "v".to_owned(), priority), jobs);
         let left = [left("a", Priority::High, 10), left("a", Priority::Low, 20), left("b", Priority::Normal, 10)];
         let expected = [("a", Priority::Low, 90), ("b", Priority::Normal, 30)];

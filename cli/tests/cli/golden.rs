@@ -42,12 +42,12 @@ fn check_of_a_broken_file() {
 }
 
 #[test]
-fn check_tells_mistakes_of_form_and_all_others_at_once() {
+fn check_reports_all_errors_at_once() {
     check("check_broken_form", &["check", "fixtures/cli/broken_form.toml"], "");
 }
 
 #[test]
-fn check_of_an_entry_that_may_mean_to_extend_the_catalogues() {
+fn check_warns_of_a_replaced_catalogue_entry() {
     check("check_replaces", &["check", "fixtures/cli/replaces.toml"], "");
 }
 
@@ -69,7 +69,7 @@ fn inspect_a_refusal() {
 }
 
 #[test]
-fn inspect_reads_a_configuration_file_and_an_environment_of_it() {
+fn inspect_reads_an_environment_from_a_file() {
     let path = std::env::temp_dir().join(format!("ic-inspect-{}.toml", std::process::id()));
     let text = "[vendors.mine]\nbase_url = \"https://mine.example\"\n\
                 [vendors.mine.environments.sandbox]\n[vendors.mine.environments.sandbox.dialect]\n\
@@ -88,7 +88,7 @@ fn inspect_reads_a_configuration_file_and_an_environment_of_it() {
 }
 
 #[test]
-fn inspect_pasted_headers_of_a_vendor_that_nobody_knows() {
+fn inspect_reads_headers_of_an_unknown_vendor() {
     let input = "ratelimit: \"minute\";r=40;t=5, \"daily\";r=120;t=7200\nratelimit-policy: \"minute\";q=60;w=60, \"daily\";q=1000;w=86400\n";
     check("inspect_unknown", &["inspect", "--now", NOW], input);
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::run;
 
 #[test]
-fn a_line_that_cannot_be_read_holds_up_no_other() {
+fn unreadable_line_holds_up_no_other() {
     let long = format!("{{\"id\": 8, \"status\": 200, \"body\": \"{}\"}}", "x".repeat(17 << 20));
     let input = [
         "{\"id\": 1, \"status\": 429, \"headers\": [[\"retry-after\", \"60\"]]}",
@@ -40,7 +40,7 @@ fn a_line_that_cannot_be_read_holds_up_no_other() {
 }
 
 #[test]
-fn what_a_line_leaves_out_comes_from_the_options() {
+fn line_defaults_come_from_the_options() {
     let args = ["inspect", "--json", "--status", "429", "--now", "1768471200"];
     let ran = run(&args, "{\"headers\": [[\"Retry-After\", \"Thu, 15 Jan 2026 10:02:00 GMT\"]]}\n");
     assert_eq!(
@@ -121,7 +121,7 @@ fn check_cases(file: &str) -> usize {
 }
 
 #[test]
-fn every_known_response_is_read_by_the_program() {
+fn inspect_reads_every_known_response() {
     assert_eq!(check_cases("fixtures/headers.json"), 262);
     assert!(check_cases("fixtures/headers-own.json") >= 60);
 }

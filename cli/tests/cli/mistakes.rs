@@ -67,7 +67,7 @@ const MISTAKES: &[&[&str]] = &[
 ];
 
 #[test]
-fn every_mistake_is_answered_with_what_to_do() {
+fn mistakes_are_answered_with_advice() {
     let folder = std::env::temp_dir().join(format!("ic-mistakes-{}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("folder")).unwrap();

@@ -7,7 +7,7 @@ fn three_lines(second: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_line_that_is_no_job_ends_the_run_and_mended_it_goes_on() {
+async fn invalid_line_stops_the_run_until_mended() {
     let place = Place::new(FakeVendor::builder()).await;
     for (line, said) in [
         ("{\"tenant\": \"acme\", ", "jobs.jsonl:2: not JSON: EOF while parsing"),
@@ -36,7 +36,7 @@ async fn the_first_line_that_is_no_job_ends_the_run_and_mended_it_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_that_are_no_jobs_may_be_left_out() {
+async fn invalid_lines_can_be_skipped() {
     let place = Place::new(FakeVendor::builder()).await;
     let mut jobs = String::new();
     for number in 1..=50 {
@@ -80,7 +80,7 @@ async fn results_of_something_else_are_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn crafted_line_number_in_the_results_sizes_no_memory() {
+async fn crafted_line_number_allocates_no_memory() {
     let place = Place::new(FakeVendor::builder()).await;
     place.jobs("jobs.jsonl", 1..=3);
     let numbers = [u64::MAX, 1 << 62, 400_000_000_000, 0];

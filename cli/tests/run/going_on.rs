@@ -8,7 +8,7 @@ fn vendor() -> FakeVendorBuilder {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_twice_every_job_has_its_effect_once() {
+async fn run_killed_twice_acts_once_per_job() {
     let place = Place::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=2_000);
     let args = ["jobs.jsonl", "--out", "results.jsonl"];
@@ -28,7 +28,7 @@ async fn killed_twice_every_job_has_its_effect_once() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_ends_what_is_under_way_and_nothing_goes_twice() {
+async fn ctrl_c_finishes_exchanges_and_sends_nothing_twice() {
     let place = Place::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=1_200);
     let child = place.start(&["jobs.jsonl"]);
@@ -44,7 +44,7 @@ async fn ctrl_c_ends_what_is_under_way_and_nothing_goes_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_that_are_added_go_and_another_file_of_the_name_is_another_run() {
+async fn appended_lines_are_sent_and_a_new_file_is_a_new_run() {
     let place = Place::new(FakeVendor::builder()).await;
     place.write("jobs.jsonl", job("acme", "/jobs/1").trim_end());
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [1, 0, 0]);
@@ -59,7 +59,7 @@ async fn lines_that_are_added_go_and_another_file_of_the_name_is_another_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_was_changed_is_not_gone_on_with() {
+async fn changed_file_is_not_resumed() {
     let place = Place::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=1_500);
     let mut child = place.start(&["jobs.jsonl"]);
@@ -78,7 +78,7 @@ async fn a_file_that_was_changed_is_not_gone_on_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_in_use_is_left_alone() {
+async fn store_in_use_is_left_alone() {
     let place = Place::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=800);
     let child = place.start(&["jobs.jsonl"]);
@@ -91,7 +91,7 @@ async fn a_store_in_use_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_of_results_that_goes_away_ends_the_run_and_another_gets_them_all() {
+async fn closed_result_pipe_ends_the_run_without_loss() {
     let place = Place::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=1_000);
     let mut child = place.start(&["jobs.jsonl", "--out", "-"]);
@@ -108,7 +108,7 @@ async fn a_reader_of_results_that_goes_away_ends_the_run_and_another_gets_them_a
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_ends_the_run_and_what_was_answered_is_not_sent_again() {
+async fn full_disk_ends_the_run_without_double_sends() {
     let place = Place::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=900);
     let ran = place.run(&["jobs.jsonl", "--out", "/dev/full"]).await;
@@ -130,7 +130,7 @@ async fn a_full_disk_ends_the_run_and_what_was_answered_is_not_sent_again() {
 #[cfg(target_os = "linux")]
 #[expect(clippy::disallowed_methods, reason = "a test waits")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_full_is_waited_for_and_nothing_is_lost_or_sent_twice() {
+async fn full_store_is_waited_for() {
     let place = Place::new(vendor()).await;
     place.jobs("jobs.jsonl", 1..=900);
     let program = env!("CARGO_BIN_EXE_integration-client");

@@ -12,7 +12,7 @@ impl Place {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_are_named_by_the_beginning_of_their_ids() {
+async fn letter_ids_may_be_shortened() {
     let place = Place::new(FakeVendor::builder().poisoned("/jobs", 422)).await;
     place.jobs("jobs.jsonl", 1..=3);
     let ran = place.run(&["jobs.jsonl"]).await;
@@ -56,7 +56,7 @@ async fn letters_are_named_by_the_beginning_of_their_ids() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tenants_go_by_name_or_when_somebody_agrees() {
+async fn tenant_removal_needs_a_name_or_consent() {
     let place = Place::new(FakeVendor::builder()).await;
     place.write("active.txt", "acme\n");
     let tenants = |args: &[&'static str]| [&["tenants"], args, &["--vendors", "vendors.toml"]].concat();
@@ -75,7 +75,7 @@ async fn tenants_go_by_name_or_when_somebody_agrees() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_ends_with_its_line_and_a_refusal_is_named() {
+async fn response_line_ends_and_refusal_is_named() {
     let place =
         Place::new(FakeVendor::builder().poisoned("/bad", 422).limit(VendorLimit::sliding_log(100, SECOND))).await;
     let good = place.command(&["send", "acme", "v", "/good", "--vendors", "vendors.toml"]).spawn().unwrap();
@@ -87,7 +87,7 @@ async fn an_answer_ends_with_its_line_and_a_refusal_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_without_a_worker_says_that_nothing_is_sent() {
+async fn store_without_worker_is_reported() {
     let place = Place::new(FakeVendor::builder()).await;
     let builder = IntegrationClient::builder().without_catalogue().vendors_file(place.path("vendors.toml"));
     let client = builder.store(Store::sqlite(place.path("jobs.jsonl.sqlite"))).build().await.unwrap();
@@ -98,7 +98,7 @@ async fn a_store_without_a_worker_says_that_nothing_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_checked_and_timed_without_sending() {
+async fn file_is_checked_and_timed_without_sending() {
     let place = Place::new(FakeVendor::builder().limit(VendorLimit::sliding_log(100, SECOND))).await;
     let jobs: String = (1..=1_100).map(|number| job("acme", &format!("/jobs/{number}"))).collect();
     place.write("jobs.jsonl", &(jobs + &job("nobody", "/jobs/1") + "{\n" + &job("stored", "/jobs/2")));

@@ -23,7 +23,7 @@ fn large_answers(limit: u32) -> FakeVendorBuilder {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stalled_reader_of_results_costs_no_outcome_and_doubles_no_line() {
+async fn stalled_result_reader_loses_and_doubles_nothing() {
     let place = Place::new(large_answers(100)).await;
     place.without_keys();
     place.jobs("jobs.jsonl", 1..=300);
@@ -47,7 +47,7 @@ async fn stalled_reader_of_results_costs_no_outcome_and_doubles_no_line() {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn second_signal_ends_a_run_whose_results_nobody_reads() {
+async fn second_signal_ends_a_run_with_unread_results() {
     let place = Place::new(large_answers(100)).await;
     place.without_keys();
     place.jobs("jobs.jsonl", 1..=300);
@@ -104,7 +104,7 @@ fn full_pipe() -> (PipeReader, std::io::PipeWriter) {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn stalled_standard_error_stops_no_sending_and_two_signals_end_the_run() {
+async fn stalled_standard_error_stops_no_sending() {
     let place = Place::new(FakeVendor::builder()).await;
     place.write("jobs.jsonl", &("no job\n".to_owned() + &job("acme", "/jobs/1")));
     let (_unread, full) = full_pipe();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_refused_stops_its_tenant_alone() {
+async fn refused_key_stops_its_tenant_alone() {
     let limit = VendorLimit::sliding_log(100, SECOND);
     let place = Place::new(FakeVendor::builder().limit(limit).poisoned("/locked", 401)).await;
     let mut jobs = String::new();
@@ -28,7 +28,7 @@ async fn a_key_that_is_refused_stops_its_tenant_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_is_not_there_is_named_and_its_jobs_wait() {
+async fn missing_secret_is_named_and_its_jobs_wait() {
     let place = Place::new(FakeVendor::builder()).await;
     place.write("jobs.jsonl", &(job("acme", "/jobs/1") + &job("umbra", "/jobs/2")));
     let mut command = place.command(&["run", "jobs.jsonl", "--vendors", "vendors.toml"]);
@@ -68,7 +68,7 @@ async fn interrupted_send(place: &Place, args: &[&str], sent: u64) -> Ran {
 
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread")]
-async fn interrupted_send_says_what_is_known_of_the_request() {
+async fn interrupted_send_reports_its_delivery() {
     let limit = VendorLimit::sliding_log(1, 60 * SECOND);
     let place = Place::new(FakeVendor::builder().limit(limit.clone()).latency(Duration::from_millis(750))).await;
     let ran = interrupted_send(&place, &["-d", "{}"], 1).await;

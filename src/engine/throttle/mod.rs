@@ -347,6 +347,6 @@ impl Throttle {
 pub(crate) enum Wait {
     /// As the vendor said: not a moment less.
     Stated(u64),
-    /// The vendor stated none: a window, doubled each time, at most so long.
+    /// The vendor stated none: a quarter of a window, doubled with each refusal in a row, at most `most`.
     Guess { most: u64 },
 }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn lane_with_jobs_is_read_before_the_others_and_ready_by_itself() {
+    fn lane_with_jobs_is_replayed_first() {
         let mut lanes = lanes(&["a", "b", "c"]);
         assert!(!lanes.is_ready(&"c".into(), &"v".into(), false));
         assert!(!lanes.is_ready(&"c".into(), &"v".into(), false));

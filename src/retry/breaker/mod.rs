@@ -1,19 +1,19 @@
-//! A host to which no connection can be made is left alone for a while.
+//! A circuit breaker for hosts to which no connection can be made.
 //!
-//! Connecting is tried for minutes, and each try may take the whole connect timeout. With hundreds of requests for one
-//! dead host that is hundreds of sockets that wait for nothing. So after five failures in a row the host is *open*: no
-//! request connects for a second. Then exactly one does, the *probe*; the others wait for what becomes of it. A failure
-//! opens for twice as long, at most half a minute. A success makes the host *recover*: those who waited return in batches
-//! of 2, 4, 8, … (see [`Ramp`]), because a host that has just come back would fall over under all of them at once. The
-//! host is closed when a batch was not used up.
+//! Requests try to connect for minutes, and each try may take the whole connect timeout. With hundreds of requests for a
+//! dead host, that is hundreds of idle sockets. So after five failures in a row the circuit of the host is *open*: no
+//! request connects for a second. Then exactly one does, the *probe*, and the others wait for its outcome. A failure
+//! opens the circuit for twice as long, at most half a minute. A success lets the host *recover*: waiting requests return
+//! in batches of 2, 4, 8, … (see [`Ramp`]), because all of them at once could overload a host that has just come back.
+//! The circuit is closed once a batch is not used up.
 //!
-//! Odd cases. Connections that began before the host was opened go on: their failures say nothing new and do not make
-//! the wait longer, their success makes the host recover. A probe whose caller goes away leaves its place to the next, and
-//! so does one whose exchange has not left within a second. A probe that is overtaken by another's success stays the only
-//! one until it ends, even if the host is opened again meanwhile.
+//! Special cases. Connections that began before the circuit was opened continue: their failure does not lengthen the
+//! wait, and their success lets the host recover. A probe whose caller goes away, or whose exchange has not begun within a
+//! second, hands over to the next request. A probe that another connection's success overtakes remains the only probe
+//! until it ends, even if the circuit is opened again meanwhile.
 //!
-//! Only hosts that fail have an entry, so that a healthy one costs nothing. There is room for ten thousand; when that
-//! many fail at once, those beyond are not held back: to connect in vain is the lesser harm.
+//! Only failing hosts have an entry, so a healthy host costs nothing. There is room for ten thousand; further failing
+//! hosts are not held back, which only costs useless attempts to connect.
 
 mod ramp;
 #[cfg(test)]
@@ -26,17 +26,17 @@ use hashbrown::HashMap;
 use self::ramp::{Next, Ramp};
 use crate::clock::Time;
 
-/// Failures in a row that open.
+/// Failures in a row that open the circuit.
 const FAILURES: u32 = 5;
-/// How long a host is open for the first time.
+/// How long the circuit is open the first time.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
 /// The doublings that lead from [`FIRST`] past [`LONGEST`].
 const DOUBLINGS: u32 = 5;
-/// A probe that has not left after this long is given to another.
+/// A probe whose exchange has not begun after this long hands over to another request.
 const LAUNCH: Duration = Duration::from_secs(1);
 const MAX_HOSTS: usize = 10_000;
-/// After so long without a failure an entry may be forgotten, and so often such entries are looked for.
+/// An entry without a failure for `STALE` may be dropped; such entries are looked for once every `LOOK`.
 const STALE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -44,23 +44,23 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     hosts: HashMap<Box<str>, Host>,
-    /// When stale entries are looked for again.
+    /// When to look for stale entries again.
     next_look: Time,
-    /// The number of the last pass that matters to its host.
+    /// The number of the last numbered pass.
     issued: u64,
 }
 
 #[derive(Debug, Default)]
 struct Host {
-    /// In a row; of no meaning while open.
+    /// Failures in a row; meaningless while open.
     failures: u32,
     /// How often in a row it was opened; zero while closed.
     opened: u32,
-    /// Open until then, and half open from then on.
+    /// The end of the open state; from then on the host is half open.
     until: Time,
-    /// It was open and can be connected to again; `None` while open or closed.
+    /// Set while the host recovers.
     ramp: Option<Ramp>,
-    /// Only the probe's own end clears this, or that it does not leave, so that there never are two in flight.
+    /// Cleared only by the probe's own end, or if it does not begin in time, so that two are never in flight.
     probe: Option<Probe>,
     last_failure: Time,
 }
@@ -68,15 +68,15 @@ struct Host {
 #[derive(Debug)]
 struct Probe {
     number: u64,
-    /// Another may be the probe from then on; [`Time::MAX`] once this one is in flight.
+    /// Another request may become the probe from then on; [`Time::MAX`] once this one is in flight.
     leaves_by: Time,
 }
 
-/// Leave to connect. Given back to the breaker with how it ended.
+/// Permission to connect. Its holder returns it to the breaker together with the outcome.
 #[derive(Debug)]
-#[must_use = "a probe that is not given back keeps all others waiting"]
+#[must_use = "a pass that is not returned keeps all other requests waiting"]
 pub(crate) struct Pass {
-    /// Counts up from 1 for probes and for passes of a recovering host; 0 for a host that is closed.
+    /// From 1 upwards for probes and for passes of a recovering host; 0 for a closed host.
     number: u64,
     #[cfg(test)]
     probe: bool,
@@ -92,7 +92,7 @@ impl Pass {
         }
     }
 
-    /// Whether this is the one connection by which an open host is tried.
+    /// Whether this is the probe of an open host.
     #[cfg(test)]
     pub(crate) fn is_probe(&self) -> bool {
         self.probe
@@ -108,7 +108,7 @@ impl Host {
         self.probe.as_ref().is_some_and(|probe| probe.number == pass.number)
     }
 
-    /// The pass has ended. Whether it was the probe.
+    /// Ends a pass. Returns whether it was the probe.
     fn end(&mut self, pass: &Pass) -> bool {
         let was_probe = self.is_probe(pass);
         if was_probe {
@@ -117,7 +117,7 @@ impl Host {
         was_probe
     }
 
-    /// When a connection may be made at the earliest; `Time::MAX` where that depends on how another one ends.
+    /// The earliest moment for a connection; `Time::MAX` if it depends on the outcome of another connection.
     fn ready_at(&self, now: Time) -> Time {
         match (&self.ramp, &self.probe) {
             _ if self.is_closed() => now,
@@ -128,7 +128,7 @@ impl Host {
         }
     }
 
-    /// Opens the host. Returns whether it was not open before.
+    /// Opens the circuit. Returns whether it was not open before.
     fn open(&mut self, now: Time) -> bool {
         let was_open = self.opened > 0 && self.ramp.is_none();
         self.ramp = None;
@@ -142,12 +142,12 @@ impl Host {
         *self = Host { probe: self.probe.take(), last_failure: self.last_failure, ..Host::default() };
     }
 
-    /// Nothing is known that could hold a request back, and nothing is in flight that will tell.
+    /// Whether the entry can be removed: it holds no request back, and no probe is in flight.
     fn is_healthy(&self) -> bool {
         self.is_closed() && self.failures == 0 && self.probe.is_none()
     }
 
-    /// It may be forgotten: no request is held back by it, and it has not failed for long.
+    /// Whether the entry may be dropped: it holds no request back, and its last failure is long ago.
     fn is_stale(&self, now: Time) -> bool {
         let busy = self.probe.is_some() || self.ramp.as_ref().is_some_and(Ramp::is_busy);
         let open = !self.is_closed() && self.ramp.is_none();
@@ -160,23 +160,23 @@ impl Breaker {
         Breaker::default()
     }
 
-    /// No host has failed lately: no request has to ask.
+    /// Whether no host has failed lately, so that requests need not ask.
     pub(crate) fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
 
-    /// Hosts that are left alone.
+    /// The number of hosts whose circuit is open.
     pub(crate) fn open(&self) -> usize {
         self.hosts.values().filter(|entry| !entry.is_closed() && entry.ramp.is_none()).count()
     }
 
-    /// When [`allow`](Breaker::allow) may say yes: not later than `now` if it may at once, [`Time::MAX`] where that depends
-    /// on how another connection ends. The moment may come nearer whenever a pass of the same host ends.
+    /// When [`allow`](Breaker::allow) may succeed: at most `now` if at once, [`Time::MAX`] if it depends on the outcome of
+    /// another connection. The moment may move nearer whenever a pass of the same host ends.
     pub(crate) fn ready_at(&self, host: &str, now: Time) -> Time {
         self.hosts.get(host).map_or(now, |entry| entry.ready_at(now))
     }
 
-    /// Leave to connect to `host`. A probe is to [leave](Breaker::leaves) within a second.
+    /// Grants a pass to connect to `host`. A probe must [begin](Breaker::leaves) within a second.
     ///
     /// # Errors
     /// When to ask again, as [`ready_at`](Breaker::ready_at) says.
@@ -209,8 +209,8 @@ impl Breaker {
         Ok(Pass::new(number, true))
     }
 
-    /// The connection that `pass` allows is being made. A probe that comes too late, when another has become the probe, goes
-    /// as a connection that began before the host was opened.
+    /// The connection of `pass` begins. If another request has become the probe meanwhile, this one counts as a connection
+    /// that began before the circuit was opened.
     pub(crate) fn leaves(&mut self, host: &str, pass: &Pass) {
         let probe = self.hosts.get_mut(host).and_then(|entry| entry.probe.as_mut());
         if let Some(probe) = probe.filter(|probe| probe.number == pass.number) {
@@ -218,7 +218,7 @@ impl Breaker {
         }
     }
 
-    /// A connection was made. Whether that made an open host one that can be connected to.
+    /// A connection was made. Returns whether the host was open and now recovers.
     pub(crate) fn succeeded(&mut self, host: &str, pass: Pass, now: Time) -> bool {
         let first = self.issued + 1;
         let Some(entry) = self.hosts.get_mut(host) else { return false };
@@ -233,7 +233,7 @@ impl Breaker {
         was_open
     }
 
-    /// No connection was made. Whether that opened the host, which was not open before.
+    /// No connection was made. Returns whether that opened the circuit, which was not open before.
     pub(crate) fn failed(&mut self, host: &str, pass: Pass, now: Time) -> bool {
         if !self.hosts.contains_key(host) {
             if !self.has_room(now) {
@@ -246,7 +246,7 @@ impl Breaker {
         let was_probe = entry.end(&pass);
         if let Some(ramp) = &mut entry.ramp {
             if !ramp.ended(pass.number) {
-                // It began before the host was opened.
+                // The connection began before the circuit was opened.
                 return false;
             }
         } else if !entry.is_closed() {
@@ -256,7 +256,7 @@ impl Breaker {
         entry.failures >= FAILURES && entry.open(now)
     }
 
-    /// The request with `pass` was dropped before it was known whether a connection can be made.
+    /// The request with `pass` was dropped before the outcome of its connection was known.
     pub(crate) fn dropped(&mut self, host: &str, pass: Pass) {
         let Some(entry) = self.hosts.get_mut(host) else { return };
         entry.end(&pass);
@@ -272,7 +272,7 @@ impl Breaker {
         }
     }
 
-    /// Forgets hosts that no request went to since they came back: every request has to ask for as long as there is an entry.
+    /// Drops hosts without requests since they recovered: while there is an entry, every request has to ask.
     fn forget_stale(&mut self, now: Time) {
         if now >= self.next_look {
             self.next_look = now + LOOK;
@@ -280,7 +280,7 @@ impl Breaker {
         }
     }
 
-    /// Whether one more host can be remembered; forgets open ones that have not failed for long, too.
+    /// Whether there is room for one more host. Drops entries, open ones too, whose last failure is long ago.
     fn has_room(&mut self, now: Time) -> bool {
         if self.hosts.len() >= MAX_HOSTS && now >= self.next_look {
             self.next_look = now + LOOK;

@@ -1,4 +1,4 @@
-//! The return of the requests that waited for a host which can be connected to again.
+//! Lets waiting requests return in batches to a host that has recovered.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use crate::clock::Time;
 
 /// Passes of the first batch, after the probe.
 const FIRST: u32 = 2;
-/// A batch of more passes is no longer needed: the host is closed instead. The batches up to it are 131,070 passes in 4 s.
+/// The largest batch; after it the circuit is closed. All batches together are 131,070 passes in 4 s.
 const MOST: u32 = 65_536;
 /// The shortest time from one batch to the next.
 const STEP: Duration = Duration::from_millis(250);
-/// The time after which a batch of the same size follows one of which nothing is known yet. A vendor may take long to
-/// answer, and a pass ends with its answer.
+/// The time after which a batch without any outcome is followed by one of the same size. A pass ends with its response,
+/// which a slow vendor may delay.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Hands out passes in batches. A batch is twice as large as the one before if a connection was made meanwhile, and begins
-/// after [`STEP`] at the earliest: a bound on the requests in flight would not slow them down at a vendor that answers
-/// within a millisecond.
+/// [`STEP`] after it at the earliest. A bound on requests in flight instead would not slow them down at a vendor that
+/// answers within a millisecond.
 #[derive(Debug)]
 pub(super) struct Ramp {
-    /// The number of the first pass. Those below it began before the host was opened.
+    /// The number of the first pass. Passes below it began before the circuit was opened.
     first: u64,
-    /// Passes of this batch, and how many of them are left.
+    /// Passes of this batch, and how many of them are unused.
     size: u32,
     left: u32,
     began: Time,
@@ -35,7 +35,7 @@ pub(super) struct Ramp {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Pass,
-    /// Not before then, unless a pass ends earlier.
+    /// Not before this moment, unless a pass ends earlier.
     Wait(Time),
     /// All requests may connect from now on.
     Closed,
@@ -58,7 +58,7 @@ impl Ramp {
     pub(super) fn take(&mut self, now: Time) -> Next {
         if now >= self.ends() {
             let size = if self.heard { self.size.saturating_mul(2) } else { self.size };
-            // Fewer came than could have gone.
+            // Fewer requests came than the batch allowed.
             if (self.left > 0 && (self.heard || self.out == 0)) || size > MOST {
                 return Next::Closed;
             }
@@ -72,7 +72,7 @@ impl Ramp {
         Next::Pass
     }
 
-    /// The pass has ended. Whether it is one of these.
+    /// Ends a pass. Returns whether this ramp granted it.
     pub(super) fn ended(&mut self, number: u64) -> bool {
         let is_one = number >= self.first;
         if is_one {
@@ -81,7 +81,7 @@ impl Ramp {
         is_one
     }
 
-    /// A connection was made, by one of these or by one that began before.
+    /// A connection was made, by a pass of this ramp or by an earlier one.
     pub(super) fn succeeded(&mut self, number: u64) {
         self.ended(number);
         self.heard = true;

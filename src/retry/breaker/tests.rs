@@ -49,7 +49,7 @@ fn five_failures_in_a_row_open_one_host() {
 }
 
 #[test]
-fn it_opens_for_twice_as_long_each_time() {
+fn breaker_opens_twice_as_long_each_time() {
     let mut breaker = open("a");
     let mut now = 1000;
     for seconds in [2, 4, 8, 16, 30, 30, 30] {
@@ -131,7 +131,7 @@ fn batch_does_not_grow_before_something_connects() {
 }
 
 #[test]
-fn host_that_fails_while_it_recovers_is_opened_for_longer() {
+fn failure_during_recovery_opens_for_longer() {
     let mut breaker = open("a");
     let pass = probe(&mut breaker, "a", ms(1000));
     breaker.succeeded("a", pass, ms(1000));
@@ -152,7 +152,7 @@ fn host_that_fails_while_it_recovers_is_opened_for_longer() {
 
 /// A probe that waits for something else, such as the store, is given to another.
 #[test]
-fn probe_that_does_not_leave_is_taken_back() {
+fn unsent_probe_is_taken_back() {
     let mut breaker = open("a");
     let stuck = breaker.allow("a", ms(1000)).unwrap();
     assert_eq!(breaker.allow("a", ms(1999)).unwrap_err(), ms(2000));
@@ -180,7 +180,7 @@ fn host_without_requests_is_forgotten() {
 }
 
 #[test]
-fn a_probe_that_goes_away_leaves_its_place() {
+fn probe_that_goes_away_leaves_its_place() {
     let mut breaker = open("a");
     let pass = probe(&mut breaker, "a", ms(1000));
     breaker.dropped("a", pass);
@@ -195,7 +195,7 @@ fn a_probe_that_goes_away_leaves_its_place() {
 /// Twenty connections are under way when five of them open the host. The others must not open it twenty times over, nor
 /// end the probe that is not theirs.
 #[test]
-fn what_began_before_does_not_lengthen_the_wait() {
+fn earlier_exchange_does_not_lengthen_the_wait() {
     let mut breaker = Breaker::new();
     let mut passes: Vec<Pass> = (0..20).map(|_| breaker.allow("a", ms(0)).unwrap()).collect();
     for pass in passes.drain(..15) {
@@ -238,7 +238,7 @@ fn memory_is_bounded() {
 }
 
 #[test]
-fn a_probe_is_not_forgotten_for_room() {
+fn probe_is_not_forgotten_for_room() {
     let mut breaker = open("a");
     let _pass = probe(&mut breaker, "a", ms(1000));
     for n in 0..MAX_HOSTS + 1 {
@@ -248,7 +248,7 @@ fn a_probe_is_not_forgotten_for_room() {
 }
 
 #[test]
-fn time_may_stand_still_go_back_or_end() {
+fn any_clock_is_survived() {
     let mut breaker = open("a");
     assert_eq!(breaker.allow("a", Time::ZERO).unwrap_err(), ms(1000));
     let pass = probe(&mut breaker, "a", Time::MAX);

@@ -20,7 +20,7 @@ fn ten_retries_need_no_requests() {
 }
 
 #[test]
-fn a_tenth_of_many() {
+fn tenth_of_many() {
     let mut budget = Budget::default();
     (0..1000).for_each(|_| budget.request(ms(0)));
     assert_eq!((0..1000).filter(|_| budget.try_retry(ms(30_000))).count(), 100);
@@ -28,7 +28,7 @@ fn a_tenth_of_many() {
 }
 
 #[test]
-fn a_steady_load_gets_nearly_its_tenth() {
+fn steady_load_gets_nearly_its_tenth() {
     let mut budget = Budget::default();
     let mut retries = 0;
     for n in 0..60_000 {
@@ -40,7 +40,7 @@ fn a_steady_load_gets_nearly_its_tenth() {
 }
 
 #[test]
-fn time_may_stand_still_go_back_or_end() {
+fn any_clock_is_survived() {
     let mut budget = Budget::default();
     for now in [ms(100_000), ms(0), Time::ZERO, Time::MAX, ms(5), Time::MAX] {
         budget.request(now);
@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn retries_never_exceed_ten_or_a_tenth_of_the_minute(
+    fn retry_budget_is_ten_or_a_tenth(
         start in 0..10_000u64,
         // Bursts: the wait before each in milliseconds, how many requests, how many retries are wanted.
         bursts in proptest::collection::vec((0..9_000u64, 0..200usize, 0..40usize), 1..80),

@@ -126,7 +126,7 @@ fn everything_else_is_the_callers() {
 }
 
 #[test]
-fn unauthorized_is_refreshed_once_and_only_with_a_credential() {
+fn unauthorized_refreshes_the_credential_once() {
     let policy = RetryPolicy::default();
     let used_up = RetryHistory { retries: 5, ..RetryHistory::default() };
     check(answered(401), &policy, Refresh, Refresh);
@@ -140,7 +140,7 @@ fn unauthorized_is_refreshed_once_and_only_with_a_credential() {
 }
 
 #[test]
-fn ambiguous_requests_are_sent_again_where_somebody_says_so() {
+fn ambiguous_requests_are_sent_again_on_request() {
     let resend = policy(|policy| policy.on_ambiguous = OnAmbiguous::Resend);
     let own = |choice| RetryInput { on_ambiguous: Some(choice), ..OTHER };
     for outcome in [answered(500), with_wait(503), failed(MaybeSent, Timeout)] {
@@ -153,7 +153,7 @@ fn ambiguous_requests_are_sent_again_where_somebody_says_so() {
 }
 
 #[test]
-fn ambiguous_requests_are_parked_where_somebody_says_so() {
+fn ambiguous_requests_are_parked_on_request() {
     let park = policy(|policy| policy.on_ambiguous = OnAmbiguous::Park);
     let none = RetryPolicy { max_retries: 0, ..park.clone() };
     for outcome in [answered(500), answered(503), failed(MaybeSent, Timeout), failed(MaybeSent, Protocol)] {
@@ -173,7 +173,7 @@ fn ambiguous_requests_are_parked_where_somebody_says_so() {
 }
 
 #[test]
-fn a_classifier_comes_before_the_status() {
+fn classifier_comes_before_the_status() {
     let policy = RetryPolicy::default();
     for status in [200, 401, 403, 429, 500, 503] {
         check(called(status, Class::Success), &policy, Done, Done);

@@ -28,7 +28,7 @@ fn fills((least, most): (Duration, Duration), low: Duration, high: Duration) {
 }
 
 #[test]
-fn the_default_waits_are_those_that_are_documented() {
+fn default_waits_are_those_that_are_documented() {
     let policy = RetryPolicy::default();
     for (retry, (low, high)) in (1..).zip([(5, 10), (10, 20), (20, 40), (40, 80), (80, 120), (80, 120), (80, 120)]) {
         let spread = spread(|rng| backoff(&policy, retry, rng));
@@ -46,7 +46,7 @@ fn waits_before_connecting_again() {
 }
 
 #[test]
-fn what_is_added_to_a_stated_wait() {
+fn stated_wait_gets_a_supplement() {
     fills(spread(|rng| later(Duration::from_secs(10), rng)), Duration::from_secs(10), Duration::from_secs(11));
     fills(spread(|rng| later(Duration::from_secs(3600), rng)), Duration::from_secs(3600), Duration::from_secs(3605));
     assert_eq!(spread(|rng| later(Duration::ZERO, rng)), (Duration::ZERO, Duration::ZERO));
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stated_wait_is_only_ever_lengthened(secs in 0..u64::MAX, nanos in 0..1_000_000_000u32, seed: u64) {
+    fn stated_wait_is_only_ever_lengthened(secs in 0..u64::MAX, nanos in 0..1_000_000_000u32, seed: u64) {
         for wait in [Duration::new(secs, nanos), Duration::new(secs % 1000, nanos)] {
             let later = later(wait, &mut fastrand::Rng::with_seed(seed));
             prop_assert!(later >= wait);

@@ -14,7 +14,7 @@ use crate::clock::{Clock, Time};
 use crate::config::TenantEntry;
 use crate::error::Error;
 use crate::outbox::starts::Starts;
-use crate::send::durable::{Ending, Sending, send_stored};
+use crate::send::durable::{ClaimEnd, Sending, send_stored};
 use crate::send::history::History;
 use crate::send::ledger::Ledger;
 use crate::testing::{FakeAnswer, FakeTransport};
@@ -117,14 +117,14 @@ async fn run(jobs: usize, answers_after: Duration, ledger: Arc<dyn Ledger>) -> V
     let mut sends = tokio::task::JoinSet::new();
     for number in 0..jobs {
         let (client, job) = (client.clone(), job(number, ledger.clone()));
-        sends.spawn(async move { matches!(send_stored(client.core(), job, None).await, Ending::Delivered(_)) });
+        sends.spawn(async move { matches!(send_stored(client.core(), job, None).await, ClaimEnd::Delivered(_)) });
     }
     assert!(sends.join_all().await.into_iter().all(|delivered| delivered), "a job was not delivered");
     transport.calls().iter().map(|call| call.at).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn stalled_store_leads_to_no_window_above_the_limit() {
+async fn stalled_store_exceeds_no_window() {
     let ledger = Stalling::new(Duration::from_millis(5), &[(1, 4), (8, 4), (14, 4), (20, 16)]);
     let calls = run(400, Duration::from_millis(50), ledger.clone()).await;
     assert_eq!((calls.len(), ledger.records.load(Relaxed)), (400, 400), "each is sent and recorded once");
@@ -132,7 +132,7 @@ async fn stalled_store_leads_to_no_window_above_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn random_stalls_lead_to_no_window_above_the_limit() {
+async fn random_stalls_exceed_no_window() {
     for seed in 0..20 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let stalls: Vec<(u64, u64)> = (0..4).map(|number| (number * 10 + rng.u64(0..6), rng.u64(1..10))).collect();
@@ -157,17 +157,17 @@ async fn slow_store_leaves_the_limit_in_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exchange_whose_deadline_passes_while_the_store_stalls_does_not_begin() {
+async fn expired_exchange_does_not_begin_after_a_store_stall() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = builder(TWENTY, &transport).build().await.unwrap();
     let ledger = Stalling::new(Duration::ZERO, &[(0, 10)]);
     let ending = send_stored(client.core(), job(1, ledger), Some(3 * SECOND)).await;
-    assert!(matches!(ending, Ending::Later { .. }));
+    assert!(matches!(ending, ClaimEnd::Later { .. }));
     assert!(transport.calls().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn grant_that_is_picked_up_after_the_deadline_is_not_sent() {
+async fn grant_after_the_deadline_is_not_sent() {
     for millis in (900..1_500).step_by(20) {
         let transport = FakeTransport::new(|_| FakeAnswer::status(200));
         let client = builder(&TWENTY.replace("20", "1"), &transport).build().await.unwrap();
@@ -189,7 +189,7 @@ async fn grant_that_is_picked_up_after_the_deadline_is_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recorded_exchange_that_waits_for_its_limit_goes_back_at_a_stop() {
+async fn recorded_exchange_goes_back_at_a_stop() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let client = builder(&TWENTY.replace("20", "1"), &transport).build().await.unwrap();
     // Two are recorded while the store is slow; one of them takes the limit.
@@ -203,7 +203,7 @@ async fn recorded_exchange_that_waits_for_its_limit_goes_back_at_a_stop() {
     };
     let (_, second, ()) =
         tokio::join!(send_stored(client.core(), first, None), send_stored(client.core(), second, None), stop);
-    assert!(matches!(second, Ending::Later { wait: Duration::ZERO, .. }), "it is nothing that may have been sent");
+    assert!(matches!(second, ClaimEnd::Later { wait: Duration::ZERO, .. }), "it is nothing that may have been sent");
     assert_eq!(transport.calls().len(), 1);
 }
 
@@ -231,7 +231,7 @@ impl Signer for Slow {
 }
 
 #[tokio::test]
-async fn late_signature_is_made_again_for_a_new_grant() {
+async fn late_signature_is_renewed_for_a_new_grant() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200));
     let text = format!("max_transit = \"1s\"\n{TWENTY}");
     let signer = Slow::default();
@@ -258,7 +258,7 @@ async fn open_host(client: &IntegrationClient) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn job_of_a_host_that_is_left_alone_is_not_recorded() {
+async fn job_for_a_broken_host_is_not_recorded() {
     let up = Arc::<AtomicBool>::default();
     let transport = dead(&up);
     let client = builder(TWENTY, &transport).build().await.unwrap();
@@ -271,7 +271,7 @@ async fn job_of_a_host_that_is_left_alone_is_not_recorded() {
         up.store(true, Relaxed);
     };
     let (ending, ()) = tokio::join!(send_stored(client.core(), job, None), watch);
-    assert!(matches!(ending, Ending::Delivered(_)));
+    assert!(matches!(ending, ClaimEnd::Delivered(_)));
     assert_eq!((ledger.records.load(Relaxed), transport.calls().len()), (1, 6));
 }
 
@@ -295,7 +295,7 @@ async fn store_that_stalls_holds_no_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unprocessed_job_is_sent_again_and_uses_no_retry() {
+async fn unprocessed_job_is_sent_again_without_a_retry() {
     let transport = FakeTransport::new(|call| match call.number {
         0..6 => FakeAnswer::refused_stream(),
         _ => FakeAnswer::status(200),
@@ -307,12 +307,12 @@ async fn unprocessed_job_is_sent_again_and_uses_no_retry() {
     loop {
         let request = Request::post("v", "/").body("content");
         match send_stored(client.core(), Sending { request, history, ..job(1, ledger.clone()) }, None).await {
-            Ending::Later { wait, history: next } => {
+            ClaimEnd::Later { wait, history: next } => {
                 assert_eq!((next.retries, next.connects), (0, next.exchanges));
                 tokio::time::sleep(wait).await;
                 history = next;
             }
-            Ending::Delivered(_) => break,
+            ClaimEnd::Delivered(_) => break,
             _ => panic!("given up after {} calls", transport.calls().len()),
         }
     }

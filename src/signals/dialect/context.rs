@@ -1,4 +1,4 @@
-//! A response as the rules of a dialect see it.
+//! A response, as input to the rules of a dialect.
 
 use std::cell::OnceCell;
 
@@ -8,14 +8,14 @@ use super::{Dialect, Pointers};
 use crate::signals::json::{self, Found, Pointer};
 use crate::signals::moment::Now;
 
-/// A response, when it came, and how its vendor speaks.
+/// A response, its time of arrival and its vendor's dialect.
 pub(in crate::signals) struct Context<'r> {
     pub(in crate::signals) dialect: &'r Dialect,
     pub(in crate::signals) status: StatusCode,
     pub(in crate::signals) headers: &'r HeaderMap,
     pub(in crate::signals) body: &'r [u8],
     pub(in crate::signals) now: &'r Now<'r>,
-    /// What stands at the dialect's pointers, found when the first is asked for.
+    /// The values at the dialect's pointers, looked up together on first use.
     in_body: OnceCell<InBody<'r>>,
 }
 
@@ -35,7 +35,7 @@ impl<'r> Context<'r> {
         Context { dialect, status, headers, body, now, in_body: OnceCell::new() }
     }
 
-    /// What stands in the body at one of the dialect's pointers.
+    /// The values in the body at one of the dialect's pointers.
     pub(super) fn in_body(&self, pointer: &Pointer) -> impl Iterator<Item = &Found> {
         let InBody { pointers, found } = self.in_body.get_or_init(|| {
             let pointers = self.dialect.pointers(self.status);

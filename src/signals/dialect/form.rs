@@ -6,10 +6,10 @@ use crate::signals::moment::{self, Now};
 use crate::signals::number::{Decimal, bare};
 use crate::signals::windows::{Name, Window};
 
-/// Places and the text between them.
+/// Placeholders and the text between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
-    /// What stands before each place, and the place.
+    /// Each placeholder, with the text before it.
     parts: Vec<(String, Field)>,
 }
 
@@ -20,7 +20,7 @@ enum Field {
     Remaining,
     Used,
     Reset,
-    /// A reset that is an instruction to wait.
+    /// A reset that is also an instruction to wait.
     Wait,
     Length,
     Skip,
@@ -37,7 +37,7 @@ const FIELDS: [(&str, Field); 8] = [
     ("skip", Field::Skip),
 ];
 
-/// More windows in one header are not looked at.
+/// The most windows of one header that are read.
 const MAX_ITEMS: usize = 32;
 
 impl Form {
@@ -54,18 +54,18 @@ impl Form {
                 format!("{{{name}}} is unknown; known are {}", known.join(", "))
             })?;
             if before.is_empty() && !parts.is_empty() {
-                return Err(format!("two places need a character between them; {HELP}"));
+                return Err(format!("two placeholders need a character between them; {HELP}"));
             }
             parts.push((before.to_owned(), place.1));
             rest = after;
         }
         if parts.is_empty() || parts.len() > 8 || !rest.is_empty() {
-            return Err(format!("a form is one to eight places and what stands between them; {HELP}"));
+            return Err(format!("a form has one to eight placeholders, and ends with one; {HELP}"));
         }
         Ok(Form { parts })
     }
 
-    /// The windows in `text`, and the longest wait that they ask for. What does not have the form is no information.
+    /// Calls `window` for each item of `text`, and returns the longest wait. Items without this form are ignored.
     pub(super) fn read(&self, text: &[u8], unit: u128, now: &Now, mut window: impl FnMut(Window)) -> Option<Duration> {
         let mut longest = None;
         for item in text.split(|b| *b == b',').take(MAX_ITEMS) {
@@ -85,7 +85,7 @@ impl Form {
         for (at, (before, place)) in self.parts.iter().enumerate() {
             rest = rest.strip_prefix(before.as_str())?;
             let next = self.parts.get(at + 1).map(|(before, _)| before.as_str());
-            // The last place ends where another field would begin: more fields may be added one day.
+            // The last value ends where a further field would begin, because a vendor may add fields.
             let last = before.as_str();
             let end = match next {
                 Some(next) => rest.find(next)?,

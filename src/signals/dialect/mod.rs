@@ -1,4 +1,4 @@
-//! What a vendor says in a way of its own, as data: what no shape can tell.
+//! A vendor's own way of stating limits, as data: what header shapes do not cover.
 
 mod context;
 mod form;
@@ -24,7 +24,7 @@ type Pointers<'d> = SmallVec<[&'d Pointer; 8]>;
 
 /// A vendor's own way of speaking about its limits: `[vendors.NAME.dialect]`, validated.
 ///
-/// [`Dialect::default`] adds nothing to what headers say by their shape; most vendors need no more.
+/// [`Dialect::default`] adds nothing to the rules by shape, which are enough for most vendors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dialect {
     pub(crate) windows: Vec<WindowRule>,
@@ -34,18 +34,18 @@ pub struct Dialect {
     /// Requests a second.
     pub(crate) rate: Option<Source>,
     pub(crate) reset_means: ResetMeans,
-    /// Headers that look like what they are not.
+    /// Headers whose names look like limits but are not.
     pub(crate) ignore: Vec<HeaderName>,
-    /// Values that fill a place.
+    /// Placeholder values, which count as absent.
     pub(crate) nothing: Vec<String>,
 }
 
-/// Where the figures of a window stand.
+/// Where a response states the figures of a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WindowRule {
-    /// May hold `{1}` for what stands where the source has its `*`, and `{member}` for a member of [`each`](Self::each).
+    /// May contain `{1}` for the text that matched the source's `*`, and `{member}` for a member of [`each`](Self::each).
     pub(crate) name: Option<String>,
-    /// The rule holds for each object here; the other sources may then be members of it.
+    /// Applies the rule to each object here; the other sources may then be members of that object.
     pub(crate) each: Option<Source>,
     /// A list of windows in one header, its items in this form.
     pub(crate) items: Option<(HeaderName, Form)>,
@@ -53,42 +53,42 @@ pub(crate) struct WindowRule {
     pub(crate) remaining: Option<Figure>,
     pub(crate) used: Option<Figure>,
     pub(crate) reset: Option<Source>,
-    /// A reset that is stated where nothing is left, and asks to wait for it.
+    /// A reset that an exhausted window states, which is also an instruction to wait.
     pub(crate) regain: Option<Source>,
     pub(crate) length_from: Option<Source>,
     pub(crate) length: Option<Duration>,
-    /// Which of the comma-separated values.
+    /// The index of the comma-separated value to read.
     pub(crate) item: Option<usize>,
-    /// Nanoseconds of the times; as the name says it, or seconds, where it is not stated.
+    /// The unit of times in nanoseconds; by default the one that the header's name states, or seconds.
     pub(crate) unit: Option<u128>,
 }
 
-/// What an answer means.
+/// What a response that matches means.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AnswerRule {
-    /// Any, if there are none.
+    /// Statuses that match; empty for all.
     pub(crate) status: Vec<u16>,
-    /// What is looked at; the body's text where nothing is stated.
+    /// The value that is compared; by default the text of the body.
     pub(crate) from: Option<Source>,
     pub(crate) is: Vec<String>,
     pub(crate) contains: Vec<String>,
-    /// Whether a window with nothing left must have been stated.
+    /// Matches only if the response states an exhausted window.
     pub(crate) exhausted: bool,
     pub(crate) throttled: Option<bool>,
     pub(crate) scope: Option<Scope>,
     pub(crate) wait: Option<Duration>,
-    /// Until the server's clock shows the next multiple of this.
+    /// Wait until the next multiple of this period on the server's clock.
     pub(crate) wait_until_next: Option<Duration>,
 }
 
-/// Where a wait is stated.
+/// Where a response states a wait.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct WaitRule {
     pub(crate) from: Option<Source>,
-    /// The words in front of it.
+    /// The words that precede the wait in a text.
     pub(crate) after: Option<String>,
     pub(crate) unit: Option<u128>,
-    /// What the request needs, what there is, and what comes back each second.
+    /// Units that the request needs, units available, and units restored each second.
     pub(crate) bucket: Option<[Source; 3]>,
 }
 
@@ -96,26 +96,26 @@ pub(crate) struct WaitRule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ResetMeans {
-    /// The window ends, and everything is there again.
+    /// The window ends, and all units are available again.
     #[default]
     End,
-    /// A bucket is completely full again; a unit is there earlier.
+    /// A bucket is completely full again; the first unit is available earlier.
     Full,
-    /// The oldest request is forgotten: one unit is there again.
+    /// The oldest request leaves the window, so one unit is available again.
     Oldest,
 }
 
-/// Whose limit has refused, as far as the vendor says it.
+/// Whose limit refused a request, if the vendor says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Scope {
-    /// That of the endpoint that was called.
+    /// The limit of the endpoint that was called.
     Endpoint,
-    /// That of the tenant's own credential.
+    /// The limit of the tenant's own credential.
     Tenant,
-    /// That of an account which several tenants may share.
+    /// The limit of an account, which several tenants may share.
     Account,
-    /// That of all who call this vendor from here.
+    /// The limit of all calls to this vendor from this program.
     Vendor,
 }
 
@@ -132,7 +132,7 @@ impl Scope {
         })
     }
 
-    /// As it is written in a vendor's entry.
+    /// Its name in a vendor's entry.
     pub fn as_str(self) -> &'static str {
         match self {
             Scope::Endpoint => "endpoint",
@@ -162,15 +162,14 @@ impl ResetMeans {
     }
 }
 
-/// Whether the status alone says that a request was refused for a limit: the standard's, one that it replaced, and that
-/// of web hosts for too much traffic.
+/// Whether the status alone marks a refusal because of a limit: 429, its predecessor 420, and 509 (bandwidth limit
+/// exceeded).
 pub(crate) fn is_refusal(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 420 | 509)
 }
 
 impl Dialect {
-    /// Whether the body of an answer with this status may say something about limits that [`read`](super::read) reads.
-    /// If not, it need not be at hand.
+    /// Whether [`read`](super::read) uses the body of a response with this status. If not, an empty prefix will do.
     pub fn wants_body(&self, status: StatusCode) -> bool {
         let refused = is_refusal(status);
         let status = status.as_u16();
@@ -182,7 +181,7 @@ impl Dialect {
                 && (of_body(&self.cost) || of_body(&self.rate) || self.windows.iter().any(WindowRule::reads_body)))
     }
 
-    /// Where something may stand in the body of an answer with this status.
+    /// The pointers to look up in the body of a response with this status.
     fn pointers(&self, status: StatusCode) -> Pointers<'_> {
         let status = status.as_u16();
         let answers = self.answers.iter().filter(|rule| rule.may_fit(status)).filter_map(|rule| rule.from.as_ref());
@@ -204,7 +203,7 @@ impl Dialect {
         self.reset_means
     }
 
-    /// Shape alone decides.
+    /// Whether the dialect adds nothing to the rules by shape.
     pub fn is_plain(&self) -> bool {
         let Dialect { windows, answers, waits, cost, rate, reset_means, ignore, nothing } = self;
         windows.is_empty()
@@ -217,7 +216,7 @@ impl Dialect {
             && nothing.is_empty()
     }
 
-    /// The dialect says what this header is; its shape does not.
+    /// Whether the dialect defines this header, so that its shape is ignored.
     pub(super) fn claims(&self, name: &HeaderName) -> bool {
         let of = |source: &Option<Source>| source.as_ref().is_some_and(|source| source.names(name));
         let figure = |figure: &Option<Figure>| figure.as_ref().is_some_and(|figure| figure.names(name));
@@ -232,7 +231,7 @@ impl Dialect {
             || self.waits.iter().any(|rule| rule.unit.is_some() && of(&rule.from))
     }
 
-    /// The value is one that means nothing.
+    /// Whether the value is a placeholder.
     pub(super) fn is_nothing(&self, value: &[u8]) -> bool {
         self.nothing.iter().any(|nothing| value.trim_ascii() == nothing.as_bytes())
     }
@@ -251,7 +250,7 @@ impl WindowRule {
 }
 
 impl AnswerRule {
-    /// The body decides, or is looked at where nothing else is.
+    /// Whether the rule reads the body.
     pub(super) fn reads_body(&self) -> bool {
         match &self.from {
             Some(source) => source.is_body(),

@@ -1,4 +1,4 @@
-//! What a dialect makes of a response.
+//! Applies a dialect's rules to a response.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub(in crate::signals) fn windows(response: &Context<'_>, found: &mut Windows) -
 }
 
 impl WindowRule {
-    /// What the rule knows of every window in a list.
+    /// Adds the constants of the rule to a window from a list.
     fn complete(&self, window: &mut Window) {
         let name = self.name.as_deref().and_then(Name::new);
         window.name = window.name.take().or(name);
@@ -65,7 +65,7 @@ impl WindowRule {
     }
 
     fn plain(&self, response: &Context<'_>, found: &mut Windows) -> Option<Duration> {
-        // A source with a `*` makes a window of each place where it fits.
+        // A source with a `*` makes one window of each header that matches.
         let figures = [&self.limit, &self.remaining, &self.used].into_iter().flatten().filter_map(Figure::source);
         let wild = figures.chain(&self.reset).find(|source| matches!(source, Source::Headers(_)));
         let Some(wild) = wild else {
@@ -119,7 +119,7 @@ impl WindowRule {
             return (window, None);
         }
         let is_constant = |figure: &Option<Figure>| matches!(figure, Some(Figure::Is(_)));
-        // A limit that the rule itself states is no window of this response.
+        // A constant limit alone does not make a window: the response states nothing.
         if is_constant(&self.limit) && used.is_none() && remaining.is_none() && window.reset_in.is_none() {
             return (Window::default(), None);
         }
@@ -136,7 +136,7 @@ impl WindowRule {
         (window, wait)
     }
 
-    /// The value, or the one of its items that the rule is about.
+    /// The value, or the item of it that the rule selects.
     fn item<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
         match self.item {
             Some(at) => text.split(|b| *b == b',').nth(at).map(<[u8]>::trim_ascii),
@@ -145,17 +145,17 @@ impl WindowRule {
     }
 }
 
-/// Where the figures of one window stand.
+/// Looks up the figures of one window.
 struct Figures<'f, 'r> {
     rule: &'f WindowRule,
     response: &'f Context<'r>,
     object: Option<&'f Value>,
-    /// What stands at this source is this.
+    /// A source whose value is already known.
     cached_auth: Option<(&'f Source, &'f [u8])>,
 }
 
 impl Figures<'_, '_> {
-    /// What `read` makes of the first value that stands at `source` and does not just fill the place.
+    /// Applies `read` to the first value at `source` that is no placeholder.
     fn value<T>(&self, source: &Source, mut read: impl FnMut(&[u8]) -> Option<T>) -> Option<T> {
         let mut found = None;
         let mut each = |text: &[u8]| {
@@ -172,7 +172,7 @@ impl Figures<'_, '_> {
     }
 }
 
-/// A count, perhaps with commas between its thousands: where a rule says that a number stands, no list does.
+/// Parses a count that may have commas between thousands: a rule names the value as one number, so it is no list.
 fn number(text: &[u8]) -> Option<u64> {
     let text = bare(text);
     if let Some(number) = Decimal::read(text) {
@@ -191,7 +191,7 @@ fn number(text: &[u8]) -> Option<u64> {
     Decimal::read(&plain)?.count()
 }
 
-/// The window's name with its places filled in.
+/// The window's name with its placeholders filled in.
 fn named(name: &str, keys: &[String], object: Option<&Value>) -> String {
     let mut out = String::new();
     let mut rest = name;
@@ -217,7 +217,7 @@ fn length_of(name: &str) -> Option<Duration> {
     if has_capitals { period(&word.to_ascii_lowercase()).flatten() } else { period(word).flatten() }
 }
 
-/// As the header's name says it.
+/// The unit that the header's name states.
 fn unit_of(source: &Source) -> u128 {
     match source {
         Source::Header(name) => crate::signals::shape::unit(name.as_str()),
@@ -238,7 +238,7 @@ pub(in crate::signals) fn scope(response: &Context<'_>, windows: &Windows) -> Op
     rules.find(|rule| rule.fits(response, windows))?.scope
 }
 
-/// How long to wait after a refusal that says nothing.
+/// How long to wait after a refusal that states no wait.
 pub(in crate::signals) fn default_wait(response: &Context<'_>, windows: &Windows) -> Option<Duration> {
     let mut rules =
         response.dialect.answers.iter().filter(|rule| rule.wait.is_some() || rule.wait_until_next.is_some());
@@ -303,12 +303,12 @@ impl WaitRule {
     }
 }
 
-/// What is lacking, at so much a second.
+/// The time until `needed` units are available, at `rate` units a second.
 fn arithmetic(needed: Decimal, available: Decimal, rate: Decimal) -> Option<Duration> {
     let rate = rate.nanos(SECOND);
     let lacking = needed.nanos(SECOND).checked_sub(available.nanos(SECOND)).filter(|lacking| *lacking > 0)?;
     let nanos = if rate > 0 { lacking.saturating_mul(SECOND).div_ceil(rate) } else { return None };
-    // Rounded up to whole milliseconds; timers have no finer steps.
+    // Rounded up to whole milliseconds, the resolution of timers.
     Some(from_nanos(nanos.div_ceil(1_000_000).saturating_mul(1_000_000)).min(MAX_WAIT))
 }
 
@@ -317,7 +317,7 @@ pub(in crate::signals) fn cost(response: &Context<'_>) -> Option<f64> {
     response.dialect.cost.as_ref()?.number(response).map(Decimal::approximately)
 }
 
-/// The time between two requests, where the vendor states a rate.
+/// The time between two requests, if the vendor states a rate.
 pub(in crate::signals) fn interval(response: &Context<'_>) -> Option<Duration> {
     let rate = response.dialect.rate.as_ref()?.number(response)?.nanos(SECOND);
     let nanos = SECOND.saturating_mul(SECOND).checked_div(rate)?;

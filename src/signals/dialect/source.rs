@@ -1,4 +1,4 @@
-//! Where a value stands: in a header, in JSON inside a header, in the body.
+//! The place of a value in a response: a header, JSON inside a header, or the body.
 
 use http::header::HeaderName;
 use serde_json::Value;
@@ -7,15 +7,15 @@ use super::context::Context;
 use crate::signals::json::{self, Found, Pointer};
 use crate::signals::number::{Decimal, bare};
 
-/// More lines of one header are not looked at.
+/// The most lines of one header that are read.
 const MAX_LINES: usize = 16;
 
-/// Where a value stands, written as `HEADER`, `HEADER-*`, `HEADER#/pointer`, `body`, `body#/pointer` or, below an `each`,
+/// The place of a value, written as `HEADER`, `HEADER-*`, `HEADER#/pointer`, `body`, `body#/pointer` or, below an `each`,
 /// `/pointer`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Header(HeaderName),
-    /// All headers whose names begin so.
+    /// All headers whose names begin with this prefix.
     Headers(String),
     InHeader(HeaderName, Pointer),
     Text,
@@ -23,7 +23,7 @@ pub(crate) enum Source {
     Member(Pointer),
 }
 
-/// A count, or where it stands.
+/// A constant count, or the place of a count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Figure {
     Is(u64),
@@ -83,7 +83,7 @@ impl Source {
     pub(super) fn names(&self, header: &HeaderName) -> bool {
         match self {
             Source::Header(name) | Source::InHeader(name, _) => name == header,
-            // The one without an end repeats one of the others.
+            // A header whose name is the bare prefix repeats one of the others.
             Source::Headers(start) => {
                 header.as_str().starts_with(start.as_str()) || start.trim_end_matches('-') == header.as_str()
             }
@@ -91,8 +91,8 @@ impl Source {
         }
     }
 
-    /// Every value that stands there, as text, with what stood where the source has a `*`; of a member, in the object at
-    /// hand.
+    /// Calls `each` with every value as text, and with the texts that matched the source's `*`. A member is looked up in
+    /// `object`.
     pub(super) fn texts(&self, response: &Context<'_>, object: Option<&Value>, mut each: impl FnMut(&[String], &[u8])) {
         match self {
             Source::Header(name) => {
@@ -120,14 +120,14 @@ impl Source {
         }
     }
 
-    /// The first number that stands there.
+    /// The first value that is a number.
     pub(super) fn number(&self, response: &Context<'_>) -> Option<Decimal> {
         let mut found = None;
         self.texts(response, None, |_, text| found = found.or_else(|| Decimal::read(bare(text))));
         found
     }
 
-    /// The JSON values that stand there, each with what stood where the source has a `*`.
+    /// Calls `each` with every JSON value, and with the keys that matched the source's `*`.
     pub(super) fn values(&self, response: &Context<'_>, mut each: impl FnMut(&[String], &Value)) {
         match self {
             Source::InHeader(name, pointer) => {

@@ -1,4 +1,4 @@
-//! Rules of a dialect in words, for people who want to know why.
+//! Explains rules of a dialect in words.
 
 use super::super::json::Pointer;
 use super::super::{Rule, json};
@@ -32,17 +32,17 @@ impl AnswerRule {
             parts.push(format!("{place} contains {}", texts.join(" or ")));
         }
         if self.from.is_some() && self.is.is_empty() && self.contains.is_empty() {
-            parts.push(format!("{place} is there"));
+            parts.push(format!("{place} is present"));
         }
         if self.exhausted {
-            parts.push("nothing is left of a window".to_owned());
+            parts.push("a window is exhausted".to_owned());
         }
         parts.join(", and ")
     }
 }
 
 impl Source {
-    /// As the configuration writes it.
+    /// Its notation in the configuration.
     fn in_words(&self) -> String {
         let below = |place: &str, pointer: &Pointer| format!("{place}#{}", json::written(pointer));
         match self {

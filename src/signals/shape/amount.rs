@@ -1,4 +1,4 @@
-//! A limit or a remaining count, with what some vendors write beside it.
+//! Parses a limit or a remaining count, and the forms that vendors add to it.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use crate::signals::windows::{Name, Window};
 
 use crate::signals::word::Word;
 
-/// Commas that may stand between the items of a list or between thousands.
+/// The value has commas that may separate items of a list or thousands.
 pub(super) struct Undecidable;
 
 #[derive(Default)]
 pub(super) struct Amount {
     pub(super) count: Option<u64>,
-    /// `12/40`: so much of the count was used.
+    /// The used count of `12/40`.
     pub(super) used: Option<u64>,
     pub(super) window: Option<Duration>,
-    /// `-3`
+    /// The value is a negative number, such as `-3`.
     pub(super) is_negative: bool,
     /// Further quotas: `10, 100;w=60, 1000;w=3600`.
     pub(super) others: Quotas,
 }
 
 impl Amount {
-    /// What cannot be read is nothing. Where a comma cannot be understood, nothing in the family can be trusted.
+    /// A malformed value counts as absent. An ambiguous comma is an error: then no figure of the family can be trusted.
     pub(super) fn read(line: Option<(&[u8], u128)>) -> Result<Amount, Undecidable> {
         let Some((text, _)) = line else { return Ok(Amount::default()) };
         let text = bare(text);
@@ -61,13 +61,13 @@ impl Amount {
     }
 }
 
-/// A count of digits alone, where there is a header at all. An error says that there is more to it.
+/// Parses a count of digits only, if the header is present. An error says that the value has another form.
 pub(super) fn plain(line: Option<(&[u8], u128)>) -> Result<Option<u64>, Undecidable> {
     line.map(|(text, _)| number::plain(text).ok_or(Undecidable)).transpose()
 }
 
-/// Limits, remaining counts and resets of several windows in one header each, by position: `1, 15000`. That all three have
-/// as many items tells them from numbers with commas between their thousands.
+/// Splits three headers that list limits, remaining counts and resets of several windows by position: `1, 15000`. All
+/// three must have the same number of items, which distinguishes them from numbers with commas between thousands.
 pub(super) fn parallel(lines: [Option<(&[u8], u128)>; 3]) -> Option<SmallVec<[[&[u8]; 3]; 4]>> {
     let [limit, remaining, reset] = lines.map(|line| line.map_or(&b""[..], |(text, _)| text));
     if !(limit.contains(&b',') && remaining.contains(&b',') && reset.contains(&b',')) {
@@ -78,7 +78,7 @@ pub(super) fn parallel(lines: [Option<(&[u8], u128)>; 3]) -> Option<SmallVec<[[&
     loop {
         match lists.each_mut().map(Iterator::next) {
             [Some(limit), Some(remaining), Some(reset)] if found.len() < MAX_FIELDS => {
-                // A list with parameters is read otherwise.
+                // A list with parameters is read by `Amount::read`.
                 Decimal::read(limit)?;
                 found.push([limit, remaining, reset]);
             }
@@ -95,12 +95,13 @@ fn halves(text: &[u8]) -> Option<(u64, u64)> {
     Some((count(text.get(..at)?)?, count(text.get(at + 1..)?)?))
 }
 
-/// `12/40`: used, and the limit.
+/// Whether the value has the form `12/40`: used count and limit.
 pub(super) fn is_use(text: &[u8]) -> bool {
     halves(bare(text)).is_some()
 }
 
-/// `total=10; remaining=0; resets=35`, or the same as JSON: the words are those of header names.
+/// Whether the value has the form `total=10; remaining=0; resets=35` or is a JSON object. The keys are words of header
+/// names.
 pub(super) fn is_pairs(text: &[u8]) -> bool {
     text.first() == Some(&b'{') || (text.contains(&b'=') && fields(text).any(|(word, _)| word.is_role()))
 }
@@ -136,7 +137,7 @@ fn figure(window: &mut Window, word: Word, value: &[u8], now: &Now) {
     }
 }
 
-/// More are no description of a window.
+/// The most fields that are read of one value.
 const MAX_FIELDS: usize = 16;
 
 fn fields(text: &[u8]) -> impl Iterator<Item = (Word, &[u8])> {
@@ -144,7 +145,7 @@ fn fields(text: &[u8]) -> impl Iterator<Item = (Word, &[u8])> {
     parts.filter_map(|part| {
         let at = part.iter().position(|b| *b == b'=')?;
         let key = std::str::from_utf8(part.get(..at)?.trim_ascii()).ok()?;
-        // Plain parameters of structured fields (`w=60`) are not words.
+        // One or two letters are parameters of structured fields (`w=60`), not words.
         let word = if key.len() > 2 { Word::of(key) } else { Word::Other };
         Some((word, bare(part.get(at + 1..)?)))
     })

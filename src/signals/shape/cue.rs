@@ -1,13 +1,13 @@
-//! A first look at a header's name, which most names do not pass.
+//! A quick filter on header names, which rejects most of them.
 
-/// How the words begin that are looked for in a name before reading it: most headers have none of them. Limit, left, retry,
-/// remaining, reset, resource unit, quota, charge, cost, complexity, concurrent.
+/// The first four letters of the words that a relevant name must contain: limit, left, retry, remaining, reset, resource
+/// unit, quota, charge, cost, complexity, concurrent.
 const CUES: [[u8; 4]; 11] =
     [*b"limi", *b"left", *b"retr", *b"rema", *b"rese", *b"reso", *b"quot", *b"char", *b"cost", *b"comp", *b"conc"];
 
-/// Whether a header of this name may be one of those that are read. Right only in its "no".
+/// Whether a header of this name may be relevant. Only `false` is certain.
 ///
-/// Every third pair of letters is looked at: of a cue, whatever its place, one of the three pairs in it is such a pair.
+/// Only every third pair of letters is tested: a cue has three pairs, so one of them is tested wherever the cue begins.
 #[inline]
 pub(super) fn may_speak(name: &str) -> bool {
     let name = name.as_bytes();
@@ -21,7 +21,7 @@ pub(super) fn may_speak(name: &str) -> bool {
     false
 }
 
-/// Whether the pair at that place is the first, the second or the third of a cue.
+/// Whether the pair at this index is the first, second or third pair of a cue.
 #[inline]
 fn is_in_cue(name: &[u8], at: usize, pair: &[u8; 2]) -> bool {
     let begins = |at: usize| {
@@ -33,7 +33,7 @@ fn is_in_cue(name: &[u8], at: usize, pair: &[u8; 2]) -> bool {
         || (LAST.has(pair) && at.checked_sub(2).is_some_and(begins))
 }
 
-/// Pairs of letters. Of a letter the last five bits are looked at.
+/// A set of letter pairs, indexed by the last five bits of each letter.
 struct Pairs([u32; 32]);
 
 impl Pairs {
@@ -42,7 +42,7 @@ impl Pairs {
         self.0[usize::from(one & 31)] >> (two & 31) & 1 != 0
     }
 
-    /// Those that begin at one of these letters of a cue.
+    /// The pairs that begin at one of these indices of a cue.
     const fn at(letters: &[usize]) -> Pairs {
         let mut pairs = [0; 32];
         let mut cue = 0;
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_cue_is_missed_and_nothing_else_found() {
+    fn cue_search_misses_and_invents_nothing() {
         let plain = |name: &str| name.as_bytes().windows(4).any(|four| CUES.iter().any(|cue| cue == four));
         let pieces =
             ["x", "-", "co", "nt", "ent", "re", "st", "rate", "limit", "lef", "t", "quo", "conc", "omp", "le", "li"];

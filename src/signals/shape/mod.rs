@@ -1,7 +1,7 @@
-//! What headers say by their shape alone, whatever vendor sent them.
+//! Reads headers by their shape alone, whatever vendor sent them.
 //!
-//! One walk over the headers sorts those that speak of limits into groups, one for each window; then each group is read.
-//! What a group cannot be certain of it does not say.
+//! One pass over the headers sorts the relevant ones into groups, one for each window; then each group is read. A group
+//! states only figures that are certain.
 
 mod amount;
 mod cue;
@@ -27,23 +27,23 @@ use cue::may_speak;
 pub(super) use name::unit;
 use name::{Certainty, Role, Title};
 
-/// More groups are not looked at: their number is a stranger's.
+/// The most groups that are read: the vendor decides how many there are.
 const MAX_GROUPS: usize = 32;
 
-/// The figures of a window that a header can hold.
+/// Kinds of figures that a header can state of a window: limit, remaining, reset, used, length.
 const SLOTS: usize = 5;
 
-/// What the headers say besides windows and costs.
+/// What the headers state besides windows and costs.
 #[derive(Debug)]
 pub(super) struct Said {
-    /// None of them may speak of limits.
+    /// No header is relevant.
     pub(super) is_nothing: bool,
-    /// The longest wait that a header in milliseconds asks for, and that one in seconds or with a date does.
+    /// The longest wait in a header that counts milliseconds, and the longest one in seconds or as a date.
     pub(super) wait_ms: Option<Duration>,
     pub(super) wait: Option<Duration>,
 }
 
-/// A header that holds one figure of a window, or a structured field.
+/// A header with one figure of a window, or a structured field.
 #[derive(Clone, Copy)]
 struct Slot<'h> {
     name: &'h HeaderName,
@@ -64,7 +64,7 @@ struct Group<'h> {
     name: Option<Title<'h>>,
     length: Option<Duration>,
     certainty: Certainty,
-    /// The limit is one such as `12/40`, where that decides.
+    /// The limit has the form `12/40`, for groups that this makes certain.
     holds_use: bool,
     slots: [Option<Slot<'h>>; SLOTS],
 }
@@ -78,20 +78,20 @@ struct Fields<'h> {
 
 #[derive(Default)]
 struct Sorted<'h> {
-    /// What the names of headers that belong together begin with. The others know their family by its number here.
+    /// The common prefixes of header names that belong together. Other fields refer to them by index.
     families: SmallVec<[&'h str; 4]>,
     groups: SmallVec<[Group<'h>; 4]>,
     fields: SmallVec<[Fields<'h>; 1]>,
-    /// The names that other headers give to the windows of a family.
+    /// Headers that name the window of a family: family, rank, value.
     labels: SmallVec<[(usize, u8, &'h HeaderValue); 2]>,
 }
 
-/// Whether any header may say something.
+/// Whether any header may be relevant.
 pub(super) fn may_be_in(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| may_speak(name.as_str()))
 }
 
-/// Reads all headers but those that the dialect speaks for. Windows and the cost are added to `signals`.
+/// Reads all headers that the dialect does not claim. Adds windows and the cost to `signals`.
 pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &mut Signals) -> Said {
     let mut said = Said { is_nothing: true, wait_ms: None, wait: None };
     let mut sorted = Sorted::default();
@@ -102,7 +102,7 @@ pub(super) fn read(headers: &HeaderMap, dialect: &Dialect, now: &Now, signals: &
             continue;
         }
         said.is_nothing = false;
-        // The lines of one header follow each other, under one name.
+        // `HeaderMap` yields the lines of one header in a row, with the same reference to its name.
         let again = last.is_some_and(|last| std::ptr::eq(last, name));
         last = Some(name);
         let Some(meaning) = name::meaning(text) else { continue };
@@ -152,7 +152,7 @@ impl<'h> Sorted<'h> {
         self.group(family, meaning, at, slot);
     }
 
-    /// The number of a family; of too many the last have none.
+    /// The index of a family; `None` for new ones beyond [`MAX_GROUPS`].
     fn family(&mut self, name: &'h str) -> Option<usize> {
         let known = self.families.iter().position(|family| *family == name);
         if known.is_none() && self.families.len() < MAX_GROUPS {
@@ -190,7 +190,7 @@ impl<'h> Sorted<'h> {
         group.length = group.length.or(length);
         match group.slots.get_mut(slot) {
             Some(Some(known)) if known.name == new.name => known.lines += 1,
-            // Of `reset` and `reset-after` the one that is a time from now, whatever the clocks say.
+            // `reset-after` replaces `reset`: a time from now does not depend on clocks.
             Some(slot @ Some(_)) if new.name.as_str().ends_with("after") => *slot = Some(new),
             Some(slot @ None) => *slot = Some(new),
             _ => {}
@@ -230,15 +230,15 @@ impl<'h> Sorted<'h> {
         windows.bind(&quotas);
     }
 
-    /// The name that another header gives to a window without one of its own.
+    /// The name that a label header gives to a group without a name.
     fn label(&self, group: &Group<'_>) -> Option<Name> {
         let labels = self.labels.iter().filter(|(family, ..)| group.name.is_none() && *family == group.family);
         let (_, _, value) = labels.min_by_key(|(_, rank, _)| *rank)?;
         Name::new(std::str::from_utf8(value.as_bytes()).ok().filter(|text| text.len() <= 128)?)
     }
 
-    /// A reset or a length without a name belongs to the one window that has a name and lacks it: `-daily-limit`,
-    /// `-daily-remaining`, `-reset`. Of several windows it is unknown which.
+    /// Moves an unnamed reset or length into the only named window, if that lacks it: `-daily-limit`, `-daily-remaining`,
+    /// `-reset`. Among several windows the owner is unknown.
     fn adopt(&mut self) {
         let Some(at) = self.groups.iter().position(|group| {
             let [limit, remaining, reset, used, length] = &group.slots;
@@ -262,7 +262,7 @@ impl<'h> Sorted<'h> {
 }
 
 impl Group<'_> {
-    /// Enough is there to be sure that this is a limit on requests.
+    /// Whether the headers present prove that this is a limit on requests.
     fn is_certain(&self) -> bool {
         let [limit, remaining, reset, used, _] = self.slots.each_ref().map(Option::is_some);
         match self.certainty {
@@ -284,8 +284,8 @@ impl Group<'_> {
         }
         let all = |slot: &Slot<'_>| headers.get_all(slot.name).iter();
         let paired = self.slots.iter().flatten().all(|slot| slot.lines == lines);
-        // A gateway and the application behind it may each have added theirs. Where the counts differ, which belong
-        // together is anybody's guess: what stands alone is certain.
+        // A gateway and the application behind it may each have added a set. If the numbers of lines differ, it is unknown
+        // which lines belong together, and only headers with a single line are certain.
         let most = if paired { usize::try_from(lines).unwrap_or(MAX_GROUPS).min(MAX_GROUPS) } else { 1 };
         for at in 0..most {
             let line = |slot: &Option<Slot<'_>>| {
@@ -302,7 +302,7 @@ impl Group<'_> {
         let [limit, remaining, reset, used, length] = lines;
         let reset_in = |reset: Option<(&[u8], u128)>| reset.and_then(|(text, unit)| moment::reset(text, unit, now));
         let stated = || length.and_then(|(text, unit)| moment::length(text, unit));
-        // Digits alone: what nearly all vendors send.
+        // Plain digits: the quick path for nearly all vendors.
         if let [Ok(limit), Ok(remaining), Ok(used)] = [limit, remaining, used].map(amount::plain) {
             let window = stated().or(self.length);
             let overdrawn = false;

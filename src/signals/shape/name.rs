@@ -1,8 +1,8 @@
-//! From a header's name to what its value is: which figure, of which window, in which unit.
+//! Derives from a header's name what its value is: which figure, of which window, in which unit.
 //!
-//! Vendors put the same few words into every order: `X-RateLimit-Remaining-Tokens`, `X-RateLimit-Tokens-Remaining`,
-//! `X-Daily-Requests-Left`. So a name is read as a set of words beside a marker. Two headers belong to one window only
-//! if they have the marker, all before it and the window's name in common.
+//! Vendors use the same few words in any order: `X-RateLimit-Remaining-Tokens`, `X-RateLimit-Tokens-Remaining`,
+//! `X-Daily-Requests-Left`. So a name is read as a set of words around the marker `ratelimit`. Two headers belong to one
+//! window only if the marker, everything before it and the window's name are the same.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) enum Role {
     Used,
     Reset,
     Length,
-    /// The name of the window that the others of the family describe.
+    /// The name of the window that the other headers of the family describe.
     Label(u8),
     /// How long to wait.
     Wait,
@@ -29,24 +29,24 @@ pub(super) enum Role {
     /// `RateLimit` itself: a structured field, or a bare limit.
     Field,
     Policy,
-    /// Only its value can tell.
+    /// Only the value can tell.
     Unknown,
 }
 
-/// How sure it is that a header is about limits on requests at all.
+/// How certain it is that a header describes a limit on requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Certainty {
-    /// It says `ratelimit`.
+    /// Its name contains `ratelimit`.
     Certain,
-    /// A limit, or a count of requests: certain once something is left of it, or used.
+    /// A limit or a count of requests: certain together with a remaining or used count.
     Counted,
-    /// At most so many at once.
+    /// A limit on concurrent requests.
     Parallel,
-    /// Certain if there are a limit, a remaining count and a reset.
+    /// Certain if limit, remaining count and reset are all present.
     Triple,
 }
 
-/// A window's name: mostly a part of the header's, which need not be copied for each header.
+/// A window's name: usually part of the header's name, which is then borrowed.
 #[derive(Clone, Debug)]
 pub(super) enum Title<'a> {
     Part(&'a str),
@@ -81,30 +81,30 @@ impl PartialEq for Title<'_> {
 
 #[derive(Debug, PartialEq)]
 pub(super) struct Meaning<'a> {
-    /// What must be the same in all names of one window.
+    /// The part of the name that all headers of one window share.
     pub(super) family: &'a str,
     pub(super) role: Role,
     pub(super) name: Option<Title<'a>>,
-    /// As the window's name states it.
+    /// The window's length, if the window's name states it.
     pub(super) length: Option<Duration>,
-    /// Nanoseconds; of bare numbers that are a time.
+    /// The unit of a bare number that is a time, in nanoseconds.
     pub(super) unit: u64,
     pub(super) certainty: Certainty,
 }
 
 impl<'a> Meaning<'a> {
-    /// Of a header that describes no window.
+    /// The meaning of a header that describes no window.
     fn alone(header: &'a str, role: Role, unit: u64) -> Meaning<'a> {
         Meaning { family: header, role, name: None, length: None, unit, certainty: Certainty::Certain }
     }
 }
 
-/// More words are no name of such a header.
+/// A name with more words is not read.
 const MAX_WORDS: usize = 12;
 
 const MAX_LENGTH: usize = 96;
 
-/// What the header `name`, in lower case, is about.
+/// The meaning of the header `name`, which is in lower case.
 pub(super) fn meaning(name: &str) -> Option<Meaning<'_>> {
     if name.len() > MAX_LENGTH {
         return None;
@@ -125,14 +125,14 @@ fn by_words(name: &str) -> Option<Meaning<'_>> {
     }
 }
 
-/// What this one request cost the vendor.
+/// Whether the header states the cost of this one request.
 fn is_cost(name: &str) -> bool {
     const ENDS: [&str; 6] =
         ["request-charge", "request-cost", "query-cost", "resource-unit", "resource-units", "x-complexity"];
     ENDS.iter().any(|end| name.ends_with(end))
 }
 
-/// What most vendors send, which need not be taken apart: `x-ratelimit-limit`, `x-ratelimit-limit-tokens`.
+/// The quick path for the most common names, which need not be split: `x-ratelimit-limit`, `x-ratelimit-limit-tokens`.
 fn common(name: &str) -> Option<Meaning<'_>> {
     if name == "retry-after" {
         return Some(Meaning::alone(name, Role::Wait, SECOND));
@@ -158,7 +158,7 @@ fn common(name: &str) -> Option<Meaning<'_>> {
         "" => Role::Field,
         _ => return None,
     };
-    // Anything else may say more.
+    // Any other ending has to be split into words.
     let is_name = || of.bytes().all(|b| b.is_ascii_lowercase()) && Word::listed(of).is_none();
     if !of.is_empty() && (!is_name() || Word::compound(of).is_some()) {
         return None;
@@ -166,7 +166,7 @@ fn common(name: &str) -> Option<Meaning<'_>> {
     Some(Meaning { family, role, name: Title::of(of), length: None, unit: SECOND, certainty: Certainty::Certain })
 }
 
-/// The unit that a header's name states, in nanoseconds; a second where it states none.
+/// The unit that a header's name states, in nanoseconds; a second if it states none.
 pub(in crate::signals) fn unit(name: &str) -> u128 {
     let mut units = words(name).filter_map(|word| match Word::of(word) {
         Word::Unit(unit) => Some(unit),
@@ -175,7 +175,7 @@ pub(in crate::signals) fn unit(name: &str) -> u128 {
     u128::from(units.next().unwrap_or(SECOND))
 }
 
-/// Where `ratelimit` stands, in one of its spellings.
+/// The range of the marker `ratelimit` in one of its spellings.
 fn marker(name: &str) -> Option<(usize, usize)> {
     let bytes = name.as_bytes();
     let (begin, mut end) = memchr_iter(b'r', bytes).find_map(|at| {
@@ -193,7 +193,7 @@ fn marker(name: &str) -> Option<(usize, usize)> {
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    // An underscore is part of a window's name, unless there is nothing else between the words.
+    // An underscore is part of a window's name, unless all words are separated by underscores.
     let between = if text.bytes().any(|b| b == b'-') || !text.starts_with('_') { b'-' } else { b'_' };
     let mut rest = text;
     let words = std::iter::from_fn(move || {
@@ -237,7 +237,7 @@ fn certain(name: &str, begin: usize, end: usize) -> Option<Meaning<'_>> {
     Some(Meaning { family: name.get(..end)?, role, name: name_of, length, unit, certainty: Certainty::Certain })
 }
 
-/// A name without the marker: the role is its last word, units and fillers aside.
+/// Reads a name without the marker: its role is the last word apart from units and fillers.
 fn counted(name: &str) -> Option<Meaning<'_>> {
     let mut read = Words::default();
     for word in words(name) {
@@ -253,7 +253,7 @@ fn counted(name: &str) -> Option<Meaning<'_>> {
         Word::Used => Role::Used,
         _ => Role::Reset,
     };
-    // Behind it stand units and fillers alone, and in none of them is there such a word.
+    // Only units and fillers follow, and none of them contains the word.
     let family = name.get(..name.rfind(text)?)?.trim_end_matches(['-', '_']);
     if family.is_empty() || family == "x" {
         return None;
@@ -262,7 +262,7 @@ fn counted(name: &str) -> Option<Meaning<'_>> {
     Some(Meaning { family, role, name: name_of, length, unit, certainty })
 }
 
-/// How sure a family without the marker is, and the window that it names.
+/// The certainty of a family without the marker, and the window that it names.
 fn family_of<'a>(family: &'a str, words: &[(&str, Word)]) -> (Certainty, Option<Title<'a>>, Option<Duration>) {
     let mut certainty = Certainty::Triple;
     let mut first_period = None;
@@ -325,7 +325,7 @@ impl<'a> Words<'a> {
         self.all().iter().any(|(_, own)| *own == word)
     }
 
-    /// What the value is, and its unit. A limit's `period` is the window's name.
+    /// The role and the unit of the value. In a limit's name, `period` is the window's name.
     fn role(&self) -> Option<(Role, u64)> {
         let mut unit = None;
         let mut found: Option<(u8, Role)> = None;
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_stand_in_any_order() {
+    fn words_stand_in_any_order() {
         for (header, family, role, name, length) in [
             ("x-ratelimit-remaining", "x-ratelimit", Role::Remaining, None, None),
             ("x-ratelimit-remaining-tokens", "x-ratelimit", Role::Remaining, Some("tokens"), None),

@@ -58,7 +58,7 @@ fn rows(signals: &Signals) -> Vec<Row> {
 }
 
 #[test]
-fn nothing_said() {
+fn headers_without_limits_say_nothing() {
     let silent = read(&[("content-type", "application/json"), ("date", "Thu, 15 Jan 2026 12:00:00 GMT"), ("age", "5")]);
     assert_eq!((silent.retry_after, silent.wait(), silent.tightest()), (None, None, None));
     assert!(silent.throttled && silent.windows.is_empty());
@@ -69,7 +69,7 @@ fn nothing_said() {
 }
 
 #[test]
-fn whole_seconds_and_dates_are_at_least_a_second() {
+fn whole_second_waits_are_at_least_a_second() {
     for (name, value, said, wait) in [
         ("retry-after", "120", secs(120), secs(120)),
         ("retry-after", "0", secs(0), secs(1)),
@@ -93,7 +93,7 @@ fn whole_seconds_and_dates_are_at_least_a_second() {
 }
 
 #[test]
-fn an_instruction_is_cut_to_31_days_and_a_guess_is_not_believed() {
+fn retry_after_is_capped_and_far_resets_ignored() {
     let month = 31 * 86_400;
     for text in ["2678400", "2678401", "18446744073709551615", "99999999999999999999", "Thu, 15 Jan 9999 12:00:00 GMT"]
     {
@@ -108,7 +108,7 @@ fn an_instruction_is_cut_to_31_days_and_a_guess_is_not_believed() {
 }
 
 #[test]
-fn a_moment_that_is_near_is_a_moment_under_any_name() {
+fn numeric_reset_near_now_is_a_moment() {
     let crowd = read(&[("x-ratelimit-retryafter", "1768478405")]);
     assert_eq!(crowd.retry_after, secs(5));
     // One that has passed is still a moment, and no wait of 56 years.
@@ -117,7 +117,7 @@ fn a_moment_that_is_near_is_a_moment_under_any_name() {
 }
 
 #[test]
-fn the_largest_of_a_kind_and_milliseconds_first() {
+fn largest_of_a_kind_and_milliseconds_first() {
     assert_eq!(read(&[("retry-after", "5"), ("retry-after", "60"), ("retry-after", "soon")]).retry_after, secs(60));
     assert_eq!(read(&[("retry-after", "5"), ("x-ratelimit-retry-after", "60")]).retry_after, secs(60));
     assert_eq!(read(&[("retry-after", "60"), ("retry-after-ms", "59100")]).retry_after, ms(59_100));
@@ -147,7 +147,7 @@ fn moments_are_measured_by_the_servers_clock() {
 }
 
 #[test]
-fn an_explicit_wait_goes_before_a_reset() {
+fn explicit_wait_goes_before_a_reset() {
     let exhausted = [("ratelimit-limit", "10"), ("ratelimit-remaining", "0"), ("ratelimit-reset", "60")];
     assert_eq!(read(&exhausted).wait(), secs(60));
     assert_eq!(read(&exhausted).wait_from, Some(WaitFrom::Reset));
@@ -162,13 +162,13 @@ fn an_explicit_wait_goes_before_a_reset() {
 }
 
 #[test]
-fn the_latest_of_several_exhausted_windows() {
+fn latest_of_several_exhausted_windows() {
     let signals = read(&[("ratelimit", "\"a\";r=0;t=5, \"b\";r=0;t=7200, \"c\";r=1;t=9000")]);
     assert_eq!(signals.wait(), secs(7200));
 }
 
 #[test]
-fn lines_of_a_family_are_paired_by_position_or_not_at_all() {
+fn repeated_lines_are_paired_by_position() {
     let gateway = [
         ("x-ratelimit-limit", "60"),
         ("x-ratelimit-limit", "100"),
@@ -223,7 +223,7 @@ fn counts_are_plain_or_absent() {
 }
 
 #[test]
-fn quotas_without_names_go_to_the_window_with_their_limit() {
+fn unnamed_quotas_join_the_window_with_their_limit() {
     let triple = [("ratelimit-limit", "100"), ("ratelimit-remaining", "50"), ("ratelimit-reset", "5")];
     let expected = [(Some(100), Some(50), secs(5), secs(10)), (Some(1000), None, None, secs(3600))];
     let [a, b, c] = triple;
@@ -266,7 +266,7 @@ fn structured_fields_are_understood_or_ignored() {
 }
 
 #[test]
-fn where_there_is_no_room_the_windows_that_decide_stay() {
+fn windows_beyond_the_bound_keep_exhausted_ones() {
     let mut items: Vec<String> = (1..=17).map(|n| format!("\"{n}\";r=0;t={n}")).collect();
     items.extend((1..=15).map(|n| format!("\"full{n}\";r=9;t=99")));
     items.rotate_left(17);
@@ -277,7 +277,7 @@ fn where_there_is_no_room_the_windows_that_decide_stay() {
 }
 
 #[test]
-fn the_tightest_window_by_share() {
+fn tightest_window_by_share() {
     let tightest = |text: &str, policy: &str| {
         let signals = read(&[("ratelimit", text), ("ratelimit-policy", policy)]);
         signals.tightest().map(|window| (window.remaining, window.limit, window.reset_in))

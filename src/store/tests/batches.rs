@@ -1,7 +1,7 @@
 //! Pages of a batch are accepted once each, even when a page is sent twice.
 
 use super::super::batches::{self, Counts, Page};
-use super::super::jobs::{End, Finish};
+use super::super::jobs::{End, JobEnd};
 use super::super::records::JobState;
 use super::*;
 
@@ -16,7 +16,7 @@ fn numbered(run: &batches::Run, numbers: std::ops::Range<u8>) -> Vec<NewJob> {
 }
 
 #[tokio::test]
-async fn batch_page_is_accepted_once_with_its_mark() {
+async fn batch_page_is_accepted_once() {
     for store in stores().await {
         let store = open(&store).await;
         let run = [7; 8];
@@ -39,7 +39,7 @@ async fn batch_page_is_accepted_once_with_its_mark() {
         let claimed = claim(&store, owner, "acme", 3).await;
         let end = |result| End::Delivered { status: 200, attempts: 1, result };
         let ends =
-            claimed.iter().map(|job| Finish { id: job.id, fence: job.fence, known: None, end: end(None) }).collect();
+            claimed.iter().map(|job| JobEnd { id: job.id, fence: job.fence, known: None, end: end(None) }).collect();
         assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [true; 3]);
         assert!(store.write(page(0, "40", 0..40), batches::accept).await.unwrap());
         assert_eq!(count().await.unwrap(), Counts { waiting: 37, delivered: 3, ..Counts::default() });

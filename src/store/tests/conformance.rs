@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::super::Step;
 use super::super::dead::{self, Filter, NewDead, Redriven};
-use super::super::jobs::{self, Accepted, End, Finish, Most, NewJob, Start, Wanted};
+use super::super::jobs::{self, Accepted, End, JobEnd, Most, NewJob, Start, Wanted};
 use super::super::owners;
 use super::super::purge::{self, Retention};
 use super::super::records::{self, JobState};
@@ -25,9 +25,9 @@ fn on_all<F: Future<Output = ()>>(test: impl Fn(Store, Opened) -> F) {
     });
 }
 
-fn delivered(claimed: &Claimed) -> Finish {
+fn delivered(claimed: &Claimed) -> JobEnd {
     let end = End::Delivered { status: 200, attempts: 1, result: None };
-    Finish { id: claimed.id, fence: claimed.fence, known: None, end }
+    JobEnd { id: claimed.id, fence: claimed.fence, known: None, end }
 }
 
 fn dead(id: Id, reason: &str) -> NewDead {
@@ -35,7 +35,7 @@ fn dead(id: Id, reason: &str) -> NewDead {
     NewDead { id, lane: lane("a"), reason: reason.to_owned(), letter: b"{}".to_vec(), request, keep_result: false }
 }
 
-async fn finish(store: &Opened, finish: Finish) -> bool {
+async fn finish(store: &Opened, finish: JobEnd) -> bool {
     store.write(vec![finish], jobs::finish).await.unwrap()[0]
 }
 
@@ -96,7 +96,7 @@ fn idempotency_key_belongs_to_one_request() {
 }
 
 #[test]
-fn jobs_are_claimed_by_lane_in_order_and_once() {
+fn jobs_are_claimed_once_and_in_order() {
     on_all(|_, store| async move {
         let mut expected = Vec::new();
         for _ in 0..5 {
@@ -154,7 +154,7 @@ fn job_end_moves_it_once() {
         let ends = vec![
             delivered(&claimed[0]),
             delivered(&claimed[1]),
-            Finish {
+            JobEnd {
                 id: claimed[2].id,
                 fence: claimed[2].fence,
                 known: None,
@@ -172,7 +172,7 @@ fn job_end_moves_it_once() {
         let with_result = accept(&store, job("a")).await;
         let claimed = claim(&store, id(), "a", 1).await;
         let end = End::Delivered { status: 201, attempts: 2, result: result.clone() };
-        assert!(finish(&store, Finish { id: with_result, fence: claimed[0].fence, known: None, end }).await);
+        assert!(finish(&store, JobEnd { id: with_result, fence: claimed[0].fence, known: None, end }).await);
         let found = store.read(with_result, records::find).await.unwrap();
         assert_eq!(found, JobState::Done { outcome: 0, status: 201, attempts: 2, result });
     });
@@ -192,7 +192,7 @@ fn stale_claim_changes_nothing() {
             [End::Dead(Box::new(dead(old.id, "ambiguous"))), End::Later { after_ms: 0, history: Vec::new() }, End::Back]
         {
             assert!(
-                !finish(&store, Finish { id: old.id, fence: old.fence, known: None, end: end.clone() }).await,
+                !finish(&store, JobEnd { id: old.id, fence: old.fence, known: None, end: end.clone() }).await,
                 "{end:?}"
             );
         }
@@ -222,7 +222,7 @@ fn untried_claim_is_not_counted() {
         accept(&store, job("a")).await;
         let owner = id();
         let first = claim(&store, owner, "a", 1).await.remove(0);
-        assert!(finish(&store, Finish { id: first.id, fence: first.fence, known: None, end: End::Back }).await);
+        assert!(finish(&store, JobEnd { id: first.id, fence: first.fence, known: None, end: End::Back }).await);
         let second = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!((second.claims, second.started), (1, 0));
         assert!(store.write(start_of(&second, owner), jobs::start).await.unwrap().is_some());
@@ -230,7 +230,7 @@ fn untried_claim_is_not_counted() {
         let third = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!((third.claims, third.started), (2, 1), "the process ended in the middle of it");
         let later = End::Later { after_ms: 60_000, history: b"history".to_vec() };
-        assert!(finish(&store, Finish { id: third.id, fence: third.fence, known: None, end: later }).await);
+        assert!(finish(&store, JobEnd { id: third.id, fence: third.fence, known: None, end: later }).await);
         assert!(claim(&store, owner, "a", 1).await.is_empty());
         let found = store.read(third.id, records::find).await.unwrap();
         assert!(matches!(found, JobState::Waiting { due_in_ms: 50_000..=60_000 }), "{found:?}");
@@ -348,7 +348,7 @@ fn dead_letter_becomes_a_job_again_once() {
         let accepted = accept(&opened, job("a")).await;
         let claimed = claim(&opened, id(), "a", 1).await.remove(0);
         let end = End::Dead(Box::new(dead(accepted, "exhausted")));
-        assert!(finish(&opened, Finish { id: accepted, fence: claimed.fence, known: None, end }).await);
+        assert!(finish(&opened, JobEnd { id: accepted, fence: claimed.fence, known: None, end }).await);
         let filter = |reason: &str| Filter { reason: Some(reason.to_owned()), most: 10, ..Filter::default() };
         assert_eq!(opened.read(filter("exhausted"), dead::list).await.unwrap().len(), 1);
         assert!(opened.read(filter("rejected"), dead::list).await.unwrap().is_empty());

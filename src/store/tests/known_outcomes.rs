@@ -3,7 +3,7 @@
 use super::super::Step;
 use super::super::dead::{self, NewDead, Redriven};
 use super::super::driver::args;
-use super::super::jobs::{self, End, Finish, Start};
+use super::super::jobs::{self, End, JobEnd, Start};
 use super::super::owners;
 use super::super::records::{self, JobState};
 use super::*;
@@ -50,7 +50,7 @@ async fn start(store: &Opened, claimed: &Claimed, owner: Id) -> Option<i64> {
 }
 
 async fn finish(store: &Opened, claimed: &Claimed, known: Option<i64>, end: End) -> bool {
-    store.write(vec![Finish { id: claimed.id, fence: claimed.fence, known, end }], jobs::finish).await.unwrap()[0]
+    store.write(vec![JobEnd { id: claimed.id, fence: claimed.fence, known, end }], jobs::finish).await.unwrap()[0]
 }
 
 /// Returns the job as the first process claimed it, and the other process's claim if there is one.
@@ -122,7 +122,7 @@ async fn known_deliveries_of_one_batch_count() {
         for meanwhile in ALL {
             let (claimed, _) = lost(&store, meanwhile).await;
             let end = End::Delivered { status: 200, attempts: 1, result: None };
-            ends.push(Finish { id: claimed.id, fence: claimed.fence, known: None, end });
+            ends.push(JobEnd { id: claimed.id, fence: claimed.fence, known: None, end });
         }
         let ids: Vec<Id> = ends.iter().map(|end| end.id).collect();
         assert_eq!(store.write(ends, jobs::finish).await.unwrap(), [true; 6]);

@@ -8,7 +8,7 @@ use sqlx::{Connection, Executor};
 use super::super::Step;
 use super::super::driver::{Driver, Row};
 use super::super::faults::{Fault, Moment, Watch};
-use super::super::jobs::{End, Finish};
+use super::super::jobs::{End, JobEnd};
 use super::super::records;
 use super::*;
 
@@ -90,7 +90,7 @@ async fn pooler_in_transaction_mode_works() {
                 let end = || End::Delivered { status: 200, attempts: 1, result: None };
                 let ends: Vec<_> = claimed
                     .iter()
-                    .map(|job| Finish { id: job.id, fence: job.fence, known: None, end: end() })
+                    .map(|job| JobEnd { id: job.id, fence: job.fence, known: None, end: end() })
                     .collect();
                 assert_eq!(opened.write(ends, jobs::finish).await.unwrap(), [true, true]);
                 for id in [first, second] {
@@ -144,7 +144,7 @@ const CLAIM_AND_END: Step<Wanted, (usize, i64, i64)> = |wanted, db, now| {
         let between = rows_read(&mut *db).await;
         let end = || End::Delivered { status: 200, attempts: 1, result: None };
         let ends: Vec<_> =
-            claimed.iter().map(|job| Finish { id: job.id, fence: job.fence, known: None, end: end() }).collect();
+            claimed.iter().map(|job| JobEnd { id: job.id, fence: job.fence, known: None, end: end() }).collect();
         jobs::finish(&ends, db, now).await?;
         Ok((claimed.len(), between - before, rows_read(db).await - between))
     })

@@ -70,7 +70,7 @@ async fn purge_lets_other_writes_in_between() {
         let claimed = claim(&store, id(), "a", 1).await.remove(0);
         let end = jobs::End::Delivered { status: 200, attempts: 1, result: None };
         store
-            .write(vec![jobs::Finish { id: recent, fence: claimed.fence, known: None, end }], jobs::finish)
+            .write(vec![jobs::JobEnd { id: recent, fence: claimed.fence, known: None, end }], jobs::finish)
             .await
             .unwrap();
         let purge = purge::run(&store, HOUR);

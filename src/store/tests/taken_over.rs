@@ -5,7 +5,7 @@
 
 use super::super::dead::NewDead;
 use super::super::driver::{Arg, Db, DbError, Dialect, Driver, Row};
-use super::super::jobs::{self, End, Finish};
+use super::super::jobs::{self, End, JobEnd};
 use super::super::{owners, postgres, records};
 use super::*;
 use crate::BoxFuture;
@@ -115,8 +115,8 @@ async fn job_taken_over_while_ending_exists_once() {
         for together in [false, true] {
             for before in 1..=3 {
                 let (of_another, told, places) = run(true, before, async |id, fence, db, now| {
-                    let finish = Finish { id, fence, known: None, end: ends(id).remove(number).1 };
-                    let stranger = Finish { id: super::id(), fence, ..finish.clone() };
+                    let finish = JobEnd { id, fence, known: None, end: ends(id).remove(number).1 };
+                    let stranger = JobEnd { id: super::id(), fence, ..finish.clone() };
                     let finishes = if together { vec![finish, stranger] } else { vec![finish] };
                     jobs::finish(&finishes, db, now).await.unwrap()[0]
                 })

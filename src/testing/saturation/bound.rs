@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use fastrand::Rng;
 
 use super::case::Case;
-use crate::testing::algorithm::Limiter;
+use crate::testing::limit::Limiter;
 
 /// How many requests a vendor admits until `end` from a client that sends each one as soon as it fits, without any
 /// latency.

@@ -10,7 +10,7 @@ use crate::Priority;
 use crate::clock::nanos;
 use crate::config::{Config, Sources, Tenant, TenantEntry};
 use crate::engine::tier::Tier;
-use crate::testing::algorithm::{Limiter, Phase, Refill, Rule};
+use crate::testing::limit::{Limiter, Phase, Refill, Rule};
 
 /// How the vendor counts, and what it announces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

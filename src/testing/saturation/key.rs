@@ -16,7 +16,7 @@ use crate::engine::keys::{LaneKey, PermitKey};
 use crate::engine::throttle::{About, Report, Wait};
 use crate::engine::tier::Tier;
 use crate::engine::{Answer, Bound, Claim, Engine, Feedback};
-use crate::testing::algorithm::{Limiter, Reading};
+use crate::testing::limit::{Limiter, Reading};
 
 const SECOND: u64 = 1_000_000_000;
 /// The longest wait of a client after a refusal that announces none, in nanoseconds.

@@ -20,7 +20,7 @@ pub use case::{Case, Counting, Travel};
 pub use key::{Other, Reset, Says, SharedKey, Usage};
 pub use sharing::{Cell, Figures, Run as CellRun, Scene};
 
-use super::algorithm::Limiter;
+use super::limit::Limiter;
 use crate::Error;
 use crate::clock::Time;
 use crate::config::Tenant;

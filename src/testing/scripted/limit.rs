@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::nanos;
 use crate::config::Scope;
-use crate::testing::algorithm::{Phase, Refill, Rule};
+use crate::testing::limit::{Phase, Refill, Rule};
 
 /// A limit of a simulated vendor: a [`Rule`], its scope, and its endpoint.
 ///

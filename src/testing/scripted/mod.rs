@@ -15,7 +15,7 @@ pub use self::limit::VendorLimit;
 pub use self::notice::{Notice, Stated};
 pub use self::trouble::ForeignCall;
 use self::trouble::{Blocks, Others, Outages};
-use super::algorithm::{Limiter, Rule};
+use super::limit::{Limiter, Rule};
 use crate::clock::nanos;
 use crate::config::Scope;
 

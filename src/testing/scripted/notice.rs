@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Call, Outage, Refusal, ScriptedVendor, Verdict};
 use crate::clock::nanos;
-use crate::testing::algorithm::{Reading, Rule};
+use crate::testing::limit::{Reading, Rule};
 
 /// The true state of a vendor's limits when an answer leaves;
 /// [`HeaderStyle::headers`](crate::testing::HeaderStyle::headers) puts it into headers.

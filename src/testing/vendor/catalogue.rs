@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::Scope;
 use crate::testing::VendorLimit;
-use crate::testing::algorithm::{Refill, Rule};
+use crate::testing::limit::{Refill, Rule};
 
 /// The entry of vendor `name` at `base_url`, with the true limits.
 pub(super) fn entry(name: &str, base_url: &str, limits: &[VendorLimit], endpoints: &[(String, String)]) -> String {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::clock::nanos;
 use crate::config::{Algorithm, Config, Limit, LimitKind, Rate, Scope, Sources, Throttle, Unit, Vendor};
 use crate::testing::VendorLimit;
-use crate::testing::algorithm::{Phase, Refill, Rule};
+use crate::testing::limit::{Phase, Refill, Rule};
 use crate::{Delivery, Error, ErrorKind};
 
 /// How a vendor counts whose documentation does not say how.

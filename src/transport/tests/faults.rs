@@ -22,7 +22,7 @@ fn gzip_bomb() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn every_fault_has_a_kind_and_says_how_far_it_came() {
+async fn transport_faults_have_a_kind_and_a_phase() {
     use ErrorKind::{Protocol, ResponseTooLarge, Timeout};
     use Sent::{Answered, MaybeSent};
     let slow = Duration::from_millis(50);
@@ -141,7 +141,7 @@ async fn every_fault_has_a_kind_and_says_how_far_it_came() {
 }
 
 #[tokio::test]
-async fn a_reset_at_every_byte_of_the_answer_is_never_called_not_sent() {
+async fn reset_within_the_response_is_never_not_sent() {
     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\nx-a: b\r\n\r\nhello";
     for cut in 0..answer.len() {
         let server = FaultServer::answering(vec![Step::Write(answer[..cut].to_vec()), Step::Reset]).await;
@@ -153,7 +153,7 @@ async fn a_reset_at_every_byte_of_the_answer_is_never_called_not_sent() {
 
 /// The vendor has read a part of the request: nobody may say that it has not been sent.
 #[tokio::test]
-async fn a_reset_within_the_request_is_never_called_not_sent() {
+async fn reset_within_the_request_is_never_not_sent() {
     // Larger than what the sockets hold, so that the end is never on its way when the reset comes.
     let body = vec![b'x'; 16 << 20];
     for read in [1, 2, 16, 100, 1_000, 100_000, 1 << 20] {
@@ -168,7 +168,7 @@ async fn a_reset_within_the_request_is_never_called_not_sent() {
 
 /// The way there may become as narrow as the way back.
 #[tokio::test]
-async fn a_vendor_that_stops_reading_ends_at_the_deadline() {
+async fn stalled_upload_ends_at_the_deadline() {
     let server = FaultServer::start(vec![vec![Step::ReadBytes(1000), Step::Idle(Duration::from_secs(60))]]).await;
     let request = Request::post("acme-api", "/things").body(vec![b'x'; 16 << 20]);
     let sent = exchange_with(&ReqwestTransport::new(), request, &server.url(), Duration::from_millis(500)).await;
@@ -178,7 +178,7 @@ async fn a_vendor_that_stops_reading_ends_at_the_deadline() {
 
 /// Somebody takes the connection and then says nothing to the handshake.
 #[tokio::test]
-async fn a_connection_that_is_never_made_ends_at_the_connect_timeout() {
+async fn connect_timeout_ends_a_hanging_connection() {
     let server = FaultServer::start(vec![vec![Step::Stall]]).await;
     let url = server.url().replace("http:", "https:");
     // Of `vendor`: two seconds.
@@ -199,7 +199,7 @@ async fn encodings_in_encodings_are_not_unpacked() {
 }
 
 #[tokio::test]
-async fn a_short_body_is_there_with_the_headers_or_comes_as_it_comes() {
+async fn short_body_comes_with_the_headers_or_streams() {
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n";
     let later = |text: &str| Step::Drip(text.into(), Duration::from_millis(30));
     let ended = Err((Sent::Answered, ErrorKind::Protocol));
@@ -223,7 +223,7 @@ async fn a_short_body_is_there_with_the_headers_or_comes_as_it_comes() {
 }
 
 #[tokio::test]
-async fn what_lies_after_the_stated_length_is_not_part_of_the_body() {
+async fn bytes_after_content_length_are_ignored() {
     let server = FaultServer::answering(vec![write("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabcdef")]).await;
     let (status, body) = exchange(&server.url(), 2000).await.unwrap();
     assert_eq!((status.as_u16(), &body[..]), (200, &b"abc"[..]));
@@ -248,7 +248,7 @@ async fn no_connection_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer() {
+async fn redirect_is_an_answer() {
     let other = FaultServer::answering(vec![write("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")]).await;
     for status in [301, 302, 303, 307, 308] {
         let location = format!("HTTP/1.1 {status} Moved\r\nlocation: {}/x\r\ncontent-length: 0\r\n\r\n", other.url());
@@ -264,7 +264,7 @@ async fn a_redirect_is_an_answer() {
 /// hyper-util sends a request again when a pooled connection closes before the request is written, and reqwest cannot
 /// switch that off. It may do so only while the vendor has seen nothing: so the vendor counts.
 #[tokio::test]
-async fn one_exchange_is_at_most_one_request_on_dying_keep_alive_connections() {
+async fn exchange_is_one_request_on_dying_connections() {
     let answer = write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     let endings = [
         vec![Step::Read, answer.clone()],
@@ -294,7 +294,7 @@ async fn one_exchange_is_at_most_one_request_on_dying_keep_alive_connections() {
 }
 
 #[tokio::test]
-async fn a_failing_request_stream_is_reported_once() {
+async fn failing_request_stream_is_reported_once() {
     struct Broken(u8);
     impl futures_core::Stream for Broken {
         type Item = Result<bytes::Bytes, std::io::Error>;

@@ -24,7 +24,7 @@ async fn exchange_with_localhost(
 }
 
 #[tokio::test]
-async fn tenant_chosen_host_at_a_private_address_is_not_connected_to() {
+async fn tenant_host_at_a_private_address_is_refused() {
     for template in ["https://{host}", "https://{shop}.example", "https://{shop}.example:8443/api/{version}"] {
         let (answer, server) = exchange_with_localhost(template, Connection::default()).await;
         let error = answer.unwrap_err();
@@ -35,7 +35,7 @@ async fn tenant_chosen_host_at_a_private_address_is_not_connected_to() {
 }
 
 #[tokio::test]
-async fn private_addresses_are_allowed_by_configuration_or_by_a_host_that_is_spelled_out() {
+async fn private_addresses_need_permission_or_a_literal_host() {
     let allowed = Connection { allow_private: true, ..Connection::default() };
     for (template, connection) in [
         ("https://{host}", allowed),

@@ -22,7 +22,7 @@ async fn head_of(request: Request, auth: AuthScheme, secret: &str) -> server::Se
 }
 
 #[tokio::test]
-async fn each_scheme_puts_the_secret_in_its_place() {
+async fn auth_schemes_place_the_secret() {
     let get = || Request::get("acme-api", "/things").query("a", "b c");
     let bearer = head_of(get(), AuthScheme::Bearer, CANARY).await.head;
     assert!(bearer.starts_with("GET /v1/things?a=b%20c HTTP/1.1\r\n"), "{bearer}");
@@ -40,7 +40,7 @@ async fn each_scheme_puts_the_secret_in_its_place() {
 }
 
 #[tokio::test]
-async fn a_vendor_knows_its_connections_and_only_those_that_are_meant() {
+async fn vendors_do_not_share_connections() {
     let server = ok_server().await;
     let tenant = tenant(vendor(AuthScheme::None));
     let send = async |transport: &ReqwestTransport, tenant: &Arc<Route>| {
@@ -99,7 +99,7 @@ impl futures_core::Stream for Once {
 }
 
 #[test]
-fn what_could_smuggle_or_redirect_is_refused_before_sending() {
+fn smuggling_headers_are_refused_before_sending() {
     let get = |path: &str| Request::get("acme-api", path);
     let full = |url: &str| Request::from(::reqwest::Request::new(Method::GET, url.parse().unwrap()));
     let mut bad = vec![
@@ -158,7 +158,7 @@ fn secrets_show_nowhere() {
 }
 
 #[test]
-fn plain_http_leaves_the_machine_only_where_allowed() {
+fn plain_http_needs_permission() {
     let exchange = Exchange {
         method: Method::GET,
         url: "http://192.0.2.1/".parse().unwrap(),
@@ -180,11 +180,11 @@ fn plain_http_leaves_the_machine_only_where_allowed() {
 
 /// The environment of a running process cannot be changed safely, so the check runs in a child of its own.
 #[test]
-fn a_proxy_in_the_environment_is_ignored() {
+fn proxy_in_the_environment_is_ignored() {
     let trap = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let proxy = format!("http://{}", trap.local_addr().unwrap());
     let status = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "transport::tests::wire::each_scheme_puts_the_secret_in_its_place"])
+        .args(["--exact", "--nocapture", "transport::tests::wire::auth_schemes_place_the_secret"])
         .envs(["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"].map(|name| (name, proxy.as_str())))
         .env_remove("NO_PROXY")
         .env_remove("no_proxy")
@@ -228,7 +228,7 @@ async fn many_requests_refresh_a_token_once() {
 }
 
 #[tokio::test]
-async fn references_are_read_and_say_what_is_wrong() {
+async fn credential_references_are_parsed() {
     use secrecy::ExposeSecret as _;
     let path = std::env::temp_dir().join(format!("integration-client-{}.secret", std::process::id()));
     std::fs::write(&path, format!("{CANARY}\n")).unwrap();
@@ -256,7 +256,7 @@ async fn references_are_read_and_say_what_is_wrong() {
 }
 
 #[test]
-fn a_signer_cannot_move_the_request() {
+fn signer_cannot_move_the_request() {
     struct Moves;
     impl Signer for Moves {
         fn sign(

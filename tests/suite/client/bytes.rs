@@ -35,7 +35,7 @@ async fn each_unit_counts_what_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_used_up_the_bytes_waits_for_them() {
+async fn exhausted_byte_limit_is_waited_for() {
     let client = client(&[("volume", &counts("request_bytes"))], &answers_of(1)).await;
     let start = now();
     for _ in 0..3 {
@@ -48,7 +48,7 @@ async fn who_has_used_up_the_bytes_waits_for_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_answers_had_of_late_is_what_the_next_is_believed_to_have() {
+async fn response_bytes_are_expected_from_recent_ones() {
     let client = client(&[("volume", &counts("response_bytes"))], &answers_of(300)).await;
     let sends = |n: usize| {
         let client = client.clone();
@@ -82,7 +82,7 @@ impl futures_core::Stream for Once {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_says_how_long_it_is() {
+async fn stream_says_how_long_it_is() {
     let client = client(&[("volume", &counts("bytes"))], &answers_of(0)).await;
     let stream = || {
         Request::new(http::Method::PUT, "v", "/").body(integration_client::Body::stream(Once(Some(vec![b'z'; 200]))))

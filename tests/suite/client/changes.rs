@@ -52,7 +52,7 @@ fn assert_in_order(transport: &FakeTransport, from: usize, count: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_gets_other_limits_while_it_waits() {
+async fn tenant_gets_other_limits_while_it_waits() {
     let transport = answers(Duration::ZERO);
     let client = client(&[("requests", &per_second(10, 1))], &transport).await;
     client.send("a", Priority::Normal, get("/first")).await.unwrap().text().await.unwrap();
@@ -68,7 +68,7 @@ async fn a_tenant_gets_other_limits_while_it_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_tenant_drains_or_is_refused() {
+async fn removed_tenant_drains_or_is_refused() {
     let transport = answers(ms(10));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let sends = waiting_after_one(&client, 5).await;
@@ -109,7 +109,7 @@ async fn waiting_after_one(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reload_changes_limits_under_those_who_wait() {
+async fn reload_changes_limits_under_those_who_wait() {
     let transport = answers(Duration::ZERO);
     let (client, source) = reloadable(&vendor(&[("requests", &per_second(10, 1))]), &transport).await;
     client.send("a", Priority::Normal, get("/first")).await.unwrap().text().await.unwrap();
@@ -126,7 +126,7 @@ async fn a_reload_changes_limits_under_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_reload_changes_nothing() {
+async fn broken_reload_changes_nothing() {
     let transport = answers(Duration::ZERO);
     let (client, source) = reloadable(&vendor(&[("requests", &per_second(10, 1))]), &transport).await;
     client.send("a", Priority::Normal, get("/first")).await.unwrap();
@@ -146,7 +146,7 @@ async fn a_broken_reload_changes_nothing() {
 
 /// A vendor-wide limit needs one lock over all tenants: lanes move to another shard, waiters and history included.
 #[tokio::test(start_paused = true)]
-async fn a_reload_that_widens_a_scope_moves_those_who_wait() {
+async fn wider_scope_moves_waiting_requests() {
     for wide in ["account", "vendor"] {
         let transport = answers(ms(5));
         let narrow = per_second(10, 8);
@@ -172,7 +172,7 @@ async fn a_reload_that_widens_a_scope_moves_those_who_wait() {
 
 /// The same while sends come in all the time, back and forth: nothing is lost, doubled or above the limit.
 #[tokio::test(start_paused = true)]
-async fn reloads_back_and_forth_lose_nothing_and_credit_nothing() {
+async fn reloads_lose_and_credit_nothing() {
     let transport = answers(ms(3));
     let narrow = vendor(&[("requests", &per_second(50, 40))]);
     let everybody = format!("scope = \"vendor\"\n{}", per_second(1000, 800));
@@ -212,7 +212,7 @@ async fn reloads_back_and_forth_lose_nothing_and_credit_nothing() {
 
 /// A handle knows its endpoint by a number, and a reload may number the endpoints anew.
 #[tokio::test(start_paused = true)]
-async fn a_handle_keeps_its_endpoint_through_a_reload() {
+async fn handle_keeps_its_endpoint_through_a_reload() {
     let endpoint = |name: &str, limit: u32| {
         format!(
             "[vendors.v.endpoints.{name}]\npaths = [\"/{name}\"]\n[[vendors.v.endpoints.{name}.limits]]\nname = \"{name}\"\n\
@@ -254,7 +254,7 @@ fn send_of(
 
 /// Accounts are held by different shards, so that the tenant goes to another one each time.
 #[tokio::test(start_paused = true)]
-async fn account_that_a_tenant_leaves_and_enters_again_keeps_its_slots() {
+async fn account_left_and_reentered_keeps_its_slots() {
     let transport = answers(Duration::from_secs(5));
     let limits = [("account", "scope = \"account\"\nconcurrency = 4"), ("own", "concurrency = 6")];
     let text = vendor(&limits);
@@ -285,7 +285,7 @@ async fn account_that_a_tenant_leaves_and_enters_again_keeps_its_slots() {
 
 /// What becomes of an exchange is told where its lane has gone meanwhile.
 #[tokio::test(start_paused = true)]
-async fn refusal_pauses_a_lane_that_has_changed_its_account_meanwhile() {
+async fn refusal_pauses_a_lane_that_changed_account() {
     let transport = FakeTransport::new(|call| match call.number {
         0 => FakeAnswer::status(429).header("retry-after", "30").delay(ms(500)),
         _ => FakeAnswer::status(200),

@@ -9,7 +9,7 @@ fn tenant(n: usize) -> TenantEntry {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cleanup_retires_whoever_is_not_active() {
+async fn cleanup_retires_inactive_tenants() {
     for policy in [OnRemove::Drain, OnRemove::Refuse] {
         let transport = answers(ms(5));
         let client = builder(&vendor(&[("slots", "concurrency = 1")]), &transport).on_remove(policy);
@@ -42,7 +42,7 @@ async fn a_cleanup_retires_whoever_is_not_active() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_back_finds_what_was_used() {
+async fn returning_tenant_finds_its_usage() {
     let transport = answers(Duration::ZERO);
     let client =
         client(&[("requests", "algorithm = \"sliding_window\"\nlimit = 10\nwindow = \"1h\"")], &transport).await;
@@ -58,7 +58,7 @@ async fn who_comes_back_finds_what_was_used() {
 
 /// The same sends, with lanes dropped whenever that is possible and with all of them kept, at the same moments.
 #[tokio::test(start_paused = true)]
-async fn the_same_sends_with_and_without_eviction() {
+async fn same_sends_with_and_without_eviction() {
     // All together may send 80 a second where the limit is the vendor's: seldom enough that queues empty now and then.
     for (scope, seldom, seed) in [("tenant", 8, 1), ("account", 8, 2), ("vendor", 40, 3)] {
         let mut traces = Vec::new();
@@ -130,7 +130,7 @@ async fn minutes(minutes: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scheduled_cleanup_retires_whoever_its_source_does_not_name() {
+async fn cleanup_retires_tenants_its_source_omits() {
     let client = cleaned(|_| async { Ok(ids(&["b", "set meanwhile"])) }, false).await;
     tokio::time::sleep(ms(59_000)).await;
     assert_eq!((client.overview().tenants, client.overview().cleanup), (2, None));
@@ -143,7 +143,7 @@ async fn a_scheduled_cleanup_retires_whoever_its_source_does_not_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_does_not_know_retires_nobody() {
+async fn cleanup_source_error_retires_nobody() {
     let source = |asked| async move {
         match asked {
             0 => Err("the database is away".into()),
@@ -167,14 +167,14 @@ async fn a_source_that_does_not_know_retires_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everybody_is_retired_only_where_that_was_allowed() {
+async fn cleanup_retires_everybody_only_when_allowed() {
     let client = cleaned(|_| async { Ok(ids(&[])) }, true).await;
     minutes(1).await;
     assert_eq!((client.overview().tenants, client.overview().cleanup.unwrap().retired), (0, 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_that_is_set_while_the_source_is_asked_stays_until_the_next_time() {
+async fn cleanup_spares_tenants_set_meanwhile() {
     let slow = |_| async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         Ok(ids(&["a", "b"]))
@@ -190,7 +190,7 @@ async fn a_tenant_that_is_set_while_the_source_is_asked_stays_until_the_next_tim
 }
 
 #[tokio::test(start_paused = true)]
-async fn cleanups_end_with_the_shutdown_and_with_the_client() {
+async fn cleanups_end_with_the_client() {
     let alive = std::sync::Arc::new(());
     for shuts_down in [true, false] {
         let held = alive.clone();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_sent_costs_nothing() {
+async fn unsent_request_costs_nothing() {
     let transport = FakeTransport::new(|call| match call.number {
         0 => FakeAnswer::not_connected().delay(ms(20)),
         _ => FakeAnswer::status(200),
@@ -20,7 +20,7 @@ async fn what_was_not_sent_costs_nothing() {
 
 /// The vendor may have acted on the first attempt: that the last one did not leave says nothing about it.
 #[tokio::test(start_paused = true)]
-async fn delivery_is_ambiguous_where_an_earlier_attempt_may_have_acted() {
+async fn delivery_is_ambiguous_after_an_ambiguous_attempt() {
     for (first, expected) in [
         (FakeAnswer::reset(), Delivery::Ambiguous),
         (FakeAnswer::status(503), Delivery::Ambiguous),
@@ -40,7 +40,7 @@ async fn delivery_is_ambiguous_where_an_earlier_attempt_may_have_acted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_have_been_sent_counts() {
+async fn possibly_sent_request_counts() {
     let transport = FakeTransport::new(|_| FakeAnswer::reset().delay(ms(20)));
     let limits = [("requests", "algorithm = \"sliding_window\"\nlimit = 2\nsafety = 1.0\nwindow = \"1s\"")];
     let client = client(&limits, &transport).await;
@@ -62,7 +62,7 @@ fn retrying(limits: &[(&str, &str)], retry: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unprocessed_request_is_sent_again_and_its_permit_stays_spent() {
+async fn unprocessed_request_is_resent_and_stays_counted() {
     let transport = FakeTransport::new(|call| match call.number {
         0 | 1 => FakeAnswer::refused_stream(),
         _ => FakeAnswer::status(200),
@@ -83,7 +83,7 @@ async fn unprocessed_request_is_sent_again_and_its_permit_stays_spent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unprocessed_request_is_ambiguous_where_the_vendor_is_doubted() {
+async fn unprocessed_request_is_ambiguous_at_a_doubted_vendor() {
     let transport = FakeTransport::new(|_| FakeAnswer::refused_stream());
     for (setting, delivery, calls) in
         [("unprocessed_is_safe = false", Delivery::Ambiguous, 1), ("max_age = \"2s\"", Delivery::Rejected, 4)]
@@ -114,7 +114,7 @@ async fn refused_streams_leave_the_retry_budget_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_exchange_ends_at_its_deadline_and_counts_until_the_vendor_must_have_had_it() {
+async fn stalled_exchange_counts_until_max_transit() {
     let transport = FakeTransport::new(|_| FakeAnswer::stall());
     let limits = "algorithm = \"sliding_window\"\nlimit = 1\nsafety = 1.0\nwindow = \"1s\"";
     let text = vendor(&[("requests", limits)]).replace("base_url", "max_transit = \"3s\"\nbase_url");
@@ -162,7 +162,7 @@ async fn shutdown_drains_and_then_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_still_waits_when_the_grace_is_over_is_told() {
+async fn shutdown_reports_requests_still_waiting() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200).delay(ms(100)).body("done").body_delay(ms(1)));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let sends: Vec<_> = (0..5).map(|_| spawn(&client, Priority::Normal, get("/"))).collect();
@@ -182,7 +182,7 @@ async fn what_still_waits_when_the_grace_is_over_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_outlives_its_client() {
+async fn response_outlives_its_client() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200).body("done").body_delay(ms(40)));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let response = client.send("a", Priority::High, get("/")).await.unwrap();

@@ -49,7 +49,7 @@ fn pairs(transport: &FakeTransport) -> Vec<(String, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_takes_base_url_and_credential_of_one_version() {
+async fn retry_uses_url_and_credential_of_one_version() {
     let transport = failing_at_old();
     let client = rotating(&transport, |builder| builder).await;
     let send = spawn(&client, Priority::High, get("/x").query("q", "1").deadline(Duration::from_secs(60)));
@@ -67,7 +67,7 @@ async fn retry_takes_base_url_and_credential_of_one_version() {
 
 /// A request with a whole URL is the old host's: it goes nowhere else, and not there with the new secret.
 #[tokio::test(start_paused = true)]
-async fn request_for_a_host_that_is_gone_is_not_sent() {
+async fn request_for_a_removed_host_is_not_sent() {
     let transport = failing_at_old();
     let client = rotating(&transport, |builder| builder).await;
     let request: Request = http::Request::get("https://old.v.example/api/x").body(()).unwrap().into();
@@ -84,7 +84,7 @@ async fn request_for_a_host_that_is_gone_is_not_sent() {
 
 /// A token that was fetched for one base URL does not leave for another.
 #[tokio::test(start_paused = true)]
-async fn token_leaves_for_the_base_url_it_was_fetched_for() {
+async fn token_goes_to_the_url_it_was_fetched_for() {
     struct Tokens(Arc<AtomicUsize>);
     impl TokenSource for Tokens {
         fn token<'a>(&'a self, tenant: &'a Tenant) -> BoxFuture<'a, Result<Token, BoxError>> {
@@ -111,7 +111,7 @@ async fn token_leaves_for_the_base_url_it_was_fetched_for() {
 /// A request takes the credential of the account whose limits it has taken, also where its tenant moved while it waited. Each
 /// account has a credential of its own here: a vendor counts a request where its credential belongs.
 #[tokio::test(start_paused = true)]
-async fn waiting_request_takes_the_credential_of_the_account_that_it_counts_in() {
+async fn waiting_request_uses_its_accounts_credential() {
     let vendor = "[vendors.v]\nbase_url = \"https://v.example\"\nauth = { scheme = \"bearer\" }\n\
                   [[vendors.v.limits]]\nname = \"parallel\"\nscope = \"account\"\nconcurrency = 1\n";
     let in_account = |account: &str| TenantEntry::new("a", "v").account(account).credential(format!("keys:{account}"));

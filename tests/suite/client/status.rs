@@ -4,7 +4,7 @@ use super::*;
 use integration_client::status::PausedBy;
 
 #[tokio::test(start_paused = true)]
-async fn status_says_why_it_waits_and_until_when() {
+async fn status_reports_wait_reason_and_end() {
     let transport = answers(ms(10));
     let client = client(&[("requests", &per_second(10, 2)), ("slots", "concurrency = 5")], &transport).await;
     assert!(client.status("a", "v").unwrap().resting, "nobody has sent anything");
@@ -45,7 +45,7 @@ async fn status_says_why_it_waits_and_until_when() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_shows_in_the_status() {
+async fn refusal_shows_in_the_status() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(429).header("retry-after", "30"));
     let client = client(&[("requests", &per_second(10, 2))], &transport).await;
     assert_eq!(client.send("a", Priority::High, get("/")).await.unwrap().status().as_u16(), 429);
@@ -56,7 +56,7 @@ async fn a_refusal_shows_in_the_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_estimate_is_what_then_happens() {
+async fn estimate_is_what_then_happens() {
     for (backlog, batch, priority) in
         [(0, 40, Priority::Low), (60, 40, Priority::Low), (60, 40, Priority::High), (30, 300, Priority::Normal)]
     {
@@ -100,7 +100,7 @@ async fn an_estimate_is_what_then_happens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_says_what_a_request_would_meet_and_takes_nothing() {
+async fn check_predicts_and_takes_nothing() {
     let transport = answers(ms(10));
     let client = client(&[("requests", &per_second(10, 2)), ("slots", "concurrency = 5")], &transport).await;
     for _ in 0..100 {
@@ -132,7 +132,7 @@ async fn a_check_says_what_a_request_would_meet_and_takes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_says_how_long_the_vendor_pauses() {
+async fn check_says_how_long_the_vendor_pauses() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(429).header("retry-after", "30"));
     let client = client(&[("requests", &per_second(10, 2))], &transport).await;
     client.try_send("a", Priority::High, get("/")).await.unwrap();
@@ -142,7 +142,7 @@ async fn a_check_says_how_long_the_vendor_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_is_listed_until_it_ends_however_it_ends() {
+async fn requests_under_way_are_listed_until_they_end() {
     let transport = FakeTransport::new(|call| match call.number {
         0 => FakeAnswer::status(500),
         _ => FakeAnswer::status(200).delay(ms(1_000)),
@@ -168,7 +168,7 @@ async fn what_is_under_way_is_listed_until_it_ends_however_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_a_second_and_their_mean_time_are_known_by_vendor() {
+async fn status_reports_rate_and_mean_time_by_vendor() {
     let transport = answers(ms(40));
     let client = client(&[("slots", "concurrency = 5")], &transport).await;
     assert_eq!(client.status("a", "v").unwrap().flow.mean, None);

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_is_told_with_its_reason() {
+async fn wait_is_told_with_its_reason() {
     let client = client(&[("requests", &per_second(10, 1))], &answers(Duration::ZERO)).await;
     client.send("a", Priority::Low, get("/")).await.unwrap();
     let began = now();
@@ -23,7 +23,7 @@ async fn a_wait_is_told_with_its_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_waiters_go_in_order_on_time_and_are_woken_once() {
+async fn thousand_waiters_go_in_order_and_wake_once() {
     let transport = answers(Duration::ZERO);
     // 625 x 0.8 = 500 a second.
     let client = client(&[("requests", &per_second(625, 1))], &transport).await;
@@ -98,7 +98,7 @@ async fn deadlines() {
 
 /// Nobody knows when a slot comes free, so whoever waits for one is told when the time is up.
 #[tokio::test(start_paused = true)]
-async fn a_deadline_that_might_have_been_met() {
+async fn deadline_that_might_have_been_met() {
     let transport = answers(ms(400));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let first = spawn(&client, Priority::High, get("/"));
@@ -113,7 +113,7 @@ async fn a_deadline_that_might_have_been_met() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_default_deadline_counts_for_waits_and_exchanges() {
+async fn default_deadline_counts_for_waits_and_exchanges() {
     let transport = FakeTransport::new(|_| FakeAnswer::stall());
     let text = vendor(&[("slots", "concurrency = 1")]);
     let client = builder(&text, &transport).default_deadline(ms(700)).build().await.unwrap();
@@ -148,7 +148,7 @@ async fn full_queues_refuse() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cost_that_never_fits_is_refused() {
+async fn cost_that_never_fits_is_refused() {
     let points = format!("{}\nunit = \"points\"", per_second(10, 8));
     let transport = answers(Duration::ZERO);
     let client = client(&[("points", &points)], &transport).await;
@@ -186,7 +186,7 @@ async fn lanes_and_permits() {
 
 /// With one slot, a future that is granted and never polled again would hold it for ever.
 #[tokio::test(start_paused = true)]
-async fn a_future_that_nobody_polls_holds_up_nobody() {
+async fn future_that_nobody_polls_holds_up_nobody() {
     let transport = answers(ms(10));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let held = client.lane("a", "v").unwrap().acquire(Priority::Normal, 1).await.unwrap();
@@ -210,7 +210,7 @@ async fn a_future_that_nobody_polls_holds_up_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_future_that_missed_its_grant_and_is_dropped_leaves_nothing() {
+async fn dropped_future_with_a_missed_grant_leaves_nothing() {
     let client = client(&[("slots", "concurrency = 1")], &answers(ms(10))).await;
     let held = client.lane("a", "v").unwrap().acquire(Priority::Normal, 1).await.unwrap();
     for wait in [0, 50, 200] {
@@ -233,7 +233,7 @@ async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_is_held_until_the_body_is_read_or_dropped() {
+async fn slot_is_held_until_body_is_read_or_dropped() {
     let transport = FakeTransport::new(|_| FakeAnswer::status(200).body("done").body_delay(ms(40)));
     let client = client(&[("slots", "concurrency = 1")], &transport).await;
     let slot_free = async || client.try_send("a", Priority::High, get("/")).await.is_ok();

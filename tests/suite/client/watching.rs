@@ -77,7 +77,7 @@ async fn next_version(client: &IntegrationClient) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_file_is_in_use_within_two_seconds() {
+async fn changed_file_is_used_within_two_seconds() {
     let folder = Folder::new("changed");
     let path = folder.file("vendors.toml");
     std::fs::write(&path, limited(10)).unwrap();
@@ -107,7 +107,7 @@ async fn a_changed_file_is_in_use_within_two_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_a_file_is_said_once_and_changes_nothing() {
+async fn invalid_file_is_reported_once_and_changes_nothing() {
     let log = Errors::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let folder = Folder::new("wrong");
@@ -151,7 +151,7 @@ async fn what_is_wrong_with_a_file_is_said_once_and_changes_nothing() {
 /// As Kubernetes mounts a ConfigMap: the path leads through a link that is swapped.
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
-async fn a_swapped_symbolic_link_is_followed() {
+async fn swapped_symbolic_link_is_followed() {
     let folder = Folder::new("link");
     let link = folder.file("current");
     for (name, limit) in [("one", 10), ("two", 20)] {
@@ -168,7 +168,7 @@ async fn a_swapped_symbolic_link_is_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_vendor_lets_go_what_waits_or_refuses_it() {
+async fn removed_vendor_releases_or_refuses_waiters() {
     for policy in [OnRemove::Drain, OnRemove::Refuse] {
         let folder = Folder::new(&format!("removed-{policy:?}"));
         let path = folder.file("vendors.toml");
@@ -236,7 +236,7 @@ impl ConfigSource for Moody {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_is_half_written_hangs_or_panics_is_survived() {
+async fn broken_config_source_is_survived() {
     let source = Moody { moods: Arc::default(), last: Arc::new(Mutex::new(limited(10))) };
     let client = builder("", &answers(Duration::ZERO)).config_source(source.clone()).watch_config(ms(1_000));
     let client = client.build().await.unwrap();
@@ -263,7 +263,7 @@ async fn a_source_that_is_half_written_hangs_or_panics_is_survived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_credential_changes_and_vanishes() {
+async fn credential_changes_and_vanishes() {
     let folder = Folder::new("credential");
     let (path, old, new) = (folder.file("vendors.toml"), folder.file("old"), folder.file("new"));
     std::fs::write(&old, "old-secret").unwrap();

@@ -76,7 +76,7 @@ impl Recorder for Broken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_recorder_that_panics_loses_no_permit_and_no_request() {
+async fn panicking_recorder_loses_no_permit() {
     for everywhere in [false, true] {
         let recorder = Broken { everywhere };
         let _local = metrics::set_default_local_recorder(&recorder);

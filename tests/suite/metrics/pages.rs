@@ -115,7 +115,7 @@ fn names_follow_the_customs_of_prometheus() {
 }
 
 #[test]
-fn the_rate_limits_page_names_metrics_that_there_are() {
+fn rate_limits_page_names_existing_metrics() {
     for row in rows(include_str!("../../../docs/RATE_LIMITS.md"), "metric | kind | labels") {
         let metric = METRICS.iter().find(|metric| metric.name == row[0]).unwrap_or_else(|| panic!("{row:?}"));
         assert_eq!((metric.kind.as_str(), &*metric.labels.join(", ")), (&*row[1], &*row[2]), "{row:?}");

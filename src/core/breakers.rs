@@ -1,4 +1,4 @@
-//! Hosts to which no connection can be made are left alone, by all tenants together.
+//! Breakers to which no connection can be made are left alone, by all tenants together.
 //!
 //! A request first waits until its host may be ready, then for its permit, and takes a pass of the breaker last: a pass that
 //! waited for a permit or a secret would keep a healthy host shut for all other requests. A permit without a pass is given
@@ -16,7 +16,7 @@ use crate::retry::breaker::{Breaker, Pass};
 use crate::transport::{Answer, Sent, TransportError};
 
 /// The circuit breakers of all hosts.
-pub(crate) struct Hosts {
+pub(crate) struct Breakers {
     /// No host is remembered for failures: the breaker need not be asked.
     well: AtomicBool,
     state: Mutex<State>,
@@ -29,10 +29,10 @@ struct State {
     waiting: HashMap<Box<str>, Arc<Notify>>,
 }
 
-impl Hosts {
-    pub(crate) fn new(clock: Clock) -> Hosts {
+impl Breakers {
+    pub(crate) fn new(clock: Clock) -> Breakers {
         let state = State { breaker: Breaker::new(), waiting: HashMap::new() };
-        Hosts { well: AtomicBool::new(true), state: Mutex::new(state), clock }
+        Breakers { well: AtomicBool::new(true), state: Mutex::new(state), clock }
     }
 
     #[inline]
@@ -40,7 +40,7 @@ impl Hosts {
         self.well.load(Ordering::Relaxed)
     }
 
-    /// Hosts that are left alone now.
+    /// Breakers that are left alone now.
     pub(crate) fn open(&self) -> usize {
         if self.are_well() { 0 } else { self.state.lock().breaker.open() }
     }
@@ -82,13 +82,13 @@ impl Hosts {
 
 /// One request's wait for a host. The last one to be dropped takes the host's entry away.
 pub(crate) struct HostWait<'a> {
-    hosts: &'a Hosts,
+    hosts: &'a Breakers,
     host: &'a str,
     notify: Arc<Notify>,
 }
 
 impl<'a> HostWait<'a> {
-    pub(crate) fn new(hosts: &'a Hosts, host: &'a str) -> HostWait<'a> {
+    pub(crate) fn new(hosts: &'a Breakers, host: &'a str) -> HostWait<'a> {
         let mut state = hosts.state.lock();
         let notify = state.waiting.entry_ref(host).or_default().clone();
         HostWait { hosts, host, notify }
@@ -114,14 +114,14 @@ impl Drop for HostWait<'_> {
 
 /// The right to connect to a host. Dropped without a word, it counts as if it had not been.
 pub(crate) struct HostPass {
-    hosts: Arc<Hosts>,
+    hosts: Arc<Breakers>,
     host: Box<str>,
     pass: Option<Pass>,
 }
 
 impl HostPass {
     /// The right to connect to `host` now, if the breaker gives it.
-    pub(crate) fn take(hosts: &Arc<Hosts>, host: &str, now: Time) -> Option<HostPass> {
+    pub(crate) fn take(hosts: &Arc<Breakers>, host: &str, now: Time) -> Option<HostPass> {
         let pass = hosts.allow(host, now).ok()?;
         Some(HostPass { hosts: hosts.clone(), host: host.into(), pass: Some(pass) })
     }

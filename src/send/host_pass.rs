@@ -1,13 +1,13 @@
 //! Waits for a host that has failed lately, and takes a pass of its circuit breaker before the connect.
 
 use super::Job;
-use super::end::NotSent;
+use super::attempt_end::NotSent;
 use crate::clock::Time;
 use crate::core::{Core, HostPass, HostWait};
 
 impl Job {
-    /// Takes leave to connect to the request's host, if it can be had at once. The connection is to be made within a second.
-    /// Returns whether there is leave.
+    /// Takes a pass of the breaker for the request's host, if one is available at once. The exchange must begin within a
+    /// second. Returns whether there is a pass.
     pub(super) fn pass_host(&mut self, core: &Core) -> bool {
         let host = self.prepared.host(&self.route);
         self.host_pass = HostPass::take(&core.egress.hosts, &host, core.clock.now()).map(Box::new);
@@ -27,7 +27,7 @@ impl Job {
             if ready_at <= now {
                 return Ok(());
             }
-            // While it depends on a connection that is being made, the moment is unknown.
+            // While the moment depends on another connection, it is unknown.
             let is_known = ready_at < Time::MAX;
             if self.immediate || now >= self.deadline || (is_known && ready_at > self.deadline) {
                 return Err(NotSent::HostShut { next: is_known.then(|| ready_at.since(now)) });

@@ -1,4 +1,7 @@
-//! How an attempt ends: what the drivers turn into an answer, an error, a dead letter or a row of the store.
+//! The end of one attempt, which a driver turns into a response, an error, a dead letter or a row of the store.
+//!
+//! Three values follow each other: [`AttemptEnd`] is the end of one attempt, `durable::ClaimEnd` the end of one claim of a
+//! stored job, and `store::jobs::JobEnd` the statement that writes it. `outbox/unwritten.rs` is the queue of these statements.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +15,16 @@ use crate::retry::GiveUpReason;
 use crate::route::Authorization;
 use crate::transport::{Answer, TransportError};
 
-/// How an attempt ended that took a permit, or that has to begin anew.
+/// The end of an attempt that took a permit, or that has to start over.
 pub(super) enum AttemptEnd {
-    /// The answer is the caller's.
+    /// The caller gets the response.
     Done(Response),
     /// The next attempt begins without a wait: the tenant's configuration changed before the exchange, the host or the
     /// signer took too long, or the credential was refreshed.
     AtOnce,
     /// The retry policy allows another attempt, later.
     Again(Box<Again>),
-    /// The retry policy would allow another attempt, but for the reason stated.
+    /// The retry policy would allow another attempt, except for this reason.
     GaveUp(GiveUpReason, Box<Cause>),
     /// The vendor may have acted, and the policy forbids another attempt. `park`: it asks for a dead letter.
     Ambiguous { park: bool, cause: Box<Cause> },
@@ -31,9 +34,9 @@ pub(super) enum AttemptEnd {
 
 /// Another attempt that the retry policy allows.
 pub(super) struct Again {
-    /// How long the request itself waits. Zero where the pause of its lane holds it back.
+    /// How long the request itself sleeps. Zero if the pause of its lane holds it back.
     pub(super) wait: Duration,
-    /// The next exchange leaves no earlier.
+    /// The next exchange begins no earlier.
     pub(super) earliest: Time,
     /// The vendor stated the wait.
     pub(super) is_stated: bool,
@@ -42,13 +45,13 @@ pub(super) struct Again {
     pub(super) cause: Cause,
 }
 
-/// What an exchange came to that is no answer for the caller.
+/// The result of an exchange that is not returned to the caller as its response.
 pub(super) enum Cause {
     Answer { answered: Box<Answered>, is_refusal: bool },
     Failure(TransportError),
 }
 
-/// An answer, and what it took to get it.
+/// A response, with its permit and the wait for it.
 pub(super) struct Answered {
     pub(super) answer: Answer,
     pub(super) held: PermitGuard,
@@ -104,15 +107,15 @@ impl Cause {
 pub(super) enum NotSent {
     /// The limits, the queues or the client refused a permit.
     Refused(Refusal),
-    /// No connection to the host may be tried; the next try is so long away, where that is known.
+    /// The circuit of the host is open; `next` is the time until the next probe, if known.
     HostShut { next: Option<Duration> },
-    /// The credential or the signature could not be had.
+    /// The credential or the signature could not be obtained.
     Credential(Error),
-    /// The request cannot be sent as the configuration is now.
+    /// The request does not fit the current configuration.
     Invalid(Error),
     /// The store could not record the exchange.
     Store(Error),
-    /// The store says that the job belongs to another process by now.
+    /// Another process has taken over the job.
     Taken,
     /// The worker stops.
     Stopped,
@@ -125,7 +128,7 @@ impl From<Refusal> for NotSent {
 }
 
 impl NotSent {
-    /// Time or room has run out, or what the request needs is not there now: later it may be sent.
+    /// Whether a later attempt may succeed: time or room has run out, or a credential or host is unavailable now.
     pub(super) fn may_be_sent_later(&self) -> bool {
         match self {
             NotSent::Refused(refusal) => matches!(
@@ -143,10 +146,10 @@ impl NotSent {
     }
 }
 
-/// The most of an answer's body that is kept or read away.
+/// The longest prefix of a body that is kept or drained, in bytes.
 pub(super) const EXCERPT: usize = 16 * 1024;
 
-/// What is kept of an answer that is not handed on. Its body is read, unless it is long or long in coming.
+/// The part of a response that an error keeps. Reads the body unless it is long or slow.
 async fn last_response(answered: Answered) -> LastResponse {
     let Answered { answer, held, .. } = answered;
     let mut body = answer.body;
@@ -160,7 +163,7 @@ async fn last_response(answered: Answered) -> LastResponse {
             }
         }
     };
-    // A refusal's body is short and comes with its headers. Nothing waits for one that does not.
+    // The body of a refusal is usually short and arrives with the headers; others are not waited for.
     let _ = tokio::time::timeout(Duration::from_secs(1), read).await;
     held.finish();
     LastResponse::new(answer.status, answer.headers, excerpt.into())

@@ -1,11 +1,11 @@
-//! Outcomes of jobs that are not written yet. Pure.
+//! The queue of outcomes of jobs that are not written yet. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::pool::Amount;
 use crate::clock::Time;
-use crate::store::jobs::{End, Finish};
+use crate::store::jobs::{End, JobEnd};
 use crate::store::{Id, LaneTier};
 
 /// How often the write of an outcome is tried where the outcome itself, and not the store, is what fails.
@@ -29,15 +29,15 @@ struct About {
 }
 
 #[derive(Default)]
-pub(super) struct Ends {
-    waiting: Vec<(Finish, About)>,
-    writing: Option<(Arc<Vec<Finish>>, Vec<About>)>,
+pub(super) struct Unwritten {
+    waiting: Vec<(JobEnd, About)>,
+    writing: Option<(Arc<Vec<JobEnd>>, Vec<About>)>,
     /// When the next outcomes may be written; in the future after a write that failed.
     pub(super) not_before: Time,
 }
 
-impl Ends {
-    pub(super) fn add(&mut self, finish: Finish, hand: Option<Hand>) {
+impl Unwritten {
+    pub(super) fn add(&mut self, finish: JobEnd, hand: Option<Hand>) {
         self.waiting.push((finish, About { failed: 0, hand }));
     }
 
@@ -57,7 +57,7 @@ impl Ends {
 
     /// The outcomes to be written now: all that have gathered during the write before. An outcome that has failed is
     /// written alone, so that it cannot make the others fail.
-    pub(super) fn next(&mut self, now: Time) -> Option<Arc<Vec<Finish>>> {
+    pub(super) fn next(&mut self, now: Time) -> Option<Arc<Vec<JobEnd>>> {
         if self.is_writing() || self.waiting.is_empty() || now < self.not_before {
             return None;
         }
@@ -72,7 +72,7 @@ impl Ends {
     }
 
     /// The outcomes are written. Returns them, and the jobs that this process no longer holds.
-    pub(super) fn written(&mut self) -> (Arc<Vec<Finish>>, Vec<Hand>) {
+    pub(super) fn written(&mut self) -> (Arc<Vec<JobEnd>>, Vec<Hand>) {
         let (finishes, about) = self.writing.take().unwrap_or_default();
         (finishes, about.into_iter().filter_map(|about| about.hand).collect())
     }
@@ -91,7 +91,7 @@ impl Ends {
                 (_, End::Dropped) => lost.push(about.hand),
                 _ => self
                     .waiting
-                    .push((Finish { known: None, end: End::Dropped, ..finish }, About { failed: 1, ..about })),
+                    .push((JobEnd { known: None, end: End::Dropped, ..finish }, About { failed: 1, ..about })),
             }
         }
         lost
@@ -99,7 +99,7 @@ impl Ends {
 
     /// Discards all outcomes when the process stops: other processes take the jobs over.
     pub(super) fn give_up(&mut self) {
-        *self = Ends::default();
+        *self = Unwritten::default();
     }
 }
 
@@ -107,17 +107,17 @@ impl Ends {
 mod tests {
     use super::*;
 
-    fn end(number: u128) -> Finish {
-        Finish { id: Id::from_u128(number), fence: 1, known: None, end: End::Back }
+    fn end(number: u128) -> JobEnd {
+        JobEnd { id: Id::from_u128(number), fence: 1, known: None, end: End::Back }
     }
 
-    fn ids(finishes: &[Finish]) -> Vec<u128> {
+    fn ids(finishes: &[JobEnd]) -> Vec<u128> {
         finishes.iter().map(|finish| finish.id.as_u128()).collect()
     }
 
     #[test]
     fn unwritable_outcome_is_isolated_and_dropped() {
-        let (mut ends, mut now) = (Ends::default(), Time::ZERO);
+        let (mut ends, mut now) = (Unwritten::default(), Time::ZERO);
         ends.add(end(1), None);
         ends.add(end(2), None);
         let together = ends.next(now).unwrap();
