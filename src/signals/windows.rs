@@ -124,6 +124,8 @@ pub struct Window {
     pub window: Option<Duration>,
     /// Less than nothing was said to be left. A filler in an answer that was granted; nothing in one that was refused.
     pub(super) overdrawn: bool,
+    /// The figures are percentages: the vendor states a share, and not the limit.
+    pub(crate) is_share: bool,
 }
 
 impl Window {
@@ -169,6 +171,7 @@ impl Window {
         self.reset_in = self.reset_in.max(other.reset_in);
         self.window = self.window.or(other.window);
         self.overdrawn |= other.overdrawn;
+        self.is_share |= other.is_share;
     }
 
     /// Remaining and limit, of which the share is made. More than all is all, and nothing of nothing is nothing.
