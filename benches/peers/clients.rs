@@ -27,6 +27,7 @@ use crate::vendor::{KEY, Says, Spec, Told, WINDOW};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
+    OursAdaptive,
     OursPace,
     OursBands,
     OursOff,
@@ -39,7 +40,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 9] = [
+    pub(crate) const ALL: [Kind; 10] = [
+        Kind::OursAdaptive,
         Kind::OursPace,
         Kind::OursBands,
         Kind::OursOff,
@@ -53,6 +55,7 @@ impl Kind {
 
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Kind::OursAdaptive => "ours-adaptive",
             Kind::OursPace => "ours-pace",
             Kind::OursBands => "ours-bands",
             Kind::OursOff => "ours-off",
@@ -66,13 +69,14 @@ impl Kind {
     }
 
     pub(crate) fn is_ours(self) -> bool {
-        matches!(self, Kind::OursPace | Kind::OursBands | Kind::OursOff)
+        matches!(self, Kind::OursAdaptive | Kind::OursPace | Kind::OursBands | Kind::OursOff)
     }
 
     /// What the vendor says in the runs of this client. Who reads `retry-after` alone needs no others; where there is
     /// nothing else to read, our three settings are one.
     pub(crate) fn said(self) -> &'static [Says] {
         match self {
+            Kind::OursAdaptive => &[Says::Everything, Says::RetryAfter, Says::Nothing],
             Kind::OursPace => &[Says::Everything, Says::RetryAfter],
             Kind::OursBands | Kind::OursOff | Kind::ThrottleNetSynced => &[Says::Everything],
             _ => &[Says::RetryAfter],
@@ -82,8 +86,9 @@ impl Kind {
     /// How it is set up, in words.
     pub(crate) fn setting(self) -> &'static str {
         match self {
-            Kind::OursPace => "the vendor's own entry, safety = 1.0, throttle = \"pace\"",
-            Kind::OursBands => "the same with the default throttle, \"bands\"",
+            Kind::OursAdaptive => "the vendor's own entry, safety = 1.0, with the default throttle, \"adaptive\"",
+            Kind::OursPace => "the same with throttle = \"pace\"",
+            Kind::OursBands => "the same with throttle = \"bands\"",
             Kind::OursOff => "the same with throttle = \"off\"",
             Kind::Governor => {
                 "windows: Quota::per_second(limit).allow_burst(1); buckets: Quota::per_second(limit); until_ready()"
@@ -114,6 +119,7 @@ pub(crate) enum Client {
 impl Client {
     pub(crate) async fn start(kind: Kind, spec: &Spec, told: &Told) -> Client {
         match kind {
+            Kind::OursAdaptive => Client::Ours(ours(&told.toml, "adaptive").await),
             Kind::OursPace => Client::Ours(ours(&told.toml, "pace").await),
             Kind::OursBands => Client::Ours(ours(&told.toml, "bands").await),
             Kind::OursOff => Client::Ours(ours(&told.toml, "off").await),
@@ -247,7 +253,9 @@ impl Limiter {
                 Limiter::Leaky(builder.build())
             }
             Kind::Tower => Limiter::Tower(Mutex::new(RateLimit::new(Permits, Rate::new(limit.into(), WINDOW)))),
-            Kind::OursPace | Kind::OursBands | Kind::OursOff => unreachable!("ours limits and sends"),
+            Kind::OursAdaptive | Kind::OursPace | Kind::OursBands | Kind::OursOff => {
+                unreachable!("ours limits and sends")
+            }
         }
     }
 

@@ -26,7 +26,7 @@ use scenarios::Totals;
 const USAGE: &str = "usage: peers [--only a|b|c|d] [--client NAME] [--quick] [--seconds] [--workers N]
 
   --only S       this scenario alone: a the job, b saturation, c the penalty, d somebody else takes half
-  --client NAME  this client alone: ours-pace, ours-bands, ours-off, governor, throttle-net, throttle-net-synced, leaky-bucket, tower,
+  --client NAME  this client alone: ours-adaptive, ours-pace, ours-bands, ours-off, governor, throttle-net, throttle-net-synced, leaky-bucket, tower,
                  oracle
   --quick        shorter runs, whose figures say little
   --seconds      what was admitted and refused in each second

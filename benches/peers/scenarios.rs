@@ -269,17 +269,22 @@ pub(crate) async fn penalty(wanted: &Wanted, totals: &mut Totals) {
 /// Somebody else takes half of it for half of the time.
 pub(crate) async fn others(wanted: &Wanted) {
     let (from, until, run) = if wanted.quick { (2, 7, 9) } else { (5, 15, 20) };
+    println!("\n## d. 100 a second; somebody else takes 50 of them from second {from} to {until} of {run}\n");
+    println!("Percent of the other half used meanwhile; of ours refused, of the other's refused.\n");
+    for counting in [Counting::FixedWindow, Counting::SlidingLog] {
+        others_at(wanted, counting, (from, until, run)).await;
+    }
+}
+
+async fn others_at(wanted: &Wanted, counting: Counting, (from, until, run): (u64, u64, u64)) {
     let said = [Says::Everything, Says::RetryAfter, Says::Nothing];
     let spec = |says| Spec {
         run: secs(run),
         says,
         others: Some(Others { per_second: 50, from: secs(from), until: secs(until) }),
-        ..Spec::new(Counting::FixedWindow, 100)
+        ..Spec::new(counting, 100)
     };
-    println!(
-        "\n## d. fixed window of 100 a second; somebody else takes 50 of them from second {from} to {until} of {run}\n"
-    );
-    println!("Percent of the other half used meanwhile; of ours refused, of the other's refused.\n");
+    println!("\n{}:\n", counting.name());
     heading(&["client", "headers on every answer", "retry-after on refusals", "no headers"]);
     let reports = all(limiters(wanted).flat_map(|kind| said.map(|says| (kind, spec(says))))).await;
     for (kind, reports) in limiters(wanted).zip(reports.chunks(said.len())) {

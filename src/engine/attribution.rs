@@ -13,20 +13,27 @@ use super::origin::{Origin, Target, Whose};
 use super::throttle::{Fit, Report};
 
 impl Engine {
-    /// The rates that a request took from.
-    pub(super) fn rates_of(&self, origin: &Origin) -> Vec<Target> {
-        let mut rates = Vec::new();
+    /// The limits that a request took from: rates and slots.
+    pub(super) fn targets_of(&self, origin: &Origin) -> Vec<Target> {
+        let mut limits = Vec::new();
         if let Some(lane) = self.lanes.get(origin.lane) {
             let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(origin.endpoint));
-            rates.extend(own.filter(|number| lane.plan.own[*number].is_rate()).map(Target::Own));
+            limits.extend(own.map(Target::Own));
         }
         for (place, holder) in origin.holders.into_iter().enumerate() {
             let Some(holder) = self.lanes.holder(holder) else { continue };
             let specs = holder.specs.iter().enumerate();
-            let taken = specs.filter(|(_, shared)| shared.spec.is_rate() && shared.applies(origin.endpoint_hash));
-            rates.extend(taken.map(|(number, _)| Target::Shared(place, number)));
+            let taken = specs.filter(|(_, shared)| shared.applies(origin.endpoint_hash));
+            limits.extend(taken.map(|(number, _)| Target::Shared(place, number)));
         }
-        rates
+        limits
+    }
+
+    /// The rates that a request took from.
+    fn rates_of(&self, origin: &Origin) -> Vec<Target> {
+        let mut limits = self.targets_of(origin);
+        limits.retain(|target| self.spec_at(origin, *target).is_some_and(LimitSpec::is_rate));
+        limits
     }
 
     /// A limit and its count.
@@ -69,8 +76,13 @@ impl Engine {
     pub(super) fn limit_of(&self, origin: &Origin, report: &Report) -> Option<Target> {
         let mut rates = self.rates_of(origin);
         let is_named = |target: &Target| self.spec_at(origin, *target).is_some_and(|spec| report.about.names(spec));
-        if rates.iter().any(is_named) {
-            rates.retain(is_named);
+        let is_equal =
+            |target: &Target| self.spec_at(origin, *target).is_some_and(|spec| spec.pace.limit == report.limit);
+        let named: Vec<Target> = rates.iter().copied().filter(is_named).collect();
+        // A name that is a group's, and the figure of another limit: vendors call a group of endpoints as we call its limit.
+        let is_meant = named.iter().any(is_equal) || !rates.iter().any(is_equal);
+        if !named.is_empty() {
+            rates.retain(|target| if is_meant { named.contains(target) } else { is_equal(target) });
         }
         let fit = |target: &Target| Some((report.fits(self.spec_at(origin, *target)?)?, *target));
         let (best, found) = rates.iter().filter_map(fit).min_by_key(|(fit, _)| *fit)?;
@@ -90,20 +102,27 @@ impl Engine {
         if let Some(empty) = empty {
             return vec![empty];
         }
-        let mut rates = self.rates_of(origin);
+        let mut limits = self.targets_of(origin);
         if let Some(whose) = whose {
-            rates.retain(|target| match whose {
+            limits.retain(|target| match whose {
                 Whose::Endpoint => self.is_of_endpoint(origin, *target),
                 Whose::Lane => matches!(target, Target::Own(_)) && !self.is_of_endpoint(origin, *target),
                 Whose::Account => matches!(target, Target::Shared(0, _)),
                 Whose::Vendor => matches!(target, Target::Shared(1, _)),
             });
         }
+        // Whoever is told that an account, or all of a vendor, is refused does not try another endpoint.
+        if whose.is_some_and(|whose| whose != Whose::Endpoint) {
+            let whole = |target: &Target| !self.is_of_endpoint(origin, *target);
+            if limits.iter().any(whole) {
+                limits.retain(whole);
+            }
+        }
         let now = self.now;
         let may_be_full = |engine: &mut Engine, target: Target| {
             engine.limit_at(origin, target).is_some_and(|(cell, spec)| cell.may_be_full(spec, now))
         };
-        let full: Vec<Target> = rates.iter().copied().filter(|target| may_be_full(self, *target)).collect();
-        if full.is_empty() { rates } else { full }
+        let full: Vec<Target> = limits.iter().copied().filter(|target| may_be_full(self, *target)).collect();
+        if full.is_empty() { limits } else { full }
     }
 }

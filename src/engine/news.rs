@@ -115,7 +115,7 @@ impl Engine {
 
     /// Notes what has changed for the limits of a request, and for its lane.
     pub(super) fn note_changes(&mut self, now: Time, origin: &Origin) {
-        for target in self.rates_of(origin) {
+        for target in self.targets_of(origin) {
             let Some((cell, spec)) = self.limit_at(origin, target) else { continue };
             let Some(throttle) = cell.throttle_mut() else { continue };
             for change in throttle.changes(now, &spec.pace) {

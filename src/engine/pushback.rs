@@ -64,6 +64,11 @@ struct Exchange {
 
 /// What a stated reset may be off: it is rounded to a second, and so is the `Date` that it is counted from.
 const RESET_ERROR_NS: u64 = 2_000_000_000;
+/// Of several limits that may be full, a refusal says something about the rate of those that are nearly as full as the
+/// fullest one: as full as this part of it.
+const FULL_AS: f64 = 0.9;
+/// Limits of longer windows, in nanoseconds, are spared the time without bursts when a refusal finds them hardly used.
+const LONGEST_CALMED: u64 = 60_000_000_000;
 
 impl Engine {
     /// Response headers are here, and with `whole` all of the answer, so that the exchange has ended. `besides`: what was
@@ -249,24 +254,30 @@ impl Engine {
         if let Wait::Stated(wait) = wait {
             stated = now.plus_nanos(wait);
         }
+        let fullest = self.fullest(&origin, &targets);
         for (number, target) in targets.iter().enumerate() {
             let is_shared = matches!(target, Target::Shared(..));
             let Some((cell, spec)) = self.limit_at(&origin, *target) else { continue };
             let units = spec.units(need.cost);
             let books = cell.books(spec, now);
             let used = cell.used(spec, now, now.minus_nanos(spec.pace.window_ns / 4));
-            let is_full = cell.may_be_full(spec, now);
+            let is_full = cell.may_be_full(spec, now) && cell.fullness(spec, now) >= FULL_AS * fullest;
             let says_empty = empty == Some(*target);
             let throttle = cell.throttle_or_new();
+            let has_been_refused = throttle.has_been_refused(now, &spec.pace);
+            let is_reported = throttle.is_reported(now, &spec.pace);
             let wait = match (wait, tenant) {
                 (Wait::Stated(wait), Some(tenant)) if is_shared => {
                     Wait::Stated(throttle.believed(now, tenant, wait, most))
                 }
                 (wait, _) => wait,
             };
-            let is_meant = targets.len() == 1 || is_full || says_empty;
-            let in_use = is_meant || throttle.has_been_refused(now, &spec.pace);
-            let refused = Refused { permit, granted, endpoint, wait, in_use };
+            // The first refusal in a long time may be an accident, as long as the vendor does not say that nothing is left.
+            let in_use = says_empty || (has_been_refused && (is_full || fullest < 0.5));
+            // No bursts for a while: where the limit is hardly used, only while that is no long time.
+            let is_short = spec.pace.window_ns <= LONGEST_CALMED;
+            let calms = in_use || is_full || (fullest < 0.5 && is_short);
+            let refused = Refused { permit, granted, endpoint, wait, in_use: calms };
             let (this, of_the_rate) = throttle.refused(now, &refused, &spec.pace);
             until = until.max(this);
             // Listeners are told of one pause for one refusal: that of the widest limit that may be meant.
@@ -280,8 +291,8 @@ impl Engine {
             if let Some(report) = report.filter(|_| about == Some(*target)) {
                 notices[..2].copy_from_slice(&cell.report(spec, now, granted, units, report));
             }
-            if of_the_rate && !says_empty {
-                notices[2] = cell.throttle_or_new().cut(now, passed, &spec.pace);
+            if of_the_rate && !(says_empty && is_reported) {
+                notices[2] = cell.throttle_or_new().cut(now, passed, in_use, &spec.pace);
             }
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, *target, notice));
         }
@@ -293,6 +304,13 @@ impl Engine {
             self.lane_refused(now, exchange, whose, wait, only_the_lane);
         }
         self.stopped(&origin, &targets);
+    }
+
+    /// The share of the fullest of these limits that is used, by our own count.
+    fn fullest(&mut self, origin: &Origin, targets: &[Target]) -> f64 {
+        let now = self.now;
+        let fullness = |target: &Target| self.limit_at(origin, *target).map(|(cell, spec)| cell.fullness(spec, now));
+        targets.iter().filter_map(fullness).fold(0.0, f64::max)
     }
 
     /// A refusal that stops the lane that was refused, and no other.

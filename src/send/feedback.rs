@@ -130,7 +130,10 @@ impl Job {
     }
 
     fn report(&self, window: &Window, full: bool) -> Option<Report> {
+        let share = window.used.filter(|_| window.is_share).zip(self.configured_limit(window));
         let (limit, remaining) = match (window.limit, window.remaining, window.used) {
+            // Percentages of a limit that is configured, rounded down: at least so much is used.
+            _ if share.is_some() => share.map(|(used, limit)| (limit, left_of(limit, used)))?,
             (Some(limit), remaining, _) => (limit, remaining.unwrap_or(limit)),
             (None, remaining, used) => {
                 let configured = self.configured_limit(window);
@@ -236,9 +239,16 @@ fn matching<'l>(window: &Window, limits: &'l [Limit], windows: usize) -> Option<
     }
 }
 
-/// A window's name that is neither a period's nor the word for requests: `tokens`.
+/// What is left of a limit of which so many percent are used, rounded down: the fewer units of the two that it may be.
+fn left_of(limit: u64, percent: u64) -> u64 {
+    let next = percent.saturating_add(1).min(100);
+    if percent == 0 { limit } else { limit - limit.saturating_mul(next).div_ceil(100).min(limit) }
+}
+
+/// A window's name that is neither a period's nor a word for requests: `tokens`.
 fn is_special(name: &str) -> bool {
-    !name.is_empty() && !name.contains("request") && !signals::is_period(name)
+    let means_requests = name.contains("request") || name.contains("call_count");
+    !name.is_empty() && !means_requests && !signals::is_period(name)
 }
 
 /// Bodies of other types say nothing about limits, or are a stream without an end.

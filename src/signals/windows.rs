@@ -126,6 +126,8 @@ pub struct Window {
     pub window: Option<Duration>,
     /// The response states a negative remaining count: a placeholder in a success, and zero in a refusal.
     pub(super) overdrawn: bool,
+    /// The figures are percentages: the vendor states a share, and not the limit.
+    pub(crate) is_share: bool,
 }
 
 impl Window {
@@ -171,6 +173,7 @@ impl Window {
         self.reset_in = self.reset_in.max(other.reset_in);
         self.window = self.window.or(other.window);
         self.overdrawn |= other.overdrawn;
+        self.is_share |= other.is_share;
     }
 
     /// Remaining count and limit as a fraction between 0 and 1; a limit of 0 counts as 1.

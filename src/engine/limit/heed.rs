@@ -168,6 +168,12 @@ impl Cell {
         }
     }
 
+    /// The share of the limit that is used, by our own count.
+    pub(crate) fn fullness(&mut self, spec: &LimitSpec, now: Time) -> f64 {
+        let (left, limit) = self.remaining(spec, now);
+        1.0 - f64::from(left) / f64::from(limit.max(1))
+    }
+
     /// Whether our own count does not rule out that the vendor's is full: at least half of the limit is used.
     pub(crate) fn may_be_full(&mut self, spec: &LimitSpec, now: Time) -> bool {
         let (left, limit) = self.remaining(spec, now);

@@ -213,6 +213,10 @@ impl WindowLog {
         if to < from || to <= now.as_nanos() || to > now.as_nanos().saturating_add(2 * spec.window) {
             return;
         }
+        // Of two ends one after the other the intervals would overlap, and be taken for one end.
+        if to - from >= spec.window / 2 {
+            return;
+        }
         self.advance(spec, now);
         let edge = &mut self.before.get_or_insert_default().edge;
         *edge = match *edge {

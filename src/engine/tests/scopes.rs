@@ -161,6 +161,25 @@ fn one_refusal_stops_all_who_share_the_limit_and_one_request_finds_out() {
 }
 
 #[test]
+fn refusal_without_a_name_stops_all_who_share_slots_that_may_be_full() {
+    let spec = slots("slots", 4);
+    let shared: Arc<[SharedSpec]> = [SharedSpec { spec, endpoint: None }].into();
+    let plan = Arc::new(Plan { account: shared, ..plan(Vec::new()) });
+    let mut bench = Bench::new();
+    let [a, b] = ["a", "b"].map(|tenant| bench.lane(tenant, "account", &plan));
+    let permits = [a, b].map(|lane| bench.granted(lane, ask(Tier::High)));
+    let until = bench.now + Duration::from_secs(10);
+    bench.on_response(permits[0], Feedback::Refused(Wait::Stated(10 * SECOND), None));
+    bench.engine.finished(bench.now, permits[0]);
+    bench.engine.finished(bench.now, permits[1]);
+    let mut waiters: Vec<WaiterKey> = [a, b].map(|lane| bench.waits(lane, ask(Tier::High)).0).into();
+    bench.at(until.minus_nanos(1));
+    assert!(bench.started(&mut waiters).is_empty(), "early");
+    bench.at(until);
+    assert_eq!(bench.started(&mut waiters).len(), 1, "one goes alone");
+}
+
+#[test]
 fn prober_that_goes_away_leaves_the_probe_to_another_lane() {
     for scope in [Scope::Account, Scope::Vendor, Scope::AccountEndpoint] {
         let (mut bench, lanes) = tenants(scope, Mode::Adaptive);

@@ -139,8 +139,13 @@ impl Credential {
         // A window of unknown length lasts until its reset at least.
         let window_ns = report.about.window_ns.or(report.reset_ns).unwrap_or(LEAST_PAUSE).max(limit.pace.window_ns);
         let window_ns = report.about.window_ns.unwrap_or(window_ns).max(1);
-        // What was used before is unknown, so what is left is spread over the time until the reset.
-        let mode = if slowing == Mode::Adaptive { Mode::Pace } else { slowing };
+        // What was used before is unknown, so little that is left is spread over the time until the reset. While much is
+        // left, nothing speaks for a slower pace than that of the limits that are configured.
+        let mode = match slowing {
+            Mode::Adaptive if report.is_comfortable(books.under_way) => Mode::Bands,
+            Mode::Adaptive => Mode::Pace,
+            slowing => slowing,
+        };
         let unit_ns = (window_ns / report.limit).max(1);
         limit.pace = Pace { unit_ns, limit: report.limit, window_ns, counting: Counting::Windows, mode };
         (limit.report, limit.heard) = (*report, now);

@@ -25,6 +25,7 @@ mod endpoint;
 mod learned;
 mod others;
 mod pause;
+mod recent;
 mod refusal;
 mod report;
 mod reported;
@@ -58,6 +59,8 @@ const FAILURES: u32 = 5;
 const LONGEST_OPEN: u64 = 30_000_000_000;
 /// Where the vendor states no wait, this part of a window is tried first.
 const FIRST_GUESS: u64 = 4;
+/// A limit is reported regularly as long as an answer speaks of it in each part of a window, of so many.
+const REGULARLY: u64 = 4;
 /// Windows without bursts after a refusal.
 const CALM: u64 = 10;
 /// A witness is remembered so long after the pause, in nanoseconds: the next refusal comes only after it.
@@ -94,6 +97,8 @@ pub(crate) struct Throttle {
     too_short: u64,
     /// When the pause began: refusals of what went before it say nothing new.
     paused_at: Time,
+    /// When the last pause was over.
+    went_on_at: Time,
     /// Refusals without an answer of another kind in between.
     refusals: u32,
     /// One of them came while the limit was in use: they may be about its rate.
@@ -202,6 +207,11 @@ impl Throttle {
         self.reports.held(now, pace).saturating_add(u32::try_from(stated).unwrap_or(u32::MAX))
     }
 
+    /// Whether the vendor's answers say regularly what is left, and not its refusals alone.
+    pub(crate) fn is_reported(&self, now: Time, pace: &Pace) -> bool {
+        now.since(self.reports.told_of()).as_nanos() < u128::from(pace.window_ns / REGULARLY)
+    }
+
     /// Units of the vendor's count that ours does not explain, as of the last answer.
     pub(crate) fn unexplained(&self) -> u32 {
         self.reports.unexplained()
@@ -210,7 +220,7 @@ impl Throttle {
     /// A request goes, which was due at `due`.
     pub(crate) fn take(&mut self, due: Time, now: Time, going: &Going, pace: &Pace) {
         let Going { permit, tier, endpoint, units } = *going;
-        self.reports.granted(now, units);
+        self.reports.granted(now, units, pace);
         self.said_goes(units);
         if !tier.is_high() {
             self.last[tier.index() - 1] = now;

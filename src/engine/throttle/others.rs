@@ -18,6 +18,8 @@ use crate::engine::pace::{Counting, Pace};
 const SHARE: f64 = 0.05;
 /// And so many units at least: answers overtake each other by as many.
 const LEAST_UNITS: f64 = 1.5;
+/// Units come back one by one once this share of the limit was seen to.
+const REGROWN: f64 = 0.15;
 /// Of the units whose order of arrival is not known, at most this share arrives in another order than it was granted in.
 const OVERTAKEN: f64 = 0.4;
 
@@ -35,7 +37,7 @@ pub(super) struct Sample {
     pub(super) early: i64,
     /// Units granted later that may have arrived before it.
     pub(super) late: i64,
-    /// Units of ours that the vendor counts then: as is likely, and at most.
+    /// Units of ours that the vendor counts then, if it gives each back a window later: as is likely, and at most.
     pub(super) ours: (u32, u32),
     /// Units that a vendor which refills in lumps may be behind one that refills steadily.
     pub(super) behind: u32,
@@ -87,7 +89,7 @@ impl Others {
         if pace.counting == Counting::Windows && pace.mode == Mode::Adaptive {
             self.watch(&last, &seen, is_new, pace);
         }
-        match pace.counting {
+        match self.counting(limit, pace) {
             Counting::Windows => {
                 if is_new {
                     self.began = Some(seen.at);
@@ -127,6 +129,12 @@ impl Others {
                 self.sure += (sure - self.sure) * part;
             }
         }
+    }
+
+    /// How the vendor's count goes down: where the configuration does not say it, as it was seen to.
+    pub(super) fn counting(&self, limit: u64, pace: &Pace) -> Counting {
+        let regrows = self.regrown > REGROWN * limit as f64 && self.regrown > 2.0 * self.dropped;
+        if pace.counting == Counting::Windows && regrows { Counting::Log } else { pace.counting }
     }
 
     /// Whether units come back one by one.

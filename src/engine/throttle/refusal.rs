@@ -26,7 +26,7 @@ impl Throttle {
     /// It was refused lately: the second time is no accident.
     pub(crate) fn has_been_refused(&self, now: Time, pace: &Pace) -> bool {
         let lately = u128::from(pace.window_ns.min(TIER_TURN)) * u128::from(CALM);
-        self.paused_at > Time::ZERO && now.since(self.paused_at).as_nanos() < lately
+        self.paused_at > Time::ZERO && now.since(self.paused_at.max(self.went_on_at)).as_nanos() < lately
     }
 
     /// The vendor refused a request. Returns when to go on, and whether it says something about the rate: one of an endpoint
@@ -79,7 +79,7 @@ impl Throttle {
         if in_use {
             self.calm_down(self.pause.until(), pace);
         }
-        (self.pause.until(), !alone && in_use)
+        (self.pause.until(), !alone)
     }
 
     /// A pause ends. A rate does not grow in it: nothing was sent that could have shown that there is room.
@@ -121,8 +121,9 @@ impl Throttle {
 
     /// The vendor takes fewer than the limits say: `passed` units in the last window and its last quarter; none where
     /// that is not known. A refusal of a limit that was hardly used may be an accident, and so may one of a limit of which
-    /// the vendor itself said that something is left: the second within some windows is none.
-    pub(crate) fn cut(&mut self, now: Time, passed: Option<(u32, u32)>, pace: &Pace) -> Option<Notice> {
+    /// the vendor itself said that something is left: the second within some windows is none. `in_use`: it is no accident,
+    /// and it is this limit that was refused for.
+    pub(crate) fn cut(&mut self, now: Time, passed: Option<(u32, u32)>, in_use: bool, pace: &Pace) -> Option<Notice> {
         if pace.window_ns == 0 {
             return None;
         }
@@ -136,9 +137,12 @@ impl Throttle {
         let idle = passed < allowed / 2.0;
         let passed = passed.clamp(allowed / 2.0, allowed);
         let has_room = self.left(now, pace).is_some_and(|(left, ..)| left > 0);
-        let recent = |at: Time| now.since(at).as_nanos() < u128::from(CALM) * u128::from(pace.window_ns);
+        let went_on_at = self.went_on_at;
+        let lately = u128::from(CALM) * u128::from(pace.window_ns);
+        let recent = |at: Time| now.since(at.max(went_on_at)).as_nanos() < lately;
         let before = self.refused_at.replace((now, passed, exact)).filter(|(at, ..)| recent(*at));
-        if before.is_none() && self.learned.is_none() && (idle || has_room) {
+        let is_first = before.is_none() && self.learned.is_none();
+        if !in_use || (is_first && (idle || has_room)) {
             return None;
         }
         let (passed, exact) = match before {
@@ -166,7 +170,7 @@ impl Throttle {
         if self.refusals > 0 {
             self.sufficed(stood, pace);
         }
-        self.refusals = 0;
+        (self.refusals, self.went_on_at) = (0, now);
         let over = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
         // A rate that was cut is no burst.
         let ramps = std::mem::take(&mut self.in_use) && self.learned.is_none();

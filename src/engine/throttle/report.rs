@@ -4,6 +4,10 @@ use std::fmt;
 
 use crate::clock::Time;
 use crate::engine::limit::spec::LimitSpec;
+use crate::engine::pace::Counting;
+
+/// A reset that is so near may be that of any window, in nanoseconds: vendors round it up, and their clocks are off.
+const RESET_ERROR: u64 = 5_000_000_000;
 
 /// What a response said about one window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -112,9 +116,15 @@ impl Report {
         match same_window {
             Some(true) if same_limit => Some(Fit::Figures),
             None if same_limit => Some(Fit::Units),
+            // Of a bucket vendors state how often units come back, and not how long it takes to fill.
+            Some(false) if same_limit && pace.counting == Counting::Bucket => Some(Fit::Units),
             // Requests are not tokens: a window of another name says nothing about them.
             _ if self.about.is_special => None,
             Some(true) => Some(Fit::Window),
+            // The reset of a far longer window.
+            None if self.reset_ns.is_some_and(|reset| reset > pace.window_ns.saturating_mul(2).max(RESET_ERROR)) => {
+                None
+            }
             None => Some(Fit::Perhaps),
             Some(false) => None,
         }

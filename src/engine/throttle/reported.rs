@@ -1,7 +1,9 @@
 //! What a vendor said is left of a limit.
 
 use super::others::{Others, Sample};
+use super::recent::Recent;
 use super::report::{Books, Report};
+use super::{FIRST_GUESS, TIER_TURN};
 use crate::clock::Time;
 use crate::engine::pace::{Counting, Pace};
 use crate::engine::pace::{LEAST_PAUSE, Mode};
@@ -19,6 +21,11 @@ const UNEVEN: f64 = 0.04;
 const MAX_GRANTS: usize = 512;
 /// Where units come back one by one the count itself decides, and the spacing may be a little too short.
 const SHORTER: f64 = 1.05;
+/// Where the vendor's word alone decides: at nothing left grants go at this share of what others leave, and the more is left,
+/// the faster, up to [`SHORTER`] times it.
+const SLOWEST: f64 = 0.4;
+/// So much of the limit stays free then, beside what others may take on the way of a request.
+const NEARLY_ALL: f64 = 0.03;
 /// A client that shares a bucket sends at its full rate above this share of it that is left, and at a part of that below, as the
 /// share that is left is a part of this. All see the same, so all send alike; what is left in a bucket is not lost.
 const PLENTY: f64 = 0.5;
@@ -90,6 +97,8 @@ pub(super) struct QuotaTracker {
     /// When how many units had been answered in all, since the grant whose answer was applied last; and until then.
     ends: VecDeque<(Time, i64)>,
     ended: i64,
+    /// What was granted in the last window.
+    recent: Recent,
 }
 
 /// What is new.
@@ -99,7 +108,10 @@ pub(super) enum QuotaEvent {
 }
 
 impl QuotaTracker {
-    pub(super) fn granted(&mut self, now: Time, units: u32) {
+    pub(super) fn granted(&mut self, now: Time, units: u32, pace: &Pace) {
+        if pace.mode == Mode::Adaptive && pace.window_ns > 0 {
+            self.recent.granted(now, units, pace.window_ns);
+        }
         self.granted = self.granted.wrapping_add(u64::from(units));
         remember(&mut self.grants, (now, self.granted));
         if let Some(told) = &mut self.told {
@@ -185,7 +197,7 @@ impl QuotaTracker {
             _ => (ended, 0, 0),
         };
         if pace.window_ns > 0 && (pace.mode == Mode::Adaptive || !pace.counting.regrows()) {
-            let (ours, behind) = ((ours, books.units), books.behind);
+            let (ours, behind) = (self.ours(now, ours, unarrived, books, report.limit, pace), books.behind);
             let seen = Sample { at: now, granted, used, arrived, early, late, ours, behind };
             self.others.observe(seen, report.limit, pace);
             if let Some(reset) = report.reset_ns.filter(|_| pace.mode == Mode::Adaptive) {
@@ -196,6 +208,16 @@ impl QuotaTracker {
             Mode::Adaptive => self.adapt(now, books, unarrived, report, pace),
             _ => self.slow_down(now, books, report, pace),
         }
+    }
+
+    /// Units of ours that the vendor counts when it answers: as is likely, and at most. Our mirror of a limit whose algorithm
+    /// is unknown counts more than any one vendor does.
+    fn ours(&mut self, now: Time, ours: u32, unarrived: u64, books: Books, limit: u64, pace: &Pace) -> (u32, u32) {
+        if pace.mode != Mode::Adaptive || self.others.counting(limit, pace) == pace.counting {
+            return (ours, books.units);
+        }
+        let sent = self.recent.units(now, pace.window_ns);
+        (sent.saturating_sub(u32::try_from(unarrived).unwrap_or(u32::MAX)), sent)
     }
 
     /// By what is left alone, whatever client took the rest.
@@ -244,13 +266,16 @@ impl QuotaTracker {
     fn adapt(&mut self, now: Time, books: Books, unarrived: u64, report: &Report, pace: &Pace) -> Option<QuotaEvent> {
         let (limit, remaining) = (report.limit, report.remaining.min(report.limit));
         let used = limit - remaining;
+        let counting = self.others.counting(limit, pace);
+        let own = books.units.saturating_sub(u32::try_from(unarrived).unwrap_or(u32::MAX));
+        let (arrived, own) = self.ours(now, own, unarrived, books, limit, pace);
         // Vendors round what is left down.
-        let unexplained = used.saturating_sub(u64::from(books.units) + u64::from(books.behind)).saturating_sub(1);
+        let unexplained = used.saturating_sub(u64::from(own) + u64::from(books.behind)).saturating_sub(1);
         self.unexplained = u32::try_from(unexplained).unwrap_or(u32::MAX);
         let known = self.told.take().filter(|told| told.until > now);
         let is_shared = self.others.per_window(pace).is_some() || unexplained > (limit / 20).max(2);
         // What others took may be a little less than what was counted the last time, and they are there all the same.
-        let is_known = (known.is_some() || pace.counting == Counting::Log) && unexplained > 0;
+        let is_known = (known.is_some() || counting == Counting::Log) && unexplained > 0;
         if pace.window_ns == 0 || !(is_shared || is_known) {
             return None;
         }
@@ -272,16 +297,15 @@ impl QuotaTracker {
             others: 0.0,
             foreign: 0,
             margin: 0,
-            regrows: pace.counting.regrows(),
+            regrows: counting.regrows(),
         };
         // Nothing is left, and nothing of it is ours: the vendor's word is all there is.
         let waits = remaining == 0 && u64::from(books.units) < limit / 4;
-        let told =
-            if waits && pace.counting.regrows() { ReportedQuota { credit: 0, until: reset, ..told } } else { told };
+        let told = if waits && counting.regrows() { ReportedQuota { credit: 0, until: reset, ..told } } else { told };
         let margin = (others * self.round_trip as f64 * 1.5).ceil() as u32 + 1;
         // The fair share of two at least, as below.
         let spacing = Some((1.0 / ((full - others).max(full / 2.0) * SHORTER)) as u64);
-        self.told = Some(match pace.counting {
+        self.told = Some(match counting {
             Counting::Windows => {
                 let left = remaining.saturating_sub(u64::from(books.under_way)) as f64;
                 let until = self.others.next_edge(now, pace).unwrap_or(reset).max(now.plus_nanos(1));
@@ -292,11 +316,25 @@ impl QuotaTracker {
                 ReportedQuota { credit: left as i64, until, spacing, others, ..told }
             }
             Counting::Log => {
-                let foreign = used.saturating_sub(u64::from(books.units).saturating_sub(unarrived));
                 // Who has more than half leaves a part of that free, and the other takes it.
-                let surplus = if is_shared { u64::from(books.units).saturating_sub(limit / 2) } else { 0 };
-                let margin = margin + u32::try_from(surplus / SURPLUS).unwrap_or(u32::MAX);
-                ReportedQuota { spacing, foreign: u32::try_from(foreign).unwrap_or(u32::MAX), margin, ..told }
+                let surplus = if is_shared { u64::from(own).saturating_sub(limit / 2) } else { 0 };
+                let margin = margin.saturating_add(u32::try_from(surplus / SURPLUS).unwrap_or(u32::MAX));
+                let left = remaining.saturating_sub(unarrived);
+                // While much is left, nobody has to wait for units to come back.
+                let is_scarce = (left as f64) < PLENTY * limit as f64;
+                if pace.counting == Counting::Log {
+                    let foreign = u32::try_from(used.saturating_sub(u64::from(arrived))).unwrap_or(u32::MAX);
+                    ReportedQuota { spacing: spacing.filter(|_| is_scarce), foreign, margin, ..told }
+                } else if is_scarce {
+                    // Our mirror says too much: the vendor's word alone decides, and a little of it stays free.
+                    let enough = 1.5 * f64::from(margin) + 2.0 * NEARLY_ALL * limit as f64;
+                    let speed = SLOWEST + (SHORTER - SLOWEST) * (left as f64 / enough).min(1.0);
+                    let rate = (full - others).max(full / 2.0) * speed;
+                    let credit = i64::try_from(left).unwrap_or(i64::MAX).min(told.credit);
+                    ReportedQuota { credit, spacing: Some((1.0 / rate) as u64), ..told }
+                } else {
+                    told
+                }
             }
             Counting::Bucket => {
                 let left = remaining.saturating_sub(u64::from(books.under_way)) as f64;
@@ -315,13 +353,17 @@ impl QuotaTracker {
     fn until(&self, now: Time, report: &Report, pace: &Pace) -> (Time, Option<Time>) {
         let window = if pace.window_ns > 0 { pace.window_ns } else { LEAST_PAUSE };
         let is_empty = report.remaining == 0;
-        let reset = report.reset_ns.unwrap_or(if is_empty { LEAST_PAUSE } else { window });
+        // When a window ends that the vendor does not state is found out by one request now and then.
+        let ends_at_once = self.others.counting(report.limit, pace) == Counting::Windows;
+        let guess = if ends_at_once { (window / FIRST_GUESS).clamp(LEAST_PAUSE, TIER_TURN) } else { LEAST_PAUSE };
+        let reset = report.reset_ns.unwrap_or(if is_empty { guess } else { window });
         let next = self.others.next_window(now, pace);
         let mut until = now.plus_nanos(reset);
         if is_empty {
             until = until.plus_nanos(AFTER_RESET.min(window / 20)).max(now.plus_nanos(LEAST_PAUSE.min(window / 10)));
         }
-        (next.map_or(until, |next| until.min(next)), next)
+        let is_guessed = is_empty && report.reset_ns.is_none() && ends_at_once;
+        (next.map_or(until, |next| if is_guessed { next } else { until.min(next) }), next)
     }
 }
 

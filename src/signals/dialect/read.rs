@@ -123,6 +123,7 @@ impl WindowRule {
         if is_constant(&self.limit) && used.is_none() && remaining.is_none() && window.reset_in.is_none() {
             return (Window::default(), None);
         }
+        window.is_share = matches!(self.limit, Some(Figure::Is(100))) && used.is_some();
         window.window = stated.or(self.length).or_else(|| length_of(name.as_deref()?));
         window.name = name;
         window.derive();

@@ -306,7 +306,9 @@ impl Group<'_> {
         if let [Ok(limit), Ok(remaining), Ok(used)] = [limit, remaining, used].map(amount::plain) {
             let window = stated().or(self.length);
             let overdrawn = false;
-            return windows.push(Window { name, limit, remaining, used, reset_in: reset_in(reset), window, overdrawn });
+            let reset_in = reset_in(reset);
+            let figures = Window { limit, remaining, used, reset_in, ..Window::default() };
+            return windows.push(Window { name, window, overdrawn, ..figures });
         }
         if let Some((text, _)) = limit.filter(|(text, _)| amount::is_pairs(text)) {
             let described = amount::pairs(text, now);
@@ -336,6 +338,7 @@ impl Group<'_> {
             reset_in: reset_in(reset),
             window: stated().or(limit.window).or(remaining.window).or(self.length),
             overdrawn: remaining.is_negative,
+            is_share: false,
         });
         windows.bind(&limit.others);
     }

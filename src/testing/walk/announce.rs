@@ -24,7 +24,6 @@ pub(super) struct Announced {
     above: u64,
     refused: Option<Refused>,
     refused_by: BTreeMap<String, Refused>,
-    accident: Option<Refused>,
     endpoints: BTreeMap<String, Announced>,
 }
 
@@ -153,17 +152,16 @@ impl Announced {
     }
 
     fn refused(&self, here: &Announced, refusal: Refusal<'_>) -> Refused {
-        let accident = || here.accident.as_ref().or(self.accident.as_ref()).filter(|_| refusal.accident);
         let name = refusal.limit.rsplit('/').next().unwrap_or_default();
         let by = || here.refused_by.get(name).or_else(|| self.refused_by.get(name));
-        let found = accident().or_else(by).or(here.refused.as_ref()).or(self.refused.as_ref());
+        let found = by().or(here.refused.as_ref()).or(self.refused.as_ref());
         found.cloned().unwrap_or_default()
     }
 
     /// The longest silence that the documentation asks for where a refusal does not announce it.
     pub(super) fn longest_silence(&self) -> u64 {
         let own = self.endpoints.values().map(Announced::longest_silence);
-        let refused = self.refused.iter().chain(self.refused_by.values()).chain(&self.accident);
+        let refused = self.refused.iter().chain(self.refused_by.values());
         let texts = refused.flat_map(|refused| [refused.silence.as_deref(), refused.until_next.as_deref()]);
         texts.flatten().filter_map(duration).chain(own).max().unwrap_or(0)
     }

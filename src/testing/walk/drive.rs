@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::case::Case;
+use super::ideal;
 use super::judge::{self, Outcome};
 use super::plan::{self, Class, Timeline};
 use super::vendor::{MARK, Road};
@@ -32,6 +33,7 @@ impl Case {
     async fn run(&self) -> Result<Outcome, Error> {
         let classes = plan::classes(self);
         let timeline = plan::timeline(self, &classes);
+        let timeline = ideal::with_a_busy_accident(self, &classes, timeline);
         let road = Road::new(self, timeline, classes.iter().map(|class| class.call).collect());
         let client = Arc::new(self.client(&classes, road.clone()).await?);
         let mut sending = JoinSet::new();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::case::{Case, rate, shares};
 use super::plan::{Class, SPANS, Timeline, used_rate};
-use super::vendor::Accident;
+use super::vendor::{Accident, Departure};
 use crate::clock::nanos;
 use crate::config::{Algorithm, LimitKind, Scope, Unit};
 
@@ -18,6 +18,8 @@ struct Bucket {
     number: usize,
     level: f64,
     capacity: f64,
+    /// What is left of it while the other user is active, who has a right to what he takes in a whole window.
+    capacity_beside: f64,
     /// Units per nanosecond.
     rate: f64,
     /// Units per nanosecond while the other user is active.
@@ -36,7 +38,8 @@ impl Bucket {
     /// Advances to `now`, by `step`.
     fn refill(&mut self, now: u64, step: u64, beside: bool) {
         let more = if beside { self.rate_beside } else { self.rate } * step as f64;
-        self.level = (self.level + more).min(self.capacity.max(more));
+        let capacity = if beside { self.capacity_beside } else { self.capacity };
+        self.level = (self.level + more).min(capacity.max(more));
         let Some((window, _)) = self.window else { return };
         while let Some((at, units)) = self.past.front().copied() {
             if at + window > now {
@@ -50,12 +53,13 @@ impl Bucket {
     fn room(&self) -> f64 {
         match self.window {
             Some((_, limit)) => self.level.min(limit - self.in_window).max(0.0),
-            None => self.level,
+            None => self.level.max(0.0),
         }
     }
 
     fn take(&mut self, now: u64, units: f64) {
-        self.level = (self.level - units).max(0.0);
+        // Single requests may come when nothing is left, and are then missing later.
+        self.level -= units;
         if self.window.is_some() {
             self.past.push_back((now, units));
             self.in_window += units;
@@ -63,13 +67,20 @@ impl Bucket {
     }
 }
 
-/// The units that could go through the walked limit in each span, for all who have such a limit.
+/// The units that could go through the walked limit in each span, for all who have such a limit and always have more to
+/// send. What the classes of single requests sent is not there for the others: `departures` has it.
 pub(super) fn possible(
     case: &Case,
     classes: &[Class],
     timeline: &Timeline,
     accident: Option<Accident>,
+    departures: &[Departure],
 ) -> [f64; SPANS] {
+    let single: Vec<Option<usize>> = departures
+        .iter()
+        .map(|one| classes.iter().position(|class| !class.saturates && class.call == one.call).filter(|_| one.admitted))
+        .collect();
+    let mut singles = departures.iter().zip(single).filter_map(|(one, class)| Some((one.at, class?))).peekable();
     let mut buckets = buckets(case, classes, timeline);
     let step = (timeline.ends / STEPS).max(1);
     let walked = case.number();
@@ -80,6 +91,14 @@ pub(super) fn possible(
         let beside = (timeline.other_from..timeline.other_until).contains(&now) && timeline.other_every > 0;
         for bucket in &mut buckets {
             bucket.refill(now, step, beside);
+        }
+        while let Some((_, class)) = singles.next_if(|(at, _)| *at <= now) {
+            for bucket in &mut buckets {
+                let taker = bucket.takers.iter().find(|(taker, _)| *taker == class);
+                if let Some(units) = taker.map(|(_, cost)| *cost) {
+                    bucket.take(now, units);
+                }
+            }
         }
         let is_paused = |class: &Class| {
             pause.is_some_and(|(accident, until)| {
@@ -117,6 +136,14 @@ pub(super) fn possible(
         }
     }
     possible
+}
+
+/// Brings the accident forward where another limit is used up before it: no request would meet it.
+pub(super) fn with_a_busy_accident(case: &Case, classes: &[Class], timeline: Timeline) -> Timeline {
+    let possible = possible(case, classes, &timeline, None, &[]);
+    let is_idle = case.number().is_some() && possible[timeline.span_of(timeline.accident_at)] < 1.0;
+    let accident_at = if is_idle { timeline.accident_at / 6 } else { timeline.accident_at };
+    Timeline { accident_at, ..timeline }
 }
 
 /// Whether a refusal of one call by the walked limit pauses the other call.
@@ -165,10 +192,12 @@ fn buckets(case: &Case, classes: &[Class], timeline: &Timeline) -> Vec<Bucket> {
             let is_his = first.is_some_and(|first| same(&first)) && timeline.other_every > 0;
             let others = if is_his { 1.0 / timeline.other_every as f64 } else { 0.0 };
             let rate_beside = full.min((published - others).max(0.0));
+            let taken = rate(limit).map_or(0.0, |rate| others * nanos(rate.window) as f64);
             let bucket = Bucket {
                 number,
                 level: capacity,
                 capacity,
+                capacity_beside: (capacity - taken).max(0.0),
                 rate: full,
                 rate_beside,
                 window,

@@ -2,9 +2,10 @@
 
 use super::case::{Case, rate};
 use super::ideal;
-use super::plan::{Class, SPANS, Timeline};
-use super::vendor::{Departure, State};
+use super::plan::{Class, LEAST_SHARED, SPANS, Timeline};
+use super::vendor::{Departure, Heard, State};
 use crate::clock::nanos;
+use crate::config::Throttle;
 
 /// The tolerance after an answer in which requests may still leave, in nanoseconds: the resolution of timers.
 const GRAIN: u64 = 2_000_000;
@@ -47,10 +48,15 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
     outcome.refusals = record.refusals.len();
     let beside = timeline.other_every > 0;
     let is_his = |at: u64| beside && at >= timeline.other_from && at < timeline.ends;
+    // The other user's calls count in every limit of the account. One of them may take the only unit that another limit,
+    // of a few units, has: no client can know of it before its own request is refused.
+    let tiny = |at: &usize| case.limits().nth(*at).and_then(|(_, limit)| rate(limit)).is_some_and(is_tiny);
+    let is_coincidence = |at: u64, by: &usize| is_his(at) && case.number() != Some(*by) && tiny(by);
+    let coincidences = record.refusals.iter().filter(|(at, by)| is_coincidence(*at, by)).count();
     let in_his_time = record.refusals.iter().filter(|(at, _)| is_his(*at)).count();
-    outcome.refused = outcome.refusals - in_his_time + in_his_time.saturating_sub(2);
+    outcome.refused = outcome.refusals - in_his_time + in_his_time.saturating_sub(2 + coincidences);
     outcome.unthrottled.extend(exhausted(state));
-    outcome.unthrottled.extend(scarce(case, state));
+    outcome.unthrottled.extend(scarce(case, timeline, state));
     outcome.unthrottled.extend(pause(case, classes, state));
     outcome.unthrottled.extend(others(case, classes, timeline, state));
     if case.of.is_some() {
@@ -62,7 +68,7 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
         let counted = admitted.filter(|departure| state.counts(&departure.call) && saturates(&departure.call));
         let mut went = [0; SPANS];
         counted.for_each(|departure| went[timeline.span_of(departure.at)] += units(departure));
-        let possible = ideal::possible(case, classes, timeline, record.accident);
+        let possible = ideal::possible(case, classes, timeline, record.accident, &record.departures);
         let share = |went: u64, possible: f64| 100.0 * went as f64 / possible;
         let all = possible.iter().sum();
         outcome.share = (all >= LEAST_POSSIBLE).then(|| share(went.iter().sum(), all));
@@ -96,18 +102,32 @@ fn exhausted(state: &State) -> Option<String> {
         .then(|| format!("unstopped: {left} of {told} times something left when nothing was left"))
 }
 
-/// Checks that grants are spread out while little quota is left.
-fn scarce(case: &Case, state: &State) -> Option<String> {
+/// Whether the other user's calls cannot be foreseen in a limit.
+fn is_tiny(rate: &crate::config::Rate) -> bool {
+    rate.limit < LEAST_SHARED
+}
+
+/// Checks that grants are spread out while little quota is left. With `adaptive` that is where the other user takes a part of
+/// it: what the client's own count explains has to slow nothing down, and there the judgement is that nothing is refused. Nor
+/// has the client to go slower than what the other user leaves: [`ideal`] says that this is possible.
+fn scarce(case: &Case, timeline: &Timeline, state: &State) -> Option<String> {
     let rate = case.limit().and_then(rate).filter(|rate| u64::from(rate.limit) * SCARCE >= 200)?;
     let window = nanos(rate.window);
     let full = rate.safety * f64::from(rate.limit) / window as f64;
+    let others = if timeline.other_every > 0 { 1.0 / timeline.other_every as f64 } else { 0.0 };
+    let left = (f64::from(rate.limit) / window as f64 - others).min(full);
+    let beside = |heard: &Heard| {
+        state.counts_with(&heard.call, &state.other())
+            && (timeline.other_from..timeline.other_until).contains(&heard.at)
+    };
+    let is_adaptive = case.vendor.throttle == Throttle::Adaptive;
     let (mut scarce, mut granted, mut times) = (0, 0, 0);
     let heard = &state.record.heard;
     let mut at = 0;
     while at < heard.len() {
         let first = &heard[at];
         at += 1;
-        if first.remaining * 100 >= first.limit * SCARCE {
+        if first.remaining * 100 >= first.limit * SCARCE || (is_adaptive && !beside(first)) {
             continue;
         }
         // Until an answer announces more, or the window ends.
@@ -127,7 +147,7 @@ fn scarce(case: &Case, state: &State) -> Option<String> {
         granted += leaving(state, &first.call, first.at + GRAIN, until).count();
         times += 1;
     }
-    let most = SPREAD * full * scarce as f64 + f64::from(2 * times);
+    let most = (SPREAD * full).max(left) * scarce as f64 + f64::from(2 * times);
     (scarce > window / 20 && granted as f64 > most).then(|| {
         let unspread = 100.0 * granted as f64 / (full * scarce as f64).max(1.0);
         format!("unspread: {unspread:.0} % of the full rate while less than {SCARCE} % was left, {times} times")

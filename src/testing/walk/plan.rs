@@ -19,7 +19,7 @@ const SLOW: u64 = 900_000_000;
 /// The most accounts that are simulated.
 const MAX_ACCOUNTS: u64 = 12;
 /// The smallest limit of which another user takes half: half of one request a second cannot be taken.
-const LEAST_SHARED: u32 = 10;
+pub(super) const LEAST_SHARED: u32 = 10;
 /// The most classes of one tenant.
 const MAX_ENDPOINTS: usize = 4;
 

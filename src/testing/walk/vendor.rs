@@ -77,6 +77,9 @@ pub(super) struct State {
     has_slots: bool,
     endpoints: Vec<Arc<str>>,
     calls: Vec<Call>,
+    /// The endpoints whose requests may meet the accident: those without other limits of their own, where there are some. What
+    /// the accident is about would not be clear otherwise.
+    plain: Vec<u32>,
     pub(super) record: Record,
 }
 
@@ -118,6 +121,7 @@ impl Road {
             random: Rng::with_seed(7),
             has_slots,
             endpoints,
+            plain: plain(case, &calls),
             calls,
             record: Record::default(),
         };
@@ -166,6 +170,20 @@ impl Transport for Road {
     }
 }
 
+/// See [`State`].
+fn plain(case: &Case, calls: &[Call]) -> Vec<u32> {
+    let walked = case.of.and_then(|(endpoint, _)| endpoint).map(|at| at as u32 + 1);
+    let counts = |call: &&Call| walked.is_none_or(|endpoint| call.endpoint == endpoint);
+    let mut endpoints: Vec<u32> = calls.iter().filter(counts).map(|call| call.endpoint).collect();
+    let own = |endpoint: u32| {
+        let limits = case.limits().zip(0..).filter(|((of, _), number)| of.is_some() && case.number() != Some(*number));
+        limits.filter(|((of, _), _)| of.map(|at| at as u32 + 1) == Some(endpoint)).count()
+    };
+    let fewest = endpoints.iter().map(|endpoint| own(*endpoint)).min();
+    endpoints.retain(|endpoint| Some(own(*endpoint)) == fewest);
+    endpoints
+}
+
 async fn sleep(ns: u64) {
     tokio::time::sleep(Duration::from_nanos(ns)).await;
 }
@@ -194,6 +212,11 @@ impl State {
         self.counts(call) && self.counts(other) && same_endpoint && shares(self.place.1, both[0], both[1])
     }
 
+    /// A call of the other user.
+    pub(super) fn other(&self) -> Call {
+        self.other
+    }
+
     /// Makes the other user's calls up to now.
     fn others(&mut self, now: u64) {
         while self.next_other <= now && self.next_other < self.timeline.other_until && self.timeline.other_every > 0 {
@@ -208,7 +231,8 @@ impl State {
         let call = self.record.departures[number].call;
         let is_accident = self.record.accident.is_none()
             && now >= self.timeline.accident_at
-            && (self.counts(&call) || self.walked.is_none());
+            && (self.counts(&call) || self.walked.is_none())
+            && self.plain.contains(&call.endpoint);
         if is_accident {
             self.record.accident = Some(Accident { heard: u64::MAX, call, asks: None });
             let until = now + self.timeline.asks_ns;

@@ -128,6 +128,19 @@ fn of_two_ends_that_contradict_each_other_the_later_holds() {
 }
 
 #[test]
+fn end_that_is_known_to_half_a_window_alone_is_not_believed() {
+    let spec = spec().fixed();
+    let mut log = WindowLog::new(&spec);
+    log.take(&spec, ms(5000), 10, true);
+    log.end(&spec, ms(5000), ms(5000), 10, true);
+    // Two ends, a window apart, of which each is known to a whole window: together they would be one end between them.
+    log.ends(&spec, ms(5000), ms(5100), ms(6100));
+    log.ends(&spec, ms(5000), ms(6000), ms(7000));
+    let gone = Time::from_nanos(ms(5000).as_nanos() + spec.window);
+    assert_eq!(free(&mut log, &spec, ms(5000), 1, true), Free::At(gone));
+}
+
+#[test]
 fn an_end_may_be_a_moment_and_two_windows_away() {
     let spec = spec().fixed();
     let farthest = ms(5000).plus_nanos(2 * spec.window);

@@ -84,7 +84,8 @@ impl Model {
     }
 
     fn ends(&mut self, now: u64, from: u64, to: u64) {
-        if from <= to && to > now && to <= now + 2 * self.spec.window {
+        let is_narrow = from <= to && to - from < self.spec.window / 2;
+        if is_narrow && to > now && to <= now + 2 * self.spec.window {
             self.edge = Some(match self.edge {
                 Some((a, b)) if a <= to && from <= b => (from.max(a), to.min(b)),
                 Some((a, b)) => (from.min(a), to.max(b)),
