@@ -327,8 +327,10 @@ async fn sealed(
 fn may_go_again(stored: &Stored, tenant: Option<&Tenant>) -> bool {
     let Some(tenant) = tenant else { return false };
     let policy = &tenant.vendor.retry;
-    let has_key = stored.key.is_some() && policy.idempotency_header.is_some();
-    stored.method().is_some_and(|method| idempotent(&method, has_key))
+    let path = stored.request.path();
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    let honours_key = |method: &_| stored.key.is_some() && tenant.vendor.idempotency.covers(method, path);
+    stored.method().is_some_and(|method| idempotent(&method, honours_key(&method)))
         || stored.resend.unwrap_or(policy.on_ambiguous == OnAmbiguous::Resend)
 }
 

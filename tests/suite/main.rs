@@ -19,6 +19,7 @@ mod fake_vendor;
 mod fake_vendor_outage;
 mod fake_vendor_troubles;
 mod hostile;
+mod idempotency;
 mod imports;
 mod isolation;
 mod json_api;
