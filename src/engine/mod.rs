@@ -94,7 +94,7 @@ use scheduler::Tree;
 pub(crate) use slab::excess;
 use slab::{Key, Slab};
 pub(crate) use sweep::Sweep;
-pub(crate) use view::{Holder, Sum, View};
+pub(crate) use view::{Holder, LimitView, Sum, View};
 use waiting::{BacklogIndex, Queue, Waiter};
 
 /// A permit that was granted and not started for this long is taken back and offered to the next, in nanoseconds.

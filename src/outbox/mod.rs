@@ -56,6 +56,7 @@ mod sink;
 pub(crate) mod starts;
 mod state;
 mod stored;
+mod tokens;
 mod worker;
 
 use std::sync::Arc;
@@ -73,6 +74,7 @@ pub use self::receipt::{KeptResponse, Receipt, Status};
 pub use self::sealing::KeptLetter;
 pub(crate) use self::sink::StoreSink;
 pub(crate) use self::state::{OutboxState, Settings};
+pub(crate) use self::tokens::StoreTokens;
 pub(crate) use self::worker::work;
 
 /// The durable outbox of a client, from [`IntegrationClient::outbox`](crate::IntegrationClient::outbox). Cheap to clone;

@@ -26,6 +26,7 @@ mod json_api;
 mod leases;
 mod log_events;
 mod metrics;
+mod oauth;
 mod outbox;
 mod outbox_handlers;
 mod outbox_intake;
