@@ -24,7 +24,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         auth = {{ scheme = "none" }}
         dead_letters = "whole"
         endpoints.labels.paths = ["/labels"]
-        retry = {{ max_retries = 2, first_wait = "20ms", idempotency_header = "idempotency-key" }}
+        retry = {{ max_retries = 2, first_wait = "20ms" }}
+        idempotency = {{ header = "idempotency-key" }}
         "#,
         vendor.url()
     );

@@ -34,8 +34,8 @@ algorithm = "fixed_window"
 limit = 2000
 window = "1s"
 safety = 1.0
-[vendors.v.retry]
-idempotency_header = "idempotency-key"
+[vendors.v.idempotency]
+header = "idempotency-key"
 [[tenants]]
 id = "acme"
 vendor = "v"

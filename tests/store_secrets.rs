@@ -105,7 +105,7 @@ fn post(path: &str) -> Request {
 async fn client(vendor: &FakeVendor, store: &Store, key: bool, at_rest: &str) -> IntegrationClient {
     let text = vendor.vendors_toml("v").replacen("\nauth", &format!("\nat_rest = \"{at_rest}\"\nauth"), 1);
     let text = text.replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1);
-    let retry = "\n[vendors.v.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"50ms\"\n\
+    let retry = "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n[vendors.v.retry]\nfirst_wait = \"50ms\"\n\
                  longest_wait = \"100ms\"\nmax_retries = 2\n";
     let store = if key { store.clone().seal_key(KEY) } else { store.clone() };
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text + retry).store(store);

@@ -12,6 +12,8 @@ use crate::output::Failure;
 pub(crate) const VENDORS: &str = "INTEGRATION_CLIENT_VENDORS";
 pub(crate) const TENANTS: &str = "INTEGRATION_CLIENT_TENANTS";
 pub(crate) const STORE: &str = "INTEGRATION_CLIENT_STORE";
+/// The key that seals what the store must not show. No option stands for it: everybody sees the options of a process.
+pub(crate) const SEAL_KEY: &str = "INTEGRATION_CLIENT_SEAL_KEY";
 
 /// Who may be called.
 #[derive(clap::Args, Clone, Debug)]
@@ -54,9 +56,13 @@ impl Named {
     }
 
     pub(crate) fn store(&self) -> Store {
-        match self.path() {
+        let store = match self.path() {
             Some(path) => Store::sqlite(path),
             None => Store::url(&self.text),
+        };
+        match std::env::var(SEAL_KEY) {
+            Ok(key) if !key.is_empty() => store.seal_key(key),
+            _ => store,
         }
     }
 

@@ -73,7 +73,7 @@ impl Place {
             .vendors_toml("v")
             .replacen("\nauth", "\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1)
             .replace("\nwindow", "\nsafety = 1.0\nwindow")
-            + "\n[vendors.v.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"100ms\"\n"
+            + "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n[vendors.v.retry]\nfirst_wait = \"100ms\"\n"
             + "\n[[tenants]]\nid = \"acme\"\nvendor = \"v\"\ncredential = \"env:IC_RUN_KEY\"\n"
             + "\n[[tenants]]\nid = \"umbra\"\nvendor = \"v\"\ncredential = \"env:IC_RUN_KEY_2\"\n";
         fs::write(folder.join("vendors.toml"), vendors).unwrap();

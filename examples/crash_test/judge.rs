@@ -60,7 +60,7 @@ impl Judge {
         // The worker's retries are quick, and its vendor honours keys. On this machine nothing is under way for a second.
         let transit = "\nconnect_timeout = \"1s\"\nmax_transit = \"1s\"\nauth";
         let vendors = vendor.vendors_toml("v").replacen("\nauth", transit, 1)
-            + "\n[vendors.v.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"200ms\"\n\
+            + "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n[vendors.v.retry]\nfirst_wait = \"200ms\"\n\
                longest_wait = \"2s\"\nmax_retries = 1\n";
         let share = 1.0 / f64::from(world.workers);
         let orders = Orders { store, vendors, run: None, point: None, lease: world.lease, share };

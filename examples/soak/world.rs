@@ -265,7 +265,7 @@ impl Settings {
             ATTEMPT_TIMEOUT.as_millis()
         );
         if vendor.takes_keys {
-            let _ = writeln!(out, "idempotency_header = \"idempotency-key\"");
+            let _ = writeln!(out, "[vendors.{name}.idempotency]\nheader = \"idempotency-key\"");
         }
         for limit in vendor.limits.iter().filter(|limit| limit.endpoint.is_none()) {
             let widened = self.widened && name == "mail" && limit.name == "parallel";

@@ -1,6 +1,6 @@
 //! Builds a client: reads and validates the configuration, opens the transport, starts one timer task per shard.
 //!
-//! The only place that spawns.
+//! The only place that spawns, but for refreshes of access tokens.
 
 use super::builder::IntegrationClientBuilder;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use crate::dispatch::{Dispatch, SWEEP_EVERY};
 use crate::error::Error;
 use crate::events::Feed;
 use crate::metrics::Metrics;
-use crate::outbox::{OutboxState, Settings, StoreSink, work};
+use crate::outbox::{OutboxState, Settings, StoreSink, StoreTokens, work};
 use crate::send;
-use crate::transport::ReqwestTransport;
+use crate::transport::{ReqwestTransport, TokenKeeper, oauth};
 
 /// How often files are looked at.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -61,6 +61,11 @@ impl IntegrationClientBuilder {
         let config = Config::load(&source.load().await?, 1)?;
         for warning in config.warnings() {
             tracing::warn!(warning, "configuration");
+        }
+        if !oauth::COMPILED && config.tenants().any(|tenant| tenant.oauth.is_some()) {
+            return Err(Error::config(
+                "a tenant states `oauth`, which is not compiled in; switch the feature `oauth` on",
+            ));
         }
         let clock = Clock::system();
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
@@ -106,8 +111,9 @@ impl IntegrationClientBuilder {
         let hooks = outbox.clone().map(|outbox| outbox as Arc<dyn OutboxHooks>);
         let registry = Registry::new(source.clone(), config, dispatch, self.on_remove, hooks, clock)?;
         let transport = self.transport.unwrap_or_else(|| Arc::new(ReqwestTransport::new()));
-        let egress =
-            Egress::new(transport, self.credentials, self.signers, self.classifiers, self.default_deadline, clock);
+        let kept = outbox.clone().map(|outbox| Arc::new(StoreTokens(outbox)) as Arc<dyn TokenKeeper>);
+        let (credentials, signers, classifiers) = (self.credentials, self.signers, self.classifiers);
+        let egress = Egress::new(transport, credentials, signers, classifiers, self.default_deadline, kept, clock);
         let telemetry = Telemetry::new(Feed::new(self.event_capacity), Metrics::new(self.tenant_labels), dead_letters);
         let client = IntegrationClient::new(Core::new(registry, egress, telemetry, clock), outbox.clone());
         for shard in client.core().registry.dispatch.shards() {

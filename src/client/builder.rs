@@ -15,7 +15,7 @@ use crate::events::{self};
 use crate::outbox::ResponseHandler;
 use crate::retry::Classifier;
 use crate::store::Store;
-use crate::transport::{CredentialResolver, Credentials, Signer, TokenSource, Transport};
+use crate::transport::{CredentialResolver, Credentials, Signer, TokenKeeper, TokenSource, Transport};
 
 /// Settings of an [`IntegrationClient`]. Every one has a default: with none at all there is the shipped catalogue of
 /// vendors and no tenant.
@@ -187,6 +187,13 @@ impl IntegrationClientBuilder {
         let name = name.into();
         self.sources = self.sources.resolver(name.clone());
         self.credentials = self.credentials.resolver(name, resolver);
+        self
+    }
+
+    /// Keeps the refresh tokens that vendors replace ([OAuth](crate::config::OAuth)) in a place of the program's own. Without
+    /// it a client with a store keeps them there, sealed with [`Store::seal_key`].
+    pub fn token_keeper(mut self, keeper: impl TokenKeeper) -> Self {
+        self.credentials = self.credentials.token_keeper(keeper);
         self
     }
 

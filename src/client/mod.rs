@@ -134,6 +134,9 @@ impl IntegrationClient {
             shard.decide(|engine, now| engine.shut_down(now));
             shard.close();
         }
+        // A new refresh token that is not kept yet would be lost.
+        let left = ends.since(self.core.clock.now()).max(Duration::from_millis(100));
+        self.core.egress.credentials.settle(left).await;
         // Jobs that were refused a moment ago go back into the store, and plain sends may have left a dead letter.
         if let Some(outbox) = &self.outbox {
             outbox.stop(Duration::from_secs(1)).await;

@@ -125,6 +125,93 @@ pub(super) struct EndpointOverride {
     pub(super) limits: BTreeMap<String, LimitEntry>,
 }
 
+/// A tenant's part of OAuth 2.0, as written: where its secrets are, never the secrets. Each is `env:NAME`, `file:PATH`, or
+/// `RESOLVER:KEY` with a registered resolver, but for the key's id and the subject, which are no secrets.
+///
+/// ```
+/// use integration_client::config::{OAuthEntry, TenantEntry};
+///
+/// let oauth = OAuthEntry::default().refresh_token("env:ACME_XERO_REFRESH_TOKEN");
+/// let acme = TenantEntry::new("acme", "xero").oauth(oauth);
+/// # drop(acme);
+/// ```
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OAuthEntry {
+    #[serde(default, deserialize_with = "reference", skip_serializing_if = "Option::is_none")]
+    pub(super) client_id: Option<String>,
+    #[serde(default, deserialize_with = "reference", skip_serializing_if = "Option::is_none")]
+    pub(super) client_secret: Option<String>,
+    #[serde(default, deserialize_with = "reference", skip_serializing_if = "Option::is_none")]
+    pub(super) refresh_token: Option<String>,
+    #[serde(default, deserialize_with = "reference", skip_serializing_if = "Option::is_none")]
+    pub(super) private_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) key_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) subject: Option<String>,
+}
+
+impl OAuthEntry {
+    /// Where the client's id is, if it is not the vendor's entry that says so.
+    pub fn client_id(mut self, reference: impl Into<String>) -> Self {
+        self.client_id = Some(reference.into());
+        self
+    }
+
+    /// Where the client's secret is, if it is not the vendor's entry that says so.
+    pub fn client_secret(mut self, reference: impl Into<String>) -> Self {
+        self.client_secret = Some(reference.into());
+        self
+    }
+
+    /// Where the refresh token is that the tenant's user granted. Newer ones are kept by the client.
+    pub fn refresh_token(mut self, reference: impl Into<String>) -> Self {
+        self.refresh_token = Some(reference.into());
+        self
+    }
+
+    /// Where the private key is that signs JWTs, in PEM, if it is not the vendor's entry that says so.
+    pub fn private_key(mut self, reference: impl Into<String>) -> Self {
+        self.private_key = Some(reference.into());
+        self
+    }
+
+    /// The name of the private key, which goes into the JWT's header.
+    pub fn key_id(mut self, id: impl Into<String>) -> Self {
+        self.key_id = Some(id.into());
+        self
+    }
+
+    /// On whose behalf a JWT asks.
+    pub fn subject(mut self, subject: impl Into<String>) -> Self {
+        self.subject = Some(subject.into());
+        self
+    }
+}
+
+impl OAuthEntry {
+    /// What its `Debug` does not show.
+    pub(super) fn references(&self) -> [&Option<String>; 4] {
+        [&self.client_id, &self.client_secret, &self.refresh_token, &self.private_key]
+    }
+}
+
+impl fmt::Debug for OAuthEntry {
+    /// Which fields are stated: what stands there unchecked may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stated = |field: &Option<String>| field.as_ref().map(|_| "…");
+        f.debug_struct("OAuthEntry")
+            .field("client_id", &stated(&self.client_id))
+            .field("client_secret", &stated(&self.client_secret))
+            .field("refresh_token", &stated(&self.refresh_token))
+            .field("private_key", &stated(&self.private_key))
+            .field("key_id", &self.key_id)
+            .field("subject", &self.subject)
+            .finish()
+    }
+}
+
 /// A tenant at one vendor, as written. Checked by [`resolve_tenant`](super::resolve_tenant).
 ///
 /// The same shape is a `[[tenants]]` table in TOML and, through serde, a row elsewhere. It holds a reference to the
@@ -149,6 +236,8 @@ pub struct TenantEntry {
     pub(super) account: Option<String>,
     #[serde(default, deserialize_with = "reference", skip_serializing_if = "Option::is_none")]
     pub(super) credential: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) oauth: Option<OAuthEntry>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) vars: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,6 +283,13 @@ impl TenantEntry {
     /// Where the secret is: `env:NAME`, `file:PATH`, or `RESOLVER:KEY` with a registered resolver.
     pub fn credential(mut self, reference: impl Into<String>) -> Self {
         self.credential = Some(reference.into());
+        self
+    }
+
+    /// How the tenant gets access tokens, in place of a [`credential`](Self::credential). What it leaves out stands in the
+    /// vendor's entry.
+    pub fn oauth(mut self, oauth: OAuthEntry) -> Self {
+        self.oauth = Some(oauth);
         self
     }
 
@@ -255,6 +351,7 @@ impl fmt::Debug for TenantEntry {
             .field("environment", &self.environment)
             .field("account", &self.account)
             .field("credential", &self.credential.as_ref().map(|_| "…"))
+            .field("oauth", &self.oauth)
             .field("vars", &self.vars)
             .field("weight", &self.weight)
             .field("share", &self.share)

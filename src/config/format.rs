@@ -35,6 +35,8 @@ pub(super) struct VendorEntry {
     pub(super) quirks: Option<Vec<String>>,
     pub(super) unpublished: Option<bool>,
     pub(super) retry: Option<RetryEntry>,
+    pub(super) idempotency: Option<IdempotencyEntry>,
+    pub(super) oauth: Option<VendorOAuthEntry>,
     pub(super) throttle: Option<String>,
     pub(super) dead_letters: Option<String>,
     pub(super) at_rest: Option<String>,
@@ -82,8 +84,38 @@ pub(super) struct RetryEntry {
     pub(super) on_ambiguous: Option<String>,
     pub(super) unavailable_is_safe: Option<bool>,
     pub(super) unprocessed_is_safe: Option<bool>,
-    pub(super) idempotency_header: Option<String>,
     pub(super) max_replay_bytes: Option<i64>,
+}
+
+/// `[vendors.NAME.idempotency]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IdempotencyEntry {
+    pub(super) header: Option<String>,
+    pub(super) query: Option<String>,
+    pub(super) body: Option<String>,
+    pub(super) methods: Option<Vec<String>>,
+    pub(super) paths: Option<Vec<String>>,
+    pub(super) max_length: Option<i64>,
+    pub(super) on_unsendable: Option<String>,
+}
+
+/// `[vendors.NAME.oauth]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VendorOAuthEntry {
+    pub(super) grant: Option<String>,
+    pub(super) token_url: Option<String>,
+    pub(super) client_auth: Option<String>,
+    pub(super) scopes: Option<Vec<String>>,
+    pub(super) params: Option<BTreeMap<String, String>>,
+    pub(super) rotates: Option<bool>,
+    pub(super) client_id: Option<String>,
+    pub(super) client_secret: Option<String>,
+    pub(super) private_key: Option<String>,
+    pub(super) key_id: Option<String>,
+    pub(super) algorithm: Option<String>,
+    pub(super) audience: Option<String>,
 }
 
 /// `[vendors.NAME.dialect]`.

@@ -26,7 +26,7 @@
 //! proxy = "http://proxy.internal:3128"
 //! allow_private = false       # true where hosts made of tenants' variables (`https://{host}`) are in a private network
 //!
-//! [vendors.example.retry]     # all of it may be left out; these are the defaults, but for the header
+//! [vendors.example.retry]     # all of it may be left out; these are the defaults
 //! max_retries = 5             # 0 to 20, on top of the first exchange
 //! first_wait = "5s"           # waits of 5-10, 10-20, 20-40, 40-80, 80-120 s
 //! longest_wait = "120s"       # shortens no wait that the vendor states
@@ -39,8 +39,25 @@
 //!                             # letter is kept) | resend (it may act twice)
 //! unavailable_is_safe = false # its 408, 425 and 503 with Retry-After mean that it did not act
 //! unprocessed_is_safe = true  # its refused HTTP/2 streams, and those that its GOAWAY disowns, mean so too
-//! idempotency_header = "idempotency-key" # none unless stated
 //! max_replay_bytes = 1048576  # a larger body is not kept for retries
+//!
+//! [vendors.example.idempotency] # without it no key is sent, and a request that states one fails before it is sent
+//! header = "idempotency-key"  # or query = "requestid", or body = "idempotency_key" (a member of a JSON object)
+//! methods = ["POST", "PATCH"] # the requests that carry a key; these two by default
+//! paths = ["/v2/payments/**"] # all by default
+//! max_length = 255            # the longest key, 32 to 255 bytes
+//! on_unsendable = "fail"      # a stated key that cannot be sent: fail | warn (the request goes without it, a warning once)
+//!
+//! [vendors.example.oauth]     # for tenants with `oauth` in place of `credential`
+//! grant = "refresh_token"     # refresh_token | client_credentials | jwt_bearer | github_app
+//! token_url = "https://login.example.com/token"
+//! client_auth = "basic"       # basic | body
+//! client_id = "env:EXAMPLE_ID" # this one, client_secret, private_key and key_id may stand in the tenant too
+//! client_secret = "env:EXAMPLE_SECRET"
+//! scopes = ["read"]
+//! params = { audience = "https://api.example.com" } # further parameters of the token request
+//! rotates = true              # an answer may bring a new refresh token, which must be kept: see GUIDE
+//! # for grants with a JWT: private_key, key_id, algorithm = "RS256" | "ES256", audience (the token URL unless stated)
 //!
 //! [[vendors.example.limits]]  # for every request
 //! name = "minute"
@@ -100,6 +117,7 @@
 //! environment = "live"
 //! account = "acme-org"        # tenants of one account share its limits; the tenant's id unless stated
 //! credential = "env:ACME_KEY" # or "file:PATH", or "RESOLVER:KEY"; never the secret
+//!                             # or oauth = { refresh_token = "env:ACME_TOKEN" }: see `[vendors.example.oauth]`
 //! vars = { region = "eu" }
 //! weight = 1
 //! share = 0.5                 # this process's part of every limit
@@ -161,8 +179,10 @@ mod dialects;
 mod entry;
 mod file;
 mod format;
+mod idempotency;
 mod limit;
 mod load;
+mod oauth;
 mod overlay;
 mod parse;
 mod pattern;
@@ -182,10 +202,12 @@ use load::Loaded;
 pub use credential::CredentialRef;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use dialects::dialects;
-pub use entry::{LimitEntry, TenantEntry};
+pub use entry::{LimitEntry, OAuthEntry, TenantEntry};
 pub use file::FileSource;
 pub(crate) use file::run_blocking;
+pub use idempotency::{Idempotency, KeyCarrier, OnUnsendable};
 pub use limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
+pub use oauth::{ClientAuth, JwtAlgorithm, OAuth, OAuthGrant};
 pub use report::Finding;
 pub use resolve::{Vendors, resolve_tenant};
 pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};

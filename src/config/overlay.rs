@@ -5,7 +5,9 @@
 //! are replaced whole. Nothing can be taken away by an overlay; an entry that does not extend another starts from nothing.
 
 use super::entry::LimitEntry;
-use super::format::{ConnectionEntry, DialectEntry, EndpointEntry, RetryEntry, VendorEntry};
+use super::format::{
+    ConnectionEntry, DialectEntry, EndpointEntry, IdempotencyEntry, RetryEntry, VendorEntry, VendorOAuthEntry,
+};
 
 /// Replaces `lower` when `upper` states something.
 fn set<T: Clone>(lower: &mut Option<T>, upper: &Option<T>) {
@@ -39,6 +41,12 @@ pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
     }
     if let Some(upper) = &upper.retry {
         retry(out.retry.get_or_insert_default(), upper);
+    }
+    if let Some(upper) = &upper.idempotency {
+        idempotency(out.idempotency.get_or_insert_default(), upper);
+    }
+    if let Some(upper) = &upper.oauth {
+        oauth(out.oauth.get_or_insert_default(), upper);
     }
     if let Some(upper) = &upper.dialect {
         dialect(out.dialect.get_or_insert_default(), upper);
@@ -74,8 +82,33 @@ fn retry(lower: &mut RetryEntry, upper: &RetryEntry) {
     set(&mut lower.on_ambiguous, &upper.on_ambiguous);
     set(&mut lower.unavailable_is_safe, &upper.unavailable_is_safe);
     set(&mut lower.unprocessed_is_safe, &upper.unprocessed_is_safe);
-    set(&mut lower.idempotency_header, &upper.idempotency_header);
     set(&mut lower.max_replay_bytes, &upper.max_replay_bytes);
+}
+
+/// `upper` over `lower`. The key goes where the upper one states, and nowhere else.
+fn idempotency(lower: &mut IdempotencyEntry, upper: &IdempotencyEntry) {
+    if upper.header.is_some() || upper.query.is_some() || upper.body.is_some() {
+        (lower.header, lower.query, lower.body) = (upper.header.clone(), upper.query.clone(), upper.body.clone());
+    }
+    set(&mut lower.methods, &upper.methods);
+    set(&mut lower.paths, &upper.paths);
+    set(&mut lower.max_length, &upper.max_length);
+    set(&mut lower.on_unsendable, &upper.on_unsendable);
+}
+
+fn oauth(lower: &mut VendorOAuthEntry, upper: &VendorOAuthEntry) {
+    set(&mut lower.grant, &upper.grant);
+    set(&mut lower.token_url, &upper.token_url);
+    set(&mut lower.client_auth, &upper.client_auth);
+    set(&mut lower.scopes, &upper.scopes);
+    set(&mut lower.params, &upper.params);
+    set(&mut lower.rotates, &upper.rotates);
+    set(&mut lower.client_id, &upper.client_id);
+    set(&mut lower.client_secret, &upper.client_secret);
+    set(&mut lower.private_key, &upper.private_key);
+    set(&mut lower.key_id, &upper.key_id);
+    set(&mut lower.algorithm, &upper.algorithm);
+    set(&mut lower.audience, &upper.audience);
 }
 
 fn dialect(lower: &mut DialectEntry, upper: &DialectEntry) {

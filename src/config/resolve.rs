@@ -296,7 +296,19 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
         .stated(&entry.vendor, environment)
         .map_err(|unknown| report.problem(at(&[], unknown.field), unknown.unnamed))
         .ok()?;
-    variables(&stated.vendor, entry, report);
+    let token_url = entry.oauth.as_ref().and(stated.entry.oauth.as_ref()).and_then(|oauth| oauth.token_url.as_deref());
+    variables(&stated.vendor, token_url, entry, report);
+    if entry.oauth.is_some() && entry.credential.is_some() {
+        report.problem(at(&[], "credential"), "`oauth` gets the credential; remove one of the two");
+    }
+    let oauth = entry.oauth.as_ref().and_then(|own| {
+        let missing = base_url::variables(token_url.unwrap_or_default());
+        if missing.iter().any(|name| !entry.vars.contains_key(*name)) {
+            // Reported with the variables.
+            return None;
+        }
+        validate::tenant_oauth(stated.entry.oauth.as_ref(), own, &entry.vars, &vendors.resolvers, report)
+    });
     let share = entry.share.filter(|share| *share < 1.0 && !bad_share);
     let plain = entry.limits.is_empty() && entry.endpoints.is_empty() && share.is_none();
     let (vendor, overrides) = if plain {
@@ -315,6 +327,7 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
         vendor,
         account,
         credential,
+        oauth: oauth.map(Arc::new),
         variables: entry.vars.clone(),
         weight: u32::try_from(weight).unwrap_or(1),
         client_certificate: entry.client_certificate.clone(),
@@ -322,9 +335,11 @@ pub(super) fn resolve(vendors: &Vendors, entry: &TenantEntry, report: &mut Repor
     })
 }
 
-fn variables(vendor: &Vendor, entry: &TenantEntry, report: &mut Report) {
+/// `token_url` is that of the vendor's entry, where the tenant uses it.
+fn variables(vendor: &Vendor, token_url: Option<&str>, entry: &TenantEntry, report: &mut Report) {
     let path = at(&[], "vars");
-    let wanted = base_url::variables(&vendor.base_url);
+    let mut wanted = base_url::variables(&vendor.base_url);
+    wanted.extend(token_url.map(base_url::variables).unwrap_or_default());
     for name in entry.vars.keys().filter(|name| !wanted.contains(&name.as_str())) {
         let hint = suggest::hint(name, "variables", wanted.iter().copied());
         report.problem(

@@ -40,8 +40,6 @@ pub struct RetryPolicy {
     /// act; true by default. Set it to false for a vendor that was seen to act on such a stream: what becomes of the request
     /// is then decided as after a connection that broke.
     pub unprocessed_is_safe: bool,
-    /// The header in which this vendor takes an idempotency key, in lower case; none by default.
-    pub idempotency_header: Option<String>,
     /// A body of more bytes is not kept for retries; 1 MiB by default.
     pub max_replay_bytes: u64,
 }
@@ -60,7 +58,6 @@ impl Default for RetryPolicy {
             on_ambiguous: OnAmbiguous::default(),
             unavailable_is_safe: false,
             unprocessed_is_safe: true,
-            idempotency_header: None,
             max_replay_bytes: 1024 * 1024,
         }
     }

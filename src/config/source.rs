@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use super::TenantEntry;
+use super::{OAuthEntry, TenantEntry};
 use crate::Error;
 
 /// The shipped catalogue. Also the example of the format.
@@ -133,6 +133,9 @@ impl Sources {
             hash.text("tenant");
             hash.text(&format!("{tenant:?}"));
             hash.text(tenant.credential.as_deref().unwrap_or_default());
+            for reference in tenant.oauth.iter().flat_map(OAuthEntry::references) {
+                hash.text(reference.as_deref().unwrap_or_default());
+            }
         }
         for name in &self.resolvers {
             hash.text("resolver");

@@ -9,7 +9,9 @@ use reqwest::Url;
 
 use super::credential::CredentialRef;
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
+use super::idempotency::Idempotency;
 use super::limit::{Limit, LimitKind, Scope, Unit};
+use super::oauth::OAuth;
 use super::retry::{AtRest, Keep, RetryPolicy, Throttle};
 use super::{base_url, pattern, suggest};
 use crate::signals::Dialect;
@@ -51,6 +53,8 @@ pub struct Vendor {
     pub unpublished: bool,
     /// When and how often a request is tried again.
     pub retry: RetryPolicy,
+    /// How it takes idempotency keys.
+    pub idempotency: Idempotency,
     /// How requests slow down when little of the vendor's limit is left.
     pub throttle: Throttle,
     /// How much of a request is kept once it is given up on.
@@ -135,6 +139,8 @@ pub struct Tenant {
     pub account: Arc<str>,
     /// Where the secret is, never the secret.
     pub credential: Option<CredentialRef>,
+    /// How it gets access tokens, in place of a credential.
+    pub oauth: Option<Arc<OAuth>>,
     /// Values of the base URL's variables.
     pub variables: BTreeMap<String, String>,
     /// Turns in the share of limits that several tenants use: 1 to 1000.
@@ -259,6 +265,7 @@ impl Tenant {
             environment: Some((*self.vendor.environment).to_owned()),
             account: (self.account != self.id).then(|| (*self.account).to_owned()),
             credential: self.credential.as_ref().map(CredentialRef::to_string),
+            oauth: self.oauth.as_ref().map(|oauth| oauth.entry.clone()),
             vars: self.variables.clone(),
             weight: Some(self.weight.into()),
             share: overrides.share,

@@ -12,7 +12,7 @@ use crate::engine::Ask;
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::retry::{Budgets, Classifier};
-use crate::transport::{Credentials, Signer, Transport};
+use crate::transport::{Credentials, Signer, TokenKeeper, Transport};
 
 /// The deadline of requests for which neither the caller nor the client states one.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -33,12 +33,14 @@ pub(crate) struct Egress {
 impl Egress {
     pub(crate) fn new(
         transport: Arc<dyn Transport>,
-        credentials: Credentials,
+        mut credentials: Credentials,
         signers: HashMap<String, Arc<dyn Signer>>,
         classifiers: HashMap<String, Arc<dyn Classifier>>,
         default_deadline: Option<Duration>,
+        token_keeper: Option<Arc<dyn TokenKeeper>>,
         clock: Clock,
     ) -> Egress {
+        credentials.begin(transport.clone(), clock, token_keeper);
         Egress {
             transport,
             credentials,

@@ -101,7 +101,7 @@ pub(crate) use slab::excess;
 pub(crate) use sweep::Sweep;
 use timers::{Timer, Timers};
 use under_way::ChangeUnderWay;
-pub(crate) use view::{Holder, Sum, View};
+pub(crate) use view::{Holder, LimitView, Sum, View};
 pub(crate) use waiting::Bound;
 use waiting::Waiters;
 

@@ -114,7 +114,7 @@ impl Outbox {
         outbox.check_open()?;
         let acceptable = acceptable(&self.core, tenant, request)?;
         let (tenant, deadline) = (acceptable.tenant.clone(), acceptable.deadline);
-        let (keep_result, own_key) = (acceptable.notes.keep_response, acceptable.own_key);
+        let (keep_result, own_key) = (acceptable.notes.keep_response, acceptable.own_key.clone());
         let stored = Stored::of(acceptable);
         let refuse = |why: String| tenant.not_sent(ErrorKind::InvalidRequest, why);
         // Serialization cannot fail: all map keys are strings.
@@ -143,7 +143,7 @@ impl Outbox {
             );
             return Err(refuse(why));
         }
-        let key = stored.key.clone().filter(|_| own_key).map(|key| (key, stored.fingerprint()));
+        let key = own_key.map(|key| (String::from(key), stored.fingerprint()));
         let key = key.map(|(key, fingerprint)| match tenant.vendor.at_rest {
             // A plain hash of a short key or body could be guessed by trying all values, so the hash is keyed.
             AtRest::Sealed => {

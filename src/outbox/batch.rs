@@ -151,6 +151,15 @@ impl Batch {
     /// meantime.
     /// [`ErrorKind::Shutdown`] after [`shutdown`](crate::IntegrationClient::shutdown).
     pub async fn accept(&mut self, requests: Vec<Checked>, mark: &str) -> Result<(), Error> {
+        self.accept_with_note(requests, mark, Vec::new()).await
+    }
+
+    /// As [`accept`](Self::accept), and keeps a note about the page, such as hashes of what it was made of. The notes of a run
+    /// are kept until the run after the next has begun.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub async fn accept_with_note(&mut self, requests: Vec<Checked>, mark: &str, note: Vec<u8>) -> Result<(), Error> {
         let outbox = self.outbox.state()?;
         outbox.check_open()?;
         let mut lanes: Vec<_> = requests.iter().map(|checked| checked.0.lane.clone()).collect();
@@ -160,6 +169,7 @@ impl Batch {
             run: self.run,
             before: self.pages,
             mark: mark.to_owned(),
+            note,
             jobs: requests.into_iter().map(|checked| checked.0).collect(),
         };
         if !outbox.store.write_as(Work::Accept, page, batches::accept).await? {
@@ -176,6 +186,21 @@ impl Batch {
         lanes.dedup();
         lanes.into_iter().for_each(|lane| outbox.lane_has_job(lane));
         Ok(())
+    }
+
+    /// The run's number, by which a later run finds its [notes](Self::notes).
+    pub fn run(&self) -> u64 {
+        u64::from_be_bytes(self.run)
+    }
+
+    /// Notes about the pages of a run, in order, each with its page; those behind the page `after`, at most 1,000.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn notes(&self, run: u64, after: Option<u64>) -> Result<Vec<(u64, Vec<u8>)>, Error> {
+        let after = after.map_or(-1, |page| i64::try_from(page).unwrap_or(i64::MAX));
+        let found = self.outbox.state()?.store.read((run.to_be_bytes(), after, 1_000), batches::notes).await?;
+        Ok(found.into_iter().map(|(page, note)| (page.unsigned_abs(), note)).collect())
     }
 
     /// How many of the batch's requests are in each state. The requests are counted: some tenths of a second for a

@@ -327,8 +327,10 @@ async fn sealed(
 fn may_be_resent(stored: &Stored, tenant: Option<&Tenant>) -> bool {
     let Some(tenant) = tenant else { return false };
     let policy = &tenant.vendor.retry;
-    let has_key = stored.key.is_some() && policy.idempotency_header.is_some();
-    let idempotent = stored.method().is_some_and(|method| idempotent(&method, has_key));
+    let path = stored.request.path();
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    let honours_key = |method: &_| stored.key.is_some() && tenant.vendor.idempotency.covers(method, path);
+    let idempotent = stored.method().is_some_and(|method| idempotent(&method, honours_key(&method)));
     may_resend(idempotent, stored.resend, policy)
 }
 

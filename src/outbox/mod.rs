@@ -10,8 +10,8 @@
 //! # Once or more than once
 //! A job is delivered at least once. When a process is killed while an exchange is in flight, the library cannot know
 //! whether the vendor acted on the request. The job is sent again if a repetition does no harm: its method is
-//! idempotent, or the vendor's entry names an `idempotency_header`. The idempotency key is made when the request is
-//! accepted and stays the same in all attempts, after restarts, and when a dead letter is sent again, so that a vendor
+//! idempotent, or it carries a key as the vendor's entry says (`idempotency`). The idempotency key is made when the request
+//! is accepted and stays the same in all attempts, after restarts, and when a dead letter is sent again, so that a vendor
 //! that honours the key acts once. Any other job becomes a [dead letter](DeadLetters) with the reason `ambiguous`,
 //! unless `on_ambiguous = "resend"` is configured.
 //!
@@ -55,6 +55,7 @@ mod sink;
 pub(crate) mod starts;
 mod state;
 mod stored;
+mod tokens;
 mod unwritten;
 mod worker;
 
@@ -73,6 +74,7 @@ pub use self::receipt::{KeptResponse, Receipt, Status};
 pub use self::sealing::KeptLetter;
 pub(crate) use self::sink::StoreSink;
 pub(crate) use self::state::{OutboxState, Settings};
+pub(crate) use self::tokens::StoreTokens;
 pub(crate) use self::worker::work;
 
 /// The durable outbox of a client, from [`IntegrationClient::outbox`](crate::IntegrationClient::outbox). Cheap to clone;

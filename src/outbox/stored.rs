@@ -24,6 +24,7 @@ pub(crate) struct Stored {
     /// The request's own `on_ambiguous`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resend: Option<bool>,
+    /// The idempotency key that the request carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -42,7 +43,7 @@ impl Stored {
             cost: request.cost,
             attempt_timeout_ms: request.attempt_timeout.map(millis),
             resend: request.on_ambiguous.map(|what| what == OnAmbiguous::Resend),
-            key: request.notes.idempotency_key.map(String::from),
+            key: request.notes.idempotency_key.filter(|_| request.has_key).map(String::from),
             metadata: request.notes.metadata,
         }
     }
@@ -91,7 +92,7 @@ impl Stored {
             request = request.on_ambiguous(if resend { OnAmbiguous::Resend } else { OnAmbiguous::Park });
         }
         if let Some(key) = &self.key {
-            request = request.idempotency_key(key);
+            request = request.accepted_key(key);
         }
         for (name, value) in &self.metadata {
             request = request.metadata(name, value);

@@ -265,8 +265,11 @@ impl Request {
     }
 
     /// Sets the idempotency key, by which the vendor recognizes a request that it has already seen. Retries and redrives
-    /// of the request carry the same key. The key is sent if the vendor's entry names an `idempotency_header`; a POST or
-    /// PATCH without a key then gets one of 128 random bits.
+    /// of the request carry the same key. Where the key goes, and with which requests, is stated in the vendor's entry
+    /// (`[vendors.NAME.idempotency]`); a request that it covers and that has no key gets one of 128 random bits.
+    ///
+    /// A key that cannot be sent with this request is an error before the request is sent, unless the entry says
+    /// `on_unsendable = "warn"`.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl AsRef<str>) -> Request {
         let key = key.as_ref();
@@ -304,6 +307,17 @@ impl Request {
     fn with_problem(mut self, problem: &str) -> Request {
         self.parts.problem.get_or_insert_with(|| problem.into());
         self
+    }
+
+    /// The request states the key that it was accepted with.
+    pub(crate) fn accepted_key(mut self, key: &str) -> Request {
+        self.parts.notes.get_or_insert_default().key_was_accepted = true;
+        self.idempotency_key(key)
+    }
+
+    /// Adds an encoded pair to the query.
+    pub(crate) fn push_query(&mut self, name: &str, value: &str) {
+        push_pair(&mut self.parts.query, name, value);
     }
 
     /// A copy of the request, which shares its body; `None` where the body is a stream.

@@ -35,6 +35,8 @@ pub(crate) struct Parts {
 #[derive(Clone, Default)]
 pub(crate) struct Notes {
     pub(crate) idempotency_key: Option<Box<str>>,
+    /// The key came with a request that was accepted before: it stands in the request, where the vendor's entry said then.
+    pub(crate) key_was_accepted: bool,
     pub(crate) metadata: BTreeMap<String, String>,
     /// Bytes of the request's body and of the answer's.
     pub(crate) bytes: Option<(u32, u32)>,

@@ -1,6 +1,6 @@
 //! Figures that a client learns about a vendor while it runs. They are no configuration and may be lost.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub(crate) struct VendorMemory {
     connections: Arc<Connections>,
     /// When a differing limit was last logged, in nanoseconds; 0 for never.
     limits_differed: AtomicU64,
+    /// It was logged that a request went without the idempotency key that its caller stated.
+    key_unsent: AtomicBool,
 }
 
 impl VendorMemory {
@@ -38,6 +40,7 @@ impl VendorMemory {
             answer_bytes: Smoothed::default(),
             connections: Arc::default(),
             limits_differed: AtomicU64::new(0),
+            key_unsent: AtomicBool::new(false),
         }
     }
 
@@ -77,6 +80,11 @@ impl VendorMemory {
 
     pub(super) fn answer_bytes(&self) -> u64 {
         self.answer_bytes.figure()
+    }
+
+    /// Whether no request has gone yet without the idempotency key that its caller stated: true once.
+    pub(super) fn is_first_unsent_key(&self) -> bool {
+        !self.key_unsent.swap(true, Ordering::Relaxed)
     }
 
     /// Whether a differing limit may be logged at `now`: once a minute, by one thread.

@@ -130,6 +130,11 @@ impl Route {
         self.tenant.vendor.largest_answer(sent, expected)
     }
 
+    /// Whether no request to its vendor has gone yet without the idempotency key that its caller stated: true once.
+    pub(crate) fn is_first_unsent_key(&self) -> bool {
+        self.memory.is_first_unsent_key()
+    }
+
     /// Whether a limit that differs from the vendor's entry may be logged at `now`.
     pub(crate) fn may_log_limits(&self, now: Time) -> bool {
         self.memory.may_log_limits(now)

@@ -23,8 +23,10 @@ pub(crate) struct Acceptable {
     pub(crate) deadline: Option<Duration>,
     pub(crate) on_ambiguous: Option<OnAmbiguous>,
     pub(crate) notes: Notes,
-    /// The caller set the idempotency key.
-    pub(crate) own_key: bool,
+    /// The request carries the idempotency key of the notes.
+    pub(crate) has_key: bool,
+    /// The key that the caller set, even if the request cannot carry it.
+    pub(crate) own_key: Option<Box<str>>,
 }
 
 /// Validates a request and makes its idempotency key.
@@ -42,8 +44,8 @@ pub(crate) fn acceptable(core: &Core, tenant: &str, mut request: Request) -> Res
     let (attempt_timeout, deadline) = (request.parts.attempt_timeout, request.parts.deadline);
     let on_ambiguous = request.parts.on_ambiguous;
     let mut notes = request.parts.notes.take();
-    let own_key = notes.as_ref().is_some_and(|notes| notes.idempotency_key.is_some());
-    key::add_key(&mut request, &mut notes, vendor);
+    let own_key = notes.as_ref().and_then(|notes| notes.idempotency_key.clone());
+    let has_key = key::add_key(&mut request, &mut notes, &tenant, &base)?;
     let prepared = Prepared::new(request, &tenant, &base)?;
     drop(base);
     let refuse = |why: &str| Err(tenant.not_sent(ErrorKind::InvalidRequest, why));
@@ -64,5 +66,5 @@ pub(crate) fn acceptable(core: &Core, tenant: &str, mut request: Request) -> Res
     };
     let request = LetterRequest::whole(prepared.method(), &path, prepared.headers(), body.clone());
     let notes = notes.map(|notes| *notes).unwrap_or_default();
-    Ok(Acceptable { request, endpoint, cost, attempt_timeout, deadline, on_ambiguous, notes, own_key, tenant })
+    Ok(Acceptable { request, endpoint, cost, attempt_timeout, deadline, on_ambiguous, notes, has_key, own_key, tenant })
 }

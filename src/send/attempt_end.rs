@@ -81,7 +81,14 @@ impl Cause {
     /// What happened, for an error's text.
     pub(super) fn text(&self) -> String {
         match self {
-            Cause::Answer { answered, .. } => format!("the vendor answered {}", answered.answer.status),
+            Cause::Answer { answered, .. } => {
+                let status = answered.answer.status;
+                // Its own Display says "<unknown status code>" of a vendor's own.
+                match status.canonical_reason() {
+                    Some(reason) => format!("the vendor answered {} {reason}", status.as_u16()),
+                    None => format!("the vendor answered {}", status.as_u16()),
+                }
+            }
             Cause::Failure(failure) => failure.to_string(),
         }
     }

@@ -62,7 +62,7 @@ impl Request {
             request = request.endpoint(endpoint);
         }
         if let Some(key) = &letter.idempotency_key {
-            request = request.idempotency_key(key);
+            request = request.accepted_key(key);
         }
         for (name, value) in &letter.metadata {
             request = request.metadata(name, value);

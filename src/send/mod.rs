@@ -186,8 +186,7 @@ impl Job {
         {
             return Err(refusal::unknown_size(vendor));
         }
-        let takes_key = vendor.retry.idempotency_header.is_some();
-        let has_key = takes_key && key::add_key(&mut request, &mut notes, vendor);
+        let has_key = key::add_key(&mut request, &mut notes, &route, &base)?;
         let (idempotent, on_ambiguous) = (idempotent(&request.parts.method, has_key), request.parts.on_ambiguous);
         let prepared = Prepared::new(request, &route, &base)?;
         drop(base);

@@ -28,6 +28,9 @@ pub(crate) fn open<'a>(
 ) -> BoxFuture<'a, Result<Found, DbError>> {
     Box::pin(async move {
         if *anew {
+            // Those of the run that is replaced stay, for the run that replaces it.
+            let sql = "DELETE FROM ic_note WHERE batch = $1 AND run NOT IN (SELECT run FROM ic_batch WHERE name = $1)";
+            db.execute(sql, args![name]).await?;
             db.execute("DELETE FROM ic_batch WHERE name = $1 AND run <> $2", args![name, run.as_slice()]).await?;
         }
         let sql = "INSERT INTO ic_batch (name, run, mark, pages, begun_at) VALUES ($1, $2, '', 0, $3) \
@@ -65,18 +68,24 @@ pub(crate) struct Page {
     /// The number of pages before this one.
     pub(crate) before: i64,
     pub(crate) mark: String,
+    /// Kept for as long as the run; none where it is empty.
+    pub(crate) note: Vec<u8>,
     pub(crate) jobs: Vec<NewJob>,
 }
 
 /// Accepts a page and its mark, both or neither. Returns false where another process has changed the batch.
 pub(crate) fn accept<'a>(page: &'a Page, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
     Box::pin(async move {
-        let Page { name, run, before, mark, jobs } = page;
+        let Page { name, run, before, mark, note, jobs } = page;
         let sql = "UPDATE ic_batch SET mark = $1, pages = pages + 1 WHERE name = $2 AND run = $3 AND pages = $4";
         if db.execute(sql, args![mark, name, run.as_slice(), *before]).await? == 0 {
             // An earlier run of this very step may have been committed, and its reply lost.
             let found = find(name, db).await?;
             return Ok(found.is_some_and(|found| found.run == *run && found.pages == before + 1 && found.mark == *mark));
+        }
+        if !note.is_empty() {
+            let sql = "INSERT INTO ic_note (batch, run, page, note) VALUES ($1, $2, $3, $4)";
+            db.execute(sql, args![name, run.as_slice(), *before, note]).await?;
         }
         for some in jobs.chunks(TOGETHER) {
             match some.len() {
@@ -89,6 +98,19 @@ pub(crate) fn accept<'a>(page: &'a Page, db: Db<'a>, now: i64) -> BoxFuture<'a, 
             }
         }
         Ok(true)
+    })
+}
+
+/// The notes of a run behind a page, in order; at most `most`.
+pub(crate) fn notes<'a>(
+    (run, after, most): &'a (Run, i64, i64),
+    db: Db<'a>,
+    _: i64,
+) -> BoxFuture<'a, Result<Vec<(i64, Vec<u8>)>, DbError>> {
+    Box::pin(async move {
+        let sql = "SELECT page, note FROM ic_note WHERE run = $1 AND page > $2 ORDER BY page LIMIT $3";
+        let rows = db.fetch(sql, args![run.as_slice(), *after, *most]).await?;
+        rows.into_iter().map(|mut row| Ok((row.int()?, row.bytes()?))).collect()
     })
 }
 

@@ -73,6 +73,7 @@ mod sqlite;
 mod sqlite;
 #[cfg(all(test, any(feature = "sqlite", feature = "postgres")))]
 mod tests;
+pub(crate) mod tokens;
 pub(crate) mod usage;
 
 use std::borrow::Cow;

@@ -11,7 +11,7 @@ use super::driver::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 
 /// The version of the tables that this version of the library reads and writes.
-pub(crate) const VERSION: i64 = 3;
+pub(crate) const VERSION: i64 = 4;
 
 /// Connects, and creates or migrates the tables. A second connection is tried where the first is unusable, which only
 /// the first statements show.
@@ -62,11 +62,11 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if found == VERSION {
         return Ok(());
     }
-    let (first, triggers, second, third) = match db.dialect() {
-        Dialect::Sqlite => (SQLITE, SQLITE_TRIGGERS, SQLITE_SECOND, SQLITE_THIRD),
-        Dialect::Postgres => (POSTGRES, POSTGRES_TRIGGERS, POSTGRES_SECOND, POSTGRES_THIRD),
+    let (first, triggers, second, third, fourth) = match db.dialect() {
+        Dialect::Sqlite => (SQLITE, SQLITE_TRIGGERS, SQLITE_SECOND, SQLITE_THIRD, SQLITE_FOURTH),
+        Dialect::Postgres => (POSTGRES, POSTGRES_TRIGGERS, POSTGRES_SECOND, POSTGRES_THIRD, POSTGRES_FOURTH),
     };
-    let steps = [(1, first), (1, INDEXES), (1, triggers), (2, second), (3, third), (3, THIRD)];
+    let steps = [(1, first), (1, INDEXES), (1, triggers), (2, second), (3, third), (3, THIRD), (4, fourth)];
     for statement in steps.iter().filter(|(version, _)| found < *version).flat_map(|(_, statements)| *statements) {
         db.execute(statement, Vec::new()).await?;
     }
@@ -190,6 +190,31 @@ const THIRD: &[&str] = &[
     "DROP INDEX ic_job_leased",
     "CREATE INDEX ic_job_owned ON ic_job (owner) WHERE state = 1",
 ];
+
+/// The tables that version 4 added.
+macro_rules! fourth {
+    ($bytes:literal) => {
+        &[
+            // The newest refresh token of each account, sealed.
+            concat!(
+                "CREATE TABLE ic_token (vendor TEXT NOT NULL, environment TEXT NOT NULL, account TEXT NOT NULL, token ",
+                $bytes,
+                " NOT NULL, kept_at BIGINT NOT NULL, PRIMARY KEY (vendor, environment, account))"
+            ),
+            // What a program noted about the pages of a batch's run.
+            concat!(
+                "CREATE TABLE ic_note (batch TEXT NOT NULL, run ",
+                $bytes,
+                " NOT NULL, page BIGINT NOT NULL, note ",
+                $bytes,
+                " NOT NULL, PRIMARY KEY (run, page))"
+            ),
+        ]
+    };
+}
+
+const SQLITE_FOURTH: &[&str] = fourth!("BLOB");
+const POSTGRES_FOURTH: &[&str] = fourth!("BYTEA");
 
 const INDEXES: &[&str] = &[
     // For claims: the ready jobs of one lane and tier, in order.

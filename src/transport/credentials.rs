@@ -14,10 +14,13 @@ use moka::future::Cache;
 use moka::ops::compute::Op;
 use secrecy::SecretString;
 
+use super::Transport;
+use super::oauth::Tokens;
+use super::tokens::{OAuthSecrets, TokenKeeper, TokenView, margin};
 use crate::BoxError;
 use crate::BoxFuture;
-use crate::clock::Time;
-use crate::config::{AuthScheme, CredentialRef, Tenant};
+use crate::clock::{Clock, Time};
+use crate::config::{AuthScheme, CredentialRef, OAuth, Tenant};
 use crate::error::{Error, ErrorKind};
 use crate::route::{Authorization, Route};
 
@@ -31,9 +34,6 @@ const TTL: Duration = Duration::from_secs(60);
 const AT_HAND: Duration = Duration::from_secs(1);
 /// A token whose source does not say when it expires is asked for again after this; a 401 does so at once.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
-/// A token is replaced this long before it expires (or 10 % of its life, when that is less), so that it does not expire
-/// on its way.
-const TOKEN_MARGIN: Duration = Duration::from_secs(30);
 /// The largest credential file.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 /// Entries in each cache. Above it the least used are forgotten, which costs a look-up and nothing else.
@@ -122,7 +122,7 @@ impl Token {
 
     fn fresh_for(&self) -> Duration {
         let life = self.expires_in.unwrap_or(TOKEN_TTL);
-        life - TOKEN_MARGIN.min(life / 10)
+        life - margin(life)
     }
 }
 
@@ -171,6 +171,7 @@ pub struct Credentials {
     sources: HashMap<String, Arc<dyn TokenSource>>,
     secrets: Cache<CredentialRef, Secret, DefaultHashBuilder>,
     tokens: Cache<TokenKey, Token>,
+    oauth: Tokens,
     at_hand_for: Duration,
 }
 
@@ -188,6 +189,7 @@ impl Credentials {
             sources: HashMap::new(),
             secrets: secrets(TTL),
             tokens: Cache::builder().max_capacity(MAX_CACHED).expire_after(TokenExpiry).build(),
+            oauth: Tokens::default(),
             at_hand_for: AT_HAND,
         }
     }
@@ -225,24 +227,68 @@ impl Credentials {
         if let Some(source) = self.sources.get(&*tenant.vendor.name) {
             return self.token(source, tenant).await.map(Some);
         }
+        if let Some(oauth) = &tenant.oauth {
+            return self.oauth_token(oauth, tenant).await.map(Some).map_err(|why| failed(tenant, why));
+        }
         match &tenant.credential {
-            Some(reference) => {
-                // Most often it is there, and then needs none of what reading it takes.
-                if let Some(known) = self.secrets.get(reference).await {
-                    return Ok(Some(known));
-                }
-                let read = self.secrets.try_get_with_by_ref(reference, self.resolve(reference)).await;
-                read.map(Some).map_err(|why| failed(tenant, why))
-            }
+            Some(reference) => self.read(reference).await.map(Some).map_err(|why| failed(tenant, why)),
             None if tenant.vendor.auth == AuthScheme::None => Ok(None),
             None => Err(failed(tenant, Arc::new("none is configured for this tenant".into()))),
         }
     }
 
+    async fn read(&self, reference: &CredentialRef) -> Result<Secret, Arc<BoxError>> {
+        // Most often it is there, and then needs none of what reading it takes.
+        if let Some(known) = self.secrets.get(reference).await {
+            return Ok(known);
+        }
+        self.secrets.try_get_with_by_ref(reference, self.resolve(reference)).await
+    }
+
+    async fn oauth_token(&self, oauth: &OAuth, tenant: &Tenant) -> Result<Secret, Arc<BoxError>> {
+        if let Some(known) = self.oauth.fresh(tenant) {
+            return Ok(known);
+        }
+        let read = async |reference: &Option<CredentialRef>| match reference {
+            Some(reference) => self.read(reference).await.map(Some),
+            None => Ok(None),
+        };
+        let secrets = OAuthSecrets {
+            client_id: self.read(&oauth.client_id).await?,
+            client_secret: read(&oauth.client_secret).await?,
+            refresh_token: read(&oauth.refresh_token).await?,
+            private_key: read(&oauth.private_key).await?,
+        };
+        self.oauth.get(tenant, secrets).await
+    }
+
+    /// Keeps the refresh tokens that vendors replace in `keeper`.
+    #[must_use]
+    pub fn token_keeper(mut self, keeper: impl TokenKeeper) -> Credentials {
+        self.oauth.keep_by(Arc::new(keeper));
+        self
+    }
+
+    /// Where token requests go, and what keeps refresh tokens unless the program has a place of its own.
+    pub(crate) fn begin(&mut self, transport: Arc<dyn Transport>, clock: Clock, keeper: Option<Arc<dyn TokenKeeper>>) {
+        self.oauth.begin(transport, clock, keeper);
+    }
+
+    /// How it stands with the access token of `tenant`; none where it has none.
+    pub(crate) fn token_view(&self, tenant: &Tenant) -> Option<TokenView> {
+        let by_source = self.sources.contains_key(&*tenant.vendor.name);
+        (tenant.oauth.is_some() && !by_source).then(|| self.oauth.view(tenant))
+    }
+
+    /// Waits for refreshes that are under way.
+    pub(crate) async fn settle(&self, grace: Duration) {
+        self.oauth.settle(grace).await;
+    }
+
     /// The secret, where it can be told without waiting; none in it where none is needed.
     #[inline]
     pub(crate) fn cached_auth(&self, route: &Route, now: Time) -> Option<Option<Arc<Authorization>>> {
-        if route.credential.is_none() && route.vendor.auth == AuthScheme::None {
+        if route.credential.is_none() && route.oauth.is_none() && route.vendor.auth == AuthScheme::None {
             return (!self.sources.contains_key(&*route.vendor.name)).then_some(None);
         }
         route.authorization(now).map(Some)
@@ -273,6 +319,8 @@ impl Credentials {
                     _ => Op::Nop,
                 })
                 .await;
+        } else if route.oauth.is_some() {
+            self.oauth.refused(route, stale);
         } else if let Some(reference) = &route.credential {
             let entry = self.secrets.entry_by_ref(reference);
             entry

@@ -13,10 +13,17 @@ pub(crate) mod auth;
 mod body;
 mod cause;
 pub(crate) mod credentials;
+#[cfg(feature = "oauth")]
+pub(crate) mod oauth;
+#[cfg(not(feature = "oauth"))]
+#[path = "oauth/off.rs"]
+pub(crate) mod oauth;
 mod reqwest;
 pub(crate) mod target;
 #[cfg(test)]
 mod tests;
+#[cfg_attr(not(feature = "oauth"), allow(dead_code, reason = "what is off asks for no token"))]
+pub(crate) mod tokens;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +40,7 @@ pub use self::auth::{Signer, SigningParts};
 pub use self::body::{AnswerBody, Body};
 pub use self::credentials::{CredentialResolver, Credentials, Secret, Token, TokenSource};
 pub use self::reqwest::ReqwestTransport;
+pub use self::tokens::{KeptToken, TokenKeeper, TokenOwner};
 /// A text that is zeroed when dropped and does not print: what a [`CredentialResolver`] returns.
 pub use secrecy::{ExposeSecret, SecretString};
 

@@ -194,7 +194,6 @@ max_hold = "1h"
 on_ambiguous = "resend"
 unavailable_is_safe = true
 unprocessed_is_safe = false
-idempotency_header = "Idempotency-Key"
 max_replay_bytes = 0
 [vendors.x.environments.sandbox]
 throttle = "off"
@@ -216,7 +215,6 @@ unavailable_is_safe = false
     stated.on_ambiguous = OnAmbiguous::Resend;
     stated.unavailable_is_safe = true;
     stated.unprocessed_is_safe = false;
-    stated.idempotency_header = Some("idempotency-key".into());
     stated.max_replay_bytes = 0;
     assert_eq!((&live.retry, live.throttle, live.dead_letters), (&stated, Throttle::Adaptive, Keep::Redacted));
 
@@ -451,7 +449,26 @@ max_retries = 3
 first_wait = "1s"
 longest_wait = "10s"
 on_ambiguous = "fail"
-idempotency_header = "idempotency-key"
+[vendors.whole.idempotency]
+header = "idempotency-key"
+methods = ["POST"]
+paths = ["/orders/**"]
+max_length = 64
+on_unsendable = "warn"
+[vendors.whole.oauth]
+grant = "jwt_bearer"
+token_url = "https://whole.example/token"
+client_auth = "body"
+scopes = ["read"]
+rotates = false
+client_id = "env:ID"
+client_secret = "env:SECRET"
+private_key = "file:/key.pem"
+key_id = "k"
+algorithm = "RS256"
+audience = "https://whole.example"
+[vendors.whole.oauth.params]
+resource = "whole"
 [[vendors.whole.limits]]
 name = "second"
 scope = "account"
@@ -481,6 +498,11 @@ weight = 2
 share = 0.5
 [tenants.limits.second]
 limit = 10
+[[tenants]]
+id = "umbra"
+vendor = "whole"
+vars = { shop = "umbra" }
+oauth = { client_id = "env:ID", private_key = "env:KEY", subject = "user" }
 "#;
 
 #[test]

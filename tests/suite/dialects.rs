@@ -236,3 +236,25 @@ async fn stated_time_is_waited_for_in_any_form() {
         }
     }
 }
+
+/// Codes that vendors use for themselves. The entry says what they mean; 420 and 509 mean the same wherever they are used.
+#[tokio::test(start_paused = true)]
+async fn codes_of_vendors_that_turned_a_request_down_are_tried_again() {
+    for (vendor, status) in [("anthropic", 529), ("notion", 529), ("github", 420), ("github", 509)] {
+        let transport = FakeTransport::new(first(
+            1,
+            move |_| FakeAnswer::status(status).header("retry-after", "3"),
+            |_| FakeAnswer::status(200),
+        ));
+        let builder = IntegrationClient::builder().transport(transport.clone());
+        let builder = builder.credential_resolver("test", |_: String| async { Ok("key".into()) });
+        let client = builder.tenant(TenantEntry::new("a", vendor).credential("test:key")).build().await.unwrap();
+        let response = client.send("a", Priority::Normal, Request::post(vendor, "/x").body("{}")).await.unwrap();
+        assert_eq!((response.status().as_u16(), response.attempts()), (200, 2), "{vendor} {status}");
+        let calls = transport.calls();
+        assert!(calls[1].at.since(calls[0].at) >= Duration::from_secs(3), "{vendor} {status}: as it asked");
+    }
+    let client = client(|_| FakeAnswer::status(529)).await;
+    let error = client.send("a", Priority::Normal, Request::post("v", "/x")).await.unwrap_err();
+    assert!(error.to_string().contains("the vendor answered 529, and may have acted"), "{error}");
+}

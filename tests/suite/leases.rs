@@ -32,7 +32,7 @@ async fn vendor(service: Duration) -> FakeVendor {
 
 /// A client that knows the vendor as `keyed`, with an idempotency header, and as `plain`, without one.
 fn builder(vendor: &FakeVendor, store: &Store) -> IntegrationClientBuilder {
-    let retry = "\n[vendors.keyed.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"1s\"\n\
+    let retry = "\n[vendors.keyed.idempotency]\nheader = \"idempotency-key\"\n[vendors.keyed.retry]\nfirst_wait = \"1s\"\n\
                  longest_wait = \"2s\"\n";
     let text = format!("{}{retry}\n{}", vendor.vendors_toml("keyed"), vendor.vendors_toml("plain"));
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text);

@@ -41,7 +41,7 @@ async fn vendor(builder: FakeVendorBuilder) -> FakeVendor {
 }
 
 /// A vendor that takes keys, with quick retries.
-const RETRY: &str = "\n[vendors.v.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"100ms\"\n\
+const RETRY: &str = "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n[vendors.v.retry]\nfirst_wait = \"100ms\"\n\
                      longest_wait = \"200ms\"\nmax_retries = 3\n";
 
 fn client(vendor: &FakeVendor, store: &Store, retry: &str) -> IntegrationClientBuilder {

@@ -21,7 +21,8 @@ const VENDOR: &str = r#"
 base_url = "https://v.example/base"
 auth = { scheme = "bearer" }
 dead_letters = "whole"
-retry = { first_wait = "1s", longest_wait = "10s", idempotency_header = "idempotency-key" }
+idempotency = { header = "idempotency-key" }
+retry = { first_wait = "1s", longest_wait = "10s" }
 [[vendors.v.limits]]
 name = "requests"
 algorithm = "sliding_window"
@@ -30,6 +31,9 @@ window = "1s"
 [vendors.v.endpoints.poisoned]
 paths = ["/poisoned/**"]
 "#;
+
+/// What its entry says about idempotency keys.
+const KEYS: &str = "idempotency = { header = \"idempotency-key\" }\n";
 
 /// A key that changes each time it is asked for.
 #[derive(Clone, Default)]
@@ -159,7 +163,7 @@ async fn wait_beyond_the_deadline_is_returned() {
 async fn with_sink(script: impl Fn(&FakeCall) -> FakeAnswer + Send + Sync + 'static) -> Sunk {
     let transport = FakeTransport::new(script);
     let sink = Arc::new(MemorySink::new(100));
-    let vendor = VENDOR.replace("first_wait = \"1s\", longest_wait = \"10s\", ", "");
+    let vendor = VENDOR.replace("first_wait = \"1s\", longest_wait = \"10s\"", "");
     let client = builder_with(&vendor, &transport).dead_letter_sink(sink.clone()).build().await.unwrap();
     Sunk { client, transport, sink }
 }
@@ -329,7 +333,7 @@ async fn ambiguous_request_is_not_resent_without_a_key() {
         _ => FakeAnswer::status(500),
     };
     let transport = FakeTransport::new(script);
-    let without_key = VENDOR.replace(", idempotency_header = \"idempotency-key\"", "");
+    let without_key = VENDOR.replace(KEYS, "");
     let client = builder_with(&without_key, &transport).build().await.unwrap();
     for path in ["/reset", "/500"] {
         transport.reset_calls();
@@ -351,7 +355,7 @@ async fn ambiguous_request_is_parked_on_request() {
         _ => FakeAnswer::status(500).body("halfway"),
     });
     let sink = Arc::new(MemorySink::new(10));
-    let vendor = VENDOR.replace(", idempotency_header = \"idempotency-key\"", ", on_ambiguous = \"park\"");
+    let vendor = VENDOR.replace(KEYS, "").replace("\"10s\" }", "\"10s\", on_ambiguous = \"park\" }");
     let client = builder_with(&vendor, &transport).dead_letter_sink(sink.clone()).build().await.unwrap();
     let written = async |id: &str| {
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -30,7 +30,7 @@ async fn vendor() -> FakeVendor {
 }
 
 async fn client(vendor: &FakeVendor, store: &Store) -> Result<IntegrationClient, Error> {
-    let retry = "\n[vendors.v.retry]\nidempotency_header = \"idempotency-key\"\nfirst_wait = \"50ms\"\n\
+    let retry = "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n[vendors.v.retry]\nfirst_wait = \"50ms\"\n\
                  longest_wait = \"100ms\"\n";
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.vendors_toml("v") + retry);
     let builder = builder.tenant(TenantEntry::new("acme", "v").credential("env:PATH"));

@@ -1,6 +1,6 @@
 //! From the input into the store: a page at a time, no further ahead of what is sent than need be.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::input::{Input, Mark, Page};
 use super::results::{LaneTier, Results};
+use super::sent::Sent;
 use crate::connect::in_words;
 use crate::notes;
 
@@ -30,6 +31,8 @@ struct Ready {
     jobs: Vec<Checked>,
     lanes: HashMap<LaneTier, u64>,
     mark: Mark,
+    /// The hashes of its lines.
+    note: Vec<u8>,
     /// Lines that are no jobs and are left out, and why.
     left_out: Vec<(u64, String)>,
     /// It ends before a line that is no job, and so does the run.
@@ -41,6 +44,8 @@ struct Ready {
 pub(super) struct HowFar {
     mark: Rc<RefCell<Mark>>,
     size: Option<u64>,
+    /// Lines that an earlier run has sent.
+    skipped: Rc<Cell<u64>>,
 }
 
 impl HowFar {
@@ -50,6 +55,10 @@ impl HowFar {
 
     pub(super) fn invalid(&self) -> u64 {
         self.mark.borrow().invalid
+    }
+
+    pub(super) fn skipped(&self) -> u64 {
+        self.skipped.get()
     }
 
     /// About how many jobs are not read yet; none where the input does not say how long it is.
@@ -71,6 +80,8 @@ pub(super) struct Feed {
     far: HowFar,
     shown: String,
     keep_going: bool,
+    /// Lines that are not sent again, and the run that has sent them.
+    sent: Option<(Sent, u64)>,
 }
 
 impl Feed {
@@ -81,6 +92,7 @@ impl Feed {
         mark: Mark,
         results: Results,
         keep_going: bool,
+        sent: Option<(Sent, u64)>,
         clock: Clock,
     ) -> Feed {
         let (size, shown) = (input.size, input.shown.clone());
@@ -97,7 +109,8 @@ impl Feed {
         });
         // What was added since then is still to come.
         let mark = Rc::new(RefCell::new(Mark { complete: false, ..mark }));
-        Feed { pages, batch, results, far: HowFar { mark, size }, shown, keep_going }
+        let far = HowFar { mark, size, skipped: Rc::default() };
+        Feed { pages, batch, results, far, shown, keep_going, sent }
     }
 
     pub(super) fn far(&self) -> HowFar {
@@ -121,13 +134,13 @@ impl Feed {
                 // The reader has ended without a last page: it broke, which it has said itself.
                 None => return Err(format!("{shown}: it cannot be read any further")),
             };
-            let Ready { jobs, lanes, mark, left_out, bad } = self.check(page);
+            let Ready { jobs, lanes, mark, note, left_out, bad } = self.check(page);
             for (line, why) in left_out {
                 self.results.invalid(line, &why).await;
             }
             // All keys are strings, so it can always be written.
             let text = serde_json::to_string(&mark).unwrap_or_default();
-            while let Err(error) = self.batch.accept(jobs.clone(), &text).await {
+            while let Err(error) = self.batch.accept_with_note(jobs.clone(), &text, note.clone()).await {
                 // What the store fails with has a cause, and is waited for; a refusal of the batch has none.
                 if std::error::Error::source(&error).is_none() {
                     return Err(format!("{}: {error}", self.shown));
@@ -143,16 +156,25 @@ impl Feed {
         Ok(())
     }
 
-    fn check(&self, page: Page) -> Ready {
+    fn check(&mut self, page: Page) -> Ready {
         let (mut jobs, mut invalid) = (self.far.mark.borrow().jobs, self.far.invalid());
         let mut ready = Ready {
             jobs: Vec::with_capacity(page.lines.len()),
             lanes: HashMap::new(),
             mark: Mark::default(),
+            note: Vec::new(),
             left_out: Vec::new(),
             bad: None,
         };
+        let since = self.sent.as_ref().map(|(_, since)| *since);
         for line in page.lines {
+            if let Some((sent, _)) = &mut self.sent
+                && sent.take(&line.text)
+            {
+                ready.note.extend_from_slice(&line.text);
+                self.far.skipped.set(self.far.skipped() + 1);
+                continue;
+            }
             let checked = line.job.and_then(|job| {
                 let checked = self.batch.check(line.number, &job.tenant, job.priority, job.request);
                 let checked = checked.map_err(|error| in_words(&error))?;
@@ -174,7 +196,7 @@ impl Feed {
                     ready.left_out.push((line.number, why));
                 }
                 Err(why) => {
-                    ready.mark = line.begin.mark(jobs, invalid, false);
+                    ready.mark = Mark { since, ..line.begin.mark(jobs, invalid, false) };
                     ready.bad = Some(format!(
                         "{}:{}: {why}. Mend the line and run the same command again, or leave such lines out with --keep-going",
                         self.shown, line.number
@@ -182,8 +204,9 @@ impl Feed {
                     return ready;
                 }
             }
+            ready.note.extend_from_slice(&line.text);
         }
-        ready.mark = page.end.mark(jobs, invalid, page.complete);
+        ready.mark = Mark { since, ..page.end.mark(jobs, invalid, page.complete) };
         ready
     }
 }

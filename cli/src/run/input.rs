@@ -33,6 +33,9 @@ pub(super) struct Mark {
     pub(super) sha256: String,
     /// The input ended there.
     pub(super) complete: bool,
+    /// The run whose lines are not sent again by this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<u64>,
 }
 
 /// A place in the input: how much is before it, and the hash of that.
@@ -45,7 +48,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn mark(&self, jobs: u64, invalid: u64, complete: bool) -> Mark {
-        Mark { offset: self.offset, lines: self.lines, jobs, invalid, sha256: hex(&self.hash), complete }
+        Mark { offset: self.offset, lines: self.lines, jobs, invalid, sha256: hex(&self.hash), complete, since: None }
     }
 }
 
@@ -67,6 +70,8 @@ pub(super) struct Line {
     pub(super) job: Result<Job, String>,
     /// Where it begins.
     pub(super) begin: Place,
+    /// Identifies what stands in it.
+    pub(super) text: LineHash,
 }
 
 /// Some lines, and where the input is behind them.
@@ -141,12 +146,12 @@ impl Input {
                 self.skip_line()?;
                 let most = LONGEST >> 20;
                 let why = format!("the line is longer than {most} MiB; send what is that large by other means");
-                lines.push(Line { number, job: Err(why), begin });
+                lines.push(Line { number, job: Err(why), begin, text: hash_of(&text) });
                 continue;
             }
             self.open_line = text.last() != Some(&b'\n');
             if !is_empty {
-                lines.push(Line { number, job: job::parse(number, &text, now), begin });
+                lines.push(Line { number, job: job::parse(number, &text, now), begin, text: hash_of(&text) });
             }
         }
         Ok(Page { lines, end: self.at.clone(), complete })
@@ -175,6 +180,15 @@ fn open(path: &Path) -> Result<(File, Option<u64>), Failure> {
         return Err(Failure::Input(format!("{}: it is a folder; name a file with a job in each line", path.display())));
     }
     Ok((file, about.is_file().then_some(about.len())))
+}
+
+/// Half of a line's SHA-256, without white space at its ends.
+pub(super) type LineHash = [u8; 16];
+
+fn hash_of(line: &[u8]) -> LineHash {
+    let mut half = [0; 16];
+    half.copy_from_slice(&Sha256::digest(line.trim_ascii())[..16]);
+    half
 }
 
 fn hex(hash: &Sha256) -> String {

@@ -9,8 +9,10 @@ mod feed;
 mod input;
 mod job;
 mod lines;
+mod prepare;
 mod progress;
 mod results;
+mod sent;
 mod troubles;
 
 use std::path::PathBuf;
@@ -22,7 +24,8 @@ use integration_client::outbox::{Batch, BatchCounts};
 use integration_client::{ErrorKind, IntegrationClient};
 
 use self::feed::{Feed, HowFar};
-use self::input::{Input, Mark};
+use self::input::Input;
+use self::prepare::{Prepared, prepare};
 use self::progress::{Moment, Progress, Rate};
 use self::results::Results;
 use self::troubles::Troubles;
@@ -30,6 +33,7 @@ use crate::connect::{self, Configuration, Named};
 use crate::interrupt::Signals;
 use crate::notes;
 use crate::output::{Failure, Outcome, Screen};
+use crate::text::count;
 
 const EXAMPLES: &str = "\
 A job is one line:
@@ -47,7 +51,9 @@ Examples:
       integration-client dead-letters list --store jobs.jsonl.sqlite
 
 Interrupted by Ctrl-C, a crash or a full disk? Run the same command again: it
-goes on, and sends nothing twice that has ended.
+goes on, and sends nothing twice that has ended. Of a file that was changed after
+its run has ended it says which lines differ, and sends nothing until told:
+--changed sends those lines, --anew all of them.
 
 The last line on standard error is `run: done=N refused=N dead=N seconds=S`:
 jobs that their vendor took, refusals heard by this process, dead letters, and
@@ -90,6 +96,14 @@ pub(crate) struct Args {
     /// Checks every line and estimates how long the jobs take; sends nothing, and leaves the store as it is.
     #[arg(long)]
     dry_run: bool,
+
+    /// Of a file that differs from the one whose run has ended, sends only the lines that are new or were changed.
+    #[arg(long, conflicts_with = "anew")]
+    changed: bool,
+
+    /// Sends all lines again, whatever an earlier run of the file has sent.
+    #[arg(long)]
+    anew: bool,
 
     /// Shows no progress: mistakes and the last line alone.
     #[arg(long, short)]
@@ -142,7 +156,7 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
             () = signals.first() => Ok(Outcome::Interrupted),
         };
     }
-    let (results, counts, mark) = tokio::select! {
+    let Prepared { results, counts, mark, sent } = tokio::select! {
         prepared = prepare(args, &named, &mut input) => prepared?,
         () = signals.first() => {
             notes::say("run: interrupted before anything was sent. Run the same command again to go on");
@@ -159,7 +173,7 @@ async fn go(args: &Args, clock: Clock, signals: &Signals) -> Result<Outcome, Fai
         let BatchCounts { waiting, delivered, dead, .. } = counts;
         notes::say(&format!("run: goes on; {delivered} done, {dead} dead and {waiting} accepted before"));
     }
-    let feed = Feed::begin(input, writer, mark, results.clone(), args.keep_going, clock);
+    let feed = Feed::begin(input, writer, mark, results.clone(), args.keep_going, sent, clock);
     let mut going = Going {
         events: client.events(),
         progress: Progress::new(args.quiet),
@@ -189,55 +203,8 @@ fn name(args: &Args) -> String {
     }
 }
 
-/// Finds out what an earlier run of the same input left, before anything is sent.
-async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Result<(Results, BatchCounts, Mark), Failure> {
-    let client =
-        args.configuration.builder()?.config_in_store().store(named.store()).without_watching().build().await?;
-    let mut batch = client.outbox().batch(&name(args)).await?;
-    let mut counts = batch.counts().await?;
-    let mut mark = Mark::default();
-    if !batch.mark().is_empty() {
-        mark = serde_json::from_str(batch.mark()).map_err(|_| {
-            Failure::Input(format!("the store {} was written by another version; use that one", named.shown()))
-        })?;
-        let shown = input.shown.clone();
-        let reading = |error| Failure::Input(format!("{shown}: {error}"));
-        let is_same = input.go_on_at(&mark).map_err(reading)?;
-        if !is_same && mark.complete && counts.waiting == 0 {
-            // That one has ended: this is another, of the same name.
-            batch.begin_anew().await?;
-            (counts, mark) = (BatchCounts::default(), Mark::default());
-            *input = reopened(args, &shown)?;
-        } else if !is_same {
-            return Err(Failure::Input(changed(&shown, named, &mark, counts)));
-        }
-    }
-    let results = Results::open(args.out.as_deref(), batch.numbers())?;
-    results.complete(&batch).await?;
-    client.shutdown(Duration::from_secs(1)).await;
-    Ok((results, counts, mark))
-}
-
-/// From its beginning again. A pipe has none any more.
-fn reopened(args: &Args, shown: &str) -> Result<Input, Failure> {
-    match input::path(&args.jobs) {
-        Some(_) => Input::open(&args.jobs),
-        None => Err(Failure::Input(format!(
-            "{shown} is not what the last run was given, which has ended; run it again: a pipe cannot be read twice. \
-             Nothing was sent"
-        ))),
-    }
-}
-
-fn changed(shown: &str, named: &Named, mark: &Mark, counts: BatchCounts) -> String {
-    format!(
-        "{shown} was changed since it was sent in part: its first {} lines are not those of before, of which {} wait. \
-         Nothing was sent. Put the old file back to go on (lines may be added at its end), or give the new one a store of its \
-         own with --store; the old jobs are in {}",
-        mark.lines,
-        counts.waiting,
-        named.shown()
-    )
+fn lines(number: u64) -> String {
+    count(usize::try_from(number).unwrap_or(usize::MAX), "line")
 }
 
 /// The client that works.
@@ -419,6 +386,9 @@ impl Going {
                 () = account::say(&self.client, self.batch.numbers(), dead, named) => {}
                 () = signals.more_than(signals_before) => {}
             }
+        }
+        if self.far.skipped() > 0 && !args.quiet {
+            notes::say(&format!("run: {} were sent before, and not again", lines(self.far.skipped())));
         }
         if invalid > 0 && !args.quiet {
             notes::say(&format!("run: {invalid} lines are no jobs, and were left out"));

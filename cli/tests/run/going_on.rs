@@ -44,7 +44,7 @@ async fn ctrl_c_finishes_exchanges_and_sends_nothing_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn appended_lines_are_sent_and_a_new_file_is_a_new_run() {
+async fn lines_that_are_added_go_and_other_lines_are_sent_when_told() {
     let place = Place::new(FakeVendor::builder()).await;
     place.write("jobs.jsonl", job("acme", "/jobs/1").trim_end());
     assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [1, 0, 0]);
@@ -54,6 +54,10 @@ async fn appended_lines_are_sent_and_a_new_file_is_a_new_run() {
     // The night after.
     place.jobs("jobs.jsonl", 11..=12);
     let ran = place.run(&["jobs.jsonl", "--out", "results.jsonl"]).await;
+    assert_eq!((ran.code, place.effects()), (2, (3, 3)), "{}", ran.err);
+    assert!(ran.err.contains("2 lines are new or were changed (1, 2)"), "{}", ran.err);
+    assert!(ran.err.contains("3 lines of before not there any more"), "{}", ran.err);
+    let ran = place.run(&["jobs.jsonl", "--anew", "--out", "results.jsonl"]).await;
     assert_eq!((ran.figures(), place.effects()), ([2, 0, 0], (5, 5)), "{}", ran.err);
     assert_eq!(lines_of(&place.results("results.jsonl"), "done"), [1, 2]);
 }
@@ -166,4 +170,52 @@ async fn full_store_is_waited_for() {
     assert_eq!((figures, code), ([900, 0, 0], 0), "{said}");
     assert_eq!((place.effects(), place.vendor.summary().arrived), ((900, 900), 900), "{said}");
     assert_eq!(lines_of(&place.results("results.jsonl"), "done"), (1..=900).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mended_lines_of_a_file_that_has_ended_are_sent_when_told() {
+    let place = Place::new(FakeVendor::builder()).await;
+    place.jobs("jobs.jsonl", 1..=600);
+    assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [600, 0, 0]);
+    let mended = |first: &str| {
+        let rest = (1..=600).filter(|number| *number != 300).map(|number| job("acme", &format!("/jobs/{number}")));
+        first.to_owned() + &rest.collect::<String>()
+    };
+    // One line in front, and one of those of before mended: all numbers have moved.
+    place.write("jobs.jsonl", &mended(&job("acme", "/jobs/new")));
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.code, place.effects()), (2, (600, 600)), "{}", ran.err);
+    assert!(ran.err.contains("line 1 is new or was changed, 599 lines sent already"), "{}", ran.err);
+    assert!(ran.err.contains("--changed sends only") && ran.err.contains("--anew sends all"), "{}", ran.err);
+    let ran = place.run(&["jobs.jsonl", "--changed"]).await;
+    assert_eq!((ran.figures(), ran.code, place.effects()), ([1, 0, 0], 0, (601, 601)), "{}", ran.err);
+    assert!(ran.err.contains("599 lines were sent before, and not again"), "{}", ran.err);
+    // That file has ended now: it is the one that is compared with, and nothing is left to do.
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), place.effects()), ([1, 0, 0], (601, 601)), "{}", ran.err);
+    place.write("jobs.jsonl", &mended(&job("acme", "/jobs/newer")));
+    let ran = place.run(&["jobs.jsonl", "--changed"]).await;
+    assert_eq!((ran.figures(), place.effects()), ([1, 0, 0], (602, 602)), "{}", ran.err);
+    // Equal lines are told apart by how often they are there.
+    let twice = job("acme", "/jobs/twice");
+    place.write("jobs.jsonl", &(mended(&job("acme", "/jobs/newer")) + &twice + &twice));
+    assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [3, 0, 0], "lines may be added without a word");
+    place.write("jobs.jsonl", &(twice.clone() + &twice + &twice));
+    let ran = place.run(&["jobs.jsonl", "--changed"]).await;
+    assert_eq!(ran.figures(), [1, 0, 0], "{}", ran.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_of_changed_lines_goes_on_after_a_kill() {
+    let place = Place::new(vendor()).await;
+    place.jobs("jobs.jsonl", 1..=400);
+    assert_eq!(place.run(&["jobs.jsonl"]).await.figures(), [400, 0, 0]);
+    place.jobs("jobs.jsonl", 201..=1_600);
+    let mut child = place.start(&["jobs.jsonl", "--changed"]);
+    place.until_sent(700).await;
+    child.kill().unwrap();
+    wait(child).await;
+    let ran = place.run(&["jobs.jsonl"]).await;
+    assert_eq!((ran.figures(), ran.code), ([1_200, 0, 0], 0), "{}", ran.err);
+    assert_eq!(place.effects(), (1_600, 1_600), "none of the 200 was sent again");
 }

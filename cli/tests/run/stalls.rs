@@ -7,10 +7,10 @@ use integration_client::testing::Reply;
 use super::*;
 
 impl Place {
-    /// Takes the vendor's idempotency header away: what is taken for lost becomes a dead letter.
+    /// Takes away that the vendor honours keys: what is taken for lost becomes a dead letter.
     fn without_keys(&self) {
         let text = fs::read_to_string(self.path("vendors.toml")).unwrap();
-        self.write("vendors.toml", &text.replace("idempotency_header = \"idempotency-key\"\n", ""));
+        self.write("vendors.toml", &text.replace("[vendors.v.idempotency]\nheader = \"idempotency-key\"\n", ""));
     }
 }
 

@@ -12,6 +12,9 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 /// Limits of one vendor or endpoint. Every request takes all of its limits under one lock.
 pub(in crate::config) const MAX_LIMITS: usize = 64;
 
+/// Methods of one endpoint or one rule.
+pub(super) const MAX_METHODS: usize = 32;
+
 /// Headers that the connection sets. Set by an entry or a request, they would break framing, reach another hop, or make a
 /// vendor and a proxy disagree on where a request ends. `Proxy-*` belongs to them too.
 pub(crate) const CONNECTION_HEADERS: [&str; 10] = [
@@ -131,6 +134,12 @@ pub(super) fn choice<T>(
         report.problem(at(path, field), suggest::unknown(field, text, "choices", names.iter().copied()));
         default
     })
+}
+
+/// What is wrong with a method's name.
+pub(super) fn check_method(method: &str) -> Result<(), &'static str> {
+    let valid = http::Method::from_bytes(method.as_bytes()).is_ok() && !method.bytes().any(|b| b.is_ascii_lowercase());
+    if valid && method.len() <= 32 { Ok(()) } else { Err("a method is upper case, for example \"GET\"") }
 }
 
 /// What is wrong with a header's name.

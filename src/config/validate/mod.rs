@@ -1,7 +1,9 @@
 //! From an entry as written to a [`Vendor`], or to everything that is wrong with it.
 mod dialect;
 mod fields;
+mod idempotency;
 mod limit;
+mod oauth;
 mod retry;
 mod vendor;
 
@@ -11,4 +13,5 @@ pub(crate) use fields::CONNECTION_HEADERS;
 pub(super) use fields::fraction;
 pub(super) use fields::{check_id, duplicates};
 pub(super) use limit::share;
+pub(super) use oauth::tenant_oauth;
 pub(super) use vendor::{check_file, vendor};

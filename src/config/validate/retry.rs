@@ -1,17 +1,16 @@
-//! `[vendors.NAME.retry]`: waits that can be waited, a key header that can be sent.
+//! `[vendors.NAME.retry]`: waits that can be waited.
 
 use std::time::Duration;
 
-use super::fields::{check_header, choice, duration, integer};
+use super::fields::{choice, duration, integer};
 use crate::config::format::{RetryEntry, VendorEntry};
 use crate::config::report::{Path, Report, at};
 use crate::config::retry::{OnAmbiguous, RetryPolicy};
-use crate::config::vendor::AuthScheme;
 
 const MAX_RETRIES: i64 = 20;
 
-/// The policy of `vendor`, whose credential goes where `auth` says.
-pub(super) fn retry(vendor: &VendorEntry, auth: &AuthScheme, report: &mut Report) -> RetryPolicy {
+/// The policy of `vendor`.
+pub(super) fn retry(vendor: &VendorEntry, report: &mut Report) -> RetryPolicy {
     let mut policy = RetryPolicy::default();
     let Some(entry) = &vendor.retry else { return policy };
     let path = at(&[], "retry");
@@ -25,7 +24,6 @@ pub(super) fn retry(vendor: &VendorEntry, auth: &AuthScheme, report: &mut Report
     policy.on_ambiguous = choice(action, "on_ambiguous", names, parse, default, &path, report);
     policy.unavailable_is_safe = entry.unavailable_is_safe.unwrap_or(policy.unavailable_is_safe);
     policy.unprocessed_is_safe = entry.unprocessed_is_safe.unwrap_or(policy.unprocessed_is_safe);
-    policy.idempotency_header = key_header(entry, vendor, auth, &path, report);
     let bytes = entry.max_replay_bytes;
     let bytes = integer(bytes, 0..=1 << 40, "max_replay_bytes", at(&path, "max_replay_bytes"), report);
     if let Some(bytes) = bytes {
@@ -69,28 +67,4 @@ fn waits(entry: &RetryEntry, policy: &mut RetryPolicy, path: &Path, report: &mut
         );
         report.problem(at(path, "default_wait"), message);
     }
-}
-
-/// The header for idempotency keys, in lower case.
-fn key_header(
-    entry: &RetryEntry,
-    vendor: &VendorEntry,
-    auth: &AuthScheme,
-    path: &Path,
-    report: &mut Report,
-) -> Option<String> {
-    let lower = entry.idempotency_header.as_ref()?.to_ascii_lowercase();
-    let secret = matches!(lower.as_str(), "authorization" | "cookie")
-        || matches!(auth, AuthScheme::Header { name, .. } if name.eq_ignore_ascii_case(&lower));
-    let problem = match check_header(&lower) {
-        Err(message) => message,
-        Ok(()) if secret => "this header carries a secret and cannot carry a key".to_owned(),
-        Ok(()) if vendor.headers.keys().any(|name| name.eq_ignore_ascii_case(&lower)) => {
-            // The vendor would take all requests for one and the same.
-            "`headers` gives this header the same value in every request; remove it there".to_owned()
-        }
-        Ok(()) => return Some(lower),
-    };
-    report.problem(at(path, "idempotency_header"), problem);
-    None
 }

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::dialect::dialect;
-use super::fields::{MAX_LIMITS, check_header, check_id, choice, duration, fraction, integer};
-use super::{limit, retry};
+use super::fields::{
+    MAX_LIMITS, MAX_METHODS, check_header, check_id, check_method, choice, duration, fraction, integer,
+};
+use super::oauth::vendor_oauth;
+use super::{idempotency, limit, retry};
 use crate::config::format::{AuthEntry, ConnectionEntry, EndpointEntry, VendorEntry};
 use crate::config::limit::{Limit, LimitKind, Scope, Unit};
 use crate::config::report::{Report, Step, at};
@@ -20,7 +23,6 @@ const TRANSIT_AFTER_CONNECT: Duration = Duration::from_secs(1);
 const MAX_RESPONSE_BYTES: i64 = 8 * 1024 * 1024;
 const SAFETY: f64 = 0.8;
 const MAX_ENDPOINTS: usize = 1024;
-const MAX_METHODS: usize = 32;
 
 /// The vendor that `entry` (all layers merged) describes; problems go to `report`.
 pub(in crate::config) fn vendor(
@@ -72,7 +74,9 @@ pub(in crate::config) fn vendor(
     let bytes = entry.max_response_bytes.or(Some(MAX_RESPONSE_BYTES));
     let bytes = integer(bytes, 1..=1 << 40, "max_response_bytes", at(&[], "max_response_bytes"), report);
 
-    let retry = retry::retry(entry, &auth, report);
+    let retry = retry::retry(entry, report);
+    let idempotency = idempotency::idempotency(entry, &auth, report);
+    vendor_oauth(entry.oauth.as_ref(), connection.allow_http, report);
     let throttle = entry.throttle.as_deref();
     let throttle = choice(throttle, "throttle", Throttle::NAMES, Throttle::parse, Throttle::default(), &[], report);
     let keep = entry.dead_letters.as_deref();
@@ -131,6 +135,7 @@ pub(in crate::config) fn vendor(
         quirks: entry.quirks.clone().unwrap_or_default(),
         unpublished,
         retry,
+        idempotency,
         throttle,
         dead_letters,
         at_rest,
@@ -173,11 +178,8 @@ fn endpoint(name: &str, entry: &EndpointEntry, safety: f64, report: &mut Report)
         report.problem(at(&path, "methods"), format!("more than {MAX_METHODS} methods; leave them out to mean all"));
     }
     for (index, method) in methods.iter().enumerate().take(MAX_METHODS) {
-        let valid =
-            http::Method::from_bytes(method.as_bytes()).is_ok() && !method.bytes().any(|b| b.is_ascii_lowercase());
-        if !valid || method.len() > 32 {
-            report
-                .problem(at(&at(&path, "methods"), Step::Index(index)), "a method is upper case, for example \"GET\"");
+        if let Err(message) = check_method(method) {
+            report.problem(at(&at(&path, "methods"), Step::Index(index)), message);
         }
     }
     let cost = integer(entry.cost, 1..=limit::MAX_UNITS.into(), "a cost", at(&path, "cost"), report).unwrap_or(1);

@@ -1,16 +1,18 @@
 //! What one tenant at one vendor is doing, in the words of [`TenantStatus`]: from what the engine shows of its lane.
 
+mod limits;
 pub mod types;
 
 use super::Core;
 use crate::clock::Time;
 use crate::config::Tenant;
 use crate::core::status::types::{
-    ByPriority, Flow, LimitStatus, PauseStatus, PausedBy, TenantStatus, ThrottleStatus, WaitStatus,
+    ByPriority, Flow, PauseStatus, PausedBy, TenantStatus, ThrottleStatus, TokenState, TokenStatus, WaitStatus,
 };
-use crate::engine::{Holder, Until, View};
+use crate::engine::{Until, View};
 use crate::error::Error;
 use crate::request::response::WaitReason;
+use crate::transport::tokens::{self, TokenView};
 
 pub(crate) fn status_of(core: &Core, tenant: &str, vendor: &str) -> Result<TenantStatus, Error> {
     let tenant = core.registry.route(tenant, vendor)?;
@@ -18,7 +20,22 @@ pub(crate) fn status_of(core: &Core, tenant: &str, vendor: &str) -> Result<Tenan
     let place = dispatch.find(&tenant);
     let view = place.and_then(|place| place.shard.look(|engine, now| Some((engine.view(now, place.lane)?, now))));
     let flow = core.telemetry.meters.flow(&tenant.vendor.name, core.clock.now());
-    Ok(TenantStatus { flow, ..of_the_tenant(&tenant, view, dispatch.policy.tier_weights) })
+    let token = core.egress.credentials.token_view(&tenant).map(|view| of_the_token(view, core.clock.now()));
+    Ok(TenantStatus { flow, token, ..of_the_tenant(&tenant, view, dispatch.policy.tier_weights) })
+}
+
+fn of_the_token(view: TokenView, now: Time) -> TokenStatus {
+    TokenStatus {
+        state: match view.state {
+            tokens::TokenState::Unasked => TokenState::None,
+            tokens::TokenState::Fresh => TokenState::Fresh,
+            tokens::TokenState::Failing => TokenState::Failing,
+            tokens::TokenState::NeedsReconnect => TokenState::NeedsReconnect,
+        },
+        fresh_for: view.fresh_until.map(|until| until.since(now)),
+        problem: view.problem.map(|why| why.to_string()),
+        next_try: view.next_try.map(|at| at.since(now)),
+    }
 }
 
 fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3]) -> TenantStatus {
@@ -26,6 +43,7 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
     let shares = weights.map(|weight| f64::from(weight) / all).into();
     let (id, vendor) = ((&*tenant.id).into(), (&*tenant.vendor.name).into());
     let Some((view, now)) = view else {
+        let limits = limits::resting(&tenant.vendor);
         return TenantStatus {
             tenant: id,
             vendor,
@@ -33,16 +51,17 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
             waiting: ByPriority::default(),
             in_flight: 0,
             shares,
-            limits: Vec::new(),
-            headroom: None,
+            headroom: limits::headroom(&limits),
+            limits,
             pause: None,
             throttle: None,
             flow: Flow::default(),
             waits: ByPriority::default(),
+            token: None,
         };
     };
-    let of_all = view.limits.iter().filter(|limit| !matches!(limit.holder, Holder::Endpoint(_)) && limit.limit > 0);
-    let headroom = of_all.map(|limit| f64::from(limit.left) / f64::from(limit.limit)).min_by(f64::total_cmp);
+    let limits: Vec<_> = view.limits.into_iter().map(|limit| limits::in_use(&tenant.vendor, limit, now)).collect();
+    let headroom = limits::headroom(&limits);
     let pause = match () {
         () if view.held => Some(PauseStatus { by: PausedBy::Operator, ends_in: None }),
         () if view.paused_until > now => {
@@ -53,24 +72,6 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
     let throttle = view.slowest.map(|(spacing, unit)| ThrottleStatus {
         factor: unit as f64 / spacing.max(1) as f64,
         per_second: 1e9 / spacing.max(1) as f64,
-    });
-    let limits = view.limits.into_iter().map(|limit| {
-        let (scope, endpoint) = match limit.holder {
-            Holder::Lane => ("tenant", None),
-            Holder::Endpoint(number) => ("endpoint", tenant.vendor.endpoints.get(number.place())),
-            Holder::Account => ("account", None),
-            Holder::Vendor => ("vendor", None),
-        };
-        let endpoint = endpoint.map(|endpoint| (&*endpoint.name).into());
-        LimitStatus {
-            name: limit.name,
-            scope,
-            endpoint,
-            limit: limit.limit,
-            remaining: limit.left,
-            paused_for: (limit.paused_until > now).then(|| limit.paused_until.since(now)),
-            discovered: limit.is_discovered,
-        }
     });
     let waits = view.heads.map(|head| {
         head.map(|head| WaitStatus {
@@ -90,11 +91,12 @@ fn of_the_tenant(tenant: &Tenant, view: Option<(View, Time)>, weights: [u32; 3])
         waiting: view.waiting.into(),
         in_flight: view.in_flight,
         shares,
-        limits: limits.collect(),
+        limits,
         headroom,
         pause,
         throttle,
         flow: Flow::default(),
         waits: waits.into(),
+        token: None,
     }
 }

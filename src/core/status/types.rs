@@ -33,7 +33,7 @@ pub struct TenantStatus {
     pub tenant: Arc<str>,
     /// The vendor's name.
     pub vendor: Arc<str>,
-    /// Nothing is known of it because nothing goes on: all limits are free.
+    /// Nothing goes on: all limits that its vendor's entry states are free.
     pub resting: bool,
     /// Requests that wait.
     pub waiting: ByPriority<u32>,
@@ -53,6 +53,39 @@ pub struct TenantStatus {
     pub flow: Flow,
     /// What the first request of each priority waits for.
     pub waits: ByPriority<Option<WaitStatus>>,
+    /// Its access token, where it gets one by [OAuth](crate::config::OAuth).
+    pub token: Option<TokenStatus>,
+}
+
+/// An access token.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct TokenStatus {
+    /// Whether there is one.
+    pub state: TokenState,
+    /// It is used for so long still, in seconds.
+    #[serde(rename = "fresh_for_s", serialize_with = "seconds")]
+    pub fresh_for: Option<Duration>,
+    /// Why the last refresh failed, or why a new refresh token is not kept.
+    pub problem: Option<String>,
+    /// Not asked for again before so long from now, in seconds, unless its secrets change.
+    #[serde(rename = "next_try_s", serialize_with = "seconds")]
+    pub next_try: Option<Duration>,
+}
+
+/// Whether there is an access token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+#[serde(rename_all = "snake_case")]
+pub enum TokenState {
+    /// None was needed yet, or the last one has expired.
+    None,
+    /// There is one.
+    Fresh,
+    /// The last refresh failed, and is tried again.
+    Failing,
+    /// The vendor takes the grant no more (`invalid_grant`): the tenant's user must connect again.
+    NeedsReconnect,
 }
 
 /// One limit.
@@ -67,7 +100,9 @@ pub struct LimitStatus {
     pub endpoint: Option<Arc<str>>,
     /// What the vendor allows, in its units.
     pub limit: u32,
-    /// What is left of it now: by our own count, or by the vendor's last word of it, less what went since, where that is lower.
+    /// What the client does not exceed of it.
+    pub guard: u32,
+    /// What is left of that now: by our own count, or by the vendor's last word of it, less what went since, where that is lower.
     pub remaining: u32,
     /// For how long still nothing that counts in it goes, because the vendor refused or has failed, in seconds; none where it
     /// is not paused.

@@ -28,6 +28,7 @@ async fn batch_page_is_accepted_once() {
             run,
             before,
             mark: mark.to_owned(),
+            note: mark.as_bytes().to_vec(),
             jobs: numbered(&run, numbers),
         };
         // More requests than go into one statement.
@@ -54,6 +55,9 @@ async fn batch_page_is_accepted_once() {
         assert!(matches!(ended[0], (_, JobState::Done { status: 200, .. })));
         assert_eq!(store.read((run, Some(ended[1].0), 2), batches::ended).await.unwrap().len(), 1);
         assert!(store.read(run, batches::goes_on).await.unwrap());
+        let notes = store.read((run, -1, 10), batches::notes).await.unwrap();
+        assert_eq!(notes, [(0, b"40".to_vec()), (1, b"50".to_vec())], "one for each page");
+        assert_eq!(store.read((run, 0, 10), batches::notes).await.unwrap(), notes[1..]);
         // After a new run has begun, the batch has other requests, and those of the old run are unchanged.
         let found = store.write((name.clone(), [9; 8], true), batches::open).await.unwrap();
         assert_eq!((found.run, found.pages), ([9; 8], 0));
@@ -115,5 +119,34 @@ async fn schema_of_earlier_version_is_migrated() {
         let store = open(&kind).await;
         store.write(("labels".to_owned(), [7; 8], false), batches::open).await.unwrap();
         assert_eq!(store.read(10, batches::queues).await.unwrap().len(), 1, "what was there is there");
+    }
+}
+
+#[tokio::test]
+async fn notes_outlive_the_next_run_and_not_the_one_after() {
+    for store in stores().await {
+        let store = open(&store).await;
+        let name = "labels".to_owned();
+        store.write((name.clone(), [1; 8], false), batches::open).await.unwrap();
+        let page = |run| Page {
+            name: name.clone(),
+            run,
+            before: 0,
+            mark: "m".to_owned(),
+            note: b"n".to_vec(),
+            jobs: Vec::new(),
+        };
+        let kept = |run: batches::Run| {
+            let store = &store;
+            async move { store.read((run, -1, 10), batches::notes).await.unwrap().len() }
+        };
+        for run in [[1; 8], [2; 8], [3; 8]] {
+            store.write((name.clone(), run, run != [1; 8]), batches::open).await.unwrap();
+            assert!(store.write(page(run), batches::accept).await.unwrap());
+        }
+        assert_eq!((kept([1; 8]).await, kept([2; 8]).await, kept([3; 8]).await), (0, 1, 1));
+        // Those of other batches are their own.
+        store.write(("other".to_owned(), [4; 8], true), batches::open).await.unwrap();
+        assert_eq!(kept([2; 8]).await, 1);
     }
 }

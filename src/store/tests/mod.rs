@@ -17,6 +17,7 @@ mod purge;
 mod stalls;
 #[cfg(feature = "postgres")]
 mod taken_over;
+mod tokens;
 #[cfg(feature = "postgres")]
 mod trap;
 mod usage;

@@ -1,0 +1,118 @@
+//! What an earlier run of the same input left: it goes on, or it has ended, and the input may be another by now.
+
+use std::time::Duration;
+
+use integration_client::outbox::{Batch, BatchCounts};
+
+use super::input::{self, Input, Mark};
+use super::results::Results;
+use super::sent::{self, Sent};
+use super::{Args, name};
+use crate::connect::Named;
+use crate::output::Failure;
+use crate::text::count;
+
+/// What an earlier run left, and what is to be done about it.
+pub(super) struct Prepared {
+    pub(super) results: Results,
+    pub(super) counts: BatchCounts,
+    pub(super) mark: Mark,
+    /// What is not sent again, and the run that has sent it.
+    pub(super) sent: Option<(Sent, u64)>,
+}
+
+/// Finds out what an earlier run of the same input left, before anything is sent.
+pub(super) async fn prepare(args: &Args, named: &Named, input: &mut Input) -> Result<Prepared, Failure> {
+    let client =
+        args.configuration.builder()?.config_in_store().store(named.store()).without_watching().build().await?;
+    let mut batch = client.outbox().batch(&name(args)).await?;
+    let mut counts = batch.counts().await?;
+    let (mut mark, mut sent) = (Mark::default(), None);
+    if !batch.mark().is_empty() {
+        mark = serde_json::from_str(batch.mark()).map_err(|_| {
+            Failure::Input(format!("the store {} was written by another version; use that one", named.shown()))
+        })?;
+        let shown = input.shown.clone();
+        let has_ended = mark.complete && counts.waiting == 0;
+        let is_pipe = input::path(&args.jobs).is_none();
+        if args.anew {
+            if !has_ended {
+                return Err(Failure::Input(unfinished(&shown, named, counts)));
+            }
+            batch.begin_anew().await?;
+            (counts, mark) = (BatchCounts::default(), Mark::default());
+        } else {
+            let reading = |error| Failure::Input(format!("{shown}: {error}"));
+            // A pipe has no beginning to go back to: all of it is compared with what was sent.
+            let is_same = !(is_pipe && args.changed && has_ended) && input.go_on_at(&mark).map_err(reading)?;
+            if !is_same && !has_ended {
+                return Err(Failure::Input(changed(&shown, named, &mark, counts)));
+            }
+            if is_same {
+                if let Some(since) = mark.since {
+                    let known = Sent::by(&batch, since).await?.unwrap_or_default();
+                    sent = Some((known.without_those_of(&batch).await?, since));
+                }
+            } else if args.changed {
+                let since = batch.run();
+                let known = Sent::by(&batch, since).await?.ok_or_else(|| Failure::Input(unknown_lines(&shown)))?;
+                batch.begin_anew().await?;
+                (counts, mark) = (BatchCounts::default(), Mark { since: Some(since), ..Mark::default() });
+                // Before anything else: the same command again, without the flag, must know of it.
+                let text = serde_json::to_string(&mark).unwrap_or_default();
+                batch.accept(Vec::new(), &text).await?;
+                sent = Some((known, since));
+                if !is_pipe {
+                    *input = Input::open(&args.jobs)?;
+                }
+            } else {
+                return Err(Failure::Input(differs(args, &shown, &batch).await?));
+            }
+        }
+    }
+    let results = Results::open(args.out.as_deref(), batch.numbers())?;
+    results.complete(&batch).await?;
+    client.shutdown(Duration::from_secs(1)).await;
+    Ok(Prepared { results, counts, mark, sent })
+}
+
+const UNTIL_TOLD: &str =
+    "Nothing was sent. --changed sends only lines that are new or were changed, --anew sends all of them";
+
+/// The input is another than that of the run that has ended.
+async fn differs(args: &Args, shown: &str, batch: &Batch) -> Result<String, Failure> {
+    if input::path(&args.jobs).is_none() {
+        return Ok(format!("{shown} is not what the last run was given, which has ended. {UNTIL_TOLD}"));
+    }
+    let Some(sent) = Sent::by(batch, batch.run()).await? else { return Ok(unknown_lines(shown)) };
+    let lines = sent::differences(Input::open(&args.jobs)?, sent);
+    let lines = lines.map_err(|error| Failure::Input(format!("{shown}: {error}")))?;
+    Ok(format!("{shown} differs from the file whose run has ended here: {lines}. {UNTIL_TOLD}"))
+}
+
+fn unknown_lines(shown: &str) -> String {
+    format!(
+        "{shown} differs from the file whose run has ended here, and an earlier version of this program sent that one, \
+         which kept no note of its lines. Nothing was sent. --anew sends all of it"
+    )
+}
+
+fn unfinished(shown: &str, named: &Named, counts: BatchCounts) -> String {
+    format!(
+        "the run of {shown} has not ended: {} wait in {}. Nothing was sent. Run it without --anew to its end first, or give \
+         the new run a store of its own with --store",
+        count(usize::try_from(counts.waiting).unwrap_or(usize::MAX), "job"),
+        named.shown()
+    )
+}
+
+fn changed(shown: &str, named: &Named, mark: &Mark, counts: BatchCounts) -> String {
+    format!(
+        "{shown} was changed since it was sent in part: its first {} lines are not those of before, of which {} wait. \
+         Nothing was sent. Put the old file back to go on (lines may be added at its end), or give the new one a store of its \
+         own with --store; the old jobs are in {}",
+        mark.lines,
+        counts.waiting,
+        named.shown()
+    )
+}

@@ -1,0 +1,99 @@
+//! The limits of a tenant, as a status shows them: the vendor's figure beside the client's own.
+
+use crate::clock::Time;
+use crate::config::{Endpoint, Limit, LimitKind, Scope, Vendor};
+use crate::core::status::types::LimitStatus;
+use crate::engine::{Holder, LimitView};
+
+/// Every limit that the vendor's entry states, with its endpoint's number where it is one's.
+fn stated(vendor: &Vendor) -> impl Iterator<Item = (Option<(usize, &Endpoint)>, &Limit)> {
+    let own = vendor.limits.iter().map(|limit| (None, limit));
+    let of_endpoints = vendor.endpoints.iter().enumerate();
+    own.chain(
+        of_endpoints
+            .flat_map(|(number, endpoint)| endpoint.limits.iter().map(move |limit| (Some((number, endpoint)), limit))),
+    )
+}
+
+/// The vendor's figure, and what the client does not exceed.
+fn figures(limit: &Limit) -> (u32, u32) {
+    match &limit.kind {
+        LimitKind::Rate(rate) => (rate.limit, rate.shape().guard_limit),
+        LimitKind::Concurrency { limit } => (*limit, *limit),
+    }
+}
+
+/// The limits of a tenant that has sent nothing lately: all of each is there.
+pub(super) fn resting(vendor: &Vendor) -> Vec<LimitStatus> {
+    let shown = |(endpoint, limit): (Option<(usize, &Endpoint)>, &Limit)| {
+        let (figure, guard) = figures(limit);
+        LimitStatus {
+            name: limit.name.clone(),
+            scope: limit.scope.name(),
+            endpoint: endpoint.map(|(_, endpoint)| endpoint.name.clone()),
+            limit: figure,
+            guard,
+            remaining: guard,
+            paused_for: None,
+            discovered: false,
+        }
+    };
+    stated(vendor).map(shown).collect()
+}
+
+/// A limit as the engine sees it.
+pub(super) fn in_use(vendor: &Vendor, seen: LimitView, now: Time) -> LimitStatus {
+    let (scope, number) = match seen.holder {
+        Holder::Lane => (Scope::Tenant, None),
+        Holder::Endpoint(number) => (Scope::Endpoint, Some(number.place())),
+        Holder::Account => (Scope::Account, None),
+        Holder::Vendor => (Scope::Vendor, None),
+    };
+    // Limits that tenants share are known by their name alone: where two endpoints have one of the same, it is neither's.
+    let is_it = |(endpoint, limit): &(Option<(usize, &Endpoint)>, &Limit)| {
+        let is_there = number.is_none() || endpoint.map(|(number, _)| number) == number;
+        limit.name == seen.name && limit.scope == scope && is_there
+    };
+    let mut found = stated(vendor).filter(is_it);
+    let found = found.next().filter(|_| found.next().is_none());
+    let endpoint = found.and_then(|(endpoint, _)| endpoint).map(|(_, endpoint)| endpoint.name.clone());
+    let of_number = number.and_then(|number| vendor.endpoints.get(number)).map(|endpoint| endpoint.name.clone());
+    LimitStatus {
+        name: seen.name,
+        scope: scope.name(),
+        endpoint: endpoint.or(of_number),
+        limit: found.map_or(seen.limit, |(_, limit)| figures(limit).0),
+        guard: seen.limit,
+        remaining: seen.left,
+        paused_for: (seen.paused_until > now).then(|| seen.paused_until.since(now)),
+        discovered: seen.is_discovered,
+    }
+}
+
+/// The smallest share of a limit for all requests that is left.
+pub(super) fn headroom(limits: &[LimitStatus]) -> Option<f64> {
+    let of_all = limits.iter().filter(|limit| limit.scope != Scope::Endpoint.name() && limit.guard > 0);
+    of_all.map(|limit| f64::from(limit.remaining) / f64::from(limit.guard)).min_by(f64::total_cmp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Sources};
+
+    #[test]
+    fn limits_of_a_resting_tenant_are_those_of_its_entry() {
+        let text = "[vendors.v]\nbase_url = \"https://v.example\"\n[[vendors.v.limits]]\nname = \"hour\"\nlimit = 5000\n\
+                    window = \"1h\"\nalgorithm = \"fixed_window\"\nceiling = 0.9\n[[vendors.v.limits]]\nname = \"parallel\"\n\
+                    concurrency = 10\n[vendors.v.endpoints.search]\npaths = [\"/search\"]\n[[vendors.v.endpoints.search.limits]]\n\
+                    name = \"search\"\nlimit = 30\nwindow = \"1m\"\nalgorithm = \"fixed_window\"\n";
+        let config = Config::load(&Sources::new().without_catalogue().file("f.toml", text), 1).unwrap();
+        let shown = resting(&config.vendor("v", "live").unwrap());
+        let shown: Vec<_> =
+            shown.iter().map(|limit| (&*limit.name, limit.endpoint.as_deref(), limit.limit, limit.guard)).collect();
+        assert_eq!(
+            shown,
+            [("hour", None, 5_000, 4_500), ("parallel", None, 10, 10), ("search", Some("search"), 30, 30)]
+        );
+    }
+}

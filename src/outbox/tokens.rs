@@ -1,0 +1,59 @@
+//! Keeps refresh tokens in the client's store.
+
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::OutboxState;
+use crate::store::{Id, tokens};
+use crate::transport::{KeptToken, TokenKeeper, TokenOwner};
+use crate::{BoxError, BoxFuture};
+
+/// A keeper that has no other place than the store.
+pub(crate) struct StoreTokens(pub(crate) Arc<OutboxState>);
+
+/// What is sealed.
+#[derive(Serialize, Deserialize)]
+struct Row<T> {
+    token: T,
+    granted: String,
+}
+
+const NO_KEY: &str = "the store has no key to seal refresh tokens with: `Store::seal_key`";
+
+fn whose(owner: &TokenOwner) -> tokens::Whose {
+    [&owner.vendor, &owner.environment, &owner.account].map(|text| text.to_string())
+}
+
+/// What a sealed token is bound to: moved to another account's row it does not open.
+fn id_of(owner: &TokenOwner) -> Id {
+    let TokenOwner { vendor, environment, account } = owner;
+    // None of the names has a control character.
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("token\n{vendor}\n{environment}\n{account}").as_bytes())
+}
+
+impl TokenKeeper for StoreTokens {
+    fn keep<'a>(&'a self, owner: &'a TokenOwner, token: &'a KeptToken) -> BoxFuture<'a, Result<(), BoxError>> {
+        Box::pin(async move {
+            let store = &self.0.store;
+            let row = Row { token: token.refresh_token().expose_secret(), granted: token.granted().to_owned() };
+            let sealed = store.seal(&id_of(owner), serde_json::to_vec(&row)?).ok_or(NO_KEY)?;
+            Ok(store.write((whose(owner), sealed), tokens::keep).await?)
+        })
+    }
+
+    fn load<'a>(&'a self, owner: &'a TokenOwner) -> BoxFuture<'a, Result<Option<KeptToken>, BoxError>> {
+        Box::pin(async move {
+            let store = &self.0.store;
+            let id = id_of(owner);
+            // Before a refresh begins whose new token could not be kept.
+            store.seal(&id, Vec::new()).ok_or(NO_KEY)?;
+            let Some(sealed) = store.read(whose(owner), tokens::load).await? else { return Ok(None) };
+            let opened = store.unseal(&id, &sealed).ok_or("no key of the store opens the kept refresh token")?;
+            let row: Row<String> = serde_json::from_slice(&opened)?;
+            Ok(Some(KeptToken::new(SecretString::from(row.token), row.granted)))
+        })
+    }
+}

@@ -1,0 +1,189 @@
+//! Where a request carries its idempotency key: found, and put there.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+
+use crate::config::KeyCarrier;
+use crate::request::{Request, Target};
+
+/// What stands where the key goes.
+#[derive(Debug, PartialEq)]
+pub(super) enum Carried {
+    Nothing,
+    Key(Box<str>),
+    /// Something that is no key.
+    Other,
+}
+
+/// The place in words.
+pub(super) fn place(carrier: &KeyCarrier) -> impl fmt::Display + '_ {
+    let (what, name) = match carrier {
+        KeyCarrier::Header(name) => ("the header", name),
+        KeyCarrier::Query(name) => ("the query parameter", name),
+        KeyCarrier::Body(name) => ("the member of its body", name),
+    };
+    fmt::from_fn(move |f| write!(f, "{what} `{name}`"))
+}
+
+/// What the request's caller put there.
+pub(super) fn find(request: &Request, carrier: &KeyCarrier) -> Carried {
+    match carrier {
+        KeyCarrier::Header(name) => match request.parts.headers.get(name) {
+            None => Carried::Nothing,
+            Some(value) => value.to_str().map_or(Carried::Other, as_key),
+        },
+        KeyCarrier::Query(name) => {
+            let own = match &request.parts.target {
+                Target::Path { path, .. } => path.split_once('?').map_or("", |(_, query)| query),
+                Target::Url(url) => url.query().unwrap_or_default(),
+            };
+            let mut pairs = own.split('&').chain(request.parts.query.split('&'));
+            let value = pairs.find_map(|pair| {
+                let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
+                (percent_decode_str(found).eq(name.bytes())).then_some(value)
+            });
+            let text = value.map(|value| percent_decode_str(value).decode_utf8());
+            text.map_or(Carried::Nothing, |text| text.map_or(Carried::Other, |text| as_key(&text)))
+        }
+        KeyCarrier::Body(name) => match request.parts.body.bytes().and_then(|body| members(body, name)) {
+            None | Some(Members { value: None, .. }) => Carried::Nothing,
+            Some(Members { value: Some(Value::String(text)), .. }) => as_key(&text),
+            Some(_) => Carried::Other,
+        },
+    }
+}
+
+fn as_key(text: &str) -> Carried {
+    let is_key = (1..=255).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+    if is_key { Carried::Key(text.into()) } else { Carried::Other }
+}
+
+/// Puts `key` where nothing stands yet.
+pub(super) fn put(request: &mut Request, carrier: &KeyCarrier, key: &str) -> Result<(), &'static str> {
+    const UNFIT: &str = "it cannot stand in the header that the vendor's entry names";
+    match carrier {
+        KeyCarrier::Header(name) => {
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| UNFIT)?;
+            request.parts.headers.insert(name, HeaderValue::from_str(key).map_err(|_| UNFIT)?);
+        }
+        KeyCarrier::Query(name) => request.push_query(name, key),
+        KeyCarrier::Body(name) => {
+            let Some(body) = request.parts.body.bytes() else {
+                return Err("it goes into the body, which is a stream here; give the body as JSON in memory");
+            };
+            let Some(found) = members(body, name) else {
+                return Err("it goes into the body as a member of a JSON object, and this body is none");
+            };
+            request.parts.body = with_member(body, name, key, found.is_empty).into();
+        }
+    }
+    Ok(())
+}
+
+/// The body of a JSON object with one member more, the first. All other bytes stay as they are: to write the object anew
+/// would change numbers and order.
+fn with_member(body: &Bytes, name: &str, key: &str, is_empty: bool) -> Bytes {
+    let open = body.iter().position(|&b| b == b'{').map_or(0, |at| at + 1);
+    // Neither has a character that JSON would escape but the key's quotes and backslashes.
+    let member = format!("{}:{}", Value::from(name), Value::from(key));
+    let mut out = BytesMut::with_capacity(body.len() + member.len() + 1);
+    out.put_slice(&body[..open]);
+    out.put_slice(member.as_bytes());
+    if !is_empty {
+        out.put_u8(b',');
+    }
+    out.put_slice(&body[open..]);
+    out.freeze()
+}
+
+/// What a JSON object holds, as far as it matters here.
+struct Members {
+    is_empty: bool,
+    /// That of the member that is looked for.
+    value: Option<Value>,
+}
+
+/// None where the body is no JSON object.
+fn members(body: &[u8], name: &str) -> Option<Members> {
+    struct Reader<'n>(&'n str);
+    impl<'de> Visitor<'de> for Reader<'_> {
+        type Value = Members;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a JSON object")
+        }
+
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Members, M::Error> {
+            let mut members = Members { is_empty: true, value: None };
+            while let Some(found) = map.next_key::<Cow<'_, str>>()? {
+                members.is_empty = false;
+                if found == self.0 {
+                    members.value = Some(map.next_value()?);
+                } else {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            Ok(members)
+        }
+    }
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let members = reader.deserialize_map(Reader(name)).ok()?;
+    reader.end().ok().map(|()| members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(text: &'static str) -> Request {
+        Request::post("v", "/pay").body(text)
+    }
+
+    #[test]
+    fn a_member_is_added_and_the_other_bytes_stay() {
+        let carrier = KeyCarrier::Body("key".into());
+        for (before, after) in [
+            ("{}", r#"{"key":"a\"\\1"}"#),
+            (" {\n} ", " {\"key\":\"a\\\"\\\\1\"\n} "),
+            (r#"{"z":1.10,"a":12345678901234567890123}"#, r#"{"key":"a\"\\1","z":1.10,"a":12345678901234567890123}"#),
+            (r#"{"nested":{"key":"other"}}"#, r#"{"key":"a\"\\1","nested":{"key":"other"}}"#),
+        ] {
+            let mut request = body(before);
+            assert_eq!(find(&request, &carrier), Carried::Nothing, "{before}");
+            put(&mut request, &carrier, "a\"\\1").unwrap();
+            let written = request.body_bytes().unwrap().clone();
+            assert_eq!(written, after);
+            assert_eq!(serde_json::from_slice::<Value>(&written).unwrap()["key"], "a\"\\1");
+            assert_eq!(find(&request, &carrier), Carried::Key("a\"\\1".into()));
+        }
+    }
+
+    #[test]
+    fn bodies_that_are_no_json_object_take_no_key() {
+        let carrier = KeyCarrier::Body("key".into());
+        for text in ["", "[]", "{", "{}{}", "a=b", "\"{}\"", "{\"a\":}"] {
+            assert!(put(&mut body(text), &carrier, "k").is_err(), "{text}");
+        }
+        let nested: String = "{\"a\":".repeat(100_000);
+        assert!(put(&mut Request::post("v", "/pay").body(nested), &carrier, "k").is_err());
+    }
+
+    #[test]
+    fn query_parameters_are_found_in_the_path_and_beside_it() {
+        let carrier = KeyCarrier::Query("requestid".into());
+        let mut request = Request::post("v", "/pay?minorversion=65").query("other", "requestid");
+        assert_eq!(find(&request, &carrier), Carried::Nothing);
+        put(&mut request, &carrier, "a&b").unwrap();
+        assert_eq!(request.parts.query, "other=requestid&requestid=a%26b");
+        assert_eq!(find(&request, &carrier), Carried::Key("a&b".into()));
+        let in_path = Request::post("v", "/pay?a=1&requestid=x%2Fy");
+        assert_eq!(find(&in_path, &carrier), Carried::Key("x/y".into()));
+        assert_eq!(find(&Request::post("v", "/pay?requestid="), &carrier), Carried::Other);
+    }
+}

@@ -1,0 +1,146 @@
+//! Access tokens by OAuth 2.0: got when needed, shared while fresh, one refresh at a time for each account.
+//!
+//! A refresh runs in a task of its own. A caller that goes away in the middle would otherwise take the answer with it, and
+//! with the answer the refresh token that replaces the one which the vendor has just made void.
+
+mod exchange;
+mod issued;
+mod jwt;
+mod refresh;
+mod slot;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use secrecy::SecretString;
+
+use self::refresh::Refresh;
+use self::slot::Slot;
+use super::Transport;
+use super::tokens::{OAuthSecrets, TokenKeeper, TokenOwner, TokenState, TokenView};
+use crate::BoxError;
+use crate::clock::{Clock, Time};
+use crate::config::Tenant;
+
+/// The feature is on.
+pub(crate) const COMPILED: bool = true;
+/// Above this many accounts those are looked for that can be forgotten.
+const MANY: usize = 4096;
+
+/// The access tokens of all accounts.
+#[derive(Default)]
+pub(crate) struct Tokens {
+    slots: Mutex<HashMap<TokenOwner, Arc<Slot>>>,
+    keeper: Option<Arc<dyn TokenKeeper>>,
+    way: Option<(Arc<dyn Transport>, Clock)>,
+}
+
+impl Tokens {
+    /// Where token requests go, and what keeps refresh tokens unless the program has a place of its own.
+    pub(crate) fn begin(&mut self, transport: Arc<dyn Transport>, clock: Clock, keeper: Option<Arc<dyn TokenKeeper>>) {
+        self.way = Some((transport, clock));
+        self.keeper = self.keeper.take().or(keeper);
+    }
+
+    pub(crate) fn keep_by(&mut self, keeper: Arc<dyn TokenKeeper>) {
+        self.keeper = Some(keeper);
+    }
+
+    /// The access token of `tenant`, where a fresh one is there.
+    pub(crate) fn fresh(&self, tenant: &Tenant) -> Option<Arc<SecretString>> {
+        let (_, clock) = self.way.as_ref()?;
+        let slot = self.slots.lock().get(&TokenOwner::of(tenant)).cloned()?;
+        slot.fresh(clock.now())
+    }
+
+    /// The access token of `tenant`, got with `secrets` unless another caller got one meanwhile.
+    pub(crate) async fn get(&self, tenant: &Tenant, secrets: OAuthSecrets) -> Result<Arc<SecretString>, Arc<BoxError>> {
+        let (Some(oauth), Some((transport, clock))) = (tenant.oauth.clone(), self.way.clone()) else {
+            return Err(in_words("OAuth is not set up for this tenant"));
+        };
+        let owner = TokenOwner::of(tenant);
+        let slot = self.slot(&owner, clock.now());
+        // Whoever comes while a refresh is under way waits for it here.
+        let refresher = slot.refresher.clone().lock_owned().await;
+        let now = clock.now();
+        if let Some(secret) = slot.fresh(now) {
+            return Ok(secret);
+        }
+        let digest = refresh::digest(&secrets);
+        if let Some(why) = slot.refused(now, digest) {
+            return Err(in_words(&why));
+        }
+        let keeper = self.keeper.clone();
+        let tenant = tenant.clone();
+        let refresh = Refresh { slot, refresher, owner, tenant, oauth, secrets, digest, transport, keeper, clock };
+        #[expect(clippy::disallowed_methods, reason = "a refresh outlives its caller; it ends within its timeouts")]
+        let refresh = tokio::spawn(refresh.run());
+        match refresh.await {
+            Ok(done) => done.map_err(|why| in_words(&why)),
+            Err(_) => Err(in_words("the refresh of the access token was cut short")),
+        }
+    }
+
+    /// Forgets `stale`, which the vendor has refused.
+    pub(crate) fn refused(&self, tenant: &Tenant, stale: &Arc<SecretString>) {
+        if let Some(slot) = self.slots.lock().get(&TokenOwner::of(tenant)) {
+            slot.known.lock().access.take_if(|access| Arc::ptr_eq(&access.secret, stale));
+        }
+    }
+
+    /// How it stands with the access token of `tenant`.
+    pub(crate) fn view(&self, tenant: &Tenant) -> TokenView {
+        let unasked = TokenView { state: TokenState::Unasked, fresh_until: None, next_try: None, problem: None };
+        let slot = self.slots.lock().get(&TokenOwner::of(tenant)).cloned();
+        let (Some(slot), Some((_, clock))) = (slot, &self.way) else { return unasked };
+        let (known, now) = (slot.known.lock(), clock.now());
+        let access = known.access.as_ref().filter(|access| now < access.until);
+        match (access, &known.failed) {
+            (Some(access), _) => TokenView {
+                state: TokenState::Fresh,
+                fresh_until: Some(access.until),
+                problem: known.unkept.clone(),
+                ..unasked
+            },
+            (None, Some(failed)) => TokenView {
+                state: if failed.needs_reconnect { TokenState::NeedsReconnect } else { TokenState::Failing },
+                next_try: Some(failed.again_at),
+                problem: Some(failed.why.clone()),
+                ..unasked
+            },
+            (None, None) => unasked,
+        }
+    }
+
+    /// Waits for refreshes that are under way: a refresh token that is not kept yet would be lost with the process.
+    pub(crate) async fn settle(&self, grace: Duration) {
+        let slots: Vec<Arc<Slot>> = self.slots.lock().values().cloned().collect();
+        let settled = async {
+            for slot in slots {
+                drop(slot.refresher.lock().await);
+            }
+        };
+        let _ = tokio::time::timeout(grace, settled).await;
+    }
+
+    fn slot(&self, owner: &TokenOwner, now: Time) -> Arc<Slot> {
+        let mut slots = self.slots.lock();
+        if slots.len() >= MANY && slots.len() == slots.capacity() {
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || !slot.known.lock().is_worth_nothing(now));
+        }
+        slots.entry(owner.clone()).or_default().clone()
+    }
+}
+
+fn in_words(why: &str) -> Arc<BoxError> {
+    Arc::new(why.into())
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokens").field("accounts", &self.slots.lock().len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,252 @@
+//! One refresh: with which token it asks, when it asks again, and what becomes of a new refresh token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use oauth2::TokenResponse as _;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::OwnedMutexGuard;
+
+use super::exchange::TokenRequest;
+use super::issued::{Issued, Trouble};
+use super::slot::{Access, Failed, Refresher, Slot};
+use crate::clock::Clock;
+use crate::config::{OAuth, OAuthGrant, Tenant};
+use crate::transport::Transport;
+use crate::transport::tokens::{KeptToken, OAuthSecrets, TokenKeeper, TokenOwner, margin};
+
+/// How often the token URL is asked within one refresh, where it does not answer. The vendor may have replaced the refresh
+/// token and died before it said so: most take the one before for some time, so it is asked again soon.
+const ASKED: u32 = 3;
+const ASK_AGAIN: Duration = Duration::from_millis(300);
+/// How often a new refresh token is handed to the keeper before the access token that came with it is used.
+const KEPT: u32 = 3;
+const KEEP_AGAIN: Duration = Duration::from_millis(200);
+/// A refresh token that is not kept is handed to the keeper again after this, when the next request comes.
+const UNKEPT: Duration = Duration::from_secs(10);
+/// A token without a stated life is asked for again after this; a 401 does so at once.
+const LIFE: Duration = Duration::from_secs(3600);
+const LONGEST_LIFE: Duration = Duration::from_secs(366 * 86_400);
+/// Requests in the meantime are told the same.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const RECONNECT_PAUSE: Duration = Duration::from_secs(15 * 60);
+
+/// One refresh, with all that it needs to outlive its caller.
+pub(super) struct Refresh {
+    pub(super) slot: Arc<Slot>,
+    pub(super) refresher: OwnedMutexGuard<Refresher>,
+    pub(super) owner: TokenOwner,
+    pub(super) tenant: Tenant,
+    pub(super) oauth: Arc<OAuth>,
+    pub(super) secrets: OAuthSecrets,
+    pub(super) digest: [u8; 32],
+    pub(super) transport: Arc<dyn Transport>,
+    pub(super) keeper: Option<Arc<dyn TokenKeeper>>,
+    pub(super) clock: Clock,
+}
+
+impl Refresh {
+    pub(super) async fn run(mut self) -> Result<Arc<SecretString>, Arc<str>> {
+        if self.refresher.unkept {
+            self.keep().await;
+            if let Some(access) = self.still_valid() {
+                return Ok(access);
+            }
+        }
+        match self.obtain().await {
+            Ok(issued) => Ok(self.succeeded(&issued)),
+            Err(trouble) => Err(self.failed(&trouble)),
+        }
+    }
+
+    /// The access token of before, which was put aside because of a refresh token that was not kept.
+    fn still_valid(&mut self) -> Option<Arc<SecretString>> {
+        let now = self.clock.now();
+        let mut known = self.slot.known.lock();
+        // A refused one is not there any more.
+        let access = known.access.as_mut().filter(|access| now < access.until)?;
+        access.look_at = if self.refresher.unkept { now + UNKEPT } else { access.until };
+        Some(access.secret.clone())
+    }
+
+    async fn obtain(&mut self) -> Result<Issued, Trouble> {
+        if self.oauth.grant != OAuthGrant::RefreshToken {
+            return self.ask(None).await;
+        }
+        let Some(first) = self.secrets.refresh_token.clone() else {
+            return Err(Trouble::Refused("there is no refresh token".to_owned()));
+        };
+        let granted = hex(&[first.expose_secret()]);
+        let held = self.newest(&first, &granted).await?;
+        let issued = match self.ask(Some(held.refresh_token())).await {
+            // Another process may have replaced it.
+            Err(Trouble::Reconnect(why)) => match self.loaded(&granted).await? {
+                Some(newer) if !same(newer.refresh_token(), held.refresh_token()) => {
+                    self.refresher.held = Some(newer.clone());
+                    self.ask(Some(newer.refresh_token())).await
+                }
+                _ => Err(Trouble::Reconnect(why)),
+            },
+            done => done,
+        }?;
+        if let Some(new) = issued.refresh_token()
+            && self.refresher.held.as_ref().is_none_or(|held| held.refresh_token().expose_secret() != new.secret())
+        {
+            // The vendor takes the one before no more, or not for long: nothing is done before the new one is kept.
+            self.refresher.held = Some(KeptToken::new(new.secret().clone(), granted));
+            self.refresher.unkept = true;
+            self.keep().await;
+        }
+        Ok(issued)
+    }
+
+    /// The refresh token to ask with: the newest that comes from the one which the user granted.
+    async fn newest(&mut self, first: &SecretString, granted: &str) -> Result<KeptToken, Trouble> {
+        if let Some(held) = &self.refresher.held {
+            let is_of_it = held.granted() == granted;
+            // Or the place that the configuration refers to holds the newest by now: a keeper wrote it there.
+            if is_of_it || same(held.refresh_token(), first) {
+                return Ok(held.clone());
+            }
+        }
+        if self.keeper.is_none() && self.oauth.rotates {
+            return Err(Trouble::Refused(
+                "the vendor may replace the refresh token, and nothing keeps the new one: give the client a store with a seal \
+                 key, or a `token_keeper`; or write `rotates = false` into the vendor's `oauth` if it never does"
+                    .to_owned(),
+            ));
+        }
+        let held = self.loaded(granted).await?.unwrap_or_else(|| KeptToken::new(first.clone(), granted));
+        self.refresher.unkept = false;
+        self.refresher.held = Some(held.clone());
+        Ok(held)
+    }
+
+    /// What the keeper has, if it comes from the token with the mark `granted`.
+    async fn loaded(&self, granted: &str) -> Result<Option<KeptToken>, Trouble> {
+        let Some(keeper) = &self.keeper else { return Ok(None) };
+        let unread = |error| Trouble::Later(format!("the kept refresh token cannot be read: {error}"), None);
+        let kept = keeper.load(&self.owner).await.map_err(unread)?;
+        Ok(kept.filter(|kept| kept.granted() == granted))
+    }
+
+    /// Asks, and again where no answer came.
+    async fn ask(&self, refresh_token: Option<&SecretString>) -> Result<Issued, Trouble> {
+        let Refresh { oauth, tenant, secrets, transport, clock, .. } = self;
+        let request = TokenRequest { oauth, tenant, secrets, transport, clock: *clock };
+        let mut asked = 1;
+        loop {
+            match request.ask(refresh_token).await {
+                Err(Trouble::Later(_, None)) if asked < ASKED => {
+                    tokio::time::sleep(ASK_AGAIN * asked).await;
+                    asked += 1;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Hands the refresh token to the keeper.
+    async fn keep(&mut self) {
+        let (Some(held), Some(keeper)) = (self.refresher.held.clone(), self.keeper.clone()) else {
+            tracing::warn!(
+                vendor = &*self.owner.vendor,
+                account = &*self.owner.account,
+                "the vendor replaced a refresh token though its entry says that it does not, and nothing keeps the new one"
+            );
+            self.refresher.unkept = false;
+            return;
+        };
+        let mut tried = 1;
+        loop {
+            match keeper.keep(&self.owner, &held).await {
+                Ok(()) => {
+                    self.refresher.unkept = false;
+                    self.slot.known.lock().unkept = None;
+                    return;
+                }
+                Err(error) if tried == KEPT => {
+                    let why = format!("the new refresh token could not be kept: {error}");
+                    tracing::error!(
+                        vendor = &*self.owner.vendor, account = &*self.owner.account, %error,
+                        "a new refresh token could not be kept; it is lost if the process ends before it can"
+                    );
+                    self.slot.known.lock().unkept = Some(why.into());
+                    return;
+                }
+                Err(_) => tokio::time::sleep(KEEP_AGAIN * tried).await,
+            }
+            tried += 1;
+        }
+    }
+
+    fn succeeded(&mut self, issued: &Issued) -> Arc<SecretString> {
+        self.refresher.failures = 0;
+        let life = issued.expires_in().unwrap_or(LIFE).clamp(Duration::from_secs(1), LONGEST_LIFE);
+        let now = self.clock.now();
+        let until = now + (life - margin(life));
+        let secret = Arc::new(SecretString::from(issued.access_token().secret().as_str()));
+        let look_at = if self.refresher.unkept { now + UNKEPT } else { until };
+        let mut known = self.slot.known.lock();
+        known.access = Some(Access { secret: secret.clone(), until, look_at });
+        known.failed = None;
+        secret
+    }
+
+    fn failed(&mut self, trouble: &Trouble) -> Arc<str> {
+        let failures = self.refresher.failures;
+        self.refresher.failures = failures.saturating_add(1);
+        let backoff = FIRST_PAUSE.saturating_mul(1 << failures.min(6)).min(LONGEST_PAUSE);
+        let (why, pause) = match trouble {
+            Trouble::Later(why, wait) => {
+                (format!("the access token could not be refreshed: {why}"), wait.unwrap_or(backoff))
+            }
+            Trouble::Refused(why) => (format!("no access token: {why}"), LONGEST_PAUSE),
+            Trouble::Reconnect(why) => {
+                let mend = match self.oauth.grant {
+                    OAuthGrant::RefreshToken => {
+                        "the tenant's user must connect again; put the new refresh token where the tenant's `oauth` refers to"
+                    }
+                    _ => "the vendor must allow the client again",
+                };
+                (format!("the vendor takes the grant no more: {why}; {mend}"), RECONNECT_PAUSE)
+            }
+        };
+        let why: Arc<str> = why.into();
+        let needs_reconnect = matches!(trouble, Trouble::Reconnect(_));
+        let (vendor, account) = (&*self.owner.vendor, &*self.owner.account);
+        tracing::warn!(vendor, account, needs_reconnect, why = &*why, "no access token");
+        let again_at = self.clock.now() + pause;
+        let failed = Failed { why: why.clone(), needs_reconnect, again_at, secrets: self.digest };
+        self.slot.known.lock().failed = Some(failed);
+        why
+    }
+}
+
+fn same(a: &SecretString, b: &SecretString) -> bool {
+    a.expose_secret() == b.expose_secret()
+}
+
+/// Identifies secrets without holding them.
+pub(super) fn digest(secrets: &OAuthSecrets) -> [u8; 32] {
+    let OAuthSecrets { client_id, client_secret, refresh_token, private_key } = secrets;
+    let all = [Some(client_id), client_secret.as_ref(), refresh_token.as_ref(), private_key.as_ref()];
+    hash(&all.map(|secret| secret.map_or("", |secret| secret.expose_secret())))
+}
+
+fn hash(parts: &[&str]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(&(part.len() as u64).to_le_bytes());
+        context.update(part.as_bytes());
+    }
+    let mut out = [0; 32];
+    out.copy_from_slice(context.finish().as_ref());
+    out
+}
+
+fn hex(parts: &[&str]) -> String {
+    hash(parts).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,171 @@
+//! Idempotency keys: sent as the vendor's entry says, or refused in words, and never dropped.
+
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::store::Store;
+use integration_client::testing::{FakeAnswer, FakeCall, FakeTransport};
+use integration_client::{Delivery, Error, ErrorKind, IntegrationClient, IntegrationClientBuilder, Priority, Request};
+
+fn builder(entry: &str, transport: &FakeTransport) -> IntegrationClientBuilder {
+    let vendor = format!("[vendors.v]\nbase_url = \"https://v.example/base\"\nunpublished = true\n{entry}\n");
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(vendor)
+        .transport(transport.clone())
+        .tenant(TenantEntry::new("a", "v"))
+}
+
+async fn client(entry: &str, transport: &FakeTransport) -> IntegrationClient {
+    builder(entry, transport).build().await.unwrap()
+}
+
+fn fine() -> FakeTransport {
+    FakeTransport::new(|_| FakeAnswer::status(200))
+}
+
+fn order() -> Request {
+    Request::post("v", "/orders").json(&serde_json::json!({"total": 17}))
+}
+
+async fn refused(client: &IntegrationClient, request: Request) -> Error {
+    let error = client.send("a", Priority::Normal, request).await.unwrap_err();
+    assert_eq!((error.kind(), error.delivery()), (ErrorKind::InvalidRequest, Delivery::NotSent));
+    error
+}
+
+#[tokio::test(start_paused = true)]
+async fn stated_keys_go_where_the_entry_says() {
+    for (entry, read) in [
+        (
+            "header = \"X-Request-Key\"",
+            (|call| call.header("x-request-key").unwrap().to_owned()) as fn(&FakeCall) -> String,
+        ),
+        ("query = \"requestid\"", |call| call.url.split_once("?requestid=").unwrap().1.to_owned()),
+        ("body = \"idempotency_key\"", |call| {
+            let body: serde_json::Value = serde_json::from_slice(&call.body).unwrap();
+            assert_eq!(body["total"], 17);
+            body["idempotency_key"].as_str().unwrap().to_owned()
+        }),
+    ] {
+        let transport = FakeTransport::new(|call| match call.number % 2 {
+            0 => FakeAnswer::status(503),
+            _ => FakeAnswer::status(200),
+        });
+        let client = client(&format!("[vendors.v.idempotency]\n{entry}"), &transport).await;
+        let response = client.send("a", Priority::Normal, order().idempotency_key("order-17")).await.unwrap();
+        assert_eq!(response.attempts(), 2, "{entry}: with the key it may be repeated");
+        client.send("a", Priority::Normal, order()).await.unwrap();
+        let keys: Vec<String> = transport.calls().iter().map(read).collect();
+        assert_eq!(keys[..2], ["order-17", "order-17"], "{entry}");
+        assert_eq!((keys[2].len(), &keys[2]), (32, &keys[3]), "{entry}: one of the client's own, in both attempts");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_without_an_entry_is_refused_in_words() {
+    let transport = fine();
+    let client = client("", &transport).await;
+    let error = refused(&client, order().idempotency_key("order-17")).await;
+    assert!(error.to_string().contains("[vendors.v.idempotency] header ="), "{error}");
+    assert!(!error.to_string().contains("order-17"), "{error}");
+    client.send("a", Priority::Normal, order()).await.unwrap();
+    assert_eq!(transport.calls().len(), 1, "only what stated no key was sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_refused_for_requests_that_the_entry_does_not_cover() {
+    let entry =
+        "[vendors.v.idempotency]\nbody = \"key\"\nmethods = [\"POST\"]\npaths = [\"/orders/**\"]\nmax_length = 40";
+    let transport = fine();
+    let client = client(entry, &transport).await;
+    let json = |request: Request| request.json(&serde_json::json!({})).idempotency_key("order-17");
+    for (request, why) in [
+        (json(Request::put("v", "/orders/1")), "POST carry keys, and this is a PUT"),
+        (json(Request::post("v", "/refunds")), "none of them"),
+        (order().idempotency_key("k".repeat(41)), "41 characters, and this vendor takes at most 40"),
+        (Request::post("v", "/orders").body("total=17").idempotency_key("k"), "this body is none"),
+        (Request::post("v", "/orders").json(&[17]).idempotency_key("k"), "this body is none"),
+        (
+            Request::post("v", "/orders").json(&serde_json::json!({"key": 5})).idempotency_key("k"),
+            "another key in the member",
+        ),
+        (
+            Request::post("v", "/orders").json(&serde_json::json!({"key": "l"})).idempotency_key("k"),
+            "another key in the member",
+        ),
+    ] {
+        let error = refused(&client, request).await;
+        assert!(error.to_string().contains(why), "{error}");
+    }
+    assert!(transport.calls().is_empty());
+    // Without a stated key none of these is refused, and the bodies go as they are.
+    client.send("a", Priority::Normal, Request::post("v", "/orders").body("total=17")).await.unwrap();
+    client.send("a", Priority::Normal, Request::put("v", "/orders/1").body("{}")).await.unwrap();
+    let bodies: Vec<_> = transport.calls().iter().map(|call| call.body.clone()).collect();
+    assert_eq!(bodies, ["total=17", "{}"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_key_that_stands_in_the_request_already_counts() {
+    let transport = FakeTransport::new(|call| FakeAnswer::status(if call.number == 0 { 500 } else { 200 }));
+    let client = client("[vendors.v.idempotency]\nheader = \"idempotency-key\"", &transport).await;
+    let request = order().header("Idempotency-Key", "mine");
+    assert_eq!(client.send("a", Priority::Normal, request).await.unwrap().attempts(), 2);
+    let both = order().header("Idempotency-Key", "mine").idempotency_key("mine");
+    client.send("a", Priority::Normal, both).await.unwrap();
+    assert!(transport.calls().iter().all(|call| call.header("idempotency-key") == Some("mine")));
+    refused(&client, order().header("Idempotency-Key", "mine").idempotency_key("other")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_choice_a_request_goes_without_its_key() {
+    let transport = FakeTransport::new(|_| FakeAnswer::status(500));
+    let client = client("[vendors.v.idempotency]\non_unsendable = \"warn\"", &transport).await;
+    let error = client.send("a", Priority::Normal, order().idempotency_key("order-17")).await.unwrap_err();
+    assert_eq!((error.delivery(), transport.calls().len()), (Delivery::Ambiguous, 1), "no repetition without the key");
+}
+
+#[tokio::test]
+async fn accepted_requests_keep_their_key_in_the_body_over_attempts() {
+    let transport = FakeTransport::new(|call| FakeAnswer::status(if call.number < 2 { 503 } else { 200 }));
+    let folder = std::env::temp_dir().join(format!("ic-idempotency-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let store = Store::sqlite(folder.join("store.db"));
+    let entry = "retry = { first_wait = \"50ms\", longest_wait = \"100ms\" }\nidempotency = { body = \"key\" }";
+    let client = builder(entry, &transport).store(store).work().build().await.unwrap();
+    let outbox = client.outbox();
+    let receipt = outbox.clone().enqueue("a", Priority::Normal, order().idempotency_key("order-17")).await.unwrap();
+    let again = outbox.clone().enqueue("a", Priority::Normal, order().idempotency_key("order-17")).await.unwrap();
+    assert_eq!(receipt.id(), again.id());
+    let error = outbox.clone().enqueue("a", Priority::Normal, Request::delete("v", "/x").idempotency_key("k")).await;
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidRequest);
+    while transport.calls().len() < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for call in transport.calls() {
+        assert_eq!(call.body, &br#"{"key":"order-17","total":17}"#[..]);
+    }
+    client.shutdown(Duration::from_secs(5)).await;
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// What was accepted with a key goes on after the entry has lost how keys are sent: it stands in the request.
+#[tokio::test]
+async fn accepted_requests_outlive_the_entry_that_said_how() {
+    let folder = std::env::temp_dir().join(format!("ic-idempotency-entry-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let store = Store::sqlite(folder.join("store.db"));
+    let transport = fine();
+    let keyed = builder("idempotency = { header = \"idempotency-key\" }", &transport);
+    let client = keyed.store(store.clone()).build().await.unwrap();
+    client.outbox().enqueue("a", Priority::Normal, order().idempotency_key("order-17")).await.unwrap();
+    client.shutdown(Duration::from_secs(5)).await;
+    let client = builder("", &transport).store(store).work().build().await.unwrap();
+    while transport.calls().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(transport.calls()[0].header("idempotency-key"), Some("order-17"));
+    client.shutdown(Duration::from_secs(5)).await;
+    std::fs::remove_dir_all(&folder).unwrap();
+}
