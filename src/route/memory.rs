@@ -1,6 +1,6 @@
 //! Figures that a client learns about a vendor while it runs. They are no configuration and may be lost.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub(crate) struct VendorMemory {
     connections: Arc<Connections>,
     /// When a differing limit was last logged, in nanoseconds; 0 for never.
     limits_differed: AtomicU64,
+    /// It was logged that a request's cost is ignored.
+    cost_ignored: AtomicBool,
 }
 
 impl VendorMemory {
@@ -38,6 +40,7 @@ impl VendorMemory {
             answer_bytes: Smoothed::default(),
             connections: Arc::default(),
             limits_differed: AtomicU64::new(0),
+            cost_ignored: AtomicBool::new(false),
         }
     }
 
@@ -77,6 +80,11 @@ impl VendorMemory {
 
     pub(super) fn answer_bytes(&self) -> u64 {
         self.answer_bytes.figure()
+    }
+
+    /// Whether an ignored cost may be logged: once.
+    pub(super) fn may_log_cost(&self) -> bool {
+        !self.cost_ignored.swap(true, Ordering::Relaxed)
     }
 
     /// Whether a differing limit may be logged at `now`: once a minute, by one thread.
