@@ -209,7 +209,7 @@ fn machine_reads_every_problem_with_its_place() {
 fn catalogue_rule_of_a_refusal_is_explained() {
     let answer = "HTTP/2 200\ncontent-type: application/json\n\n{\"errors\":[{\"type\":\"RATE_LIMITED\"}]}";
     let ran = run(&["inspect", "--vendor", "github"], answer);
-    let said = "yes (the status is 200, and body#/errors/*/type is RATE_LIMITED or RATE_LIMIT)";
+    let said = "because the status is 200, and body `errors[].type` is RATE_LIMITED or RATE_LIMIT";
     assert!(ran.out.contains(said), "{}", ran.out);
 }
 

@@ -214,7 +214,7 @@ impl fmt::Debug for OAuthEntry {
 
 /// A tenant at one vendor, as written. Checked by [`resolve_tenant`](super::resolve_tenant).
 ///
-/// The same shape is a `[[tenants]]` table in TOML and, through serde, a row elsewhere. It holds a reference to the
+/// A `[[tenants]]` table in TOML has the same shape, and, through serde, a row elsewhere. It holds a reference to the
 /// credential, never the credential.
 ///
 /// ```

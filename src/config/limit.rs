@@ -95,14 +95,14 @@ pub enum Algorithm {
 pub enum Unit {
     /// Each request is one unit.
     Requests,
-    /// Each request is as many units as it costs.
+    /// Each request is as many units as its cost.
     Points,
-    /// Each byte of a request's body is a unit; heads are not counted.
+    /// Each byte of a request's body is a unit; headers are not counted.
     RequestBytes,
-    /// Each byte of an answer's body is a unit, decoded. How many there will be is not known when the request goes: it
-    /// is believed to be as many as of late, and put right when the body was read or dropped.
+    /// Each decoded byte of a response body is a unit. When the request starts, the size of recent responses is reserved;
+    /// the count is corrected when the body was read or dropped.
     ResponseBytes,
-    /// Both.
+    /// Bytes of the request body and of the response body together.
     Bytes,
 }
 

@@ -80,7 +80,7 @@ fn table_at<'d, 'i>(table: &'d mut DeTable<'i>, span: &Range<usize>, path: &mut 
     table_in(table.get_mut(key.as_str())?, span, path)
 }
 
-/// The same in a value.
+/// Like the above, for a value.
 fn table_in<'d, 'i>(
     value: &'d mut Spanned<DeValue<'i>>,
     span: &Range<usize>,

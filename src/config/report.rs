@@ -15,7 +15,7 @@ use crate::Error;
 /// Problems beyond this many are counted, not listed: each one costs a walk through the file.
 const LISTED: usize = 20;
 
-/// The same where every problem is wanted.
+/// The most problems that `check` lists.
 const LISTED_BY_CHECK: usize = 1000;
 
 /// One problem of a configuration, and where it is.
@@ -180,7 +180,7 @@ impl<'a> Messages<'a> {
         self.push(message);
     }
 
-    /// What stands at this place could not be read: what is said of it as if nothing stood there is not said.
+    /// The value at this place could not be parsed, so problems that only follow from its absence are not reported.
     pub(super) fn leave_out(&mut self, file: Text<'a>, path: Path) {
         self.unread.push((file.text, path));
     }

@@ -102,7 +102,7 @@ pub enum Keep {
     /// why. Not of a 401, 403 or 407, which may repeat a credential.
     #[default]
     Redacted,
-    /// The same without anything of an answer but its status.
+    /// Like `Redacted`, but keeps only the status of a response.
     NoAnswer,
     /// As it was, and up to 16 KiB of the answer.
     Whole,

@@ -48,7 +48,7 @@ pub(super) fn hint<'a>(wanted: &str, what: &str, candidates: impl IntoIterator<I
 }
 
 /// The message about a word that is none of `candidates`. It repeats the word only where it is near one of them: any other
-/// text may be a secret that stands in the wrong field.
+/// text may be a secret in the wrong field.
 pub(super) fn unknown<'a>(
     kind: &str,
     text: &str,

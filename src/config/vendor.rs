@@ -191,6 +191,16 @@ impl Vendor {
         Err(Error::not_sent(ErrorKind::UnknownEndpoint, message))
     }
 
+    /// Whether a request to `endpoint` counts in a limit in points, so that its cost matters.
+    pub(crate) fn counts_points(&self, endpoint: Option<&Endpoint>) -> bool {
+        let limits = self.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits));
+        let mut rates = limits.filter_map(|limit| match &limit.kind {
+            LimitKind::Rate(rate) => Some(rate),
+            LimitKind::Concurrency { .. } => None,
+        });
+        rates.any(|rate| rate.unit == Unit::Points)
+    }
+
     /// `expected` bytes of an answer to a request with a body of `sent` bytes, or fewer: never more than a limit has room
     /// for, because an estimate must not stop a request for ever.
     pub(crate) fn largest_answer(&self, sent: u32, expected: u32) -> u32 {

@@ -1,8 +1,8 @@
-//! Breakers to which no connection can be made are left alone, by all tenants together.
+//! The circuit breakers of all hosts, shared by all tenants.
 //!
-//! A request first waits until its host may be ready, then for its permit, and takes a pass of the breaker last: a pass that
-//! waited for a permit or a secret would keep a healthy host shut for all other requests. A permit without a pass is given
-//! back unspent. A job takes its pass before its record is written; the breaker takes a pass back that the store holds up.
+//! A request first waits until its host may be ready, then for its permit, and takes a pass of the breaker last: a pass held
+//! while waiting for a permit or a secret would block all other requests to a healthy host. A permit without a pass is
+//! returned unspent. A job takes its pass before its record is written; if the store stalls, the breaker revokes the pass.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::transport::{Answer, Sent, TransportError};
 
 /// The circuit breakers of all hosts.
 pub(crate) struct Breakers {
-    /// No host is remembered for failures: the breaker need not be asked.
+    /// No host has failed lately, so the breaker need not be asked.
     well: AtomicBool,
     state: Mutex<State>,
     clock: Clock,
@@ -25,7 +25,7 @@ pub(crate) struct Breakers {
 
 struct State {
     breaker: Breaker,
-    /// By host: wakes the requests that wait for it. There is an entry only while there are such requests.
+    /// For each host with waiting requests: wakes them.
     waiting: HashMap<Box<str>, Arc<Notify>>,
 }
 
@@ -40,7 +40,7 @@ impl Breakers {
         self.well.load(Ordering::Relaxed)
     }
 
-    /// Breakers that are left alone now.
+    /// The number of hosts whose circuit is open.
     pub(crate) fn open(&self) -> usize {
         if self.are_well() { 0 } else { self.state.lock().breaker.open() }
     }
@@ -51,8 +51,7 @@ impl Breakers {
         self.tell(host, |breaker| breaker.allow(host, now).is_ok_and(|pass| breaker.failed(host, pass, now)))
     }
 
-    /// Tells the breaker what became of a connection to `host`, and wakes the requests that wait for that host if it is ready
-    /// earlier than they know.
+    /// Reports an outcome to the breaker, and wakes the requests that wait for `host` if it is now ready earlier.
     fn tell<T>(&self, host: &str, what: impl FnOnce(&mut Breaker) -> T) -> T {
         let now = self.clock.now();
         let mut state = self.state.lock();
@@ -80,7 +79,7 @@ impl Breakers {
     }
 }
 
-/// One request's wait for a host. The last one to be dropped takes the host's entry away.
+/// One request's wait for a host. Dropping the last one removes the host's entry.
 pub(crate) struct HostWait<'a> {
     hosts: &'a Breakers,
     host: &'a str,
@@ -105,14 +104,14 @@ impl<'a> HostWait<'a> {
 impl Drop for HostWait<'_> {
     fn drop(&mut self) {
         let mut state = self.hosts.state.lock();
-        // The table's and this one.
+        // The remaining references are the table's and this one.
         if Arc::strong_count(&self.notify) == 2 {
             state.waiting.remove(self.host);
         }
     }
 }
 
-/// The right to connect to a host. Dropped without a word, it counts as if it had not been.
+/// The right to connect to a host. Dropping it without an outcome returns it unused.
 pub(crate) struct HostPass {
     hosts: Arc<Breakers>,
     host: Box<str>,
@@ -120,20 +119,20 @@ pub(crate) struct HostPass {
 }
 
 impl HostPass {
-    /// The right to connect to `host` now, if the breaker gives it.
+    /// Takes the right to connect to `host` now, if the breaker grants it.
     pub(crate) fn take(hosts: &Arc<Breakers>, host: &str, now: Time) -> Option<HostPass> {
         let pass = hosts.allow(host, now).ok()?;
         Some(HostPass { hosts: hosts.clone(), host: host.into(), pass: Some(pass) })
     }
 
-    /// The connection is being made.
+    /// The connection begins.
     pub(crate) fn leaves(&self) {
         if let Some(pass) = &self.pass {
             self.hosts.state.lock().breaker.leaves(&self.host, pass);
         }
     }
 
-    /// What became of the connection. Whether the host is open now, if that has changed.
+    /// Reports the outcome of the connection. Returns whether the circuit is open now, if that has changed.
     pub(crate) fn connected(mut self, result: &Result<Answer, TransportError>) -> Option<bool> {
         let pass = self.pass.take()?;
         let now = self.hosts.clock.now();

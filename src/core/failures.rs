@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(said, 10);
         assert_eq!(lines.allow(at(6_000)), Some(990));
         assert_eq!(lines.allow(at(6_001)), Some(0));
-        // Time does not go back; if it does, nothing more is said.
+        // If the clock goes back all the same, nothing more is logged.
         assert!((0..20).filter(|_| lines.allow(at(5_500)).is_some()).count() <= 10);
     }
 

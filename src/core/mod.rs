@@ -1,5 +1,5 @@
 //! What all clones of a client share, in three parts: who may send where ([`Registry`]), how requests leave
-//! ([`Egress`]), and what is told of it ([`Telemetry`]).
+//! ([`Egress`]), and what is reported of it ([`Telemetry`]).
 //!
 //! `send` and `outbox` build on this, and the public client on them.
 

@@ -1,4 +1,4 @@
-//! What is told of all this: events, metrics, the log's bounds, dead letters, and what is in flight.
+//! The reports of a client: events, metrics, the limiter of log lines, dead letters, and the list of exchanges in flight.
 
 use super::failures::Failures;
 use super::flow::Meters;

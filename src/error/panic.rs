@@ -19,7 +19,7 @@ pub(crate) fn catch_panic<T>(code: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// What `future`, which is not ours, comes to, unless it panics.
+/// Awaits a future of the program's own; `None` if it panics.
 pub(crate) async fn catch_panic_in<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(|context| match catch_panic(|| future.as_mut().poll(context)) {

@@ -159,6 +159,13 @@ pub enum EventKind {
         /// The announced limit.
         stated: u64,
     },
+    /// A request states a [cost](crate::Request::cost), but no limit that it counts in has the unit `points`, so the cost
+    /// is ignored. One event for each vendor.
+    #[non_exhaustive]
+    CostIgnored {
+        /// The stated cost.
+        cost: u32,
+    },
     /// A request was given up, and is a dead letter.
     #[non_exhaustive]
     DeadLettered {

@@ -209,7 +209,9 @@ impl Request {
         self
     }
 
-    /// What the request costs, in the unit of the limits. The default is the endpoint's cost, or 1.
+    /// What the request costs in limits with `unit = "points"`. The default is the endpoint's cost, or 1. If none of the
+    /// request's limits counts points, the cost is ignored, and the client says so once for each vendor: by a warning in the
+    /// log and the event [`CostIgnored`](crate::events::EventKind::CostIgnored).
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Request {
         self.parts.cost = Some(cost);

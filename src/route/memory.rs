@@ -29,6 +29,8 @@ pub(crate) struct VendorMemory {
     limits_differed: AtomicU64,
     /// It was logged that a request went without the idempotency key that its caller stated.
     key_unsent: AtomicBool,
+    /// It was logged that a request's cost is ignored.
+    cost_ignored: AtomicBool,
 }
 
 impl VendorMemory {
@@ -41,6 +43,7 @@ impl VendorMemory {
             connections: Arc::default(),
             limits_differed: AtomicU64::new(0),
             key_unsent: AtomicBool::new(false),
+            cost_ignored: AtomicBool::new(false),
         }
     }
 
@@ -85,6 +88,11 @@ impl VendorMemory {
     /// Whether no request has gone yet without the idempotency key that its caller stated: true once.
     pub(super) fn is_first_unsent_key(&self) -> bool {
         !self.key_unsent.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether an ignored cost may be logged: once.
+    pub(super) fn may_log_cost(&self) -> bool {
+        !self.cost_ignored.swap(true, Ordering::Relaxed)
     }
 
     /// Whether a differing limit may be logged at `now`: once a minute, by one thread.

@@ -135,6 +135,11 @@ impl Route {
         self.memory.is_first_unsent_key()
     }
 
+    /// Whether it may be logged that a request's cost is ignored: once for each vendor.
+    pub(crate) fn may_log_cost(&self) -> bool {
+        self.memory.may_log_cost()
+    }
+
     /// Whether a limit that differs from the vendor's entry may be logged at `now`.
     pub(crate) fn may_log_limits(&self, now: Time) -> bool {
         self.memory.may_log_limits(now)

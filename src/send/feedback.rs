@@ -41,7 +41,7 @@ impl Job {
         let (status, headers) = (answer.status, &answer.headers);
         let signals = signals::read(dialect, status, headers, b"", wall);
         let knows = signals.throttled && signals.wait_from == Some(WaitFrom::Header) && dialect.is_plain();
-        if knows || !dialect.wants_body(status) || !is_text(answer) {
+        if knows || !signals::wants_body(dialect, status, headers) || !is_text(answer) {
             return signals;
         }
         let ahead = if status.as_u16() < 400 {
@@ -61,11 +61,11 @@ impl Job {
             return None;
         }
         let dialect = &*self.route.vendor.dialect;
+        if signals::wants_body(dialect, answer.status, &answer.headers) {
+            return None;
+        }
         if dialect.is_plain() && !signals::is_refusal(answer.status) && !signals::may_be_in(&answer.headers) {
             return Some((Feedback::Passed(None), Reports::new()));
-        }
-        if dialect.wants_body(answer.status) {
-            return None;
         }
         let signals = signals::read(dialect, answer.status, &answer.headers, b"", core.clock.wall());
         if signals.throttled {

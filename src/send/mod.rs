@@ -177,6 +177,12 @@ impl Job {
             None if vendor.endpoints.is_empty() => None,
             None => vendor.match_endpoint(request.parts.method.as_str(), request.path_below(&base)?),
         };
+        if let Some(cost) = request.parts.cost.filter(|cost| *cost > 1)
+            && !vendor.counts_points(endpoint.map(|(_, endpoint)| endpoint))
+            && route.may_log_cost()
+        {
+            events::cost_ignored(core, id, &route, cost);
+        }
         let cost = request.parts.cost.or(endpoint.map(|(_, endpoint)| endpoint.cost)).unwrap_or(1).max(1);
         let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number));
         let mut notes = request.parts.notes.take();

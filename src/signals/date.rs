@@ -145,7 +145,7 @@ fn nearest_year(digits: &str, near: i16) -> Option<i16> {
     })
 }
 
-fn is_weekday(word: &str) -> bool {
+pub(super) fn is_weekday(word: &str) -> bool {
     is_word(word) && word.as_bytes().first_chunk().is_some_and(begins_a_weekday)
 }
 

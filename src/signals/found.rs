@@ -45,6 +45,8 @@ pub enum Rule {
     Exhausted,
     /// The status is 403, and the response states a wait.
     Asked,
+    /// The body has the problem type of this name, which says that a limit refused the request.
+    Problem(&'static str),
     /// The rule of the vendor's dialect with this number, from 0, says whether it is a refusal.
     Dialect(usize),
 }
@@ -70,6 +72,7 @@ impl fmt::Display for Rule {
             Rule::Status => f.write_str("the status alone marks a refusal"),
             Rule::Exhausted => f.write_str("the status is 403, and a window is exhausted"),
             Rule::Asked => f.write_str("the status is 403, and the response states a wait"),
+            Rule::Problem(name) => write!(f, "body `type` is {name}"),
             Rule::Dialect(number) => write!(f, "rule {number} of the vendor's dialect"),
         }
     }

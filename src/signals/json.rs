@@ -27,13 +27,21 @@ pub(crate) struct Pointer {
     last: Option<Box<Finder<'static>>>,
 }
 
-/// A pointer in the notation of the configuration.
-pub(crate) fn written(pointer: &Pointer) -> String {
-    let step = |step: &Step| match step {
-        Step::Any => "/*".to_owned(),
-        Step::Key(key) => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
-    };
-    pointer.steps.iter().map(step).collect()
+/// A pointer as a path for people: `errors[].code`.
+pub(super) fn path(pointer: &Pointer) -> String {
+    let mut path = String::new();
+    for step in &pointer.steps {
+        match step {
+            Step::Any => path.push_str("[]"),
+            Step::Key(key) => {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(key);
+            }
+        }
+    }
+    path
 }
 
 impl PartialEq for Pointer {

@@ -35,12 +35,13 @@ pub(crate) mod json;
 mod message;
 mod moment;
 mod number;
+mod problem;
 mod shape;
 mod structured;
 mod windows;
 mod word;
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
@@ -72,14 +73,12 @@ pub fn read(
     let now = &Now::new(headers, now);
     let mut signals = Signals::default();
     let said = shape::read(headers, dialect, now, &mut signals);
-    if said.is_nothing && !by_status && is_plain {
+    if said.is_nothing && !by_status && is_plain && !problem::may_be_in(status, headers) {
         return signals;
     }
     let body = body_prefix.get(..MAX_BODY).unwrap_or(body_prefix);
     let response = &Context::new(dialect, status, headers, body, now);
-    // Servers fill an unused milliseconds header with zero.
-    let (finer, coarser) = (said.wait_ms, said.wait);
-    let mut asked = finer.filter(|wait| !wait.is_zero()).or(coarser).or(finer);
+    let mut asked = of_both(said.wait_ms, said.wait);
     if !is_plain {
         asked = asked.max(dialect::windows(response, &mut signals.windows));
         asked = asked.max(dialect::waits(response, false));
@@ -89,10 +88,15 @@ pub fn read(
     for window in signals.windows.iter_mut() {
         window.derive();
     }
+    let problem = problem::read(status, headers, body);
+    if let Some(problem) = &problem {
+        signals.windows.exhaust(&problem.violated);
+    }
     let forbidden = status == StatusCode::FORBIDDEN;
     (signals.throttled, signals.rule) = match dialect::throttled(response, &signals.windows) {
         Some((throttled, rule)) => (throttled, Rule::Dialect(rule)),
         None if by_status => (true, Rule::Status),
+        None if problem.is_some() => (true, Rule::Problem(problem.map_or("", |problem| problem.name))),
         None if forbidden && signals.windows.any_exhausted() => (true, Rule::Exhausted),
         None if forbidden && asked.is_some() => (true, Rule::Asked),
         None => (false, Rule::Nothing),
@@ -103,7 +107,10 @@ pub fn read(
         let stated = is_refusal.then(|| dialect::waits(response, true)).flatten();
         stated.or_else(|| is_refusal.then(|| message::read(body, now)).flatten())
     };
-    let reset = || is_refusal.then(|| signals.windows.latest_reset()).flatten();
+    let reset = || {
+        let lone = || signals.windows.lone_reset().filter(|_| by_status);
+        is_refusal.then(|| signals.windows.latest_reset().or_else(lone)).flatten()
+    };
     let found = asked.map(|wait| (wait, WaitFrom::Header));
     let found = found.or_else(|| in_body().map(|wait| (wait, WaitFrom::Body)));
     let found = found.or_else(|| reset().map(|wait| (wait, WaitFrom::Reset)));
@@ -116,6 +123,20 @@ pub fn read(
     }
     signals.scope = dialect::scope(response, &signals.windows);
     signals
+}
+
+/// Chooses between a wait in milliseconds and one in seconds or as a date. The coarser value is usually the finer one
+/// rounded up; if it is longer than that, it is another instruction, and the longer one counts. Servers also fill an unused
+/// milliseconds header with zero.
+fn of_both(finer: Option<Duration>, coarser: Option<Duration>) -> Option<Duration> {
+    let Some(fine) = finer.filter(|wait| !wait.is_zero()) else { return coarser.or(finer) };
+    let rounded = Duration::from_secs(fine.as_secs() + u64::from(fine.subsec_nanos() > 0));
+    coarser.filter(|wait| *wait > rounded).or(Some(fine))
+}
+
+/// Whether the body of this response decides what [`read`] returns, so that it has to be read first.
+pub(crate) fn wants_body(dialect: &Dialect, status: StatusCode, headers: &HeaderMap) -> bool {
+    dialect.wants_body(status) || problem::may_be_in(status, headers)
 }
 
 /// Whether any of these headers may state a limit, for a vendor without a dialect. A quick check: every response passes

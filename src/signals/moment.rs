@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use jiff::tz::Offset;
 
 use super::date;
-use super::number::{Decimal, bare, clock, duration, from_nanos, in_words};
+use super::number::{Decimal, MAX_DIGITS, bare, clock, duration, from_nanos, in_words};
 
 /// Longer stated waits are cut to this, and longer resets are ignored: a wait is an instruction, a reset an estimate.
 /// Vendors really send waits of up to 25 days.
@@ -23,6 +23,9 @@ pub(super) const SECOND: u128 = 1_000_000_000;
 
 /// Smaller numbers are no moments of this century in any unit since 1970: this one is in 1998.
 const FIRST_MOMENT: u64 = 900_000_000;
+
+/// The longest text with several waits or with a date that is read, in bytes.
+const MAX_LIST: usize = 256;
 
 /// The longest window length that is accepted: a year.
 const MAX_LENGTH: Duration = Duration::from_secs(366 * 86_400);
@@ -135,21 +138,65 @@ pub(super) fn reset_number(number: Decimal, unit: u128, now: &Now) -> Option<Dur
 
 /// Parses an explicit instruction to wait. `unit` is the unit of a bare number, in nanoseconds. Waits above 31 days are
 /// cut to 31 days.
+///
+/// Proxies join the values of several lines by commas; the longest one counts then.
 pub(super) fn hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
     let text = bare(text);
+    let wait = one_hint(text, unit, now).or_else(|| longest_hint(text, unit, now))?;
+    Some(wait.min(MAX_WAIT))
+}
+
+/// The longest of several values with commas between them: `30, 120`. `None` if any of them is malformed.
+fn longest_hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
+    if text.len() > MAX_LIST || !text.contains(&b',') {
+        return None;
+    }
+    // A date has a comma of its own, behind its weekday.
+    let is_weekday = |part: &[u8]| std::str::from_utf8(part).is_ok_and(date::is_weekday);
+    let values = text.split(|b| *b == b',').map(<[u8]>::trim_ascii).filter(|part| !is_weekday(part));
+    values
+        .map(|value| one_hint(bare(value), unit, now))
+        .try_fold(Duration::ZERO, |longest, wait| Some(longest.max(wait?)))
+}
+
+fn one_hint(text: &[u8], unit: u128, now: &Now) -> Option<Duration> {
     let wait = match Decimal::read(text) {
         Some(number) => {
             let wait = from_nanos(number.nanos(unit));
             // Seconds come first, unlike in a reset: RFC 9110 defines `Retry-After` so, whatever the clock.
             if wait <= MAX_WAIT { wait } else { now.until_epoch(number).unwrap_or(MAX_WAIT) }
         }
+        // Too many digits for a number: an instruction to wait all the same.
+        None if text.len() > MAX_DIGITS && text.iter().all(u8::is_ascii_digit) => MAX_WAIT,
         None if unit == MILLISECOND => clock(text)?,
         None => match duration(text).or_else(|| clock(text)) {
             Some(wait) => wait,
-            None => now.until(now.date(text)?),
+            None => match now.date(text) {
+                Some(date) => now.until(date),
+                None if is_beyond_dates(text, now) => MAX_WAIT,
+                None => return None,
+            },
         },
     };
-    Some(wait.min(MAX_WAIT))
+    Some(wait)
+}
+
+/// Whether `text` is a date in the year 9999 or in one of more than four digits, which parsers of dates do not accept.
+fn is_beyond_dates(text: &[u8], now: &Now) -> bool {
+    if text.len() > MAX_LIST {
+        return false;
+    }
+    let is_far = |digits: &[u8]| digits.len() > 4 || digits == b"9999";
+    let mut at = 0;
+    for run in text.split(|b| !b.is_ascii_digit()) {
+        if is_far(run) {
+            let (before, rest) = (text.get(..at).unwrap_or_default(), text.get(at + run.len()..).unwrap_or_default());
+            let before = before.strip_suffix(b"+").unwrap_or(before);
+            return now.date(&[before, b"9998", rest].concat()).is_some();
+        }
+        at += run.len() + 1;
+    }
+    false
 }
 
 /// Parses the length of a window.

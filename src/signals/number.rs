@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::word::unit_seconds;
 
 /// Longer texts are not parsed as numbers.
-const MAX_DIGITS: usize = 64;
+pub(super) const MAX_DIGITS: usize = 64;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 

@@ -296,6 +296,20 @@ impl Windows {
         self.0.iter().filter(|window| window.is_exhausted()).filter_map(|window| window.reset_in).max()
     }
 
+    /// The reset of the only window, if the response states nothing else of it.
+    pub(super) fn lone_reset(&self) -> Option<Duration> {
+        let [window] = &*self.0 else { return None };
+        let lone = Window { name: window.name.clone(), reset_in: window.reset_in, ..Window::default() };
+        window.reset_in.filter(|_| *window == lone)
+    }
+
+    /// Marks the windows with these names as exhausted: the vendor says that the request exceeded them.
+    pub(super) fn exhaust(&mut self, names: &[String]) {
+        let exceeded =
+            |window: &&mut Window| window.name.as_ref().is_some_and(|name| names.iter().any(|own| *name == **own));
+        self.0.iter_mut().filter(exceeded).for_each(|window| window.remaining = Some(0));
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Window> {
         self.0.iter_mut()
     }

@@ -18,7 +18,7 @@ pub(super) enum Word {
     Used,
     Reset,
     Wait,
-    /// `retry`, which means a wait if `after` or `in` follows.
+    /// `retry`, which means a wait if `after`, `in` or `pushback` follows.
     Retry,
     Length,
     /// The header holds the window's name. A smaller rank takes precedence.
@@ -139,7 +139,7 @@ pub(in crate::signals) fn unit_seconds(unit: &str) -> Option<u64> {
 }
 
 /// All known words, sorted.
-static WORDS: [(&str, Word); 86] = [
+static WORDS: [(&str, Word); 87] = [
     ("after", Word::Filler),
     ("allowed", Word::Limit),
     ("at", Word::Filler),
@@ -182,6 +182,7 @@ static WORDS: [(&str, Word); 86] = [
     ("on", Word::Filler),
     ("per", Word::Per),
     ("period", Word::Length),
+    ("pushback", Word::Filler),
     ("quota", Word::Limit),
     ("remain", Word::Remaining),
     ("remaining", Word::Remaining),

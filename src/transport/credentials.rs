@@ -138,7 +138,7 @@ impl moka::Expiry<TokenKey, Token> for TokenExpiry {
     }
 }
 
-/// Whose token it is, and what of the tenant's configuration it was fetched for: a token does not leave for another base
+/// The owner of a token, and the configuration for which it was fetched: a token is not sent to another base
 /// URL, nor for another credential's account.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct TokenKey {

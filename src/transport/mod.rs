@@ -181,7 +181,7 @@ impl TransportError {
         self.closing
     }
 
-    /// The same failure at a vendor whose word for not having processed a request is not believed.
+    /// The failure at a vendor that is not trusted when it says that it did not process a request.
     pub(crate) fn doubted(mut self) -> TransportError {
         if self.sent == Sent::Unprocessed {
             self.sent = Sent::MaybeSent;

@@ -77,7 +77,7 @@ pub(crate) fn check(target: &str) -> Result<(), Cow<'static, str>> {
 
 /// The characters of RFC 3986 that may stand in a path as they are.
 const IN_PATH: [bool; 256] = allowed(b"/:@");
-/// The same for a query.
+/// Like the above, for a query.
 const IN_QUERY: [bool; 256] = allowed(b"/:@?[]");
 
 const fn allowed(also: &[u8]) -> [bool; 256] {

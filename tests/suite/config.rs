@@ -143,6 +143,22 @@ fn syntax_error_hides_no_other_error() {
 }
 
 #[test]
+fn uncounted_endpoint_cost_is_warned_of() {
+    let text = |unit: &str| {
+        format!(
+            "[vendors.x]\nbase_url = \"https://x.example\"\nauth = {{ scheme = \"none\" }}\n\
+             [[vendors.x.limits]]\nname = \"all\"\nlimit = 100\nwindow = \"1m\"\nalgorithm = \"fixed_window\"\nunit = \"{unit}\"\n\
+             [vendors.x.endpoints.e]\npaths = [\"/a\"]\ncost = 5\n"
+        )
+    };
+    let load = |unit| Config::load(&Sources::new().without_catalogue().file("f.toml", text(unit)), 1).unwrap();
+    let warnings = load("requests").warnings().to_vec();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("vendors.x.endpoints.e.cost: the cost is ignored"), "{warnings:?}");
+    assert_eq!(load("points").warnings(), [""; 0]);
+}
+
+#[test]
 fn user_entry_extends_or_replaces_the_catalogues() {
     let neither = "[vendors.github]\nbase_url = \"https://ghe.example/api/v3\"\nsafety = 3.0\n";
     insta::assert_snapshot!(Config::load(&Sources::new().file("f.toml", neither), 1).unwrap_err(), @r#"

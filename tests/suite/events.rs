@@ -68,6 +68,35 @@ fn kinds(events: &[Event], id: u64) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn uncounted_cost_is_an_event_once() {
+    let client = client(|_| FakeAnswer::status(200)).await;
+    let mut events = client.events();
+    for cost in [1, 7, 9] {
+        let request = Request::get("v", "/x").cost(cost).deadline(Duration::from_secs(3_600));
+        client.send("a", Priority::High, request).await.unwrap();
+    }
+    let ignored = |event: &Event| match event.kind {
+        EventKind::CostIgnored { cost, .. } => Some((event.request_id, event.vendor.as_deref() == Some("v"), cost)),
+        _ => None,
+    };
+    let ignored: Vec<_> = heard(&mut events).await.iter().filter_map(ignored).collect();
+    assert_eq!(ignored, [(Some(2), true, 7)], "a cost of 1 is that of every request, and the second is known");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cost_in_points_is_no_event() {
+    let points = VENDOR.replace("window = \"1s\"\n", "window = \"1s\"\nunit = \"points\"\n");
+    let builder = IntegrationClient::builder().without_catalogue().vendors_toml(&points);
+    let transport = FakeTransport::new(|_: &FakeCall| FakeAnswer::status(200));
+    let client = builder.transport(transport).tenant(TenantEntry::new("a", "v")).build().await.unwrap();
+    let mut events = client.events();
+    let request = Request::get("v", "/x").cost(7).deadline(Duration::from_secs(3_600));
+    client.send("a", Priority::High, request).await.unwrap();
+    let heard = heard(&mut events).await;
+    assert!(!heard.iter().any(|event| matches!(event.kind, EventKind::CostIgnored { .. })), "{heard:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn answer_is_dispatched_and_completed() {
     let client = client(|_| FakeAnswer::status(404).delay(Duration::from_millis(30))).await;
     let mut events = client.events();

@@ -2,6 +2,7 @@
 //! library forty times. Tests that set what a process has once (a log subscriber, an allocator) are binaries of their own,
 //! beside this folder.
 
+mod architecture;
 mod bad_vendors;
 mod cancel;
 mod catalogue;

@@ -8,7 +8,7 @@ use integration_client::signals::{self, Dialect, Rule, WaitFrom};
 
 pub(super) use integration_client::signals::MAX_BODY as BODY_PREFIX;
 
-/// What a response says. What it does not say is `None`.
+/// What a response states. Figures that it does not state are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reading {
     /// The request was refused for its limits.
@@ -16,14 +16,14 @@ pub(super) struct Reading {
     pub(super) retry_after: Option<Duration>,
     /// Where the wait was found, in words.
     pub(super) wait_from: Option<&'static str>,
-    /// What the vendor's documents say to wait where its answers do not.
+    /// The wait by the vendor's documentation, for a refusal that states none.
     pub(super) default_wait: Option<Duration>,
     pub(super) windows: Vec<Window>,
     /// What the request cost.
     pub(super) cost: Option<f64>,
     /// Whose limit it is.
     pub(super) scope: Option<&'static str>,
-    /// What decided whether it was a refusal, in words; none where nothing spoke for it.
+    /// What decided whether it was a refusal, in words; `None` if no rule applied.
     pub(super) rule: Option<String>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Window {
     pub(super) window: Option<Duration>,
 }
 
-/// Reads a response of `vendor` that came in at `now`. Without a vendor, by shape alone.
+/// Reads a response of `vendor` that arrived at `now`. Without a vendor, by shape alone.
 pub(super) fn read(
     vendor: Option<&Vendor>,
     status: StatusCode,
@@ -57,10 +57,10 @@ pub(super) fn read(
         window: window.window,
     });
     let wait_from = signals.wait_from.map(|from| match from {
-        WaitFrom::Header => "a header that asks for it",
+        WaitFrom::Header => "a header that states it",
         WaitFrom::Body => "the body",
-        WaitFrom::Reset => "the reset of a window with nothing left",
-        WaitFrom::Default => "the vendor's documents, for nothing says it here",
+        WaitFrom::Reset => "the reset of a window",
+        WaitFrom::Default => "the vendor's documentation; the response states none",
         _ => "-",
     });
     Reading {

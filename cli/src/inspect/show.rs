@@ -23,7 +23,7 @@ pub(super) fn show(response: &pasted::Response, context: &Context, out: &mut dyn
     let headers = text::count(response.headers.len(), "header");
     writeln!(out, "{TITLE}{code}{TITLE:#}, {headers}, {by}\n")?;
 
-    let rule = reading.rule.map_or_else(String::new, |rule| format!(" ({rule})"));
+    let rule = reading.rule.map_or_else(String::new, |rule| format!("\n{:25}because {rule}", ""));
     let (style, refused) = if reading.throttled { (ERROR, "yes") } else { (GOOD, "no") };
     writeln!(out, "refused for its limits   {style}{refused}{style:#}{rule}")?;
     let wait = match (reading.retry_after.or(reading.default_wait), reading.wait_from) {
@@ -31,7 +31,7 @@ pub(super) fn show(response: &pasted::Response, context: &Context, out: &mut dyn
             let from = from.map_or_else(String::new, |from| format!("\n{:25}from {from}", ""));
             format!("{}{}{from}", text::span(wait), until(now, wait))
         }
-        (None, _) if reading.throttled => "not said: the client backs off by its own rule".to_owned(),
+        (None, _) if reading.throttled => "not stated: the client backs off by its own rule".to_owned(),
         (None, _) => "none".to_owned(),
     };
     writeln!(out, "wait                     {wait}")?;
@@ -43,7 +43,7 @@ pub(super) fn show(response: &pasted::Response, context: &Context, out: &mut dyn
     }
 
     if reading.windows.is_empty() {
-        writeln!(out, "\nNothing is said about what is left.")?;
+        writeln!(out, "\nThe response states nothing about limits.")?;
         return Ok(());
     }
     let header = ["window", "limit", "used", "left", "", "resets in", "length"];

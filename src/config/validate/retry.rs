@@ -49,7 +49,7 @@ fn waits(entry: &RetryEntry, policy: &mut RetryPolicy, path: &Path, report: &mut
     read(&entry.max_pause, "max_pause", &mut policy.max_pause);
     read(&entry.max_shared_pause, "max_shared_pause", &mut policy.max_shared_pause);
     if policy.first_wait > policy.longest_wait && report.problems.len() == before {
-        // The other one may be a default that stands in no file.
+        // The other value may be a default, which no file contains.
         let field = if entry.longest_wait.is_some() { "longest_wait" } else { "first_wait" };
         let message = format!(
             "first_wait {:?} is longer than longest_wait {:?}; state both, the first no longer than the longest",

@@ -99,6 +99,7 @@ pub(in crate::config) fn vendor(
         entry.endpoints.iter().map(|(name, entry)| endpoint(name, entry, safety, report)).collect();
     ambiguous(&endpoints, report);
     unaffordable(&limits, &endpoints, report);
+    uncounted(&limits, &endpoints, report);
     let unpublished = entry.unpublished.unwrap_or(false);
     if !unpublished && limits.is_empty() && endpoints.iter().all(|endpoint| endpoint.limits.is_empty()) {
         report.warn(
@@ -143,6 +144,17 @@ pub(in crate::config) fn vendor(
         counts_bytes,
         widest_scope,
     })
+}
+
+/// Warns of endpoints with a cost that no limit counts.
+fn uncounted(limits: &[Limit], endpoints: &[Endpoint], report: &mut Report) {
+    let counts = |limit: &Limit| matches!(&limit.kind, LimitKind::Rate(rate) if rate.unit == Unit::Points);
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.cost > 1) {
+        if !limits.iter().chain(&endpoint.limits).any(counts) {
+            let message = "the cost is ignored, because no limit of these requests has `unit = \"points\"`";
+            report.warn(vec!["endpoints".into(), (&*endpoint.name).into(), "cost".into()], message);
+        }
+    }
 }
 
 fn limits(

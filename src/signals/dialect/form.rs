@@ -68,10 +68,18 @@ impl Form {
     /// Calls `window` for each item of `text`, and returns the longest wait. Items without this form are ignored.
     pub(super) fn read(&self, text: &[u8], unit: u128, now: &Now, mut window: impl FnMut(Window)) -> Option<Duration> {
         let mut longest = None;
+        let mut take = |item: &[u8]| {
+            let Some((read, wait)) = self.item(item.trim_ascii(), unit, now) else { return false };
+            window(read);
+            longest = longest.max(wait);
+            true
+        };
         for item in text.split(|b| *b == b',').take(MAX_ITEMS) {
-            if let Some((read, wait)) = self.item(item.trim_ascii(), unit, now) {
-                window(read);
-                longest = longest.max(wait);
+            // Some vendors have semicolons within an item, and some between the items.
+            if !take(item) && item.contains(&b';') {
+                for item in item.split(|b| *b == b';').take(MAX_ITEMS) {
+                    take(item);
+                }
             }
         }
         longest
@@ -90,7 +98,8 @@ impl Form {
             let end = match next {
                 Some(next) => rest.find(next)?,
                 None if last.is_empty() => rest.len(),
-                None => rest.find(last).unwrap_or(rest.len()),
+                // So does a remark in parentheses: `17/250(appName=reports)`.
+                None => rest.find(last).into_iter().chain(rest.find('(')).min().unwrap_or(rest.len()),
             };
             let (value, after) = rest.split_at_checked(end)?;
             let bytes = value.as_bytes();

@@ -1,12 +1,11 @@
 //! Explains rules of a dialect in words.
 
-use super::super::json::Pointer;
-use super::super::{Rule, json};
 use super::{AnswerRule, Dialect, Source};
+use crate::signals::{Rule, json};
 
 impl Dialect {
-    /// What decided whether an answer is a refusal, in words: a rule of this dialect by what it looks for, as in
-    /// `body#/errors/*/type is RATE_LIMITED`.
+    /// The rule that decided whether a response is a refusal, in words: a rule of this dialect by its conditions, as in
+    /// "body `errors[].type` is RATE_LIMITED".
     pub fn explain(&self, rule: Rule) -> String {
         let stated = match rule {
             Rule::Dialect(number) => self.answers.get(number),
@@ -42,16 +41,15 @@ impl AnswerRule {
 }
 
 impl Source {
-    /// Its notation in the configuration.
+    /// The place for people: "header `x-code`", "body `errors[].code`".
     fn in_words(&self) -> String {
-        let below = |place: &str, pointer: &Pointer| format!("{place}#{}", json::written(pointer));
         match self {
-            Source::Header(name) => name.to_string(),
-            Source::Headers(start) => format!("{start}*"),
-            Source::InHeader(name, pointer) => below(name.as_str(), pointer),
+            Source::Header(name) => format!("header `{name}`"),
+            Source::Headers(start) => format!("header `{start}*`"),
+            Source::InHeader(name, pointer) => format!("`{}` in header `{name}`", json::path(pointer)),
             Source::Text => "the body".to_owned(),
-            Source::Body(pointer) => below("body", pointer),
-            Source::Member(pointer) => json::written(pointer),
+            Source::Body(pointer) => format!("body `{}`", json::path(pointer)),
+            Source::Member(pointer) => format!("`{}`", json::path(pointer)),
         }
     }
 }

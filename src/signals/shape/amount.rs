@@ -9,8 +9,7 @@ use crate::signals::json;
 use crate::signals::moment::{self, Now, SECOND};
 use crate::signals::number::{self, Decimal, bare};
 use crate::signals::structured;
-use crate::signals::windows::Quotas;
-use crate::signals::windows::{Name, Window};
+use crate::signals::windows::{Name, Quota, Quotas, Window};
 
 use crate::signals::word::Word;
 
@@ -57,6 +56,21 @@ impl Amount {
             }
             _ if listed => Err(Undecidable),
             _ => Ok(Amount::default()),
+        }
+    }
+}
+
+impl Amount {
+    /// Makes the quota to which a reset belongs the first one. The drafts put it there, but a reset beyond the length of the
+    /// first window belongs to a longer one: the shortest that is long enough.
+    pub(super) fn put_first(&mut self, reset: Option<Duration>) {
+        let (Some(count), Some(window), Some(reset)) = (self.count, self.window, reset) else { return };
+        let fits = |quota: &&mut Quota| quota.window >= reset;
+        if window < reset
+            && let Some(owner) = self.others.iter_mut().filter(fits).min_by_key(|quota| quota.window)
+        {
+            let first = std::mem::replace(owner, Quota { limit: count, window });
+            (self.count, self.window) = (Some(first.limit), Some(first.window));
         }
     }
 }

@@ -237,8 +237,8 @@ impl<'h> Sorted<'h> {
         Name::new(std::str::from_utf8(value.as_bytes()).ok().filter(|text| text.len() <= 128)?)
     }
 
-    /// Moves an unnamed reset or length into the only named window, if that lacks it: `-daily-limit`, `-daily-remaining`,
-    /// `-reset`. Among several windows the owner is unknown.
+    /// Moves an unnamed reset or length into the window that it belongs to: the only named one (`-daily-limit`,
+    /// `-daily-remaining`, `-reset`), or among several the only exhausted one, for which the client has to wait.
     fn adopt(&mut self) {
         let Some(at) = self.groups.iter().position(|group| {
             let [limit, remaining, reset, used, length] = &group.slots;
@@ -249,19 +249,35 @@ impl<'h> Sorted<'h> {
             return;
         };
         let Some(family) = self.groups.get(at).map(|group| group.family) else { return };
-        if self.groups.iter().filter(|group| group.family == family).count() != 2 {
+        let is_only = self.groups.iter().filter(|group| group.family == family).count() == 2;
+        // A window that states its own reset needs no other.
+        let takes = |group: &Group<'_>| {
+            group.family == family
+                && group.name.is_some()
+                && (is_only || group.is_exhausted() && group.slots[2].is_none())
+        };
+        if self.groups.iter().filter(|group| takes(group)).count() != 1 {
             return;
         }
-        let [_, _, reset, _, length] = self.groups.remove(at).slots;
-        if let Some(group) = self.groups.iter_mut().find(|group| group.family == family) {
+        let Some(owner) = self.groups.iter().position(takes) else { return };
+        let Some([_, _, reset, _, length]) = self.groups.get(at).map(|group| group.slots) else { return };
+        if let Some(group) = self.groups.get_mut(owner) {
             let [_, _, own_reset, _, own_length] = &mut group.slots;
             *own_reset = own_reset.or(reset);
-            *own_length = own_length.or(length);
+            *own_length = own_length.or(length.filter(|_| is_only));
         }
+        self.groups.remove(at);
     }
 }
 
 impl Group<'_> {
+    /// Whether its remaining count is plainly zero.
+    fn is_exhausted(&self) -> bool {
+        let [_, remaining, ..] = &self.slots;
+        remaining
+            .is_some_and(|slot| slot.lines == 1 && amount::plain(Some(slot.line())).is_ok_and(|left| left == Some(0)))
+    }
+
     /// Whether the headers present prove that this is a limit on requests.
     fn is_certain(&self) -> bool {
         let [limit, remaining, reset, used, _] = self.slots.each_ref().map(Option::is_some);
@@ -329,13 +345,15 @@ impl Group<'_> {
             return;
         }
         let amounts = (Amount::read(limit), Amount::read(remaining), Amount::read(used));
-        let (Ok(limit), Ok(remaining), Ok(used)) = amounts else { return };
+        let (Ok(mut limit), Ok(remaining), Ok(used)) = amounts else { return };
+        let reset_in = reset_in(reset);
+        limit.put_first(reset_in);
         windows.push(Window {
             name,
             limit: limit.count,
             remaining: remaining.count,
             used: used.count.or(limit.used),
-            reset_in: reset_in(reset),
+            reset_in,
             window: stated().or(limit.window).or(remaining.window).or(self.length),
             overdrawn: remaining.is_negative,
             is_share: false,

@@ -10,7 +10,7 @@ use memchr::memchr_iter;
 use smallvec::SmallVec;
 
 use crate::signals::windows::Name;
-use crate::signals::word::{SECOND, Word, is_counted, is_parallel, is_window, period};
+use crate::signals::word::{MILLISECOND, SECOND, Word, is_counted, is_parallel, is_window, period};
 
 /// What a header's value is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,7 +106,8 @@ const MAX_LENGTH: usize = 96;
 
 /// The meaning of the header `name`, which is in lower case.
 pub(super) fn meaning(name: &str) -> Option<Meaning<'_>> {
-    if name.len() > MAX_LENGTH {
+    // `X-` begins a name: behind another word (`My-X-RateLimit-Limit`) the header is a copy of somebody else's.
+    if name.len() > MAX_LENGTH || name.contains("-x-") {
         return None;
     }
     if let Some(known) = common(name) {
@@ -193,19 +194,12 @@ fn marker(name: &str) -> Option<(usize, usize)> {
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    // An underscore is part of a window's name, unless all words are separated by underscores.
-    let between = if text.bytes().any(|b| b == b'-') || !text.starts_with('_') { b'-' } else { b'_' };
-    let mut rest = text;
-    let words = std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let end = rest.bytes().position(|b| b == between).unwrap_or(rest.len());
-        let word = rest.get(..end)?;
-        rest = rest.get(end + 1..).unwrap_or_default();
-        Some(word)
-    });
-    words.filter(|word| !word.is_empty())
+    // An underscore is part of a window's name, unless all words are separated by underscores or are known words.
+    let between = if text.bytes().any(|b| b == b'-') { '-' } else { '_' };
+    text.split(between).filter(|word| !word.is_empty()).flat_map(|word| {
+        let is_compound = word.contains('_') && word.split('_').all(|part| Word::listed(part).is_some());
+        word.split(if is_compound { '_' } else { '-' })
+    })
 }
 
 fn certain(name: &str, begin: usize, end: usize) -> Option<Meaning<'_>> {
@@ -247,6 +241,10 @@ fn counted(name: &str) -> Option<Meaning<'_>> {
     let at = read.last_role().filter(|at| read.is_last(*at))?;
     let (text, word) = *read.all().get(at)?;
     let role = match word {
+        // AWS counts milliseconds in `x-amz-retry-after`.
+        Word::Wait if name.starts_with("x-amz-") && !read.has_unit() => {
+            return Some(Meaning::alone(name, Role::Wait, MILLISECOND));
+        }
         Word::Wait => return Some(Meaning::alone(name, Role::Wait, unit)),
         Word::Limit => Role::Limit,
         Word::Remaining => Role::Remaining,
@@ -300,7 +298,7 @@ impl<'a> Words<'a> {
 
     fn add_as(&mut self, text: &'a str, word: Word) -> Option<()> {
         if self.retry
-            && matches!(text, "after" | "in")
+            && matches!(text, "after" | "in" | "pushback")
             && let Some((_, before)) = self.words.last_mut()
         {
             *before = Word::Wait;
@@ -319,6 +317,10 @@ impl<'a> Words<'a> {
 
     fn before(&self, at: usize) -> &[(&'a str, Word)] {
         self.words.get(..at).unwrap_or_default()
+    }
+
+    fn has_unit(&self) -> bool {
+        self.all().iter().any(|(_, word)| matches!(word, Word::Unit(_)))
     }
 
     fn has(&self, word: Word) -> bool {
@@ -449,6 +451,11 @@ mod tests {
             ("x-acmeapi-remaining", "x-acmeapi", Role::Remaining, None, None),
             ("x-pool-24hour-limit", "x-pool-24hour", Role::Limit, Some("pool-24hour"), Some(86_400)),
             ("retry-after-ms", "retry-after-ms", Role::Wait, None, None),
+            ("retry_after", "retry_after", Role::Wait, None, None),
+            ("x-retry_after", "x-retry_after", Role::Wait, None, None),
+            ("x_ratelimit_remaining", "x_ratelimit", Role::Remaining, None, None),
+            ("x-ratelimit-limit_requests", "x-ratelimit", Role::Unknown, Some("limit_requests"), None),
+            ("grpc-retry-pushback-ms", "grpc-retry-pushback-ms", Role::Wait, None, None),
             ("x--acme--calls-left-s", "x--acme--calls", Role::Remaining, Some("-acme--calls"), None),
         ] {
             let expected = (family.to_owned(), role, name.map(str::to_owned), length);
@@ -480,7 +487,16 @@ mod tests {
             assert!(common(&header).is_none_or(|known| Some(known) == certain(&header, begin, end)), "{header}");
         }
         assert_eq!(common("x-ratelimit-resource").map(|known| known.role), Some(Role::Label(1)));
-        for header in ["content-type", "retry-policy", "x-ratelimited", "limit", "remaining", "content-length"] {
+        for header in [
+            "my-x-ratelimit-limit",
+            "old-x-retry-after",
+            "content-type",
+            "retry-policy",
+            "x-ratelimited",
+            "limit",
+            "remaining",
+            "content-length",
+        ] {
             assert_eq!(check(header), None, "{header}");
         }
     }

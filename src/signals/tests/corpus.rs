@@ -73,7 +73,7 @@ fn wrong(case: &Case, dialect: &Dialect) -> Option<String> {
         && default();
     // What is read without a body is read unless the dialect wants the body.
     if right
-        && !dialect.wants_body(status)
+        && !wants_body(dialect, status, &headers)
         && super::super::read(dialect, status, &headers, b"", at(&case.now)) != signals
     {
         return Some(format!("{}: its body decides, and is not asked for", case.id));

@@ -1,0 +1,76 @@
+//! `docs/ARCHITECTURE.md` names files that exist, and types where they are defined.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a file that cannot be read fails the test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::tables::{quoted, rows};
+
+const PAGE: &str = include_str!("../../docs/ARCHITECTURE.md");
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The names in a cell, whether it is one or a text with several.
+fn names(cell: &str) -> Vec<&str> {
+    if cell.contains('`') { quoted(cell) } else { vec![cell] }
+}
+
+/// A path of the page: below `src`, or below the repository.
+fn find(path: &str) -> Option<PathBuf> {
+    [root().join("src").join(path), root().join(path)].into_iter().find(|path| path.exists())
+}
+
+/// The sources of a file, or of all files of a folder.
+fn source(path: &Path) -> String {
+    if !path.is_dir() {
+        return fs::read_to_string(path).unwrap();
+    }
+    let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let is_source = |path: &PathBuf| path.is_dir() || path.extension().is_some_and(|extension| extension == "rs");
+    entries.filter(is_source).map(|path| source(&path)).collect()
+}
+
+fn defines(source: &str, name: &str) -> bool {
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let keywords = ["struct", "enum", "trait", "type", "fn"];
+    keywords.iter().any(|keyword| {
+        let definition = format!("{keyword} {name}");
+        source.match_indices(&definition).any(|(at, _)| ends(&source[at + definition.len()..]))
+    })
+}
+
+#[test]
+fn architecture_types_stand_in_their_files() {
+    let mut checked = 0;
+    let lives = PAGE.match_indices("| | what happens | file | type |").map(|(at, _)| &PAGE[at..]);
+    for table in lives {
+        for row in rows(table, "| what happens | file | type") {
+            let files = names(&row[2]).into_iter();
+            let sources: String =
+                files.map(|path| source(&find(path).unwrap_or_else(|| panic!("{path} is gone: {row:?}")))).collect();
+            for name in names(&row[3]).into_iter().flat_map(|name| name.split("::")) {
+                assert!(defines(&sources, name), "{name} is defined in none of {}", row[2]);
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 40, "{checked}");
+}
+
+#[test]
+fn architecture_paths_exist() {
+    let mut checked = 0;
+    for row in rows(PAGE, "to change").iter().chain(&rows(PAGE, "place")) {
+        let is_path = |name: &&str| name.contains('/') || name.ends_with(".rs");
+        for path in row.iter().flat_map(|cell| names(cell)).filter(is_path).filter(|path| !path.contains(' ')) {
+            // Within a row of the code map, a name without a folder is a file of that row's folder.
+            let near = row[0].trim_end_matches('/');
+            let found = find(path).or_else(|| find(&format!("{near}/{path}")));
+            assert!(found.is_some(), "{path} is gone: {row:?}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 60, "{checked}");
+}
