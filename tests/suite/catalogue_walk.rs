@@ -13,6 +13,8 @@ use integration_client::testing::walk::{Depth, Sum, cases};
 const MOST_REFUSED: usize = 75;
 const MOST_UNTHROTTLED: usize = 22;
 const MOST_BELOW_90: usize = 45;
+/// Of so many limits: a larger catalogue may have more that fall short, but no larger share of them.
+const OF_LIMITS: usize = 283;
 
 #[test]
 fn every_limit_of_every_vendor_is_walked() {
@@ -37,6 +39,7 @@ fn every_limit_of_every_vendor_is_walked() {
     assert_eq!(sum.vendors(), Config::load(&Sources::new(), 1).unwrap().vendors().names().count());
     assert!(sum.limits() >= 250, "{}", sum.limits());
     assert!(sum.refused() <= MOST_REFUSED, "{sum}");
-    assert!(sum.unthrottled() <= MOST_UNTHROTTLED, "{sum}");
-    assert!(sum.below_90() <= MOST_BELOW_90, "{sum}");
+    let of_all = |most: usize| most * sum.limits() / OF_LIMITS;
+    assert!(sum.unthrottled() <= of_all(MOST_UNTHROTTLED), "{sum}");
+    assert!(sum.below_90() <= of_all(MOST_BELOW_90), "{sum}");
 }
