@@ -91,8 +91,7 @@ fn usage_errors_exit_with_two() {
         (&[][..], "Usage:"),
         (&["inspct"], "inspect"),
         (&["vendors", "gihtub"], "did you mean `github`?"),
-        (&["vendors", "gmail"], "the catalogue has it as `google`"),
-        (&["vendors", "commerce"], "did you mean `bigcommerce`"),
+        (&["vendors", "nobody"], "`integration-client vendors` lists those that are"),
         (&["check"], "<FILE>"),
         (&["check", "no/such/file.toml"], "no/such/file.toml: "),
         (&["inspect", "--now", "yesterday"], "write 2026-01-15T10:00:00Z"),
@@ -220,6 +219,40 @@ fn every_shell_is_completed() {
         assert_eq!(ran.code, 0);
         assert!(ran.out.contains("round-trip") && ran.out.contains("inspect"), "{shell}");
     }
+}
+
+#[test]
+fn vendors_are_found_by_other_names_and_parts() {
+    for (name, first) in [("gmail", "google"), ("Twitter", "x"), ("graph", "msgraph"), ("facebook", "meta")] {
+        let ran = run(&["vendors", name], "");
+        assert_eq!((ran.code, ran.out.lines().next()), (0, Some(first)), "{name}: {}", ran.err);
+    }
+    let ran = run(&["vendors", "commerce"], "");
+    assert!(ran.out.contains("\nbigcommerce ") && ran.out.contains("\nwoocommerce "), "{}", ran.out);
+    assert!(!ran.out.contains("\nstripe "), "{}", ran.out);
+}
+
+#[test]
+fn vendors_summary_counts_figures_and_lists_old_ones() {
+    let ran = run(&["vendors", "--summary"], "");
+    let last = ran.out.lines().last().unwrap();
+    let figures: Vec<(&str, usize)> = last
+        .strip_prefix("catalogue: ")
+        .unwrap()
+        .split(' ')
+        .map(|word| word.split_once('=').unwrap())
+        .map(|(name, number)| (name, number.parse().unwrap()))
+        .collect();
+    let of = |name: &str| figures.iter().find(|(other, _)| *other == name).unwrap().1;
+    assert_eq!(of("without_source"), 0);
+    assert_eq!(of("documented") + of("seen_in_code") + of("from_memory"), of("figures"));
+    let listed: usize = ran
+        .out
+        .lines()
+        .filter_map(|line| line.strip_suffix(" figures").or_else(|| line.strip_suffix(" figure")))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok())
+        .sum();
+    assert_eq!(listed, of("older_than_9_months"));
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub struct LimitEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) unit: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) largest_request: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cold_start: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) source: Option<String>,

@@ -23,6 +23,7 @@ pub(super) struct VendorEntry {
     pub(super) extends: Option<String>,
     pub(super) base_url: Option<String>,
     pub(super) auth: Option<AuthEntry>,
+    pub(super) also: Option<Vec<String>>,
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
     pub(super) safety: Option<f64>,

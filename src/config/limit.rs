@@ -65,6 +65,9 @@ pub struct Rate {
     pub ceiling: f64,
     /// What of a request is counted.
     pub unit: Unit,
+    /// What the largest request costs that the vendor takes, in the unit, where its documents say so. It must fit the
+    /// bucket; no request is refused for it.
+    pub largest_request: Option<u32>,
     /// Start empty rather than full when nothing is known about the past.
     pub cold_start_spent: bool,
 }

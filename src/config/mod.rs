@@ -18,6 +18,7 @@
 //!                             # left is spread until the reset) | off
 //! unpublished = true          # no figures are published, or known: no warning that no limit is stated
 //! quirks = ["…"]              # what a developer must know about it
+//! also = ["…"]                # other names by which people look for it: `integration-client vendors NAME`
 //! dead_letters = "redacted"   # what is kept of a request given up on: redacted | no_answer | whole
 //! at_rest = "plain"           # accepted requests in the store: plain | sealed (with the store's key) | redacted (not kept
 //!                             # beyond their end, and neither is an answer)
@@ -79,6 +80,7 @@
 //! limit = 30
 //! window = "1m"
 //! unit = "points"
+//! largest_request = 10        # the largest that the vendor takes: a warning where it never fits the bucket
 //!
 //! # What shape alone does not tell about its answers; most vendors need none of it.
 //! [vendors.example.dialect]

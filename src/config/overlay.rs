@@ -27,6 +27,7 @@ pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
     set(&mut out.max_transit, &upper.max_transit);
     set(&mut out.max_response_bytes, &upper.max_response_bytes);
     set(&mut out.propagate_trace, &upper.propagate_trace);
+    set(&mut out.also, &upper.also);
     set(&mut out.quirks, &upper.quirks);
     set(&mut out.unpublished, &upper.unpublished);
     set(&mut out.throttle, &upper.throttle);
@@ -158,6 +159,7 @@ pub(super) fn limit(lower: &mut LimitEntry, upper: &LimitEntry) {
     set(&mut lower.safety, &upper.safety);
     set(&mut lower.ceiling, &upper.ceiling);
     set(&mut lower.unit, &upper.unit);
+    set(&mut lower.largest_request, &upper.largest_request);
     set(&mut lower.cold_start, &upper.cold_start);
     // A figure of the user's own is not the catalogue's any more: its source would vouch for what it never said.
     if upper.limit.is_some() || upper.window.is_some() || upper.concurrency.is_some() || upper.source.is_some() {

@@ -47,6 +47,8 @@ pub struct Vendor {
     pub connection: Connection,
     /// The header that carries trace context, when the operator wants it propagated.
     pub propagate_trace: bool,
+    /// Other names by which people look for it. No tenant can use them: they lead to `name`.
+    pub also: Vec<String>,
     /// What a developer must know about this vendor.
     pub quirks: Vec<String>,
     /// The vendor publishes no figures, or none that are known: that no limit is stated is meant so.

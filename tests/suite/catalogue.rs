@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use integration_client::config::{Config, Limit, Sources, Vendor};
+use integration_client::config::{Config, Limit, LimitKind, Sources, Vendor};
 
 const CATALOGUE: &str = include_str!("../../vendors.toml");
 
@@ -17,7 +17,7 @@ fn catalogue_figures_have_a_source_and_confidence() {
     let config = Config::load(&Sources::new(), 1).unwrap();
     let names: Vec<&str> = config.vendors().names().collect();
     assert!(names.len() >= 100, "{}", names.len());
-    let mut figures = 0;
+    let (mut figures, mut from_memory) = (0, 0);
     for vendor in config.vendors().iter() {
         assert!(vendor.base_url.starts_with("https://"), "{}", vendor.name);
         for limit in limits(vendor) {
@@ -25,6 +25,7 @@ fn catalogue_figures_have_a_source_and_confidence() {
             assert!(source.reference.len() > 3, "{} {}", vendor.name, limit.name);
             assert!(["documented", "seen in code", "from memory"].contains(&&*source.confidence));
             figures += 1;
+            from_memory += usize::from(source.confidence == "from memory");
         }
         // Either figures, or the statement that there are none and where they can be found.
         assert_eq!(limits(vendor).next().is_none(), vendor.unpublished, "{}", vendor.name);
@@ -34,6 +35,40 @@ fn catalogue_figures_have_a_source_and_confidence() {
         }
     }
     assert!(figures >= 200, "{figures}");
+    assert!(from_memory * 10 <= figures, "{from_memory} of {figures} figures are from memory: look some up");
+}
+
+#[test]
+fn the_largest_request_of_a_vendor_fits_its_bucket() {
+    let config = Config::load(&Sources::new(), 1).unwrap();
+    assert_eq!(config.warnings(), [""; 0]);
+    let stated = config.vendors().iter().flat_map(|vendor| limits(vendor)).filter(|limit| match &limit.kind {
+        LimitKind::Rate(rate) => rate.largest_request.is_some(),
+        _ => false,
+    });
+    assert!(stated.count() >= 10);
+    // The bucket of one second that was stated once.
+    let bucket = "name = \"graphql\"\nlimit = 2000\nwindow = \"20s\"";
+    assert!(CATALOGUE.contains(bucket));
+    let small = CATALOGUE.replace(bucket, "name = \"graphql\"\nlimit = 100\nwindow = \"1s\"");
+    let config = Config::load(&Sources::new().without_catalogue().file("vendors.toml", small), 1).unwrap();
+    let warning = config.warnings().iter().find(|warning| warning.contains("shopify")).unwrap();
+    assert!(warning.contains("takes a request of 1000, but the bucket holds 80"), "{warning}");
+}
+
+#[test]
+fn another_name_leads_to_one_vendor() {
+    let config = Config::load(&Sources::new(), 1).unwrap();
+    let live = || config.vendors().iter().filter(|vendor| &*vendor.environment == "live");
+    let names: BTreeSet<&str> = config.vendors().names().collect();
+    let also: Vec<&str> = live().flat_map(|vendor| &vendor.also).map(String::as_str).collect();
+    let once: BTreeSet<&str> = also.iter().copied().collect();
+    assert_eq!(once.len(), also.len(), "two vendors have a name in common");
+    assert_eq!(once.intersection(&names).next(), None, "it is a vendor's own name");
+    for (name, vendor) in [("gmail", "google"), ("graph", "msgraph"), ("twitter", "x"), ("facebook", "meta")] {
+        let found = live().find(|entry| entry.also.iter().any(|other| other == name)).map(|entry| &*entry.name);
+        assert_eq!(found, Some(vendor));
+    }
 }
 
 #[test]
@@ -147,7 +182,7 @@ fn catalogue_typos_are_refused_with_advice() {
 
 #[test]
 fn problems_are_all_listed_with_their_places() {
-    let broken = CATALOGUE.replace("confidence = \"from memory\"", "confidence = \"rumour\"");
+    let broken = CATALOGUE.replace("confidence = \"documented\"", "confidence = \"rumour\"");
     let found = Config::check(&Sources::new().without_catalogue().file("vendors.toml", broken)).unwrap_err();
     assert!(found.len() > 60, "{}", found.len());
     assert!(found.iter().all(|finding| finding.line > 0 && finding.place.ends_with(".confidence")));

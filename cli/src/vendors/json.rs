@@ -14,6 +14,7 @@ pub(super) fn entry(entry: &Entry) -> Value {
         .collect();
     json!({
         "name": &*live.name,
+        "also": live.also,
         "unpublished": live.unpublished,
         "environments": environments,
         "quirks": live.quirks,
@@ -51,6 +52,7 @@ fn limit(limit: &Limit) -> Value {
             "algorithm": rate.algorithm.name(),
             "unit": rate.unit.name(),
             "burst": rate.burst,
+            "largest_request": rate.largest_request,
         }),
         LimitKind::Concurrency { limit } => json!({ "concurrency": limit }),
         _ => json!({}),

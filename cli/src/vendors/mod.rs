@@ -3,6 +3,7 @@
 mod json;
 mod one;
 mod page;
+mod summary;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   integration-client vendors
   integration-client vendors shopify
+  integration-client vendors gmail
   integration-client vendors --json | jq '.[] | select(.unpublished)'
 
 Exit codes: 0 shown, 2 there is no such vendor.";
@@ -25,7 +27,7 @@ Exit codes: 0 shown, 2 there is no such vendor.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// One vendor.
+    /// One vendor: its name, another name of it (gmail), or a part of either; all that fit are listed.
     name: Option<String>,
 
     /// As JSON.
@@ -35,6 +37,10 @@ pub(crate) struct Args {
     /// As the page docs/VENDORS.md.
     #[arg(long, conflicts_with = "name")]
     markdown: bool,
+
+    /// How many figures have which source, and the figures that were read more than nine months ago.
+    #[arg(long, conflicts_with_all = ["name", "json", "markdown"])]
+    summary: bool,
 
     /// A file with vendors of your own, beside the catalogue.
     #[arg(long, value_name = "FILE", alias = "vendors-file", env = crate::connect::VENDORS, hide_env_values = true)]
@@ -78,56 +84,49 @@ pub(crate) fn run(args: &Args, screen: Screen, out: &mut dyn Write) -> Result<Ou
         sources = sources.file(path.display().to_string(), text);
     }
     let config = Config::load(&sources, 1).map_err(|error| Failure::Input(error.to_string()))?;
-    if let Some(name) = &args.name {
-        config.vendor(name, "live").map_err(|error| Failure::Input(unknown(name, &config, &error.to_string())))?;
+    let entries = match &args.name {
+        None => Entry::all(&config),
+        Some(name) => named(name, Entry::all(&config)),
+    };
+    if let (Some(name), true) = (&args.name, entries.is_empty()) {
+        let error = config.vendor(name, "live").err().map_or_else(String::new, |error| error.to_string());
+        return Err(Failure::Input(unknown(name, &error)));
     }
-    let wanted = |entry: &Entry| args.name.as_deref().is_none_or(|name| name == &*entry.live.name);
-    let entries: Vec<Entry> = Entry::all(&config).into_iter().filter(wanted).collect();
     match entries.as_slice() {
         [entry] if args.name.is_some() && args.json => writeln!(out, "{:#}", json::entry(entry))?,
         entries if args.json => {
             writeln!(out, "{:#}", serde_json::Value::Array(entries.iter().map(json::entry).collect()))?
         }
         entries if args.markdown => page::write(entries, out)?,
+        entries if args.summary => {
+            summary::write(entries, jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date(), screen, out)?
+        }
         [entry] if args.name.is_some() => one::show(entry, screen, out)?,
         entries => list(entries, screen, out)?,
     }
     Ok(Outcome::Fine)
 }
 
-/// What people call a vendor whom the catalogue has under another name.
-const ALSO: [(&str, &str); 14] = [
-    ("atlassian", "jira"),
-    ("calendar", "google"),
-    ("drive", "google"),
-    ("facebook", "meta"),
-    ("gmail", "google"),
-    ("graph", "msgraph"),
-    ("instagram", "meta"),
-    ("microsoft", "msgraph"),
-    ("office365", "msgraph"),
-    ("outlook", "msgraph"),
-    ("sharepoint", "msgraph"),
-    ("sheets", "google"),
-    ("twitter", "x"),
-    ("youtube", "google"),
-];
-
-/// Nobody has this name: who may be meant.
-fn unknown(name: &str, config: &Config, error: &str) -> String {
+/// The entries that `name` means: the one of this name, or that is also called so, or those with it in a name.
+fn named(name: &str, entries: Vec<Entry>) -> Vec<Entry> {
+    /// A shorter part of a name means too many.
+    const PART: usize = 3;
     let wanted = name.to_lowercase();
-    let known = |vendor: &&str| config.vendors().names().any(|name| name == *vendor);
-    let also = ALSO.iter().find(|(other, _)| *other == wanted).map(|(_, vendor)| *vendor);
-    if let Some(vendor) = also.filter(known) {
-        return format!("vendor {name:?}: the catalogue has it as `{vendor}`");
-    }
-    let parts: Vec<&str> = match wanted.len() {
-        0..3 => Vec::new(),
-        _ => config.vendors().names().filter(|vendor| vendor.contains(&wanted)).collect(),
+    let exact = |entry: &Entry| *entry.live.name == *wanted;
+    let also = |entry: &Entry| entry.live.also.contains(&wanted);
+    let part = |entry: &Entry| {
+        let names = entry.live.also.iter().map(String::as_str).chain([&*entry.live.name]);
+        wanted.len() >= PART && names.into_iter().any(|name| name.contains(&wanted))
     };
-    if !parts.is_empty() && !error.contains("did you mean") {
-        return format!("vendor {name:?} is not configured; did you mean `{}`?", parts.join("` or `"));
+    let ways: [&dyn Fn(&Entry) -> bool; 3] = [&exact, &also, &part];
+    match ways.into_iter().find(|way| entries.iter().any(way)) {
+        Some(way) => entries.into_iter().filter(|entry| way(entry)).collect(),
+        None => Vec::new(),
     }
+}
+
+/// Nobody has this name.
+fn unknown(name: &str, error: &str) -> String {
     match error.contains("did you mean") {
         true => error.to_owned(),
         false => format!("vendor {name:?} is not configured; `integration-client vendors` lists those that are"),

@@ -13,6 +13,9 @@ pub(super) fn show(entry: &Entry, screen: Screen, out: &mut dyn Write) -> io::Re
     let live = &entry.live;
     writeln!(out, "{TITLE}{}{TITLE:#}\n", live.name)?;
     let mut facts = vec![fact("base URL", live.base_url.clone()), fact("credential", text::auth(&live.auth))];
+    if !live.also.is_empty() {
+        facts.push(fact("also", live.also.join(", ")));
+    }
     for (name, value) in &live.headers {
         facts.push(fact("header", format!("{name}: {value}")));
     }

@@ -37,7 +37,7 @@ pub(super) fn write(entries: &[Entry], out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Every figure once: those of `live`, and what differs elsewhere.
-fn figures(entry: &Entry) -> impl Iterator<Item = &Limit> {
+pub(super) fn figures(entry: &Entry) -> impl Iterator<Item = &Limit> {
     let others = entry.others.iter().flat_map(|other| entry.differing(other).map(|(_, limit)| limit));
     text::limits(&entry.live).map(|(_, limit)| limit).chain(others)
 }
@@ -50,6 +50,9 @@ fn anchor(name: &str) -> String {
 fn vendor(entry: &Entry, out: &mut dyn Write) -> io::Result<()> {
     let live = &entry.live;
     writeln!(out, "\n## {}\n\n`{}`, credential: {}", live.name, live.base_url, text::auth(&live.auth))?;
+    if !live.also.is_empty() {
+        writeln!(out, "· also: {}", live.also.join(", "))?;
+    }
     for other in entry.others.iter().filter(|other| other.base_url != live.base_url) {
         writeln!(out, "· `{}`: `{}`", other.environment, other.base_url)?;
     }

@@ -102,8 +102,9 @@ fn check_cases(file: &str) -> usize {
     let text =
         std::fs::read_to_string(std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(file)).unwrap();
     let mut cases: Vec<Value> = serde_json::from_str(&text).unwrap();
-    // A made-up vendor, whose dialect is for the tests of the reader.
-    cases.retain(|case| case["vendor"] != "own");
+    // A made-up vendor, and two that the catalogue does not have: their dialects are for the tests of the reader.
+    let no_entry = ["own", "oracle-access-governance", "prisjakt"];
+    cases.retain(|case| !no_entry.iter().any(|vendor| case["vendor"] == *vendor));
     let lines: Vec<String> = cases.iter().map(Value::to_string).collect();
     let ran = run(&["inspect", "--json"], &lines.join("\n"));
     assert_eq!((ran.code, &*ran.err), (0, ""));

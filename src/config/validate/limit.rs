@@ -53,6 +53,7 @@ fn concurrency(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<L
         ("safety", entry.safety.is_some()),
         ("ceiling", entry.ceiling.is_some()),
         ("unit", entry.unit.is_some()),
+        ("largest_request", entry.largest_request.is_some()),
         ("cold_start", entry.cold_start.is_some()),
     ];
     for (field, _) in not_here.iter().filter(|(_, stated)| *stated) {
@@ -93,6 +94,8 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, report: &mut Report
     let burst = integer(entry.burst, 1..=MAX_UNITS.into(), "burst", at(path, "burst"), report);
     let refill_interval = duration(entry.refill_interval.as_deref(), at(path, "refill_interval"), report);
     let release_interval = duration(entry.release_interval.as_deref(), at(path, "release_interval"), report);
+    let place = at(path, "largest_request");
+    let largest_request = integer(entry.largest_request, 1..=MAX_UNITS.into(), "a request", place, report);
     let (limit, window) = (u32::try_from(limit?).ok()?, window?);
 
     if u128::from(limit) > window.as_nanos() {
@@ -151,7 +154,7 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, report: &mut Report
         );
     }
     let burst = burst.and_then(|burst| u32::try_from(burst).ok());
-    Some(Rate {
+    let rate = Rate {
         limit,
         window,
         algorithm,
@@ -161,8 +164,26 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, report: &mut Report
         release_interval,
         ceiling,
         unit,
+        largest_request: largest_request.and_then(|units| u32::try_from(units).ok()),
         cold_start_spent,
-    })
+    };
+    if let Some(largest) = rate.largest_request {
+        fits(&rate, largest, path, report);
+    }
+    Some(rate)
+}
+
+/// A request as large as the vendor takes must fit the bucket. Where it does not, smaller ones still go: a warning.
+fn fits(rate: &Rate, largest: u32, path: &Path, report: &mut Report) {
+    let most = rate.shape().largest_cost(false);
+    if largest > most {
+        let message = format!(
+            "the vendor takes a request of {largest}, but the bucket holds {most} of the limit's {}: such a request is \
+             refused here; raise the limit, its `burst` or its `safety`",
+            rate.limit
+        );
+        report.warn(at(path, "largest_request"), message);
+    }
 }
 
 fn source(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<Source> {

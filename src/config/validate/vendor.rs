@@ -23,6 +23,7 @@ const TRANSIT_AFTER_CONNECT: Duration = Duration::from_secs(1);
 const MAX_RESPONSE_BYTES: i64 = 8 * 1024 * 1024;
 const SAFETY: f64 = 0.8;
 const MAX_ENDPOINTS: usize = 1024;
+const MAX_ALSO: usize = 16;
 
 /// The vendor that `entry` (all layers merged) describes; problems go to `report`.
 pub(in crate::config) fn vendor(
@@ -90,6 +91,7 @@ pub(in crate::config) fn vendor(
 
     let dialect = dialect(entry.dialect.as_ref(), &at(&[], "dialect"), report);
 
+    let also = also(entry, report);
     let limits = limits(&entry.limits, &[], false, safety, report);
     if entry.endpoints.len() > MAX_ENDPOINTS {
         report.problem(at(&[], "endpoints"), format!("more than {MAX_ENDPOINTS} endpoints; group their paths"));
@@ -133,6 +135,7 @@ pub(in crate::config) fn vendor(
         max_response_bytes: bytes?.unsigned_abs(),
         connection,
         propagate_trace: entry.propagate_trace.unwrap_or(false),
+        also,
         quirks: entry.quirks.clone().unwrap_or_default(),
         unpublished,
         retry,
@@ -155,6 +158,20 @@ fn uncounted(limits: &[Limit], endpoints: &[Endpoint], report: &mut Report) {
             report.warn(vec!["endpoints".into(), (&*endpoint.name).into(), "cost".into()], message);
         }
     }
+}
+
+/// Other names, which must be what people can type where a vendor's name goes.
+fn also(entry: &VendorEntry, report: &mut Report) -> Vec<String> {
+    let also = entry.also.clone().unwrap_or_default();
+    if also.len() > MAX_ALSO {
+        report.problem(at(&[], "also"), format!("more than {MAX_ALSO} other names; keep those in common use"));
+    }
+    for (index, name) in also.iter().enumerate().take(MAX_ALSO) {
+        if let Err(message) = check_id("another name of a vendor", name) {
+            report.problem(at(&at(&[], "also"), Step::Index(index)), message);
+        }
+    }
+    also
 }
 
 fn limits(

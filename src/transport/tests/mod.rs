@@ -37,6 +37,7 @@ fn vendor(auth: AuthScheme) -> Vendor {
         max_response_bytes: 64 * 1024,
         connection: Connection::default(),
         propagate_trace: false,
+        also: Vec::new(),
         quirks: Vec::new(),
         retry: Default::default(),
         idempotency: Default::default(),
