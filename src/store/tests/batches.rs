@@ -102,6 +102,8 @@ async fn schema_of_earlier_version_is_migrated() {
                         "DROP TABLE ic_worker",
                         "DROP TABLE ic_owner",
                         "DROP TABLE IF EXISTS ic_clock",
+                        "DROP TABLE ic_token",
+                        "DROP TABLE ic_note",
                         "ALTER TABLE ic_job DROP COLUMN begun",
                         "ALTER TABLE ic_dead DROP COLUMN fence",
                         "ALTER TABLE ic_dead DROP COLUMN begun",
