@@ -172,7 +172,8 @@ impl State {
         if let Some(token) = form.split('&').find_map(|pair| pair.strip_prefix("refresh_token=")) {
             let is_newest = token == format!("refresh-{}", self.refresh);
             let was_newest = self.refresh.checked_sub(1).is_some_and(|before| token == format!("refresh-{before}"));
-            if !is_newest && !(was_newest && self.replaced_at.elapsed() < self.rules.grace) {
+            let is_in_grace = was_newest && self.replaced_at.elapsed() < self.rules.grace;
+            if !is_newest && !is_in_grace {
                 return (400, "{\"error\":\"invalid_grant\",\"error_description\":\"Token invalid.\"}".to_owned());
             }
             #[expect(clippy::disallowed_methods, reason = "the vendor's own clock")]

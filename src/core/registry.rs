@@ -156,7 +156,7 @@ impl Registry {
         let Some(known) = before.vendor.endpoints.get(endpoint.place()) else { return Ok(NO_ENDPOINT) };
         let now = self.routes.find(&before.id, &before.vendor.name).ok_or(Refusal::Retired)?;
         let found = now.vendor.endpoints.iter().position(|other| other.name == known.name);
-        found.map(|number| EndpointId::at(number)).ok_or(Refusal::UnknownEndpoint)
+        found.map(EndpointId::at).ok_or(Refusal::UnknownEndpoint)
     }
 
     /// Waits for a permit, from `now` on, of the lane at `place`, or where `tenant` says that it is. A lane that rests

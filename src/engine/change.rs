@@ -182,7 +182,7 @@ impl Engine {
         lane.own = LaneLimits::from_cells(carry_over(&old_plan, cells, plan, now, version));
         let endpoint = |old: EndpointId| match old_plan.endpoints.get(old.place()) {
             None => Some(NO_ENDPOINT),
-            Some(old) => plan.endpoints.iter().position(|new| new.name == old.name).map(|new| EndpointId::at(new)),
+            Some(old) => plan.endpoints.iter().position(|new| new.name == old.name).map(EndpointId::at),
         };
         self.count_lane(key, &old_plan);
         for (old, new) in old_holders.into_iter().zip(holders) {

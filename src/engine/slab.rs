@@ -18,7 +18,7 @@ pub(crate) struct Key<M> {
     of: PhantomData<M>,
 }
 
-impl<M> Key<M> {
+impl<M: Copy> Key<M> {
     /// The key of nothing: no slab has anything under it.
     pub(crate) const NONE: Key<M> = Key::new(u32::MAX, 0);
 

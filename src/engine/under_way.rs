@@ -80,7 +80,7 @@ impl Engine {
                 origin.endpoint_hash = old.endpoint_hash(origin.endpoint);
             }
             let number = plan.endpoints.iter().position(|endpoint| endpoint.hash == origin.endpoint_hash);
-            origin.endpoint = number.map_or(NO_ENDPOINT, |number| EndpointId::at(number));
+            origin.endpoint = number.map_or(NO_ENDPOINT, EndpointId::at);
             for (level, holder) in holders.into_iter().enumerate() {
                 if origin.holders[level] == Key::NONE
                     && let Some(shared) = self.lanes.holder_mut(holder)

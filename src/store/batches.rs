@@ -101,12 +101,15 @@ pub(crate) fn accept<'a>(page: &'a Page, db: Db<'a>, now: i64) -> BoxFuture<'a, 
     })
 }
 
+/// A page of a run's notes, by its number.
+pub(crate) type Note = (i64, Vec<u8>);
+
 /// The notes of a run behind a page, in order; at most `most`.
 pub(crate) fn notes<'a>(
     (run, after, most): &'a (Run, i64, i64),
     db: Db<'a>,
     _: i64,
-) -> BoxFuture<'a, Result<Vec<(i64, Vec<u8>)>, DbError>> {
+) -> BoxFuture<'a, Result<Vec<Note>, DbError>> {
     Box::pin(async move {
         let sql = "SELECT page, note FROM ic_note WHERE run = $1 AND page > $2 ORDER BY page LIMIT $3";
         let rows = db.fetch(sql, args![run.as_slice(), *after, *most]).await?;

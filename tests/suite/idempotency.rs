@@ -1,4 +1,5 @@
 //! Idempotency keys: sent as the vendor's entry says, or refused in words, and never dropped.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 use std::time::Duration;
 

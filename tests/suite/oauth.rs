@@ -1,4 +1,5 @@
 //! Access tokens by OAuth 2.0, over real sockets where sockets matter and in virtual time where time does.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests: helpers unwrap too")]
 
 #[path = "../../examples/oauth/token_vendor.rs"]
 #[allow(dead_code, reason = "the example uses the rest")]

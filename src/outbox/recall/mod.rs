@@ -163,7 +163,7 @@ fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_
         for row in &rows {
             let endpoints = &tenant.vendor.endpoints;
             let endpoint = endpoints.iter().position(|endpoint| *endpoint.name == *row.endpoint);
-            let endpoint = endpoint.map_or(NO_ENDPOINT, |number| EndpointId::at(number));
+            let endpoint = endpoint.map_or(NO_ENDPOINT, EndpointId::at);
             // The record was written before the exchange left, and the exchange may have reached the vendor later by
             // up to this time.
             let age = Duration::from_millis(u64::try_from(row.age_ms).unwrap_or(0));
