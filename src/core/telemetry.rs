@@ -4,6 +4,7 @@ use super::failures::Failures;
 use super::flow::Meters;
 use super::under_way::UnderWay;
 use crate::clock::Time;
+use crate::config::Tenant;
 use crate::dead_letter::DeadLetter;
 use crate::dead_letter::writer::Writer;
 use crate::error::Error;
@@ -39,6 +40,17 @@ impl Telemetry {
             let kind = error.kind().as_str();
             tracing::warn!(target: "integration_client::ends", kind, %error, left_out, "request refused");
         }
+    }
+
+    /// A request states a cost that no limit counts.
+    pub(crate) fn cost_ignored(&self, id: u64, of: &Tenant, cost: u32) {
+        tracing::warn!(
+            tenant = &*of.id,
+            vendor = &*of.vendor.name,
+            cost,
+            "the cost of a request is ignored, because no limit that it counts in has `unit = \"points\"`"
+        );
+        self.feed.tell(id, of, || EventKind::CostIgnored { cost });
     }
 
     /// A job was given up that was not sent this time.

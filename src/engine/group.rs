@@ -2,8 +2,13 @@
 
 use std::hash::BuildHasher;
 
+use hashbrown::HashMap;
+
 use super::lane::hash_ids;
 use crate::clock::Time;
+
+/// A witness is remembered so long after the pause, in nanoseconds: the next refusal comes only after it.
+const WITNESS_MEMORY: u64 = 900_000_000_000;
 
 /// Whom the vendor asks to wait.
 #[derive(Clone, Copy, Debug)]
@@ -16,10 +21,10 @@ pub(crate) struct Group<'a> {
 
 /// A group that waits, or did until lately.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing {
-    pub(super) until: Time,
+struct Standing {
+    until: Time,
     /// The tenant that was refused first, as a hash.
-    pub(super) witness: u64,
+    witness: u64,
 }
 
 impl Group<'_> {
@@ -30,5 +35,41 @@ impl Group<'_> {
             Some(account) => hasher.hash_one((vendor, account)),
             None => vendor,
         }
+    }
+}
+
+/// Groups of lanes that wait, by their hash.
+#[derive(Default)]
+pub(super) struct GroupPauses {
+    standing: HashMap<u64, Standing>,
+}
+
+impl GroupPauses {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.standing.is_empty()
+    }
+
+    /// Until when a group waits; it may be over.
+    pub(super) fn until(&self, group: u64) -> Time {
+        self.standing.get(&group).map_or(Time::ZERO, |standing| standing.until)
+    }
+
+    /// A group waits until `until` because `witness` was refused, or until `of_one_witness` as long as no other tenant was.
+    /// Returns whether that is longer than it waits anyhow.
+    pub(super) fn extend(&mut self, group: u64, witness: u64, until: Time, of_one_witness: Time) -> bool {
+        let known = self.standing.entry(group).or_insert(Standing { until: Time::ZERO, witness });
+        let until = if known.witness == witness { until.min(of_one_witness) } else { until };
+        let is_longer = until > known.until;
+        known.until = known.until.max(until);
+        is_longer
+    }
+
+    pub(super) fn forget(&mut self, group: u64) {
+        self.standing.remove(&group);
+    }
+
+    pub(super) fn sweep(&mut self, now: Time) {
+        self.standing.retain(|_, standing| standing.until.plus_nanos(WITNESS_MEMORY) > now);
     }
 }

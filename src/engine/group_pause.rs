@@ -6,54 +6,14 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::HashMap;
-
 use super::Engine;
-use super::group::{Group, Standing};
+use super::group::Group;
 use super::keys::LaneKey;
 use super::lane::Lane;
 use crate::clock::Time;
 
-/// A witness is remembered so long after the pause, in nanoseconds: the next refusal comes only after it.
-const WITNESS_MEMORY: u64 = 900_000_000_000;
 /// The most by which lanes of one scope are spread, in nanoseconds.
 const MAX_SPREAD: u64 = 5_000_000_000;
-
-/// Groups of lanes that wait, by their hash.
-#[derive(Default)]
-pub(super) struct GroupPauses {
-    standing: HashMap<u64, Standing>,
-}
-
-impl GroupPauses {
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.standing.is_empty()
-    }
-
-    /// Until when a group waits; it may be over.
-    fn until(&self, group: u64) -> Time {
-        self.standing.get(&group).map_or(Time::ZERO, |standing| standing.until)
-    }
-
-    /// A group waits until `until` because `witness` was refused, or until `of_one_witness` as long as no other tenant was.
-    /// Returns whether that is longer than it waits anyhow.
-    fn extend(&mut self, group: u64, witness: u64, until: Time, of_one_witness: Time) -> bool {
-        let known = self.standing.entry(group).or_insert(Standing { until: Time::ZERO, witness });
-        let until = if known.witness == witness { until.min(of_one_witness) } else { until };
-        let is_longer = until > known.until;
-        known.until = known.until.max(until);
-        is_longer
-    }
-
-    fn forget(&mut self, group: u64) {
-        self.standing.remove(&group);
-    }
-
-    fn sweep(&mut self, now: Time) {
-        self.standing.retain(|_, standing| standing.until.plus_nanos(WITNESS_MEMORY) > now);
-    }
-}
 
 impl Engine {
     /// Nothing of a group goes before `until`, because `tenant` was refused. As long as no other tenant of the group was,

@@ -8,7 +8,7 @@
 use super::Engine;
 use super::keys::HolderKey;
 use super::lane::Hosts;
-use super::news::Forgotten;
+use super::notices::Forgotten;
 use super::origin::Origin;
 use super::origin::Target;
 use super::slab::Key;

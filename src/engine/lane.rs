@@ -240,6 +240,35 @@ impl Shared {
     }
 }
 
+/// A change of the configuration that goes through the lanes one by one.
+#[derive(Default)]
+pub(crate) struct ChangeUnderWay {
+    goes_on: bool,
+    /// Holders with limits that grant nothing until the change is over.
+    gathering: Vec<HolderKey>,
+}
+
+impl ChangeUnderWay {
+    pub(crate) fn begin(&mut self) {
+        self.goes_on = true;
+    }
+
+    /// The change is over. Returns the holders whose limits may grant again.
+    pub(crate) fn end(&mut self) -> Vec<HolderKey> {
+        self.goes_on = false;
+        std::mem::take(&mut self.gathering)
+    }
+
+    pub(crate) fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
+    /// Limits of a holder grant nothing until the change is over.
+    pub(crate) fn gathers(&mut self, holder: HolderKey) {
+        self.gathering.push(holder);
+    }
+}
+
 /// All lanes of an engine, by id.
 pub(crate) struct Lanes {
     slab: Slab<OfLane, Lane>,

@@ -11,15 +11,14 @@
 //!
 //! | file | what it owns |
 //! |---|---|
-//! | `lane.rs` | lanes, accounts and vendors with their limits |
+//! | `lane.rs` | lanes, accounts and vendors with their limits; a change of the configuration that goes through them |
 //! | `limit/`, `throttle/` | one limit: bucket, guard, slots; what the vendor's own word makes slower |
 //! | `scheduler.rs` | the tree of tiers, accounts, lanes and endpoints, which says whose turn it is |
 //! | `waiting/` | waiters, their queues, and the places where a limit stops them |
 //! | `permit_book.rs`, `permit.rs` | permits, which of them are not started, and when the next is overdue |
 //! | `timers.rs` | what happens at a moment of its own |
-//! | `group_pause.rs` | pauses of accounts and vendors whose limits are not configured |
-//! | `news.rs` | what events are to tell of pauses, and of which limit |
-//! | `under_way.rs` | the change of a configuration that goes through the lanes one by one |
+//! | `group.rs` | pauses of accounts and vendors whose limits are not configured |
+//! | `notices.rs` | what events are to tell of pauses, and of which limit |
 //!
 //! # Decisions
 //!
@@ -31,7 +30,8 @@
 //! | `permits.rs`, `deferred.rs` | what happens to a permit until it ends; grants that are picked up by a second call |
 //! | `pushback.rs`, `attribution.rs`, `hosts.rs` | what an answer changes, of which limit it speaks, and for whom |
 //! | `correction.rs` | what an answer corrects: the cost of a request, the end of a window |
-//! | `change.rs`, `moving.rs`, `sweep.rs` | lanes that come, change, go to another engine, or rest |
+//! | `group_pause.rs`, `news.rs` | which lanes a pause of an account stops; what is told of a pause |
+//! | `change.rs`, `under_way.rs`, `moving.rs`, `sweep.rs` | lanes that come, change, go to another engine, or rest |
 //! | `replay.rs` | what was sent before this process was |
 //! | `view.rs`, `check.rs`, `copy.rs`, `forecast.rs` | nothing: they look, and look ahead |
 
@@ -58,6 +58,7 @@ pub(crate) mod limit;
 mod moving;
 mod need;
 mod news;
+mod notices;
 mod origin;
 mod pace;
 mod permit;
@@ -87,12 +88,12 @@ pub(crate) use ask::{Answer, Ask, Claim, Refusal, Until, WaitReason};
 pub(crate) use check::Check;
 pub(crate) use forecast::{Batch, forecast};
 pub(crate) use group::Group;
-use group_pause::GroupPauses;
+use group::GroupPauses;
 use keys::{LaneKey, WaiterKey};
-use lane::Lanes;
 pub(crate) use lane::hash_ids;
-use news::News;
-pub(crate) use news::{Forgotten, Noticed, OfLimit};
+use lane::{ChangeUnderWay, Lanes};
+use notices::News;
+pub(crate) use notices::{Forgotten, Holder, Noticed, OfLimit};
 pub(crate) use origin::Whose;
 use permit_book::Permits;
 pub(crate) use pushback::{Feedback, FeedbackEffect};
@@ -100,13 +101,9 @@ use scheduler::Tree;
 pub(crate) use slab::excess;
 pub(crate) use sweep::Sweep;
 use timers::{Timer, Timers};
-use under_way::ChangeUnderWay;
-pub(crate) use view::{Holder, LimitView, Sum, View};
+pub(crate) use view::{LimitView, Sum, View};
 pub(crate) use waiting::Bound;
 use waiting::Waiters;
-
-/// A permit that was granted and not started for this long is taken back and offered to the next, in nanoseconds.
-pub(crate) const UNSTARTED_NS: u64 = 100_000_000;
 
 /// A queued grant is charged at the moment it was due, up to this long ago, in nanoseconds: tokio's timers wake about
 /// 1 ms late (2 ms seen), which would cost a bucket of one a third of its rate at 500/s.

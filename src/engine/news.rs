@@ -2,86 +2,16 @@
 
 use std::sync::Arc;
 
-use compact_str::CompactString;
-
+use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
 use super::keys::LaneKey;
-use super::lane::{Lane, SharedKey};
+use super::lane::Lane;
+use super::notices::{Forgotten, Holder, Noticed, OfLimit};
 use super::origin::Origin;
 use super::origin::{Target, Whose};
-use super::plan::{Plan, SharedSpec};
+use super::plan::Plan;
 use super::throttle::{Change, Notice};
-use super::{Engine, Holder};
 use crate::clock::Time;
-
-/// Something to tell, and of what.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Noticed {
-    pub(crate) notice: Notice,
-    pub(crate) of: OfLimit,
-}
-
-impl Noticed {
-    /// Of a lane, and no limit.
-    pub(super) fn of_whole_lane(notice: Notice) -> Noticed {
-        Noticed { notice, of: OfLimit { limit: None, holder: Holder::Lane, endpoint: None } }
-    }
-}
-
-/// Of which limit something is told.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct OfLimit {
-    /// Its name; none where no limit that is known was meant.
-    pub(crate) limit: Option<Arc<str>>,
-    pub(crate) holder: Holder,
-    /// It is about requests to this endpoint alone.
-    pub(crate) endpoint: Option<Arc<str>>,
-}
-
-/// A pause that the events told of, and that the engine has forgotten: no request came for a minute or longer.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Forgotten {
-    pub(crate) vendor: Arc<str>,
-    /// None where tenants share the limit.
-    pub(crate) tenant: Option<CompactString>,
-    pub(crate) of: OfLimit,
-}
-
-impl Forgotten {
-    pub(super) fn of_tenant(plan: &Plan, tenant: &CompactString, noticed: Noticed) -> Forgotten {
-        Forgotten { vendor: plan.vendor.clone(), tenant: Some(tenant.clone()), of: noticed.of }
-    }
-
-    pub(super) fn of_shared(key: &SharedKey, spec: &SharedSpec, change: &Change) -> Forgotten {
-        let holder = if key.account.is_some() { Holder::Account } else { Holder::Vendor };
-        let limit = change.named.then(|| spec.spec.name.clone());
-        Forgotten { vendor: key.vendor.clone(), tenant: None, of: OfLimit { limit, holder, endpoint: None } }
-    }
-}
-
-/// What events, logs and metrics are to tell.
-#[derive(Default)]
-pub(super) struct News {
-    /// Of the decision that is being made.
-    notices: Vec<Noticed>,
-    /// Pauses that were told of and are forgotten.
-    forgotten: Vec<Forgotten>,
-}
-
-impl News {
-    pub(super) fn tell(&mut self, noticed: Noticed) {
-        self.notices.push(noticed);
-    }
-
-    /// Takes out what is to be told of a decision.
-    pub(super) fn take(&mut self) -> Vec<Noticed> {
-        std::mem::take(&mut self.notices)
-    }
-
-    pub(super) fn forget(&mut self, forgotten: Forgotten) {
-        self.forgotten.push(forgotten);
-    }
-}
 
 fn endpoint_name(plan: &Plan, hash: EndpointHash) -> Option<Arc<str>> {
     plan.endpoints.iter().find(|endpoint| endpoint.hash == hash).map(|endpoint| endpoint.name.clone())
@@ -161,7 +91,7 @@ impl Engine {
 
     /// Pauses that were told of and are forgotten, since the last call.
     pub(crate) fn forgotten(&mut self) -> Vec<Forgotten> {
-        std::mem::take(&mut self.news.forgotten)
+        self.news.take_forgotten()
     }
 }
 

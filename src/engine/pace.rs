@@ -2,6 +2,10 @@
 
 /// The least that a lane waits when nothing is left, in nanoseconds.
 pub(super) const LEAST_PAUSE: u64 = 1_000_000_000;
+/// Where the vendor states no wait, this part of a window is tried first.
+pub(super) const FIRST_GUESS: u64 = 4;
+/// A tier that waits for scarcity to end gets a grant at least this often, in nanoseconds.
+pub(super) const TIER_TURN: u64 = 60_000_000_000;
 
 /// The rate of a limit, as far as slowing down is concerned. That of a lane is the slowest of its limits for all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

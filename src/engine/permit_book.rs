@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::UNSTARTED_NS;
 use super::cost::Cost;
 use super::keys::{LaneKey, OfPermit, PermitKey};
 use super::limit::{Take, one_less};
@@ -10,6 +9,9 @@ use super::origin::Origin;
 use super::permit::Permit;
 use super::slab::{Slab, excess};
 use crate::clock::Time;
+
+/// A permit that was granted and not started for this long is taken back and offered to the next, in nanoseconds.
+pub(crate) const UNSTARTED_NS: u64 = 100_000_000;
 
 /// The permits of an engine.
 pub(super) struct Permits {

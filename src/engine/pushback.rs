@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::keys::{HolderKey, LaneKey, PermitKey, WaiterKey};
 use super::need::Need;
-use super::news::{Noticed, of_lane};
+use super::news::of_lane;
+use super::notices::Noticed;
 use super::origin::Origin;
 use super::origin::Target;
 use super::slab::Key;
@@ -67,8 +68,6 @@ const RESET_ERROR_NS: u64 = 2_000_000_000;
 /// Of several limits that may be full, a refusal says something about the rate of those that are nearly as full as the
 /// fullest one: as full as this part of it.
 const FULL_AS: f64 = 0.9;
-/// Limits of longer windows, in nanoseconds, are spared the time without bursts when a refusal finds them hardly used.
-const LONGEST_CALMED: u64 = 60_000_000_000;
 
 impl Engine {
     /// Response headers are here, and with `whole` all of the answer, so that the exchange has ended. `besides`: what was
@@ -272,12 +271,9 @@ impl Engine {
                 }
                 (wait, _) => wait,
             };
-            // The first refusal in a long time may be an accident, as long as the vendor does not say that nothing is left.
-            let in_use = says_empty || (has_been_refused && (is_full || fullest < 0.5));
-            // No bursts for a while: where the limit is hardly used, only while that is no long time.
-            let is_short = spec.pace.window_ns <= LONGEST_CALMED;
-            let calms = in_use || is_full || (fullest < 0.5 && is_short);
-            let refused = Refused { permit, granted, endpoint, wait, in_use: calms };
+            let is_meant = targets.len() == 1 || is_full || says_empty;
+            let in_use = is_meant || (has_been_refused && fullest < 0.5);
+            let refused = Refused { permit, granted, endpoint, wait, in_use };
             let (this, of_the_rate) = throttle.refused(now, &refused, &spec.pace);
             until = until.max(this);
             // Listeners are told of one pause for one refusal: that of the widest limit that may be meant.

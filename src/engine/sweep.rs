@@ -7,7 +7,8 @@ use std::collections::HashSet;
 
 use super::Engine;
 use super::keys::HolderKey;
-use super::news::{Forgotten, of_lane, of_own_limit};
+use super::news::{of_lane, of_own_limit};
+use super::notices::Forgotten;
 use crate::clock::Time;
 
 /// Where a sweep goes on.

@@ -18,25 +18,16 @@ use super::plan::Plan;
 use super::slab::Key;
 use crate::clock::Time;
 
-/// A change of the configuration that goes through the lanes one by one.
-#[derive(Default)]
-pub(super) struct ChangeUnderWay {
-    goes_on: bool,
-    /// Holders with limits that grant nothing until the change is over.
-    gathering: Vec<HolderKey>,
-}
-
 impl Engine {
     /// Lanes will change, one after the other, until [`end_changes`](Self::end_changes).
     pub(crate) fn begin_changes(&mut self) {
-        self.change.goes_on = true;
+        self.change.begin();
     }
 
     /// All lanes are as they are to be.
     pub(crate) fn end_changes(&mut self, now: Time) {
         self.tick(now);
-        self.change.goes_on = false;
-        for holder in std::mem::take(&mut self.change.gathering) {
+        for holder in self.change.end() {
             let Some(shared) = self.lanes.holder_mut(holder) else { continue };
             shared.cells.iter_mut().for_each(|cell| cell.gather(false));
             self.ask_again(holder);
@@ -47,11 +38,11 @@ impl Engine {
     /// Limits of a holder are new in a change that goes on, or new to a lane that it counts from now on: `is_new` says which,
     /// by their place.
     pub(super) fn gather(&mut self, holder: HolderKey, is_new: impl Fn(usize) -> bool) {
-        let Some(shared) = self.lanes.holder_mut(holder).filter(|_| self.change.goes_on) else { return };
+        let Some(shared) = self.lanes.holder_mut(holder).filter(|_| self.change.goes_on()) else { return };
         let new = shared.cells.iter_mut().enumerate().filter(|(place, cell)| cell.is_slots() && is_new(*place));
         let gathering = new.map(|(_, cell)| cell.gather(true)).count();
         if gathering > 0 {
-            self.change.gathering.push(holder);
+            self.change.gathers(holder);
         }
     }
 

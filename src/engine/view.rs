@@ -7,6 +7,7 @@ use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::keys::LaneKey;
 use super::limit::{Cell, LimitSpec};
 use super::need::Need;
+use super::notices::Holder;
 use super::throttle::Discovered;
 use super::{Engine, Until, WaitReason};
 use crate::clock::Time;
@@ -31,15 +32,6 @@ pub(crate) struct HeadView {
     pub(crate) reason: WaitReason,
     pub(crate) until: Until,
     pub(crate) since: Time,
-}
-
-/// Whose a limit is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Holder {
-    Lane,
-    Endpoint(EndpointId),
-    Account,
-    Vendor,
 }
 
 pub(crate) struct LimitView {

@@ -9,7 +9,6 @@ use http::StatusCode;
 
 use super::Job;
 use crate::clock::Time;
-use crate::config::Tenant;
 use crate::core::Core;
 use crate::dead_letter::DeadLetter;
 use crate::error::{Delivery, Error, ErrorKind};
@@ -19,17 +18,6 @@ use crate::transport::{Answer, TransportError};
 
 /// The end of a send or of a claim: the status of its response, or the error.
 pub(super) type End = Result<StatusCode, (ErrorKind, Delivery)>;
-
-/// A request states a cost that no limit counts.
-pub(super) fn cost_ignored(core: &Core, id: u64, of: &Tenant, cost: u32) {
-    tracing::warn!(
-        tenant = &*of.id,
-        vendor = &*of.vendor.name,
-        cost,
-        "the cost of a request is ignored, because no limit that it counts in has `unit = \"points\"`"
-    );
-    core.telemetry.feed.tell(id, of, || EventKind::CostIgnored { cost });
-}
 
 impl Job {
     /// The request's endpoint, or the template of its path if it has none.

@@ -181,7 +181,7 @@ impl Job {
             && !vendor.counts_points(endpoint.map(|(_, endpoint)| endpoint))
             && route.may_log_cost()
         {
-            events::cost_ignored(core, id, &route, cost);
+            core.telemetry.cost_ignored(id, &route, cost);
         }
         let cost = request.parts.cost.or(endpoint.map(|(_, endpoint)| endpoint.cost)).unwrap_or(1).max(1);
         let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number));

@@ -142,7 +142,8 @@ async fn nonsense_rows_hold_up_nobody() {
     let (vendor, path) = (vendor().await, folder().join("s.db"));
     let store = Store::sqlite(&path);
     let accepting = {
-        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.vendors_toml("v"));
+        let keys = "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n";
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(vendor.vendors_toml("v") + keys);
         builder.tenant(TenantEntry::new("acme", "v").credential("env:PATH")).store(store.clone()).build().await.unwrap()
     };
     let mut receipts = Vec::new();

@@ -35,9 +35,9 @@ mod spoken;
 use super::endpoint::EndpointHash;
 use super::limit::free::BlockedBy;
 use super::limit::free::Free;
-use super::pace::LEAST_PAUSE;
 pub(crate) use super::pace::Mode;
 use super::pace::Pace;
+use super::pace::{LEAST_PAUSE, TIER_TURN};
 use crate::clock::Time;
 use crate::engine::keys::PermitKey;
 use crate::engine::tier::Tier;
@@ -51,14 +51,10 @@ pub(crate) use report::{About, Books, Fit, Label, Report};
 use reported::{QuotaEvent, QuotaTracker};
 pub(crate) use spoken::{Change, Notice};
 
-/// A tier that waits for scarcity to end gets a grant at least this often, in nanoseconds.
-const TIER_TURN: u64 = 60_000_000_000;
 /// Failures in a row after which a lane is left alone.
 const FAILURES: u32 = 5;
 /// The longest that it is then, in nanoseconds.
 const LONGEST_OPEN: u64 = 30_000_000_000;
-/// Where the vendor states no wait, this part of a window is tried first.
-const FIRST_GUESS: u64 = 4;
 /// A limit is reported regularly as long as an answer speaks of it in each part of a window, of so many.
 const REGULARLY: u64 = 4;
 /// Windows without bursts after a refusal.

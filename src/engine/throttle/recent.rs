@@ -25,9 +25,10 @@ impl Recent {
     pub(super) fn units(&mut self, now: Time, window_ns: u64) -> u32 {
         self.advance(now, window_ns);
         let part = part(window_ns);
-        let oldest = self.newest.wrapping_sub(PARTS);
         let outside = (now.as_nanos() % part) as f64 / part as f64;
-        let beginning = f64::from(self.units[(oldest % SLOTS as u64) as usize]) * outside;
+        // No part began before the clock did.
+        let oldest = self.newest.checked_sub(PARTS).map_or(0, |oldest| self.units[(oldest % SLOTS as u64) as usize]);
+        let beginning = f64::from(oldest) * outside;
         let all = self.units.iter().fold(0_u32, |sum, units| sum.saturating_add(*units));
         all.saturating_sub(beginning as u32)
     }

@@ -2,12 +2,11 @@
 
 use super::learned::Learned;
 use super::pause::Pause;
-use super::{CALM, FIRST_GUESS, MAX_ENDPOINTS, Notice, TIER_TURN, Throttle, WITNESS_MEMORY, Wait};
+use super::{CALM, MAX_ENDPOINTS, Notice, Throttle, WITNESS_MEMORY, Wait};
 use crate::clock::Time;
 use crate::engine::endpoint::EndpointHash;
 use crate::engine::keys::PermitKey;
-use crate::engine::pace::LEAST_PAUSE;
-use crate::engine::pace::Pace;
+use crate::engine::pace::{FIRST_GUESS, LEAST_PAUSE, Pace, TIER_TURN};
 
 /// A request that the vendor refused.
 #[derive(Clone, Copy, Debug)]

@@ -3,10 +3,9 @@
 use super::others::{Others, Sample};
 use super::recent::Recent;
 use super::report::{Books, Report};
-use super::{FIRST_GUESS, TIER_TURN};
 use crate::clock::Time;
 use crate::engine::pace::{Counting, Pace};
-use crate::engine::pace::{LEAST_PAUSE, Mode};
+use crate::engine::pace::{FIRST_GUESS, LEAST_PAUSE, Mode, TIER_TURN};
 use std::collections::VecDeque;
 
 /// Bands of headroom: below so many percent, so many hundredths of the rate.

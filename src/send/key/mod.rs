@@ -10,10 +10,9 @@ use crate::request::{Notes, Request};
 use crate::route::Route;
 use carried::Carried;
 
-/// An idempotency key that is unique and cannot be guessed from other keys: 128 bits of a cryptographic generator, which
-/// the operating system seeds, in hexadecimal. A party that sees some keys (a vendor, a log) could otherwise work out the
-/// keys of other tenants' requests, and take the place of one. None if the generator fails, which it does only
-/// where the system has no source of randomness.
+/// Makes an idempotency key: 128 bits of a cryptographic generator, in hexadecimal. It cannot be guessed from other keys;
+/// otherwise a party that sees some keys (a vendor, a log) could send a request under another tenant's key. `None` if the
+/// system has no source of randomness.
 fn new_key() -> Option<Box<str>> {
     let mut bytes = [0; 16];
     aws_lc_rs::rand::fill(&mut bytes).ok()?;
@@ -127,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_keys_are_32_hexadecimal_digits_and_differ() {
+    fn new_keys_are_32_hex_digits() {
         let keys: std::collections::BTreeSet<Box<str>> = (0..10_000).map(|_| new_key().unwrap()).collect();
         assert_eq!(keys.len(), 10_000);
         assert!(keys.iter().all(|key| key.len() == 32 && key.bytes().all(|b| b.is_ascii_hexdigit())));

@@ -277,7 +277,8 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 /// The longest wait that stands where the dialect says: in headers, or else (`in_body`) in the body.
 pub(in crate::signals) fn waits(response: &Context<'_>, in_body: bool) -> Option<Duration> {
     let rules = response.dialect.waits.iter().filter(|rule| rule.reads_body() == in_body);
-    rules.filter_map(|rule| rule.wait(response)).max()
+    // Vendors state a wait of zero on each response that needs none.
+    rules.filter_map(|rule| rule.wait(response)).filter(|wait| !wait.is_zero()).max()
 }
 
 impl WaitRule {

@@ -487,16 +487,8 @@ mod tests {
             assert!(common(&header).is_none_or(|known| Some(known) == certain(&header, begin, end)), "{header}");
         }
         assert_eq!(common("x-ratelimit-resource").map(|known| known.role), Some(Role::Label(1)));
-        for header in [
-            "my-x-ratelimit-limit",
-            "old-x-retry-after",
-            "content-type",
-            "retry-policy",
-            "x-ratelimited",
-            "limit",
-            "remaining",
-            "content-length",
-        ] {
+        let others = "my-x-ratelimit-limit old-x-retry-after content-type retry-policy x-ratelimited limit remaining content-length";
+        for header in others.split(' ') {
             assert_eq!(check(header), None, "{header}");
         }
     }

@@ -7,8 +7,7 @@
 mod story;
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::collections::hash_map::DefaultHasher;
+use std::collections::{BinaryHeap, hash_map::DefaultHasher};
 use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
