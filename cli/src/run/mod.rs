@@ -51,9 +51,9 @@ Examples:
       integration-client dead-letters list --store jobs.jsonl.sqlite
 
 Interrupted by Ctrl-C, a crash or a full disk? Run the same command again: it
-goes on, and sends nothing twice that has ended. If a file was changed after its
-run has ended, the command says which lines differ, and sends nothing until told:
---changed sends those lines, --anew all of them.
+goes on, and sends nothing twice that has ended. If a file was changed after
+its run has ended, the command says which lines differ, and sends nothing until
+told: --changed sends those lines, --anew all of them.
 
 The last line on standard error is `run: done=N refused=N dead=N seconds=S`:
 jobs that their vendor took, refusals heard by this process, dead letters, and
