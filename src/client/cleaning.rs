@@ -1,4 +1,4 @@
-//! Retires stale tenants from time to time: those that a source of active tenants no longer names.
+//! Retires stale tenants on a schedule: those that a source of active tenants no longer names. `cleanup.rs` does it on request.
 //!
 //! Only a complete answer retires tenants: a source that fails, hangs, panics or returns an empty set changes nothing, and so
 //! does it with a tenant that was set or changed after the source was asked.

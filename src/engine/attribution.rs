@@ -32,8 +32,12 @@ impl Engine {
     /// The rates that a request took from.
     fn rates_of(&self, origin: &Origin) -> Vec<Target> {
         let mut limits = self.targets_of(origin);
-        limits.retain(|target| self.spec_at(origin, *target).is_some_and(LimitSpec::is_rate));
+        limits.retain(|target| self.is_rate(origin, *target));
         limits
+    }
+
+    pub(super) fn is_rate(&self, origin: &Origin, target: Target) -> bool {
+        self.spec_at(origin, target).is_some_and(LimitSpec::is_rate)
     }
 
     /// A limit and its count.
@@ -122,7 +126,14 @@ impl Engine {
         let may_be_full = |engine: &mut Engine, target: Target| {
             engine.limit_at(origin, target).is_some_and(|(cell, spec)| cell.may_be_full(spec, now))
         };
-        let full: Vec<Target> = limits.iter().copied().filter(|target| may_be_full(self, *target)).collect();
-        if full.is_empty() { limits } else { full }
+        let (rates, slots): (Vec<Target>, Vec<Target>) =
+            limits.iter().partition(|target| self.is_rate(origin, **target));
+        let full = |engine: &mut Engine, limits: &[Target]| -> Vec<Target> {
+            limits.iter().copied().filter(|target| may_be_full(engine, *target)).collect()
+        };
+        // A busy lane's slots are full all the time: they are meant beside the rates, and not in their place.
+        let (full_rates, mut meant) = (full(self, &rates), full(self, &slots));
+        meant.extend(if full_rates.is_empty() { rates } else { full_rates });
+        if meant.is_empty() { limits } else { meant }
     }
 }

@@ -253,7 +253,8 @@ impl Engine {
         if let Wait::Stated(wait) = wait {
             stated = now.plus_nanos(wait);
         }
-        let fullest = self.fullest(&origin, &targets);
+        let rates: Vec<Target> = targets.iter().copied().filter(|target| self.is_rate(&origin, *target)).collect();
+        let fullest = self.fullest(&origin, &rates);
         for (number, target) in targets.iter().enumerate() {
             let is_shared = matches!(target, Target::Shared(..));
             let Some((cell, spec)) = self.limit_at(&origin, *target) else { continue };
@@ -271,7 +272,7 @@ impl Engine {
                 }
                 (wait, _) => wait,
             };
-            let is_meant = targets.len() == 1 || is_full || says_empty;
+            let is_meant = rates == [*target] || targets.len() == 1 || is_full || says_empty;
             let in_use = is_meant || (has_been_refused && fullest < 0.5);
             let refused = Refused { permit, granted, endpoint, wait, in_use };
             let (this, of_the_rate) = throttle.refused(now, &refused, &spec.pace);

@@ -1,6 +1,6 @@
 //! Whose turn it is: start-time fair queueing (Goyal, Vin and Chen, 1996) on a tree.
 //!
-//! A root stands for a set of lanes that share a limit. Below it come the tiers (60 / 30 / 10), below each tier the
+//! A root stands for a set of lanes that share a limit. Below it come the tiers (60 / 30 / 10 by the plan's weights), below each tier the
 //! accounts where the vendor has any, the lanes, and as leaves the queues: one per endpoint, in the order of arrival.
 //!
 //! Every child keeps the virtual time of its parent at which its next request starts. The parent takes the child with

@@ -1,4 +1,5 @@
-//! What an earlier run of the same input left: it goes on, or it has ended, and the input may be another by now.
+//! What an earlier run of the same input left: it goes on, or it has ended, and the input may be another by now. Decides between
+//! going on, `--changed` and `--anew`.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What an earlier run of a file has sent: the hashes of its lines, which the store keeps with the run.
+//! What an earlier run of a file has sent: the hashes of its lines, which the store keeps with the run. `prepare.rs` decides with them
+//! what `--changed` sends.
 //!
 //! Lines are compared by what stands in them, not by their number: one that was put in front makes none of the others new.
 

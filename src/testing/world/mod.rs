@@ -97,7 +97,7 @@ impl World {
             vendor,
             config,
             plans: Plans::default(),
-            policy: Policy { tier_weights: [6, 3, 1], max_waiting: u32::MAX, guard: true },
+            policy: Policy { tier_weights: Policy::TIER_WEIGHTS, max_waiting: u32::MAX, guard: true },
             tenants: Vec::new(),
             accounts: Vec::new(),
             lanes: Vec::new(),
