@@ -189,7 +189,7 @@ impl Credentials {
             sources: HashMap::new(),
             secrets: secrets(TTL),
             tokens: Cache::builder().max_capacity(MAX_CACHED).expire_after(TokenExpiry).build(),
-            oauth: Tokens::default(),
+            oauth: Default::default(),
             at_hand_for: AT_HAND,
         }
     }

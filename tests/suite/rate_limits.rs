@@ -322,11 +322,12 @@ fn defaults_are_those_of_the_page() {
     assert!(PAGE.contains(&format!("`max_transit` ({}s unless stated", transit.as_secs())), "{transit:?}");
     assert_eq!(transit, vendor.connect_timeout + Duration::from_secs(1));
 
-    // Two that nobody can see from outside.
+    // Figures that cannot be seen from outside.
     let builder = include_str!("../../src/client/builder.rs").replace('_', "");
     let per_tier = figure("requests of one tenant, vendor and tier that wait");
     let all = figure("requests that wait altogether");
-    assert!(builder.contains(&format!("tierweights: [6, 3, 1], maxwaiting: {per_tier},")), "{per_tier}");
+    assert!(builder.contains(&format!("tierweights: Policy::TIERWEIGHTS, maxwaiting: {per_tier},")), "{per_tier}");
+    assert!(include_str!("../../src/dispatch/plan.rs").contains("TIER_WEIGHTS: [u32; 3] = [6, 3, 1];"));
     assert!(builder.contains(&format!("maxwaiting: {all},\n")), "{all}");
 }
 

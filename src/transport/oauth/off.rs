@@ -17,31 +17,24 @@ pub(crate) const COMPILED: bool = false;
 pub(crate) struct Tokens;
 
 impl Tokens {
-    #[expect(clippy::unused_self, reason = "as with the feature")]
     pub(crate) fn begin(&mut self, _: Arc<dyn Transport>, _: Clock, _: Option<Arc<dyn TokenKeeper>>) {}
 
-    #[expect(clippy::unused_self, reason = "as with the feature")]
     pub(crate) fn keep_by(&mut self, _: Arc<dyn TokenKeeper>) {}
 
-    #[expect(clippy::unused_self, reason = "as with the feature")]
     pub(crate) fn fresh(&self, _: &Tenant) -> Option<Arc<SecretString>> {
         None
     }
 
-    #[expect(clippy::unused_async, clippy::unused_self, reason = "as with the feature")]
     pub(crate) async fn get(&self, _: &Tenant, secrets: OAuthSecrets) -> Result<Arc<SecretString>, Arc<BoxError>> {
         let OAuthSecrets { client_id: _, client_secret: _, refresh_token: _, private_key: _ } = secrets;
         Err(Arc::new("OAuth is not compiled in; switch the feature `oauth` on".into()))
     }
 
-    #[expect(clippy::unused_self, reason = "as with the feature")]
     pub(crate) fn refused(&self, _: &Tenant, _: &Arc<SecretString>) {}
 
-    #[expect(clippy::unused_self, reason = "as with the feature")]
     pub(crate) fn view(&self, _: &Tenant) -> TokenView {
         TokenView { state: TokenState::Unasked, fresh_until: None, next_try: None, problem: None }
     }
 
-    #[expect(clippy::unused_async, clippy::unused_self, reason = "as with the feature")]
     pub(crate) async fn settle(&self, _: Duration) {}
 }
