@@ -12,7 +12,7 @@ use integration_client::testing::walk::{Depth, Sum, cases};
 /// larger part than of the whole walk's, so that more limits are used to less than nine tenths.
 const MOST_REFUSED: usize = 24;
 const MOST_UNTHROTTLED: usize = 8;
-const MOST_BELOW_90: usize = 30;
+const MOST_BELOW_90: usize = 33;
 
 #[test]
 fn every_limit_of_every_vendor_is_walked() {
