@@ -115,7 +115,7 @@ impl Engine {
                 Whose::Vendor => matches!(target, Target::Shared(1, _)),
             });
         }
-        // Whoever is told that an account, or all of a vendor, is refused does not try another endpoint.
+        // A refusal for an account or a vendor is no reason to try another endpoint of it.
         if whose.is_some_and(|whose| whose != Whose::Endpoint) {
             let whole = |target: &Target| !self.is_of_endpoint(origin, *target);
             if limits.iter().any(whole) {

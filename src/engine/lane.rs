@@ -436,7 +436,7 @@ impl Lanes {
         holder
     }
 
-    /// Gives room back, of so many chunks. Returns whether there may be more.
+    /// Frees unused memory, at most `chunks` chunks of each slab. Returns whether there may be more to free.
     pub(crate) fn shrink(&mut self, chunks: usize) -> bool {
         self.index.shrink();
         if let Some(room) = excess(self.shared_keys.capacity(), self.shared_keys.len()) {

@@ -109,7 +109,7 @@ use waiting::Waiters;
 /// 1 ms late (2 ms seen), which would cost a bucket of one a third of its rate at 500/s.
 const LATENESS_NS: u64 = 5_000_000;
 
-/// The decisions of one shard. Each part of its state has one owner, whose fields nobody else sees.
+/// The decisions of one shard. Each part of its state has one owner with private fields.
 pub(crate) struct Engine {
     /// The latest moment that was passed in: time does not go back in here.
     now: Time,

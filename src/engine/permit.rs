@@ -131,7 +131,7 @@ impl Permit {
         Take { cost: self.cost, high: self.tier.is_high(), granted: self.granted }
     }
 
-    /// It stands for so many units from now on.
+    /// Replaces the cost that the permit stands for.
     pub(super) fn set_cost(&mut self, cost: Cost) {
         self.cost = cost;
     }

@@ -51,7 +51,7 @@ impl Permits {
         self.all.get_mut(key).map(|permit| &mut permit.origin)
     }
 
-    /// A permit stands for so many units from now on.
+    /// Replaces the cost that a permit stands for.
     pub(super) fn set_cost(&mut self, key: PermitKey, cost: Cost) {
         if let Some(permit) = self.all.get_mut(key) {
             permit.set_cost(cost);
@@ -213,7 +213,7 @@ impl Permits {
         overdue
     }
 
-    /// Gives back room, of so many chunks. Returns whether there may be more.
+    /// Frees unused memory, at most `chunks` chunks of each slab. Returns whether there may be more to free.
     pub(super) fn shrink(&mut self, chunks: usize) -> bool {
         if let Some(room) = excess(self.unstarted.capacity(), self.unstarted.len()) {
             self.unstarted.shrink_to(room);

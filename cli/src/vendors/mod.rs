@@ -125,7 +125,7 @@ fn named(name: &str, entries: Vec<Entry>) -> Vec<Entry> {
     }
 }
 
-/// Nobody has this name.
+/// The text for a name that no vendor has.
 fn unknown(name: &str, error: &str) -> String {
     match error.contains("did you mean") {
         true => error.to_owned(),

@@ -103,7 +103,7 @@ fn header_problem(lower: &str, vendor: &VendorEntry, auth: &AuthScheme) -> Optio
         Err(message) => Some(message),
         Ok(()) if secret => Some("this header carries a secret and cannot carry a key".to_owned()),
         Ok(()) if vendor.headers.keys().any(|name| name.eq_ignore_ascii_case(lower)) => {
-            // The vendor would take all requests for one and the same.
+            // A constant in the place of the key would make all requests one and the same to the vendor.
             Some("`headers` gives this header the same value in every request; remove it there".to_owned())
         }
         Ok(()) => None,

@@ -16,7 +16,7 @@ const LONGEST: usize = 2048;
 const FIXED: [&str; 7] =
     ["grant_type", "scope", "client_id", "client_secret", "refresh_token", "assertion", "client_assertion"];
 
-/// Reports what is wrong with a vendor's entry, whoever uses it.
+/// Reports what is wrong with the `oauth` table of a vendor, for all tenants of that vendor.
 pub(in crate::config) fn vendor_oauth(entry: Option<&VendorOAuthEntry>, allow_http: bool, report: &mut Report) {
     let Some(entry) = entry else { return };
     let path = at(&[], "oauth");

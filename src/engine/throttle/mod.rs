@@ -55,7 +55,7 @@ pub(crate) use spoken::{Change, Notice};
 const FAILURES: u32 = 5;
 /// The longest that it is then, in nanoseconds.
 const LONGEST_OPEN: u64 = 30_000_000_000;
-/// A limit is reported regularly as long as an answer speaks of it in each part of a window, of so many.
+/// A limit is reported regularly if its last report is younger than the window divided by this.
 const REGULARLY: u64 = 4;
 /// Windows without bursts after a refusal.
 const CALM: u64 = 10;

@@ -208,7 +208,7 @@ impl Waiters {
         }
     }
 
-    /// Gives back room, of so many chunks. Returns whether there may be more.
+    /// Frees unused memory, at most `chunks` chunks of each slab. Returns whether there may be more to free.
     pub(crate) fn shrink(&mut self, chunks: usize) -> bool {
         self.backlog.shrink();
         if let Some(room) = excess(self.woken.capacity(), self.woken.len()) {
