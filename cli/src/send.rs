@@ -62,9 +62,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIER", default_value = "normal", value_parser = priority)]
     priority: Priority,
 
-    /// What it costs of the vendor's limits.
-    #[arg(long, value_name = "UNITS")]
-    cost: Option<u32>,
+    /// What it costs of the vendor's limits: UNITS points, or KIND=UNITS for another kind that the vendor's entry declares.
+    /// May be repeated.
+    #[arg(long, value_name = "[KIND=]UNITS", value_parser = cost)]
+    cost: Vec<(String, u32)>,
 
     /// The key by which the vendor knows the request again.
     #[arg(long, value_name = "KEY")]
@@ -99,6 +100,12 @@ fn priority(text: &str) -> Result<Priority, String> {
         "low" => Ok(Priority::Low),
         _ => Err("write high, normal or low".to_owned()),
     }
+}
+
+fn cost(text: &str) -> Result<(String, u32), String> {
+    let (kind, units) = text.split_once('=').unwrap_or(("points", text));
+    let units = units.parse().map_err(|_| "write for example 5, or input_tokens=1800".to_owned())?;
+    Ok((kind.to_owned(), units))
 }
 
 /// The answer as far as it is known: a job's headers are not kept.
@@ -224,8 +231,8 @@ impl Args {
             }
             request = request.body(body);
         }
-        if let Some(cost) = self.cost {
-            request = request.cost(cost);
+        for (kind, units) in &self.cost {
+            request = request.cost(kind, *units);
         }
         if let Some(key) = &self.idempotency_key {
             request = request.idempotency_key(key);

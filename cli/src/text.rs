@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use integration_client::config::{AuthScheme, Endpoint, Limit, LimitKind, Unit, Vendor};
+use integration_client::config::{AuthScheme, Costs, Endpoint, Limit, LimitKind, Unit, Vendor};
 
 /// A window as the configuration would write it: `10s`, `1m`, `24h`, `30d`.
 pub(crate) fn window(duration: Duration) -> String {
@@ -53,18 +53,25 @@ pub(crate) fn decimal(duration: Duration) -> String {
 pub(crate) fn allows(limit: &Limit) -> String {
     match &limit.kind {
         LimitKind::Rate(rate) => {
-            let units = match rate.unit {
-                Unit::Points => " points",
-                Unit::RequestBytes => " bytes sent",
-                Unit::ResponseBytes => " bytes received",
-                Unit::Bytes => " bytes",
-                _ => "",
+            let units = match &rate.unit {
+                Unit::Cost(kind) => format!(" {kind}"),
+                Unit::RequestBytes => " bytes sent".to_owned(),
+                Unit::ResponseBytes => " bytes received".to_owned(),
+                Unit::Bytes => " bytes".to_owned(),
+                _ => String::new(),
             };
             format!("{}{units} in {}", thousands(rate.limit), window(rate.window))
         }
         LimitKind::Concurrency { limit } => format!("{} at once", thousands(*limit)),
         _ => "-".to_owned(),
     }
+}
+
+/// What a request costs that states nothing: `1,000 input_tokens, 500 output_tokens`; `None` where that is one point.
+pub(crate) fn usual_costs(costs: &Costs) -> Option<String> {
+    let known = costs.iter().filter(|(kind, units)| *kind != "points" || *units > 1);
+    let known: Vec<String> = known.map(|(kind, units)| format!("{} {kind}", thousands(units))).collect();
+    (!known.is_empty()).then(|| known.join(", "))
 }
 
 /// How the vendor counts it.

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use super::IntegrationClient;
 use crate::Priority;
+use crate::clock::Time;
 use crate::core::Egress;
 use crate::core::refusal;
 use crate::dispatch::{LaneRef, PermitGuard, try_acquire};
+use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Feedback, Refusal};
 use crate::error::Error;
@@ -40,6 +42,8 @@ pub struct Lane {
     route: Arc<Route>,
     place: LaneRef,
     endpoint: EndpointId,
+    /// What a request costs that states nothing.
+    usual: Cost,
     /// The vendor's attempt timeout: by way of the tenant it is two reads of memory that nothing else touches.
     attempt_ns: u64,
     series: Series,
@@ -62,8 +66,8 @@ impl IntegrationClient {
     pub fn try_acquire(&self, tenant: &str, vendor: &str, priority: Priority, cost: u32) -> Result<Permit, Error> {
         let core = &*self.core;
         let wait = core.egress.default_deadline;
-        let ask = |now: crate::clock::Time, attempt: Duration| {
-            Egress::ask(priority, NO_ENDPOINT, cost.max(1).into(), now + wait, attempt)
+        let ask = |now: Time, attempt: Duration, usual: Cost| {
+            Egress::ask(priority, NO_ENDPOINT, usual.with_points(cost.max(1)), now + wait, attempt)
         };
         // One hash, one lock: a lane that was used before and shares nothing.
         if let Some(Ok(held)) = core.registry.dispatch.try_acquire(tenant, vendor, ask) {
@@ -76,7 +80,9 @@ impl IntegrationClient {
         let refused = |why| refusal::error(&tenant, priority, core.clock.now(), why);
         loop {
             let place = core.registry.place(&tenant).map_err(refused)?;
-            let ask = Ask { immediate: true, ..ask(core.clock.now(), tenant.vendor.attempt_timeout) };
+            let usual = Cost::of(tenant.vendor.costs.of(std::iter::empty()));
+            let ask = ask(core.clock.now(), tenant.vendor.attempt_timeout, usual);
+            let ask = Ask { immediate: true, ..ask };
             match try_acquire(&place.shard, place.lane, &ask) {
                 Ok(held) => return Ok(Permit::new(held.counted(&series), Duration::ZERO)),
                 // Dropped or moved between the two lines above.
@@ -92,7 +98,7 @@ impl Lane {
         match client.core().registry.place(&route) {
             Ok(place) => Ok(Lane::at(client, route, place, NO_ENDPOINT)),
             // Removed a moment ago; the priority is in no message about that.
-            Err(why) => Err(refusal::error(&route, Priority::Normal, crate::clock::Time::ZERO, why)),
+            Err(why) => Err(refusal::error(&route, Priority::Normal, Time::ZERO, why)),
         }
     }
 
@@ -100,7 +106,10 @@ impl Lane {
         place.shard.look(|engine, _| engine.pin(place.lane));
         let attempt_ns = crate::clock::nanos(route.vendor.attempt_timeout);
         let series = client.core().telemetry.metrics.series(&route.id, &route.vendor.name);
-        Lane { client, route, place, endpoint, attempt_ns, series }
+        let costs =
+            route.vendor.endpoints.get(endpoint.place()).map_or(&route.vendor.costs, |endpoint| &endpoint.costs);
+        let usual = Cost::of(costs.of(std::iter::empty()));
+        Lane { client, route, place, endpoint, usual, attempt_ns, series }
     }
 
     /// The same lane, for requests to one of the vendor's endpoints.
@@ -113,6 +122,7 @@ impl Lane {
     }
 
     fn ask(&self, priority: Priority, cost: u32, max_wait: Option<Duration>) -> Result<Ask, Refusal> {
+        let cost = self.usual.with_points(cost.max(1));
         let ask =
             self.client.core().egress.attempt_ask(self.place.shard.clock.now(), &self.route, priority, cost, max_wait);
         Ok(Ask { endpoint: self.endpoint_now()?, ..ask })
@@ -144,7 +154,7 @@ impl Lane {
         refusal::error(&self.route, priority, self.place.shard.clock.now(), why)
     }
 
-    /// Waits for a permit for `cost` units (0 counts as 1), at most as long as the client's default deadline.
+    /// Waits for a permit for `cost` points (0 counts as 1), and of other kinds of points for what the vendor's entry says, at most as long as the client's default deadline.
     ///
     /// # Errors
     /// A full queue, a deadline that cannot be met, a cost above the limit, shutdown, a tenant that was removed.
@@ -169,10 +179,10 @@ impl Lane {
         let ask = Ask {
             tier: priority.into(),
             endpoint: self.endpoint_now().map_err(|why| self.refused(priority, why))?,
-            cost: cost.max(1).into(),
+            cost: self.usual.with_points(cost.max(1)),
             retry: false,
             immediate: true,
-            give_up: crate::clock::Time::MAX,
+            give_up: Time::MAX,
             patience_ns: 0,
             attempt_ns: self.attempt_ns,
         };

@@ -92,7 +92,7 @@ impl IntegrationClient {
         entries.into_iter().map(of_entry).collect()
     }
 
-    /// Whether a request of cost 1 could go now, what is left for it, and until when it would wait: one answer for all kinds
+    /// Whether a request that states no cost could go now, what is left for it, and until when it would wait: one answer for all kinds
     /// of limits, pauses and queues. Nothing is taken, and no caller waits for it.
     ///
     /// `endpoint` is one of the vendor's by name; none for requests to no endpoint. The answer is that of

@@ -18,7 +18,8 @@ pub(crate) fn dialects(name: &str, text: &str) -> Result<BTreeMap<String, Arc<Di
     let mut found = BTreeMap::new();
     for (vendor, entry) in &file.vendors {
         let mut report = Report::default();
-        let dialect = validate::dialect(entry.dialect.as_ref(), &at(&[], "dialect"), &mut report);
+        let costs = validate::costs(&entry.costs, &mut report);
+        let dialect = validate::dialect(entry.dialect.as_ref(), &costs, &at(&[], "dialect"), &mut report);
         let layer = Layer { file: Some(source), base: vec!["vendors".into(), vendor.as_str().into()] };
         report.problems.iter().for_each(|problem| messages.add(std::slice::from_ref(&layer), problem));
         found.insert(vendor.clone(), Arc::new(dialect));

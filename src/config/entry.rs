@@ -107,7 +107,7 @@ impl LimitEntry {
         self
     }
 
-    /// Requests or points.
+    /// What of a request is counted: requests, points of a kind, or bytes.
     pub fn unit(mut self, unit: Unit) -> Self {
         self.unit = Some(unit.name().to_owned());
         self

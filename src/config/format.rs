@@ -43,6 +43,8 @@ pub(super) struct VendorEntry {
     pub(super) at_rest: Option<String>,
     pub(super) dialect: Option<DialectEntry>,
     #[serde(default)]
+    pub(super) costs: BTreeMap<String, i64>,
+    #[serde(default)]
     pub(super) limits: Vec<LimitEntry>,
     #[serde(default)]
     pub(super) endpoints: BTreeMap<String, EndpointEntry>,
@@ -126,7 +128,7 @@ pub(super) struct DialectEntry {
     pub(super) windows: Option<Vec<WindowEntry>>,
     pub(super) answers: Option<Vec<AnswerEntry>>,
     pub(super) waits: Option<Vec<WaitEntry>>,
-    pub(super) cost: Option<String>,
+    pub(super) costs: Option<BTreeMap<String, PlacesEntry>>,
     pub(super) rate: Option<String>,
     pub(super) reset_means: Option<String>,
     pub(super) ignore: Option<Vec<String>>,
@@ -158,6 +160,14 @@ pub(super) struct WindowEntry {
 pub(super) enum FigureEntry {
     Is(i64),
     At(String),
+}
+
+/// The places where a value may stand, the likeliest first.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "a place in a response, such as \"body#/usage/total\", or a list of places")]
+pub(super) enum PlacesEntry {
+    One(String),
+    Any(Vec<String>),
 }
 
 /// A value, as text.
@@ -202,7 +212,8 @@ pub(super) struct WaitEntry {
 pub(super) struct EndpointEntry {
     pub(super) paths: Option<Vec<String>>,
     pub(super) methods: Option<Vec<String>>,
-    pub(super) cost: Option<i64>,
+    #[serde(default)]
+    pub(super) costs: BTreeMap<String, i64>,
     #[serde(default)]
     pub(super) limits: Vec<LimitEntry>,
 }

@@ -93,13 +93,14 @@ pub enum Algorithm {
 }
 
 /// The unit of a limit.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Unit {
     /// Each request is one unit.
     Requests,
-    /// Each request is as many units as its cost.
-    Points,
+    /// Each request is as many units as it costs of this kind of points: `points`, or one that the vendor's entry
+    /// declares in `costs`, such as `input_tokens`.
+    Cost(Arc<str>),
     /// Each byte of a request's body is a unit; headers are not counted.
     RequestBytes,
     /// Each decoded byte of a response body is a unit. When the request starts, the size of recent responses is reserved;
@@ -142,14 +143,28 @@ macro_rules! names {
 
 pub(super) use names;
 
+impl Unit {
+    /// The units that need no declaration, but for `points`.
+    pub(super) const FIXED: [Unit; 4] = [Unit::Requests, Unit::RequestBytes, Unit::ResponseBytes, Unit::Bytes];
+
+    /// The unit's name in the configuration format.
+    pub fn name(&self) -> &str {
+        match self {
+            Unit::Requests => "requests",
+            Unit::Cost(kind) => kind,
+            Unit::RequestBytes => "request_bytes",
+            Unit::ResponseBytes => "response_bytes",
+            Unit::Bytes => "bytes",
+        }
+    }
+
+    /// Points of this kind.
+    pub fn cost(kind: &str) -> Unit {
+        Unit::Cost(kind.into())
+    }
+}
+
 names!(Scope { Endpoint = "endpoint", Tenant = "tenant", Account = "account", Vendor = "vendor" });
-names!(Unit {
-    Requests = "requests",
-    Points = "points",
-    RequestBytes = "request_bytes",
-    ResponseBytes = "response_bytes",
-    Bytes = "bytes",
-});
 names!(Algorithm {
     FixedWindow = "fixed_window",
     SlidingWindow = "sliding_window",

@@ -60,6 +60,9 @@
 //! rotates = true              # an answer may bring a new refresh token, which must be kept: see GUIDE
 //! # for grants with a JWT: private_key, key_id, algorithm = "RS256" | "ES256", audience (the token URL unless stated)
 //!
+//! [vendors.example.costs]     # kinds of points that limits may count beside `points`, at most three, and what a request
+//! input_tokens = 1000         # takes of each that states nothing else
+//!
 //! [[vendors.example.limits]]  # for every request
 //! name = "minute"
 //! limit = 600
@@ -74,7 +77,7 @@
 //! [vendors.example.endpoints.search]
 //! paths = ["/search/*", "/v2/search/**"]
 //! methods = ["GET"]
-//! cost = 5
+//! costs = { points = 5 }      # what its requests cost that state nothing else
 //! [[vendors.example.endpoints.search.limits]]
 //! name = "search"
 //! limit = 30
@@ -84,7 +87,7 @@
 //!
 //! # What shape alone does not tell about its answers; most vendors need none of it.
 //! [vendors.example.dialect]
-//! cost = "body#/extensions/cost"  # a place: HEADER, HEADER#/json/pointer, body#/json/pointer, or body for all its text
+//! costs = { points = "body#/extensions/cost" } # a place: HEADER, HEADER#/json/pointer, body#/json/pointer, or body for all
 //! [[vendors.example.dialect.windows]]
 //! name = "day"
 //! limit = "x-day-quota"       # where the figures of a window stand; limit and remaining may be numbers
@@ -132,8 +135,11 @@
 //! A bucket is stated by its size and the time it takes to fill: 40 requests at once, 2 more each second, is
 //! `limit = 40`, `window = "20s"`.
 //!
-//! What a limit counts is its `unit`: `requests` (the default), `points` (a request's or its endpoint's `cost`),
-//! `request_bytes`, `response_bytes` or `bytes` (both). Bytes are those of bodies, decoded, without heads. How long an
+//! What a limit counts is its `unit`: `requests` (the default), `points` or another kind of points that `costs` declares,
+//! `request_bytes`, `response_bytes` or `bytes` (both). A request's points of each kind are those that it states
+//! ([`Request::cost`](crate::Request::cost)), or its endpoint's, or the vendor's default; they are put right by what the
+//! answer says, where `dialect.costs` tells the place: of several places the first that is there, `A + B` for a sum. In an
+//! event stream the last value counts. Bytes are those of bodies, decoded, without heads. How long an
 //! answer will be is not known when its request goes: it is believed to be as long as answers of that vendor were of
 //! late, or as [`Request::expect_bytes`](crate::Request::expect_bytes) says, and put right when it was read.
 //!
@@ -175,6 +181,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub(crate) mod base_url;
+mod costs;
 pub(crate) mod credential;
 #[cfg(any(test, feature = "testing"))]
 mod dialects;
@@ -201,6 +208,8 @@ mod vendor;
 use crate::Error;
 use load::Loaded;
 
+pub use costs::Costs;
+pub(crate) use costs::MAX_COSTS;
 pub use credential::CredentialRef;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use dialects::dialects;

@@ -52,6 +52,7 @@ pub(super) fn vendor(lower: &VendorEntry, upper: &VendorEntry) -> VendorEntry {
     if let Some(upper) = &upper.dialect {
         dialect(out.dialect.get_or_insert_default(), upper);
     }
+    out.costs.extend(upper.costs.clone());
     limits(&mut out.limits, &upper.limits);
     for (name, upper) in &upper.endpoints {
         endpoint(out.endpoints.entry(name.clone()).or_default(), upper);
@@ -116,7 +117,9 @@ fn dialect(lower: &mut DialectEntry, upper: &DialectEntry) {
     set(&mut lower.windows, &upper.windows);
     set(&mut lower.answers, &upper.answers);
     set(&mut lower.waits, &upper.waits);
-    set(&mut lower.cost, &upper.cost);
+    if let Some(upper) = &upper.costs {
+        lower.costs.get_or_insert_default().extend(upper.clone());
+    }
     set(&mut lower.rate, &upper.rate);
     set(&mut lower.reset_means, &upper.reset_means);
     set(&mut lower.ignore, &upper.ignore);
@@ -126,7 +129,7 @@ fn dialect(lower: &mut DialectEntry, upper: &DialectEntry) {
 fn endpoint(lower: &mut EndpointEntry, upper: &EndpointEntry) {
     set(&mut lower.paths, &upper.paths);
     set(&mut lower.methods, &upper.methods);
-    set(&mut lower.cost, &upper.cost);
+    lower.costs.extend(upper.costs.clone());
     limits(&mut lower.limits, &upper.limits);
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 
+use super::costs::Costs;
 use super::credential::CredentialRef;
 use super::entry::{EndpointOverride, LimitEntry, TenantEntry};
 use super::idempotency::Idempotency;
@@ -31,6 +32,8 @@ pub struct Vendor {
     pub auth: AuthScheme,
     /// Headers that every request gets unless it sets them itself.
     pub headers: Vec<(String, String)>,
+    /// What a request costs that states nothing else, by kind of points.
+    pub costs: Costs,
     /// Limits that hold for every request.
     pub limits: Vec<Limit>,
     /// Named groups of paths with their own limits. Sorted by name; an endpoint's number is its place here.
@@ -81,8 +84,8 @@ pub struct Endpoint {
     pub paths: Vec<String>,
     /// HTTP methods that belong to it, upper case; empty means all.
     pub methods: Vec<String>,
-    /// Cost of one request, in the unit of the limits, unless the request says otherwise.
-    pub cost: u32,
+    /// What one of its requests costs, unless the request says otherwise.
+    pub costs: Costs,
     /// Limits that hold for this endpoint alone, beside the vendor's.
     pub limits: Vec<Limit>,
 }
@@ -193,14 +196,19 @@ impl Vendor {
         Err(Error::not_sent(ErrorKind::UnknownEndpoint, message))
     }
 
-    /// Whether a request to `endpoint` counts in a limit in points, so that its cost matters.
-    pub(crate) fn counts_points(&self, endpoint: Option<&Endpoint>) -> bool {
+    /// Whether what a request cost is known only when the body of its response was read.
+    pub(crate) fn settles_by_body(&self) -> bool {
+        self.counts_bytes || self.dialect.costs_in_body()
+    }
+
+    /// Whether a limit of a request to `endpoint` counts this kind of points, so that the request's cost matters.
+    pub(crate) fn counts(&self, kind: &str, endpoint: Option<&Endpoint>) -> bool {
         let limits = self.limits.iter().chain(endpoint.into_iter().flat_map(|endpoint| &endpoint.limits));
         let mut rates = limits.filter_map(|limit| match &limit.kind {
             LimitKind::Rate(rate) => Some(rate),
             LimitKind::Concurrency { .. } => None,
         });
-        rates.any(|rate| rate.unit == Unit::Points)
+        rates.any(|rate| matches!(&rate.unit, Unit::Cost(own) if **own == *kind))
     }
 
     /// `expected` bytes of an answer to a request with a body of `sent` bytes, or fewer: never more than a limit has room

@@ -72,10 +72,10 @@ impl Egress {
         now: Time,
         tenant: &Tenant,
         priority: Priority,
-        cost: u32,
+        cost: Cost,
         max_wait: Option<Duration>,
     ) -> Ask {
         let give_up = now + max_wait.unwrap_or(self.default_deadline);
-        Egress::ask(priority, NO_ENDPOINT, cost.max(1).into(), give_up, tenant.vendor.attempt_timeout)
+        Egress::ask(priority, NO_ENDPOINT, cost, give_up, tenant.vendor.attempt_timeout)
     }
 }

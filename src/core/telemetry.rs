@@ -43,14 +43,15 @@ impl Telemetry {
     }
 
     /// A request states a cost that no limit counts.
-    pub(crate) fn cost_ignored(&self, id: u64, of: &Tenant, cost: u32) {
+    pub(crate) fn cost_ignored(&self, id: u64, of: &Tenant, kind: &str, cost: u32) {
         tracing::warn!(
             tenant = &*of.id,
             vendor = &*of.vendor.name,
+            kind,
             cost,
-            "the cost of a request is ignored, because no limit that it counts in has `unit = \"points\"`"
+            "the cost of a request is ignored, because no limit that it counts in has this kind of points as its `unit`"
         );
-        self.feed.tell(id, of, || EventKind::CostIgnored { cost });
+        self.feed.tell(id, of, || EventKind::CostIgnored { kind: kind.into(), cost });
     }
 
     /// A job was given up that was not sent this time.

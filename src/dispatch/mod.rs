@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use crate::clock::{Clock, Time};
 use crate::config::{Scope, Tenant};
+use crate::engine::cost::Cost;
 use crate::engine::keys::LaneKey;
 use crate::engine::{Ask, Bound, Engine, Group, Refusal, hash_ids};
 use crate::metrics::Series;
@@ -66,14 +67,15 @@ impl Dispatch {
         &self,
         tenant: &str,
         vendor: &str,
-        ask: impl FnOnce(Time, Duration) -> Ask,
+        ask: impl FnOnce(Time, Duration, Cost) -> Ask,
     ) -> Option<Result<PermitGuard, Box<Refusal>>> {
         let hash = hash_ids(&self.hasher, tenant, vendor);
         let shard = self.shard_of(hash);
         let answer = shard.decide(|engine, now| {
             let lane = engine.find(hash, tenant, vendor)?;
-            let attempt = Duration::from_nanos(engine.service_ns(lane));
-            Some(engine.submit(now, lane, &Ask { immediate: true, ..ask(now, attempt) }).now())
+            let (attempt_ns, usual) = engine.usual(lane);
+            let ask = ask(now, Duration::from_nanos(attempt_ns), usual);
+            Some(engine.submit(now, lane, &Ask { immediate: true, ..ask }).now())
         });
         Some(answer?.map(|permit| PermitGuard::new(shard, permit)))
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock::nanos;
-use crate::config::{Algorithm, Limit, LimitKind as Kind, Rate, Scope, Tenant, Throttle, Unit, Vendor};
-use crate::engine::cost::Measure;
+use crate::config::{Algorithm, Limit, LimitKind as Kind, MAX_COSTS, Rate, Scope, Tenant, Throttle, Unit, Vendor};
+use crate::engine::cost::{Cost, KINDS, Measure, PointKind, Settled};
 use crate::engine::limit::guard::GuardSpec;
 use crate::engine::limit::token_bucket::BucketSpec;
 use crate::engine::limit::vendor_bucket::VendorBucketSpec;
@@ -19,6 +19,7 @@ use crate::engine::plan::{Counting, EndpointHash, EndpointPlan, Pace, Plan, Shar
 use crate::engine::throttle::Mode;
 use crate::engine::tier::Tier;
 use crate::request::Priority;
+use crate::signals::Stated;
 
 impl From<Priority> for Tier {
     fn from(priority: Priority) -> Tier {
@@ -115,6 +116,7 @@ pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
         tier_weights: policy.tier_weights,
         max_waiting: policy.max_waiting,
         service_ns: nanos(vendor.attempt_timeout),
+        usual: Cost::of(vendor.costs.of(std::iter::empty())),
         closing_ns: if has_slots { nanos(closing(vendor)) } else { 0 },
         pace: pace(vendor),
         max_hold_ns: nanos(vendor.retry.max_hold),
@@ -163,7 +165,7 @@ fn rate_pace(rate: &Rate, mode: Mode) -> Pace {
 fn limit_spec(limit: &Limit, vendor: &Vendor, guarded: bool) -> LimitSpec {
     let max_transit = vendor.max_transit;
     let (kind, measure, starts_spent) = match &limit.kind {
-        Kind::Rate(rate) => (rate_kind(rate, max_transit, guarded), measure(rate.unit), rate.cold_start_spent),
+        Kind::Rate(rate) => (rate_kind(rate, max_transit, guarded), measure(&rate.unit, vendor), rate.cold_start_spent),
         Kind::Concurrency { limit } => (LimitKind::Slots { limit: *limit }, Measure::Requests, false),
     };
     let pace = match &limit.kind {
@@ -173,10 +175,37 @@ fn limit_spec(limit: &Limit, vendor: &Vendor, guarded: bool) -> LimitSpec {
     LimitSpec { name: limit.name.clone(), kind, measure, starts_spent, pace }
 }
 
-fn measure(unit: Unit) -> Measure {
+// The engine has room for every kind of points that a vendor may declare.
+const _: () = assert!(MAX_COSTS == KINDS);
+
+/// What an answer states that its request cost, as the engine takes it: `points` where no kind is named. Fractions are
+/// rounded up.
+pub(crate) fn settled(vendor: &Vendor, stated: &[Stated], points: Option<f64>) -> Settled {
+    let mut settled = Settled::default();
+    let points = points.map(|units| (Some(PointKind::POINTS), units));
+    let named = stated.iter().map(|stated| (kind(&stated.kind, vendor), stated.units));
+    for (kind, units) in points.into_iter().chain(named) {
+        if let Some(kind) = kind.filter(|_| units.is_finite() && units >= 0.0) {
+            // Float to integer casts saturate.
+            settled.set(kind, units.ceil() as u32);
+        }
+    }
+    settled
+}
+
+/// A vendor's kind of points, as the engine knows it: by its place.
+fn kind(name: &str, vendor: &Vendor) -> Option<PointKind> {
+    vendor.costs.place(name).and_then(PointKind::at)
+}
+
+fn measure(unit: &Unit, vendor: &Vendor) -> Measure {
     match unit {
         Unit::Requests => Measure::Requests,
-        Unit::Points => Measure::Points,
+        // A unit is checked to be declared.
+        Unit::Cost(name) => {
+            let kind = kind(name, vendor).unwrap_or(PointKind::POINTS);
+            if vendor.dialect.is_cost_in_body(name) { Measure::Usage(kind) } else { Measure::Points(kind) }
+        }
         Unit::RequestBytes => Measure::Sent,
         Unit::ResponseBytes => Measure::Received,
         Unit::Bytes => Measure::Bytes,

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::clock::{Clock, Time};
+use crate::engine::cost::Settled;
 use crate::engine::keys::{LaneKey, PermitKey, WaiterKey};
 use crate::engine::throttle::Report;
 use crate::engine::{Engine, Feedback, FeedbackEffect, Forgotten, Sweep, excess};
@@ -322,12 +323,10 @@ impl PermitGuard {
         effect
     }
 
-    /// Corrects the cost to what the vendor states, for limits that count points. Fractions are rounded up.
-    pub(crate) fn cost(&self, units: Option<f64>) {
-        if let Some(units) = units.filter(|units| units.is_finite() && *units >= 0.0) {
-            // Float to integer casts saturate.
-            let (now, units) = (self.now(), units.ceil() as u32);
-            self.shard.tell(now, self.key, false, |engine, now, key| engine.corrected(now, key, units));
+    /// Corrects the cost to what the vendor states, for limits that count points.
+    pub(crate) fn settled(&self, stated: &Settled) {
+        if !stated.is_empty() {
+            self.shard.tell(self.now(), self.key, false, |engine, now, key| engine.corrected(now, key, stated));
         }
     }
 

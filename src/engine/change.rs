@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cost::Cost;
 use super::endpoint::{EndpointId, NO_ENDPOINT};
 use super::keys::{HolderKey, LaneKey, WaiterKey};
 use super::lane::{Account, Lane, LaneLimits, SharedKey, hash_ids};
@@ -22,8 +23,9 @@ impl Engine {
     }
 
     /// How long an exchange of a lane may take, in nanoseconds.
-    pub(crate) fn service_ns(&self, lane: LaneKey) -> u64 {
-        self.lanes.get(lane).map_or(0, |lane| lane.plan.service_ns)
+    /// How long an attempt of a lane's vendor may take, in nanoseconds, and what a request costs that states nothing.
+    pub(crate) fn usual(&self, lane: LaneKey) -> (u64, Cost) {
+        self.lanes.get(lane).map_or((0, 1.into()), |lane| (lane.plan.service_ns, lane.plan.usual))
     }
 
     /// A handle names the lane by its key from now on: while there is one, the lane is not evicted.

@@ -37,13 +37,13 @@ impl Left {
 }
 
 impl Engine {
-    /// What [`submit`](Self::submit) would say to a request of cost 1 that wants to go now or not at all. None where there is
+    /// What [`submit`](Self::submit) would say to a request that states no cost and wants to go now or not at all. None where there is
     /// no such lane.
     pub(crate) fn check(&mut self, now: Time, lane: LaneKey, endpoint: EndpointId, tier: Tier) -> Option<Check> {
         self.tick(now);
         self.apply_group_pauses(lane);
         let pending = self.lanes.get(lane)?.waiting.as_ref().map_or(0, |waiting| waiting.total());
-        let need = Need { lane, endpoint, tier, cost: 1.into() };
+        let need = Need { lane, endpoint, tier, cost: self.lanes.get(lane)?.plan.usual };
         let stop = match self.ask(&need, Key::NONE) {
             Ok(()) if self.is_behind(&need) => Some(WaitReason::turn()),
             Ok(()) => None,

@@ -1,22 +1,25 @@
 //! What answers correct in the limits' own state: what a request cost, and when the vendor's windows end.
 
 use super::Engine;
-use super::cost::Cost;
+use super::cost::{Cost, Settled};
 use super::keys::PermitKey;
 use super::origin::Origin;
 use super::slab::Key;
 use crate::clock::Time;
 
 impl Engine {
-    /// The answer tells what the request really cost; at least one unit, for a request that was answered was counted.
-    /// Comes before [`answered`](Self::answered).
-    pub(crate) fn corrected(&mut self, now: Time, key: PermitKey, cost: u32) {
+    /// The answer tells what the request really cost. Comes before [`answered`](Self::answered), where the head of the answer
+    /// tells it; where its body does, before [`finished`](Self::finished).
+    pub(crate) fn corrected(&mut self, now: Time, key: PermitKey, stated: &Settled) {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key) else { return };
-        if !permit.is_started() {
+        if permit.is_granted() {
             return;
         }
-        let actual = Cost { points: cost.max(1), ..permit.need().cost };
+        // A kind is settled once: what a head says stands, whatever its body repeats.
+        let (stated, settled) = stated.beside(permit.settled());
+        let actual = permit.need().cost.settled(&stated);
+        self.permits.set_settled(key, settled);
         self.correct(now, key, actual);
     }
 
@@ -24,7 +27,8 @@ impl Engine {
     pub(crate) fn received(&mut self, now: Time, key: PermitKey, bytes: u32) {
         let now = self.tick(now);
         let Some(permit) = self.permits.get(key) else { return };
-        let actual = Cost { received: bytes, ..permit.need().cost };
+        let believed = permit.need().cost;
+        let actual = believed.with_bytes(believed.sent, bytes);
         self.correct(now, key, actual);
     }
 

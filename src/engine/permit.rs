@@ -1,6 +1,6 @@
 //! A permit: what it took, how far its exchange is.
 
-use super::cost::Cost;
+use super::cost::{Cost, Kinds};
 use super::keys::{HolderKey, LaneKey, WaiterKey};
 use super::limit::Take;
 use super::need::Need;
@@ -16,6 +16,8 @@ pub(crate) struct Permit {
     tier: Tier,
     state: State,
     cost: Cost,
+    /// The kinds of points that are what an answer said.
+    settled: Kinds,
     /// When it took its units, or started, whichever was later.
     granted: Time,
     /// The exchange ends by then. Not counted before the start.
@@ -43,6 +45,7 @@ impl Permit {
             tier: need.tier,
             state: if waiter.is_some() { State::Granted } else { State::Started },
             cost: need.cost,
+            settled: Kinds::default(),
             granted: now,
             deadline: now.plus_nanos(attempt_ns),
             attempt_ns,
@@ -129,6 +132,14 @@ impl Permit {
     #[inline]
     pub(super) fn take(&self) -> Take {
         Take { cost: self.cost, high: self.tier.is_high(), granted: self.granted }
+    }
+
+    pub(super) fn settled(&self) -> Kinds {
+        self.settled
+    }
+
+    pub(super) fn set_settled(&mut self, settled: Kinds) {
+        self.settled = settled;
     }
 
     /// Replaces the cost that the permit stands for.

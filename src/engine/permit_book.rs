@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::cost::Cost;
+use super::cost::{Cost, Kinds};
 use super::keys::{LaneKey, OfPermit, PermitKey};
 use super::limit::{Take, one_less};
 use super::origin::Origin;
@@ -49,6 +49,13 @@ impl Permits {
     /// Of which limits a permit is, to be changed.
     pub(super) fn origin_mut(&mut self, key: PermitKey) -> Option<&mut Origin> {
         self.all.get_mut(key).map(|permit| &mut permit.origin)
+    }
+
+    /// The kinds of points of which an answer has said how many there were.
+    pub(super) fn set_settled(&mut self, key: PermitKey, settled: Kinds) {
+        if let Some(permit) = self.all.get_mut(key) {
+            permit.set_settled(settled);
+        }
     }
 
     /// Replaces the cost that a permit stands for.

@@ -1,6 +1,7 @@
 //! The life of a permit: granted, started, answered, finished. Whatever happens to its holder, it ends.
 
 use super::Engine;
+use super::cost::PointKind;
 use super::endpoint::{EndpointHash, EndpointId};
 use super::keys::{LaneKey, PermitKey, WaiterKey};
 use super::limit::{Take, one_less};
@@ -64,7 +65,7 @@ impl Engine {
         let endpoint = lane.plan.endpoint_hash(need.endpoint);
         let going = |units: u32| Going { permit, tier: need.tier, endpoint, units };
         if let Some(credential) = &mut lane.credential {
-            credential.take(due, now, &going(need.cost.points), &lane.plan.pace);
+            credential.take(due, now, &going(need.cost.points(PointKind::POINTS)), &lane.plan.pace);
         }
         self.each_cell(origin, |cell, spec| {
             if let Some(throttle) = cell.throttle_mut() {

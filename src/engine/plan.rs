@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cost::Cost;
 pub(crate) use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
 use super::limit::{Cell, LimitSpec};
 pub(crate) use super::pace::{Counting, Pace};
@@ -32,6 +33,8 @@ pub(crate) struct Plan {
     /// How long a slot stays taken after its caller went away in the middle of an exchange, when nothing is known
     /// about how long the vendor takes, in nanoseconds.
     pub(crate) service_ns: u64,
+    /// What a request costs that states nothing.
+    pub(crate) usual: Cost,
     /// How much later the vendor may notice that a connection was closed, in nanoseconds: for so much longer a slot stays
     /// taken after an exchange that got no answer.
     pub(crate) closing_ns: u64,

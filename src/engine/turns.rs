@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use super::cost::PointKind;
 use super::keys::{LaneKey, NodeKey, QueueKey};
 use super::lane::{Lane, Shared};
 use super::limit::free::Free;
@@ -119,7 +120,7 @@ impl Engine {
                 && self.has_wait_point(need, place)
                 && let Some(wait_point) = self.wait_point(need, place)
             {
-                wait_point.turns.charge(need.tier, need.cost.points, weight);
+                wait_point.turns.charge(need.tier, need.cost.turn(), weight);
             }
         }
     }
@@ -230,7 +231,9 @@ impl Engine {
     /// Whether the vendor's word about the lane's credential lets a request go.
     fn gate(&self, need: &Need) -> Gate {
         let lane = &self.lanes[need.lane];
-        let gate = |credential: &Credential| credential.gate(self.now, need.tier, need.cost.points, &lane.plan.pace);
+        let gate = |credential: &Credential| {
+            credential.gate(self.now, need.tier, need.cost.points(PointKind::POINTS), &lane.plan.pace)
+        };
         lane.credential.as_deref().map_or(Gate::Open, gate)
     }
 
@@ -336,7 +339,7 @@ impl Engine {
                 self.charge_sites(&need);
                 self.dequeue(head);
                 self.waiters.grant(head, permit);
-                self.tree.charge(path, need.cost.points);
+                self.tree.charge(path, need.cost.turn());
                 // After the charge: those who wake compete with this path as it now stands.
                 self.release(key);
                 self.tidy(lane);

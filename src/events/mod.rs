@@ -159,10 +159,12 @@ pub enum EventKind {
         /// The announced limit.
         stated: u64,
     },
-    /// A request states a [cost](crate::Request::cost), but no limit that it counts in has the unit `points`, so the cost
-    /// is ignored. One event for each vendor.
+    /// A request states a [cost](crate::Request::cost), but no limit that it counts in has its kind as the unit, so the
+    /// cost is ignored. One event for each vendor.
     #[non_exhaustive]
     CostIgnored {
+        /// The kind of points.
+        kind: Arc<str>,
         /// The stated cost.
         cost: u32,
     },

@@ -1,5 +1,6 @@
 //! Writes the dead letters of plain sends into the same table as those of jobs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::stored::Stored;
@@ -22,6 +23,7 @@ impl DeadLetterSink for StoreSink {
                 request: letter.request.clone(),
                 endpoint: letter.endpoint.clone().filter(|endpoint| !endpoint.starts_with('/')),
                 cost: None,
+                costs: BTreeMap::new(),
                 attempt_timeout_ms: None,
                 resend: None,
                 key: letter.idempotency_key.clone(),

@@ -10,6 +10,7 @@ use crate::config::OnAmbiguous;
 use crate::dead_letter::LetterRequest;
 use crate::request::{Method, Request};
 use crate::send::acceptable::Acceptable;
+use crate::signals::POINTS;
 
 /// Stored as JSON. Readers ignore fields that they do not know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,8 +18,12 @@ pub(crate) struct Stored {
     pub(crate) request: LetterRequest,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) endpoint: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Points, as earlier versions of the library wrote them.
+    #[serde(default, skip_serializing)]
     pub(crate) cost: Option<u32>,
+    /// By kind of points.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) costs: BTreeMap<String, u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) attempt_timeout_ms: Option<u64>,
     /// The request's own `on_ambiguous`.
@@ -40,7 +45,8 @@ impl Stored {
         Stored {
             request: request.request,
             endpoint: request.endpoint,
-            cost: request.cost,
+            cost: None,
+            costs: request.costs,
             attempt_timeout_ms: request.attempt_timeout.map(millis),
             resend: request.on_ambiguous.map(|what| what == OnAmbiguous::Resend),
             key: request.notes.idempotency_key.filter(|_| request.has_key).map(String::from),
@@ -65,7 +71,12 @@ impl Stored {
             text.push(b'\n');
             text.extend_from_slice(body.as_bytes());
         }
-        text.extend_from_slice(format!("{:?} {:?}", self.endpoint, self.cost).as_bytes());
+        // As earlier versions wrote it, where points alone are stated.
+        let points = self.costs.get(POINTS).copied().or(self.cost);
+        text.extend_from_slice(format!("{:?} {points:?}", self.endpoint).as_bytes());
+        for (kind, units) in self.costs.iter().filter(|(kind, _)| *kind != POINTS) {
+            text.extend_from_slice(format!(" {kind:?} {units}").as_bytes());
+        }
         Uuid::new_v5(&Uuid::NAMESPACE_OID, &text).simple().to_string()
     }
 
@@ -83,7 +94,10 @@ impl Stored {
             request = request.endpoint(endpoint);
         }
         if let Some(cost) = self.cost {
-            request = request.cost(cost);
+            request = request.cost(POINTS, cost);
+        }
+        for (kind, units) in &self.costs {
+            request = request.cost(kind, *units);
         }
         if let Some(millis) = self.attempt_timeout_ms {
             request = request.attempt_timeout(Duration::from_millis(millis));

@@ -76,7 +76,7 @@ impl Request {
             headers: HeaderMap::new(),
             body: Body::default(),
             endpoint: None,
-            cost: None,
+            costs: Vec::new(),
             deadline: None,
             max_wait: None,
             attempt_timeout: None,
@@ -209,13 +209,32 @@ impl Request {
         self
     }
 
-    /// What the request costs in limits with `unit = "points"`. The default is the endpoint's cost, or 1. If none of the
-    /// request's limits counts points, the cost is ignored, and the client says so once for each vendor: by a warning in the
-    /// log and the event [`CostIgnored`](crate::events::EventKind::CostIgnored).
+    /// What the request takes of limits that count this kind of points: limits whose `unit` in the vendor's entry is
+    /// `kind`. That is `points`, or a kind that the entry declares in `costs`, such as `input_tokens`. 0 counts as 1.
+    ///
+    /// What is not stated follows the endpoint's `costs`, or the vendor's. The cost is taken when the request goes, and put
+    /// right by what the response says it was, where the entry tells the place (`dialect.costs`). If none of the request's
+    /// limits counts this kind, the cost is ignored, and the client says so once for each vendor: by a warning in the log and
+    /// the event [`CostIgnored`](crate::events::EventKind::CostIgnored).
+    ///
+    /// ```
+    /// use integration_client::Request;
+    ///
+    /// let request = Request::post("anthropic", "/v1/messages")
+    ///     .cost("input_tokens", 1_800) // the client's own estimate
+    ///     .cost("output_tokens", 1_024) // max_tokens
+    ///     .json(&["…"]);
+    /// # drop(request);
+    /// ```
     #[must_use]
-    pub fn cost(mut self, cost: u32) -> Request {
-        self.parts.cost = Some(cost);
-        self
+    pub fn cost(mut self, kind: impl AsRef<str>, units: u32) -> Request {
+        let kind = CompactString::from(kind.as_ref());
+        if !kind.is_empty() && kind.len() <= 128 {
+            self.parts.costs.retain(|(own, _)| *own != kind);
+            self.parts.costs.push((kind, units));
+            return self;
+        }
+        self.with_problem("a kind of points is the `unit` of a limit, 1 to 128 bytes")
     }
 
     /// States how many bytes the bodies of the request and of its response have, for vendors with limits in bytes. A
@@ -340,7 +359,7 @@ impl Request {
             headers: parts.headers.clone(),
             body: parts.body.try_clone()?,
             endpoint: parts.endpoint.clone(),
-            cost: parts.cost,
+            costs: parts.costs.clone(),
             deadline: parts.deadline,
             max_wait: parts.max_wait,
             attempt_timeout: parts.attempt_timeout,

@@ -20,7 +20,8 @@ pub(crate) struct Parts {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Body,
     pub(crate) endpoint: Option<Box<str>>,
-    pub(crate) cost: Option<u32>,
+    /// By kind of points; one of each.
+    pub(crate) costs: Vec<(CompactString, u32)>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) max_wait: Option<Duration>,
     pub(crate) attempt_timeout: Option<Duration>,

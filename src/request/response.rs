@@ -12,11 +12,12 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 
-use crate::dispatch::PermitGuard;
+use crate::dispatch::{PermitGuard, plan};
 use crate::engine;
 use crate::engine::limit::BlockedBy;
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::route::Route;
+use crate::signals::meter::Meter;
 use crate::transport::{AnswerBody, TransportError};
 
 /// A vendor's response, with a body that has not been read yet. Any status is a response; see
@@ -112,9 +113,12 @@ impl Response {
         // The headers are not kept while the body comes.
         let mut body = self.parts.body;
         async move {
-            match body.body.take_arrived() {
-                Some(whole) => Ok(whole),
-                None => body.read().await,
+            match body.meter {
+                None => match body.body.take_arrived() {
+                    Some(whole) => Ok(whole),
+                    None => body.read().await,
+                },
+                Some(_) => body.read().await,
             }
         }
     }
@@ -184,13 +188,21 @@ pub struct ResponseBody {
     body: AnswerBody,
     /// Given up with the last byte; none where that has come.
     held: Option<PermitGuard>,
+    /// Reads from the body what the request cost. Boxed: few vendors state it there.
+    meter: Option<Box<Meter>>,
     route: Arc<Route>,
     request_id: u64,
 }
 
 impl ResponseBody {
     pub(crate) fn new(body: AnswerBody, held: Option<PermitGuard>, route: Arc<Route>, request_id: u64) -> ResponseBody {
-        ResponseBody { body, held, route, request_id }
+        ResponseBody { body, held, meter: None, route, request_id }
+    }
+
+    /// With a reader of what the body says that the request cost.
+    pub(crate) fn metered(mut self, meter: Option<Meter>) -> ResponseBody {
+        self.meter = meter.map(Box::new);
+        self
     }
 
     fn error(&self, error: TransportError) -> Error {
@@ -205,7 +217,10 @@ impl ResponseBody {
         }
     }
 
-    fn give_up(&self, held: PermitGuard) {
+    fn give_up(&mut self, held: PermitGuard) {
+        if let Some(meter) = self.meter.take() {
+            held.settled(&plan::settled(&self.route.vendor, &meter.costs(), None));
+        }
         if self.route.vendor.counts_bytes {
             let bytes = self.body.bytes_read();
             self.route.answer_had(bytes);
@@ -215,6 +230,9 @@ impl ResponseBody {
 
     async fn read(&mut self) -> Result<Bytes, Error> {
         let result = self.body.read().await;
+        if let (Some(meter), Ok(data)) = (&mut self.meter, &result) {
+            meter.rest(data);
+        }
         self.ended();
         result.map_err(|error| self.error(error))
     }
@@ -236,8 +254,10 @@ impl HttpBody for ResponseBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
-        if !matches!(frame, Some(Ok(_))) {
-            self.ended();
+        match (&frame, &mut self.meter) {
+            (Some(Ok(frame)), Some(meter)) => frame.data_ref().into_iter().for_each(|data| meter.piece(data)),
+            (Some(Ok(_)), None) => {}
+            _ => self.ended(),
         }
         Poll::Ready(frame)
     }

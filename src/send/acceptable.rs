@@ -1,6 +1,7 @@
 //! Validates a request before it is stored: all checks that `send` makes before it waits for a permit, and that the
 //! request can be stored without a secret.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub(crate) struct Acceptable {
     pub(crate) tenant: Arc<Route>,
     pub(crate) request: LetterRequest,
     pub(crate) endpoint: Option<String>,
-    pub(crate) cost: Option<u32>,
+    pub(crate) costs: BTreeMap<String, u32>,
     pub(crate) attempt_timeout: Option<Duration>,
     pub(crate) deadline: Option<Duration>,
     pub(crate) on_ambiguous: Option<OnAmbiguous>,
@@ -40,7 +41,8 @@ pub(crate) fn acceptable(core: &Core, tenant: &str, mut request: Request) -> Res
     if let Some(name) = &request.parts.endpoint {
         vendor.endpoint(name)?;
     }
-    let (endpoint, cost) = (request.parts.endpoint.take().map(String::from), request.parts.cost);
+    let endpoint = request.parts.endpoint.take().map(String::from);
+    let costs = request.parts.costs.iter().map(|(kind, units)| (kind.to_string(), *units)).collect();
     let (attempt_timeout, deadline) = (request.parts.attempt_timeout, request.parts.deadline);
     let on_ambiguous = request.parts.on_ambiguous;
     let mut notes = request.parts.notes.take();
@@ -66,5 +68,16 @@ pub(crate) fn acceptable(core: &Core, tenant: &str, mut request: Request) -> Res
     };
     let request = LetterRequest::whole(prepared.method(), &path, prepared.headers(), body.clone());
     let notes = notes.map(|notes| *notes).unwrap_or_default();
-    Ok(Acceptable { request, endpoint, cost, attempt_timeout, deadline, on_ambiguous, notes, has_key, own_key, tenant })
+    Ok(Acceptable {
+        request,
+        endpoint,
+        costs,
+        attempt_timeout,
+        deadline,
+        on_ambiguous,
+        notes,
+        has_key,
+        own_key,
+        tenant,
+    })
 }

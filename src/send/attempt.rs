@@ -91,8 +91,8 @@ impl Job {
             }
         };
         if let Some((word, besides)) = self.plain(core, &answer, &held) {
-            // Where bytes are counted, the permit stays until the whole body has come and its size is known.
-            let whole = answer.body.has_arrived() && !self.route.vendor.counts_bytes;
+            // Where the body decides what the request cost, the permit stays until it has been read.
+            let whole = answer.body.has_arrived() && !self.route.vendor.settles_by_body();
             let (heard, held) = match whole {
                 true => (held.on_complete(ended, word, &besides), None),
                 false => (held.on_response(ended, word, &besides), Some(held)),

@@ -8,7 +8,7 @@ use crate::clock::{Time, millis, nanos};
 use crate::config::RetryPolicy;
 use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Phase};
-use crate::dispatch::PermitGuard;
+use crate::dispatch::{PermitGuard, plan};
 use crate::engine::throttle::Wait;
 use crate::engine::{Feedback, Whose};
 use crate::error::ErrorKind;
@@ -34,7 +34,8 @@ impl Job {
         let (now, wall) = (core.clock.now(), core.clock.wall());
         let status = answered.answer.status;
         let signals = self.signals(&mut answered.answer, wall).await;
-        answered.held.cost(signals.cost);
+        let stated = plan::settled(&self.route.vendor, &signals.costs, signals.cost);
+        answered.held.settled(&stated);
         let headers = &answered.answer.headers;
         let class = core.egress.classifier(&self.route).and_then(|classifier| classifier.classify(status, headers));
         let class = class.or(match signals.throttled {

@@ -130,7 +130,7 @@ impl Job {
         let Some(stored) = &mut self.stored else { return Ok(()) };
         stored.begun.store(true, Ordering::Release);
         let endpoint = self.route.vendor.endpoint_name(self.endpoint.place()).unwrap_or_default();
-        match stored.ledger.start(endpoint, self.cost, again).await {
+        match stored.ledger.start(endpoint, self.points[0], again).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(NotSent::Taken),
             Err(error) => Err(NotSent::Store(error)),

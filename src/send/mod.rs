@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::Priority;
 use crate::clock::{Time, nanos};
-use crate::config::{OnAmbiguous, Tenant};
+use crate::config::{MAX_COSTS, OnAmbiguous, Tenant};
 use crate::core::refusal;
 use crate::core::{Core, Egress, HostPass};
 use crate::dead_letter::AttemptRecord;
@@ -42,6 +42,8 @@ use crate::request::response::{self, Headroom, Response, ResponseBody, WaitReaso
 use crate::request::{Notes, Request, Target};
 use crate::retry::{RetryHistory, idempotent};
 use crate::route::{Authorization, Route};
+use crate::signals::POINTS;
+use crate::signals::meter::Meter;
 use crate::transport::{Answer, Exchange};
 
 use attempt_end::NotSent;
@@ -81,7 +83,8 @@ pub(crate) struct Job {
     route: Arc<Route>,
     priority: Priority,
     endpoint: EndpointId,
-    cost: u32,
+    /// Points of each kind.
+    points: [u32; MAX_COSTS],
     /// The request is sent now or refused; it never waits.
     immediate: bool,
     /// A second execution has no further effect.
@@ -177,13 +180,16 @@ impl Job {
             None if vendor.endpoints.is_empty() => None,
             None => vendor.match_endpoint(request.parts.method.as_str(), request.path_below(&base)?),
         };
-        if let Some(cost) = request.parts.cost.filter(|cost| *cost > 1)
-            && !vendor.counts_points(endpoint.map(|(_, endpoint)| endpoint))
+        let stated = || request.parts.costs.iter().map(|(kind, units)| (&**kind, *units));
+        let counts = |kind: &str| vendor.counts(kind, endpoint.map(|(_, endpoint)| endpoint));
+        // One point is what every request is.
+        let mut ignored = stated().filter(|(kind, units)| !counts(kind) && (*units > 1 || *kind != POINTS));
+        if let Some((kind, units)) = ignored.next()
             && route.may_log_cost()
         {
-            core.telemetry.cost_ignored(id, &route, cost);
+            core.telemetry.cost_ignored(id, &route, kind, units);
         }
-        let cost = request.parts.cost.or(endpoint.map(|(_, endpoint)| endpoint.cost)).unwrap_or(1).max(1);
+        let points = endpoint.map_or(&vendor.costs, |(_, endpoint)| &endpoint.costs).of(stated());
         let endpoint = endpoint.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number));
         let mut notes = request.parts.notes.take();
         if vendor.counts_bytes
@@ -208,7 +214,7 @@ impl Job {
             route,
             priority,
             endpoint,
-            cost,
+            points,
             immediate,
             idempotent,
             on_ambiguous,
@@ -245,11 +251,13 @@ impl Job {
         reason: Option<WaitReason>,
         headroom: Option<Headroom>,
     ) -> Response {
+        let dialect = &self.route.vendor.dialect;
+        let meter = held.as_ref().and_then(|_| Meter::new(dialect, &answer.headers));
         Response::new(response::Parts {
             status: answer.status,
             version: answer.version,
             headers: answer.headers,
-            body: ResponseBody::new(answer.body, held, self.route.clone(), self.id),
+            body: ResponseBody::new(answer.body, held, self.route.clone(), self.id).metered(meter),
             attempts: self.past.as_ref().map_or(0, |past| past.exchanges) + 1,
             waited,
             reason,
@@ -315,13 +323,13 @@ impl Job {
     fn whole_cost(&self) -> Cost {
         let vendor = &self.route.vendor;
         if !vendor.counts_bytes {
-            return self.cost.into();
+            return Cost::of(self.points);
         }
         let said = self.notes.as_ref().and_then(|notes| notes.bytes);
         let sent = self.prepared.body_bytes().map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         let sent = sent.or(said.map(|(request, _)| request)).unwrap_or(0);
         let received = self.route.expected_answer(sent, said.map(|(_, response)| response));
-        Cost { points: self.cost, sent, received }
+        Cost::of(self.points).with_bytes(sent, received)
     }
 
     fn exchange(

@@ -1,6 +1,7 @@
 //! The result of reading a response.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::dialect::Scope;
@@ -20,8 +21,10 @@ pub struct Signals {
     pub default_wait: Option<Duration>,
     /// The windows that the response describes, at most sixteen.
     pub windows: Windows,
-    /// What this request cost, in the vendor's unit, which may count fractions.
+    /// What this request cost in points, of which the vendor may count fractions.
     pub cost: Option<f64>,
+    /// What it cost of each kind of points whose place the dialect tells, `points` included.
+    pub costs: Vec<Stated>,
     /// The time between two requests, if the vendor states a rate instead of a limit.
     pub interval: Option<Duration>,
     /// Whose limit refused, if the response says so.
@@ -30,6 +33,16 @@ pub struct Signals {
     pub rule: Rule,
     /// Where the wait was found.
     pub wait_from: Option<WaitFrom>,
+}
+
+/// What a request cost of one kind of points.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Stated {
+    /// The kind, as the vendor's entry declares it.
+    pub kind: Arc<str>,
+    /// How many, of which the vendor may count fractions.
+    pub units: f64,
 }
 
 /// The rule that decided whether a response is a refusal because of a limit.

@@ -33,6 +33,7 @@ pub(crate) mod dialect;
 mod found;
 pub(crate) mod json;
 mod message;
+pub(crate) mod meter;
 mod moment;
 mod number;
 mod problem;
@@ -46,9 +47,9 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, StatusCode};
 
 use dialect::Context;
-pub(crate) use dialect::is_refusal;
 pub use dialect::{Dialect, ResetMeans, Scope};
-pub use found::{Rule, Signals, WaitFrom};
+pub(crate) use dialect::{POINTS, is_refusal};
+pub use found::{Rule, Signals, Stated, WaitFrom};
 use moment::Now;
 pub use windows::{Name, Window, Windows};
 
@@ -82,7 +83,9 @@ pub fn read(
     if !is_plain {
         asked = asked.max(dialect::windows(response, &mut signals.windows));
         asked = asked.max(dialect::waits(response, false));
-        signals.cost = dialect::cost(response).or(signals.cost);
+        signals.costs = dialect::costs(response);
+        let points = signals.costs.iter().find(|stated| &*stated.kind == POINTS);
+        signals.cost = points.map(|stated| stated.units).or(signals.cost);
         signals.interval = dialect::interval(response);
     }
     for window in signals.windows.iter_mut() {

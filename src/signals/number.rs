@@ -84,6 +84,11 @@ impl Decimal {
     }
 }
 
+/// The sum of the numbers that are there; `None` where none is.
+pub(super) fn total(parts: impl Iterator<Item = Option<Decimal>>) -> Option<f64> {
+    parts.flatten().map(Decimal::approximately).reduce(|sum, part| sum + part)
+}
+
 impl From<u64> for Decimal {
     fn from(whole: u64) -> Decimal {
         Decimal { whole, nanos: 0, more: false }

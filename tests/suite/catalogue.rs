@@ -121,8 +121,8 @@ const SLIPS: &[(&str, &str, &str, &str)] = &[
         "that is how a `fixed_window` counts",
     ),
     // A bucket of 500 points (a tenth, since nobody knows how it is counted) and a request that costs more.
-    ("cost = 3\n", "cost = 501\n", "501", "but the bucket of `hourly` holds"),
-    ("cost = 3\n", "cost = 0\n", "0\n", "a cost is 1 to"),
+    ("points = 3 }\n", "points = 501 }\n", "501", "but the bucket of `hourly` holds"),
+    ("points = 3 }\n", "points = 0 }\n", "0 }\n", "a cost is 1 to"),
     // Names.
     ("algorithm = \"token_bucket\"", "algorithm = \"token_buket\"", "\"token_buket\"", "did you mean `token_bucket`?"),
     ("scope = \"vendor\"", "scope = \"app\"", "\"app\"", "unknown scope; choices: endpoint, tenant, account, vendor"),

@@ -11,6 +11,7 @@
 mod bytes;
 mod changes;
 mod cleanup;
+mod costs;
 mod faults;
 mod hosts;
 mod rotation;

@@ -131,11 +131,11 @@ fn syntax_error_hides_no_other_error() {
     f.toml:13:8: invalid type: integer, expected a table
     "#);
     // Deep in a list: what is read around it is checked.
-    let text = format!("{FINE}safety = 3.0\n[vendors.x.endpoints.e]\npaths = [\"/a\", 5]\ncost = 0\n");
+    let text = format!("{FINE}safety = 3.0\n[vendors.x.endpoints.e]\npaths = [\"/a\", 5]\ncosts = {{ points = 0 }}\n");
     insta::assert_snapshot!(load(&text).unwrap_err(), @"
     f.toml:7:10: vendors.x.limits.main.safety: this is not a share: it must be above 0 and at most 1, for example 0.8
     f.toml:9:16: invalid type: integer, expected a string
-    f.toml:10:8: vendors.x.endpoints.e.cost: this is out of range: a cost is 1 to 4000000000
+    f.toml:10:20: vendors.x.endpoints.e.costs.points: this is out of range: a cost is 1 to 4000000000
     ");
     let many: String = (0..200).map(|number| format!("k{number} = 1\n")).collect();
     let error = load(&many).unwrap_err().to_string();
@@ -148,13 +148,13 @@ fn uncounted_endpoint_cost_is_warned_of() {
         format!(
             "[vendors.x]\nbase_url = \"https://x.example\"\nauth = {{ scheme = \"none\" }}\n\
              [[vendors.x.limits]]\nname = \"all\"\nlimit = 100\nwindow = \"1m\"\nalgorithm = \"fixed_window\"\nunit = \"{unit}\"\n\
-             [vendors.x.endpoints.e]\npaths = [\"/a\"]\ncost = 5\n"
+             [vendors.x.endpoints.e]\npaths = [\"/a\"]\ncosts = {{ points = 5 }}\n"
         )
     };
     let load = |unit| Config::load(&Sources::new().without_catalogue().file("f.toml", text(unit)), 1).unwrap();
     let warnings = load("requests").warnings().to_vec();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].contains("vendors.x.endpoints.e.cost: the cost is ignored"), "{warnings:?}");
+    assert!(warnings[0].contains("vendors.x.endpoints.e.costs.points: the cost is ignored"), "{warnings:?}");
     assert_eq!(load("points").warnings(), [""; 0]);
 }
 
@@ -500,7 +500,7 @@ confidence = "documented"
 [vendors.whole.endpoints.search]
 paths = ["/search/*"]
 methods = ["GET"]
-cost = 2
+costs = { points = 2 }
 [vendors.whole.environments.sandbox]
 base_url = "https://sandbox.example"
 [[tenants]]

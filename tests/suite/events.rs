@@ -72,7 +72,7 @@ async fn uncounted_cost_is_an_event_once() {
     let client = client(|_| FakeAnswer::status(200)).await;
     let mut events = client.events();
     for cost in [1, 7, 9] {
-        let request = Request::get("v", "/x").cost(cost).deadline(Duration::from_secs(3_600));
+        let request = Request::get("v", "/x").cost("points", cost).deadline(Duration::from_secs(3_600));
         client.send("a", Priority::High, request).await.unwrap();
     }
     let ignored = |event: &Event| match event.kind {
@@ -84,13 +84,27 @@ async fn uncounted_cost_is_an_event_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn cost_of_an_unknown_kind_is_an_event() {
+    let client = client(|_| FakeAnswer::status(200)).await;
+    let mut events = client.events();
+    let request = Request::get("v", "/x").cost("input_token", 1).deadline(Duration::from_secs(3_600));
+    client.send("a", Priority::High, request).await.unwrap();
+    let ignored = |event: &Event| match &event.kind {
+        EventKind::CostIgnored { kind, cost, .. } => Some((kind.to_string(), *cost)),
+        _ => None,
+    };
+    let ignored: Vec<_> = heard(&mut events).await.iter().filter_map(ignored).collect();
+    assert_eq!(ignored, [("input_token".to_owned(), 1)], "a kind is not misspelled in silence");
+}
+
+#[tokio::test(start_paused = true)]
 async fn cost_in_points_is_no_event() {
     let points = VENDOR.replace("window = \"1s\"\n", "window = \"1s\"\nunit = \"points\"\n");
     let builder = IntegrationClient::builder().without_catalogue().vendors_toml(&points);
     let transport = FakeTransport::new(|_: &FakeCall| FakeAnswer::status(200));
     let client = builder.transport(transport).tenant(TenantEntry::new("a", "v")).build().await.unwrap();
     let mut events = client.events();
-    let request = Request::get("v", "/x").cost(7).deadline(Duration::from_secs(3_600));
+    let request = Request::get("v", "/x").cost("points", 7).deadline(Duration::from_secs(3_600));
     client.send("a", Priority::High, request).await.unwrap();
     let heard = heard(&mut events).await;
     assert!(!heard.iter().any(|event| matches!(event.kind, EventKind::CostIgnored { .. })), "{heard:?}");

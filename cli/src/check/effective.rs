@@ -72,6 +72,14 @@ fn limits(vendor: &Vendor, round_trip: Duration, screen: Screen, out: &mut dyn W
         return Ok(false);
     }
     writeln!(out, "{}", table(screen, &HEADER, rows, &[]))?;
+    if let Some(costs) = text::usual_costs(&vendor.costs) {
+        let after = match vendor.dialect.states_costs() {
+            true => "; what its answer says it cost counts in the end",
+            false => "; the vendor's entry does not tell where answers say what they cost",
+        };
+        let line = format!("A request that states no cost counts as {costs}{after}.");
+        writeln!(out, "{FAINT}{}{FAINT:#}\n", wrapped(screen, &line))?;
+    }
     Ok(text::limits(vendor).any(|(_, limit)| matches!(limit.kind, LimitKind::Rate(_))))
 }
 

@@ -21,6 +21,8 @@ pub(super) struct Reading {
     pub(super) windows: Vec<Window>,
     /// What the request cost.
     pub(super) cost: Option<f64>,
+    /// By kind of points, where the dialect tells the places.
+    pub(super) costs: Vec<(String, f64)>,
     /// Whose limit it is.
     pub(super) scope: Option<&'static str>,
     /// What decided whether it was a refusal, in words; `None` if no rule applied.
@@ -70,6 +72,7 @@ pub(super) fn read(
         default_wait: signals.default_wait,
         windows: windows.collect(),
         cost: signals.cost,
+        costs: signals.costs.iter().map(|stated| (stated.kind.to_string(), stated.units)).collect(),
         scope: signals.scope.map(signals::Scope::as_str),
         rule: (signals.rule != Rule::Nothing).then(|| dialect.explain(signals.rule)),
     }

@@ -41,6 +41,9 @@ pub(super) fn show(response: &pasted::Response, context: &Context, out: &mut dyn
     if let Some(cost) = reading.cost {
         writeln!(out, "cost of the request      {cost}")?;
     }
+    for (kind, units) in reading.costs.iter().filter(|(kind, _)| kind != "points") {
+        writeln!(out, "cost of the request      {units} {kind}")?;
+    }
 
     if reading.windows.is_empty() {
         writeln!(out, "\nThe response states nothing about limits.")?;

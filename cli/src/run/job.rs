@@ -20,9 +20,17 @@ struct Line {
     #[serde(default)]
     headers: BTreeMap<String, String>,
     body: Option<Box<RawValue>>,
-    cost: Option<u32>,
+    cost: Option<Cost>,
     idempotency_key: Option<String>,
     deadline: Option<Deadline>,
+}
+
+/// What a request costs: so many points, or so many of each kind.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a cost is a number of points, or an object such as {\"input_tokens\":1800}")]
+enum Cost {
+    Points(u32),
+    Kinds(BTreeMap<String, u32>),
 }
 
 #[derive(Deserialize)]
@@ -58,8 +66,12 @@ pub(super) fn parse(number: u64, text: &[u8], now: SystemTime) -> Result<Job, St
             Err(_) => request.json(body),
         },
     };
-    if let Some(cost) = line.cost {
-        request = request.cost(cost);
+    match line.cost {
+        None => {}
+        Some(Cost::Points(points)) => request = request.cost("points", points),
+        Some(Cost::Kinds(kinds)) => {
+            request = kinds.into_iter().fold(request, |request, (kind, units)| request.cost(kind, units));
+        }
     }
     if let Some(key) = &line.idempotency_key {
         request = request.idempotency_key(key);
@@ -122,7 +134,7 @@ mod tests {
         assert!(unknown.starts_with("not a job: unknown field `vendro`, expected one of"), "{unknown}");
         let secret =
             wrong("{\"tenant\":\"a\",\"vendor\":\"v\",\"method\":\"GET\",\"path\":\"/\",\"cost\":\"hunter2\"}");
-        assert!(secret.starts_with("not a job: invalid type: string, expected u32"), "{secret}");
+        assert!(secret.starts_with("not a job: a cost is a number of points"), "{secret}");
         let job = |rest: &str| format!("{{\"tenant\":\"a\",\"vendor\":\"v\",\"path\":\"/\",{rest}}}");
         assert!(wrong(&job("\"method\":\"GET\",\"priority\":\"urgent\"")).contains("`high`, `normal`, `low`"));
         assert_eq!(wrong(&job("\"method\":\"P OST\"")), "\"P OST\" is no method; write \"POST\"");

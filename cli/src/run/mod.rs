@@ -39,9 +39,9 @@ const EXAMPLES: &str = "\
 A job is one line:
   {\"tenant\":\"acme\",\"vendor\":\"parcels\",\"priority\":\"low\",\"method\":\"POST\",
    \"path\":\"/labels\",\"body\":{\"order\":17}}
-and may have \"headers\" (an object), \"cost\", \"idempotency_key\" and
-\"deadline\" (\"2h\", or a moment). A body that is a text is sent as it is, any
-other as JSON.
+and may have \"headers\" (an object), \"cost\" (points, or {\"input_tokens\":1800}),
+\"idempotency_key\" and \"deadline\" (\"2h\", or a moment). A body that is a text
+is sent as it is, any other as JSON.
 
 Examples:
   integration-client run jobs.jsonl --vendors vendors.toml --out results.jsonl

@@ -1,5 +1,7 @@
 //! A vendor as JSON.
 
+use std::collections::BTreeMap;
+
 use integration_client::config::{Limit, LimitKind, Vendor};
 use serde_json::{Value, json};
 
@@ -29,7 +31,7 @@ fn environment(vendor: &Vendor) -> Value {
             let value = json!({
                 "paths": endpoint.paths,
                 "methods": endpoint.methods,
-                "cost": endpoint.cost,
+                "costs": endpoint.costs.iter().collect::<BTreeMap<&str, u32>>(),
                 "limits": endpoint.limits.iter().map(limit).collect::<Vec<_>>(),
             });
             (endpoint.name.to_string(), value)
@@ -37,6 +39,7 @@ fn environment(vendor: &Vendor) -> Value {
         .collect();
     json!({
         "base_url": vendor.base_url,
+        "costs": vendor.costs.iter().collect::<BTreeMap<&str, u32>>(),
         "auth": text::auth(&vendor.auth),
         "limits": vendor.limits.iter().map(limit).collect::<Vec<_>>(),
         "endpoints": endpoints,

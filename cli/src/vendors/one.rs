@@ -16,6 +16,9 @@ pub(super) fn show(entry: &Entry, screen: Screen, out: &mut dyn Write) -> io::Re
     if !live.also.is_empty() {
         facts.push(fact("also", live.also.join(", ")));
     }
+    if let Some(costs) = text::usual_costs(&live.costs) {
+        facts.push(fact("costs", format!("{costs} unless a request states its own")));
+    }
     for (name, value) in &live.headers {
         facts.push(fact("header", format!("{name}: {value}")));
     }
@@ -42,7 +45,9 @@ pub(super) fn show(entry: &Entry, screen: Screen, out: &mut dyn Write) -> io::Re
         let rows = live.endpoints.iter().map(|endpoint| {
             let paths =
                 if endpoint.paths.is_empty() { "(by its name alone)".to_owned() } else { endpoint.paths.join("  ") };
-            let cost = if endpoint.cost == 1 { String::new() } else { format!("cost {}", endpoint.cost) };
+            let own = endpoint.costs.iter().filter(|(kind, units)| live.costs.get(kind) != Some(*units));
+            let cost: Vec<String> = own.map(|(kind, units)| format!("{} {kind}", text::thousands(units))).collect();
+            let cost = if cost.is_empty() { String::new() } else { format!("costs {}", cost.join(", ")) };
             vec![endpoint.name.to_string(), endpoint.methods.join(" "), paths, cost]
         });
         write!(out, "\n{TITLE}Endpoints{TITLE:#}\n{}", table(screen, &[], rows.collect(), &[]))?;

@@ -1,22 +1,31 @@
 //! `[vendors.NAME.dialect]`: places that exist in responses, rules that can fit.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::fields::{choice, duration, integer};
-use crate::config::format::{AnswerEntry, DialectEntry, FigureEntry, ValueEntry, WaitEntry, WindowEntry};
+use crate::config::format::{AnswerEntry, DialectEntry, FigureEntry, PlacesEntry, ValueEntry, WaitEntry, WindowEntry};
 use crate::config::report::{Path, Report, Step, at};
-use crate::config::suggest;
+use crate::config::{Costs, suggest};
 use crate::signals::Dialect;
-use crate::signals::dialect::{AnswerRule, Figure, Form, ResetMeans, Scope, Source, WaitRule, WindowRule};
+use crate::signals::dialect::{AnswerRule, CostRule, Figure, Form, ResetMeans, Scope, Source, WaitRule, WindowRule};
 
 /// Rules of one kind: each is looked at for every answer.
 const MAX_RULES: usize = 64;
 /// Statuses, values, texts of one rule.
 const MAX_VALUES: usize = 64;
 const MAX_ITEMS: i64 = 31;
+/// Places of one cost, and parts of one sum. With four kinds of points that is as many as one pass over a body finds.
+const MAX_PLACES: usize = 4;
+const MAX_PARTS: usize = 2;
 
 /// The dialect that `entry` describes; problems go to `report`.
-pub(in crate::config) fn dialect(entry: Option<&DialectEntry>, path: &Path, report: &mut Report) -> Dialect {
+pub(in crate::config) fn dialect(
+    entry: Option<&DialectEntry>,
+    costs: &Costs,
+    path: &Path,
+    report: &mut Report,
+) -> Dialect {
     let Some(entry) = entry else { return Dialect::default() };
     let means = entry.reset_means.as_deref();
     let (names, parse) = (ResetMeans::NAMES, ResetMeans::parse);
@@ -34,7 +43,7 @@ pub(in crate::config) fn dialect(entry: Option<&DialectEntry>, path: &Path, repo
         windows: rules(&entry.windows, "windows", path, report, window),
         answers: rules(&entry.answers, "answers", path, report, answer),
         waits: rules(&entry.waits, "waits", path, report, wait),
-        cost: source(&entry.cost, "cost", path, report),
+        costs: self::costs(entry.costs.as_ref(), costs, path, report),
         rate: source(&entry.rate, "rate", path, report),
         reset_means: choice(means, "reset_means", names, parse, ResetMeans::default(), path, report),
         ignore,
@@ -84,6 +93,56 @@ fn member(text: &Option<String>, each: bool, field: &str, path: &Path, report: &
         Some(Ok(source)) if each && source.is_member() => Some(source),
         _ => source(text, field, path, report),
     }
+}
+
+/// Where answers say what their requests cost, by kind of points.
+fn costs(
+    entry: Option<&BTreeMap<String, PlacesEntry>>,
+    known: &Costs,
+    path: &Path,
+    report: &mut Report,
+) -> Vec<CostRule> {
+    let path = at(path, "costs");
+    let rules = entry.into_iter().flatten().filter_map(|(kind, places)| {
+        let place = at(&path, &**kind);
+        let Some(name) = known.name(kind) else {
+            let hint = suggest::unknown("kind of points", kind, "kinds", known.iter().map(|(name, _)| name));
+            report.problem(place, format!("{hint}; others are declared in the vendor's `costs`"));
+            return None;
+        };
+        let places = match places {
+            PlacesEntry::One(text) => std::slice::from_ref(text),
+            PlacesEntry::Any(texts) => texts,
+        };
+        if places.is_empty() || places.len() > MAX_PLACES {
+            report.problem(place, format!("state 1 to {MAX_PLACES} places"));
+            return None;
+        }
+        let places = places.iter().map(|text| sum(text, &place, report)).collect();
+        Some(CostRule { kind: name, places })
+    });
+    rules.collect()
+}
+
+/// `A + B`: places whose numbers are added.
+fn sum(text: &str, place: &Path, report: &mut Report) -> Vec<Source> {
+    let mut parts = text.split(" + ");
+    let sources = parts.by_ref().take(MAX_PARTS).filter_map(|part| match Source::parse(part.trim()) {
+        Ok(source) if source.is_member() => {
+            report.problem(place.clone(), "a place that begins with `/` is below an `each`; write \"body#/…\"");
+            None
+        }
+        Ok(source) => Some(source),
+        Err(message) => {
+            report.problem(place.clone(), message);
+            None
+        }
+    });
+    let sources = sources.collect();
+    if parts.next().is_some() {
+        report.problem(place.clone(), format!("more than {MAX_PARTS} places in one sum"));
+    }
+    sources
 }
 
 fn figure(entry: &Option<FigureEntry>, each: bool, field: &str, path: &Path, report: &mut Report) -> Option<Figure> {

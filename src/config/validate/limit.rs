@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::fields::{check_id, choice, duration, fraction, integer};
+use crate::config::costs::Costs;
 use crate::config::entry::LimitEntry;
 use crate::config::limit::{Algorithm, Limit, LimitKind, Rate, Scope, Source, Unit};
 use crate::config::report::{Path, Report, Step, at};
@@ -11,12 +12,12 @@ use crate::config::suggest;
 /// Units per window or at once. The engine counts in `u32`; the round figure leaves room for sums.
 pub(super) const MAX_UNITS: u32 = 4_000_000_000;
 
-/// A limit of the list at `path`. `endpoint` says that the list is an endpoint's; `safety` is the vendor's.
+/// A limit of the list at `path`. `endpoint` says that the list is an endpoint's; `safety` and `costs` are the vendor's.
 pub(super) fn limit(
     entry: &LimitEntry,
     path: &[Step],
     endpoint: bool,
-    safety: f64,
+    (safety, costs): (f64, &Costs),
     report: &mut Report,
 ) -> Option<Limit> {
     // A missing name was reported where the list was read.
@@ -35,7 +36,7 @@ pub(super) fn limit(
     let kind = if entry.concurrency.is_some() {
         concurrency(entry, &path, report)
     } else {
-        rate(entry, &path, safety, report).map(LimitKind::Rate)
+        rate(entry, &path, safety, costs, report).map(LimitKind::Rate)
     };
     let source = source(entry, &path, report);
     let kind = kind?;
@@ -66,7 +67,7 @@ fn concurrency(entry: &LimitEntry, path: &Path, report: &mut Report) -> Option<L
     u32::try_from(limit).ok().map(|limit| LimitKind::Concurrency { limit })
 }
 
-fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, report: &mut Report) -> Option<Rate> {
+fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, costs: &Costs, report: &mut Report) -> Option<Rate> {
     for (field, missing) in [("limit", entry.limit.is_none()), ("window", entry.window.is_none())] {
         if missing {
             let message = format!(
@@ -83,7 +84,7 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, report: &mut Report
         choice(algorithm, "algorithm", Algorithm::NAMES, Algorithm::parse, Algorithm::Unknown, path, report);
     let safety = fraction(entry.safety, vendor_safety, at(path, "safety"), report);
     let ceiling = fraction(entry.ceiling, 1.0, at(path, "ceiling"), report);
-    let unit = choice(entry.unit.as_deref(), "unit", Unit::NAMES, Unit::parse, Unit::Requests, path, report);
+    let unit = unit(entry.unit.as_deref(), costs, path, report);
     let cold = ["full", "spent"];
     let parse = |name: &str| match name {
         "full" => Some(false),
@@ -171,6 +172,19 @@ fn rate(entry: &LimitEntry, path: &Path, vendor_safety: f64, report: &mut Report
         fits(&rate, largest, path, report);
     }
     Some(rate)
+}
+
+/// Points of another kind than `points` are a unit where the vendor's entry declares them.
+fn unit(name: Option<&str>, costs: &Costs, path: &Path, report: &mut Report) -> Unit {
+    let Some(name) = name else { return Unit::Requests };
+    let fixed = Unit::FIXED.into_iter().find(|unit| unit.name() == name);
+    fixed.or_else(|| costs.name(name).map(Unit::Cost)).unwrap_or_else(|| {
+        let known = Unit::FIXED.each_ref().map(Unit::name);
+        let known = known.into_iter().chain(costs.iter().map(|(name, _)| name));
+        let hint = suggest::unknown("unit", name, "choices", known);
+        report.problem(at(path, "unit"), format!("{hint}; another kind of points is declared in the vendor's `costs`"));
+        Unit::Requests
+    })
 }
 
 /// A request as large as the vendor takes must fit the bucket. Where it does not, smaller ones still go: a warning.

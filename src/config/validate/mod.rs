@@ -1,4 +1,6 @@
 //! From an entry as written to a [`Vendor`], or to everything that is wrong with it.
+
+mod costs;
 mod dialect;
 mod fields;
 mod idempotency;
@@ -7,6 +9,8 @@ mod oauth;
 mod retry;
 mod vendor;
 
+#[cfg(any(test, feature = "testing"))]
+pub(super) use costs::of_vendor as costs;
 #[cfg(any(test, feature = "testing"))]
 pub(super) use dialect::dialect;
 pub(crate) use fields::CONNECTION_HEADERS;

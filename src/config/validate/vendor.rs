@@ -8,7 +8,8 @@ use super::fields::{
     MAX_LIMITS, MAX_METHODS, check_header, check_id, check_method, choice, duration, fraction, integer,
 };
 use super::oauth::vendor_oauth;
-use super::{idempotency, limit, retry};
+use super::{costs, idempotency, limit, retry};
+use crate::config::Costs;
 use crate::config::format::{AuthEntry, ConnectionEntry, EndpointEntry, VendorEntry};
 use crate::config::limit::{Limit, LimitKind, Scope, Unit};
 use crate::config::report::{Report, Step, at};
@@ -89,19 +90,19 @@ pub(in crate::config) fn vendor(
         report.problem(at(&[], "at_rest"), message);
     }
 
-    let dialect = dialect(entry.dialect.as_ref(), &at(&[], "dialect"), report);
+    let costs = costs::of_vendor(&entry.costs, report);
+    let dialect = dialect(entry.dialect.as_ref(), &costs, &at(&[], "dialect"), report);
 
     let also = also(entry, report);
-    let limits = limits(&entry.limits, &[], false, safety, report);
+    let limits = limits(&entry.limits, &[], false, (safety, &costs), report);
     if entry.endpoints.len() > MAX_ENDPOINTS {
         report.problem(at(&[], "endpoints"), format!("more than {MAX_ENDPOINTS} endpoints; group their paths"));
     }
     // A BTreeMap iterates in the order of names, which is the order that `Vendor::endpoints` promises.
     let endpoints: Vec<Endpoint> =
-        entry.endpoints.iter().map(|(name, entry)| endpoint(name, entry, safety, report)).collect();
+        entry.endpoints.iter().map(|(name, entry)| endpoint(name, entry, (safety, &costs), report)).collect();
     ambiguous(&endpoints, report);
-    unaffordable(&limits, &endpoints, report);
-    uncounted(&limits, &endpoints, report);
+    costs::check(&costs, &limits, &endpoints, report);
     let unpublished = entry.unpublished.unwrap_or(false);
     if !unpublished && limits.is_empty() && endpoints.iter().all(|endpoint| endpoint.limits.is_empty()) {
         report.warn(
@@ -115,18 +116,17 @@ pub(in crate::config) fn vendor(
     }
     let all = limits.iter().chain(endpoints.iter().flat_map(|endpoint| &endpoint.limits));
     let widest_scope = all.clone().map(|limit| limit.scope).fold(Scope::Tenant, Scope::max);
-    let counts_bytes = all.filter_map(|limit| match &limit.kind {
-        LimitKind::Rate(rate) => Some(rate.unit),
-        _ => None,
+    let counts_bytes = { all }.any(|limit| match &limit.kind {
+        LimitKind::Rate(rate) => matches!(rate.unit, Unit::RequestBytes | Unit::ResponseBytes | Unit::Bytes),
+        LimitKind::Concurrency { .. } => false,
     });
-    let counts_bytes =
-        { counts_bytes }.any(|unit| matches!(unit, Unit::RequestBytes | Unit::ResponseBytes | Unit::Bytes));
     Some(Vendor {
         name: name.into(),
         environment: environment.into(),
         base_url,
         auth,
         headers,
+        costs,
         limits,
         endpoints,
         connect_timeout,
@@ -149,17 +149,6 @@ pub(in crate::config) fn vendor(
     })
 }
 
-/// Warns of endpoints with a cost that no limit counts.
-fn uncounted(limits: &[Limit], endpoints: &[Endpoint], report: &mut Report) {
-    let counts = |limit: &Limit| matches!(&limit.kind, LimitKind::Rate(rate) if rate.unit == Unit::Points);
-    for endpoint in endpoints.iter().filter(|endpoint| endpoint.cost > 1) {
-        if !limits.iter().chain(&endpoint.limits).any(counts) {
-            let message = "the cost is ignored, because no limit of these requests has `unit = \"points\"`";
-            report.warn(vec!["endpoints".into(), (&*endpoint.name).into(), "cost".into()], message);
-        }
-    }
-}
-
 /// Other names, which must be what people can type where a vendor's name goes.
 fn also(entry: &VendorEntry, report: &mut Report) -> Vec<String> {
     let also = entry.also.clone().unwrap_or_default();
@@ -178,17 +167,17 @@ fn limits(
     entries: &[crate::config::entry::LimitEntry],
     path: &[Step],
     endpoint: bool,
-    safety: f64,
+    of_vendor: (f64, &Costs),
     report: &mut Report,
 ) -> Vec<Limit> {
     if entries.len() > MAX_LIMITS {
         report.problem(at(path, "limits"), format!("more than {MAX_LIMITS} limits; drop those that others imply"));
         return Vec::new();
     }
-    entries.iter().filter_map(|entry| limit::limit(entry, path, endpoint, safety, report)).collect()
+    entries.iter().filter_map(|entry| limit::limit(entry, path, endpoint, of_vendor, report)).collect()
 }
 
-fn endpoint(name: &str, entry: &EndpointEntry, safety: f64, report: &mut Report) -> Endpoint {
+fn endpoint(name: &str, entry: &EndpointEntry, of_vendor: (f64, &Costs), report: &mut Report) -> Endpoint {
     let path = at(&at(&[], "endpoints"), name);
     if let Err(message) = check_id("an endpoint's name", name) {
         report.problem(path.clone(), message);
@@ -211,27 +200,9 @@ fn endpoint(name: &str, entry: &EndpointEntry, safety: f64, report: &mut Report)
             report.problem(at(&at(&path, "methods"), Step::Index(index)), message);
         }
     }
-    let cost = integer(entry.cost, 1..=limit::MAX_UNITS.into(), "a cost", at(&path, "cost"), report).unwrap_or(1);
-    let limits = limits(&entry.limits, &path, true, safety, report);
-    Endpoint { name: name.into(), paths, methods, cost: u32::try_from(cost).unwrap_or(1), limits }
-}
-
-/// Endpoints whose requests cost more than a bucket of theirs ever holds: none of them could be sent.
-fn unaffordable(limits: &[Limit], endpoints: &[Endpoint], report: &mut Report) {
-    for endpoint in endpoints.iter().filter(|endpoint| endpoint.cost > 1) {
-        for limit in limits.iter().chain(&endpoint.limits) {
-            let LimitKind::Rate(rate) = &limit.kind else { continue };
-            let most = rate.shape().largest_cost(false);
-            if rate.unit == Unit::Points && endpoint.cost > most {
-                let message = format!(
-                    "a request costs {}, but the bucket of `{}` holds {most} of its {} points: lower the cost, or raise \
-                     the limit, its `burst` or its `safety`",
-                    endpoint.cost, limit.name, rate.limit
-                );
-                report.problem(vec!["endpoints".into(), (&*endpoint.name).into(), "cost".into()], message);
-            }
-        }
-    }
+    let costs = costs::of_endpoint(&entry.costs, of_vendor.1, &path, report);
+    let limits = limits(&entry.limits, &path, true, of_vendor, report);
+    Endpoint { name: name.into(), paths, methods, costs, limits }
 }
 
 /// Two endpoints with the same pattern and a method in common: neither is the more literal one.

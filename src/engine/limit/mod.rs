@@ -69,8 +69,8 @@ impl Take {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PriorUse {
     pub(crate) requests: u32,
-    /// Of all of them.
-    pub(crate) points: u32,
+    /// Of all of them together; where a part of it is not known, at least one for each.
+    pub(crate) cost: Cost,
     pub(crate) high: bool,
     /// When the vendor counted the last of them.
     pub(crate) at: Time,
@@ -79,9 +79,9 @@ pub(crate) struct PriorUse {
 impl PriorUse {
     fn units(&self, measure: Measure) -> u32 {
         match measure {
-            Measure::Points => self.points.max(self.requests),
-            // How many bytes there were is not known: each request leaves its trace.
-            Measure::Requests | Measure::Sent | Measure::Received | Measure::Bytes => self.requests,
+            Measure::Requests => self.requests,
+            // Each request leaves its trace, whatever is known of its size.
+            _ => measure.units(self.cost).max(self.requests),
         }
     }
 }

@@ -12,7 +12,7 @@ fn two_lanes(limit: LimitSpec) -> (Bench, LaneKey, LaneKey) {
 }
 
 fn answer_with_cost(bench: &mut Bench, permit: PermitKey, cost: u32) {
-    bench.engine.corrected(bench.now, permit, cost);
+    bench.settle(permit, cost);
     bench.engine.finished(bench.now, permit);
 }
 

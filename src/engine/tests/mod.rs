@@ -23,7 +23,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use super::cost::Cost;
-use super::cost::Measure;
+use super::cost::{Measure, PointKind, Settled};
 use super::endpoint::EndpointId;
 use super::keys::PermitKey;
 use super::limit::guard::GuardSpec;
@@ -51,7 +51,7 @@ pub(super) fn per_second(name: &str, limit: u32) -> LimitSpec {
             bucket: BucketSpec::new(budget as u32, limit as f64 * 0.8, SECOND, 0),
             guard: GuardSpec::Log(LogSpec::new(limit, limit - budget as u32, SECOND, TRANSIT)),
         },
-        measure: Measure::Points,
+        measure: Measure::Points(PointKind::POINTS),
         starts_spent: false,
         pace: Default::default(),
     }
@@ -63,7 +63,13 @@ pub(super) fn bucket(name: &str, capacity: u32, rate: f64) -> LimitSpec {
         bucket: BucketSpec::new(capacity, rate, SECOND, 0),
         guard: GuardSpec::Log(LogSpec::new(1_000_000, 0, SECOND, TRANSIT)),
     };
-    LimitSpec { name: name.into(), kind, measure: Measure::Points, starts_spent: false, pace: Default::default() }
+    LimitSpec {
+        name: name.into(),
+        kind,
+        measure: Measure::Points(PointKind::POINTS),
+        starts_spent: false,
+        pace: Default::default(),
+    }
 }
 
 pub(super) fn slots(name: &str, limit: u32) -> LimitSpec {
@@ -85,6 +91,7 @@ pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {
         tier_weights: [6, 3, 1],
         max_waiting: 100_000,
         service_ns: SECOND,
+        usual: 1.into(),
         closing_ns: 0,
         pace: Default::default(),
         max_hold_ns: 900 * SECOND,
@@ -158,6 +165,13 @@ impl Bench {
     /// A lane whose tenant chose the host that answers it.
     pub(super) fn lane_at(&mut self, tenant: &str, account: &str, plan: &Arc<Plan>, host: Option<&str>) -> LaneKey {
         self.engine.upsert(self.now, tenant, account, plan, 1, host)
+    }
+
+    /// The answer states what its request cost, in points.
+    pub(super) fn settle(&mut self, permit: PermitKey, points: u32) {
+        let mut stated = Settled::default();
+        stated.set(PointKind::POINTS, points);
+        self.engine.corrected(self.now, permit, &stated);
     }
 
     pub(super) fn submit(&mut self, lane: LaneKey, ask: Ask) -> Answer {

@@ -119,11 +119,11 @@ fn what_a_request_really_cost_is_what_counts() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("points", 100)]));
     let left = |bench: &mut Bench| bench.engine.headroom(bench.now, lane, NO_ENDPOINT).unwrap().0;
     let cheap = bench.granted(lane, Ask { cost: 10.into(), ..ask(Tier::High) });
-    bench.engine.corrected(bench.now, cheap, 4);
+    bench.settle(cheap, 4);
     assert_eq!(left(&mut bench), 96);
     bench.engine.finished(bench.now, cheap);
     let dear = bench.granted(lane, Ask { cost: 10.into(), ..ask(Tier::High) });
-    bench.engine.corrected(bench.now, dear, 60);
+    bench.settle(dear, 60);
     assert_eq!(left(&mut bench), 36);
     // Its answer ends what was believed; the rest has ended already. Both are gone a window later.
     bench.engine.finished(bench.now, dear);
@@ -131,7 +131,7 @@ fn what_a_request_really_cost_is_what_counts() {
     bench.at(bench.now + Duration::from_millis(1_002));
     assert_eq!(left(&mut bench), 100);
     let absurd = bench.granted(lane, Ask { cost: 1.into(), ..ask(Tier::High) });
-    bench.engine.corrected(bench.now, absurd, u32::MAX);
+    bench.settle(absurd, u32::MAX);
     assert_eq!(left(&mut bench), 20, "no more than one request may ever take");
 }
 
@@ -140,7 +140,7 @@ fn bytes_of_answers_count_until_they_were_read() {
     let spec = LimitSpec { measure: Measure::Bytes, ..per_second("bytes", 100) };
     let (mut bench, lane) = Bench::with(plan(vec![spec, per_second("requests", 1_000)]));
     let left = |bench: &mut Bench| bench.engine.view(bench.now, lane).unwrap().limits[0].left;
-    let believed = |received| Ask { cost: Cost { points: 1, sent: 10, received }, ..ask(Tier::High) };
+    let believed = |received| Ask { cost: Cost::from(1).with_bytes(10, received), ..ask(Tier::High) };
     let long = bench.granted(lane, believed(20));
     bench.engine.answered(bench.now, long);
     assert_eq!(left(&mut bench), 70);
@@ -165,7 +165,7 @@ fn what_a_process_before_sent_for_long_holds_back_no_longer_than_its_window() {
     let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
     // Ten seconds at the whole rate, all counted as if the vendor had only now seen them.
     for _ in 0..800 {
-        let past = PriorUse { requests: 1, points: 1, high: false, at: bench.now };
+        let past = PriorUse { requests: 1, cost: 1.into(), high: false, at: bench.now };
         bench.engine.replay(bench.now, lane, NO_ENDPOINT, &past);
     }
     let Answer::Wait { waiter, .. } = bench.submit(lane, ask(Tier::Normal)) else { panic!("the window is full") };

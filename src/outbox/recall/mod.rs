@@ -18,6 +18,7 @@ use super::job::remembered;
 use crate::clock::nanos;
 use crate::config::{Scope, Tenant};
 use crate::core::{Core, OutboxHooks};
+use crate::engine::cost::Cost;
 use crate::engine::limit::PriorUse;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::metrics::KINDS_OF_WORK;
@@ -170,7 +171,7 @@ fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_
             let age = age.saturating_sub(tenant.vendor.max_transit).saturating_sub(latest_start);
             let past = PriorUse {
                 requests: figure(row.requests),
-                points: figure(row.points),
+                cost: Cost::from(figure(row.points)),
                 high: row.high,
                 at: now.minus_nanos(nanos(age)),
             };

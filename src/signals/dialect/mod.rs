@@ -6,6 +6,7 @@ mod read;
 mod source;
 mod words;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -16,7 +17,7 @@ use super::json::Pointer;
 
 pub(super) use context::Context;
 pub(crate) use form::Form;
-pub(super) use read::{cost, interval, throttled};
+pub(super) use read::{costs, interval, throttled};
 pub(super) use read::{default_wait, scope, waits, windows};
 pub(crate) use source::{Figure, Source};
 
@@ -30,7 +31,7 @@ pub struct Dialect {
     pub(crate) windows: Vec<WindowRule>,
     pub(crate) answers: Vec<AnswerRule>,
     pub(crate) waits: Vec<WaitRule>,
-    pub(crate) cost: Option<Source>,
+    pub(crate) costs: Vec<CostRule>,
     /// Requests a second.
     pub(crate) rate: Option<Source>,
     pub(crate) reset_means: ResetMeans,
@@ -38,6 +39,24 @@ pub struct Dialect {
     pub(crate) ignore: Vec<HeaderName>,
     /// Placeholder values, which count as absent.
     pub(crate) nothing: Vec<String>,
+}
+
+/// The kind of points that vendors have without a declaration.
+pub(crate) const POINTS: &str = "points";
+
+/// Where a response states what its request cost of one kind of points.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CostRule {
+    /// The kind's name.
+    pub(crate) kind: Arc<str>,
+    /// The first of them that is there counts; each is the sum of several places, of which some may be missing.
+    pub(crate) places: Vec<Vec<Source>>,
+}
+
+impl CostRule {
+    pub(super) fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.places.iter().flatten()
+    }
 }
 
 /// Where a response states the figures of a window.
@@ -178,7 +197,23 @@ impl Dialect {
         refused
             || self.answers.iter().any(|rule| rule.may_fit(status) && rule.reads_body() || refuses(rule))
             || (status < 300
-                && (of_body(&self.cost) || of_body(&self.rate) || self.windows.iter().any(WindowRule::reads_body)))
+                && (self.costs_in_body() || of_body(&self.rate) || self.windows.iter().any(WindowRule::reads_body)))
+    }
+
+    /// Whether it tells where responses state what their requests cost.
+    pub fn states_costs(&self) -> bool {
+        !self.costs.is_empty()
+    }
+
+    /// Whether bodies state what their requests cost of this kind of points.
+    pub(crate) fn is_cost_in_body(&self, kind: &str) -> bool {
+        let rules = self.costs.iter().filter(|rule| *rule.kind == *kind);
+        rules.flat_map(CostRule::sources).any(Source::is_body)
+    }
+
+    /// Whether bodies state what their requests cost.
+    pub(crate) fn costs_in_body(&self) -> bool {
+        self.costs.iter().flat_map(CostRule::sources).any(Source::is_body)
     }
 
     /// The pointers to look up in the body of a response with this status.
@@ -186,7 +221,9 @@ impl Dialect {
         let status = status.as_u16();
         let answers = self.answers.iter().filter(|rule| rule.may_fit(status)).filter_map(|rule| rule.from.as_ref());
         let waits = self.waits.iter().flat_map(|rule| rule.from.iter().chain(rule.bucket.iter().flatten()));
-        let sources = self.windows.iter().flat_map(WindowRule::sources).chain(&self.cost).chain(&self.rate);
+        let sources =
+            self.windows.iter().flat_map(WindowRule::sources).chain(self.costs.iter().flat_map(CostRule::sources));
+        let sources = sources.chain(&self.rate);
         let mut pointers = Pointers::new();
         for source in sources.chain(answers).chain(waits) {
             if let Source::Body(pointer) = source
@@ -205,11 +242,11 @@ impl Dialect {
 
     /// Whether the dialect adds nothing to the rules by shape.
     pub fn is_plain(&self) -> bool {
-        let Dialect { windows, answers, waits, cost, rate, reset_means, ignore, nothing } = self;
+        let Dialect { windows, answers, waits, costs, rate, reset_means, ignore, nothing } = self;
         windows.is_empty()
             && answers.is_empty()
             && waits.is_empty()
-            && cost.is_none()
+            && costs.is_empty()
             && rate.is_none()
             && *reset_means == ResetMeans::End
             && ignore.is_empty()
@@ -221,7 +258,7 @@ impl Dialect {
         let of = |source: &Option<Source>| source.as_ref().is_some_and(|source| source.names(name));
         let figure = |figure: &Option<Figure>| figure.as_ref().is_some_and(|figure| figure.names(name));
         self.ignore.contains(name)
-            || of(&self.cost)
+            || self.costs.iter().flat_map(CostRule::sources).any(|source| source.names(name))
             || of(&self.rate)
             || self.windows.iter().any(|rule| {
                 [&rule.each, &rule.reset, &rule.regain, &rule.length_from].into_iter().any(of)

@@ -6,10 +6,11 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::{AnswerRule, Figure, Scope, Source, WaitRule, WindowRule};
+use crate::signals::found::Stated;
 use crate::signals::json::{self};
 use crate::signals::message;
 use crate::signals::moment::{self, MAX_WAIT, SECOND};
-use crate::signals::number::{Decimal, bare, from_nanos};
+use crate::signals::number::{Decimal, bare, from_nanos, total};
 use crate::signals::windows::{Name, Window, Windows};
 use crate::signals::word::period;
 
@@ -314,9 +315,13 @@ fn arithmetic(needed: Decimal, available: Decimal, rate: Decimal) -> Option<Dura
     Some(from_nanos(nanos.div_ceil(1_000_000).saturating_mul(1_000_000)).min(MAX_WAIT))
 }
 
-/// What the request cost.
-pub(in crate::signals) fn cost(response: &Context<'_>) -> Option<f64> {
-    response.dialect.cost.as_ref()?.number(response).map(Decimal::approximately)
+/// What the request cost of each kind of points: the first place of each at which there is a number.
+pub(in crate::signals) fn costs(response: &Context<'_>) -> Vec<Stated> {
+    let costs = response.dialect.costs.iter().filter_map(|rule| {
+        let mut sums = rule.places.iter().map(|sum| total(sum.iter().map(|source| source.number(response))));
+        Some(Stated { kind: rule.kind.clone(), units: sums.find_map(|sum| sum)? })
+    });
+    costs.collect()
 }
 
 /// The time between two requests, if the vendor states a rate.

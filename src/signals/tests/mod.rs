@@ -6,6 +6,7 @@ use super::*;
 use std::time::Duration;
 
 mod corpus;
+mod meter;
 mod properties;
 
 pub(super) fn at(text: &str) -> SystemTime {

@@ -24,21 +24,15 @@ pub struct VendorLimit {
     pub(in crate::testing) scope: Scope,
     pub(in crate::testing) name: Option<Arc<str>>,
     pub(in crate::testing) endpoint: Option<Arc<str>>,
-    pub(in crate::testing) counts_requests: bool,
+    /// What every request counts as; its cost unless stated.
+    pub(in crate::testing) units_each: Option<u32>,
     pub(in crate::testing) counts_refused: bool,
 }
 
 impl VendorLimit {
     /// A limit by `rule`, for each tenant's key and on all paths.
     pub fn new(rule: Rule) -> VendorLimit {
-        VendorLimit {
-            rule,
-            scope: Scope::Tenant,
-            name: None,
-            endpoint: None,
-            counts_requests: false,
-            counts_refused: false,
-        }
+        VendorLimit { rule, scope: Scope::Tenant, name: None, endpoint: None, units_each: None, counts_refused: false }
     }
 
     /// `limit` units per window. Windows begin at the server's start unless [`phase`](Self::phase) or
@@ -128,8 +122,13 @@ impl VendorLimit {
     }
 
     /// Counts every request as one unit, whatever its cost.
-    pub fn count_requests(mut self) -> VendorLimit {
-        self.counts_requests = true;
+    pub fn count_requests(self) -> VendorLimit {
+        self.count_each_as(1)
+    }
+
+    /// Counts every request as so many units, whatever its cost.
+    pub fn count_each_as(mut self, units: u32) -> VendorLimit {
+        self.units_each = Some(units);
         self
     }
 
@@ -140,6 +139,6 @@ impl VendorLimit {
     }
 
     pub(super) fn units(&self, cost: u32) -> u32 {
-        if self.counts_requests { 1 } else { cost }
+        self.units_each.unwrap_or(cost)
     }
 }

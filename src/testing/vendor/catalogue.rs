@@ -63,7 +63,7 @@ fn write_limit(out: &mut String, table: &str, place: usize, limit: &VendorLimit)
             let _ = writeln!(out, "concurrency = {limit}");
         }
     }
-    if !limit.counts_requests && !matches!(limit.rule, Rule::Concurrency { .. }) {
+    if limit.units_each.is_none() && !matches!(limit.rule, Rule::Concurrency { .. }) {
         let _ = writeln!(out, "unit = \"points\"");
     }
 }

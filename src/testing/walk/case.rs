@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use crate::clock::nanos;
 use crate::config::{Algorithm, Config, Limit, LimitKind, Rate, Scope, Sources, Throttle, Unit, Vendor};
-use crate::testing::VendorLimit;
+use crate::signals::POINTS;
 use crate::testing::limit::{Phase, Refill, Rule};
+use crate::testing::{Call, VendorLimit};
 use crate::{Delivery, Error, ErrorKind};
 
 /// How a vendor counts whose documentation does not say how.
@@ -75,6 +76,8 @@ pub struct Case {
 const CATALOGUE: &str = include_str!("../../../vendors.toml");
 /// The smallest scaled figure, so that the cost of a request still fits.
 const LEAST: u64 = 40;
+/// What a request costs of a kind of points that it costs more of by the catalogue.
+const SMALL_COST: u32 = 2;
 
 /// Every case of the catalogue, or only those of one vendor.
 ///
@@ -154,14 +157,17 @@ impl Case {
         depth: Depth,
     ) -> Result<Case, Error> {
         let mut entry = entry.clone();
+        for (kind, cost) in vendor.costs.iter().filter(|(kind, cost)| *kind != POINTS && *cost > SMALL_COST) {
+            with_small_cost(&mut entry, kind, cost);
+        }
         let figure = of.map_or(1, |place| match &limit_at(vendor, place).kind {
-            LimitKind::Rate(rate) => rate.limit,
+            LimitKind::Rate(rate) => small(vendor, rate),
             LimitKind::Concurrency { limit } => *limit,
         });
         if figure > depth.most_units {
             // The cost of a request in points is unknown, so limits of requests are not scaled along with limits of
             // points.
-            let of_points = |limit: &Limit| rate(limit).is_some_and(|rate| rate.unit == Unit::Points);
+            let of_points = |limit: &Limit| rate(limit).is_some_and(|rate| rate.unit == Unit::cost(POINTS));
             let is_points = of.is_some_and(|place| of_points(limit_at(vendor, place)));
             let named = |name: &str| {
                 let mut limits = places(vendor).into_iter().map(|place| limit_at(vendor, place));
@@ -245,10 +251,26 @@ impl Case {
             if let Some(endpoint) = endpoint {
                 enforced = enforced.endpoint(&self.vendor.endpoints[endpoint].name);
             }
-            let counts_requests = rate(limit).is_none_or(|rate| rate.unit == Unit::Requests);
-            if counts_requests { enforced.count_requests() } else { enforced }
+            match self.units_each(limit) {
+                Some(units) => enforced.count_each_as(units),
+                None => enforced,
+            }
         };
         of_each.map(limit).collect()
+    }
+
+    /// What every request counts as in a limit; `None` where that is the call's cost, in points.
+    fn units_each(&self, limit: &Limit) -> Option<u32> {
+        match rate(limit).map(|rate| &rate.unit) {
+            Some(Unit::Cost(kind)) if **kind != *POINTS => self.vendor.costs.get(kind),
+            Some(Unit::Cost(_)) => None,
+            Some(_) | None => Some(1),
+        }
+    }
+
+    /// What a call counts as in a limit.
+    pub(super) fn units(&self, limit: &Limit, call: &Call) -> u32 {
+        self.units_each(limit).unwrap_or(call.cost)
     }
 
     fn rule(&self, limit: &Limit) -> Rule {
@@ -300,6 +322,46 @@ fn scale(entry: &mut toml::Value, to: u64, of: u64, is_meant: &dyn Fn(&toml::Tab
             }
         }
         toml::Value::Array(values) => values.iter_mut().for_each(|value| scale(value, to, of, is_meant)),
+        _ => {}
+    }
+}
+
+/// The figure of a limit once its requests cost little.
+fn small(vendor: &Vendor, rate: &Rate) -> u32 {
+    match &rate.unit {
+        Unit::Cost(kind) if **kind != *POINTS => {
+            let cost = vendor.costs.get(kind).unwrap_or(1).max(SMALL_COST);
+            small_figure(rate.limit.into(), cost).try_into().unwrap_or(u32::MAX)
+        }
+        _ => rate.limit,
+    }
+}
+
+fn small_figure(figure: u64, cost: u32) -> u64 {
+    (figure.saturating_mul(SMALL_COST.into()) / u64::from(cost)).max(1)
+}
+
+/// Lowers what requests cost of one kind of points, and all limits that count it with it: as many requests fit, and the
+/// walk needs fewer of them to come near a limit of millions.
+fn with_small_cost(entry: &mut toml::Value, kind: &str, cost: u32) {
+    match entry {
+        toml::Value::Table(table) => {
+            if table.get("unit").and_then(toml::Value::as_str) == Some(kind) {
+                table.remove("largest_request");
+                for key in ["limit", "burst"] {
+                    if let Some(toml::Value::Integer(figure)) = table.get_mut(key) {
+                        let whole = u64::try_from(*figure).unwrap_or(1);
+                        *figure = small_figure(whole, cost).try_into().unwrap_or(i64::MAX);
+                    }
+                }
+            }
+            if let Some(toml::Value::Integer(own)) = table.get_mut("costs").and_then(|costs| costs.get_mut(kind)) {
+                *own = SMALL_COST.into();
+            }
+            let others = table.iter_mut().filter(|(key, _)| *key != "dialect");
+            others.for_each(|(_, value)| with_small_cost(value, kind, cost));
+        }
+        toml::Value::Array(values) => values.iter_mut().for_each(|value| with_small_cost(value, kind, cost)),
         _ => {}
     }
 }

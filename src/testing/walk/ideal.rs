@@ -7,7 +7,7 @@ use super::case::{Case, rate, shares};
 use super::plan::{Class, SPANS, Timeline, used_rate};
 use super::vendor::{Accident, Departure};
 use crate::clock::nanos;
-use crate::config::{Algorithm, LimitKind, Scope, Unit};
+use crate::config::{Algorithm, LimitKind, Scope};
 
 /// Time steps of a case.
 const STEPS: u64 = 3_000;
@@ -167,8 +167,7 @@ fn buckets(case: &Case, classes: &[Class], timeline: &Timeline) -> Vec<Bucket> {
                 let endpoint = limit.scope != Scope::Endpoint || other.endpoint == call.endpoint;
                 endpoint && shares(limit.scope, (other.tenant, other.account), (call.tenant, call.account))
             };
-            let in_points = rate(limit).is_some_and(|rate| rate.unit != Unit::Requests);
-            let cost = if in_points { f64::from(call.cost) } else { 1.0 };
+            let cost = f64::from(case.units(limit, &call));
             if let Some((bucket, _)) = buckets.iter_mut().find(|(b, other)| b.number == number && same(other)) {
                 bucket.takers.push((at, cost));
                 continue;

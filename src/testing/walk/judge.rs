@@ -60,8 +60,8 @@ pub(super) fn judge(case: &Case, classes: &[Class], timeline: &Timeline, state: 
     outcome.unthrottled.extend(pause(case, classes, state));
     outcome.unthrottled.extend(others(case, classes, timeline, state));
     if case.of.is_some() {
-        let in_points = case.limit().and_then(rate).is_some_and(|rate| rate.unit != crate::config::Unit::Requests);
-        let units = |departure: &Departure| if in_points { u64::from(departure.call.cost) } else { 1 };
+        let units =
+            |departure: &Departure| u64::from(case.limit().map_or(1, |limit| case.units(limit, &departure.call)));
         let saturates =
             |call: &crate::testing::Call| classes.iter().any(|class| class.saturates && class.call == *call);
         let admitted = record.departures.iter().filter(|departure| departure.admitted);

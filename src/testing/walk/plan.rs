@@ -6,6 +6,7 @@ use super::announce::{self, Shown, Truth};
 use super::case::{Case, rate};
 use crate::clock::nanos;
 use crate::config::{LimitKind, Scope};
+use crate::signals;
 use crate::testing::Call;
 
 /// The mean latency of a request, and of its answer.
@@ -70,7 +71,8 @@ pub(super) fn used_rate(kind: &LimitKind, service_ns: u64) -> f64 {
 /// The tenants and their requests. Two tenants share the first account; each other account has one.
 pub(super) fn classes(case: &Case) -> Vec<Class> {
     let vendor = &case.vendor;
-    let cost = |endpoint: Option<usize>| endpoint.map_or(1, |at| vendor.endpoints[at].cost.max(1));
+    let cost =
+        |endpoint: Option<usize>| endpoint.map_or(1, |at| vendor.endpoints[at].costs.get(signals::POINTS).unwrap_or(1));
     let plain = vendor.match_endpoint("GET", "/walk").map(|(at, _)| at);
     let mut endpoints = vec![plain];
     endpoints.extend((0..vendor.endpoints.len()).map(Some).filter(|endpoint| *endpoint != plain));

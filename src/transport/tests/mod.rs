@@ -29,6 +29,7 @@ fn vendor(auth: AuthScheme) -> Vendor {
         base_url: String::new(),
         auth,
         headers: vec![("x-version".into(), "1".into())],
+        costs: Default::default(),
         limits: Vec::new(),
         endpoints: Vec::new(),
         connect_timeout: Duration::from_secs(2),

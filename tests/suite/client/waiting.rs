@@ -152,10 +152,10 @@ async fn cost_that_never_fits_is_refused() {
     let points = format!("{}\nunit = \"points\"", per_second(10, 8));
     let transport = answers(Duration::ZERO);
     let client = client(&[("points", &points)], &transport).await;
-    let error = client.send("a", Priority::High, get("/").cost(9)).await.unwrap_err();
+    let error = client.send("a", Priority::High, get("/").cost("points", 9)).await.unwrap_err();
     assert_eq!((error.kind(), error.delivery()), (ErrorKind::CostAboveCapacity, Delivery::NotSent));
     assert_eq!(client.lane("a", "v").unwrap().acquire(Priority::Low, 9).await.unwrap_err().kind(), error.kind());
-    let response = client.send("a", Priority::High, get("/").cost(8)).await.unwrap();
+    let response = client.send("a", Priority::High, get("/").cost("points", 8)).await.unwrap();
     assert_eq!(response.headroom().unwrap().remaining(), 2);
 }
 

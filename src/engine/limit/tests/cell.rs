@@ -1,13 +1,19 @@
 //! A limit as lanes hold it: a shape and a guard, or slots.
 
 use super::*;
-use crate::engine::cost::{Cost, Measure};
+use crate::engine::cost::{Cost, Measure, PointKind};
 use crate::engine::limit::free::Free;
 use crate::engine::limit::token_bucket::BucketSpec;
 use crate::engine::limit::{BlockedBy, Cell, LimitKind, LimitSpec, Room, Take};
 
 fn spec(kind: LimitKind) -> LimitSpec {
-    LimitSpec { name: "requests".into(), kind, measure: Measure::Points, starts_spent: false, pace: Default::default() }
+    LimitSpec {
+        name: "requests".into(),
+        kind,
+        measure: Measure::Points(PointKind::POINTS),
+        starts_spent: false,
+        pace: Default::default(),
+    }
 }
 
 fn slots(limit: u32) -> LimitSpec {
@@ -256,8 +262,9 @@ fn a_change_keeps_what_was_used() {
 
 #[test]
 fn a_limit_counts_its_own_part_of_a_cost() {
-    let cost = Cost { points: 2, sent: 30, received: 0 };
-    for (measure, units) in [(Measure::Requests, 1), (Measure::Points, 2), (Measure::Sent, 30), (Measure::Received, 1)]
+    let cost = Cost::from(2).with_bytes(30, 0);
+    for (measure, units) in
+        [(Measure::Requests, 1), (Measure::Points(PointKind::POINTS), 2), (Measure::Sent, 30), (Measure::Received, 1)]
     {
         assert_eq!(LimitSpec { measure, ..slots(1) }.units(cost), units);
     }

@@ -1,0 +1,154 @@
+//! What a request cost, read from its response's body while the caller reads that body.
+//!
+//! Vendors of language models state the use of an answer at its end, and in an event stream in its last events. The body is
+//! not kept for it: of a stream one line at a time is looked at, and a JSON body is looked at where the caller reads it
+//! as a whole.
+
+use std::sync::Arc;
+
+use http::header::{CONTENT_TYPE, HeaderMap};
+
+use super::dialect::{CostRule, Dialect, Source};
+use super::json::{self, Pointer};
+use super::number::{Decimal, bare, total};
+use super::{MAX_BODY, Stated};
+
+/// Reads the costs that one body states.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    dialect: Arc<Dialect>,
+    form: Form,
+    /// The last number at each place, in the order of the rules' places in the body.
+    found: Vec<Option<Decimal>>,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// One JSON text; nothing of it has passed yet.
+    Json,
+    /// JSON texts in lines, which `data:` may precede.
+    Lines(Lines),
+    /// Nothing more will be found.
+    Over,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    /// The beginning of a line whose end has not come.
+    begun: Vec<u8>,
+    /// The line is too long to be looked at.
+    skips: bool,
+}
+
+impl Meter {
+    /// `None` where the vendor's bodies state no costs, or this one is of a type that cannot.
+    pub(crate) fn new(dialect: &Arc<Dialect>, headers: &HeaderMap) -> Option<Meter> {
+        let places = places(dialect).count();
+        if places == 0 {
+            return None;
+        }
+        let media = headers.get(CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or("application/json");
+        let media = media.to_ascii_lowercase();
+        let is_lines = ["text/event-stream", "ndjson", "jsonl", "json-seq"].iter().any(|form| media.contains(form));
+        let form = match is_lines {
+            true => Form::Lines(Lines::default()),
+            false if media.contains("json") => Form::Json,
+            false => return None,
+        };
+        Some(Meter { dialect: dialect.clone(), form, found: vec![None; places] })
+    }
+
+    /// A piece of the body, of which more may follow.
+    pub(crate) fn piece(&mut self, data: &[u8]) {
+        match &mut self.form {
+            Form::Json if !data.is_empty() => self.form = Form::Over,
+            Form::Lines(_) => self.lines(data),
+            Form::Json | Form::Over => {}
+        }
+    }
+
+    /// All of the body, or what was left of it.
+    pub(crate) fn rest(&mut self, data: &[u8]) {
+        match &mut self.form {
+            Form::Json => {
+                self.form = Form::Over;
+                self.text(data);
+            }
+            Form::Lines(_) => self.lines(data),
+            Form::Over => {}
+        }
+    }
+
+    /// The costs that the body stated, of each kind the first place at which there was one.
+    pub(crate) fn costs(mut self) -> Vec<Stated> {
+        self.lines(b"\n");
+        let (dialect, mut found) = (self.dialect.clone(), self.found.iter());
+        let costs = dialect.costs.iter().filter_map(|rule| {
+            let mut sums = rule.places.iter().map(|sum| {
+                let parts = sum.iter().filter(|source| matches!(source, Source::Body(_)));
+                total(parts.map(|_| found.next().copied().flatten()))
+            });
+            let first = sums.by_ref().fold(None, |first: Option<f64>, sum| first.or(sum))?;
+            Some(Stated { kind: rule.kind.clone(), units: first })
+        });
+        costs.collect()
+    }
+
+    /// The bytes that are kept of the body.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        match &self.form {
+            Form::Lines(lines) => lines.begun.capacity(),
+            Form::Json | Form::Over => 0,
+        }
+    }
+
+    fn lines(&mut self, mut data: &[u8]) {
+        while let Form::Lines(lines) = &mut self.form {
+            let Some(end) = memchr::memchr(b'\n', data) else {
+                lines.skips |= lines.begun.len() + data.len() > MAX_BODY;
+                match lines.skips {
+                    true => lines.begun = Vec::new(),
+                    false => lines.begun.extend_from_slice(data),
+                }
+                return;
+            };
+            let (last, rest) = data.split_at(end);
+            data = rest.get(1..).unwrap_or_default();
+            let skips = std::mem::take(&mut lines.skips) || lines.begun.len() + last.len() > MAX_BODY;
+            let mut begun = std::mem::take(&mut lines.begun);
+            if !skips {
+                let line = match begun.is_empty() {
+                    true => last,
+                    false => {
+                        begun.extend_from_slice(last);
+                        &begun
+                    }
+                };
+                self.text(line.strip_prefix(b"data:").unwrap_or(line).trim_ascii());
+            }
+        }
+    }
+
+    fn text(&mut self, json: &[u8]) {
+        if json.first() != Some(&b'{') && json.trim_ascii_start().first() != Some(&b'{') {
+            return;
+        }
+        let dialect = self.dialect.clone();
+        let pointers: Vec<&Pointer> = places(&dialect).collect();
+        for (at, found) in json::find(&pointers, json) {
+            let number = json::text(&found.value).and_then(|text| Decimal::read(bare(text.as_bytes())));
+            if let (Some(place), Some(number)) = (self.found.get_mut(at), number) {
+                *place = Some(number);
+            }
+        }
+    }
+}
+
+/// The places in bodies at which costs stand.
+fn places(dialect: &Dialect) -> impl Iterator<Item = &Pointer> {
+    dialect.costs.iter().flat_map(CostRule::sources).filter_map(|source| match source {
+        Source::Body(pointer) => Some(pointer),
+        _ => None,
+    })
+}

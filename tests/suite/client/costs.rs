@@ -1,0 +1,153 @@
+//! Limits that count kinds of points: what a request states, what its entry says, and what its answer says it cost.
+
+use super::*;
+
+/// Requests, and two kinds of tokens: as vendors of language models count.
+const TOKENS: &str = r#"
+[vendors.v]
+base_url = "https://v.example"
+auth = { scheme = "none" }
+retry = { max_retries = 0 }
+costs = { input_tokens = 100, output_tokens = 50 }
+
+[[vendors.v.limits]]
+name = "requests"
+limit = 100
+window = "1m"
+safety = 1.0
+algorithm = "fixed_window"
+
+[[vendors.v.limits]]
+name = "input_tokens"
+limit = 10_000
+window = "1m"
+safety = 1.0
+algorithm = "fixed_window"
+unit = "input_tokens"
+
+[[vendors.v.limits]]
+name = "output_tokens"
+limit = 2_000
+window = "1m"
+safety = 1.0
+algorithm = "fixed_window"
+unit = "output_tokens"
+
+[vendors.v.endpoints.embed]
+paths = ["/embed"]
+costs = { input_tokens = 400 }
+
+[vendors.v.dialect.costs]
+input_tokens = ["body#/usage/input_tokens + body#/usage/cache_creation_input_tokens", "body#/message/usage/input_tokens", "x-input-tokens"]
+output_tokens = ["body#/usage/output_tokens", "x-output-tokens"]
+"#;
+
+/// What is used of requests, input tokens and output tokens.
+fn used(client: &IntegrationClient) -> [u32; 3] {
+    let status = client.status("a", "v").unwrap();
+    ["requests", "input_tokens", "output_tokens"].map(|name| {
+        let limit = status.limits.iter().find(|limit| *limit.name == *name).unwrap();
+        limit.limit - limit.remaining
+    })
+}
+
+fn answering(body: impl Into<Vec<u8>>, media: &'static str) -> FakeTransport {
+    let body = body.into();
+    FakeTransport::new(move |_| FakeAnswer::status(200).header("content-type", media).body(body.clone()))
+}
+
+async fn tokens(transport: &FakeTransport) -> IntegrationClient {
+    builder(TOKENS, transport).build().await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_are_counted_side_by_side() {
+    let client = tokens(&answers(ms(0))).await;
+    let send = |request: Request| client.send("a", Priority::High, request.deadline(ms(600_000)));
+    send(get("/")).await.unwrap();
+    assert_eq!(used(&client), [1, 100, 50], "the entry's defaults");
+    send(get("/embed")).await.unwrap();
+    assert_eq!(used(&client), [2, 500, 100], "the endpoint's, and of the other kind the entry's");
+    send(get("/embed").cost("input_tokens", 1_000).cost("output_tokens", 0)).await.unwrap();
+    assert_eq!(used(&client), [3, 1_500, 101], "the request's, and nothing costs nothing");
+    let start = now();
+    send(get("/").cost("output_tokens", 1_950)).await.unwrap();
+    assert!(start.elapsed() >= ms(55_000), "the output tokens of a minute are used: {:?}", start.elapsed());
+    let error = send(get("/").cost("output_tokens", 2_001)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CostAboveCapacity, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_by_hand_cost_what_the_entry_says() {
+    let client = tokens(&answers(ms(0))).await;
+    client.try_acquire("a", "v", Priority::High, 1).unwrap().finish();
+    assert_eq!(used(&client), [1, 100, 50], "by a new lane");
+    client.try_acquire("a", "v", Priority::High, 1).unwrap().finish();
+    assert_eq!(used(&client), [2, 200, 100], "by a known one");
+    let lane = client.lane("a", "v").unwrap().endpoint("embed").unwrap();
+    lane.try_acquire(Priority::High, 1).unwrap().finish();
+    lane.acquire(Priority::High, 1).await.unwrap().finish();
+    assert_eq!(used(&client), [4, 1_000, 200]);
+    client.send("a", Priority::High, get("/").cost("output_tokens", 900)).await.unwrap();
+    assert_eq!(client.check("a", "v", None, Priority::High).unwrap().limit, Some(2_000), "the tightest is asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn usage_in_a_body_settles_the_cost() {
+    let body = r#"{"id":"x","usage":{"input_tokens":30,"cache_creation_input_tokens":7,"output_tokens":600}}"#;
+    let client = tokens(&answering(body, "application/json")).await;
+    client.send("a", Priority::High, get("/").cost("output_tokens", 1_000)).await.unwrap().bytes().await.unwrap();
+    assert_eq!(used(&client), [1, 37, 600], "too much was believed of both, and is given back");
+    client.send("a", Priority::High, get("/").cost("output_tokens", 1)).await.unwrap().bytes().await.unwrap();
+    assert_eq!(used(&client), [2, 74, 1_200], "too little was believed, and is taken once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn usage_behind_a_long_body_settles_the_cost() {
+    let text = "x".repeat(300_000);
+    let body = format!(r#"{{"data":"{text}","usage":{{"input_tokens":4000,"output_tokens":1}}}}"#);
+    let client = tokens(&answering(body, "application/json")).await;
+    let response = client.send("a", Priority::High, get("/")).await.unwrap();
+    assert_eq!(used(&client), [1, 100, 50], "not read yet");
+    response.bytes().await.unwrap();
+    assert_eq!(used(&client), [1, 4_000, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn usage_in_a_header_settles_the_cost() {
+    let transport = FakeTransport::new(|_| {
+        FakeAnswer::status(200).header("x-input-tokens", "12").header("x-output-tokens", "0").body("done")
+    });
+    let client = tokens(&transport).await;
+    client.send("a", Priority::High, get("/")).await.unwrap();
+    assert_eq!(used(&client), [1, 12, 1], "a request that was answered was counted");
+}
+
+const EVENTS: &str = "event: message_start\ndata: {\"message\":{\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n\
+                      data: {\"delta\":\"Hello\"}\n\n\
+                      data: {\"usage\":{\"output_tokens\":3}}\n\ndata: {\"usage\":{\"output_tokens\":9}}\n\ndata: [DONE]\n\n";
+
+#[tokio::test(start_paused = true)]
+async fn usage_in_an_event_stream_settles_the_cost() {
+    let client = tokens(&answering(EVENTS, "text/event-stream")).await;
+    let mut response = client.send("a", Priority::High, get("/")).await.unwrap();
+    assert_eq!(used(&client), [1, 100, 50], "the stream has not been read");
+    while response.chunk().await.unwrap().is_some() {}
+    assert_eq!(used(&client), [1, 25, 9], "read piece by piece");
+    client.send("a", Priority::High, get("/")).await.unwrap().text().await.unwrap();
+    assert_eq!(used(&client), [2, 50, 18], "read as a whole");
+    drop(client.send("a", Priority::High, get("/")).await.unwrap());
+    assert_eq!(used(&client), [3, 150, 68], "of a stream that nobody reads the beliefs stand");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hostile_usage_stops_nobody_for_long() {
+    let body = r#"{"usage":{"input_tokens":99999999999999999999,"output_tokens":-5}}"#;
+    let client = tokens(&answering(body, "application/json")).await;
+    for _ in 0..3 {
+        client.send("a", Priority::High, get("/")).await.unwrap().bytes().await.unwrap();
+    }
+    let start = now();
+    client.send("a", Priority::High, get("/")).await.unwrap();
+    assert!(start.elapsed() <= ms(300_000), "{:?}", start.elapsed());
+}
