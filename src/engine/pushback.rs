@@ -242,7 +242,12 @@ impl Engine {
     fn refused(&mut self, now: Time, exchange: &Exchange, whose: Option<Whose>, wait: Wait, report: Option<&Report>) {
         let Exchange { permit, origin, granted, need, endpoint } = *exchange;
         let about = report.and_then(|report| self.limit_of(&origin, report));
-        let empty = about.filter(|_| report.is_some_and(|report| report.remaining == 0));
+        // What is left is too little for this request.
+        let lacks = |target: &Target| {
+            let units = self.spec_at(&origin, *target).map_or(1, |spec| spec.units(need.cost));
+            report.is_some_and(|report| report.remaining < u64::from(units))
+        };
+        let empty = about.filter(lacks);
         let mut targets = self.refused_limits(&origin, whose, empty);
         let unproven = targets.len();
         targets.retain(|target| self.is_believed(&origin, *target));

@@ -273,6 +273,11 @@ impl Case {
         self.units_each(limit).unwrap_or(call.cost)
     }
 
+    /// What a call of the other user counts as in a limit: it costs one point.
+    pub(super) fn units_of_the_other(&self, limit: &Limit) -> u32 {
+        self.units_each(limit).unwrap_or(1)
+    }
+
     fn rule(&self, limit: &Limit) -> Rule {
         let Some(rate) = rate(limit) else {
             let LimitKind::Concurrency { limit } = limit.kind else { return Rule::Concurrency { limit: 1 } };

@@ -189,7 +189,8 @@ fn buckets(case: &Case, classes: &[Class], timeline: &Timeline) -> Vec<Bucket> {
             // The other user belongs to the first class's account.
             let first = classes.first().map(|class| class.call);
             let is_his = first.is_some_and(|first| same(&first)) && timeline.other_every > 0;
-            let others = if is_his { 1.0 / timeline.other_every as f64 } else { 0.0 };
+            let units = f64::from(case.units_of_the_other(limit));
+            let others = if is_his { units / timeline.other_every as f64 } else { 0.0 };
             let rate_beside = full.min((published - others).max(0.0));
             let taken = rate(limit).map_or(0.0, |rate| others * nanos(rate.window) as f64);
             let bucket = Bucket {

@@ -114,7 +114,8 @@ fn scarce(case: &Case, timeline: &Timeline, state: &State) -> Option<String> {
     let rate = case.limit().and_then(rate).filter(|rate| u64::from(rate.limit) * SCARCE >= 200)?;
     let window = nanos(rate.window);
     let full = rate.safety * f64::from(rate.limit) / window as f64;
-    let others = if timeline.other_every > 0 { 1.0 / timeline.other_every as f64 } else { 0.0 };
+    let units = f64::from(case.limit().map_or(1, |limit| case.units_of_the_other(limit)));
+    let others = if timeline.other_every > 0 { units / timeline.other_every as f64 } else { 0.0 };
     let left = (f64::from(rate.limit) / window as f64 - others).min(full);
     let beside = |heard: &Heard| {
         state.counts_with(&heard.call, &state.other())

@@ -164,8 +164,9 @@ pub(super) fn timeline(case: &Case, classes: &[Class]) -> Timeline {
     let first = classes.first();
     let holds = |of: Option<usize>| of.is_none() || first.is_some_and(|class| class.endpoint == of);
     let slowest = case.limits().filter(|(of, limit)| holds(*of) && rate(limit).is_some());
-    let published = slowest.filter_map(|(_, limit)| rate(limit));
-    let published = published.map(|rate| nanos(rate.window) / u64::from(rate.limit.max(1)));
+    let published = slowest.filter_map(|(_, limit)| Some((rate(limit)?, case.units_of_the_other(limit))));
+    let published =
+        published.map(|(rate, units)| nanos(rate.window).saturating_mul(units.into()) / u64::from(rate.limit.max(1)));
     let may_share = is_told(case) && case.limit().and_then(rate).is_some_and(|rate| rate.limit >= LEAST_SHARED);
     let other_every = published.max().filter(|_| may_share).map_or(0, |unit| 2 * unit);
     // One tenant can use all that its account has, and a whole window's units within a part of the window.
