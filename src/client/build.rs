@@ -18,7 +18,7 @@ use crate::dispatch::{Dispatch, SWEEP_EVERY};
 use crate::error::Error;
 use crate::events::Feed;
 use crate::metrics::Metrics;
-use crate::outbox::{OutboxState, Settings, StoreSink, StoreTokens, work};
+use crate::outbox::{OutboxState, Settings, StoreSink, StoreTokens, keep_usage, work};
 use crate::send;
 use crate::transport::{ReqwestTransport, TokenKeeper, oauth};
 
@@ -133,6 +133,11 @@ impl IntegrationClientBuilder {
         }
         for tenant in self.tenants {
             client.tenants().set(tenant)?;
+        }
+        if let Some(outbox) = &outbox {
+            let core = Arc::downgrade(client.core());
+            #[expect(clippy::disallowed_methods, reason = "the task ends with the client, when all is written")]
+            tokio::spawn(keep_usage(core, outbox.clone()));
         }
         if let Some(outbox) = outbox
             && outbox.works

@@ -140,6 +140,7 @@ impl IntegrationClient {
         // Jobs that were refused a moment ago go back into the store, and plain sends may have left a dead letter.
         if let Some(outbox) = &self.outbox {
             outbox.stop(Duration::from_secs(1)).await;
+            outbox.write_usage().await;
         }
         let left = ends.since(self.core.clock.now()).max(Duration::from_millis(100));
         self.core.telemetry.dead_letters.close(left).await;

@@ -70,6 +70,8 @@ pub struct Vendor {
     pub dialect: Arc<Dialect>,
     /// A limit counts bytes.
     pub(crate) counts_bytes: bool,
+    /// A limit has a window so long that what was taken of it is remembered beyond the process, where there is a store.
+    pub(crate) keeps_usage: bool,
     /// Of its limits' scopes the widest, a tenant at least.
     pub(crate) widest_scope: Scope,
 }
@@ -199,6 +201,16 @@ impl Vendor {
     /// Whether what a request cost is known only when the body of its response was read.
     pub(crate) fn settles_by_body(&self) -> bool {
         self.counts_bytes || self.dialect.costs_in_body()
+    }
+
+    /// Whether some limit counts this unit; bytes of both directions count in each.
+    pub(crate) fn has_unit(&self, unit: &str) -> bool {
+        let limits = self.limits.iter().chain(self.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
+        limits.into_iter().any(|limit| match &limit.kind {
+            LimitKind::Rate(rate) if rate.unit == Unit::Bytes => unit.ends_with("_bytes"),
+            LimitKind::Rate(rate) => rate.unit.name() == unit,
+            LimitKind::Concurrency { .. } => false,
+        })
     }
 
     /// Whether a limit of a request to `endpoint` counts this kind of points, so that the request's cost matters.

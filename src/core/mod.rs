@@ -13,11 +13,16 @@ mod registry;
 pub(crate) mod status;
 mod telemetry;
 mod under_way;
+mod used;
+
+use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::config::Tenant;
+use crate::engine::endpoint::EndpointId;
 use crate::metrics::KINDS_OF_WORK;
 use crate::metrics::Totals;
+use crate::route::Route;
 
 pub(crate) use breakers::{HostPass, HostWait};
 pub(crate) use cleanups::Cleanups;
@@ -27,6 +32,7 @@ pub(crate) use registry::Registry;
 pub(crate) use status::status_of;
 pub(crate) use telemetry::Telemetry;
 pub(crate) use under_way::{Entry, Listed};
+pub(crate) use used::{Remembers, Used};
 
 /// What the rest of the client tells the outbox, and asks it.
 pub(crate) trait OutboxHooks: Send + Sync {
@@ -35,6 +41,9 @@ pub(crate) trait OutboxHooks: Send + Sync {
 
     /// The tenant is gone.
     fn tenant_goes(&self, tenant: &str, vendor: &str);
+
+    /// A request took units of a lane's limits, or its answer says that it took more or fewer.
+    fn used(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, used: &Used);
 
     /// Operations of the store that failed so far, by kind.
     fn store_failures(&self) -> [(&'static str, u64); KINDS_OF_WORK];

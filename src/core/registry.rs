@@ -8,6 +8,7 @@ use reqwest::Url;
 
 use super::OutboxHooks;
 use super::refusal;
+use super::used::Remembers;
 use crate::clock::{Clock, Time};
 use crate::config::{Config, ConfigSource, Tenant};
 use crate::dispatch::{self, Asked, Dispatch, Grant, LaneRef, Whose};
@@ -78,6 +79,12 @@ impl Registry {
             outbox,
             clock,
         })
+    }
+
+    /// What remembers the units that a request takes, where the client has a store and the vendor long windows.
+    pub(crate) fn remembers(&self, route: &Route, endpoint: EndpointId, high: bool) -> Option<Remembers> {
+        let outbox = self.outbox.as_ref().filter(|_| route.vendor.keeps_usage)?;
+        Some(Remembers::new(outbox, endpoint, high))
     }
 
     pub(crate) fn store_failures(&self) -> [(&'static str, u64); KINDS_OF_WORK] {

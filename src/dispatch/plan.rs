@@ -193,6 +193,11 @@ pub(crate) fn settled(vendor: &Vendor, stated: &[Stated], points: Option<f64>) -
     settled
 }
 
+/// So many points of one kind, and nothing else; nothing where the vendor does not count it.
+pub(crate) fn of_kind(vendor: &Vendor, name: &str, units: u32) -> Cost {
+    kind(name, vendor).map_or(Cost::NOTHING, |kind| Cost::NOTHING.with(kind, units))
+}
+
 /// A vendor's kind of points, as the engine knows it: by its place.
 fn kind(name: &str, vendor: &Vendor) -> Option<PointKind> {
     vendor.costs.place(name).and_then(PointKind::at)

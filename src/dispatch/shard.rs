@@ -15,7 +15,7 @@ use crate::clock::{Clock, Time};
 use crate::engine::cost::Settled;
 use crate::engine::keys::{LaneKey, PermitKey, WaiterKey};
 use crate::engine::throttle::Report;
-use crate::engine::{Engine, Feedback, FeedbackEffect, Forgotten, Sweep, excess};
+use crate::engine::{Correction, Engine, Feedback, FeedbackEffect, Forgotten, Sweep, excess};
 use crate::metrics::{End, Series};
 
 /// How often a shard is swept for idle lanes.
@@ -323,17 +323,18 @@ impl PermitGuard {
         effect
     }
 
-    /// Corrects the cost to what the vendor states, for limits that count points.
-    pub(crate) fn settled(&self, stated: &Settled) {
-        if !stated.is_empty() {
-            self.shard.tell(self.now(), self.key, false, |engine, now, key| engine.corrected(now, key, stated));
+    /// Corrects the cost to what the vendor states, for limits that count points. Returns what was wrong before.
+    pub(crate) fn settled(&self, stated: &Settled) -> Option<Correction> {
+        if stated.is_empty() {
+            return None;
         }
+        self.shard.tell(self.now(), self.key, false, |engine, now, key| engine.corrected(now, key, stated))
     }
 
-    /// Reports the size of the response body.
-    pub(crate) fn received(&self, bytes: u64) {
+    /// Reports the size of the response body. Returns what was wrong before.
+    pub(crate) fn received(&self, bytes: u64) -> Option<Correction> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        self.shard.tell(self.now(), self.key, false, |engine, now, key| engine.received(now, key, bytes));
+        self.shard.tell(self.now(), self.key, false, |engine, now, key| engine.received(now, key, bytes))
     }
 
     #[inline]

@@ -7,36 +7,39 @@ use super::origin::Origin;
 use super::slab::Key;
 use crate::clock::Time;
 
+/// What a request was believed to cost, and what it did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Correction {
+    pub(crate) believed: Cost,
+    pub(crate) actual: Cost,
+}
+
 impl Engine {
     /// The answer tells what the request really cost. Comes before [`answered`](Self::answered), where the head of the answer
-    /// tells it; where its body does, before [`finished`](Self::finished).
-    pub(crate) fn corrected(&mut self, now: Time, key: PermitKey, stated: &Settled) {
+    /// tells it; where its body does, before [`finished`](Self::finished). Returns what was wrong before.
+    pub(crate) fn corrected(&mut self, now: Time, key: PermitKey, stated: &Settled) -> Option<Correction> {
         let now = self.tick(now);
-        let Some(permit) = self.permits.get(key) else { return };
-        if permit.is_granted() {
-            return;
-        }
+        let permit = self.permits.get(key).filter(|permit| !permit.is_granted())?;
         // A kind is settled once: what a head says stands, whatever its body repeats.
         let (stated, settled) = stated.beside(permit.settled());
         let actual = permit.need().cost.settled(&stated);
         self.permits.set_settled(key, settled);
-        self.correct(now, key, actual);
+        self.correct(now, key, actual)
     }
 
     /// The answer was read, and so long it was. Comes before [`finished`](Self::finished).
-    pub(crate) fn received(&mut self, now: Time, key: PermitKey, bytes: u32) {
+    pub(crate) fn received(&mut self, now: Time, key: PermitKey, bytes: u32) -> Option<Correction> {
         let now = self.tick(now);
-        let Some(permit) = self.permits.get(key) else { return };
-        let believed = permit.need().cost;
+        let believed = self.permits.get(key)?.need().cost;
         let actual = believed.with_bytes(believed.sent, bytes);
-        self.correct(now, key, actual);
+        self.correct(now, key, actual)
     }
 
-    fn correct(&mut self, now: Time, key: PermitKey, actual: Cost) {
-        let Some(permit) = self.permits.get(key) else { return };
+    fn correct(&mut self, now: Time, key: PermitKey, actual: Cost) -> Option<Correction> {
+        let permit = self.permits.get(key)?;
         let (take, need, origin) = (permit.take(), permit.need(), permit.origin);
         if need.cost == actual {
-            return;
+            return None;
         }
         // What it took more is counted from now on, and ends by itself.
         self.permits.set_cost(key, need.cost.min(actual));
@@ -55,6 +58,7 @@ impl Engine {
             lane.credential.get_or_insert_default().pay_back(now.plus_nanos(later.saturating_mul(2)));
         }
         self.wake_if_waiting(&origin, true);
+        Some(Correction { believed: need.cost, actual })
     }
 
     /// An answer says that a window of `limit` units ends in `reset_ns`, give or take `error_ns`: guards of vendors that

@@ -29,6 +29,9 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
+    /// Nothing at all: no request costs so little.
+    pub(crate) const NOTHING: Cost = Cost { points: [0; KINDS], sent: 0, received: 0 };
+
     /// A request with an empty body that takes this many points of each kind.
     pub(crate) fn of(points: [u32; KINDS]) -> Cost {
         Cost { points, sent: 0, received: 0 }
@@ -38,6 +41,14 @@ impl Cost {
     #[inline]
     pub(crate) fn with_points(mut self, points: u32) -> Cost {
         self.points[0] = points;
+        self
+    }
+
+    /// With so many points of a kind.
+    pub(crate) fn with(mut self, kind: PointKind, points: u32) -> Cost {
+        if let Some(own) = self.points.get_mut(usize::from(kind.0)) {
+            *own = points;
+        }
         self
     }
 

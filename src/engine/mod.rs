@@ -86,6 +86,7 @@ use hashbrown::DefaultHashBuilder;
 use crate::clock::Time;
 pub(crate) use ask::{Answer, Ask, Claim, Refusal, Until, WaitReason};
 pub(crate) use check::Check;
+pub(crate) use correction::Correction;
 pub(crate) use forecast::{Batch, forecast};
 pub(crate) use group::Group;
 use group::GroupPauses;

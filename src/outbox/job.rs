@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::kept_for::{kept_for, remembered};
 use super::prompt::end_after;
 use super::receipt::KeptResponse;
 use super::stored::Stored;
 use super::{Delivered, OutboxState, priority, sealing};
 use crate::BoxFuture;
-use crate::config::{AtRest, Keep, LimitKind, Tenant};
+use crate::config::{AtRest, Keep, Tenant};
 use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Content, DeadLetter, LetterRequest, Phase, Reason, log_letter};
 use crate::error::Error;
@@ -122,19 +123,6 @@ impl Ledger for Entry {
     }
 }
 
-/// How long an exchange of a tenant counts against its limits, in milliseconds: the longest window, and the time that a
-/// request may take to reach the vendor.
-pub(super) fn remembered(tenant: &Tenant) -> i64 {
-    let vendor = &tenant.vendor;
-    let limits = vendor.limits.iter().chain(vendor.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
-    let windows = limits.filter_map(|limit| match &limit.kind {
-        LimitKind::Rate(rate) => Some(millis_of(rate.window)),
-        _ => None,
-    });
-    let longest = windows.max().unwrap_or(0);
-    if longest == 0 { 0 } else { longest.saturating_add(millis_of(vendor.max_transit)) }
-}
-
 /// What a row holds, once in memory.
 enum Payload {
     /// The row as it is, where it cannot be read.
@@ -228,7 +216,7 @@ pub(super) async fn run(
     }
     let request = request?;
     let counts_ms = tenant.as_deref().map_or(0, remembered);
-    let slot_ms = if counts_ms > 0 { (counts_ms / 64).max(1_000) } else { 0 };
+    let (slot_ms, counts_ms) = kept_for(counts_ms, outbox.store.limits.latest_start());
     let (begun, latest) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(0)));
     let entry = Entry {
         outbox: outbox.clone(),
@@ -237,7 +225,7 @@ pub(super) async fn run(
         fence,
         lane: job.lane.clone(),
         slot_ms,
-        counts_ms: counts_ms.saturating_add(slot_ms).saturating_add(millis_of(outbox.store.limits.latest_start())),
+        counts_ms,
         latest: latest.clone(),
     };
     let send = Sending {

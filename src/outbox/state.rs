@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use super::handler::{Handler, ResponseHandler};
 use super::recall::order::Recall;
-use super::{pool, starts};
+use super::{pool, starts, usage};
 use crate::clock::{Clock, Time};
 use crate::error::{Delivery, Error, ErrorKind};
 use crate::store::jobs::JobEnd;
@@ -40,6 +40,7 @@ pub(crate) struct OutboxState {
     /// The approximate number by tenant and vendor, where `max_lane_backlog` is configured.
     pub(super) lanes: Mutex<HashMap<(String, String), (i64, Time)>>,
     pub(super) recall: Recall,
+    pub(super) usage: usage::Unwritten,
     pub(super) stop: watch::Sender<bool>,
     pub(super) ended: watch::Sender<bool>,
 }
@@ -87,6 +88,7 @@ impl OutboxState {
             counted: Mutex::default(),
             lanes: Mutex::default(),
             recall: Recall::default(),
+            usage: usage::Unwritten::default(),
             stop: watch::Sender::new(false),
             ended: watch::Sender::new(!works),
         }

@@ -12,6 +12,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 
+use crate::core::Remembers;
 use crate::dispatch::{PermitGuard, plan};
 use crate::engine;
 use crate::engine::limit::BlockedBy;
@@ -113,7 +114,7 @@ impl Response {
         // The headers are not kept while the body comes.
         let mut body = self.parts.body;
         async move {
-            match body.meter {
+            match body.meter() {
                 None => match body.body.take_arrived() {
                     Some(whole) => Ok(whole),
                     None => body.read().await,
@@ -183,26 +184,38 @@ impl fmt::Debug for Response {
     }
 }
 
+/// What a response's body decides about its request's cost.
+#[derive(Default)]
+pub(crate) struct Settling {
+    /// Reads from the body what the request cost.
+    pub(crate) meter: Option<Meter>,
+    pub(crate) remembers: Option<Remembers>,
+}
+
 /// A response's body. Ends at the deadline and at the size cap whatever the vendor does.
 pub struct ResponseBody {
     body: AnswerBody,
     /// Given up with the last byte; none where that has come.
     held: Option<PermitGuard>,
-    /// Reads from the body what the request cost. Boxed: few vendors state it there.
-    meter: Option<Box<Meter>>,
+    /// What the body decides about the request's cost. Boxed: of few vendors it does.
+    settling: Option<Box<Settling>>,
     route: Arc<Route>,
     request_id: u64,
 }
 
 impl ResponseBody {
     pub(crate) fn new(body: AnswerBody, held: Option<PermitGuard>, route: Arc<Route>, request_id: u64) -> ResponseBody {
-        ResponseBody { body, held, meter: None, route, request_id }
+        ResponseBody { body, held, settling: None, route, request_id }
     }
 
-    /// With a reader of what the body says that the request cost.
-    pub(crate) fn metered(mut self, meter: Option<Meter>) -> ResponseBody {
-        self.meter = meter.map(Box::new);
+    /// With what the body decides about the request's cost.
+    pub(crate) fn settling(mut self, settling: Option<Settling>) -> ResponseBody {
+        self.settling = settling.map(Box::new);
         self
+    }
+
+    fn meter(&mut self) -> Option<&mut Meter> {
+        self.settling.as_mut()?.meter.as_mut()
     }
 
     fn error(&self, error: TransportError) -> Error {
@@ -218,19 +231,25 @@ impl ResponseBody {
     }
 
     fn give_up(&mut self, held: PermitGuard) {
-        if let Some(meter) = self.meter.take() {
-            held.settled(&plan::settled(&self.route.vendor, &meter.costs(), None));
+        let Settling { meter, remembers } = self.settling.take().map_or_else(Settling::default, |settling| *settling);
+        let told = |corrected| {
+            if let (Some(remembers), Some(corrected)) = (&remembers, corrected) {
+                remembers.corrected(&self.route, corrected);
+            }
+        };
+        if let Some(meter) = meter {
+            told(held.settled(&plan::settled(&self.route.vendor, &meter.costs(), None)));
         }
         if self.route.vendor.counts_bytes {
             let bytes = self.body.bytes_read();
             self.route.answer_had(bytes);
-            held.received(bytes);
+            told(held.received(bytes));
         }
     }
 
     async fn read(&mut self) -> Result<Bytes, Error> {
         let result = self.body.read().await;
-        if let (Some(meter), Ok(data)) = (&mut self.meter, &result) {
+        if let (Some(meter), Ok(data)) = (self.meter(), &result) {
             meter.rest(data);
         }
         self.ended();
@@ -254,7 +273,7 @@ impl HttpBody for ResponseBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
-        match (&frame, &mut self.meter) {
+        match (&frame, self.meter()) {
             (Some(Ok(frame)), Some(meter)) => frame.data_ref().into_iter().for_each(|data| meter.piece(data)),
             (Some(Ok(_)), None) => {}
             _ => self.ended(),

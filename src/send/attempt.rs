@@ -77,6 +77,9 @@ impl Job {
             pass.leaves();
         }
         self.dispatched(core, waited);
+        if self.route.vendor.keeps_usage {
+            self.remember(core);
+        }
         let listed = Listed::new(&core.telemetry.under_way, self.entry(began));
         let result = self.in_span(core.egress.transport.execute(exchange), waited).await;
         drop(listed);
@@ -98,7 +101,7 @@ impl Job {
                 false => (held.on_response(ended, word, &besides), Some(held)),
             };
             let headroom = self.heard(core, heard);
-            return Ok(AttemptEnd::Done(self.respond(answer, held, waited, reason, headroom)));
+            return Ok(AttemptEnd::Done(self.respond(core, answer, held, waited, reason, headroom)));
         }
         let answered = Answered { answer, held, waited, reason, began, authorization };
         Ok(Box::pin(self.classify_answer(core, answered)).await)

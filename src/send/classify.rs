@@ -8,7 +8,7 @@ use crate::clock::{Time, millis, nanos};
 use crate::config::RetryPolicy;
 use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Phase};
-use crate::dispatch::{PermitGuard, plan};
+use crate::dispatch::PermitGuard;
 use crate::engine::throttle::Wait;
 use crate::engine::{Feedback, Whose};
 use crate::error::ErrorKind;
@@ -34,8 +34,7 @@ impl Job {
         let (now, wall) = (core.clock.now(), core.clock.wall());
         let status = answered.answer.status;
         let signals = self.signals(&mut answered.answer, wall).await;
-        let stated = plan::settled(&self.route.vendor, &signals.costs, signals.cost);
-        answered.held.settled(&stated);
+        self.settle(core, &answered.held, &signals);
         let headers = &answered.answer.headers;
         let class = core.egress.classifier(&self.route).and_then(|classifier| classifier.classify(status, headers));
         let class = class.or(match signals.throttled {
@@ -132,7 +131,7 @@ impl Job {
             // Without a body to send again, the caller gets the response.
             Verdict::Done | Verdict::RetryUncounted | Verdict::GiveUp(GiveUpReason::Body) => {
                 let Answered { answer, held, waited, reason, .. } = answered;
-                AttemptEnd::Done(self.respond(answer, Some(held), waited, reason, headroom))
+                AttemptEnd::Done(self.respond(core, answer, Some(held), waited, reason, headroom))
             }
             Verdict::GiveUp(why) => {
                 let cause = Cause::Answer { answered: Box::new(answered), is_refusal };

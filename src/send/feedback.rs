@@ -13,7 +13,7 @@ use crate::clock::{Time, nanos};
 use crate::config::base_url::host_is_the_vendors;
 use crate::config::{self, Limit, LimitKind, Rate, Unit};
 use crate::core::Core;
-use crate::dispatch::{PermitGuard, plan};
+use crate::dispatch::PermitGuard;
 use crate::engine::Feedback;
 use crate::engine::throttle::{About, Label, Report};
 use crate::events::EventKind;
@@ -71,7 +71,7 @@ impl Job {
         if signals.throttled {
             return None;
         }
-        held.settled(&plan::settled(&self.route.vendor, &signals.costs, signals.cost));
+        self.settle(core, held, &signals);
         let mut reports = self.reports(core, &signals);
         let report = (!reports.is_empty()).then(|| reports.remove(0));
         Some((self.passed(answer.status, &signals, report), reports))

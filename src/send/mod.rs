@@ -29,21 +29,21 @@ use crate::Priority;
 use crate::clock::{Time, nanos};
 use crate::config::{MAX_COSTS, OnAmbiguous, Tenant};
 use crate::core::refusal;
-use crate::core::{Core, Egress, HostPass};
+use crate::core::{Core, Egress, HostPass, Remembers, Used};
 use crate::dead_letter::AttemptRecord;
-use crate::dispatch::{Grant, PermitGuard};
+use crate::dispatch::{Grant, PermitGuard, plan};
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, FeedbackEffect, Refusal};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, EventKind};
 use crate::metrics::{Running, Series};
-use crate::request::response::{self, Headroom, Response, ResponseBody, WaitReason};
+use crate::request::response::{self, Headroom, Response, ResponseBody, Settling, WaitReason};
 use crate::request::{Notes, Request, Target};
 use crate::retry::{RetryHistory, idempotent};
 use crate::route::{Authorization, Route};
-use crate::signals::POINTS;
 use crate::signals::meter::Meter;
+use crate::signals::{POINTS, Signals};
 use crate::transport::{Answer, Exchange};
 
 use attempt_end::NotSent;
@@ -245,24 +245,49 @@ impl Job {
     /// Makes the caller's response.
     fn respond(
         &self,
+        core: &Core,
         answer: Answer,
         held: Option<PermitGuard>,
         waited: Duration,
         reason: Option<WaitReason>,
         headroom: Option<Headroom>,
     ) -> Response {
-        let dialect = &self.route.vendor.dialect;
-        let meter = held.as_ref().and_then(|_| Meter::new(dialect, &answer.headers));
+        let is_open = held.is_some() && self.route.vendor.settles_by_body();
+        let settling = is_open.then(|| Settling {
+            meter: Meter::new(&self.route.vendor.dialect, &answer.headers),
+            remembers: self.remembers(core),
+        });
         Response::new(response::Parts {
             status: answer.status,
             version: answer.version,
             headers: answer.headers,
-            body: ResponseBody::new(answer.body, held, self.route.clone(), self.id).metered(meter),
+            body: ResponseBody::new(answer.body, held, self.route.clone(), self.id).settling(settling),
             attempts: self.past.as_ref().map_or(0, |past| past.exchanges) + 1,
             waited,
             reason,
             headroom,
         })
+    }
+
+    fn remembers(&self, core: &Core) -> Option<Remembers> {
+        core.registry.remembers(&self.route, self.endpoint, self.priority == Priority::High)
+    }
+
+    /// Remembers what the exchange takes. Of a job's exchange requests and points are on the disk already.
+    fn remember(&self, core: &Core) {
+        if let Some(remembers) = self.remembers(core) {
+            let cost = self.whole_cost();
+            let used = if self.stored.is_some() { Used::beside_the_record(cost) } else { Used::by_request(cost) };
+            remembers.used(&self.route, &used);
+        }
+    }
+
+    /// Corrects the cost to what an answer states.
+    fn settle(&self, core: &Core, held: &PermitGuard, signals: &Signals) {
+        let corrected = held.settled(&plan::settled(&self.route.vendor, &signals.costs, signals.cost));
+        if let (Some(corrected), Some(remembers)) = (corrected, self.remembers(core)) {
+            remembers.corrected(&self.route, corrected);
+        }
     }
 
     /// Reads the tenant's secret, from the same version of its configuration as the URL.

@@ -32,6 +32,7 @@ pub(super) enum What {
     Done,
     Keys,
     Usage,
+    UsageInUnits,
     OldLetters,
     /// Letters up to this one, because there are more than the configured number.
     Surplus(i64),
@@ -58,7 +59,7 @@ pub(super) struct Swept {
 /// deleted.
 pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
     let surplus = store.read(keep.most_dead, surplus).await?;
-    let all = [What::Done, What::Keys, What::Usage, What::OldLetters];
+    let all = [What::Done, What::Keys, What::Usage, What::UsageInUnits, What::OldLetters];
     let mut letters = 0;
     for what in all.into_iter().chain(surplus.map(What::Surplus)) {
         let mut rows = FIRST;
@@ -118,6 +119,19 @@ pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
                     }
                     false => {
                         "DELETE FROM ic_spent WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_spent WHERE until <= $1 \
+                         ORDER BY until LIMIT $2)) AND until <= $1"
+                    }
+                };
+                db.execute(sql, args![now, rows]).await?
+            }
+            What::UsageInUnits => {
+                let sql = match is_sqlite {
+                    true => {
+                        "DELETE FROM ic_used WHERE rowid IN (SELECT rowid FROM ic_used WHERE until <= $1 \
+                         ORDER BY until LIMIT $2)"
+                    }
+                    false => {
+                        "DELETE FROM ic_used WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_used WHERE until <= $1 \
                          ORDER BY until LIMIT $2)) AND until <= $1"
                     }
                 };

@@ -11,7 +11,7 @@ use super::driver::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 
 /// The version of the tables that this version of the library reads and writes.
-pub(crate) const VERSION: i64 = 4;
+pub(crate) const VERSION: i64 = 5;
 
 /// Connects, and creates or migrates the tables. A second connection is tried where the first is unusable, which only
 /// the first statements show.
@@ -62,11 +62,13 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if found == VERSION {
         return Ok(());
     }
-    let (first, triggers, second, third, fourth) = match db.dialect() {
-        Dialect::Sqlite => (SQLITE, SQLITE_TRIGGERS, SQLITE_SECOND, SQLITE_THIRD, SQLITE_FOURTH),
-        Dialect::Postgres => (POSTGRES, POSTGRES_TRIGGERS, POSTGRES_SECOND, POSTGRES_THIRD, POSTGRES_FOURTH),
+    let (first, triggers, second, third, fourth, fifth) = match db.dialect() {
+        Dialect::Sqlite => (SQLITE, SQLITE_TRIGGERS, SQLITE_SECOND, SQLITE_THIRD, SQLITE_FOURTH, SQLITE_FIFTH),
+        Dialect::Postgres => {
+            (POSTGRES, POSTGRES_TRIGGERS, POSTGRES_SECOND, POSTGRES_THIRD, POSTGRES_FOURTH, POSTGRES_FIFTH)
+        }
     };
-    let steps = [(1, first), (1, INDEXES), (1, triggers), (2, second), (3, third), (3, THIRD), (4, fourth)];
+    let steps = [(1, first), (1, INDEXES), (1, triggers), (2, second), (3, third), (3, THIRD), (4, fourth), (5, fifth)];
     for statement in steps.iter().filter(|(version, _)| found < *version).flat_map(|(_, statements)| *statements) {
         db.execute(statement, Vec::new()).await?;
     }
@@ -215,6 +217,26 @@ macro_rules! fourth {
 
 const SQLITE_FOURTH: &[&str] = fourth!("BLOB");
 const POSTGRES_FOURTH: &[&str] = fourth!("BYTEA");
+
+/// The tables that version 5 added.
+macro_rules! fifth {
+    ($bytes:literal) => {
+        &[
+            // Usage in other units than requests and points: kinds of points, bytes.
+            concat!(
+                "CREATE TABLE ic_used (tenant TEXT NOT NULL, vendor TEXT NOT NULL, endpoint TEXT NOT NULL, slot BIGINT NOT NULL, ",
+                "owner ",
+                $bytes,
+                " NOT NULL, high BIGINT NOT NULL, unit TEXT NOT NULL, units BIGINT NOT NULL, last_at BIGINT NOT NULL, ",
+                "until BIGINT NOT NULL, PRIMARY KEY (tenant, vendor, endpoint, slot, owner, high, unit))"
+            ),
+            "CREATE INDEX ic_used_until ON ic_used (until)",
+        ]
+    };
+}
+
+const SQLITE_FIFTH: &[&str] = fifth!("BLOB");
+const POSTGRES_FIFTH: &[&str] = fifth!("BYTEA");
 
 const INDEXES: &[&str] = &[
     // For claims: the ready jobs of one lane and tier, in order.

@@ -1,5 +1,7 @@
-//! The usage of lanes that their vendors may still count: written with the start of each exchange, and read by the next
-//! process.
+//! The usage of lanes that their vendors may still count: written with the start of each job's exchange or a second later
+//! ([`add`]), and read by the next process.
+//!
+//! Requests and points are in one table, because each exchange writes them. Other units are in a second one, a row for each.
 //!
 //! Rows are read by lane and in pages, so that memory does not grow with their number. Each row is one slot of time of
 //! one process; the rows of one slot add up.
@@ -13,18 +15,29 @@ pub(crate) const ROWS: i64 = 256;
 /// The most lanes in one read.
 pub(crate) const LANES: usize = 32;
 
-/// The last row of a lane that was read, by its endpoint, slot, owner and tier.
+/// Which table is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Table {
+    /// Requests and points.
+    Requests,
+    /// Other units.
+    Units,
+}
+
+/// The last row of a lane that was read, by its endpoint, slot, owner, tier and unit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Mark {
     endpoint: String,
     slot: i64,
     owner: Vec<u8>,
     high: i64,
+    unit: String,
 }
 
 impl Mark {
     /// The position before all rows.
-    pub(crate) const START: Mark = Mark { endpoint: String::new(), slot: i64::MIN, owner: Vec::new(), high: i64::MIN };
+    pub(crate) const START: Mark =
+        Mark { endpoint: String::new(), slot: i64::MIN, owner: Vec::new(), high: i64::MIN, unit: String::new() };
 }
 
 /// A lane to be read.
@@ -41,8 +54,11 @@ pub(crate) struct Wanted {
 pub(crate) struct Usage {
     pub(crate) endpoint: String,
     pub(crate) high: bool,
+    /// Empty for requests and points.
+    pub(crate) unit: String,
     pub(crate) requests: i64,
-    pub(crate) points: i64,
+    /// Points, or whatever the unit is.
+    pub(crate) units: i64,
     /// The age of the latest exchange in the slot.
     pub(crate) age_ms: i64,
 }
@@ -57,37 +73,72 @@ pub(crate) struct Page {
     pub(crate) more: Option<Mark>,
 }
 
+/// The statements that read one table: for SQLite and PostgreSQL. `$unit` and `$units` are columns of it, or stand in for them.
+macro_rules! statements {
+    ($table:literal, $unit:literal, $requests:literal, $units:literal, $key:literal, $after:literal, $joined:literal) => {
+        (
+            concat!(
+                "SELECT $1, endpoint, slot, owner, high, ", $unit, ", ", $requests, ", ", $units, ", last_at FROM ", $table,
+                " WHERE tenant = $2 AND vendor = $3 AND (", $key, ") > (", $after, ") AND owner <> $9 AND until > $10 \
+                 AND $8 = $8 ORDER BY ", $key, " LIMIT $11"
+            ),
+            // Each lane by the primary key, whatever the planner's statistics say about the number of rows.
+            concat!(
+                "SELECT l.number, s.endpoint, s.slot, s.owner, s.high, s.unit, s.requests, s.units, s.last_at \
+                 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[], $7::bigint[], $8::text[]) \
+                 AS l(number, tenant, vendor, endpoint, slot, owner, high, unit) CROSS JOIN LATERAL \
+                 (SELECT endpoint, slot, owner, high, ", $unit, " AS unit, ", $requests, "::bigint AS requests, ", $units,
+                " AS units, last_at FROM ", $table, " u WHERE u.tenant = l.tenant AND u.vendor = l.vendor AND (", $key,
+                ") > (", $joined, ") AND u.owner <> $9 AND u.until > $10 ORDER BY ", $key, " LIMIT $11) s \
+                 ORDER BY l.number, s.endpoint, s.slot, s.owner, s.high, s.unit"
+            ),
+        )
+    };
+}
+
+const REQUESTS: (&str, &str) = statements!(
+    "ic_spent",
+    "''",
+    "requests",
+    "points",
+    "endpoint, slot, owner, high",
+    "$4, $5, $6, $7",
+    "l.endpoint, l.slot, l.owner, l.high"
+);
+const UNITS: (&str, &str) = statements!(
+    "ic_used",
+    "unit",
+    "0",
+    "units",
+    "endpoint, slot, owner, high, unit",
+    "$4, $5, $6, $7, $8",
+    "l.endpoint, l.slot, l.owner, l.high, l.unit"
+);
+
 /// Reads what processes other than `owner` have sent of each lane: up to [`ROWS`] rows of each. A lane without rows has
 /// no page in the result.
 pub(crate) fn read<'a>(
-    (owner, lanes): &'a (Id, Vec<Wanted>),
+    (owner, table, lanes): &'a (Id, Table, Vec<Wanted>),
     db: Db<'a>,
     now: i64,
 ) -> BoxFuture<'a, Result<Vec<Page>, DbError>> {
     Box::pin(async move {
         let owner = owner.as_bytes().as_slice();
+        let (sqlite, postgres) = match table {
+            Table::Requests => REQUESTS,
+            Table::Units => UNITS,
+        };
         let mut pages = Vec::new();
         match db.dialect() {
             Dialect::Sqlite => {
-                let sql = "SELECT $1, endpoint, slot, owner, high, requests, points, last_at FROM ic_spent \
-                           WHERE tenant = $2 AND vendor = $3 AND (endpoint, slot, owner, high) > ($4, $5, $6, $7) \
-                           AND owner <> $8 AND until > $9 ORDER BY endpoint, slot, owner, high LIMIT $10";
                 for (number, lane) in (0i64..).zip(lanes) {
                     let Wanted { tenant, vendor, after } = lane;
-                    let Mark { endpoint, slot, owner: marked, high } = after;
-                    let args = args![number, tenant, vendor, endpoint, *slot, marked, *high, owner, now, ROWS];
-                    gather(db.fetch(sql, args).await?, now, &mut pages);
+                    let Mark { endpoint, slot, owner: marked, high, unit } = after;
+                    let args = args![number, tenant, vendor, endpoint, *slot, marked, *high, unit, owner, now, ROWS];
+                    gather(db.fetch(sqlite, args).await?, now, &mut pages);
                 }
             }
             Dialect::Postgres => {
-                // Each lane by the primary key, whatever the planner's statistics say about the number of rows.
-                let sql = "SELECT l.number, s.endpoint, s.slot, s.owner, s.high, s.requests, s.points, s.last_at \
-                           FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bytea[], $7::bigint[]) \
-                           AS l(number, tenant, vendor, endpoint, slot, owner, high) CROSS JOIN LATERAL \
-                           (SELECT * FROM ic_spent u WHERE u.tenant = l.tenant AND u.vendor = l.vendor \
-                           AND (u.endpoint, u.slot, u.owner, u.high) > (l.endpoint, l.slot, l.owner, l.high) \
-                           AND u.owner <> $8 AND u.until > $9 ORDER BY u.endpoint, u.slot, u.owner, u.high LIMIT $10) s \
-                           ORDER BY l.number, s.endpoint, s.slot, s.owner, s.high";
                 let args = vec![
                     Arg::Ints((0i64..).zip(lanes).map(|(number, _)| number).collect()),
                     Arg::Texts(lanes.iter().map(|lane| &*lane.tenant).collect()),
@@ -96,14 +147,65 @@ pub(crate) fn read<'a>(
                     Arg::Ints(lanes.iter().map(|lane| lane.after.slot).collect()),
                     Arg::Blobs(lanes.iter().map(|lane| &*lane.after.owner).collect()),
                     Arg::Ints(lanes.iter().map(|lane| lane.after.high).collect()),
+                    Arg::Texts(lanes.iter().map(|lane| &*lane.after.unit).collect()),
                     Arg::from(owner),
                     Arg::from(now),
                     Arg::from(ROWS),
                 ];
-                gather(db.fetch(sql, args).await?, now, &mut pages);
+                gather(db.fetch(postgres, args).await?, now, &mut pages);
             }
         }
         Ok(pages)
+    })
+}
+
+/// What a lane has taken since it was last written, of one endpoint and in the high tier or below it. Figures may be
+/// negative: what answers said was taken too much.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Taken {
+    pub(crate) tenant: String,
+    pub(crate) vendor: String,
+    pub(crate) endpoint: String,
+    pub(crate) high: bool,
+    pub(crate) requests: i64,
+    pub(crate) points: i64,
+    pub(crate) units: Vec<(String, i64)>,
+    /// The width of a slot of usage, and how long usage counts.
+    pub(crate) slot_ms: i64,
+    pub(crate) counts_ms: i64,
+}
+
+/// Adds what lanes of `owner` have taken.
+pub(crate) fn add<'a>(
+    (owner, taken): &'a (Id, Vec<Taken>),
+    db: Db<'a>,
+    now: i64,
+) -> BoxFuture<'a, Result<(), DbError>> {
+    Box::pin(async move {
+        let owner = owner.as_bytes().as_slice();
+        let requests = "INSERT INTO ic_spent (tenant, vendor, endpoint, slot, owner, high, requests, points, last_at, until) \
+                        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+                        ON CONFLICT (tenant, vendor, endpoint, slot, owner, high) DO UPDATE SET \
+                        requests = ic_spent.requests + excluded.requests, points = ic_spent.points + excluded.points, \
+                        last_at = excluded.last_at, until = excluded.until";
+        let units = "INSERT INTO ic_used (tenant, vendor, endpoint, slot, owner, high, unit, units, last_at, until) \
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+                     ON CONFLICT (tenant, vendor, endpoint, slot, owner, high, unit) DO UPDATE SET \
+                     units = ic_used.units + excluded.units, last_at = excluded.last_at, until = excluded.until";
+        for lane in taken {
+            let Taken { tenant, vendor, endpoint, .. } = lane;
+            let (slot, until) = (now / lane.slot_ms.max(1), now.saturating_add(lane.counts_ms));
+            let high = i64::from(lane.high);
+            if lane.requests != 0 || lane.points != 0 {
+                let args = args![tenant, vendor, endpoint, slot, owner, high, lane.requests, lane.points, now, until];
+                db.execute(requests, args).await?;
+            }
+            for (unit, more) in lane.units.iter().filter(|(_, more)| *more != 0) {
+                let args = args![tenant, vendor, endpoint, slot, owner, high, unit, *more, now, until];
+                db.execute(units, args).await?;
+            }
+        }
+        Ok(())
     })
 }
 
@@ -132,9 +234,11 @@ fn gather(rows: Vec<Row>, now: i64, pages: &mut Vec<Page>) {
 }
 
 fn usage(mut row: Row, now: i64) -> Result<(Usage, Mark), DbError> {
-    let mark = Mark { endpoint: row.text()?, slot: row.int()?, owner: row.bytes()?, high: row.int()? };
-    let (requests, points) = (row.int()?, row.int()?);
+    let mark =
+        Mark { endpoint: row.text()?, slot: row.int()?, owner: row.bytes()?, high: row.int()?, unit: row.text()? };
+    let (requests, units) = (row.int()?, row.int()?);
     let age_ms = now.saturating_sub(row.int()?).max(0);
-    let usage = Usage { endpoint: mark.endpoint.clone(), high: mark.high != 0, requests, points, age_ms };
+    let (endpoint, unit) = (mark.endpoint.clone(), mark.unit.clone());
+    let usage = Usage { endpoint, high: mark.high != 0, unit, requests, units, age_ms };
     Ok((usage, mark))
 }

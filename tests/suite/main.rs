@@ -46,4 +46,5 @@ mod store_troubles;
 mod support;
 mod tidy;
 mod tls;
+mod usage;
 mod waits;

@@ -25,6 +25,8 @@ const MAX_RESPONSE_BYTES: i64 = 8 * 1024 * 1024;
 const SAFETY: f64 = 0.8;
 const MAX_ENDPOINTS: usize = 1024;
 const MAX_ALSO: usize = 16;
+/// Windows from this length on are remembered beyond the process: shorter ones are over before the next one sends.
+const KEPT_WINDOW: Duration = Duration::from_secs(60);
 
 /// The vendor that `entry` (all layers merged) describes; problems go to `report`.
 pub(in crate::config) fn vendor(
@@ -116,6 +118,8 @@ pub(in crate::config) fn vendor(
     }
     let all = limits.iter().chain(endpoints.iter().flat_map(|endpoint| &endpoint.limits));
     let widest_scope = all.clone().map(|limit| limit.scope).fold(Scope::Tenant, Scope::max);
+    let keeps_usage =
+        all.clone().any(|limit| matches!(&limit.kind, LimitKind::Rate(rate) if rate.window >= KEPT_WINDOW));
     let counts_bytes = { all }.any(|limit| match &limit.kind {
         LimitKind::Rate(rate) => matches!(rate.unit, Unit::RequestBytes | Unit::ResponseBytes | Unit::Bytes),
         LimitKind::Concurrency { .. } => false,
@@ -145,6 +149,7 @@ pub(in crate::config) fn vendor(
         at_rest,
         dialect: dialect.into(),
         counts_bytes,
+        keeps_usage,
         widest_scope,
     })
 }

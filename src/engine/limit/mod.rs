@@ -69,7 +69,7 @@ impl Take {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PriorUse {
     pub(crate) requests: u32,
-    /// Of all of them together; where a part of it is not known, at least one for each.
+    /// Of all of them together, as far as it is known.
     pub(crate) cost: Cost,
     pub(crate) high: bool,
     /// When the vendor counted the last of them.
@@ -80,8 +80,11 @@ impl PriorUse {
     fn units(&self, measure: Measure) -> u32 {
         match measure {
             Measure::Requests => self.requests,
+            Measure::Points(kind) | Measure::Usage(kind) => self.cost.points(kind).max(self.requests),
             // Each request leaves its trace, whatever is known of its size.
-            _ => measure.units(self.cost).max(self.requests),
+            Measure::Sent => self.cost.sent.max(self.requests),
+            Measure::Received => self.cost.received.max(self.requests),
+            Measure::Bytes => self.cost.sent.saturating_add(self.cost.received).max(self.requests),
         }
     }
 }
@@ -287,6 +290,9 @@ impl Cell {
             return;
         };
         let units = past.units(spec.measure);
+        if units == 0 {
+            return;
+        }
         bucket.replay(shape, now, past.at, units);
         if guard.is_none() {
             *guard = Guard::new(mirrored);

@@ -14,16 +14,18 @@ use std::time::Duration;
 
 use self::order::{Lane, Recall};
 use super::OutboxState;
-use super::job::remembered;
+use super::kept_for::remembered;
 use crate::clock::nanos;
-use crate::config::{Scope, Tenant};
-use crate::core::{Core, OutboxHooks};
+use crate::config::{Scope, Tenant, Vendor};
+use crate::core::{Core, OutboxHooks, Used};
+use crate::dispatch::plan;
 use crate::engine::cost::Cost;
 use crate::engine::limit::PriorUse;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::metrics::KINDS_OF_WORK;
+use crate::route::Route;
 use crate::store::may_pass;
-use crate::store::usage::{self, Mark, Usage, Wanted};
+use crate::store::usage::{self, Mark, Table, Usage, Wanted};
 
 /// How often the read of a page that fails is tried. A damaged file must not stop a lane for ever.
 const TRIES: u32 = 3;
@@ -48,16 +50,18 @@ impl Recall {
 
 impl OutboxHooks for OutboxState {
     fn tenant_appears(&self, tenant: &Tenant) {
-        if self.works && remembered(tenant) > 0 {
+        if remembered(tenant) > 0 {
             self.recall.lanes.lock().add(&tenant.id, &tenant.vendor.name);
             self.recall.wanted.notify_one();
         }
     }
 
     fn tenant_goes(&self, tenant: &str, vendor: &str) {
-        if self.works {
-            self.recall.lanes.lock().forget(tenant, vendor);
-        }
+        self.recall.lanes.lock().forget(tenant, vendor);
+    }
+
+    fn used(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, used: &Used) {
+        self.usage.add(route, endpoint, high, used);
     }
 
     fn store_failures(&self) -> [(&'static str, u64); KINDS_OF_WORK] {
@@ -112,13 +116,14 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
         vendor: vendor.as_ref().to_owned(),
         after: Mark::START,
     };
-    let mut left: Vec<Vec<Wanted>> = vec![lanes.iter().map(start).collect()];
+    let all: Vec<Wanted> = lanes.iter().map(start).collect();
+    let mut left = vec![(Table::Units, all.clone()), (Table::Requests, all)];
     let mut failed = 0;
-    while let Some(wanted) = left.pop() {
+    while let Some((table, wanted)) = left.pop() {
         if wanted.is_empty() {
             continue;
         }
-        match outbox.store.read((outbox.store.owner, wanted.clone()), usage::read).await {
+        match outbox.store.read((outbox.store.owner, table, wanted.clone()), usage::read).await {
             Ok(pages) => {
                 let Some(core) = core.upgrade() else { return };
                 let mut more = Vec::new();
@@ -127,19 +132,19 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
                     recall(&core, &lane.tenant, &lane.vendor, page.rows, outbox.store.limits.latest_start());
                     more.extend(page.more.map(|after| Wanted { after, ..lane.clone() }));
                 }
-                left.push(more);
+                left.push((table, more));
                 failed = 0;
             }
             Err(error) if may_pass(&error) => {
-                left.push(wanted);
+                left.push((table, wanted));
                 tokio::time::sleep(AWAY).await;
             }
             // The damage may concern one lane alone.
-            Err(_) if wanted.len() > 1 => left.extend(wanted.into_iter().map(|lane| vec![lane])),
+            Err(_) if wanted.len() > 1 => left.extend(wanted.into_iter().map(|lane| (table, vec![lane]))),
             Err(error) => {
                 failed += 1;
                 if failed < TRIES {
-                    left.push(wanted);
+                    left.push((table, wanted));
                     tokio::time::sleep(BETWEEN_TRIES).await;
                     continue;
                 }
@@ -149,6 +154,16 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
                 }
             }
         }
+    }
+}
+
+/// So much of one unit, and nothing else. What the vendor's entry no longer counts is nothing.
+fn cost_of(vendor: &Vendor, unit: &str, units: u32) -> Cost {
+    match unit {
+        "" => Cost::NOTHING.with_points(units),
+        "request_bytes" => Cost::NOTHING.with_bytes(units, 0),
+        "response_bytes" => Cost::NOTHING.with_bytes(0, units),
+        kind => plan::of_kind(vendor, kind, units),
     }
 }
 
@@ -171,7 +186,7 @@ fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_
             let age = age.saturating_sub(tenant.vendor.max_transit).saturating_sub(latest_start);
             let past = PriorUse {
                 requests: figure(row.requests),
-                cost: Cost::from(figure(row.points)),
+                cost: cost_of(&tenant.vendor, &row.unit, figure(row.units)),
                 high: row.high,
                 at: now.minus_nanos(nanos(age)),
             };

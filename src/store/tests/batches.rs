@@ -104,6 +104,7 @@ async fn schema_of_earlier_version_is_migrated() {
                         "DROP TABLE IF EXISTS ic_clock",
                         "DROP TABLE ic_token",
                         "DROP TABLE ic_note",
+                        "DROP TABLE ic_used",
                         "ALTER TABLE ic_job DROP COLUMN begun",
                         "ALTER TABLE ic_dead DROP COLUMN fence",
                         "ALTER TABLE ic_dead DROP COLUMN begun",

@@ -247,9 +247,9 @@ fn usage_is_stored_by_lane_and_endpoint() {
             assert!(store.write(start_of(&claimed, owner), jobs::start).await.unwrap().is_some());
         }
         let wanted = usage::Wanted { tenant: "a".to_owned(), vendor: "v".to_owned(), after: usage::Mark::START };
-        let pages = store.read((id(), vec![wanted]), usage::read).await.unwrap();
+        let pages = store.read((id(), usage::Table::Requests, vec![wanted]), usage::read).await.unwrap();
         let spent: Vec<_> = pages.into_iter().flat_map(|page| page.rows).collect();
-        let total = spent.iter().fold((0, 0), |sum, spent| (sum.0 + spent.requests, sum.1 + spent.points));
+        let total = spent.iter().fold((0, 0), |sum, spent| (sum.0 + spent.requests, sum.1 + spent.units));
         assert_eq!(total, (3, 9), "{spent:?}");
         assert!(spent.iter().all(|spent| spent.age_ms < 5_000 && !spent.high), "{spent:?}");
     });

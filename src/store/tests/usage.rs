@@ -42,7 +42,7 @@ async fn usage_is_read_in_bounded_pages() {
         let mut requests = std::collections::BTreeMap::new();
         let mut pages = 0;
         while !asked.is_empty() {
-            let read = store.read((id(), asked.clone()), usage::read).await.unwrap();
+            let read = store.read((id(), usage::Table::Requests, asked.clone()), usage::read).await.unwrap();
             let mut more = Vec::new();
             for page in read {
                 pages += 1;
@@ -50,7 +50,7 @@ async fn usage_is_read_in_bounded_pages() {
                 let lane = &asked[page.lane];
                 *requests.entry(lane.tenant.clone()).or_insert(0) +=
                     page.rows.iter().map(|row| row.requests).sum::<i64>();
-                assert!(page.rows.iter().all(|row| row.points == 2 && row.age_ms < 60_000));
+                assert!(page.rows.iter().all(|row| row.units == 2 && row.age_ms < 60_000));
                 more.extend(page.more.map(|after| Wanted { after, ..lane.clone() }));
             }
             asked = more;
@@ -58,7 +58,7 @@ async fn usage_is_read_in_bounded_pages() {
         let expected = [("a", 1_400), ("b", usage::ROWS), ("c", 6)].map(|(tenant, count)| (tenant.to_owned(), count));
         assert_eq!(requests, expected.into());
         assert_eq!(pages, 6 + 1 + 1, "and no lane is asked about for ever");
-        let own = store.read((owners[0], vec![wanted("c")]), usage::read).await.unwrap();
+        let own = store.read((owners[0], usage::Table::Requests, vec![wanted("c")]), usage::read).await.unwrap();
         assert_eq!(own[0].rows.len(), 3, "a process is not told what it sent itself");
     }
 }
@@ -71,11 +71,14 @@ async fn undecodable_usage_row_hides_no_other() {
     let edit: Step<(), u64> =
         |(), db, _| db.execute("UPDATE ic_spent SET requests = 'many' WHERE slot = 128", Vec::new());
     store.write((), edit).await.unwrap();
-    let first = store.read((id(), vec![wanted("a")]), usage::read).await.unwrap().remove(0);
+    let first = store.read((id(), usage::Table::Requests, vec![wanted("a")]), usage::read).await.unwrap().remove(0);
     let mut count = first.rows.len();
     let mut more = first.more;
     while let Some(after) = more {
-        let pages = store.read((id(), vec![Wanted { after, ..wanted("a") }]), usage::read).await.unwrap();
+        let pages = store
+            .read((id(), usage::Table::Requests, vec![Wanted { after, ..wanted("a") }]), usage::read)
+            .await
+            .unwrap();
         count += pages.iter().map(|page| page.rows.len()).sum::<usize>();
         more = pages.into_iter().next().and_then(|page| page.more);
     }

@@ -47,6 +47,7 @@ fn vendor(auth: AuthScheme) -> Vendor {
         dead_letters: Default::default(),
         at_rest: Default::default(),
         counts_bytes: false,
+        keeps_usage: false,
         widest_scope: Scope::Tenant,
     }
 }

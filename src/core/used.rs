@@ -1,0 +1,87 @@
+//! What requests took of a lane's limits, to be remembered beyond the process.
+
+use std::sync::Arc;
+
+use super::OutboxHooks;
+use crate::engine::Correction;
+use crate::engine::cost::{Cost, KINDS, PointKind};
+use crate::engine::endpoint::EndpointId;
+use crate::route::Route;
+
+/// Units that were taken; negative where an answer says that fewer were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Used {
+    pub(crate) requests: i64,
+    points: [i64; KINDS],
+    pub(crate) sent: i64,
+    pub(crate) received: i64,
+}
+
+impl Used {
+    /// A request that is not recorded otherwise.
+    pub(crate) fn by_request(cost: Cost) -> Used {
+        Used { requests: 1, ..Used::difference(None, cost) }
+    }
+
+    /// What a job's request takes beside its request and its points, which are recorded before it leaves.
+    pub(crate) fn beside_the_record(cost: Cost) -> Used {
+        let mut used = Used::difference(None, cost);
+        used.points[0] = 0;
+        used
+    }
+
+    /// What an answer corrected.
+    pub(crate) fn difference(believed: Option<Cost>, actual: Cost) -> Used {
+        let less = |of: fn(Cost) -> u32| i64::from(of(actual)) - believed.map_or(0, |cost| i64::from(of(cost)));
+        let points = |place: usize| {
+            let of = |cost: Cost| PointKind::at(place).map_or(0, |kind| i64::from(cost.points(kind)));
+            of(actual) - believed.map_or(0, of)
+        };
+        Used {
+            requests: 0,
+            points: std::array::from_fn(points),
+            sent: less(|cost| cost.sent),
+            received: less(|cost| cost.received),
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Used) {
+        self.requests += other.requests;
+        self.points.iter_mut().zip(other.points).for_each(|(sum, more)| *sum += more);
+        self.sent += other.sent;
+        self.received += other.received;
+    }
+
+    /// Of the undeclared kind.
+    pub(crate) fn points(&self) -> i64 {
+        self.points[0]
+    }
+
+    /// Of the kinds that the vendor's entry declares, in their order.
+    pub(crate) fn other_points(&self) -> impl Iterator<Item = i64> {
+        self.points.into_iter().skip(1)
+    }
+}
+
+/// Remembers what answers of one request correct, where the client has a store and the vendor long windows.
+pub(crate) struct Remembers {
+    outbox: Arc<dyn OutboxHooks>,
+    endpoint: EndpointId,
+    high: bool,
+}
+
+impl Remembers {
+    pub(super) fn new(outbox: &Arc<dyn OutboxHooks>, endpoint: EndpointId, high: bool) -> Remembers {
+        Remembers { outbox: outbox.clone(), endpoint, high }
+    }
+
+    pub(crate) fn corrected(&self, route: &Arc<Route>, Correction { believed, actual }: Correction) {
+        self.used(route, &Used::difference(Some(believed), actual));
+    }
+
+    pub(crate) fn used(&self, route: &Arc<Route>, used: &Used) {
+        if *used != Used::default() {
+            self.outbox.used(route, self.endpoint, self.high, used);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What lanes take of long windows, beside the records of jobs' exchanges: plain sends, other units than requests and
+//! points, and what answers say that a request cost. It is written a second later (`keep_usage.rs`), so that the next process
+//! knows how much of a day's quota is used.
+//!
+//! A process that is killed loses the last second of it. Records of jobs' exchanges are written before the exchange leaves
+//! (`outbox/job.rs`), and lose nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::kept_for::{kept_for, remembered};
+use crate::core::Used;
+use crate::engine::endpoint::EndpointId;
+use crate::route::Route;
+use crate::store::usage::Taken;
+
+/// Lanes and endpoints that are remembered while the store is away. What is taken of others is forgotten.
+const MOST: usize = 100_000;
+
+/// What was taken and is not written yet.
+#[derive(Default)]
+pub(super) struct Unwritten {
+    lanes: Mutex<HashMap<(Arc<str>, Arc<str>, EndpointId, bool), (Arc<Route>, Used)>>,
+}
+
+impl Unwritten {
+    /// Adds what a request took, or what its answer corrected.
+    pub(super) fn add(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, used: &Used) {
+        let key = (route.id.clone(), route.vendor.name.clone(), endpoint, high);
+        let mut lanes = self.lanes.lock();
+        if lanes.len() >= MOST && !lanes.contains_key(&key) {
+            return;
+        }
+        let (of, sum) = lanes.entry(key).or_insert_with(|| (route.clone(), Used::default()));
+        if !Arc::ptr_eq(of, route) {
+            // The same lane after a reload, which may have renamed its kinds of points.
+            *of = route.clone();
+        }
+        sum.add(used);
+    }
+
+    pub(super) fn take(&self) -> Vec<Taken> {
+        let lanes = std::mem::take(&mut *self.lanes.lock());
+        let taken = lanes.into_iter().map(|((tenant, vendor, endpoint, high), (route, used))| {
+            let (slot_ms, counts_ms) = kept_for(remembered(&route), Duration::ZERO);
+            let mut units: Vec<(String, i64)> =
+                route.vendor.costs.iter().skip(1).map(|(kind, _)| kind.to_owned()).zip(used.other_points()).collect();
+            units.extend([("request_bytes".to_owned(), used.sent), ("response_bytes".to_owned(), used.received)]);
+            units.retain(|(unit, more)| *more != 0 && route.vendor.has_unit(unit));
+            Taken {
+                tenant: (*tenant).to_owned(),
+                vendor: (*vendor).to_owned(),
+                endpoint: route.vendor.endpoint_name(endpoint.place()).unwrap_or_default().to_owned(),
+                high,
+                requests: used.requests,
+                points: used.points(),
+                units,
+                slot_ms,
+                counts_ms,
+            }
+        });
+        taken.filter(|taken| taken.slot_ms > 0).collect()
+    }
+}

@@ -1,0 +1,146 @@
+//! What plain sends take of long windows is remembered in the store: the next process counts it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests: helpers unwrap too")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::store::Store;
+use integration_client::testing::{FakeAnswer, FakeTransport};
+use integration_client::{IntegrationClient, Priority, Request};
+
+/// A day's requests, points, tokens and bytes.
+const VENDOR: &str = r#"
+[vendors.v]
+base_url = "https://v.example"
+auth = { scheme = "none" }
+costs = { tokens = 100 }
+max_transit = "1s"
+connect_timeout = "1s"
+
+[[vendors.v.limits]]
+name = "requests"
+limit = 1_000
+window = "24h"
+algorithm = "quota"
+
+[[vendors.v.limits]]
+name = "points"
+limit = 1_000
+window = "24h"
+algorithm = "quota"
+unit = "points"
+
+[[vendors.v.limits]]
+name = "tokens"
+limit = 1_000
+window = "24h"
+algorithm = "quota"
+unit = "tokens"
+
+[[vendors.v.limits]]
+name = "bytes"
+limit = 1_000
+window = "24h"
+algorithm = "quota"
+unit = "bytes"
+
+[vendors.v.dialect.costs]
+tokens = "body#/usage/tokens"
+"#;
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("ic-usage-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+async fn client(folder: &Path, works: bool) -> IntegrationClient {
+    let body = "{\"usage\":{\"tokens\":30}}";
+    let transport =
+        FakeTransport::new(move |_| FakeAnswer::status(200).header("content-type", "application/json").body(body));
+    let builder = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(VENDOR)
+        .transport(transport)
+        .tenant(TenantEntry::new("a", "v"))
+        .store(Store::sqlite(folder.join("store.db")));
+    if works { builder.work() } else { builder }.build().await.unwrap()
+}
+
+/// What is used of requests, points, tokens and bytes.
+fn used(client: &IntegrationClient) -> [u32; 4] {
+    let status = client.status("a", "v").unwrap();
+    ["requests", "points", "tokens", "bytes"].map(|name| {
+        let limit = status.limits.iter().find(|limit| *limit.name == *name).unwrap();
+        limit.limit - limit.remaining
+    })
+}
+
+async fn send(client: &IntegrationClient, times: u32) {
+    for _ in 0..times {
+        let request = Request::post("v", "/").cost("points", 7).body(vec![b'x'; 77]);
+        client.send("a", Priority::Normal, request).await.unwrap().bytes().await.unwrap();
+    }
+}
+
+async fn used_by_earlier(folder: &Path, works: bool) -> [u32; 4] {
+    let client = client(folder, works).await;
+    let mut found = used(&client);
+    for _ in 0..300 {
+        if found[0] > 0 && found[2] > 0 && found[3] > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        found = used(&client);
+    }
+    client.shutdown(Duration::from_secs(1)).await;
+    found
+}
+
+#[tokio::test]
+async fn plain_sends_are_counted_by_the_next_process() {
+    for works in [false, true] {
+        let folder = folder(if works { "works" } else { "sends" });
+        let first = client(&folder, works).await;
+        send(&first, 5).await;
+        let expected = [5, 35, 150, 500];
+        assert_eq!(used(&first), expected, "tokens and bytes are those of the answers");
+        assert!(first.shutdown(Duration::from_secs(1)).await);
+        drop(first);
+        assert_eq!(used_by_earlier(&folder, works).await, expected, "works: {works}");
+        // What was read is not written again.
+        assert_eq!(used_by_earlier(&folder, works).await, expected, "works: {works}");
+    }
+}
+
+#[tokio::test]
+async fn usage_is_written_while_the_process_runs() {
+    let folder = folder("runs");
+    let first = client(&folder, false).await;
+    send(&first, 3).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    // As a process that is killed: nothing is written at its end. SQLite lets two clients use the file.
+    let second = used_by_earlier(&folder, false).await;
+    assert_eq!(second, [3, 21, 90, 300]);
+    drop(first);
+}
+
+#[tokio::test]
+async fn jobs_are_counted_with_what_their_answers_said() {
+    let folder = folder("jobs");
+    let first = client(&folder, true).await;
+    let request = Request::post("v", "/").cost("points", 7).body(vec![b'x'; 77]);
+    let receipt = first.outbox().enqueue("a", Priority::Normal, request).await.unwrap();
+    for _ in 0..500 {
+        if matches!(receipt.status().await.unwrap(), integration_client::outbox::Status::Delivered { .. }) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(used(&first), [1, 7, 30, 100]);
+    first.shutdown(Duration::from_secs(1)).await;
+    drop(first);
+    assert_eq!(used_by_earlier(&folder, true).await, [1, 7, 30, 100]);
+}
