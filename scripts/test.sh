@@ -131,11 +131,11 @@ step_test() {
 }
 
 step_doctest() {
-    cargo test --locked --all-features --doc
+    cargo test --locked -p integration-client -p integration-client-engine --all-features --doc
 }
 
 step_doc() {
-    RUSTDOCFLAGS="-D warnings" cargo doc --locked --all-features --no-deps
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked -p integration-client -p integration-client-engine --all-features --no-deps
 }
 
 # run_example NAME COMMAND...: to its end, without input, and its last line is not empty.

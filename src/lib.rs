@@ -42,7 +42,6 @@ pub mod config;
 mod core;
 pub mod dead_letter;
 mod dispatch;
-mod engine;
 mod error;
 pub mod events;
 #[cfg(feature = "metrics")]
@@ -60,6 +59,8 @@ pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod transport;
+
+use integration_client_engine as engine;
 
 pub use self::core::OnRemove;
 #[doc(inline)]

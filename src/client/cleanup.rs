@@ -1,5 +1,5 @@
 //! Retires stale tenants on request; `cleaning.rs` does it on a schedule. A retired tenant's lane leaves memory once it rests
-//! (`engine/sweep.rs`).
+//! (`engine/src/sweep.rs`).
 
 use std::borrow::Borrow;
 use std::collections::HashSet;

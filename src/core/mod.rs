@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::config::Tenant;
-use crate::engine::endpoint::EndpointId;
+use crate::engine::plan::EndpointId;
 use crate::metrics::KINDS_OF_WORK;
 use crate::metrics::Totals;
 use crate::route::Route;

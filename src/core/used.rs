@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::OutboxHooks;
 use crate::engine::Correction;
 use crate::engine::cost::{Cost, KINDS, PointKind};
-use crate::engine::endpoint::EndpointId;
+use crate::engine::plan::EndpointId;
 use crate::route::Route;
 
 /// Units that were taken; negative where an answer says that fewer were.

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::kept_for::{kept_for, remembered};
 use crate::core::Used;
-use crate::engine::endpoint::EndpointId;
+use crate::engine::plan::EndpointId;
 use crate::route::Route;
 use crate::store::usage::Taken;
 

@@ -1,0 +1,384 @@
+//! Who may wait: bounds per lane and tier and over all, deadlines, costs that can never be met.
+
+use super::endpoint::EndpointId;
+use super::keys::{LaneKey, QueueKey, WaiterKey};
+use super::limit::one_less;
+use super::need::Need;
+use super::slab::Key;
+use super::waiting::{LaneWait, Queue, Waiter, WaiterState};
+use super::{Answer, Ask, Engine, Refusal, Timer, Until};
+use crate::time::Time;
+
+/// A request that was put into its queue, and what was known about it then.
+pub(super) struct Queued {
+    pub(super) waiter: WaiterKey,
+    /// No request stood before it in its queue.
+    first: bool,
+    /// Until when its limits alone make it wait.
+    alone: Until,
+    /// The length of the list of the woken before the turns were taken.
+    woken_before: usize,
+}
+
+impl Engine {
+    /// Asks for a permit.
+    ///
+    /// With all that it comes to where nothing is in the way ([`has_room`](Self::has_room), [`grant`](Self::grant)) it is
+    /// one piece of code: handed on through memory, parts of a request are written one by one and read back together,
+    /// and each time the processor waits until they have arrived there. That was a fifth of a decision.
+    #[inline(always)]
+    pub fn submit(&mut self, now: Time, lane: LaneKey, ask: &Ask) -> Answer {
+        let now = self.tick(now);
+        self.apply_group_pauses(lane);
+        let Some(inside) = self.lanes.get(lane) else { return Answer::Refused(Refusal::NoLane) };
+        if self.shutdown || inside.retired {
+            let refusal = if self.shutdown { Refusal::Shutdown } else { Refusal::Retired };
+            return Answer::Refused(refusal);
+        }
+        if ask.give_up <= now {
+            return Answer::Refused(Refusal::Deadline);
+        }
+        let need = Need { lane, endpoint: ask.endpoint, tier: ask.tier, cost: ask.cost };
+        if ask.cost.is_more_than_one()
+            && let Some(refusal) = self.too_expensive(&need)
+        {
+            return Answer::Refused(refusal);
+        }
+        let waited_for = inside.waiting.is_some()
+            || (inside.shared != [Key::NONE; 2]
+                && inside.shared.iter().any(|holder| self.lanes.holder(*holder).is_some_and(|it| it.waiting > 0)));
+        if !waited_for {
+            if self.has_room(&need) {
+                return Answer::Granted(self.grant(&need, now, ask.attempt_ns, None));
+            }
+            if ask.immediate
+                && let Err(stop) = self.ask(&need, Key::NONE)
+            {
+                let until = self.until(&need);
+                return Answer::Refused(Refusal::NotNow { until, reason: stop.reason() });
+            }
+        }
+        self.wait(need, ask)
+    }
+
+    /// Some limit never holds as much as this.
+    pub(super) fn too_expensive(&self, need: &Need) -> Option<Refusal> {
+        let lane = self.lanes.get(need.lane)?;
+        let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(need.endpoint)).map(|index| &lane.plan.own[index]);
+        let holders = lane.shared.iter().filter_map(|holder| self.lanes.holder(*holder));
+        let endpoint = lane.plan.endpoint_hash(need.endpoint);
+        let shared = holders.flat_map(|holder| holder.specs.iter()).filter(|shared| shared.applies(endpoint));
+        let spec = own
+            .chain(shared.map(|shared| &shared.spec))
+            .find(|spec| spec.units(need.cost) > spec.largest(need.high()))?;
+        let (limit, largest) = (spec.name.clone(), spec.largest(need.high()));
+        Some(Refusal::TooExpensive { limit, cost: spec.units(need.cost), largest })
+    }
+
+    /// Limits have become smaller: a request that can never be granted is refused, instead of waiting for ever.
+    pub(super) fn refuse_too_expensive(&mut self, waiters: impl IntoIterator<Item = WaiterKey>) {
+        for waiter in waiters {
+            if self.waiters.is_queued(waiter)
+                && let Some(refusal) = self.need_of(waiter).and_then(|need| self.too_expensive(&need))
+            {
+                self.refuse_waiter(waiter, refusal);
+            }
+        }
+    }
+
+    /// Queues a request and gives turns to the requests that may go; this request may have been granted by that.
+    pub(super) fn queue_up(&mut self, need: &Need, ask: &Ask) -> Result<Queued, Refusal> {
+        let now = self.now;
+        let inside = &self.lanes[need.lane];
+        let waiting = inside.waiting.as_ref().map_or(0, |waiting| waiting.waiting[need.tier.index()]);
+        if waiting >= inside.plan.max_waiting {
+            return Err(Refusal::LaneFull { waiting });
+        }
+        // The limits alone, without other requests: a caller whose time is up before that is told at once.
+        let alone = self.until(need);
+        let earliest = alone.not_before();
+        let (tires, give_up) = self.patience(need, ask);
+        if let Some(refusal) = self.held_back(need.lane, need.endpoint, give_up) {
+            return Err(refusal);
+        }
+        if earliest > tires {
+            return Err(Refusal::TooLate { earliest });
+        }
+        if self.waiters.is_full() && !self.evict_from_longest(need.lane) {
+            return Err(Refusal::AllFull { waiting: self.waiters.queued() });
+        }
+        let queue = self.queue_for(need);
+        let waiter = self.waiters.insert(Waiter::new(need.lane, queue, now, ask).until(tires, give_up));
+        let first = self.waiters.queue(queue).is_none_or(|queue| queue.head().is_none());
+        self.enqueue(waiter, false);
+        let woken_before = self.waiters.woken_count();
+        self.run_turns();
+        Ok(Queued { waiter, first, alone, woken_before })
+    }
+
+    /// Queues a request, because others wait already or its limits have no room.
+    fn wait(&mut self, need: Need, ask: &Ask) -> Answer {
+        let now = self.now;
+        let Queued { waiter, first, alone, woken_before } = match self.queue_up(&need, ask) {
+            Ok(queued) => queued,
+            Err(refusal) => return Answer::Refused(refusal),
+        };
+        if let WaiterState::Granted(permit) = self.waiters[waiter].state {
+            // No waker is needed: the caller is here.
+            self.waiters.need_not_wake(waiter, woken_before);
+            self.claim(now, waiter);
+            return Answer::Granted(permit);
+        }
+        // It was not granted, so what the limits said still holds.
+        let until = if first { alone } else { Until::Turn(alone.not_before().max(now)) };
+        let reason = self.waiters[waiter].reason.clone();
+        if ask.immediate {
+            self.cancel(now, waiter);
+            return Answer::Refused(Refusal::NotNow { until, reason });
+        }
+        self.set_timer(self.waiters[waiter].tires, Timer::GiveUp { waiter });
+        Answer::Wait { waiter, until, reason }
+    }
+
+    /// When the caller of a request that is to be queued stops waiting: unless the vendor's pause goes on then, and whatever
+    /// happens. All pauses together keep a request waiting for `max_hold` at most.
+    fn patience(&self, need: &Need, ask: &Ask) -> (Time, Time) {
+        if ask.patience_ns == 0 {
+            return (ask.give_up, ask.give_up);
+        }
+        let most = self.lanes[need.lane].plan.max_hold_ns;
+        let give_up = ask.give_up.max(self.now.plus_nanos(most).plus_nanos(ask.patience_ns));
+        let tires =
+            self.pause_ends(need.lane, need.endpoint).map_or(ask.give_up, |end| end.plus_nanos(ask.patience_ns));
+        (tires.clamp(ask.give_up, give_up), give_up)
+    }
+
+    /// When the vendor's pause ends that holds back requests to an endpoint; none where nothing is paused.
+    fn pause_ends(&self, lane: LaneKey, endpoint: EndpointId) -> Option<Time> {
+        let until = self.stands_until(lane, endpoint);
+        (until > self.now).then_some(until)
+    }
+
+    /// The queue of a request, with all of the tree above it.
+    pub(super) fn queue_for(&mut self, need: &Need) -> QueueKey {
+        let tier = need.tier.index();
+        let lane = &mut self.lanes[need.lane];
+        let [account, vendor] = lane.shared;
+        let (weight, tier_weights) = (lane.plan.weight, lane.plan.tier_weights);
+        let fresh = lane.waiting.as_ref().is_none_or(|waiting| waiting.lingering);
+        let waiting = lane.waiting.get_or_insert_with(|| Box::new(LaneWait::new()));
+        waiting.lingering = false;
+        if fresh && vendor != Key::NONE && account != Key::NONE {
+            self.reweigh([account, vendor], weight as i64);
+        }
+        let queues = self.lanes[need.lane].waiting.as_ref().map(|waiting| &waiting.queues);
+        let same = |key: &QueueKey| {
+            self.waiters.queue(*key).is_some_and(|queue| queue.tier == need.tier && queue.endpoint == need.endpoint)
+        };
+        if let Some(found) = queues.into_iter().flatten().copied().find(same) {
+            return found;
+        }
+        let tree = &mut self.tree;
+        let mut parent = Key::NONE;
+        for holder in [vendor, account] {
+            let Some(inside) = self.lanes.holder_mut(holder) else { continue };
+            let above = if holder == account { vendor } else { Key::NONE };
+            let branch = inside.branch_mut(above);
+            if parent == Key::NONE && branch.root == Key::NONE {
+                branch.root = tree.add_root();
+            }
+            let first = branch.tiers == [Key::NONE; 3];
+            if branch.tiers[tier] == Key::NONE {
+                branch.tiers[tier] = match parent {
+                    Key::NONE => tree.add_branch(branch.root, tier_weights[tier], need.tier.index() as u64),
+                    parent => tree.add_branch(parent, branch.weight.max(1), 0),
+                };
+            }
+            parent = branch.tiers[tier];
+            if first
+                && holder == account
+                && let Some(above) = self.lanes.holder_mut(vendor)
+            {
+                above.accounts.push(account);
+            }
+        }
+        let Some(waiting) = &mut self.lanes[need.lane].waiting else { return Key::NONE };
+        if waiting.tiers[tier] == Key::NONE {
+            waiting.tiers[tier] = match parent {
+                Key::NONE => {
+                    if waiting.root == Key::NONE {
+                        waiting.root = tree.add_root();
+                    }
+                    tree.add_branch(waiting.root, tier_weights[tier], need.tier.index() as u64)
+                }
+                parent => tree.add_branch(parent, weight, 0),
+            };
+        }
+        let leaf = tree.add_leaf(waiting.tiers[tier]);
+        let queue = self.waiters.add_queue(Queue::new(need.lane, need.tier, need.endpoint, leaf));
+        tree.set_queue(leaf, queue);
+        waiting.queues.push(queue);
+        queue
+    }
+
+    /// Queues a waiter that is in no queue, or in one that was given up: at the end, or before all others.
+    pub(super) fn wait_again(&mut self, waiter: WaiterKey, front: bool) {
+        let Some(need) = self.need_of(waiter) else { return self.waiters.refuse(waiter, Refusal::NoLane) };
+        let queue = self.queue_for(&need);
+        self.waiters.set_queue(waiter, queue);
+        self.enqueue(waiter, front);
+    }
+
+    /// Puts a waiter into its queue, which may go on by that.
+    fn enqueue(&mut self, waiter: WaiterKey, front: bool) {
+        let Queue { lane, node, tier, .. } = *self.waiters.enqueue(waiter, front);
+        let tier = tier.index();
+        self.tree.arrive(node);
+        let root = self.tree.root_of(node);
+        self.mark_dirty(root, self.now);
+        let inside = &mut self.lanes[lane];
+        if let Some(waiting) = &mut inside.waiting {
+            waiting.waiting[tier] += 1;
+        }
+        let [account, vendor] = inside.shared;
+        for (holder, above) in [(account, vendor), (vendor, Key::NONE)] {
+            if let Some(shared) = self.lanes.holder_mut(holder) {
+                shared.waiting += 1;
+                shared.branch_mut(above).waiting += 1;
+            }
+        }
+        self.update_backlog(lane);
+    }
+
+    /// Takes a waiter out of its queue.
+    pub(super) fn dequeue(&mut self, waiter: WaiterKey) {
+        let Queue { lane, node, tier, .. } = *self.waiters.dequeue(waiter);
+        let tier = tier.index();
+        self.tree.leave(node);
+        let inside = &mut self.lanes[lane];
+        if let Some(waiting) = &mut inside.waiting {
+            waiting.waiting[tier] -= 1;
+        }
+        let [account, vendor] = inside.shared;
+        for (holder, above) in [(account, vendor), (vendor, Key::NONE)] {
+            if let Some(shared) = self.lanes.holder_mut(holder) {
+                one_less(&mut shared.waiting);
+                one_less(&mut shared.branch_mut(above).waiting);
+            }
+        }
+        self.update_backlog(lane);
+    }
+
+    pub(super) fn update_backlog(&mut self, lane: LaneKey) {
+        let Some(waiting) = &mut self.lanes[lane].waiting else { return };
+        let moved = self.waiters.record_backlog(lane, waiting.total(), waiting.backlog_index);
+        waiting.backlog_index = moved.at;
+        if let Some((other, at)) = moved.displaced
+            && let Some(waiting) = self.lanes.get_mut(other).and_then(|lane| lane.waiting.as_mut())
+        {
+            waiting.backlog_index = Some(at);
+        }
+    }
+
+    /// Everything is full: the lane that holds most gives up the last of its lowest tier, unless it is this one.
+    fn evict_from_longest(&mut self, lane: LaneKey) -> bool {
+        let total = |key: &LaneKey| {
+            self.lanes.get(*key).and_then(|lane| lane.waiting.as_ref()).map_or(0, |waiting| waiting.total())
+        };
+        let Some(fullest) = self.waiters.fullest_lanes().iter().copied().max_by_key(total) else { return false };
+        if fullest == lane || total(&fullest) <= total(&lane) + 1 {
+            return false;
+        }
+        let Some(waiting) = &self.lanes[fullest].waiting else { return false };
+        let queues = waiting.queues.iter().filter_map(|key| self.waiters.queue(*key));
+        let last = queues.filter_map(|queue| Some((queue.tier, queue.last()?))).max_by_key(|(tier, _)| *tier);
+        let Some((_, waiter)) = last else { return false };
+        self.refuse_waiter(waiter, Refusal::AllFull { waiting: self.waiters.queued() });
+        true
+    }
+
+    /// The caller of a waiter that missed its grant is back: it waits again, before all others.
+    pub(super) fn requeue(&mut self, waiter: WaiterKey) {
+        let Some((tires, lane)) = self.waiters.return_to_queue(waiter) else { return };
+        self.unpin(lane);
+        self.apply_group_pauses(lane);
+        let Some(need) = self.need_of(waiter) else { return self.waiters.refuse(waiter, Refusal::NoLane) };
+        // Limits may have become smaller since the grant.
+        if let Some(refusal) = self.too_expensive(&need) {
+            return self.waiters.refuse(waiter, refusal);
+        }
+        self.wait_again(waiter, true);
+        self.set_timer(tires, Timer::GiveUp { waiter });
+    }
+
+    fn need_of(&self, waiter: WaiterKey) -> Option<Need> {
+        let inside = self.waiters.get(waiter)?;
+        self.lanes.get(inside.lane)?;
+        Some(Need { lane: inside.lane, endpoint: inside.endpoint, tier: inside.tier, cost: inside.cost })
+    }
+
+    /// The caller's time is up.
+    pub(super) fn give_up(&mut self, waiter: WaiterKey) {
+        if !self.waiters.is_queued(waiter) {
+            return;
+        }
+        let inside = &self.waiters[waiter];
+        let (lane, give_up, patience) = (inside.lane, inside.give_up, inside.patience_ns);
+        let paused = self.pause_ends(lane, inside.endpoint).filter(|_| patience > 0);
+        if let Some(end) = paused
+            && self.now < give_up
+        {
+            let tires = end.plus_nanos(patience).min(give_up);
+            self.waiters.wait_until(waiter, tires);
+            return self.set_timer(tires, Timer::GiveUp { waiter });
+        }
+        let lane = self.lanes.get(lane);
+        let is_held = lane.and_then(|lane| lane.credential.as_ref()).is_some_and(|credential| credential.is_held());
+        let refusal = match paused {
+            _ if is_held => Refusal::Held,
+            Some(at) => Refusal::RetryLater { at },
+            None => Refusal::Deadline,
+        };
+        self.refuse_waiter(waiter, refusal);
+    }
+
+    /// Ends a waiter that is queued or holds an unstarted grant; its caller is told.
+    pub(super) fn refuse_waiter(&mut self, waiter: WaiterKey, refusal: Refusal) {
+        let Some(inside) = self.waiters.get(waiter) else { return };
+        match inside.state {
+            WaiterState::Queued => self.unqueue(waiter),
+            WaiterState::Granted(permit) => self.give_back(permit),
+            WaiterState::Missed => self.unpin(inside.lane),
+            WaiterState::Gone(_) => return,
+        }
+        self.waiters.refuse(waiter, refusal);
+    }
+
+    /// Takes a waiter out of its queue without a grant.
+    fn unqueue(&mut self, waiter: WaiterKey) {
+        let (queue, lane) = (self.waiters[waiter].queue, self.waiters[waiter].lane);
+        let was_head = self.waiters.queue(queue).is_some_and(|queue| queue.head() == Some(waiter));
+        self.dequeue(waiter);
+        if was_head && let Some(inside) = self.waiters.queue(queue) {
+            let need = Need { lane, endpoint: inside.endpoint, tier: inside.tier, cost: 1.into() };
+            // The next in line, or another lane's, may fit where this one did not.
+            self.release(queue);
+            self.wake_limits_of(&need);
+        }
+        self.tidy(lane);
+    }
+
+    /// The caller went away before the start: whatever the waiter had is given back.
+    pub fn cancel(&mut self, now: Time, waiter: WaiterKey) {
+        self.tick(now);
+        let Some(inside) = self.waiters.get(waiter) else { return };
+        match inside.state {
+            WaiterState::Queued => self.unqueue(waiter),
+            WaiterState::Granted(permit) => self.give_back(permit),
+            WaiterState::Missed => self.unpin(inside.lane),
+            WaiterState::Gone(_) => {}
+        }
+        self.waiters.remove(waiter);
+        self.run_turns();
+    }
+}

@@ -1,0 +1,313 @@
+//! Lanes that come, change and go. A change forgets nothing that was used and grants nothing that was not there.
+
+use std::sync::Arc;
+
+use super::cost::Cost;
+use super::endpoint::{EndpointId, NO_ENDPOINT};
+use super::keys::{HolderKey, LaneKey, WaiterKey};
+use super::lane::{Account, Lane, LaneLimits, SharedKey, hash_ids};
+use super::limit::{Cell, one_less};
+use super::plan::{Plan, SharedSpec};
+use super::slab::Key;
+use super::{Engine, Group, Refusal};
+use crate::time::Time;
+
+impl Engine {
+    #[inline]
+    pub fn find(&self, hash: u64, tenant: &str, vendor: &str) -> Option<LaneKey> {
+        self.lanes.find(hash, tenant, vendor)
+    }
+
+    pub fn has(&self, lane: LaneKey) -> bool {
+        self.lanes.get(lane).is_some()
+    }
+
+    /// How long an exchange of a lane may take, in nanoseconds.
+    /// How long an attempt of a lane's vendor may take, in nanoseconds, and what a request costs that states nothing.
+    pub fn usual(&self, lane: LaneKey) -> (u64, Cost) {
+        self.lanes.get(lane).map_or((0, 1.into()), |lane| (lane.plan.service_ns, lane.plan.usual))
+    }
+
+    /// A handle names the lane by its key from now on: while there is one, the lane is not evicted.
+    pub fn pin(&mut self, lane: LaneKey) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.pins += 1;
+        }
+    }
+
+    pub fn unpin(&mut self, lane: LaneKey) {
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            one_less(&mut lane.pins);
+        }
+    }
+
+    /// Adds a lane, or changes it. `config` is the version of the configuration that says so: of two ideas of a shared
+    /// limit the stricter holds inside one version, and a newer version replaces an older. `host`: see
+    /// [`answered_by`](Self::answered_by).
+    pub fn upsert(
+        &mut self,
+        now: Time,
+        tenant: &str,
+        account: &str,
+        plan: &Arc<Plan>,
+        config: u64,
+        host: Option<&str>,
+    ) -> LaneKey {
+        let now = self.tick(now);
+        let hash = hash_ids(self.lanes.hasher(), tenant, &plan.vendor);
+        let known = self.lanes.find(hash, tenant, &plan.vendor);
+        if let Some(key) = known {
+            self.belong_to(key, account);
+        }
+        let holders = self.holders(account, plan, config);
+        self.answered_by(holders, host);
+        let before = known.and_then(|key| self.lanes.get(key)).map_or([Key::NONE; 2], |lane| lane.shared);
+        for (before, holder) in before.into_iter().zip(holders) {
+            if before == Key::NONE {
+                // Others that belong to it may still come.
+                self.gather(holder, |_| true);
+            }
+        }
+        let group = Group { vendor: &plan.vendor, environment: &plan.environment, account: Some(account) };
+        let account =
+            (account != tenant).then(|| Account { hash: group.hash(self.lanes.hasher()), name: account.into() });
+        if let Some(key) = known {
+            self.lanes.set_account(key, account);
+            self.change(key, plan, holders);
+            self.run_turns();
+            return key;
+        }
+        for holder in holders {
+            if let Some(shared) = self.lanes.holder_mut(holder) {
+                shared.lanes += 1;
+            }
+        }
+        let key = self.lanes.insert(Lane {
+            tenant: tenant.into(),
+            plan: plan.clone(),
+            own: LaneLimits::new(plan, now, 1),
+            shared: holders,
+            waiting: None,
+            credential: None,
+            in_flight: 0,
+            version: 1,
+            service_us: 0,
+            service_at: 0,
+            pins: 0,
+            retired: false,
+        });
+        self.lanes.set_account(key, account);
+        self.run_turns();
+        key
+    }
+
+    /// The holders of a lane's shared limits: its account, the vendor.
+    fn holders(&mut self, account: &str, plan: &Plan, config: u64) -> [HolderKey; 2] {
+        let key = |account: Option<&str>| SharedKey {
+            vendor: plan.vendor.clone(),
+            environment: plan.environment.clone(),
+            account: account.map(Into::into),
+        };
+        let mut holder = |specs: &Arc<[SharedSpec]>, key: SharedKey| {
+            if specs.is_empty() {
+                return Key::NONE;
+            }
+            let (before, holder) = (self.lanes.holder_count(), self.lanes.share(key, specs, self.now));
+            if self.lanes.holder_count() > before {
+                self.gather(holder, |_| true);
+            }
+            self.change_shared(holder, specs, config);
+            holder
+        };
+        [holder(&plan.account, key(Some(account))), holder(&plan.vendor_wide, key(None))]
+    }
+
+    fn change_shared(&mut self, holder: HolderKey, specs: &Arc<[SharedSpec]>, config: u64) {
+        let now = self.now;
+        let Some(shared) = self.lanes.holder_mut(holder) else { return };
+        let newer = config > shared.config;
+        shared.config = shared.config.max(config);
+        if Arc::ptr_eq(&shared.specs, specs) || shared.specs == *specs {
+            return;
+        }
+        let old = shared.specs.clone();
+        let find = |spec: &SharedSpec| {
+            old.iter().position(|old| old.spec.name == spec.spec.name && old.endpoint == spec.endpoint)
+        };
+        let merged: Vec<SharedSpec> = specs
+            .iter()
+            .map(|new| match find(new) {
+                Some(at) if !newer => SharedSpec { spec: new.spec.stricter(&old[at].spec), ..new.clone() },
+                _ => new.clone(),
+            })
+            .collect();
+        shared.version += 1;
+        let was_slots: Vec<bool> = shared.cells.iter().map(Cell::is_slots).collect();
+        let mut cells: Vec<Option<Cell>> = std::mem::take(&mut shared.cells).into_iter().map(Some).collect();
+        let version = shared.version;
+        shared.cells = merged
+            .iter()
+            .map(|new| match find(new).and_then(|at| Some((at, cells[at].take()?))) {
+                Some((at, mut cell)) => {
+                    cell.change(&old[at].spec, &new.spec, now, version);
+                    cell
+                }
+                None => Cell::new(&new.spec, now, version),
+            })
+            .collect();
+        let known: Vec<bool> = merged.iter().map(|new| find(new).is_some_and(|at| was_slots[at])).collect();
+        shared.specs = merged.into();
+        self.gather(holder, |place| !known[place]);
+        self.count_shared(holder);
+        // Everybody asks again, by the new figures.
+        self.ask_again(holder);
+        let waiters: Vec<WaiterKey> = self.waiters.keys().collect();
+        self.refuse_too_expensive(waiters);
+    }
+
+    /// Goes over to another plan or other holders of shared limits. What is in flight stays where it took its units, and
+    /// ends there.
+    fn change(&mut self, key: LaneKey, plan: &Arc<Plan>, holders: [HolderKey; 2]) {
+        let now = self.now;
+        let lane = &mut self.lanes[key];
+        lane.retired = false;
+        if Arc::ptr_eq(&lane.plan, plan) && lane.shared == holders {
+            return;
+        }
+        let waiters = self.take_waiters(key);
+        let lane = &mut self.lanes[key];
+        let old_plan = std::mem::replace(&mut lane.plan, plan.clone());
+        let old_holders = std::mem::replace(&mut lane.shared, holders);
+        lane.version += 1;
+        let version = lane.version;
+        let cells = std::mem::replace(&mut lane.own, LaneLimits::Many(Box::new([]))).into_cells();
+        lane.own = LaneLimits::from_cells(carry_over(&old_plan, cells, plan, now, version));
+        let endpoint = |old: EndpointId| match old_plan.endpoints.get(old.place()) {
+            None => Some(NO_ENDPOINT),
+            Some(old) => plan.endpoints.iter().position(|new| new.name == old.name).map(EndpointId::at),
+        };
+        self.count_lane(key, &old_plan);
+        for (old, new) in old_holders.into_iter().zip(holders) {
+            if old != new {
+                if let Some(shared) = self.lanes.holder_mut(old) {
+                    one_less(&mut shared.lanes);
+                }
+                if let Some(shared) = self.lanes.holder_mut(new) {
+                    shared.lanes += 1;
+                }
+            }
+        }
+        // Those first that were granted or missed their grant: they are in no queue, and may be in one again.
+        for waiter in self.waiters_of(key) {
+            if !self.waiters.is_queued(waiter) {
+                let number = endpoint(self.waiters[waiter].endpoint).unwrap_or(NO_ENDPOINT);
+                self.waiters.set_endpoint(waiter, number);
+            }
+        }
+        for waiter in waiters {
+            match endpoint(self.waiters[waiter].endpoint) {
+                Some(endpoint) => {
+                    self.waiters.set_endpoint(waiter, endpoint);
+                    self.wait_again(waiter, false);
+                }
+                None => self.waiters.refuse(waiter, Refusal::UnknownEndpoint),
+            }
+        }
+        self.refuse_too_expensive(self.waiters_of(key));
+    }
+
+    /// Takes all waiters out of a lane's queues, in order, and forgets its tree.
+    fn take_waiters(&mut self, lane: LaneKey) -> Vec<WaiterKey> {
+        let Some(waiting) = &self.lanes[lane].waiting else { return Vec::new() };
+        let queues = waiting.queues.clone();
+        let mut waiters = Vec::new();
+        for queue in queues {
+            self.release(queue);
+            waiters.extend(self.waiters.in_order(queue));
+        }
+        for waiter in &waiters {
+            self.dequeue(*waiter);
+        }
+        self.drop_waiting(lane);
+        waiters
+    }
+
+    /// Takes no more requests into a lane. Those that wait go on, or with `refuse` are told so at once.
+    pub fn retire(&mut self, now: Time, lane: LaneKey, refuse: bool) {
+        self.tick(now);
+        let Some(inside) = self.lanes.get_mut(lane) else { return };
+        inside.retired = true;
+        if refuse {
+            for waiter in self.waiters_of(lane) {
+                self.refuse_waiter(waiter, Refusal::Retired);
+            }
+            self.run_turns();
+        }
+    }
+
+    /// Those that were granted or missed their grant first, and then those in queues, first to last: the request that is told
+    /// to ask elsewhere asks in the order of being told.
+    pub(super) fn waiters_of(&self, lane: LaneKey) -> Vec<WaiterKey> {
+        let of_lane = |key: &WaiterKey| self.waiters[*key].lane == lane;
+        let mut found: Vec<WaiterKey> =
+            self.waiters.keys().filter(|key| of_lane(key) && !self.waiters.is_queued(*key)).collect();
+        let queues = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| &waiting.queues);
+        for queue in queues.into_iter().flatten() {
+            found.extend(self.waiters.in_order(*queue));
+        }
+        found
+    }
+
+    /// Nothing is left of anything that was ever submitted: for tests.
+    #[cfg(test)]
+    pub(crate) fn leftovers(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        let (waiters, queues) = self.waiters.counts();
+        for (what, count) in [
+            ("permits", self.permits.len()),
+            ("waiters", waiters),
+            ("waiting", self.waiters.queued() as usize),
+            ("queues", queues),
+        ] {
+            if count > 0 {
+                left.push(format!("{count} {what}"));
+            }
+        }
+        for key in self.lanes.keys() {
+            let lane = &self.lanes[key];
+            if lane.in_flight > 0 || lane.waiting.is_some() {
+                left.push(format!("lane {}: {} in flight", lane.tenant, lane.in_flight));
+            }
+            let cells = match &lane.own {
+                LaneLimits::One(cell) => std::slice::from_ref(cell),
+                LaneLimits::Many(cells) => cells,
+            };
+            if !cells.iter().all(Cell::is_untouched) {
+                left.push(format!("lane {}: entries in a limit", lane.tenant));
+            }
+        }
+        for shared in self.lanes.holders() {
+            if !shared.cells.iter().all(Cell::is_untouched) {
+                left.push(format!("shared {:?}: entries in a limit", shared.key));
+            }
+        }
+        left
+    }
+}
+
+/// Cells for `new`, with the history of those in `old` that have the same name.
+pub(super) fn carry_over(old: &Plan, cells: Vec<Cell>, new: &Plan, now: Time, version: u32) -> Vec<Cell> {
+    let mut cells: Vec<Option<Cell>> = cells.into_iter().map(Some).collect();
+    (0..new.own.len())
+        .map(|index| {
+            let at = (0..old.own.len()).find(|at| old.own_name(*at) == new.own_name(index));
+            match at.and_then(|at| Some((at, cells[at].take()?))) {
+                Some((at, mut cell)) => {
+                    cell.change(&old.own[at], &new.own[index], now, version);
+                    cell
+                }
+                None => Cell::new(&new.own[index], now, version),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,102 @@
+//! Waits that are not one lane's alone: the vendor refused for an account, or for all who call it from here.
+//!
+//! Every lane of that scope gets a pause of its own: those in which a request waits at once, each other when it is next
+//! asked. So each sends one request first when it is over, and grows from there. They do not end in one moment: a lane
+//! waits up to a tenth longer than the vendor said, at most some seconds, by its tenant's id.
+
+use std::hash::BuildHasher;
+
+use super::Engine;
+use super::group::Group;
+use super::keys::LaneKey;
+use super::lane::Lane;
+use crate::time::Time;
+
+/// The most by which lanes of one scope are spread, in nanoseconds.
+const MAX_SPREAD: u64 = 5_000_000_000;
+
+impl Engine {
+    /// Nothing of a group goes before `until`, because `tenant` was refused. As long as no other tenant of the group was,
+    /// at most for `one_witness_ns`: one answer that is wrong does not stop all who call a vendor for a month. The
+    /// tenant's own lane waits as long as it was told, which is not said here.
+    pub fn pause_group(&mut self, now: Time, group: Group<'_>, tenant: &str, until: Time, one_witness_ns: u64) {
+        let now = self.tick(now);
+        if until <= now {
+            return;
+        }
+        let (hash, witness) = (group.hash(self.lanes.hasher()), self.lanes.hasher().hash_one(tenant));
+        if !self.group_pauses.extend(hash, witness, until, now.plus_nanos(one_witness_ns)) {
+            return;
+        }
+        let waiting = self.waiters.lanes();
+        let granted = self.permits.unstarted().map(|(_, permit)| permit.lane());
+        let mut lanes: Vec<LaneKey> = waiting.chain(granted).filter(|lane| self.is_in(*lane, hash)).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        for lane in lanes {
+            self.pause_groups(lane);
+        }
+        self.run_turns();
+    }
+
+    fn is_in(&self, lane: LaneKey, group: u64) -> bool {
+        self.lanes.get(lane).is_some_and(|inside| self.groups_of(lane, inside).contains(&group))
+    }
+
+    fn groups_of(&self, key: LaneKey, lane: &Lane) -> [u64; 2] {
+        let whole = Group { vendor: &lane.plan.vendor, environment: &lane.plan.environment, account: None };
+        let named_like_its_tenant = Group { account: Some(&lane.tenant), ..whole };
+        let hash = |group: Group| group.hash(self.lanes.hasher());
+        [self.lanes.account(key).unwrap_or_else(|| hash(named_like_its_tenant)), hash(whole)]
+    }
+
+    /// Until when the groups of a lane wait, which may be over.
+    pub(super) fn groups_wait_until(&self, key: LaneKey, lane: &Lane) -> Time {
+        if self.group_pauses.is_empty() {
+            return Time::ZERO;
+        }
+        self.groups_of(key, lane).map(|group| self.group_pauses.until(group)).into_iter().max().unwrap_or(Time::ZERO)
+    }
+
+    /// A lane that is asked waits as long as the groups that it is in.
+    #[inline]
+    pub(super) fn apply_group_pauses(&mut self, lane: LaneKey) {
+        if !self.group_pauses.is_empty() {
+            self.pause_groups(lane);
+        }
+    }
+
+    #[cold]
+    fn pause_groups(&mut self, key: LaneKey) {
+        let now = self.now;
+        let Some(lane) = self.lanes.get(key) else { return };
+        let until = self.groups_wait_until(key, lane);
+        if until <= now {
+            return;
+        }
+        let left = u64::try_from(until.since(now).as_nanos()).unwrap_or(u64::MAX);
+        let spread = (left / 10).min(MAX_SPREAD);
+        let later = self.lanes.hasher().hash_one(&lane.tenant) % spread.max(1);
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let credential = lane.credential.get_or_insert_default();
+        if credential.wait_until(now, until, until.plus_nanos(later)) {
+            // The lane that was refused tells of it, once for all.
+            credential.is_told_elsewhere(now);
+            self.paused(key);
+        }
+    }
+
+    /// An operator knows better: the lane's groups do not wait any longer.
+    pub(super) fn forget_groups(&mut self, key: LaneKey) {
+        if let Some(lane) = self.lanes.get(key) {
+            for group in self.groups_of(key, lane) {
+                self.group_pauses.forget(group);
+            }
+        }
+    }
+
+    /// Waits that are over.
+    pub(super) fn sweep_groups(&mut self) {
+        self.group_pauses.sweep(self.now);
+    }
+}

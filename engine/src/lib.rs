@@ -1,0 +1,267 @@
+//! Who may send, when. Pure: state, `now` and an input go in, an answer comes out. No runtime, no I/O, no clock.
+//!
+//! This crate is an implementation detail of `integration-client`; no stability promise. It is a crate of its own so that the
+//! compiler guarantees what it is without: it can call nothing that is not among its dependencies.
+//!
+//! A request is *submitted* with its tier, endpoint and cost. It is granted at once when no request waits on any of its
+//! limits and all of them have room, or it waits. A grant is a *permit* and goes through three moments: *started* (the
+//! exchange is in flight), *answered* (the rate interval ends) and *finished* (the slot is free). The driver calls
+//! [`Engine::poll`] at [`Engine::poll_timeout`], and picks up what was granted with [`Engine::claim`].
+//!
+//! # State
+//!
+//! Each part has one owner with private fields, and the engine's own files combine what the owners say:
+//!
+//! | file | what it owns |
+//! |---|---|
+//! | `lane.rs` | lanes, accounts and vendors with their limits; a change of the configuration that goes through them |
+//! | `limit/`, `throttle/` | one limit: bucket, guard, slots; what the vendor's own word makes slower |
+//! | `scheduler.rs` | the tree of tiers, accounts, lanes and endpoints, which says whose turn it is |
+//! | `waiting/` | waiters, their queues, and the places where a limit stops them |
+//! | `permit_book.rs`, `permit.rs` | permits, which of them are not started, and when the next is overdue |
+//! | `timers.rs` | what happens at a moment of its own |
+//! | `group.rs` | pauses of accounts and vendors whose limits are not configured |
+//! | `notices.rs` | what events are to tell of pauses, and of which limit |
+//!
+//! # Decisions
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `admission.rs` | who may wait at all: bounds, deadlines, costs |
+//! | `turns.rs` | whether the limits let a request go, and what to wait for if not |
+//! | `branch.rs`, `wait_points.rs` | where lanes stand in the tree, and who is woken when a limit has room |
+//! | `permits.rs`, `deferred.rs` | what happens to a permit until it ends; grants that are picked up by a second call |
+//! | `pushback.rs`, `attribution.rs`, `hosts.rs` | what an answer changes, of which limit it speaks, and for whom |
+//! | `correction.rs` | what an answer corrects: the cost of a request, the end of a window |
+//! | `group_pause.rs`, `news.rs` | which lanes a pause of an account stops; what is told of a pause |
+//! | `change.rs`, `under_way.rs`, `moving.rs`, `sweep.rs` | lanes that come, change, go to another engine, or rest |
+//! | `replay.rs` | what was sent before this process was |
+//! | `view.rs`, `check.rs`, `copy.rs`, `forecast.rs` | nothing: they look, and look ahead |
+#![forbid(unsafe_code)]
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    rustdoc::private_intra_doc_links,
+    reason = "it is public for one crate, of which it was a part: whoever uses it reads the sources"
+)]
+
+mod admission;
+mod ask;
+mod attribution;
+mod branch;
+mod cells;
+mod change;
+mod check;
+mod copy;
+mod correction;
+pub mod cost;
+mod deferred;
+mod endpoint;
+mod forecast;
+mod group;
+mod group_pause;
+mod hosts;
+mod index;
+pub mod keys;
+mod lane;
+pub mod limit;
+mod moving;
+mod need;
+mod news;
+mod notices;
+mod origin;
+mod pace;
+mod permit;
+mod permit_book;
+mod permits;
+pub mod plan;
+mod pushback;
+mod replay;
+mod scheduler;
+pub mod slab;
+mod sweep;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+pub mod throttle;
+pub mod tier;
+pub mod time;
+mod timers;
+mod turns;
+mod under_way;
+mod view;
+mod wait_points;
+mod waiting;
+
+use hashbrown::DefaultHashBuilder;
+
+pub use ask::{Answer, Ask, Claim, Refusal, Until, WaitReason};
+pub use check::Check;
+pub use correction::Correction;
+pub use forecast::{Batch, forecast};
+pub use group::Group;
+use group::GroupPauses;
+use keys::{LaneKey, WaiterKey};
+pub use lane::hash_ids;
+use lane::{ChangeUnderWay, Lanes};
+use notices::News;
+pub use notices::{Forgotten, Holder, Noticed, OfLimit};
+pub use origin::Whose;
+use permit_book::Permits;
+pub use pushback::{Feedback, FeedbackEffect};
+use scheduler::Tree;
+pub use slab::excess;
+pub use sweep::Sweep;
+#[cfg(test)]
+use testing::{clock, config};
+use time::Time;
+use timers::{Timer, Timers};
+pub use view::{LimitView, Sum, View};
+pub use waiting::Bound;
+use waiting::Waiters;
+
+/// A queued grant is charged at the moment it was due, up to this long ago, in nanoseconds: tokio's timers wake about
+/// 1 ms late (2 ms seen), which would cost a bucket of one a third of its rate at 500/s.
+const LATENESS_NS: u64 = 5_000_000;
+
+/// The decisions of one shard. Each part of its state has one owner with private fields.
+pub struct Engine {
+    /// The latest moment that was passed in: time does not go back in here.
+    now: Time,
+    /// Lanes, accounts and vendors, with their limits.
+    lanes: Lanes,
+    /// Whose turn it is.
+    tree: Tree,
+    /// Requests that wait, in their queues.
+    waiters: Waiters,
+    /// Requests that may go, are in flight, or have been answered.
+    permits: Permits,
+    timers: Timers,
+    /// Pauses of accounts and vendors whose limits are not configured.
+    group_pauses: GroupPauses,
+    /// What events, logs and metrics are to tell.
+    news: News,
+    /// A change of the configuration that goes through the lanes.
+    change: ChangeUnderWay,
+    shutdown: bool,
+}
+
+impl Engine {
+    pub fn new(bound: Bound, hasher: DefaultHashBuilder) -> Engine {
+        Engine {
+            now: Time::ZERO,
+            lanes: Lanes::new(hasher),
+            tree: Tree::default(),
+            waiters: Waiters::new(bound),
+            permits: Permits::new(),
+            timers: Timers::default(),
+            group_pauses: GroupPauses::default(),
+            news: News::default(),
+            change: ChangeUnderWay::default(),
+            shutdown: false,
+        }
+    }
+
+    #[inline]
+    fn tick(&mut self, now: Time) -> Time {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// Lets time pass: what is due by `now` happens.
+    pub fn poll(&mut self, now: Time) {
+        let now = self.tick(now);
+        while let Some((at, timer)) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Unpark { node, parking } => {
+                    if self.tree.is_parked(node, parking) {
+                        self.unpark(node, at);
+                    }
+                }
+                Timer::GiveUp { waiter } => self.give_up(waiter),
+            }
+        }
+        self.revoke_unstarted(now);
+        self.settle_overdue(now);
+        self.run_turns();
+    }
+
+    /// When to poll next, if nothing else happens before. Later than the last `now`.
+    #[inline]
+    pub fn poll_timeout(&mut self) -> Option<Time> {
+        let due = if self.timers.is_empty() && self.permits.has_no_unstarted() {
+            self.permits.due()
+        } else {
+            let (tree, waiters) = (&self.tree, &self.waiters);
+            let timer = self.timers.next(|timer| has_purpose(timer, tree, waiters));
+            timer.min(self.permits.next_unstarted()).min(self.permits.due())
+        };
+        (due < Time::MAX).then(|| due.max(self.now.plus_nanos(1)))
+    }
+
+    fn set_timer(&mut self, at: Time, timer: Timer) {
+        self.timers.set(at, timer);
+        let (tree, waiters) = (&self.tree, &self.waiters);
+        self.timers.trim(waiters.timed(), |timer| has_purpose(timer, tree, waiters));
+    }
+
+    /// Waiters that were granted or refused since the last call: the holder of one calls [`claim`](Self::claim).
+    pub fn woken(&mut self) -> std::vec::Drain<'_, WaiterKey> {
+        self.waiters.woken()
+    }
+
+    /// No waiter has been woken since the last [`woken`](Self::woken).
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.waiters.woken_count() == 0
+    }
+
+    /// Requests that wait.
+    pub fn waiting(&self) -> u32 {
+        self.waiters.queued()
+    }
+
+    /// Permits of lanes here that have not ended.
+    pub fn in_flight(&self) -> usize {
+        self.permits.in_flight()
+    }
+
+    /// A request waits, or holds a permit. One whose caller has gone away ends by itself.
+    pub fn is_busy(&self) -> bool {
+        self.waiters.queued() > 0 || self.permits.iter().any(|permit| !permit.is_abandoned())
+    }
+
+    pub fn lane_count(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Requests of a lane that wait, per tier.
+    pub fn waiting_in(&self, lane: LaneKey) -> [u32; 3] {
+        let waiting = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref());
+        waiting.map_or([0; 3], |waiting| waiting.waiting)
+    }
+
+    /// From now on no request is admitted; waiting requests go on waiting.
+    pub fn close(&mut self) {
+        self.shutdown = true;
+    }
+
+    /// From now on no request is admitted, and waiting requests are refused.
+    pub fn shut_down(&mut self, now: Time) {
+        self.tick(now);
+        self.shutdown = true;
+        let waiting: Vec<WaiterKey> = self.waiters.keys().collect();
+        for waiter in waiting {
+            self.refuse_waiter(waiter, Refusal::Shutdown);
+        }
+    }
+}
+
+/// Something can still happen when a timer is due.
+fn has_purpose(timer: &Timer, tree: &Tree, waiters: &Waiters) -> bool {
+    match timer {
+        Timer::Unpark { node, parking } => tree.is_parked(*node, *parking),
+        Timer::GiveUp { waiter } => waiters.is_queued(*waiter),
+    }
+}

@@ -1,0 +1,25 @@
+//! When all of a limit is there again.
+
+use super::free::Free;
+use super::{Cell, LimitKind, LimitSpec, State};
+use crate::time::Time;
+
+impl Cell {
+    /// When all of it is there again, if nothing else is taken: at `now` or later; none where that depends on something under
+    /// way. Works on a copy: a question changes nothing.
+    pub(crate) fn full_at(&self, spec: &LimitSpec, now: Time) -> Option<Time> {
+        match (&self.state, &spec.kind) {
+            (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
+                let refilled = bucket.ready_at(shape, shape.capacity).max(now);
+                let free = guard.clone().map(|mut guard| guard.free(mirrored, now, mirrored.limit(), true));
+                match free.unwrap_or(Free::Now) {
+                    Free::Now => Some(refilled),
+                    Free::At(at) => Some(at.max(refilled)),
+                    Free::OnSettle(_) => None,
+                }
+            }
+            (State::Slots { used, .. }, _) => (*used == 0).then_some(now),
+            _ => Some(now),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The guard of a rate limit: a mirror of the vendor's own counting, at the vendor's own limit.
+
+use super::free::Free;
+use super::vendor_bucket::{VendorBucket, VendorBucketSpec};
+use super::window_counter::{CounterSpec, WindowCounter};
+use super::window_log::{LogSpec, WindowLog};
+use crate::time::Time;
+
+/// What is mirrored. Immutable; shared by every lane with the same limit.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum GuardSpec {
+    /// Windows at any phase, fixed or sliding.
+    Log(LogSpec),
+    /// Two fixed windows, the older one weighted.
+    Counter(CounterSpec),
+    /// A token bucket or a leaky one.
+    Bucket(VendorBucketSpec),
+    /// None: only to show what guards prevent.
+    Off,
+}
+
+impl GuardSpec {
+    /// Most units inside at once.
+    pub(crate) fn limit(&self) -> u32 {
+        match self {
+            GuardSpec::Log(spec) => spec.limit,
+            GuardSpec::Counter(spec) => spec.limit,
+            GuardSpec::Bucket(spec) => spec.capacity,
+            GuardSpec::Off => u32::MAX,
+        }
+    }
+
+    /// Of these, units that only the high tier may use while it has not used as many.
+    pub(crate) fn reserve(&self) -> u32 {
+        match self {
+            GuardSpec::Log(spec) => spec.reserve,
+            GuardSpec::Counter(spec) => spec.reserve,
+            GuardSpec::Bucket(spec) => spec.reserve,
+            GuardSpec::Off => 0,
+        }
+    }
+}
+
+impl GuardSpec {
+    /// The vendor counts in fixed windows, and this many units in each.
+    pub(crate) fn counts_windows_of(&self, units: u64) -> bool {
+        match self {
+            GuardSpec::Log(spec) => spec.fixed && u64::from(spec.limit) == units,
+            GuardSpec::Counter(spec) => u64::from(spec.published) == units,
+            GuardSpec::Bucket(_) | GuardSpec::Off => false,
+        }
+    }
+}
+
+/// What one request of a tier takes, and when it was granted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    pub(super) granted: Time,
+    pub(super) units: u32,
+    pub(super) high: bool,
+}
+
+/// One guard's state. Made with the first request, and dropped when nothing is left in it.
+#[derive(Clone, Debug)]
+pub(super) enum Guard {
+    Log(Box<WindowLog>),
+    Counter(Box<WindowCounter>),
+    Bucket(Box<VendorBucket>),
+}
+
+/// Calls `$then` with the state and its own specification. A plan never pairs a guard with another kind's specification:
+/// [`Guard::change`] replaces it.
+macro_rules! paired {
+    ($guard:expr, $spec:expr, ($state:ident, $own:ident) => $then:expr, else $other:expr) => {
+        match ($guard, $spec) {
+            (Guard::Log($state), GuardSpec::Log($own)) => $then,
+            (Guard::Counter($state), GuardSpec::Counter($own)) => $then,
+            (Guard::Bucket($state), GuardSpec::Bucket($own)) => $then,
+            _ => $other,
+        }
+    };
+}
+
+impl Guard {
+    #[cold]
+    pub(super) fn new(spec: &GuardSpec) -> Option<Guard> {
+        match spec {
+            GuardSpec::Log(spec) => Some(Guard::Log(WindowLog::boxed(spec))),
+            GuardSpec::Counter(spec) => Some(Guard::Counter(Box::new(WindowCounter::new(spec)))),
+            GuardSpec::Bucket(spec) => Some(Guard::Bucket(Box::new(VendorBucket::new(spec)))),
+            GuardSpec::Off => None,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn has_room(&mut self, spec: &GuardSpec, now: Time, units: u32, high: bool) -> bool {
+        paired!(self, spec, (state, own) => state.has_room(own, now, units, high), else true)
+    }
+
+    /// When `units` fit.
+    #[inline]
+    pub(super) fn free(&mut self, spec: &GuardSpec, now: Time, units: u32, high: bool) -> Free {
+        match (self, spec) {
+            (Guard::Log(log), GuardSpec::Log(spec)) => {
+                log.advance(spec, now);
+                log.free(spec, now, units, high)
+            }
+            (Guard::Counter(counter), GuardSpec::Counter(spec)) => counter.free(spec, now, units, high),
+            (Guard::Bucket(bucket), GuardSpec::Bucket(spec)) => {
+                bucket.advance(spec, now);
+                bucket.free(spec, now, units, high)
+            }
+            _ => Free::Now,
+        }
+    }
+
+    /// Whether the high tier's reserve alone stands between `units` of a lower tier and a grant. Asked after
+    /// [`free`](Self::free).
+    pub(super) fn only_reserve_lacks(&mut self, spec: &GuardSpec, now: Time, units: u32) -> bool {
+        match (self, spec) {
+            (Guard::Log(log), GuardSpec::Log(spec)) => log.only_reserve_lacks(spec, units),
+            (Guard::Counter(counter), GuardSpec::Counter(spec)) => counter.only_reserve_lacks(spec, now, units),
+            (Guard::Bucket(bucket), GuardSpec::Bucket(spec)) => bucket.only_reserve_lacks(spec, now, units),
+            _ => false,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn take(&mut self, spec: &GuardSpec, taken: Taken) {
+        let Taken { granted, units, high } = taken;
+        paired!(self, spec, (state, own) => state.take(own, granted, units, high), else ());
+    }
+
+    /// The exchange starts later than it was granted.
+    pub(super) fn restart(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
+        let Taken { granted, units, high } = taken;
+        paired!(self, spec, (state, own) => {
+            state.advance(own, now);
+            state.restart(own, now, granted, units, high);
+        }, else ());
+    }
+
+    /// The vendor has answered, or the exchange has failed.
+    #[inline(always)]
+    pub(super) fn end(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
+        let Taken { granted, units, high } = taken;
+        paired!(self, spec, (state, own) => state.end(own, now, granted, units, high), else ());
+    }
+
+    /// Nothing left: it counts nowhere.
+    pub(super) fn give_back(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
+        let Taken { granted, units, high } = taken;
+        match (self, spec) {
+            (Guard::Log(log), GuardSpec::Log(spec)) => {
+                log.advance(spec, now);
+                log.give_back(granted, units, high);
+            }
+            (Guard::Counter(counter), GuardSpec::Counter(spec)) => counter.give_back(spec, now, granted, units, high),
+            (Guard::Bucket(bucket), GuardSpec::Bucket(spec)) => bucket.give_back(spec, now, granted, units, high),
+            _ => {}
+        }
+    }
+
+    /// Counts what another process was granted, and what ended at once. It may be older than what is known already.
+    pub(super) fn replay(&mut self, spec: &GuardSpec, now: Time, taken: Taken) {
+        let Taken { granted, units, high } = taken;
+        paired!(self, spec, (state, own) => state.replay(own, now, granted, units, high), else ());
+    }
+
+    /// The vendor counted `units` more than was believed.
+    pub(super) fn owe(&mut self, spec: &GuardSpec, now: Time, units: u32) {
+        paired!(self, spec, (state, own) => state.owe(own, now, units), else ());
+    }
+
+    /// A window of the vendor ends between these moments.
+    pub(super) fn window_ends(&mut self, spec: &GuardSpec, now: Time, from: Time, to: Time) {
+        match (self, spec) {
+            (Guard::Log(log), GuardSpec::Log(spec)) if spec.fixed => log.ends(spec, now, from, to),
+            (Guard::Counter(counter), GuardSpec::Counter(spec)) => counter.begins(spec, from, to),
+            _ => {}
+        }
+    }
+
+    /// Nothing is left in it: it is as good as new.
+    pub(super) fn rests(&mut self, spec: &GuardSpec, now: Time) -> bool {
+        paired!(&mut *self, spec, (state, own) => state.advance(own, now), else ());
+        match (&*self, spec) {
+            (Guard::Log(log), GuardSpec::Log(spec)) => log.rests(spec, now),
+            (Guard::Counter(counter), GuardSpec::Counter(spec)) => counter.rests(spec, now),
+            (Guard::Bucket(bucket), _) => bucket.is_empty(now),
+            _ => true,
+        }
+    }
+
+    /// Units inside, those in flight included.
+    #[inline(always)]
+    pub(super) fn units(&mut self, spec: &GuardSpec, now: Time) -> u32 {
+        paired!(&mut *self, spec, (state, own) => state.advance(own, now), else ());
+        match (self, spec) {
+            (Guard::Log(log), _) => log.units(),
+            (Guard::Counter(counter), GuardSpec::Counter(spec)) => counter.units(spec, now),
+            (Guard::Bucket(bucket), GuardSpec::Bucket(spec)) => bucket.units(spec, now),
+            _ => 0,
+        }
+    }
+
+    /// Those of them that are in flight.
+    pub(super) fn under_way(&self) -> u32 {
+        match self {
+            Guard::Log(log) => log.under_way(),
+            Guard::Counter(counter) => counter.under_way(),
+            Guard::Bucket(bucket) => bucket.under_way(),
+        }
+    }
+
+    /// Those of them that are in flight, or ended later than `since`; none where that is not known.
+    pub(super) fn units_since(&self, since: Time) -> Option<u32> {
+        match self {
+            Guard::Log(log) => Some(log.units_since(since)),
+            Guard::Counter(counter) => Some(counter.units_since(since)),
+            Guard::Bucket(_) => None,
+        }
+    }
+
+    /// Goes over to another limit: what was used stays used.
+    pub(super) fn change(&mut self, old: &GuardSpec, new: &GuardSpec, now: Time) -> Option<Guard> {
+        match (&mut *self, old, new) {
+            // Whatever ran into the old transit time does so before the new one is asked for.
+            (Guard::Log(log), GuardSpec::Log(old), GuardSpec::Log(_)) => {
+                log.advance(old, now);
+                log.forget_due();
+                None
+            }
+            (Guard::Counter(counter), GuardSpec::Counter(old), GuardSpec::Counter(_)) => {
+                counter.advance(old, now);
+                counter.forget_known();
+                None
+            }
+            (Guard::Bucket(bucket), GuardSpec::Bucket(old), GuardSpec::Bucket(new)) => {
+                bucket.advance(old, now);
+                bucket.change(old, new, now);
+                None
+            }
+            _ => {
+                // Nobody knows when what is in flight arrives: all of it counts as if it were in flight from now on.
+                let units = self.units(old, now);
+                let mut other = Guard::new(new)?;
+                other.take(new, Taken { granted: now, units, high: false });
+                Some(other)
+            }
+        }
+    }
+}

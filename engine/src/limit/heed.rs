@@ -1,0 +1,182 @@
+//! What the vendor's answers have changed about one limit: it lies beside the limit's own count, so that all lanes which
+//! share the limit ask the same throttle.
+
+use super::{Cell, LimitKind, LimitSpec, State};
+use crate::cost::Cost;
+use crate::keys::PermitKey;
+use crate::limit::BlockedBy;
+use crate::limit::free::Free;
+use crate::pace::Counting;
+use crate::throttle::{Books, Change, Gate, Notice, Report, Throttle};
+use crate::tier::Tier;
+use crate::time::Time;
+
+impl Cell {
+    #[inline(always)]
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.throttle.is_some()
+    }
+
+    pub(crate) fn throttle(&self) -> Option<&Throttle> {
+        self.throttle.as_deref()
+    }
+
+    pub(crate) fn throttle_mut(&mut self) -> Option<&mut Throttle> {
+        self.throttle.as_deref_mut()
+    }
+
+    /// The same, made where there is none.
+    pub(crate) fn throttle_or_new(&mut self) -> &mut Throttle {
+        let throttle = self.throttle.get_or_insert_default();
+        throttle.acts = true;
+        throttle
+    }
+
+    /// Takes it out: what the vendor's answers have changed is forgotten.
+    pub(crate) fn take_throttle(&mut self) -> Option<Box<Throttle>> {
+        self.throttle.take()
+    }
+
+    /// Nothing was heard of this limit but what is left of it.
+    pub(crate) fn is_at_ease(&self) -> bool {
+        self.throttle.as_ref().is_none_or(|throttle| !throttle.acts)
+    }
+
+    /// What is left, as (remaining, limit): the lower of our own count and of what the vendor said last.
+    #[inline(always)]
+    pub(crate) fn headroom(&mut self, spec: &LimitSpec, now: Time) -> (u32, u32) {
+        let own = self.remaining(spec, now);
+        if self.throttle.is_none() { own } else { self.as_said(spec, now, own).0 }
+    }
+
+    /// The lower of our own count and of what the vendor said last, and until when the vendor's word holds where it is that.
+    pub(crate) fn as_said(&self, spec: &LimitSpec, now: Time, own: (u32, u32)) -> ((u32, u32), Option<Time>) {
+        let said = self.throttle.as_ref().filter(|_| spec.is_rate()).and_then(|it| it.left(now, &spec.pace));
+        match said {
+            Some((left, limit, until)) if left < own.0 => ((left, limit.min(own.1)), Some(until)),
+            _ => (own, None),
+        }
+    }
+
+    /// An answer told what is left, and that is no reason to slow down. It is kept where our own count knows of more that
+    /// is left: as long as both explain each other, the own count is the lower one.
+    pub(crate) fn say(&mut self, spec: &LimitSpec, now: Time, granted: Time, units: u32, report: &Report) {
+        let under_way = self.books(spec, now).under_way.saturating_sub(units);
+        let left = report.remaining.saturating_sub(u64::from(under_way));
+        if self.throttle.is_some() || left < u64::from(self.remaining(spec, now).0) {
+            self.throttle.get_or_insert_default().say(now, granted, under_way, report, &spec.pace);
+        }
+    }
+
+    /// What was told to stand and is about to be forgotten.
+    pub(crate) fn forgotten(&self, spec: &LimitSpec, now: Time) -> Vec<Change> {
+        let idle = self.throttle.as_ref().filter(|throttle| throttle.is_idle(now, &spec.pace));
+        idle.map_or_else(Vec::new, |throttle| throttle.forgotten())
+    }
+
+    /// Forgets what no longer changes anything. Returns whether nothing is left.
+    pub(super) fn forget_throttle(&mut self, spec: &LimitSpec, now: Time) -> bool {
+        if self.throttle.as_ref().is_some_and(|throttle| throttle.is_idle(now, &spec.pace)) {
+            self.throttle = None;
+        }
+        self.throttle.is_none()
+    }
+
+    /// Whether the vendor's word about this limit lets a request go.
+    #[inline(always)]
+    pub(crate) fn gate(&mut self, spec: &LimitSpec, now: Time, tier: Tier, cost: Cost) -> Gate {
+        if self.throttle.is_none() { Gate::Open } else { self.ask_throttle(spec, now, tier, cost) }
+    }
+
+    #[cold]
+    fn ask_throttle(&mut self, spec: &LimitSpec, now: Time, tier: Tier, cost: Cost) -> Gate {
+        let Some(throttle) = &self.throttle else { return Gate::Open };
+        let units = spec.units(cost);
+        let gate = throttle.gate(now, tier, units, &spec.pace);
+        let held = throttle.held(now, &spec.pace);
+        let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
+            (&mut self.state, &spec.kind)
+        else {
+            return gate;
+        };
+        if gate != Gate::Open || held == 0 {
+            return gate;
+        }
+        // What others hold leaves at least one request's room, or nothing would go that could show that they have stopped.
+        // What is held back for the high tier is kept of our own part alone, so not here.
+        let wanted = units.saturating_add(held).min(spec.largest(true).max(units));
+        match guard.free(mirrored, now, wanted, true) {
+            Free::Now => Gate::Open,
+            free => Gate::Shut(free, BlockedBy::Reported),
+        }
+    }
+
+    /// See [`Throttle::rename_permits`].
+    pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(PermitKey, PermitKey)]) {
+        if let Some(throttle) = &mut self.throttle {
+            throttle.rename_permits(now, keys);
+        }
+    }
+
+    /// Nanoseconds between grants of one unit, and those at the full rate; none where the count alone decides.
+    pub(crate) fn spacing(&mut self, spec: &LimitSpec, now: Time) -> Option<(u64, u64)> {
+        Some((self.throttle.as_mut()?.spacing(now, &spec.pace)?, spec.pace.unit_ns))
+    }
+
+    /// What we know of this limit's use ourselves.
+    pub(crate) fn books(&mut self, spec: &LimitSpec, now: Time) -> Books {
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {
+                let units = guard.units(mirrored, now);
+                // The mirror of a bucket that refills in lumps is so much smaller than what the vendor states.
+                let smaller = spec.pace.limit.saturating_sub(mirrored.limit().into());
+                let behind = if spec.pace.counting == Counting::Bucket { smaller as u32 } else { 0 };
+                Books { units, under_way: guard.under_way(), behind }
+            }
+            (State::Slots { used, .. }, _) => Books { units: *used, under_way: *used, behind: 0 },
+            _ => Books::default(),
+        }
+    }
+
+    /// An answer to what was granted at `granted`, which has not been counted as ended yet, told what is left.
+    pub(crate) fn report(
+        &mut self,
+        spec: &LimitSpec,
+        now: Time,
+        granted: Time,
+        units: u32,
+        report: &Report,
+    ) -> [Option<Notice>; 2] {
+        let mut books = self.books(spec, now);
+        books.under_way = books.under_way.saturating_sub(units);
+        let throttle = self.throttle_or_new();
+        let notice = throttle.report(now, granted, books, report, &spec.pace);
+        if spec.pace.counting == Counting::Bucket {
+            let more = throttle.unexplained();
+            self.owe(spec, now, more);
+        }
+        notice
+    }
+
+    /// Others took `units` of what the vendor's bucket holds.
+    fn owe(&mut self, spec: &LimitSpec, now: Time, units: u32) {
+        if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
+            (&mut self.state, &spec.kind)
+            && units > 0
+        {
+            guard.owe(mirrored, now, units.min(mirrored.limit()));
+        }
+    }
+
+    /// The share of the limit that is used, by our own count.
+    pub(crate) fn fullness(&mut self, spec: &LimitSpec, now: Time) -> f64 {
+        let (left, limit) = self.remaining(spec, now);
+        1.0 - f64::from(left) / f64::from(limit.max(1))
+    }
+
+    /// Whether our own count does not rule out that the vendor's is full: at least half of the limit is used.
+    pub(crate) fn may_be_full(&mut self, spec: &LimitSpec, now: Time) -> bool {
+        let (left, limit) = self.remaining(spec, now);
+        limit > 0 && left <= limit / 2
+    }
+}

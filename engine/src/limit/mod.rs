@@ -1,0 +1,397 @@
+//! A limit: its shape (a token bucket at the budget) and its guard (a mirror of the vendor's own counting at the
+//! vendor's own limit), or a number of slots.
+//!
+//! The shape alone is not safe: a bucket of 80 that refills 80 a minute lets 159 requests into one vendor minute. The
+//! guard alone is safe, but lets everything go at once and then nothing for a window.
+
+pub(crate) mod free;
+mod full;
+pub mod guard;
+mod heed;
+mod lower;
+mod slots;
+pub(crate) mod spec;
+#[cfg(test)]
+mod tests;
+pub mod token_bucket;
+mod transit;
+pub mod vendor_bucket;
+pub mod window_counter;
+pub mod window_log;
+
+use super::cost::{Cost, Measure};
+use super::throttle::Throttle;
+use crate::time::Time;
+pub use free::BlockedBy;
+pub(crate) use free::{Free, Room};
+use guard::{Guard, Taken};
+pub use spec::{LimitKind, LimitSpec};
+use token_bucket::Bucket;
+
+/// One limit's state, for one holder: a lane, an account or a vendor.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    state: State,
+    /// What the vendor's answers have changed; most limits never need it.
+    throttle: Option<Box<Throttle>>,
+    /// The holder's plan version from which on this limit exists: what was granted before it is not in here. 0 of slots,
+    /// which hold all that is in flight at the holder, however much older than the limit it is.
+    pub(crate) since: u32,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Rate {
+        bucket: Bucket,
+        guard: Option<Guard>,
+    },
+    Slots {
+        used: u32,
+        /// Grants nothing yet: a change of the configuration goes on, and not all that is in flight is known here.
+        gathers: bool,
+    },
+}
+
+/// What one request takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Take {
+    pub(crate) cost: Cost,
+    pub(crate) high: bool,
+    pub(crate) granted: Time,
+}
+
+impl Take {
+    fn taken(&self, units: u32) -> Taken {
+        Taken { granted: self.granted, units, high: self.high }
+    }
+}
+
+/// Requests that another process sent.
+#[derive(Clone, Copy, Debug)]
+pub struct PriorUse {
+    pub requests: u32,
+    /// Of all of them together, as far as it is known.
+    pub cost: Cost,
+    pub high: bool,
+    /// When the vendor counted the last of them.
+    pub at: Time,
+}
+
+impl PriorUse {
+    fn units(&self, measure: Measure) -> u32 {
+        match measure {
+            Measure::Requests => self.requests,
+            Measure::Points(kind) | Measure::Usage(kind) => self.cost.points(kind).max(self.requests),
+            // Each request leaves its trace, whatever is known of its size.
+            Measure::Sent => self.cost.sent.max(self.requests),
+            Measure::Received => self.cost.received.max(self.requests),
+            Measure::Bytes => self.cost.sent.saturating_add(self.cost.received).max(self.requests),
+        }
+    }
+}
+
+/// Takes one from a count of what is in flight. A count of zero means that an end was told to a limit that it never took
+/// from: a debug build panics, and a release build keeps the zero.
+#[inline(always)]
+pub(crate) fn one_less(count: &mut u32) {
+    match count.checked_sub(1) {
+        Some(left) => *count = left,
+        None => debug_assert!(false, "an end that nothing was taken for"),
+    }
+}
+
+impl Cell {
+    /// A limit that holds nothing yet. Of slots the holder says how many are taken ([`set_slots`](Self::set_slots)).
+    pub(crate) fn new(spec: &LimitSpec, now: Time, since: u32) -> Cell {
+        match &spec.kind {
+            LimitKind::Rate { bucket, .. } => {
+                let bucket = if spec.starts_spent { Bucket::empty(bucket, now) } else { Bucket::full() };
+                Cell { state: State::Rate { bucket, guard: None }, throttle: None, since }
+            }
+            LimitKind::Slots { .. } => {
+                Cell { state: State::Slots { used: 0, gathers: false }, throttle: None, since: 0 }
+            }
+        }
+    }
+
+    /// Whether a request fits: [`room`](Self::room) without the reasons.
+    #[inline(always)]
+    pub(crate) fn has_room(&mut self, spec: &LimitSpec, now: Time, cost: Cost, high: bool) -> bool {
+        let units = spec.units(cost);
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
+                let fits = guard.as_mut().is_none_or(|guard| guard.has_room(mirrored, now, units, high));
+                fits && bucket.fits(shape, now, units)
+            }
+            (State::Slots { used, gathers }, LimitKind::Slots { limit }) => *used < *limit && !*gathers,
+            _ => true,
+        }
+    }
+
+    /// Whether a request fits, and if not, until when. Of bucket and guard the later decides.
+    #[inline]
+    pub(crate) fn room(&mut self, spec: &LimitSpec, now: Time, cost: Cost, high: bool) -> Room {
+        let units = spec.units(cost);
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
+                let ready = bucket.ready_at(shape, units);
+                let mut free = Free::Now;
+                let mut reserve = false;
+                if let Some(guard) = guard {
+                    free = guard.free(mirrored, now, units, high);
+                    reserve = free != Free::Now && !high && guard.only_reserve_lacks(mirrored, now, units);
+                }
+                let lack = if reserve { BlockedBy::Reserve } else { BlockedBy::Window };
+                match free {
+                    Free::Now if ready <= now => Room::Yes,
+                    Free::Now => Room::No { free: Free::At(ready), lack: BlockedBy::Budget },
+                    // The bucket alone never blocks the high tier's reserve: only the guard's reason is the reserve.
+                    Free::At(at) if at < ready => Room::No { free: Free::At(ready), lack: BlockedBy::Budget },
+                    Free::At(at) => Room::No {
+                        free: Free::At(at),
+                        lack: if ready > now && lack == BlockedBy::Reserve { BlockedBy::Budget } else { lack },
+                    },
+                    Free::OnSettle(latest) => Room::No { free: Free::OnSettle(latest.max(ready)), lack },
+                }
+            }
+            (State::Slots { used, gathers }, LimitKind::Slots { limit }) => {
+                if *used < *limit && !*gathers {
+                    Room::Yes
+                } else {
+                    Room::No { free: Free::OnSettle(Time::MAX), lack: BlockedBy::Slots }
+                }
+            }
+            // A plan never pairs a cell with a limit of another kind: `change` replaces the cell.
+            _ => Room::Yes,
+        }
+    }
+
+    /// Takes what [`room`](Self::room) said is there. `due` is since when the request could have gone: a timer that
+    /// woke late must not cost a small bucket its rate.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, spec: &LimitSpec, take: Take, due: Time) {
+        let units = spec.units(take.cost);
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
+                let charged = if due < take.granted {
+                    bucket.ready_at(shape, units).max(due).min(take.granted)
+                } else {
+                    take.granted
+                };
+                bucket.take(shape, charged, units);
+                if guard.is_none() {
+                    *guard = Guard::new(mirrored);
+                }
+                if let Some(guard) = guard {
+                    guard.take(mirrored, take.taken(units));
+                }
+            }
+            (State::Slots { used, .. }, _) => *used += 1,
+            _ => {}
+        }
+    }
+
+    /// The exchange starts later than it was granted.
+    pub(crate) fn start(&mut self, spec: &LimitSpec, take: Take, now: Time) {
+        if let (State::Rate { guard, .. }, LimitKind::Rate { guard: mirrored, .. }) = (&mut self.state, &spec.kind) {
+            // The grant may have left the guard, and the guard been dropped, before the start.
+            if guard.is_none() {
+                *guard = Guard::new(mirrored);
+            }
+            if let Some(guard) = guard {
+                guard.restart(mirrored, now, take.taken(spec.units(take.cost)));
+            }
+        }
+    }
+
+    /// The vendor has answered, or the exchange has failed: the rate interval ends.
+    #[inline(always)]
+    pub(crate) fn answer(&mut self, spec: &LimitSpec, take: Take, now: Time) {
+        if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
+            (&mut self.state, &spec.kind)
+        {
+            guard.end(mirrored, now, take.taken(spec.units(take.cost)));
+        }
+    }
+
+    /// The permit has ended. `answers`: nobody spoke of an answer before, so this is the answer too.
+    #[inline(always)]
+    pub(crate) fn end(&mut self, spec: &LimitSpec, take: Take, now: Time, answers: bool) {
+        if answers || spec.measure.lasts_to_the_end() {
+            self.answer(spec, take, now);
+        }
+        self.finish();
+    }
+
+    /// The response has been read or dropped: the slot is free.
+    #[inline]
+    pub(crate) fn finish(&mut self) {
+        if let State::Slots { used, .. } = &mut self.state {
+            one_less(used);
+        }
+    }
+
+    /// Nothing left: everything is as if it had not been granted.
+    pub(crate) fn give_back(&mut self, spec: &LimitSpec, take: Take, now: Time) {
+        let units = spec.units(take.cost);
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
+                bucket.give_back(shape, units);
+                if let Some(guard) = guard {
+                    guard.give_back(mirrored, now, take.taken(units));
+                }
+            }
+            (State::Slots { used, .. }, _) => one_less(used),
+            _ => {}
+        }
+    }
+
+    /// The request took another number of units than was believed when it was granted: what it took too little is taken
+    /// now, what it took too much is given back. Whatever is stated, the limit is left at most one capacity below empty:
+    /// a mistake of the vendor's would otherwise stop all who share the limit for ever. Returns how much later the next
+    /// unit comes for that, in nanoseconds.
+    pub(crate) fn correct(&mut self, spec: &LimitSpec, take: Take, actual: Cost, now: Time) -> u64 {
+        let taken = spec.units(take.cost);
+        // More than this is no cost, but a mistake of whoever said so: the lane would stand for ever.
+        let actual = spec.units(actual).min(spec.largest(true).max(taken));
+        if actual == taken {
+            return 0;
+        }
+        let (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) =
+            (&mut self.state, &spec.kind)
+        else {
+            return 0;
+        };
+        if let Some(more) = actual.checked_sub(taken) {
+            let next = |bucket: &Bucket| bucket.ready_at(shape, 1).max(now);
+            let before = next(bucket);
+            bucket.owe(shape, now, more);
+            if guard.is_none() {
+                *guard = Guard::new(mirrored);
+            }
+            if let Some(guard) = guard {
+                let most = mirrored.limit().saturating_mul(2).saturating_sub(guard.units(mirrored, now));
+                guard.owe(mirrored, now, more.min(most));
+            }
+            return next(bucket).as_nanos() - before.as_nanos();
+        }
+        let less = taken - actual;
+        bucket.give_back(shape, less);
+        if let Some(guard) = guard {
+            guard.give_back(mirrored, now, take.taken(less));
+        }
+        0
+    }
+
+    /// Counts what another process took. Whether there was room does not matter, because it happened.
+    pub(crate) fn replay(&mut self, spec: &LimitSpec, past: &PriorUse, now: Time) {
+        let (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) =
+            (&mut self.state, &spec.kind)
+        else {
+            return;
+        };
+        let units = past.units(spec.measure);
+        if units == 0 {
+            return;
+        }
+        bucket.replay(shape, now, past.at, units);
+        if guard.is_none() {
+            *guard = Guard::new(mirrored);
+        }
+        if let Some(guard) = guard {
+            guard.replay(mirrored, now, Taken { granted: past.at, units, high: past.high });
+        }
+    }
+
+    /// A window of the vendor that has this limit ends between these moments.
+    pub(crate) fn window_ends(&mut self, spec: &LimitSpec, now: Time, from: Time, to: Time) {
+        if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
+            (&mut self.state, &spec.kind)
+        {
+            guard.window_ends(mirrored, now, from, to);
+        }
+    }
+
+    /// Frees the memory of an empty guard, and says whether the cell is as good as new.
+    pub(crate) fn rest(&mut self, spec: &LimitSpec, now: Time) -> bool {
+        let is_heeded = !self.forget_throttle(spec, now);
+        let rests = match (&mut self.state, &spec.kind) {
+            (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
+                if guard.as_mut().is_some_and(|guard| guard.rests(mirrored, now)) {
+                    *guard = None;
+                }
+                guard.is_none() && bucket.is_full(shape, now)
+            }
+            (State::Slots { used, .. }, _) => *used == 0,
+            _ => true,
+        };
+        rests && !is_heeded
+    }
+
+    /// What is left, as (remaining, limit): of bucket and guard the smaller share, in the vendor's units.
+    #[inline(always)]
+    pub(crate) fn remaining(&mut self, spec: &LimitSpec, now: Time) -> (u32, u32) {
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { guard, .. }, LimitKind::Rate { guard: mirrored, .. }) => {
+                let used = guard.as_mut().map_or(0, |guard| guard.units(mirrored, now));
+                (mirrored.limit().saturating_sub(used), mirrored.limit())
+            }
+            (State::Slots { used, .. }, LimitKind::Slots { limit }) => (limit.saturating_sub(*used), *limit),
+            _ => (0, 0),
+        }
+    }
+
+    /// Units that are counted now, and those of them that were counted after `since`.
+    pub(crate) fn used(&mut self, spec: &LimitSpec, now: Time, since: Time) -> Option<(u32, u32)> {
+        match (&mut self.state, &spec.kind) {
+            (State::Rate { guard: None, .. }, LimitKind::Rate { .. }) => Some((0, 0)),
+            (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {
+                Some((guard.units(mirrored, now), guard.units_since(since)?))
+            }
+            _ => None,
+        }
+    }
+
+    /// Goes over to a changed limit of the same name: what was used stays used, nothing is credited.
+    pub(crate) fn change(&mut self, old: &LimitSpec, new: &LimitSpec, now: Time, version: u32) {
+        match (&mut self.state, &old.kind, &new.kind) {
+            (
+                State::Rate { bucket, guard },
+                LimitKind::Rate { bucket: from, guard: old_guard },
+                LimitKind::Rate { bucket: to, guard: new_guard },
+            ) => {
+                if from != to {
+                    bucket.change(from, to, now);
+                }
+                if let Some(inside) = guard
+                    && let Some(other) = inside.change(old_guard, new_guard, now)
+                {
+                    *guard = Some(other);
+                }
+            }
+            (State::Slots { .. }, _, LimitKind::Slots { .. }) => {}
+            _ => *self = Cell { throttle: self.throttle.take(), ..Cell::new(new, now, version) },
+        }
+    }
+
+    /// Nothing was ever taken.
+    pub(crate) fn is_new(&self) -> bool {
+        match &self.state {
+            State::Rate { guard, .. } => guard.is_none(),
+            State::Slots { used, .. } => *used == 0,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_untouched(&self) -> bool {
+        match &self.state {
+            State::Rate { guard, .. } => match guard {
+                None => true,
+                Some(Guard::Log(log)) => log.is_empty(),
+                Some(Guard::Counter(counter)) => counter.is_empty(),
+                Some(Guard::Bucket(bucket)) => bucket.is_empty(Time::MAX),
+            },
+            State::Slots { used, .. } => *used == 0,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A limit's figures, as the engine enforces them.
+
+use std::sync::Arc;
+
+use super::guard::GuardSpec;
+use super::token_bucket::BucketSpec;
+use crate::cost::{Cost, Measure};
+use crate::pace::Pace;
+
+/// A limit as the engine enforces it. Immutable; shared by every lane with the same limit.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LimitSpec {
+    pub name: Arc<str>,
+    pub kind: LimitKind,
+    pub measure: Measure,
+    /// Start empty when nothing is known about the past.
+    pub starts_spent: bool,
+    pub pace: Pace,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum LimitKind {
+    Rate { bucket: BucketSpec, guard: GuardSpec },
+    Slots { limit: u32 },
+}
+
+impl LimitSpec {
+    /// Whether this is a rate, and not a number of slots.
+    pub(crate) fn is_rate(&self) -> bool {
+        matches!(self.kind, LimitKind::Rate { .. })
+    }
+
+    #[inline]
+    pub(crate) fn units(&self, cost: Cost) -> u32 {
+        self.measure.units(cost)
+    }
+
+    /// The vendor counts in windows that begin at moments of their own, and this many units in each.
+    pub(crate) fn counts_windows_of(&self, units: u64) -> bool {
+        matches!(&self.kind, LimitKind::Rate { guard, .. } if guard.counts_windows_of(units))
+    }
+
+    /// The most that one request of a tier may ever take.
+    pub(crate) fn largest(&self, high: bool) -> u32 {
+        match self.kind {
+            LimitKind::Rate { bucket, guard } => {
+                bucket.capacity.min(guard.limit() - if high { 0 } else { guard.reserve().min(guard.limit()) })
+            }
+            LimitKind::Slots { limit } => limit,
+        }
+    }
+
+    /// The stricter of two ideas of one limit that several tenants share, figure by figure.
+    pub(crate) fn stricter(&self, other: &LimitSpec) -> LimitSpec {
+        let per_second = |spec: &LimitSpec| match spec.kind {
+            LimitKind::Rate { bucket, .. } => bucket.per_second(),
+            LimitKind::Slots { limit } => limit as f64,
+        };
+        if per_second(other) < per_second(self) { other.clone() } else { self.clone() }
+    }
+}

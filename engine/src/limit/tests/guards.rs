@@ -1,0 +1,185 @@
+//! The same laws for every guard.
+
+use super::*;
+use crate::limit::free::Free;
+use crate::limit::guard::{Guard, Taken};
+
+fn taken(granted: Time, units: u32, high: bool) -> Taken {
+    Taken { granted, units, high }
+}
+
+/// A guard of which so many low units were taken at 0.
+fn used(spec: &GuardSpec, units: u32) -> Guard {
+    let mut guard = Guard::new(spec).unwrap();
+    guard.take(spec, taken(ms(0), units, false));
+    guard
+}
+
+/// The most units that fit, for the low and for the high tier.
+fn room(guard: &mut Guard, spec: &GuardSpec, now: Time) -> [u32; 2] {
+    [false, true].map(|high| {
+        let fits = (1..=30).rev().find(|units| guard.has_room(spec, now, *units, high)).unwrap_or(0);
+        for units in 1..=30 {
+            assert_eq!(guard.clone().free(spec, now, units, high) == Free::Now, units <= fits, "{spec:?} {units}");
+        }
+        fits
+    })
+}
+
+#[test]
+fn what_it_mirrors() {
+    for (spec, counts_windows) in guards().into_iter().zip([vec![], vec![10], vec![12], vec![]]) {
+        assert_eq!((spec.limit(), spec.reserve()), (10, 2), "{spec:?}");
+        let counted: Vec<u64> = (0..100).filter(|units| spec.counts_windows_of(*units)).collect();
+        assert_eq!(counted, counts_windows, "{spec:?}");
+    }
+    assert_eq!((GuardSpec::Off.limit(), GuardSpec::Off.reserve()), (u32::MAX, 0));
+    assert!(Guard::new(&GuardSpec::Off).is_none() && !GuardSpec::Off.counts_windows_of(u32::MAX.into()));
+}
+
+#[test]
+fn what_is_taken_leaves_less_room_and_a_reserve() {
+    for spec in guards() {
+        let mut guard = Guard::new(&spec).unwrap();
+        assert!(guard.rests(&spec, ms(0)));
+        assert_eq!((room(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([8, 10], 0), "{spec:?}");
+        guard.take(&spec, taken(ms(0), 3, false));
+        assert_eq!((room(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([5, 7], 3), "{spec:?}");
+        let lacking: Vec<u32> = (6..12).filter(|units| guard.only_reserve_lacks(&spec, ms(0), *units)).collect();
+        assert_eq!(lacking, [6, 7], "{spec:?}");
+        guard.take(&spec, taken(ms(0), 2, true));
+        assert_eq!(room(&mut guard, &spec, ms(0)), [5, 5], "{spec:?}: the reserve is used");
+        assert!(!guard.rests(&spec, ms(0)));
+    }
+}
+
+#[test]
+fn what_never_left_is_as_if_it_had_not_been_granted() {
+    for spec in guards() {
+        let mut guard = used(&spec, 3);
+        guard.take(&spec, taken(ms(0), 2, true));
+        guard.give_back(&spec, ms(0), taken(ms(0), 3, false));
+        assert_eq!((room(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([8, 8], 2), "{spec:?}");
+        guard.give_back(&spec, ms(5), taken(ms(0), 2, true));
+        assert_eq!(guard.units(&spec, ms(5)), 0, "{spec:?}");
+        // Once it ran into its transit time it counts, whatever is said later.
+        let mut guard = used(&spec, 3);
+        guard.give_back(&spec, ms(175), taken(ms(0), 3, false));
+        assert_eq!(guard.units(&spec, ms(175)), 3, "{spec:?}");
+    }
+}
+
+/// What was answered, and until when it counts; what has started late, and until when that may be under way; and what
+/// was lost.
+#[test]
+fn everything_comes_back_and_nothing_does_too_early() {
+    // From the end on: a window; two, for the older one is weighed; three tenths of a second for three of ten.
+    for (spec, last) in guards().into_iter().zip([1_001, 1_001, 2_002, 300]) {
+        let ends = |guard: &Guard, at: u64| {
+            let mut guard = guard.clone();
+            assert!(!guard.clone().rests(&spec, ms(at + last - 5)), "{spec:?}");
+            assert!(guard.units(&spec, ms(at + last - 5)) > 0, "{spec:?}");
+            assert!(guard.rests(&spec, ms(at + last + 20)), "{spec:?}");
+            assert_eq!(guard.units(&spec, ms(at + last + 20)), 0, "{spec:?}");
+        };
+        let mut guard = used(&spec, 3);
+        ends(&guard, 170);
+        guard.end(&spec, ms(50), taken(ms(0), 3, false));
+        ends(&guard, 50);
+        let mut guard = used(&spec, 3);
+        guard.restart(&spec, ms(5), taken(ms(0), 3, false));
+        ends(&guard, 170);
+        guard.restart(&spec, ms(100), taken(ms(0), 3, false));
+        assert_eq!(guard.units(&spec, ms(100)), 3, "{spec:?}");
+        ends(&guard, 270);
+        guard.end(&spec, ms(120), taken(ms(100), 3, false));
+        ends(&guard, 120);
+    }
+}
+
+#[test]
+fn a_start_after_the_transit_time_counts_once_more() {
+    for spec in guards() {
+        let mut guard = used(&spec, 3);
+        guard.restart(&spec, ms(200), taken(ms(0), 3, false));
+        assert_eq!(room(&mut guard, &spec, ms(200)), [2, 4], "{spec:?}");
+    }
+}
+
+#[test]
+fn what_cost_more_than_was_believed_is_used_too() {
+    for spec in guards() {
+        let mut guard = used(&spec, 3);
+        guard.owe(&spec, ms(0), 4);
+        assert_eq!((room(&mut guard, &spec, ms(0)), guard.units(&spec, ms(0))), ([1, 3], 7), "{spec:?}");
+        guard.owe(&spec, ms(0), 9);
+        assert_eq!(room(&mut guard, &spec, ms(0)), [0, 0], "{spec:?}");
+    }
+}
+
+#[test]
+fn what_is_under_way_or_ended_since() {
+    for (spec, known) in guards().into_iter().zip([true, true, true, false]) {
+        let mut guard = used(&spec, 3);
+        guard.take(&spec, taken(ms(20), 2, true));
+        guard.end(&spec, ms(40), taken(ms(0), 3, false));
+        let since = [30, 50].map(|since| guard.units_since(ms(since)));
+        assert_eq!(since, if known { [Some(5), Some(2)] } else { [None, None] }, "{spec:?}");
+    }
+}
+
+#[test]
+fn only_who_counts_in_windows_hears_when_they_end() {
+    // All was used at 0, and the window ends at half a second: how much fits a little later, where it would not yet.
+    for (spec, fits) in guards().into_iter().zip([0, 10, 1, 5]) {
+        let mut guard = used(&spec, 10);
+        guard.end(&spec, ms(0), taken(ms(0), 10, false));
+        guard.window_ends(&spec, ms(0), ms(499), ms(500));
+        let (at, silent) = (ms(if fits == 1 { 610 } else { 510 }), [0, 0, 0, 5]);
+        assert_eq!(room(&mut guard, &spec, at)[1], fits, "{spec:?}");
+        let mut guard = used(&spec, 10);
+        guard.end(&spec, ms(0), taken(ms(0), 10, false));
+        let expected = guards().iter().position(|other| *other == spec).map(|kind| silent[kind]).unwrap();
+        assert_eq!(room(&mut guard, &spec, at)[1], expected, "{spec:?}");
+    }
+}
+
+/// Twice as much a second, with none held back.
+fn larger() -> [GuardSpec; 4] {
+    let log = LogSpec::new(20, 0, SECOND, TRANSIT / 10);
+    [
+        GuardSpec::Log(log),
+        GuardSpec::Log(log.fixed()),
+        GuardSpec::Counter(CounterSpec::new(20, 20, 0, SECOND, TRANSIT / 10)),
+        GuardSpec::Bucket(VendorBucketSpec::new(20, 0, 20.0, SECOND, TRANSIT / 10)),
+    ]
+}
+
+#[test]
+fn a_change_keeps_what_was_used_whatever_it_changes_to() {
+    for (number, old) in guards().iter().enumerate() {
+        for (other, new) in larger().iter().enumerate() {
+            let mut guard = used(old, 5);
+            // Of these, two were answered, and all are known to fit.
+            guard.take(old, taken(ms(0), 2, false));
+            guard.end(old, ms(0), taken(ms(0), 2, false));
+            assert!(guard.has_room(old, ms(0), 1, false));
+            let replaced = guard.change(old, new, ms(0));
+            let same_kind = number == other || number < 2 && other < 2;
+            assert_eq!(replaced.is_none(), same_kind, "{old:?} {new:?}");
+            let mut guard = replaced.unwrap_or(guard);
+            assert_eq!((room(&mut guard, new, ms(0)), guard.units(new, ms(0))), ([13, 13], 7), "{old:?} {new:?}");
+            // What is under way is lost after the new transit time, in the slots of the old guard if that went on.
+            let [before, after] = [[1_015, 1_030], [1_015, 1_030], [2_015, 2_035], [345, 375]][other];
+            assert!(!guard.clone().rests(new, ms(before)), "{old:?} {new:?}");
+            assert!(guard.rests(new, ms(after)), "{old:?} {new:?}");
+            // Back again: what fitted before does not any more.
+            let mut guard = Guard::new(new).unwrap();
+            guard.take(new, taken(ms(0), 9, false));
+            assert!(guard.has_room(new, ms(0), 11, false));
+            let mut guard = guard.change(new, old, ms(0)).unwrap_or(guard);
+            assert_eq!(room(&mut guard, old, ms(0)), [0, 1], "{old:?} {new:?}");
+        }
+        assert!(used(old, 5).change(old, &GuardSpec::Off, ms(0)).is_none());
+    }
+}

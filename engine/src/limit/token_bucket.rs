@@ -1,0 +1,231 @@
+//! The pace of a rate limit, by whatever algorithm the vendor counts: a token bucket. The guard of a vendor's own token
+//! bucket is `vendor_bucket.rs`.
+//!
+//! Kept as one number, the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371): the moment at
+//! which the bucket is full again. `owed = full_at - now` is what was taken and has not come back; a request of `n`
+//! units may go while `owed + n x interval <= capacity x interval`. Refusing changes nothing, so a bucket can never be
+//! driven below empty by asking.
+//!
+//! Times are sixteenths of a nanosecond, so that a million units per second lose less than 0.01 % to rounding (always
+//! towards the slower side). A `u64` of them lasts 36 years from the clock's origin.
+
+use crate::time::Time;
+
+const SUBDIVISION: u64 = 16;
+
+/// Capacity and rate of a [`Bucket`]. Shared by every lane with the same limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BucketSpec {
+    /// Units that fit.
+    pub(crate) capacity: u32,
+    /// Sixteenths of a nanosecond for one unit to come back, rounded up.
+    interval: u64,
+    /// Units come back in groups at multiples of this many nanoseconds; 0 for steadily.
+    release: u64,
+}
+
+impl BucketSpec {
+    /// `capacity` units that come back at `units` per `window_ns`, in groups every `release` ns unless that is 0.
+    pub fn new(capacity: u32, units: f64, window_ns: u64, release: u64) -> BucketSpec {
+        let interval = (window_ns as f64 * SUBDIVISION as f64 / units).ceil();
+        // Float to integer casts saturate: a rate of next to nothing becomes "never again".
+        BucketSpec { capacity: capacity.max(1), interval: (interval as u64).max(1), release }
+    }
+
+    /// Units that come back in a second.
+    pub(crate) fn per_second(&self) -> f64 {
+        1e9 * SUBDIVISION as f64 / self.interval as f64
+    }
+
+    fn span(&self, units: u32) -> u64 {
+        self.interval.saturating_mul(units as u64)
+    }
+
+    /// The bucket's idea of `now`: with a release interval, its last multiple.
+    fn ticks(&self, now: Time) -> u64 {
+        let nanos = now.as_nanos();
+        let nanos = if self.release > 0 { nanos - nanos % self.release } else { nanos };
+        nanos.saturating_mul(SUBDIVISION)
+    }
+
+    fn time(&self, ticks: u64) -> Time {
+        let nanos = ticks.div_ceil(SUBDIVISION);
+        match self.release {
+            0 => Time::from_nanos(nanos),
+            release => Time::from_nanos(nanos.div_ceil(release).saturating_mul(release)),
+        }
+    }
+}
+
+/// One bucket's state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bucket {
+    /// When the bucket is full again, in sixteenths of a nanosecond.
+    full_at: u64,
+}
+
+impl Bucket {
+    pub(crate) fn full() -> Bucket {
+        Bucket { full_at: 0 }
+    }
+
+    pub(crate) fn empty(spec: &BucketSpec, now: Time) -> Bucket {
+        Bucket { full_at: spec.ticks(now).saturating_add(spec.span(spec.capacity)) }
+    }
+
+    /// The first moment at which `units` fit. Units above the capacity never do: the caller has refused them.
+    #[inline]
+    pub(crate) fn ready_at(&self, spec: &BucketSpec, units: u32) -> Time {
+        let slack = spec.span(spec.capacity.saturating_sub(units));
+        spec.time(self.full_at.saturating_sub(slack))
+    }
+
+    /// Whether `now` is not before [`ready_at`](Self::ready_at).
+    #[inline]
+    pub(crate) fn fits(&self, spec: &BucketSpec, now: Time, units: u32) -> bool {
+        // The bucket's own now is never later than now, and is that moment itself where units come back.
+        self.full_at.saturating_sub(spec.span(spec.capacity.saturating_sub(units))) <= spec.ticks(now)
+    }
+
+    /// Takes `units` at `now`, which is not before [`ready_at`](Self::ready_at).
+    #[inline]
+    pub(crate) fn take(&mut self, spec: &BucketSpec, now: Time, units: u32) {
+        self.full_at = self.full_at.max(spec.ticks(now)).saturating_add(spec.span(units));
+    }
+
+    /// Takes `units` that were used already, whether they are there or not, until the bucket is one capacity below empty.
+    pub(crate) fn owe(&mut self, spec: &BucketSpec, now: Time, units: u32) {
+        let most = Bucket::empty(spec, now).full_at.saturating_add(spec.span(spec.capacity));
+        let owed = self.full_at.max(spec.ticks(now)).saturating_add(spec.span(units));
+        self.full_at = self.full_at.max(owed.min(most));
+    }
+
+    pub(crate) fn give_back(&mut self, spec: &BucketSpec, units: u32) {
+        self.full_at = self.full_at.saturating_sub(spec.span(units));
+    }
+
+    /// Takes `units` that another process took at `at`, and owes for them no more than an empty bucket does at `now`:
+    /// more may have been taken than the bucket holds, because it refilled meanwhile.
+    pub(crate) fn replay(&mut self, spec: &BucketSpec, now: Time, at: Time, units: u32) {
+        let before = self.full_at;
+        self.take(spec, at, units);
+        self.full_at = self.full_at.min(Bucket::empty(spec, now).full_at.max(before));
+    }
+
+    pub(crate) fn is_full(&self, spec: &BucketSpec, now: Time) -> bool {
+        self.full_at <= spec.ticks(now)
+    }
+
+    /// Whole units inside.
+    #[cfg(test)]
+    pub(crate) fn level(&self, spec: &BucketSpec, now: Time) -> u32 {
+        let owed = self.full_at.saturating_sub(spec.ticks(now)).div_ceil(spec.interval);
+        spec.capacity.saturating_sub(u32::try_from(owed).unwrap_or(u32::MAX))
+    }
+
+    /// Goes over to another capacity and rate. What is owed stays owed, in units, and nothing is credited: afterwards
+    /// no more units fit than before, nor than the new bucket holds beside what is owed. A bucket that is full, and so
+    /// owes nothing, is full again, as that of a lane would be that was dropped while it rested.
+    pub(crate) fn change(&mut self, old: &BucketSpec, new: &BucketSpec, now: Time) {
+        let owed_ticks = self.full_at.saturating_sub(old.ticks(now));
+        if owed_ticks == 0 {
+            *self = Bucket::full();
+            return;
+        }
+        // In sixteenths of a nanosecond at the new rate, without first rounding to whole units.
+        let at_new_rate = |ticks: u64| (ticks as u128 * new.interval as u128).div_ceil(old.interval as u128);
+        let level_ticks = old.span(old.capacity).saturating_sub(owed_ticks);
+        let level = (level_ticks as u128 * new.interval as u128) / old.interval as u128;
+        let owed = at_new_rate(owed_ticks).max((new.span(new.capacity) as u128).saturating_sub(level));
+        self.full_at = new.ticks(now).saturating_add(u64::try_from(owed).unwrap_or(u64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn ms(n: u64) -> Time {
+        Time::from_nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn the_capacity_at_once_then_the_rate() {
+        let spec = BucketSpec::new(2, 10.0, SECOND, 0);
+        let mut bucket = Bucket::full();
+        for due in [0, 0, 1100, 1200] {
+            let ready = bucket.ready_at(&spec, 1).max(ms(1000));
+            assert_eq!(ready, ms(due).max(ms(1000)));
+            bucket.take(&spec, ready, 1);
+        }
+    }
+
+    #[test]
+    fn it_never_holds_more_than_its_capacity() {
+        let spec = BucketSpec::new(3, 10.0, SECOND, 0);
+        let mut bucket = Bucket::empty(&spec, ms(0));
+        assert_eq!(bucket.level(&spec, ms(0)), 0);
+        assert_eq!(bucket.level(&spec, ms(250)), 2);
+        assert_eq!(bucket.level(&spec, ms(9000)), 3);
+        bucket.take(&spec, ms(9000), 1);
+        assert_eq!(bucket.level(&spec, ms(9000)), 2);
+        assert!(!bucket.is_full(&spec, ms(9099)) && bucket.is_full(&spec, ms(9100)));
+        bucket.give_back(&spec, 1);
+        assert!(bucket.is_full(&spec, ms(9000)));
+        assert!((spec.per_second() - 10.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn time_that_goes_back_grants_nothing() {
+        let spec = BucketSpec::new(1, 1.0, SECOND, 0);
+        let mut bucket = Bucket::full();
+        bucket.take(&spec, ms(5000), 1);
+        assert_eq!(bucket.level(&spec, ms(1000)), 0);
+        assert_eq!(bucket.ready_at(&spec, 1), ms(6000));
+    }
+
+    #[test]
+    fn released_in_groups() {
+        let spec = BucketSpec::new(20, 100.0, SECOND, 200_000_000);
+        let mut bucket = Bucket::full();
+        bucket.take(&spec, ms(1010), 20);
+        assert_eq!(bucket.ready_at(&spec, 1), ms(1200));
+        assert_eq!(bucket.ready_at(&spec, 20), ms(1200));
+        bucket.take(&spec, ms(1230), 20);
+        assert_eq!(bucket.ready_at(&spec, 20), ms(1400));
+    }
+
+    #[test]
+    fn a_change_neither_forgives_nor_credits() {
+        let small = BucketSpec::new(80, 80.0, SECOND, 0);
+        let large = BucketSpec::new(160, 160.0, SECOND, 0);
+        for (spent, from, to, expected) in [
+            (80, &small, &large, 0),  // nothing was left: nothing is left
+            (20, &small, &large, 60), // what was left stays, and grows at the new rate
+            (0, &small, &large, 160), // nothing is owed
+            (80, &large, &small, 0),  // 80 are owed: a bucket of 80 is empty
+            (20, &large, &small, 60), // 20 are owed: 60 are left
+        ] {
+            let mut bucket = Bucket::full();
+            bucket.take(from, ms(1000), spent);
+            bucket.change(from, to, ms(1000));
+            assert_eq!(bucket.level(to, ms(1000)), expected, "{spent} spent");
+        }
+    }
+
+    #[test]
+    fn it_fits_when_it_is_ready_and_not_before() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..20_000 {
+            let release = [0, 1, 7, 1_000, SECOND][random.usize(..5)];
+            let spec = BucketSpec::new(random.u32(1..50), random.f64() * 1e4 + 0.1, random.u64(1..2 * SECOND), release);
+            let bucket = Bucket { full_at: random.u64(0..100 * SECOND) };
+            let units = random.u32(1..=spec.capacity);
+            let ready = bucket.ready_at(&spec, units);
+            assert!(bucket.fits(&spec, ready, units));
+            assert!(ready == Time::ZERO || !bucket.fits(&spec, ready.minus_nanos(1), units));
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The guard of a limit that the vendor counts by a bucket, a token bucket or a leaky one: the least that can be in the
+//! vendor's bucket.
+//!
+//! A request takes from the mirror when it is granted, from the vendor's bucket when it arrives, and nobody knows when
+//! that is. While it is in flight the vendor's bucket may still be full and gain nothing, so the mirror gains nothing
+//! beyond `capacity - in flight` either. With `M` in the mirror, `V` in the vendor's bucket and `I` units that were
+//! granted and have not arrived, `M <= V - I` then holds at every moment: a grant moves a unit from `M` to `I`, an arrival takes one
+//! from `V` and from `I`, and what grows, grows in `V` at least as fast. So whatever is granted while `M` has room finds
+//! room when it arrives.
+//!
+//! Clocks drift, so the mirror refills at 0.999 of the rate (50 ppm are 18 units an hour at 100 a second), and counts no
+//! unit as back before a tick of 1 ms is over. A vendor that refills in lumps is behind a steady one by a lump at most:
+//! its mirror is that much smaller (`V` and what is on its way to it, less a lump).
+
+#[cfg(test)]
+mod tests;
+
+use super::free::Free;
+use super::transit::{Entry, Transit};
+use crate::time::Time;
+
+/// Sixteenths of a nanosecond, as in the shape.
+const SUBDIVISION: u64 = 16;
+/// The vendor's clock may tick so rarely.
+const TICK: u64 = 1_000_000 * SUBDIVISION;
+/// Of the vendor's rate.
+const SLOWER: f64 = 0.999;
+
+/// What a [`VendorBucket`] mirrors.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct VendorBucketSpec {
+    /// Units that are surely there when the vendor's bucket is full.
+    pub(crate) capacity: u32,
+    /// Of these, units that only the high tier may use while it has not used as many.
+    pub(crate) reserve: u32,
+    /// Sixteenths of a nanosecond for one unit to come back.
+    interval: u64,
+    transit: u64,
+}
+
+impl VendorBucketSpec {
+    /// `capacity` units that come back at `units` per `window_ns`.
+    pub fn new(capacity: u32, reserve: u32, units: f64, window_ns: u64, transit: u64) -> VendorBucketSpec {
+        let capacity = capacity.max(1);
+        let interval = (window_ns as f64 * SUBDIVISION as f64 / (units * SLOWER)).ceil();
+        VendorBucketSpec { capacity, reserve: reserve.min(capacity), interval: (interval as u64).max(1), transit }
+    }
+
+    fn span(&self, units: u32) -> u64 {
+        self.interval.saturating_mul(units.into())
+    }
+
+    /// The reserve comes back at this share of the rate.
+    fn reserve_share(&self) -> f64 {
+        f64::from(self.reserve) / f64::from(self.capacity)
+    }
+}
+
+fn ticks(nanos: u64) -> u64 {
+    nanos.saturating_mul(SUBDIVISION)
+}
+
+/// One guard's state.
+#[derive(Clone, Debug)]
+pub(crate) struct VendorBucket {
+    /// When the mirror would be full if nothing were in flight, in sixteenths of a nanosecond.
+    full_at: u64,
+    /// When it was full last: what comes back from then on comes a tick late.
+    full_until: u64,
+    /// The same as `full_at` for what the high tier took of its reserve.
+    reserve_full_at: u64,
+    transit: Transit,
+}
+
+impl VendorBucket {
+    pub(crate) fn new(spec: &VendorBucketSpec) -> VendorBucket {
+        VendorBucket { full_at: 0, full_until: 0, reserve_full_at: 0, transit: Transit::new(spec.transit) }
+    }
+
+    /// While units are in flight, the mirror lacks at least as many. To be called before anything changes.
+    fn settle_down(&mut self, spec: &VendorBucketSpec, now: u64) {
+        let least = now.saturating_add(spec.span(self.transit.units));
+        if self.full_at <= least {
+            (self.full_at, self.full_until) = (least, now);
+        }
+    }
+
+    fn debit(&mut self, spec: &VendorBucketSpec, now: u64, units: u32) {
+        self.settle_down(spec, now);
+        self.full_at = self.full_at.saturating_add(spec.span(units));
+    }
+
+    /// The high tier takes `units`, as far as its reserve has them.
+    fn debit_reserve(&mut self, spec: &VendorBucketSpec, now: u64, units: u32) {
+        if spec.reserve > 0 {
+            let whole = spec.span(spec.reserve) as f64 / spec.reserve_share();
+            let taken = (spec.span(units) as f64 / spec.reserve_share()) as u64;
+            let full_at = self.reserve_full_at.max(now).saturating_add(taken);
+            self.reserve_full_at = full_at.min(now.saturating_add(whole as u64));
+        }
+    }
+
+    /// Ends what has run into its transit time. Comes before everything else that happens at `now`.
+    #[inline]
+    pub(crate) fn advance(&mut self, spec: &VendorBucketSpec, now: Time) {
+        while let Some(lost) = self.lose(spec, now) {
+            // It was in flight until then.
+            let least = ticks(lost.at).saturating_add(spec.span(self.transit.units + lost.units));
+            if self.full_at <= least {
+                (self.full_at, self.full_until) = (least, ticks(lost.at));
+            }
+        }
+    }
+
+    fn lose(&mut self, spec: &VendorBucketSpec, now: Time) -> Option<Entry> {
+        self.transit.lose(spec.transit, now)
+    }
+
+    /// Units that are held back for the high tier, in sixteenths of a nanosecond.
+    fn held_back(&self, spec: &VendorBucketSpec, now: u64, high: bool) -> u64 {
+        if high || spec.reserve == 0 {
+            return 0;
+        }
+        let owed = self.reserve_full_at.saturating_sub(now) as f64 * spec.reserve_share();
+        spec.span(spec.reserve).saturating_sub(owed as u64)
+    }
+
+    /// When the mirror alone has room for `units`, as things are at `now`.
+    fn ready_at(&self, spec: &VendorBucketSpec, now: u64, units: u32, high: bool) -> u64 {
+        let slack = spec.span(spec.capacity.saturating_sub(units));
+        let after_refill = |ready: u64| if ready > self.full_until { ready.saturating_add(TICK) } else { ready };
+        let without = after_refill(self.full_at.saturating_sub(slack));
+        if high || spec.reserve == 0 {
+            return without;
+        }
+        let held = self.held_back(spec, now, high);
+        // The reserve comes back while the bucket does: what both lack shrinks at the difference of their rates, until
+        // the reserve is whole.
+        let lacking = (self.full_at.max(now) - now).saturating_add(held).saturating_sub(slack);
+        // Float to integer casts saturate: a rate of nothing is never.
+        let soon = (lacking as f64 / (1.0 - spec.reserve_share())).ceil() as u64;
+        let with = if now.saturating_add(soon) <= self.reserve_full_at {
+            now.saturating_add(soon)
+        } else {
+            self.full_at.saturating_add(spec.span(spec.reserve)).saturating_sub(slack)
+        };
+        without.max(if lacking == 0 { now } else { after_refill(with) })
+    }
+
+    fn blocked_by_transit(&self, spec: &VendorBucketSpec, now: u64, units: u32, high: bool) -> bool {
+        let held = self.held_back(spec, now, high);
+        let under_way = spec.span(self.transit.units).saturating_add(spec.span(units));
+        under_way.saturating_add(held) > spec.span(spec.capacity)
+    }
+
+    #[inline(never)]
+    pub(crate) fn has_room(&mut self, spec: &VendorBucketSpec, now: Time, units: u32, high: bool) -> bool {
+        self.advance(spec, now);
+        self.free(spec, now, units, high) == Free::Now
+    }
+
+    /// When `units` fit.
+    pub(crate) fn free(&self, spec: &VendorBucketSpec, now: Time, units: u32, high: bool) -> Free {
+        let now_ticks = ticks(now.as_nanos());
+        let ready = self.ready_at(spec, now_ticks, units, high);
+        let ready_ns = Time::from_nanos(ready.div_ceil(SUBDIVISION));
+        if self.blocked_by_transit(spec, now_ticks, units, high) {
+            // Whatever is in flight ends at its transit time at the latest, and then comes back.
+            let back =
+                self.transit.all_lost_at(spec.transit).saturating_add(spec.span(spec.capacity).div_ceil(SUBDIVISION));
+            let latest = Time::from_nanos(back.saturating_add(TICK / SUBDIVISION)).max(ready_ns);
+            return Free::OnSettle(latest);
+        }
+        if ready <= now_ticks { Free::Now } else { Free::At(ready_ns) }
+    }
+
+    pub(crate) fn only_reserve_lacks(&self, spec: &VendorBucketSpec, now: Time, units: u32) -> bool {
+        self.free(spec, now, units, true) == Free::Now
+    }
+
+    /// A request of `units` was granted at `now`.
+    #[inline(never)]
+    pub(crate) fn take(&mut self, spec: &VendorBucketSpec, now: Time, units: u32, high: bool) {
+        let now_ticks = ticks(now.as_nanos());
+        self.debit(spec, now_ticks, units);
+        if high {
+            self.debit_reserve(spec, now_ticks, units);
+        }
+        self.transit.take(now, units, high);
+    }
+
+    /// What was granted at `granted` has been answered, or has failed, at `now`.
+    #[inline(never)]
+    pub(crate) fn end(&mut self, spec: &VendorBucketSpec, now: Time, granted: Time, units: u32, high: bool) {
+        self.advance(spec, now);
+        self.settle_down(spec, ticks(now.as_nanos()));
+        self.transit.leave(granted, units, high);
+    }
+
+    /// What was granted at `granted` has started at `now` only: its transit time runs from here.
+    pub(crate) fn restart(&mut self, spec: &VendorBucketSpec, now: Time, granted: Time, units: u32, high: bool) {
+        self.advance(spec, now);
+        if self.transit.is_same_slot(granted, now) {
+            return;
+        }
+        self.settle_down(spec, ticks(now.as_nanos()));
+        if !self.transit.leave(granted, units, high) {
+            // Its time ran out before the start, and it was counted as taken: it is taken once more.
+            self.debit(spec, ticks(now.as_nanos()), units);
+        }
+        self.transit.take(now, units, high);
+    }
+
+    /// What was granted at `granted` never left.
+    pub(crate) fn give_back(&mut self, spec: &VendorBucketSpec, now: Time, granted: Time, units: u32, high: bool) {
+        self.advance(spec, now);
+        self.settle_down(spec, ticks(now.as_nanos()));
+        if self.transit.leave(granted, units, high) {
+            self.full_at = self.full_at.saturating_sub(spec.span(units));
+        }
+    }
+
+    /// It took `units` more than was believed.
+    pub(crate) fn owe(&mut self, spec: &VendorBucketSpec, now: Time, units: u32) {
+        self.debit(spec, ticks(now.as_nanos()), units);
+    }
+
+    /// Counts `units` that another process was granted and that arrived at `at`. No more than the whole bucket is missing
+    /// because of them: the vendor's own bucket cannot hold less than nothing.
+    #[cold]
+    pub(crate) fn replay(&mut self, spec: &VendorBucketSpec, now: Time, at: Time, units: u32, high: bool) {
+        self.advance(spec, now);
+        let (now, at) = (ticks(now.as_nanos()), ticks(at.min(now).as_nanos()));
+        let (before, reserve_before) = (self.full_at, self.reserve_full_at);
+        self.debit(spec, at, units);
+        let empty = now.saturating_add(spec.span(spec.capacity.saturating_add(self.transit.units)));
+        self.full_at = self.full_at.min(empty.max(before));
+        if high {
+            self.debit_reserve(spec, at, units);
+            self.reserve_full_at = self.reserve_full_at.max(reserve_before);
+        }
+    }
+
+    /// Nothing that was taken is missing any more.
+    pub(crate) fn is_empty(&self, now: Time) -> bool {
+        let now = ticks(now.as_nanos());
+        self.transit.units == 0 && self.full_at.saturating_add(TICK) <= now && self.reserve_full_at <= now
+    }
+
+    /// Units that are missing, those in flight included.
+    pub(crate) fn units(&self, spec: &VendorBucketSpec, now: Time) -> u32 {
+        let missing = self.full_at.saturating_sub(ticks(now.as_nanos())).div_ceil(spec.interval);
+        u32::try_from(missing).unwrap_or(u32::MAX).max(self.transit.units)
+    }
+
+    /// Units in flight.
+    pub(crate) fn under_way(&self) -> u32 {
+        self.transit.units
+    }
+
+    /// Goes over to another size and rate: what is missing stays missing.
+    pub(crate) fn change(&mut self, old: &VendorBucketSpec, new: &VendorBucketSpec, now: Time) {
+        let now_ticks = ticks(now.as_nanos());
+        self.settle_down(old, now_ticks);
+        let missing = self.full_at.saturating_sub(now_ticks).div_ceil(old.interval);
+        self.full_at = now_ticks.saturating_add(new.interval.saturating_mul(missing));
+        self.reserve_full_at = 0;
+    }
+}

@@ -1,0 +1,498 @@
+//! The guard of a limit that the vendor counts by a sliding counter: two fixed windows, the older one weighted by what
+//! still overlaps. A log at the full limit is the wrong mirror of it: the vendor may weigh a request for nearly two
+//! windows.
+//!
+//! The vendor's windows begin at a moment `b` that is not known. At `t` it holds at most
+//!
+//! ```text
+//! G(t) = in flight + max over b in (t - W, t] of [ ended since b + (1 - (t - b) / W) x ended in the W before b ]
+//! ```
+//!
+//! A request counts by its end, the latest moment at which it may have arrived. Between two grants `G` never grows: every
+//! request arrives at a vendor that holds less than what `G` was when the last of those before it was granted. So what
+//! was found to fit is remembered, and `G` is worked out only when that is used up.
+//!
+//! As a function of `b` the term in brackets grows until an entry leaves one of the two windows: at the entry's end, or a
+//! window after it. Only those moments, and `t` itself, can be the maximum. Where the vendor's windows are known to begin, only
+//! those beginnings count.
+
+mod beginning;
+mod replay;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use beginning::{Beginning, INEXACT, Line, Phase, latest};
+
+use super::free::Free;
+use super::lower::{Lower, Share, held_back};
+use super::transit::Transit;
+use crate::time::Time;
+
+/// Ends are rounded up to this part of the window.
+const SLOTS: u64 = 256;
+/// A vendor's clock drifts so much against ours.
+const DRIFT: u64 = 5_000;
+/// So many windows after they were seen, the beginnings of windows are not known any more.
+const PHASE_LASTS: u64 = 100;
+
+/// What a [`WindowCounter`] mirrors.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CounterSpec {
+    /// Most that `G` may be.
+    pub(crate) limit: u32,
+    /// What the vendor allows.
+    pub(crate) published: u32,
+    /// Of these, units that only the high tier may use while it has not used as many.
+    pub(crate) reserve: u32,
+    /// The vendor's window and what its clock may be off.
+    window: u64,
+    slot: u64,
+    transit: u64,
+}
+
+impl CounterSpec {
+    /// Up to `limit` units, where the vendor allows `published`.
+    pub fn new(limit: u32, published: u32, reserve: u32, window_ns: u64, transit: u64) -> CounterSpec {
+        let window = window_ns.saturating_add(window_ns / 10_000).saturating_add(1_000_000);
+        CounterSpec { limit, published, reserve: reserve.min(limit), window, slot: (window / SLOTS).max(1), transit }
+    }
+
+    fn share(&self) -> Share {
+        Share { limit: self.limit, reserve: self.reserve, window: self.window }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    /// The end, rounded up.
+    at: u64,
+    units: u32,
+    high: u32,
+    /// Units of all that ended before.
+    before: u64,
+}
+
+/// One guard's state.
+#[derive(Clone, Debug)]
+pub(crate) struct WindowCounter {
+    transit: Transit,
+    ended: VecDeque<Ended>,
+    /// Units of all that ever ended.
+    total: u64,
+    /// Of every moment up to now at which the vendor's window may have begun and still be the last.
+    lines: VecDeque<Line>,
+    /// The first of `ended` that is less than a window old.
+    young: usize,
+    /// Units of which it is known that they fit.
+    known: u32,
+    /// It is nearly full: how long to wait is worked out first.
+    full: bool,
+    /// What was worked out last, if it is still true.
+    wait: Option<Wait>,
+    phase: Option<Phase>,
+    lower: Lower,
+}
+
+/// From when on so many units fit.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// What was asked for, and whether by the high tier.
+    asked: (u32, bool),
+    /// The same and what is held back then.
+    units: u32,
+    until: Time,
+    /// Or from when on something that is in flight ends.
+    settles: bool,
+}
+
+impl Wait {
+    fn free(&self) -> Free {
+        if self.settles { Free::OnSettle(self.until) } else { Free::At(self.until) }
+    }
+}
+
+impl WindowCounter {
+    pub(crate) fn new(spec: &CounterSpec) -> WindowCounter {
+        let transit = Transit::new(spec.transit);
+        WindowCounter {
+            transit,
+            ended: VecDeque::new(),
+            total: 0,
+            lines: VecDeque::new(),
+            young: 0,
+            known: spec.limit,
+            full: false,
+            wait: None,
+            phase: None,
+            lower: Lower::default(),
+        }
+    }
+
+    fn push(&mut self, spec: &CounterSpec, at: u64, units: u32, high: u32) {
+        let at = at.div_ceil(spec.slot).saturating_mul(spec.slot);
+        match self.ended.back_mut() {
+            Some(last) if last.at >= at => {
+                last.units += units;
+                last.high += high;
+            }
+            _ => {
+                self.begins_at(spec, at);
+                self.ended.push_back(Ended { at, units, high, before: self.total });
+            }
+        }
+        self.total += u64::from(units);
+    }
+
+    /// Units of all that ended before `at`.
+    fn ended_before(&self, at: u64) -> u64 {
+        self.ended.get(self.ended.partition_point(|ended| ended.at < at)).map_or(self.total, |ended| ended.before)
+    }
+
+    fn beginning(&self, spec: &CounterSpec, at: u64) -> Beginning {
+        let earlier = self.ended_before(at);
+        let before = earlier - self.ended_before(at.saturating_sub(spec.window));
+        Beginning { at, since: self.total - earlier, before }
+    }
+
+    /// The vendor's window may begin at `at`, and nothing will end before that any more.
+    fn begins_at(&mut self, spec: &CounterSpec, at: u64) {
+        let Beginning { since, before, .. } = self.beginning(spec, at);
+        let earlier = (self.total - since) as f64;
+        self.lines.push_back(Line { at: at as f64, earlier, before: before as f64 });
+    }
+
+    /// Ends what has run into its transit time, and forgets what no window can hold any more. Comes before everything
+    /// else that happens at `now`.
+    pub(crate) fn advance(&mut self, spec: &CounterSpec, now: Time) {
+        while let Some(lost) = self.transit.lose(spec.transit, now) {
+            self.push(spec, lost.at, lost.units, lost.high);
+            self.wait = self.wait.filter(|wait| !wait.settles);
+        }
+        while let Some(ended) = self.ended.get(self.young)
+            && ended.at.saturating_add(spec.window) <= now.as_nanos()
+        {
+            self.begins_at(spec, ended.at.saturating_add(spec.window));
+            self.young += 1;
+        }
+        let oldest = now.as_nanos().saturating_sub(spec.window) as f64;
+        while self.lines.pop_front_if(|line| line.at <= oldest).is_some() {}
+        let horizon = spec.window.saturating_mul(2);
+        while self.ended.front().is_some_and(|ended| ended.at.saturating_add(horizon) <= now.as_nanos()) {
+            self.ended.pop_front();
+            self.young = self.young.saturating_sub(1);
+            self.full &=
+                self.total - self.ended.front().map_or(self.total, |first| first.before) > u64::from(spec.limit);
+        }
+    }
+
+    /// Whether a window may begin at `at`, as far as is known at `now`.
+    fn may_begin(&self, spec: &CounterSpec, at: u64, now: u64) -> bool {
+        let Some(phase) = self.phase(spec, now) else { return true };
+        // Moments before and after it, counted forward.
+        let since = match at.checked_sub(phase.from) {
+            Some(since) => since % spec.window,
+            None => (spec.window - (phase.from - at) % spec.window) % spec.window,
+        };
+        since <= phase.to - phase.from
+    }
+
+    /// When windows begin, with what clocks may have drifted since that was seen; none where it is not known.
+    fn phase(&self, spec: &CounterSpec, now: u64) -> Option<Phase> {
+        let Phase { from, to } = self.phase?;
+        let age = now.abs_diff(from);
+        if age > spec.window.saturating_mul(PHASE_LASTS) {
+            return None;
+        }
+        // The mirror's windows are a little longer than the vendor's.
+        let windows = age / spec.window.max(1) + 1;
+        let slack = (age / DRIFT).saturating_add(windows.saturating_mul(spec.window / 10_000 + 1_000_000));
+        let phase = Phase { from: from.saturating_sub(slack), to: to.saturating_add(slack) };
+        (phase.to - phase.from < spec.window / 2).then_some(phase)
+    }
+
+    /// A window of the vendor begins between `from` and `to`.
+    pub(crate) fn begins(&mut self, spec: &CounterSpec, from: Time, to: Time) {
+        let (from, to) = (from.as_nanos(), to.as_nanos());
+        if to < from || to - from >= spec.window / 2 {
+            return;
+        }
+        // What was known may be better than what is heard, unless it contradicts it.
+        let known = self.phase(spec, to);
+        let narrower = known.is_some_and(|known| known.to - known.from <= to - from);
+        let agrees = self.may_begin(spec, from, to) || self.may_begin(spec, to, to);
+        if !narrower || !agrees {
+            self.phase = Some(Phase { from, to });
+            self.forget_wait();
+        }
+    }
+
+    /// The most that the vendor may hold at `now`, beside what is in flight.
+    fn held(&self, spec: &CounterSpec, now: u64) -> f64 {
+        match self.phase(spec, now) {
+            Some(phase) => {
+                let last = |at: u64| at <= now && at.saturating_add(spec.window) > now;
+                let last = self.known_beginnings(spec, &phase, now).filter(|beginning| last(beginning.at));
+                let held = last.map(|beginning| beginning.held(spec.window, now)).fold(0.0, f64::max);
+                // A window may be about to begin.
+                if self.may_begin(spec, now, now) {
+                    held.max(self.beginning(spec, now).held(spec.window, now))
+                } else {
+                    held
+                }
+            }
+            None => self.highest(spec, now as f64).0.max(self.beginning(spec, now).held(spec.window, now)),
+        }
+    }
+
+    /// The highest of all lines at `t`, and which it is.
+    fn highest(&self, spec: &CounterSpec, t: f64) -> (f64, Option<Line>) {
+        let (window, total) = (spec.window as f64, self.total as f64);
+        let per_ns = 1.0 / window;
+        let (first, second) = self.lines.as_slices();
+        let mut most = (f64::NEG_INFINITY, None);
+        for slice in [first, second] {
+            for line in slice {
+                // Ends are rounded up: the newest may lie a little ahead.
+                let age = (t - line.at).max(0.0);
+                let left = ((1.0 - age * per_ns) * (1.0 + INEXACT)).min(1.0);
+                let held = total - line.earlier + line.before * left;
+                if held > most.0 && age < window {
+                    most = (held, Some(*line));
+                }
+            }
+        }
+        most
+    }
+
+    /// All moments around `now` at which a window may begin, where that is known to be within an interval of each window:
+    /// the ends of these intervals, and what changes inside them.
+    fn known_beginnings<'a>(
+        &'a self,
+        spec: &'a CounterSpec,
+        phase: &Phase,
+        now: u64,
+    ) -> impl Iterator<Item = Beginning> + use<'a> {
+        let width = phase.to - phase.from;
+        let latest = latest(phase, spec.window, now);
+        (0..5).flat_map(move |number| {
+            let to = latest.saturating_sub(spec.window).saturating_add(spec.window.saturating_mul(number));
+            let from = to.saturating_sub(width);
+            let inside = |shift: u64| {
+                let first = self.ended.partition_point(|ended| ended.at.saturating_add(shift) < from);
+                let inside = self.ended.range(first.min(self.ended.len())..).map(move |ended| ended.at + shift);
+                inside.take_while(move |at| *at < to)
+            };
+            let all = inside(0).chain(inside(spec.window)).chain([to]);
+            all.map(|at| self.beginning(spec, at)).collect::<Vec<_>>()
+        })
+    }
+
+    /// Units that are held back for the high tier at `now`.
+    fn held_back(&self, spec: &CounterSpec, now: u64, high: bool) -> u32 {
+        if high || spec.reserve == 0 {
+            return 0;
+        }
+        let recent = self.ended.iter().rev().take_while(|ended| ended.at.saturating_add(spec.window) > now);
+        let used: u32 = self.transit.high + recent.map(|ended| ended.high).sum::<u32>();
+        held_back(spec.reserve, used)
+    }
+
+    #[inline(never)]
+    pub(crate) fn has_room(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> bool {
+        self.free(spec, now, units, high) == Free::Now
+    }
+
+    pub(crate) fn only_reserve_lacks(&mut self, spec: &CounterSpec, now: Time, units: u32) -> bool {
+        spec.reserve > 0 && self.has_room(spec, now, units, true)
+    }
+
+    /// When `units` fit.
+    pub(crate) fn free(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> Free {
+        let ready = self.lower.ready_at(spec.share(), now, units, high);
+        let free = self.mirror_free(spec, now, units, high);
+        Lower::free(free, spec.share(), (ready, now), units, || self.under_way())
+    }
+
+    fn mirror_free(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> Free {
+        self.advance(spec, now);
+        let wanted = units.saturating_add(self.held_back(spec, now.as_nanos(), high));
+        if wanted <= self.known {
+            return Free::Now;
+        }
+        if let Some(wait) = self.wait {
+            if wait.until <= now && wanted <= wait.units {
+                self.known = wait.units;
+                return Free::Now;
+            }
+            if wait.until > now && wait.asked == (units, high) {
+                return wait.free();
+            }
+        }
+        if !self.full {
+            let left = f64::from(spec.limit) - f64::from(self.transit.units) - self.held(spec, now.as_nanos());
+            // Float to integer casts saturate.
+            self.known = left.floor() as u32;
+            self.full = self.known <= spec.limit / 16;
+            if wanted <= self.known {
+                return Free::Now;
+            }
+        }
+        let wait = self.work_out(spec, now, units, high);
+        self.wait = Some(wait);
+        if wait.until <= now {
+            self.known = self.known.max(wait.units);
+            return Free::Now;
+        }
+        wait.free()
+    }
+
+    fn work_out(&self, spec: &CounterSpec, now: Time, units: u32, high: bool) -> Wait {
+        let mut at = now.as_nanos();
+        loop {
+            let wanted = units.saturating_add(self.held_back(spec, at, high));
+            let Some(most) = spec.limit.checked_sub(wanted).and_then(|most| most.checked_sub(self.transit.units))
+            else {
+                // Not before something that is in flight ends.
+                let lost = self.transit.all_lost_at(spec.transit).max(at);
+                let until = lost.saturating_add(spec.window.saturating_mul(2)).saturating_add(spec.slot);
+                return Wait { asked: (units, high), units: wanted, until: Time::from_nanos(until), settles: true };
+            };
+            let free = self.falls_to(spec, at, most.into());
+            if free <= at {
+                // What is in flight counts in full; what has ended does so for one window at most.
+                let late = self.phase.is_some() || at > now.as_nanos().saturating_add(spec.window);
+                let settles = self.transit.units > 0 && late && at > now.as_nanos();
+                return Wait { asked: (units, high), units: wanted, until: Time::from_nanos(at), settles };
+            }
+            // What is held back may have grown until then.
+            at = free;
+        }
+    }
+
+    /// Something was taken or is counted otherwise: what was worked out is not true any more.
+    fn forget_wait(&mut self) {
+        self.wait = None;
+    }
+
+    /// From when on the vendor holds at most `most`, at `now` or later.
+    fn falls_to(&self, spec: &CounterSpec, now: u64, most: f64) -> u64 {
+        let mut at = now;
+        if let Some(phase) = self.phase(spec, now) {
+            // One that is still to begin says nothing: what counts in it then counts in full in the one before it now.
+            for beginning in self.known_beginnings(spec, &phase, now) {
+                if beginning.at.saturating_add(spec.window) > now {
+                    at = at.max(beginning.falls_to(spec.window, most));
+                }
+            }
+            return at;
+        }
+        // Down along the highest line, until another is higher.
+        while let (held, Some(line)) = self.highest(spec, at as f64)
+            && held > most
+        {
+            let since = self.total.saturating_sub(line.earlier as u64);
+            let beginning = Beginning { at: line.at as u64, since, before: 0 };
+            at = beginning.falls_to_of(spec.window, most, line.before).max(at.saturating_add(1));
+        }
+        // What is less than a window old counts in full until then, and less and less in the window after that.
+        for ended in self.ended.range(self.young.min(self.ended.len())..) {
+            let count = self.total - ended.before;
+            if count as f64 <= most {
+                break;
+            }
+            at = at.max(self.beginning(spec, ended.at.saturating_add(spec.window)).falls_to(spec.window, most));
+        }
+        at
+    }
+
+    /// A request of `units` was granted at `now`.
+    #[inline(never)]
+    pub(crate) fn take(&mut self, spec: &CounterSpec, now: Time, units: u32, high: bool) {
+        self.advance(spec, now);
+        self.known = self.known.saturating_sub(units);
+        self.forget_wait();
+        self.transit.take(now, units, high);
+        self.lower.take(spec.share(), now, units, high);
+    }
+
+    /// What was granted at `granted` has been answered, or has failed, at `now`.
+    #[inline(never)]
+    pub(crate) fn end(&mut self, spec: &CounterSpec, now: Time, granted: Time, units: u32, high: bool) {
+        self.advance(spec, now);
+        if self.transit.leave(granted, units, high) {
+            self.push(spec, now.as_nanos(), units, if high { units } else { 0 });
+            self.wait = self.wait.filter(|wait| !wait.settles);
+        }
+    }
+
+    /// What was granted at `granted` has started at `now` only: its transit time runs from here. Should the time have
+    /// run out before the start, it is counted a second time.
+    pub(crate) fn restart(&mut self, spec: &CounterSpec, now: Time, granted: Time, units: u32, high: bool) {
+        self.advance(spec, now);
+        if self.transit.is_same_slot(granted, now) {
+            return;
+        }
+        if self.transit.leave(granted, units, high) {
+            self.lower.leave(granted, units, high);
+        } else {
+            self.known = self.known.saturating_sub(units);
+            self.forget_wait();
+        }
+        self.transit.take(now, units, high);
+        self.lower.take(spec.share(), now, units, high);
+    }
+
+    /// What was granted at `granted` never left.
+    pub(crate) fn give_back(&mut self, spec: &CounterSpec, now: Time, granted: Time, units: u32, high: bool) {
+        self.advance(spec, now);
+        if self.transit.leave(granted, units, high) {
+            // How much more fits now is not known: more may have been owed than fitted.
+            self.forget_wait();
+            self.lower.leave(granted, units, high);
+        }
+    }
+
+    /// It took `units` more than was believed.
+    pub(crate) fn owe(&mut self, spec: &CounterSpec, now: Time, units: u32) {
+        self.advance(spec, now);
+        self.known = self.known.saturating_sub(units);
+        self.forget_wait();
+        self.push(spec, now.as_nanos(), units, 0);
+        self.lower.take(spec.share(), now, units, false);
+    }
+
+    /// Nothing is inside any window any more.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.transit.units == 0 && self.ended.is_empty()
+    }
+
+    /// The same, and no grant to a lower tier counts any more.
+    pub(crate) fn rests(&self, spec: &CounterSpec, now: Time) -> bool {
+        self.is_empty() && self.lower.rests(spec.share(), now)
+    }
+
+    /// Units that the vendor may hold at `now`.
+    pub(crate) fn units(&self, spec: &CounterSpec, now: Time) -> u32 {
+        // What floating point may be off is no unit. Float to integer casts saturate.
+        self.transit.units.saturating_add((self.held(spec, now.as_nanos()) * (1.0 - 2.0 * INEXACT)).ceil() as u32)
+    }
+
+    /// Units in flight.
+    pub(crate) fn under_way(&self) -> u32 {
+        self.transit.units
+    }
+
+    /// Units that ended later than `since` or are in flight.
+    pub(crate) fn units_since(&self, since: Time) -> u32 {
+        let late = self.ended.iter().rev().take_while(|ended| ended.at > since.as_nanos());
+        self.transit.units + late.map(|ended| ended.units).sum::<u32>()
+    }
+
+    /// The limit has changed: what was known to fit is not any more.
+    pub(crate) fn forget_known(&mut self) {
+        self.forget_wait();
+        self.known = 0;
+    }
+}

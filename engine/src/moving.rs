@@ -1,0 +1,150 @@
+//! Lanes that go to another engine, because the widest scope of their vendor's limits has changed, or their account.
+//!
+//! A permit of such a lane falls into two. What it took from limits that lanes share stays in the engine that it was
+//! granted in, for those lanes have not gone; what it took from the lane's own limits goes along. The driver tells the end
+//! of the exchange to both: [`Engine::move_in`] says under which key the second part is found.
+//!
+//! A reload may also move all lanes of an account, one after the other. The account is held in both engines meanwhile.
+//! The new holder begins with the history of the old one, and counts what is in flight in each lane that comes. Its limits
+//! of requests at once grant nothing until all have come (`under_way.rs`).
+
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use super::Engine;
+use super::Refusal;
+use super::change::carry_over;
+use super::keys::{HolderKey, LaneKey, PermitKey};
+use super::lane::Hosts;
+use super::lane::{LaneLimits, SharedKey};
+use super::limit::Cell;
+use super::origin::Origin;
+use super::permit::Permit;
+use super::plan::{Plan, SharedSpec};
+use super::slab::Key;
+use super::throttle::Credential;
+use crate::time::Time;
+
+/// A lane's history, on its way to another engine.
+pub struct Moved {
+    plan: Arc<Plan>,
+    cells: Vec<Cell>,
+    version: u32,
+    credential: Option<Box<Credential>>,
+    /// By the key that it has in the engine that it leaves, with the account that it is of.
+    under_way: Vec<(PermitKey, Permit, CompactString)>,
+    /// The account and the vendor: what they have counted.
+    shared: [Option<History>; 2],
+}
+
+/// What the lanes of a holder have used of their shared limits.
+struct History {
+    key: SharedKey,
+    specs: Arc<[SharedSpec]>,
+    cells: Vec<Cell>,
+    hosts: Hosts,
+}
+
+impl Engine {
+    /// Takes a lane out, for another engine to go on with. Its waiters are told to ask there.
+    pub fn move_out(&mut self, now: Time, lane: LaneKey) -> Option<Moved> {
+        self.retire(now, lane, false);
+        for waiter in self.waiters_of(lane) {
+            self.refuse_waiter(waiter, Refusal::NoLane);
+        }
+        self.run_turns();
+        self.drop_waiting(lane);
+        let mut under_way = Vec::new();
+        let closing_ns = self.lanes.get(lane)?.plan.closing_ns;
+        let account = self.lanes.account_name(lane)?.clone();
+        for key in self.permits.of(lane) {
+            let named = self.lanes.holder(self.permits[key].origin.holders[0]);
+            let account = named.and_then(|holder| holder.key.account.as_ref()).unwrap_or(&account);
+            under_way.push((key, self.permits[key].clone(), account.clone()));
+            if self.permits[key].origin.holders == [Key::NONE; 2] {
+                self.permits.remove(key);
+            } else {
+                self.permits.depart(key, closing_ns);
+            }
+        }
+        let inside = self.lanes.remove(lane)?;
+        let shared = inside.shared.map(|holder| {
+            let shared = self.lanes.holder(holder)?;
+            let (key, specs, cells) = (shared.key.clone(), shared.specs.clone(), shared.cells.clone());
+            Some(History { key, specs, cells, hosts: shared.hosts.clone() })
+        });
+        let (plan, cells, version) = (inside.plan, inside.own.into_cells(), inside.version);
+        Some(Moved { plan, cells, version, credential: inside.credential, under_way, shared })
+    }
+
+    /// Goes on with a lane from another engine, which was made here just now. Returns the keys there
+    /// and here of each permit whose caller is still there: what becomes of it is to be told to both engines.
+    pub fn move_in(&mut self, now: Time, lane: LaneKey, moved: Moved) -> Vec<(PermitKey, PermitKey)> {
+        let now = self.tick(now);
+        let Moved { plan: old, cells, version, credential, under_way, shared } = moved;
+        let Some(inside) = self.lanes.get_mut(lane) else { return Vec::new() };
+        let plan = inside.plan.clone();
+        // Later than every limit that comes along, and than every permit.
+        inside.version = inside.version.max(version) + 1;
+        inside.credential = credential;
+        inside.own = LaneLimits::from_cells(carry_over(&old, cells, &plan, now, inside.version));
+        let holders = inside.shared;
+        for (holder, history) in holders.into_iter().zip(&shared) {
+            if let Some(history) = history {
+                self.take_history(holder, history);
+            }
+        }
+        let mut keys = Vec::new();
+        for (before, permit, account) in under_way {
+            // `count_lane` names those of the lane's holders where it counts too.
+            let origin = Origin { lane, holders: [Key::NONE; 2], only_slots: true, ..permit.origin };
+            let is_told_of = !permit.is_abandoned();
+            let here = self.permits.insert(permit.at(origin));
+            if self.lanes.account_name(lane) != Some(&account) {
+                self.name_account(&[here], &old, account);
+            }
+            if let Some(inside) = self.lanes.get_mut(lane) {
+                inside.in_flight += 1;
+            }
+            if is_told_of {
+                keys.push((before, here));
+            }
+        }
+        self.count_lane(lane, &old);
+        if let Some(inside) = self.lanes.get_mut(lane) {
+            inside.own.as_mut().iter_mut().for_each(|cell| cell.rename_permits(now, &keys));
+            if let Some(credential) = &mut inside.credential {
+                credential.rename_permits(now, &keys);
+            }
+        }
+        keys
+    }
+
+    /// A holder that no lane used here before begins with what its lanes have used in the engine that they come from.
+    fn take_history(&mut self, holder: HolderKey, history: &History) {
+        let now = self.now;
+        let Some(inside) = self.lanes.holder_mut(holder) else { return };
+        if inside.key != history.key || inside.lanes > 1 || !inside.cells.iter().all(Cell::is_new) {
+            return;
+        }
+        let version = inside.version;
+        for (cell, new) in inside.cells.iter_mut().zip(inside.specs.iter()) {
+            let same = |old: &&SharedSpec| old.spec.name == new.spec.name && old.endpoint == new.endpoint;
+            let found = history.specs.iter().zip(&history.cells).find(|(old, _)| same(old));
+            if let Some((old, used)) = found {
+                let mut used = used.clone();
+                used.change(&old.spec, &new.spec, now, version);
+                // Of slots each permit that comes along takes its own.
+                if !used.is_slots() {
+                    used.since = version;
+                    used.rename_permits(now, &[]);
+                    if inside.hosts != history.hosts {
+                        used.take_throttle();
+                    }
+                    *cell = used;
+                }
+            }
+        }
+    }
+}

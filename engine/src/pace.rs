@@ -1,0 +1,53 @@
+//! How fast a limit goes at its figures, and how it slows down below them.
+
+/// The least that a lane waits when nothing is left, in nanoseconds.
+pub(super) const LEAST_PAUSE: u64 = 1_000_000_000;
+/// Where the vendor states no wait, this part of a window is tried first.
+pub(super) const FIRST_GUESS: u64 = 4;
+/// A tier that waits for scarcity to end gets a grant at least this often, in nanoseconds.
+pub(super) const TIER_TURN: u64 = 60_000_000_000;
+
+/// The rate of a limit, as far as slowing down is concerned. That of a lane is the slowest of its limits for all requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pace {
+    /// Between two units at the full rate, in nanoseconds; 0 where no limit states a rate.
+    pub unit_ns: u64,
+    /// What the vendor allows, in its units.
+    pub limit: u64,
+    /// The window that it allows them in, in nanoseconds.
+    pub window_ns: u64,
+    pub counting: Counting,
+    pub mode: Mode,
+}
+
+/// How a vendor's own count of a limit goes down again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Counting {
+    /// All at once, at a reset. Also where the configuration does not say how the vendor counts.
+    #[default]
+    Windows,
+    /// Each unit a window after it was taken.
+    Log,
+    /// Evenly.
+    Bucket,
+}
+
+impl Counting {
+    /// Units come back one by one, and not all at a reset.
+    pub(crate) fn regrows(self) -> bool {
+        self != Counting::Windows
+    }
+}
+
+/// How a limit slows down on what its vendor reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// By what others take: what our own count explains slows nothing down.
+    #[default]
+    Adaptive,
+    /// In steps, by what is left.
+    Bands,
+    /// What is left, spread over the time until the reset.
+    Pace,
+    Off,
+}

@@ -1,0 +1,171 @@
+//! A permit: what it took, how far its exchange is.
+
+use super::cost::{Cost, Kinds};
+use super::keys::{HolderKey, LaneKey, WaiterKey};
+use super::limit::Take;
+use super::need::Need;
+use super::origin::Origin;
+use super::slab::Key;
+use super::tier::Tier;
+use crate::time::Time;
+
+/// The right to one attempt, and what it took.
+#[derive(Clone, Debug)]
+pub(crate) struct Permit {
+    pub(super) origin: Origin,
+    tier: Tier,
+    state: State,
+    cost: Cost,
+    /// The kinds of points that are what an answer said.
+    settled: Kinds,
+    /// When it took its units, or started, whichever was later.
+    granted: Time,
+    /// The exchange ends by then. Not counted before the start.
+    deadline: Time,
+    attempt_ns: u64,
+    /// The waiter that has not picked it up yet.
+    waiter: WaiterKey,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Granted,
+    Started,
+    Answered,
+    /// The caller went away in the middle; the slot stays taken until the deadline.
+    Abandoned,
+}
+
+impl Permit {
+    /// A permit that was granted just now, to a waiter that has not picked it up, or to a caller that has started.
+    #[inline(always)]
+    pub(super) fn new(origin: Origin, need: &Need, now: Time, attempt_ns: u64, waiter: Option<WaiterKey>) -> Permit {
+        Permit {
+            origin,
+            tier: need.tier,
+            state: if waiter.is_some() { State::Granted } else { State::Started },
+            cost: need.cost,
+            settled: Kinds::default(),
+            granted: now,
+            deadline: now.plus_nanos(attempt_ns),
+            attempt_ns,
+            waiter: waiter.unwrap_or(Key::NONE),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_granted(&self) -> bool {
+        self.state == State::Granted
+    }
+
+    #[inline]
+    pub(super) fn is_started(&self) -> bool {
+        self.state == State::Started
+    }
+
+    #[inline]
+    pub(super) fn is_answered(&self) -> bool {
+        self.state == State::Answered
+    }
+
+    #[inline]
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.state == State::Abandoned
+    }
+
+    /// The exchange begins: returns what the permit took at its grant, and from where. None if it has begun already.
+    pub(super) fn start(&mut self, now: Time) -> Option<(Take, Origin)> {
+        if !self.is_granted() {
+            return None;
+        }
+        let took = (self.take(), self.origin);
+        self.state = State::Started;
+        self.waiter = Key::NONE;
+        self.deadline = now.plus_nanos(self.attempt_ns);
+        self.granted = now;
+        Some(took)
+    }
+
+    /// The answer has come: returns what the permit took, and from where. None if no answer was expected.
+    #[inline]
+    pub(super) fn answer(&mut self) -> Option<(Take, Origin)> {
+        if !self.is_started() {
+            return None;
+        }
+        self.state = State::Answered;
+        Some((self.take(), self.origin))
+    }
+
+    /// The caller does not wait any more: the permit ends at `deadline`.
+    pub(super) fn abandon(&mut self, deadline: Time) {
+        self.state = State::Abandoned;
+        self.deadline = deadline;
+    }
+
+    /// The lane has gone to another engine, where the caller tells what becomes of the exchange as well.
+    pub(super) fn depart(&mut self, closing_ns: u64) {
+        self.origin.lane = Key::NONE;
+        if !self.is_abandoned() {
+            self.deadline = self.deadline.plus_nanos(closing_ns);
+        }
+    }
+
+    #[inline]
+    pub(super) fn granted(&self) -> Time {
+        self.granted
+    }
+
+    #[inline]
+    pub(super) fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    /// The waiter that has not picked it up yet.
+    pub(super) fn waiter(&self) -> WaiterKey {
+        self.waiter
+    }
+
+    pub(super) fn need(&self) -> Need {
+        Need { lane: self.origin.lane, endpoint: self.origin.endpoint, tier: self.tier, cost: self.cost }
+    }
+
+    #[inline]
+    pub(super) fn take(&self) -> Take {
+        Take { cost: self.cost, high: self.tier.is_high(), granted: self.granted }
+    }
+
+    pub(super) fn settled(&self) -> Kinds {
+        self.settled
+    }
+
+    pub(super) fn set_settled(&mut self, settled: Kinds) {
+        self.settled = settled;
+    }
+
+    /// Replaces the cost that the permit stands for.
+    pub(super) fn set_cost(&mut self, cost: Cost) {
+        self.cost = cost;
+    }
+
+    #[inline]
+    pub(super) fn lane(&self) -> LaneKey {
+        self.origin.lane
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_deadline(&mut self, deadline: Time) {
+        self.deadline = deadline;
+    }
+
+    /// The same permit with another origin, in another engine.
+    pub(super) fn at(self, origin: Origin) -> Permit {
+        Permit { origin, ..self }
+    }
+
+    /// The same in an engine that looks ahead; picked up, if it was not yet. `holders` translates those of shared limits.
+    pub(super) fn ahead(&self, lane: LaneKey, holders: impl Fn(HolderKey) -> HolderKey) -> Permit {
+        let state = if self.is_answered() { State::Answered } else { State::Started };
+        let origin = Origin { lane, holders: self.origin.holders.map(holders), ..self.origin };
+        Permit { origin, state, waiter: Key::NONE, deadline: Time::MAX, ..self.clone() }
+    }
+}

@@ -1,0 +1,304 @@
+//! The life of a permit: granted, started, answered, finished. Whatever happens to its holder, it ends.
+
+use super::Engine;
+use super::cost::PointKind;
+use super::endpoint::{EndpointHash, EndpointId};
+use super::keys::{LaneKey, PermitKey, WaiterKey};
+use super::limit::{Take, one_less};
+use super::need::Need;
+use super::origin::Origin;
+use super::permit::Permit;
+use super::slab::Key;
+use super::throttle::Going;
+use crate::time::Time;
+
+/// Of two limits that with less left, both as (remaining, limit) in units.
+#[inline]
+fn tighter(other: Option<(u32, u32)>, (left, limit): (u32, u32)) -> Option<(u32, u32)> {
+    let is_tighter = other.is_none_or(|(other, of)| (left as u64 * of as u64) < (other as u64 * limit as u64));
+    if is_tighter && limit > 0 { Some((left, limit)) } else { other }
+}
+
+impl Engine {
+    /// Takes from every limit at once. They have all been asked.
+    #[inline(always)]
+    pub(super) fn grant(&mut self, need: &Need, due: Time, attempt_ns: u64, waiter: Option<WaiterKey>) -> PermitKey {
+        let now = self.now;
+        let take = Take { cost: need.cost, high: need.high(), granted: now };
+        let lane = &mut self.lanes[need.lane];
+        lane.in_flight += 1;
+        let mut origin = Origin {
+            lane: need.lane,
+            holders: lane.shared,
+            endpoint_hash: EndpointHash::NONE,
+            versions: [lane.version, 0, 0],
+            endpoint: need.endpoint,
+            only_slots: false,
+        };
+        let mut throttled = lane.credential.is_some();
+        for (cell, spec) in lane.whole() {
+            throttled |= cell.is_throttled();
+            cell.take(spec, take, due);
+        }
+        if lane.has_others(need.endpoint) {
+            origin.endpoint_hash = lane.plan.endpoint_hash(need.endpoint);
+            for (version, holder) in origin.versions[1..].iter_mut().zip(origin.holders) {
+                *version = self.lanes.holder(holder).map_or(0, |shared| shared.version);
+            }
+            self.lanes.each_other_cell(&origin, &mut |cell, spec| {
+                throttled |= cell.is_throttled();
+                cell.take(spec, take, due);
+            });
+        }
+        let permit = self.permits.insert(Permit::new(origin, need, now, attempt_ns, waiter));
+        if throttled {
+            self.take_from_throttles(&origin, need, permit, due);
+        }
+        permit
+    }
+
+    /// A request goes: what spaces grants out counts it, and it finds out about pauses that are over.
+    #[cold]
+    fn take_from_throttles(&mut self, origin: &Origin, need: &Need, permit: PermitKey, due: Time) {
+        let now = self.now;
+        let Some(lane) = self.lanes.get_mut(need.lane) else { return };
+        let endpoint = lane.plan.endpoint_hash(need.endpoint);
+        let going = |units: u32| Going { permit, tier: need.tier, endpoint, units };
+        if let Some(credential) = &mut lane.credential {
+            credential.take(due, now, &going(need.cost.points(PointKind::POINTS)), &lane.plan.pace);
+        }
+        self.each_cell(origin, |cell, spec| {
+            if let Some(throttle) = cell.throttle_mut() {
+                throttle.take(due, now, &going(spec.units(need.cost)), &spec.pace);
+            }
+        });
+    }
+
+    /// The exchange is in flight.
+    pub(super) fn start(&mut self, now: Time, key: PermitKey) {
+        let Some((take, origin)) = self.permits.start(now, key) else { return };
+        if take.granted < now {
+            self.each_cell(&origin, |cell, spec| cell.start(spec, take, now));
+        }
+    }
+
+    /// Response headers are here, or the exchange has failed after it may have reached the vendor.
+    #[inline]
+    pub fn answered(&mut self, now: Time, key: PermitKey) {
+        let now = self.tick(now);
+        self.answer(now, key);
+        self.run_turns();
+    }
+
+    #[inline]
+    fn answer(&mut self, now: Time, key: PermitKey) {
+        let Some((take, origin)) = self.permits.answer(key) else { return };
+        self.each_cell(&origin, |cell, spec| {
+            if !spec.measure.lasts_to_the_end() {
+                cell.answer(spec, take, now);
+            }
+        });
+        self.learn_service(origin.lane, now, take.granted);
+        self.wake_if_waiting(&origin, false);
+    }
+
+    /// The response was read or dropped. Without a word about an answer before, this is the answer too.
+    #[inline]
+    pub fn finished(&mut self, now: Time, key: PermitKey) {
+        let now = self.tick(now);
+        if self.waiters.queued() > 0 {
+            self.answer(now, key);
+            self.end(key);
+            return self.run_turns();
+        }
+        // The same in one step: no request waits that the answer could wake before the end does. The permit is read where it is:
+        // copied out, its origin was written and read back in pieces of other sizes, and the processor waited for that.
+        let throttled = self.permits.discard(key, |permit, departed| {
+            let (take, origin, answers) = (permit.take(), &permit.origin, permit.is_started());
+            let mut has_others = origin.holders != [Key::NONE; 2];
+            let mut throttled = false;
+            match self.lanes.get_mut(origin.lane) {
+                Some(lane) => {
+                    lane.permit_left(now, take.granted, answers);
+                    throttled = lane.credential.is_some();
+                    has_others |= !lane.plan.endpoint_own(origin.endpoint).is_empty();
+                    for (cell, spec) in lane.whole().filter(|(cell, _)| cell.since <= origin.versions[0]) {
+                        throttled |= cell.is_throttled();
+                        cell.end(spec, take, now, answers);
+                    }
+                }
+                None => one_less(departed),
+            }
+            if has_others {
+                self.lanes.each_other_cell(origin, &mut |cell, spec| {
+                    throttled |= cell.is_throttled();
+                    cell.end(spec, take, now, answers);
+                });
+            }
+            throttled.then_some(*origin)
+        });
+        if let Some(Some(origin)) = throttled {
+            self.ended_unheard(&origin, key);
+        }
+    }
+
+    /// An answer that said nothing is here, and all of it: [`finished`](Self::finished), and what is left, as
+    /// [`headroom`](Self::headroom) would say it. Of a permit that took from limits of the whole lane alone, of a lane at
+    /// full speed, while no request waits.
+    #[inline]
+    pub(super) fn finished_alone(&mut self, now: Time, key: PermitKey) -> Option<(u32, u32)> {
+        let tightest = self.permits.discard(key, |permit, _| {
+            let (take, origin, answers) = (permit.take(), &permit.origin, permit.is_started());
+            let lane = self.lanes.get_mut(origin.lane)?;
+            lane.permit_left(now, take.granted, answers);
+            let mut tightest = None;
+            for (cell, spec) in lane.whole() {
+                if cell.since <= origin.versions[0] {
+                    cell.end(spec, take, now, answers);
+                }
+                tightest = tighter(tightest, cell.remaining(spec, now));
+            }
+            tightest
+        });
+        tightest.flatten()
+    }
+
+    /// The caller went away after the start: the vendor may still count the request, and is still busy with it until it
+    /// is done or notices that the caller is gone.
+    pub fn abandoned(&mut self, now: Time, key: PermitKey) {
+        self.tick(now);
+        let Some(permit) = self.permits.get(key) else { return };
+        if permit.is_abandoned() {
+            return;
+        }
+        if permit.is_answered() {
+            self.end(key);
+        } else {
+            self.abandon(key);
+        }
+        self.run_turns();
+    }
+
+    /// The caller does not wait for the answer any more.
+    fn abandon(&mut self, key: PermitKey) {
+        let Some(permit) = self.permits.get(key) else { return };
+        let (origin, mut deadline) = (permit.origin, permit.deadline());
+        if let Some(lane) = self.lanes.get(origin.lane) {
+            let served = deadline.min(self.now.plus_nanos(lane.expected_service(self.now)));
+            deadline = served.plus_nanos(lane.plan.closing_ns);
+        }
+        self.permits.abandon(key, deadline);
+        // Its caller's time was up: that says nothing about the vendor, so a request with more time tries. The oldest goes
+        // first after a pause, and has the least time of all: a lane once stayed shut for ever by that.
+        self.ended_unheard(&origin, key);
+    }
+
+    /// Not a byte left: everything is given back.
+    pub fn not_sent(&mut self, now: Time, key: PermitKey) {
+        self.tick(now);
+        self.give_back(key);
+        self.run_turns();
+    }
+
+    pub(super) fn give_back(&mut self, key: PermitKey) {
+        let now = self.now;
+        let Some(permit) = self.permits.remove(key) else { return };
+        let (take, origin) = (permit.take(), permit.origin);
+        if permit.is_answered() {
+            self.each_cell(&origin, |cell, _| cell.finish());
+        } else {
+            self.each_cell(&origin, |cell, spec| cell.give_back(spec, take, now));
+        }
+        self.left(&origin, key);
+        self.wake_if_waiting(&origin, true);
+    }
+
+    /// Frees the slots of a permit whose rate interval has ended, or will by itself.
+    #[inline]
+    fn end(&mut self, key: PermitKey) {
+        let Some(permit) = self.permits.remove(key) else { return };
+        let (take, origin, now) = (permit.take(), permit.origin, self.now);
+        self.each_cell(&origin, |cell, spec| cell.end(spec, take, now, false));
+        self.left(&origin, key);
+        self.wake_if_waiting(&origin, false);
+    }
+
+    #[inline]
+    fn left(&mut self, origin: &Origin, permit: PermitKey) {
+        match self.lanes.get_mut(origin.lane) {
+            Some(lane) => one_less(&mut lane.in_flight),
+            None => self.permits.departed_ended(),
+        }
+        self.ended_unheard(origin, permit);
+    }
+
+    #[inline]
+    pub(super) fn wake_if_waiting(&mut self, origin: &Origin, all: bool) {
+        if self.waiters.queued() > 0 {
+            self.wake_all(origin, all);
+        }
+    }
+
+    #[inline]
+    fn learn_service(&mut self, lane: LaneKey, now: Time, started: Time) {
+        if let Some(lane) = self.lanes.get_mut(lane)
+            && lane.plan.has_slots
+        {
+            lane.learn_service(now, started);
+        }
+    }
+
+    /// Takes back what was granted and not started in time, for the next in line. Its waiter goes to the front of its
+    /// queue as soon as its caller is heard of: put there now it would be granted the same units again and again, and
+    /// all requests behind it would wait for a future that is not polled.
+    pub(super) fn revoke_unstarted(&mut self, now: Time) {
+        while let Some(key) = self.permits.pop_unstarted(now) {
+            self.revoke(key);
+        }
+    }
+
+    /// Takes back everything of a lane that was granted and not started.
+    pub(super) fn revoke_in(&mut self, lane: LaneKey) {
+        let of_lane = self.permits.unstarted().filter(|(_, permit)| permit.lane() == lane);
+        for key in of_lane.map(|(key, _)| key).collect::<Vec<_>>() {
+            self.revoke(key);
+        }
+    }
+
+    pub(super) fn revoke(&mut self, key: PermitKey) {
+        let Some(permit) = self.permits.get(key).filter(|permit| permit.is_granted()) else { return };
+        let waiter = permit.waiter();
+        self.give_back(key);
+        if let Some(lane) = self.waiters.miss(waiter) {
+            // It will be back: its lane is not to be dropped meanwhile.
+            self.pin(lane);
+        }
+    }
+
+    /// Ends permits whose deadline has passed: their holders are gone, or hang. What they took from a rate stays taken. The
+    /// slot of one that was not answered stays taken until the vendor must have noticed that too.
+    pub(super) fn settle_overdue(&mut self, now: Time) {
+        for key in self.permits.overdue(now) {
+            if self.permits[key].is_started() {
+                self.abandon(key);
+            }
+            if self.permits[key].deadline() <= now {
+                self.end(key);
+            }
+        }
+    }
+
+    /// What is left of a lane's tightest limit, as (remaining, limit) in units, by our own count or by the vendor's word;
+    /// None without limits.
+    pub fn headroom(&mut self, now: Time, lane: LaneKey, endpoint: EndpointId) -> Option<(u32, u32)> {
+        let now = self.tick(now);
+        let mut tightest = None;
+        let origin = self.limits_of(lane, endpoint);
+        self.each_cell(&origin, |cell, spec| {
+            tightest = tighter(tightest, cell.headroom(spec, now));
+        });
+        let credential = self.lanes.get(lane).and_then(|lane| lane.credential.as_ref());
+        let discovered = credential.into_iter().flat_map(|credential| credential.discovered(now));
+        discovered.map(|limit| limit.left(now)).fold(tightest, tighter)
+    }
+}

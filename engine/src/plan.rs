@@ -1,0 +1,93 @@
+//! What the engine knows about a lane's vendor: its limits, by who shares them. Immutable; shared by all lanes alike.
+
+use std::sync::Arc;
+
+use super::cost::Cost;
+pub use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::limit::{Cell, LimitSpec};
+pub use super::pace::{Counting, Pace};
+
+/// Limits and weights of a lane.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub vendor: Arc<str>,
+    pub environment: Arc<str>,
+    /// Limits of the lane itself: those of every request first, then each endpoint's.
+    pub own: Vec<LimitSpec>,
+    /// How many of `own` hold for every request.
+    pub whole: usize,
+    /// Sorted by name, the same for every plan of the vendor.
+    pub endpoints: Vec<EndpointPlan>,
+    /// Limits that the lanes of an account share.
+    pub account: Arc<[SharedSpec]>,
+    /// Limits that all lanes of the vendor share.
+    pub vendor_wide: Arc<[SharedSpec]>,
+    /// Some limit counts requests at once.
+    pub has_slots: bool,
+    /// Turns among the lanes that share a limit.
+    pub weight: u32,
+    /// Shares of the tiers when all of them wait.
+    pub tier_weights: [u32; 3],
+    /// Most waiting requests per lane and tier.
+    pub max_waiting: u32,
+    /// How long a slot stays taken after its caller went away in the middle of an exchange, when nothing is known
+    /// about how long the vendor takes, in nanoseconds.
+    pub service_ns: u64,
+    /// What a request costs that states nothing.
+    pub usual: Cost,
+    /// How much later the vendor may notice that a connection was closed, in nanoseconds: for so much longer a slot stays
+    /// taken after an exchange that got no answer.
+    pub closing_ns: u64,
+    /// The slowest rate that holds for every request.
+    pub pace: Pace,
+    /// The longest pause that a request waits for, in nanoseconds: of a longer one its caller is told at once.
+    pub max_hold_ns: u64,
+    /// The longest that one tenant's refusals stop others, in nanoseconds.
+    pub one_witness_ns: u64,
+}
+
+/// An endpoint's own limits, as a range of [`Plan::own`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointPlan {
+    pub name: Arc<str>,
+    pub hash: EndpointHash,
+    pub own: std::ops::Range<usize>,
+}
+
+/// A limit that several lanes share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedSpec {
+    pub spec: LimitSpec,
+    /// Holds for requests to this endpoint alone.
+    pub endpoint: Option<EndpointHash>,
+}
+
+impl SharedSpec {
+    pub(crate) fn applies(&self, endpoint: EndpointHash) -> bool {
+        self.endpoint.is_none_or(|only| only == endpoint)
+    }
+}
+
+impl Plan {
+    #[inline]
+    pub(crate) fn endpoint_own(&self, endpoint: EndpointId) -> std::ops::Range<usize> {
+        self.endpoints.get(endpoint.place()).map_or(0..0, |endpoint| endpoint.own.clone())
+    }
+
+    #[inline]
+    pub(crate) fn endpoint_hash(&self, endpoint: EndpointId) -> EndpointHash {
+        self.endpoints.get(endpoint.place()).map_or(EndpointHash::NONE, |endpoint| endpoint.hash)
+    }
+
+    /// The vendor's word slows one of the lane's own limits for all requests down. `own`: their counts.
+    #[inline(always)]
+    pub(crate) fn whole_is_throttled(&self, own: &[Cell]) -> bool {
+        own[..self.whole].iter().any(Cell::is_throttled)
+    }
+
+    /// The name by which a limit of `own` is found again after a change: limits of two endpoints may share one.
+    pub(crate) fn own_name(&self, index: usize) -> (Option<&str>, &str) {
+        let endpoint = self.endpoints.iter().find(|endpoint| endpoint.own.contains(&index));
+        (endpoint.map(|endpoint| &*endpoint.name), &self.own[index].name)
+    }
+}

@@ -1,0 +1,498 @@
+//! What the vendor's answers change: reports of what is left, refusals, pauses.
+
+use std::time::Duration;
+
+use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::keys::{HolderKey, LaneKey, PermitKey, WaiterKey};
+use super::need::Need;
+use super::news::of_lane;
+use super::notices::Noticed;
+use super::origin::Origin;
+use super::origin::Target;
+use super::slab::Key;
+use super::throttle::{Books, Change, Credential, Mode, Notice, Refused, Report, Wait};
+use super::{Engine, Refusal, Whose};
+use crate::time::Time;
+
+/// What an answer said about limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Feedback {
+    /// The vendor took the request.
+    Passed(Option<Report>),
+    /// The vendor took the request, and asks to wait so long before the next, in nanoseconds.
+    PassedFor(u64, Option<Report>),
+    /// It failed.
+    Failed,
+    /// The vendor closed the connection before it processed the request.
+    Disowned,
+    /// It refused, for now.
+    Refused(Wait, Option<Report>),
+    /// It refused for a limit of this scope.
+    RefusedFor(Whose, Wait, Option<Report>),
+}
+
+impl Feedback {
+    fn report(&self) -> Option<&Report> {
+        match self {
+            Feedback::Passed(report)
+            | Feedback::PassedFor(_, report)
+            | Feedback::Refused(_, report)
+            | Feedback::RefusedFor(_, _, report) => report.as_ref(),
+            Feedback::Failed | Feedback::Disowned => None,
+        }
+    }
+}
+
+/// What there is to know after an answer.
+#[derive(Default)]
+pub struct FeedbackEffect {
+    /// What is left of the tightest limit of the endpoint, as (remaining, limit).
+    pub headroom: Option<(u32, u32)>,
+    pub notices: Vec<Noticed>,
+    /// How long the answer took.
+    pub took: Duration,
+}
+
+/// An exchange that was answered.
+#[derive(Clone, Copy)]
+struct Exchange {
+    permit: PermitKey,
+    origin: Origin,
+    granted: Time,
+    need: Need,
+    endpoint: EndpointHash,
+}
+
+/// What a stated reset may be off: it is rounded to a second, and so is the `Date` that it is counted from.
+const RESET_ERROR_NS: u64 = 2_000_000_000;
+/// Of several limits that may be full, a refusal says something about the rate of those that are nearly as full as the
+/// fullest one: as full as this part of it.
+const FULL_AS: f64 = 0.9;
+
+impl Engine {
+    /// Response headers are here, and with `whole` all of the answer, so that the exchange has ended. `besides`: what was
+    /// said of other limits than the one in `word`.
+    #[inline]
+    pub fn answered_with(
+        &mut self,
+        now: Time,
+        key: PermitKey,
+        word: Feedback,
+        besides: &[Report],
+        whole: bool,
+    ) -> FeedbackEffect {
+        let now = self.tick(now);
+        let Some(permit) = self.permits.get(key) else { return FeedbackEffect::default() };
+        let (lane, endpoint, took) = (permit.lane(), permit.origin.endpoint, now.since(permit.granted()));
+        // The permit may hold slots of an account that its lane has left.
+        let took_others = permit.origin.holders != [Key::NONE; 2];
+        if whole && word == Feedback::Passed(None) && self.waiters.queued() == 0 && !took_others {
+            let of = self.lanes.get_mut(lane);
+            if of.is_some_and(|lane| !lane.has_others(endpoint) && lane.is_at_full_speed()) {
+                return FeedbackEffect { headroom: self.finished_alone(now, key), notices: Vec::new(), took };
+            }
+        }
+        let notices = self.on_response(now, key, word, besides);
+        for report in besides.iter().chain(word.report()) {
+            if let Some(reset) =
+                report.reset_ns.filter(|_| !matches!(word, Feedback::Refused(..) | Feedback::RefusedFor(..)))
+            {
+                self.window_ends(now, key, report.limit, reset, RESET_ERROR_NS);
+            }
+        }
+        match whole {
+            true => self.finished(now, key),
+            false => self.answered(now, key),
+        }
+        FeedbackEffect { headroom: self.headroom(now, lane, endpoint), notices, took }
+    }
+
+    /// Response headers are here: what they say counts from now on. Comes before [`answered`](Self::answered).
+    #[inline]
+    pub(crate) fn on_response(
+        &mut self,
+        now: Time,
+        key: PermitKey,
+        word: Feedback,
+        besides: &[Report],
+    ) -> Vec<Noticed> {
+        let now = self.tick(now);
+        let Some(exchange) = self.exchange(key) else { return Vec::new() };
+        if word == Feedback::Passed(None) && besides.is_empty() && !self.is_throttled(&exchange.origin) {
+            return Vec::new();
+        }
+        self.apply_feedback(now, &exchange, word);
+        for report in besides {
+            self.told(now, &exchange, report);
+        }
+        self.note_changes(now, &exchange.origin);
+        self.news.take()
+    }
+
+    fn exchange(&self, key: PermitKey) -> Option<Exchange> {
+        let permit = self.permits.get(key).filter(|permit| permit.is_started())?;
+        let (origin, need) = (permit.origin, permit.need());
+        let of_lane = self.lanes.get(origin.lane).map(|lane| lane.plan.endpoint_hash(origin.endpoint));
+        let endpoint = of_lane.unwrap_or(origin.endpoint_hash);
+        Some(Exchange { permit: key, origin, granted: permit.granted(), need, endpoint })
+    }
+
+    /// The vendor's word has changed something about a limit that a request took from, or about its lane.
+    fn is_throttled(&mut self, origin: &Origin) -> bool {
+        if self.lanes.get(origin.lane).is_some_and(|lane| lane.credential.is_some()) {
+            return true;
+        }
+        let mut is_throttled = false;
+        self.each_cell(origin, |cell, _| is_throttled |= cell.is_throttled());
+        is_throttled
+    }
+
+    #[cold]
+    fn apply_feedback(&mut self, now: Time, exchange: &Exchange, word: Feedback) {
+        let lane = exchange.need.lane;
+        match word {
+            Feedback::Passed(report) => {
+                self.passed(now, exchange);
+                if let Some(report) = report {
+                    self.told(now, exchange, &report);
+                }
+                self.wake_limits_below(exchange);
+            }
+            Feedback::PassedFor(wait, report) => {
+                self.passed(now, exchange);
+                if let Some(report) = report {
+                    self.told(now, exchange, &report);
+                }
+                let until = now.plus_nanos(wait);
+                let is_new = self.credential(lane).is_some_and(|credential| credential.wait_until(now, until, until));
+                self.wake_limits_below(exchange);
+                if is_new {
+                    self.paused(lane);
+                }
+            }
+            Feedback::Failed | Feedback::Disowned => {
+                let Some(credential) = self.credential(lane) else { return };
+                let is_new = word == Feedback::Failed || credential.is_disowned_anew(now, exchange.granted);
+                match is_new.then(|| credential.failed(now, exchange.permit, exchange.endpoint)).flatten() {
+                    Some(_) => self.paused(lane),
+                    None => self.wake_lane(lane),
+                }
+            }
+            Feedback::Refused(wait, report) => self.refused(now, exchange, None, wait, report.as_ref()),
+            Feedback::RefusedFor(whose, wait, report) => {
+                self.refused(now, exchange, Some(whose), wait, report.as_ref())
+            }
+        }
+    }
+
+    /// What of the vendor's word is about a lane as a whole; made where there is none.
+    fn credential(&mut self, lane: LaneKey) -> Option<&mut Credential> {
+        self.lanes.get_mut(lane).map(|lane| &mut **lane.credential.get_or_insert_default())
+    }
+
+    /// The vendor took a request: pauses that it was to find out about are over.
+    fn passed(&mut self, now: Time, exchange: &Exchange) {
+        let Exchange { permit, origin, endpoint, .. } = *exchange;
+        self.each_cell(&origin, |cell, spec| {
+            if let Some(throttle) = cell.throttle_mut() {
+                throttle.passed(now, permit, endpoint, &spec.pace);
+            }
+        });
+        if let Some(lane) = self.lanes.get_mut(origin.lane)
+            && let Some(credential) = &mut lane.credential
+        {
+            credential.passed(now, permit, endpoint, &lane.plan.pace);
+        }
+    }
+
+    /// An answer told what is left.
+    fn told(&mut self, now: Time, exchange: &Exchange, report: &Report) {
+        let Exchange { origin, granted, need, .. } = *exchange;
+        let found = self.limit_of(&origin, report).filter(|target| self.is_believed(&origin, *target));
+        if let Some(target) = found
+            && let Some((cell, spec)) = self.limit_at(&origin, target)
+        {
+            let units = spec.units(need.cost);
+            // Little of what is said slows anything down as long as nothing was said before.
+            let is_nothing = cell.is_at_ease()
+                && report.limit >= spec.pace.limit
+                && match spec.pace.mode {
+                    Mode::Bands => report.is_comfortable(cell.books(spec, now).under_way.saturating_sub(units)),
+                    Mode::Off => report.remaining > 0,
+                    Mode::Pace | Mode::Adaptive => false,
+                };
+            if is_nothing {
+                return cell.say(spec, now, granted, units, report);
+            }
+            let notices = cell.report(spec, now, granted, units, report);
+            notices.into_iter().flatten().for_each(|notice| self.note(&origin, target, notice));
+            return;
+        }
+        let Some(lane) = self.lanes.get_mut(origin.lane) else { return };
+        let mode = lane.plan.pace.mode;
+        let books = Books { units: 0, under_way: lane.in_flight.saturating_sub(1), behind: 0 };
+        let notices = lane.credential.get_or_insert_default().discover(now, granted, books, report, mode);
+        for notice in notices.into_iter().flatten() {
+            let change = Change { notice, named: true, endpoint: None };
+            self.news.tell(of_lane(&lane.plan, None, Some(report.about.title().into()), &change));
+        }
+    }
+
+    /// The vendor refused: the limits that it speaks of stand, for all lanes that share them.
+    fn refused(&mut self, now: Time, exchange: &Exchange, whose: Option<Whose>, wait: Wait, report: Option<&Report>) {
+        let Exchange { permit, origin, granted, need, endpoint } = *exchange;
+        let about = report.and_then(|report| self.limit_of(&origin, report));
+        // What is left is too little for this request.
+        let lacks = |target: &Target| {
+            let units = self.spec_at(&origin, *target).map_or(1, |spec| spec.units(need.cost));
+            report.is_some_and(|report| report.remaining < u64::from(units))
+        };
+        let empty = about.filter(lacks);
+        let mut targets = self.refused_limits(&origin, whose, empty);
+        let unproven = targets.len();
+        targets.retain(|target| self.is_believed(&origin, *target));
+        let only_the_lane = targets.is_empty() || targets.len() < unproven;
+        let tenant = self.lanes.get(origin.lane).map(|lane| self.lanes.tenant_hash(lane));
+        let most = self.lanes.get(origin.lane).map_or(u64::MAX, |lane| lane.plan.one_witness_ns);
+        let (mut until, mut stated) = (Time::ZERO, Time::ZERO);
+        if let Wait::Stated(wait) = wait {
+            stated = now.plus_nanos(wait);
+        }
+        let rates: Vec<Target> = targets.iter().copied().filter(|target| self.is_rate(&origin, *target)).collect();
+        let fullest = self.fullest(&origin, &rates);
+        for (number, target) in targets.iter().enumerate() {
+            let is_shared = matches!(target, Target::Shared(..));
+            let Some((cell, spec)) = self.limit_at(&origin, *target) else { continue };
+            let units = spec.units(need.cost);
+            let books = cell.books(spec, now);
+            let used = cell.used(spec, now, now.minus_nanos(spec.pace.window_ns / 4));
+            let is_full = cell.may_be_full(spec, now) && cell.fullness(spec, now) >= FULL_AS * fullest;
+            let says_empty = empty == Some(*target);
+            let throttle = cell.throttle_or_new();
+            let has_been_refused = throttle.has_been_refused(now, &spec.pace);
+            let is_reported = throttle.is_reported(now, &spec.pace);
+            let wait = match (wait, tenant) {
+                (Wait::Stated(wait), Some(tenant)) if is_shared => {
+                    Wait::Stated(throttle.believed(now, tenant, wait, most))
+                }
+                (wait, _) => wait,
+            };
+            let is_meant = rates == [*target] || targets.len() == 1 || is_full || says_empty;
+            let in_use = is_meant || (has_been_refused && fullest < 0.5);
+            let refused = Refused { permit, granted, endpoint, wait, in_use };
+            let (this, of_the_rate) = throttle.refused(now, &refused, &spec.pace);
+            until = until.max(this);
+            // Listeners are told of one pause for one refusal: that of the widest limit that may be meant.
+            match only_the_lane || number + 1 < targets.len() {
+                true => throttle.is_told_elsewhere(now),
+                false => throttle.is_unnamed(targets.len() > 1),
+            }
+            let unsure = books.under_way;
+            let passed = used.map(|(all, late)| (all.saturating_sub(unsure), late.saturating_sub(unsure)));
+            let mut notices = [None; 3];
+            if let Some(report) = report.filter(|_| about == Some(*target)) {
+                notices[..2].copy_from_slice(&cell.report(spec, now, granted, units, report));
+            }
+            if of_the_rate && !(says_empty && is_reported) {
+                notices[2] = cell.throttle_or_new().cut(now, passed, in_use, &spec.pace);
+            }
+            notices.into_iter().flatten().for_each(|notice| self.note(&origin, *target, notice));
+        }
+        if let Some(report) = report.filter(|_| about.is_none_or(|target| !self.is_believed(&origin, target))) {
+            self.told(now, exchange, report);
+        }
+        // A lane waits as long as it was told, also where others need not.
+        if only_the_lane || stated > until {
+            self.lane_refused(now, exchange, whose, wait, only_the_lane);
+        }
+        self.stopped(&origin, &targets);
+    }
+
+    /// The share of the fullest of these limits that is used, by our own count.
+    fn fullest(&mut self, origin: &Origin, targets: &[Target]) -> f64 {
+        let now = self.now;
+        let fullness = |target: &Target| self.limit_at(origin, *target).map(|(cell, spec)| cell.fullness(spec, now));
+        targets.iter().filter_map(fullness).fold(0.0, f64::max)
+    }
+
+    /// A refusal that stops the lane that was refused, and no other.
+    fn lane_refused(&mut self, now: Time, exchange: &Exchange, whose: Option<Whose>, wait: Wait, unexplained: bool) {
+        let Exchange { permit, origin, granted, endpoint, .. } = *exchange;
+        let Some(lane) = self.lanes.get(origin.lane) else { return };
+        let is_of_all = matches!(whose, Some(Whose::Account | Whose::Vendor));
+        let stands_already = is_of_all && self.groups_wait_until(origin.lane, lane) > now;
+        let Some(lane) = self.lanes.get_mut(origin.lane) else { return };
+        let pace = lane.plan.pace;
+        let credential = lane.credential.get_or_insert_default();
+        let refused = Refused { permit, granted, endpoint, wait, in_use: true };
+        match (whose, wait) {
+            (_, Wait::Stated(wait)) if !unexplained => {
+                let until = now.plus_nanos(wait);
+                credential.wait_until(now, until, until);
+            }
+            (Some(Whose::Endpoint), Wait::Stated(wait)) if endpoint != EndpointHash::NONE => {
+                if !credential.endpoint_refused(now, &refused, wait) {
+                    credential.refused(now, &refused, &pace);
+                }
+            }
+            _ => drop(credential.refused(now, &refused, &pace)),
+        }
+        credential.set_whose(whose);
+        if !unexplained || stands_already {
+            credential.is_told_elsewhere(now);
+        }
+        self.paused(origin.lane);
+    }
+
+    /// Limits have come to stand: what has not left yet is taken back, and who cannot wait that long is told.
+    fn stopped(&mut self, origin: &Origin, targets: &[Target]) {
+        let mut lanes = vec![origin.lane];
+        for (place, holder) in origin.holders.into_iter().enumerate() {
+            if targets.iter().any(|target| matches!(target, Target::Shared(at, _) if *at == place)) {
+                lanes.extend(self.busy_lanes_of(holder));
+            }
+        }
+        lanes.sort_unstable();
+        lanes.dedup();
+        for lane in lanes {
+            self.paused(lane);
+        }
+    }
+
+    /// Lanes that share a limit in which a request waits, or was granted and has not started.
+    fn busy_lanes_of(&self, holder: HolderKey) -> Vec<LaneKey> {
+        let granted = self.permits.unstarted().map(|(_, permit)| permit.lane());
+        let shares = |lane: &LaneKey| self.lanes.get(*lane).is_some_and(|lane| lane.shared.contains(&holder));
+        self.waiters.lanes().chain(granted).filter(shares).collect()
+    }
+
+    /// A lane has come to stand: what has not left yet is taken back, and who cannot wait that long is told.
+    pub(super) fn paused(&mut self, lane: LaneKey) {
+        self.revoke_in(lane);
+        self.send_away(lane);
+        self.wake_lane(lane);
+    }
+
+    /// Who waits in a lane and could not go before its time is up, or not for very long, is told at once.
+    fn send_away(&mut self, lane: LaneKey) {
+        let queues = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()).map(|waiting| waiting.queues.clone());
+        let waiters: Vec<WaiterKey> =
+            queues.into_iter().flatten().flat_map(|queue| self.waiters.in_order(queue)).collect();
+        for waiter in waiters {
+            if let Some(inside) = self.waiters.get(waiter)
+                && let Some(refusal) = self.held_back(lane, inside.endpoint, inside.give_up)
+            {
+                self.refuse_waiter(waiter, refusal);
+            }
+        }
+    }
+
+    /// The refusal of a request that the vendor's own word holds back beyond `give_up`, or for longer than anybody is
+    /// kept waiting.
+    pub(super) fn held_back(&self, lane: LaneKey, endpoint: EndpointId, give_up: Time) -> Option<Refusal> {
+        let at = self.stands_until(lane, endpoint);
+        let too_long = at > self.now.plus_nanos(self.lanes.get(lane)?.plan.max_hold_ns);
+        (at > give_up || too_long).then_some(Refusal::RetryLater { at })
+    }
+
+    /// Until when the pauses of a lane, and of the limits that a request to this endpoint counts in, last. It may be past.
+    pub(super) fn stands_until(&self, key: LaneKey, endpoint: EndpointId) -> Time {
+        let Some(lane) = self.lanes.get(key) else { return Time::ZERO };
+        let hash = lane.plan.endpoint_hash(endpoint);
+        let own = lane.own.as_slice();
+        let own = (0..lane.plan.whole).chain(lane.plan.endpoint_own(endpoint)).filter_map(|number| own.get(number));
+        let holders = lane.shared.iter().filter_map(|holder| self.lanes.holder(*holder));
+        let shared = holders.flat_map(|holder| holder.cells.iter().zip(holder.specs.iter()));
+        let shared = shared.filter(|(_, shared)| shared.applies(hash)).map(|(cell, _)| cell);
+        let pauses = own.chain(shared).filter_map(|cell| cell.throttle()).map(|throttle| throttle.paused_until(hash));
+        let credential = lane.credential.as_ref().map(|credential| credential.paused_until(hash));
+        pauses.chain(credential).max().unwrap_or(Time::ZERO)
+    }
+
+    /// Everybody who waits in a lane asks again.
+    pub(super) fn wake_lane(&mut self, lane: LaneKey) {
+        let Some(waiting) = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()) else { return };
+        for queue in waiting.queues.clone() {
+            if let Some(queue) = self.waiters.queue(queue) {
+                let need = Need { lane, endpoint: queue.endpoint, tier: queue.tier, cost: 1.into() };
+                self.wake_limits_of(&need);
+            }
+        }
+    }
+
+    /// Everybody who waits for a limit of this exchange asks again.
+    fn wake_limits_below(&mut self, exchange: &Exchange) {
+        if self.waiters.queued() > 0 {
+            self.wake_lane(exchange.origin.lane);
+            for holder in exchange.origin.holders {
+                self.wake_holder(holder);
+            }
+        }
+    }
+
+    /// A permit has ended without a word of the vendor; if it was to find out whether a pause is over, another will.
+    pub(super) fn ended_unheard(&mut self, origin: &Origin, permit: PermitKey) {
+        let now = self.now;
+        let mut was = false;
+        self.each_cell(origin, |cell, _| {
+            was |= cell.throttle_mut().is_some_and(|throttle| throttle.ended(now, permit));
+        });
+        if let Some(credential) = self.lanes.get_mut(origin.lane).and_then(|lane| lane.credential.as_mut()) {
+            was |= credential.ended(now, permit);
+        }
+        if was {
+            self.wake_lane(origin.lane);
+            for holder in origin.holders {
+                self.wake_holder(holder);
+            }
+        }
+    }
+
+    /// Lets nothing go until [`resume`](Self::resume).
+    pub fn pause(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
+        self.tick(now);
+        let Some(credential) = self.credential(lane) else { return Vec::new() };
+        if credential.hold() {
+            self.news.tell(Noticed::of_whole_lane(Notice::Held));
+        }
+        self.revoke_in(lane);
+        self.wake_lane(lane);
+        self.run_turns();
+        self.news.take()
+    }
+
+    /// Ends every pause of a lane, and of the limits that it counts in.
+    pub fn resume(&mut self, now: Time, lane: LaneKey) -> Vec<Noticed> {
+        let now = self.tick(now);
+        self.forget_groups(lane);
+        let Some(inside) = self.lanes.get_mut(lane) else { return Vec::new() };
+        if let Some(credential) = &mut inside.credential {
+            if credential.is_held() {
+                self.news.tell(Noticed::of_whole_lane(Notice::Recovered));
+            }
+            credential.resume();
+        }
+        let holders = inside.shared;
+        inside.own.as_mut().iter_mut().filter_map(|cell| cell.throttle_mut()).for_each(|throttle| throttle.resume());
+        self.wake_lane(lane);
+        for holder in holders {
+            if let Some(shared) = self.lanes.holder_mut(holder) {
+                let throttles = shared.cells.iter_mut().filter_map(|cell| cell.throttle_mut());
+                throttles.for_each(|throttle| throttle.resume());
+                self.wake_holder(holder);
+            }
+        }
+        self.note_resumed(now, lane);
+        self.run_turns();
+        self.news.take()
+    }
+
+    /// Until when a lane is paused; none where it is not.
+    pub fn paused_until(&self, now: Time, lane: LaneKey) -> Option<Time> {
+        let inside = self.lanes.get(lane)?;
+        let is_held = inside.credential.as_ref().is_some_and(|credential| credential.is_held());
+        let own = if is_held { Time::MAX } else { self.stands_until(lane, NO_ENDPOINT) };
+        let until = own.max(self.groups_wait_until(lane, inside));
+        (until > now).then_some(until)
+    }
+}

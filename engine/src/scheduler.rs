@@ -1,0 +1,374 @@
+//! Whose turn it is: start-time fair queueing (Goyal, Vin and Chen, 1996) on a tree.
+//!
+//! A root stands for a set of lanes that share a limit. Below it come the tiers (60 / 30 / 10 by the plan's weights), below each tier the
+//! accounts where the vendor has any, the lanes, and as leaves the queues: one per endpoint, in the order of arrival.
+//!
+//! Every child keeps the virtual time of its parent at which its next request starts. The parent takes the child with
+//! the earliest start, and a grant of cost c moves that start by c / weight. Shares are therefore exact by cost, an
+//! expensive request pays after its turn instead of collecting before it, and a child that comes back starts at the
+//! present: it hoards nothing, and what it did not use was lent. Weights 6 / 3 / 1 and unit costs repeat with period
+//! ten, so that any hundred grants hold 60 / 30 / 10.
+//!
+//! The tree knows nothing of limits: a node that a limit blocks is parked, and unparked by the caller that knows when.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::keys::{NodeKey, OfNode, QueueKey};
+use super::slab::{Key, Slab, excess};
+use crate::time::Time;
+
+/// Divisible by 1 to 16, so that the usual weights divide without rest.
+pub(crate) const SCALE: u64 = 720_720;
+
+/// Root, tier, account, lane, endpoint.
+pub(crate) const MAX_DEPTH: usize = 5;
+
+/// A node and, at a leaf, what waits there.
+#[derive(Debug)]
+pub(crate) struct Node {
+    parent: NodeKey,
+    weight: u32,
+    /// Breaks ties among siblings: lowest first; 0 for those that go by order of arrival.
+    rank: u64,
+    /// Where the next request starts, in the parent's virtual time.
+    start: u64,
+    /// Breaks ties after the rank: first come, first served.
+    arrival: u64,
+    /// This node's own virtual time, for its children.
+    now: u64,
+    /// Children that may be next, by (start, rank, arrival).
+    ready: BinaryHeap<Reverse<(u64, u64, u64, NodeKey)>>,
+    /// Stands in its parent's `ready`.
+    queued: bool,
+    parked: bool,
+    /// Nothing refers to it any more; freed as soon as its parent's `ready` has let go of it.
+    orphan: bool,
+    /// Requests waiting at or below.
+    backlog: u32,
+    /// Counts parkings, so that a timer set for an earlier one is known for stale.
+    parkings: u32,
+    /// At a leaf: the queue that waits here.
+    queue: Option<QueueKey>,
+}
+
+/// All nodes of an engine.
+#[derive(Default)]
+pub(crate) struct Tree {
+    nodes: Slab<OfNode, Node>,
+    arrivals: u64,
+    /// Roots under which a request may be able to go, and since when.
+    ready: Vec<(NodeKey, Time)>,
+}
+
+impl Default for Slab<OfNode, Node> {
+    fn default() -> Self {
+        Slab::new()
+    }
+}
+
+/// From the child of a root down to a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    nodes: [NodeKey; MAX_DEPTH],
+    len: usize,
+}
+
+impl Path {
+    pub(crate) fn leaf(&self) -> NodeKey {
+        self.nodes[self.len - 1]
+    }
+}
+
+impl Tree {
+    pub(crate) fn add_root(&mut self) -> NodeKey {
+        self.add(Key::NONE, 1, 0, None)
+    }
+
+    pub(crate) fn add_branch(&mut self, parent: NodeKey, weight: u32, rank: u64) -> NodeKey {
+        self.add(parent, weight, rank, None)
+    }
+
+    pub(crate) fn add_leaf(&mut self, parent: NodeKey) -> NodeKey {
+        self.add(parent, 1, 0, Some(Key::NONE))
+    }
+
+    pub(crate) fn set_queue(&mut self, leaf: NodeKey, queue: QueueKey) {
+        self.nodes[leaf].queue = Some(queue);
+    }
+
+    pub(crate) fn queue_of(&self, leaf: NodeKey) -> QueueKey {
+        self.nodes.get(leaf).and_then(|leaf| leaf.queue).unwrap_or(Key::NONE)
+    }
+
+    fn add(&mut self, parent: NodeKey, weight: u32, rank: u64, queue: Option<QueueKey>) -> NodeKey {
+        self.nodes.insert(Node {
+            parent,
+            weight: weight.max(1),
+            rank,
+            start: 0,
+            arrival: 0,
+            now: 0,
+            ready: BinaryHeap::new(),
+            queued: false,
+            parked: false,
+            orphan: false,
+            backlog: 0,
+            parkings: 0,
+            queue,
+        })
+    }
+
+    /// Lets go of a node that nothing waits at any more, nor will.
+    pub(crate) fn discard(&mut self, node: NodeKey) {
+        let Some(inside) = self.nodes.get_mut(node) else { return };
+        if inside.queued {
+            inside.orphan = true;
+        } else {
+            self.remove(node);
+        }
+    }
+
+    /// Removes a node, and the discarded ones that only its own heap still held.
+    fn remove(&mut self, node: NodeKey) {
+        let Some(inside) = self.nodes.remove(node) else { return };
+        for Reverse((_, _, _, child)) in inside.ready {
+            match self.nodes.get_mut(child) {
+                Some(inside) if inside.orphan => self.remove(child),
+                Some(inside) => inside.queued = false,
+                None => {}
+            }
+        }
+    }
+
+    /// A request under this root may be able to go, and may have been since `due`.
+    pub(crate) fn mark_ready(&mut self, root: NodeKey, due: Time) {
+        match self.ready.last_mut() {
+            Some((last, earlier)) if *last == root => *earlier = due.min(*earlier),
+            _ => self.ready.push((root, due)),
+        }
+    }
+
+    /// Takes out the root that was marked last, and since when a request there may have been able to go.
+    pub(crate) fn pop_ready(&mut self) -> Option<(NodeKey, Time)> {
+        self.ready.pop()
+    }
+
+    pub(crate) fn shrink(&mut self, chunks: usize) -> bool {
+        if let Some(room) = excess(self.ready.capacity(), self.ready.len()) {
+            self.ready.shrink_to(room);
+        }
+        self.nodes.shrink(chunks)
+    }
+
+    pub(crate) fn set_weight(&mut self, node: NodeKey, weight: u32) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.weight = weight.max(1);
+        }
+    }
+
+    /// Forgetting this node's place in its parent could not be observed.
+    pub(crate) fn is_past(&self, node: NodeKey) -> bool {
+        match self.nodes.get(node) {
+            Some(inside) if inside.backlog > 0 => false,
+            Some(inside) => self.nodes.get(inside.parent).is_none_or(|parent| inside.start <= parent.now),
+            None => true,
+        }
+    }
+
+    /// One more waits at a leaf.
+    pub(crate) fn arrive(&mut self, leaf: NodeKey) {
+        let mut node = leaf;
+        while let Some(inside) = self.nodes.get_mut(node) {
+            inside.backlog += 1;
+            node = inside.parent;
+        }
+        self.make_ready(leaf);
+    }
+
+    /// One fewer waits at a leaf.
+    pub(crate) fn leave(&mut self, leaf: NodeKey) {
+        let mut node = leaf;
+        while let Some(inside) = self.nodes.get_mut(node) {
+            inside.backlog -= 1;
+            node = inside.parent;
+        }
+    }
+
+    /// Takes a node out of the turns until [`unpark`](Self::unpark). Returns the number of this parking.
+    pub(crate) fn park(&mut self, node: NodeKey) -> u32 {
+        let inside = &mut self.nodes[node];
+        inside.parked = true;
+        inside.parkings = inside.parkings.wrapping_add(1);
+        inside.parkings
+    }
+
+    /// The node is still in the parking of this number, and something waits there.
+    pub(crate) fn is_parked(&self, node: NodeKey, parking: u32) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.parked && node.parkings == parking && node.backlog > 0)
+    }
+
+    /// A node, or one above it, is parked while something waits there: what comes below it waits too.
+    pub(crate) fn is_stopped(&self, node: NodeKey) -> bool {
+        let mut at = node;
+        while let Some(inside) = self.nodes.get(at) {
+            if inside.parked && inside.backlog > 0 {
+                return true;
+            }
+            at = inside.parent;
+        }
+        false
+    }
+
+    pub(crate) fn unpark(&mut self, node: NodeKey) {
+        if let Some(inside) = self.nodes.get_mut(node) {
+            inside.parked = false;
+            self.make_ready(node);
+        }
+    }
+
+    /// The root above a node.
+    pub(crate) fn root_of(&self, node: NodeKey) -> NodeKey {
+        let mut root = node;
+        while let Some(parent) = self.nodes.get(root).map(|node| node.parent).filter(|parent| *parent != Key::NONE) {
+            root = parent;
+        }
+        root
+    }
+
+    /// Whether `node` is `above`, or stands somewhere below it.
+    pub(crate) fn is_below(&self, node: NodeKey, above: NodeKey) -> bool {
+        let mut at = node;
+        while at != above {
+            match self.nodes.get(at) {
+                Some(inside) => at = inside.parent,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Puts a node, and those above it, where they can be chosen, behind their equals.
+    fn make_ready(&mut self, node: NodeKey) {
+        let mut node = node;
+        loop {
+            self.arrivals += 1;
+            let Some(inside) = self.nodes.get_mut(node) else { return };
+            let (parent, queued) = (inside.parent, inside.queued);
+            if !queued {
+                inside.arrival = self.arrivals;
+            }
+            // One that stands in its parent's heap already may have been left there when nothing waited, and its
+            // parent taken out above: so on upwards all the same.
+            if !queued && !self.push(node) {
+                return;
+            }
+            node = parent;
+        }
+    }
+
+    /// Puts a node where its parent can choose it, if there is something to choose.
+    fn push(&mut self, node: NodeKey) -> bool {
+        let inside = &self.nodes[node];
+        let has_work = inside.backlog > 0 && (inside.queue.is_some() || !inside.ready.is_empty());
+        let parent = inside.parent;
+        if parent == Key::NONE || inside.queued || inside.parked || !has_work {
+            return false;
+        }
+        let start = inside.start.max(self.nodes[parent].now);
+        let inside = &mut self.nodes[node];
+        inside.start = start;
+        inside.queued = true;
+        let entry = Reverse((start, inside.rank, inside.arrival, node));
+        self.nodes[parent].ready.push(entry);
+        true
+    }
+
+    /// The queue whose turn it is. Follow it by [`charge`](Self::charge): until then its path stands outside the tree.
+    pub(crate) fn next(&mut self, root: NodeKey) -> Option<Path> {
+        let mut path = Path { nodes: [Key::NONE; MAX_DEPTH], len: 0 };
+        let mut node = root;
+        loop {
+            let popped = self.nodes.get_mut(node).and_then(|node| node.ready.pop());
+            let Some(Reverse((_, _, _, child))) = popped else {
+                // Everything below is parked or gone: up again, and on to the next.
+                if path.len == 0 {
+                    return None;
+                }
+                path.len -= 1;
+                node = if path.len == 0 { root } else { path.nodes[path.len - 1] };
+                continue;
+            };
+            let Some(inside) = self.nodes.get_mut(child) else { continue };
+            inside.queued = false;
+            if inside.orphan {
+                self.remove(child);
+                continue;
+            }
+            if inside.parked || inside.backlog == 0 {
+                continue;
+            }
+            let leaf = inside.queue.is_some();
+            path.nodes[path.len] = child;
+            path.len += 1;
+            if leaf {
+                return Some(path);
+            }
+            node = child;
+        }
+    }
+
+    /// Puts a path back after its turn: `cost` was granted.
+    pub(crate) fn charge(&mut self, path: &Path, cost: u32) {
+        self.hold_turn(path);
+        // All are charged before any goes back: a leaf that is ready takes those above it along.
+        for node in &path.nodes[..path.len] {
+            self.arrivals += 1;
+            let inside = &mut self.nodes[*node];
+            inside.start = inside.start.saturating_add(cost as u64 * SCALE / inside.weight as u64);
+            inside.arrival = self.arrivals;
+        }
+        self.put_back(path);
+    }
+
+    /// It is this path's turn, and stays so until it is charged: a later request comes after it.
+    pub(crate) fn hold_turn(&mut self, path: &Path) {
+        for node in &path.nodes[..path.len] {
+            let (parent, start) = (self.nodes[*node].parent, self.nodes[*node].start);
+            let parent = &mut self.nodes[parent];
+            parent.now = parent.now.max(start);
+        }
+    }
+
+    /// Puts a path back whose turn came to nothing, a limit being in the way. Virtual time stands still: those who are
+    /// parked next to it keep their places.
+    pub(crate) fn put_back(&mut self, path: &Path) {
+        for node in path.nodes[..path.len].iter().rev() {
+            self.push(*node);
+        }
+    }
+
+    /// How far the next turn of a node lies beyond its parent's present, and since when it stands there among its equals.
+    pub(crate) fn lead(&self, node: NodeKey) -> (u64, u64) {
+        let Some(inside) = self.nodes.get(node) else { return (0, 0) };
+        let now = self.nodes.get(inside.parent).map_or(0, |parent| parent.now);
+        (inside.start.saturating_sub(now), inside.arrival)
+    }
+
+    /// Puts a node at which nothing waits yet so far beyond its parent's present.
+    pub(crate) fn set_lead(&mut self, node: NodeKey, lead: u64) {
+        let Some(inside) = self.nodes.get(node) else { return };
+        let now = self.nodes.get(inside.parent).map_or(0, |parent| parent.now);
+        if let Some(inside) = self.nodes.get_mut(node).filter(|inside| !inside.queued) {
+            inside.start = now.saturating_add(lead);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}

@@ -1,0 +1,126 @@
+//! Lanes that rest are dropped, and the room of what is gone is given back.
+//!
+//! A lane may be dropped when that cannot be noticed: nothing waits, is in flight or owed, and nothing was learned that is
+//! still in use. All of it goes in small steps, for senders wait while one is made.
+
+use std::collections::HashSet;
+
+use super::Engine;
+use super::keys::HolderKey;
+use super::news::{of_lane, of_own_limit};
+use super::notices::Forgotten;
+use crate::time::Time;
+
+/// Where a sweep goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sweep {
+    /// Lanes from this slot on.
+    Lanes(u32),
+    /// Holders of shared limits from this slot on.
+    Shared(u32),
+    /// Memory that nothing is in.
+    Room,
+}
+
+impl Sweep {
+    pub const START: Sweep = Sweep::Lanes(0);
+}
+
+/// Chunks of a slab that are given back in one step: all their slots are read once more, and no cache holds them.
+const CHUNKS: usize = 2;
+
+impl Engine {
+    /// Frees what resting lanes do not need, and with `evict` the lanes themselves, as long as that cannot be noticed.
+    /// Looks at `count` slots; returns where to go on, or None at the end.
+    pub fn sweep(&mut self, now: Time, from: Sweep, count: u32, evict: bool) -> Option<Sweep> {
+        let now = self.tick(now);
+        match from {
+            Sweep::Lanes(from) => {
+                let end = self.lanes.end();
+                let to = end.min(from.saturating_add(count));
+                (from..to).for_each(|index| self.sweep_lane(now, index, evict));
+                Some(if to < end { Sweep::Lanes(to) } else { Sweep::Shared(0) })
+            }
+            Sweep::Shared(from) => {
+                let end = self.lanes.holder_end();
+                let to = end.min(from.saturating_add(count));
+                let mut named = None;
+                (from..to).for_each(|index| self.sweep_shared(now, index, &mut named));
+                Some(if to < end { Sweep::Shared(to) } else { Sweep::Room })
+            }
+            Sweep::Room => self.give_room_back().then_some(Sweep::Room),
+        }
+    }
+
+    fn sweep_lane(&mut self, now: Time, index: u32, evict: bool) {
+        let Some(key) = self.lanes.key_at(index) else { return };
+        let lane = &mut self.lanes[key];
+        let mut rests = true;
+        for (number, (cell, spec)) in lane.own.as_mut().iter_mut().zip(&lane.plan.own).enumerate() {
+            for change in cell.forgotten(spec, now) {
+                let noticed = of_own_limit(&lane.plan, number, &change);
+                self.news.forget(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
+            }
+            rests &= cell.rest(spec, now);
+        }
+        if let Some(credential) = lane.credential.take_if(|credential| credential.is_idle(now, &lane.plan.pace)) {
+            for (limit, change) in credential.forgotten() {
+                let noticed = of_lane(&lane.plan, credential.whose(), limit, &change);
+                self.news.forget(Forgotten::of_tenant(&lane.plan, &lane.tenant, noticed));
+            }
+        }
+        rests &= lane.credential.is_none();
+        let unused = lane.in_flight == 0 && lane.waiting.is_none();
+        let forgotten = lane.has_forgotten(now);
+        if rests && unused && (lane.retired || (evict && forgotten && lane.pins == 0)) {
+            self.lanes.remove(key);
+        }
+    }
+
+    /// `named`: holders that permits name, once that was asked.
+    fn sweep_shared(&mut self, now: Time, index: u32, named: &mut Option<HashSet<HolderKey>>) {
+        let Some(key) = self.lanes.holder_key_at(index) else { return };
+        let Some(shared) = self.lanes.holder_mut(key) else { return };
+        let mut rests = true;
+        for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
+            for change in cell.forgotten(&spec.spec, now) {
+                self.news.forget(Forgotten::of_shared(&shared.key, spec, &change));
+            }
+            rests &= cell.rest(&spec.spec, now);
+        }
+        if !rests || shared.lanes > 0 || shared.waiting > 0 {
+            return;
+        }
+        // A request that is in flight counts at its holder as soon as that has a limit of requests at once.
+        let permits = &self.permits;
+        let named = named.get_or_insert_with(|| permits.iter().flat_map(|permit| permit.origin.holders).collect());
+        if !named.contains(&key) {
+            self.clear_tree(key);
+            self.clear_branches(key);
+            self.lanes.unshare(key);
+        }
+    }
+
+    /// Returns whether there may be more.
+    fn give_room_back(&mut self) -> bool {
+        self.sweep_groups();
+        let more = [
+            self.lanes.shrink(CHUNKS),
+            self.tree.shrink(CHUNKS),
+            self.waiters.shrink(CHUNKS),
+            self.permits.shrink(CHUNKS),
+        ];
+        self.timers.shrink();
+        more.contains(&true)
+    }
+
+    /// Whether there is nothing that a later sweep could drop.
+    pub fn is_empty(&self) -> bool {
+        self.lanes.len() == 0 && self.lanes.holder_count() == 0
+    }
+
+    /// No waiter has this index, nor a higher one.
+    pub fn waiters_end(&self) -> usize {
+        self.waiters.end()
+    }
+}

@@ -1,0 +1,92 @@
+//! What an answer says that a request cost, where it is not true or not usual.
+
+use std::time::Duration;
+
+use super::*;
+
+fn two_lanes(limit: LimitSpec) -> (Bench, LaneKey, LaneKey) {
+    let mut bench = Bench::new();
+    let plan = Arc::new(with_shared(plan(vec![]), vec![limit], vec![]));
+    let lanes = ["dear", "other"].map(|tenant| bench.lane(tenant, "account", &plan));
+    (bench, lanes[0], lanes[1])
+}
+
+fn answer_with_cost(bench: &mut Bench, permit: PermitKey, cost: u32) {
+    bench.settle(permit, cost);
+    bench.engine.finished(bench.now, permit);
+}
+
+#[test]
+fn stated_cost_leaves_a_limit_at_most_one_capacity_below_empty() {
+    for limit in [bucket("points", 100, 100.0), per_second("points", 100)] {
+        let (mut bench, dear, other) = two_lanes(limit);
+        let permits: Vec<PermitKey> = (0..20).map(|_| bench.granted(dear, ask(Tier::Low))).collect();
+        permits.into_iter().for_each(|permit| answer_with_cost(&mut bench, permit, u32::MAX));
+        let start = bench.now;
+        bench.waits(other, ask(Tier::High));
+        let grants = bench.serve(start + Duration::from_secs(60), 0);
+        let after = grants[0].0.since(start);
+        assert!(after <= Duration::from_millis(2_200), "twenty wrong answers stop the others for {after:?}");
+    }
+}
+
+#[test]
+fn lane_that_overdraws_a_shared_limit_goes_after_the_others() {
+    let (mut bench, dear, other) = two_lanes(bucket("points", 100, 100.0));
+    // Of a hundred points 51 are taken, and then one of them turns out to have cost a hundred: half a second's points are
+    // lacking.
+    let permits: Vec<PermitKey> = (0..51).map(|_| bench.granted(dear, ask(Tier::High))).collect();
+    let start = bench.now;
+    answer_with_cost(&mut bench, permits[0], 100);
+    let first = bench.waits(dear, ask(Tier::High)).0;
+    let others: Vec<WaiterKey> = (0..45).map(|_| bench.waits(other, ask(Tier::Low)).0).collect();
+    let grants: Vec<WaiterKey> =
+        bench.serve(start + Duration::from_secs(3), 0).into_iter().map(|(_, key)| key).collect();
+    let place = grants.iter().position(|key| *key == first);
+    assert_eq!((grants.len(), place.is_some_and(|place| place >= 45)), (46, true), "{place:?}");
+    assert!(others.iter().all(|key| grants.contains(key)));
+}
+
+#[test]
+fn stated_cost_of_nothing_gives_back_no_unit() {
+    let (mut bench, dear, _) = two_lanes(per_second("points", 100));
+    let start = bench.now;
+    let mut granted = 0;
+    while bench.now < start + Duration::from_secs(1) {
+        while let Answer::Granted(permit) = bench.submit(dear, Ask { immediate: true, ..ask(Tier::High) }) {
+            granted += 1;
+            answer_with_cost(&mut bench, permit, 0);
+            assert!(granted <= 100, "a vendor that counts them sees {granted} within a second");
+        }
+        bench.now = bench.now + Duration::from_millis(5);
+    }
+    assert!(granted > 90);
+}
+
+/// A quota of a day, of which a request takes what is known only when its body was read.
+#[test]
+fn corrections_of_a_late_answer_leave_the_exact_figure() {
+    let per_day = |name: &str, measure: Measure| {
+        let day = 86_400 * SECOND;
+        let kind = LimitKind::Rate {
+            bucket: BucketSpec::new(800, 800.0, day, 0),
+            guard: GuardSpec::Log(LogSpec::new(1_000, 200, day, TRANSIT).fixed()),
+        };
+        LimitSpec { measure, kind, ..per_second(name, 1_000) }
+    };
+    let plan = plan(vec![per_day("tokens", Measure::Usage(PointKind::POINTS)), per_day("bytes", Measure::Bytes)]);
+    let (mut bench, lane) = Bench::with(plan);
+    for request in 1..=3 {
+        let ask = Ask { cost: Cost::from(100).with_bytes(77, 0), ..ask(Tier::Normal) };
+        let permit = bench.granted(lane, ask);
+        bench.now = bench.now + Duration::from_micros(300);
+        bench.settle(permit, 30);
+        bench.engine.answered(bench.now, permit);
+        bench.now = bench.now + Duration::from_micros(300);
+        bench.engine.received(bench.now, permit, 23);
+        bench.engine.abandoned(bench.now, permit);
+        let limits = bench.engine.view(bench.now, lane).unwrap().limits;
+        let used: Vec<u32> = limits.iter().map(|limit| limit.limit - limit.left).collect();
+        assert_eq!(used, [30 * request, 100 * request]);
+    }
+}

@@ -1,0 +1,211 @@
+//! Shares of the tiers, turns of the lanes, order inside a queue.
+
+use super::*;
+use crate::tier::Tier;
+
+/// Grants, in order, as indexes into `waiters`.
+fn order(grants: &[(Time, WaiterKey)], waiters: &[WaiterKey]) -> Vec<usize> {
+    grants.iter().map(|(_, waiter)| waiters.iter().position(|other| other == waiter).unwrap()).collect()
+}
+
+#[test]
+fn any_hundred_grants_of_a_busy_lane_hold_60_30_10() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
+    let mut tiers = std::collections::HashMap::new();
+    for _ in 0..80 {
+        let permit = bench.granted(lane, ask(Tier::Normal));
+        bench.engine.finished(bench.now, permit);
+    }
+    for n in 0..3000u32 {
+        let tier = Tier::ALL[(n % 3) as usize];
+        tiers.insert(bench.waits(lane, ask(tier)).0, tier);
+    }
+    let until = bench.now + std::time::Duration::from_secs(20);
+    let grants = bench.serve(until, 20_000_000);
+    assert!(grants.len() > 1400, "{}", grants.len());
+    let grants: Vec<Tier> = grants.iter().map(|(_, waiter)| tiers[waiter]).collect();
+    for window in grants[..1400].windows(100) {
+        let count = |tier: Tier| window.iter().filter(|other| **other == tier).count() as i64;
+        assert!(
+            (count(Tier::High) - 60).abs() <= 1
+                && (count(Tier::Normal) - 30).abs() <= 1
+                && (count(Tier::Low) - 10).abs() <= 1
+        );
+    }
+}
+
+/// Everybody always waits, in all tiers of six lanes in two accounts: the shares of each lane's tiers, in percent.
+fn shares_of_each_lane(plan: Plan) -> Vec<[u32; 3]> {
+    let (mut bench, plan) = (Bench::new(), Arc::new(plan));
+    let lanes: Vec<LaneKey> =
+        (0..6).map(|n| bench.lane(&format!("lane{n}"), &format!("account{}", n % 2), &plan)).collect();
+    let (mut who, mut counts) = (std::collections::HashMap::new(), [[0u32; 3]; 6]);
+    let mut again: Vec<(usize, Tier)> = (0..6).flat_map(|lane| (0..9).map(move |n| (lane, Tier::ALL[n % 3]))).collect();
+    for _ in 0..60_000 {
+        for (lane, tier) in again.drain(..) {
+            if let Answer::Wait { waiter, .. } = bench.submit(lanes[lane], ask(tier)) {
+                who.insert(waiter, (lane, tier));
+            }
+        }
+        let Some(due) = bench.engine.poll_timeout() else { break };
+        bench.now = due;
+        bench.engine.poll(due);
+        for waiter in bench.engine.woken().collect::<Vec<_>>() {
+            let Claim::Started(permit, _) = bench.engine.claim(due, waiter) else { continue };
+            bench.engine.finished(due, permit);
+            let (lane, tier) = who.remove(&waiter).unwrap();
+            counts[lane][tier.index()] += 1;
+            again.push((lane, tier));
+        }
+    }
+    let all = |count: &[u32; 3]| count.iter().sum::<u32>().max(1);
+    counts.iter().map(|count| count.map(|tier| (tier * 1_000 / all(count)).div_ceil(10))).collect()
+}
+
+#[test]
+fn each_lane_holds_60_30_10_of_a_limit_of_its_own_below_one_that_all_share() {
+    let own = || plan(vec![bucket("own", 1, 10.0)]);
+    let vendor = || vec![bucket("vendor", 100, 10_000.0)];
+    let account = || vec![bucket("account", 1, 20.0)];
+    for (what, plan) in [
+        ("own", with_shared(own(), vec![], vendor())),
+        ("own, account", with_shared(own(), vec![bucket("account", 100, 1_000.0)], vendor())),
+        ("account", with_shared(plan(vec![]), account(), vendor())),
+        ("account, own", with_shared(own(), account(), vendor())),
+        ("vendor", with_shared(own(), account(), vec![bucket("vendor", 1, 25.0)])),
+    ] {
+        let shares = shares_of_each_lane(plan);
+        let fair = |share: &[u32; 3]| (57..=63).contains(&share[0]) && (8..=12).contains(&share[2]);
+        assert!(shares.iter().all(fair), "{what}: {shares:?}");
+    }
+}
+
+#[test]
+fn an_unused_share_is_lent_at_once() {
+    let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 100.0)]));
+    bench.granted(lane, ask(Tier::Low));
+    for _ in 0..200 {
+        let _ = bench.waits(lane, ask(Tier::Low));
+    }
+    let until = bench.now + std::time::Duration::from_secs(1);
+    assert_eq!(bench.serve(until, 0).len(), 100, "low alone has everything");
+}
+
+#[test]
+fn first_in_first_out_and_retries_before_first_attempts() {
+    let (mut bench, lane) = Bench::with(plan(vec![bucket("requests", 1, 100.0)]));
+    bench.granted(lane, ask(Tier::High));
+    let retry = Ask { retry: true, ..ask(Tier::High) };
+    let asks = [ask(Tier::High), ask(Tier::High), retry, retry, ask(Tier::High)];
+    let waiters: Vec<WaiterKey> = asks.into_iter().map(|ask| bench.waits(lane, ask).0).collect();
+    let until = bench.now + std::time::Duration::from_secs(1);
+    let grants = bench.serve(until, 0);
+    assert_eq!(order(&grants, &waiters), [2, 3, 0, 1, 4]);
+}
+
+#[test]
+fn lanes_that_share_a_limit_take_turns_by_weight() {
+    let shared = vec![bucket("account", 1, 1000.0)];
+    let mut bench = Bench::new();
+    let light = Arc::new(with_shared(plan(vec![]), shared.clone(), vec![]));
+    let heavy = Arc::new(Plan { weight: 3, ..with_shared(plan(vec![]), shared, vec![]) });
+    let lanes = [bench.lane("a", "x", &light), bench.lane("b", "x", &heavy), bench.lane("c", "x", &light)];
+    bench.granted(lanes[0], ask(Tier::Normal));
+    let mut owner = std::collections::HashMap::new();
+    for (number, lane) in lanes.into_iter().enumerate() {
+        for _ in 0..1000 {
+            let _ = owner.insert(bench.waits(lane, ask(Tier::Normal)).0, number);
+        }
+    }
+    let until = bench.now + std::time::Duration::from_secs(1);
+    let grants = bench.serve(until, 0);
+    let count = |number| grants.iter().filter(|(_, waiter)| owner[waiter] == number).count() as i64;
+    assert!((count(0) - 200).abs() <= 2 && (count(1) - 600).abs() <= 2 && (count(2) - 200).abs() <= 2);
+}
+
+#[test]
+fn a_blocked_lane_holds_nothing_of_a_shared_limit() {
+    let mut bench = Bench::new();
+    let slow = Arc::new(with_shared(plan(vec![bucket("own", 1, 1.0)]), vec![], vec![bucket("vendor", 1, 100.0)]));
+    let fast = Arc::new(with_shared(plan(vec![bucket("own", 100, 100.0)]), vec![], vec![bucket("vendor", 1, 100.0)]));
+    let (a, b) = (bench.lane("a", "a", &slow), bench.lane("b", "b", &fast));
+    bench.granted(a, ask(Tier::High));
+    for _ in 0..50 {
+        let _ = bench.waits(a, ask(Tier::High));
+    }
+    let mut of_b = std::collections::HashSet::new();
+    for _ in 0..200 {
+        let _ = of_b.insert(bench.waits(b, ask(Tier::Low)).0);
+    }
+    let until = bench.now + std::time::Duration::from_secs(1);
+    let grants = bench.serve(until, 0);
+    let b_grants = grants.iter().filter(|(_, waiter)| of_b.contains(waiter)).count();
+    assert!(b_grants >= 98, "{b_grants} of about 99");
+}
+
+#[test]
+fn a_blocked_endpoint_blocks_no_other() {
+    let whole = plan(vec![bucket("requests", 10, 100.0)]);
+    let plan =
+        with_endpoint(with_endpoint(whole, "search", bucket("search", 1, 1.0)), "users", bucket("users", 10, 100.0));
+    let (mut bench, lane) = Bench::with(plan);
+    bench.granted(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) });
+    let stuck: Vec<WaiterKey> =
+        (0..20).map(|_| bench.waits(lane, Ask { endpoint: EndpointId::at(0), ..ask(Tier::High) }).0).collect();
+    let mut granted = 0;
+    for _ in 0..100 {
+        bench.now = bench.now + std::time::Duration::from_millis(10);
+        bench.engine.poll(bench.now);
+        if let Answer::Granted(permit) = bench.submit(lane, Ask { endpoint: EndpointId::at(1), ..ask(Tier::Low) }) {
+            bench.engine.finished(bench.now, permit);
+            granted += 1;
+        }
+    }
+    assert_eq!(granted, 100);
+    assert!(stuck.len() == 20);
+}
+
+#[test]
+fn an_expensive_head_is_not_starved_by_cheap_ones() {
+    let (mut bench, lane) = Bench::with(plan(vec![bucket("points", 50, 10.0)]));
+    bench.granted(lane, Ask { cost: 50.into(), ..ask(Tier::Normal) });
+    let mut cheap = Vec::new();
+    (0..300).for_each(|_| cheap.push(bench.waits(lane, ask(Tier::High)).0));
+    let (expensive, _) = bench.waits(lane, Ask { cost: 40.into(), ..ask(Tier::Low) });
+    let until = bench.now + std::time::Duration::from_secs(60);
+    let grants = bench.serve(until, 0);
+    let at = grants.iter().position(|(_, waiter)| *waiter == expensive).expect("it is granted");
+    assert!(at <= 8, "after {at} cheap ones");
+}
+
+#[test]
+fn what_waits_for_its_own_limit_reserves_nothing_of_a_shared_one() {
+    let mut bench = Bench::new();
+    let shared = || vec![bucket("vendor", 10, 10.0)];
+    let poor = Arc::new(with_shared(plan(vec![bucket("own", 10, 1.0)]), vec![], shared()));
+    let rich = Arc::new(with_shared(plan(vec![bucket("own", 10, 100.0)]), vec![], shared()));
+    let (a, b) = (bench.lane("a", "a", &poor), bench.lane("b", "b", &rich));
+    bench.granted(a, Ask { cost: 10.into(), ..ask(Tier::High) });
+    bench.waits(a, Ask { cost: 10.into(), ..ask(Tier::High) });
+    for _ in 0..30 {
+        let _ = bench.waits(b, ask(Tier::Low));
+    }
+    let until = bench.now + std::time::Duration::from_secs(2);
+    assert_eq!(bench.serve(until, 0).len(), 20);
+}
+
+#[test]
+fn low_cannot_black_out_high() {
+    let (mut bench, lane) = Bench::with(plan(vec![per_second("requests", 100)]));
+    for _ in 0..80 {
+        bench.granted(lane, ask(Tier::Low));
+    }
+    for _ in 0..100 {
+        let _ = bench.waits(lane, ask(Tier::Low));
+    }
+    let until = bench.now + std::time::Duration::from_millis(300);
+    assert_eq!(bench.serve(until, 0).len(), 0, "low may use 80 of 100 a second");
+    let high: Vec<Answer> = (0..20).map(|_| bench.submit(lane, ask(Tier::High))).collect();
+    let granted = high.iter().filter(|answer| matches!(answer, Answer::Granted(_))).count();
+    assert_eq!(granted, 20, "the bucket has refilled 24, and the last 20 of the window are high's");
+}

@@ -1,0 +1,273 @@
+//! What concerns a lane's credential, and no limit that is known: an operator's pause, failures in a row, refusals that no
+//! limit explains, and limits that only the vendor's answers speak of.
+
+use super::{About, Books, Change, FAILURES, Gate, Going, LONGEST_OPEN, Mode, Notice, Refused, Report, Throttle};
+use crate::keys::PermitKey;
+use std::sync::Arc;
+
+use crate::Whose;
+use crate::endpoint::EndpointHash;
+use crate::limit::free::BlockedBy;
+use crate::limit::free::Free;
+use crate::pace::LEAST_PAUSE;
+use crate::pace::{Counting, Pace};
+use crate::tier::Tier;
+use crate::time::Time;
+
+/// Limits that only answers speak of, of one lane. Above it the one that was heard of longest ago is forgotten.
+const MAX_DISCOVERED: usize = 8;
+/// A limit that no answer speaks of is forgotten after so many of its windows, and so many nanoseconds at least.
+const SILENT_WINDOWS: u64 = 2;
+const SILENT: u64 = 600_000_000_000;
+
+/// A limit that no configuration states.
+#[derive(Clone, Debug)]
+pub(crate) struct Discovered {
+    pub(crate) report: Report,
+    heard: Time,
+    pace: Pace,
+    throttle: Throttle,
+}
+
+impl Discovered {
+    fn is_forgotten(&self, now: Time) -> bool {
+        let silent = self.pace.window_ns.saturating_mul(SILENT_WINDOWS).max(SILENT);
+        self.heard.plus_nanos(silent) <= now
+    }
+
+    /// What is left, as (left, limit): all of it once the last report holds no more.
+    pub(crate) fn left(&self, now: Time) -> (u32, u32) {
+        let limit = u32::try_from(self.report.limit).unwrap_or(u32::MAX);
+        self.throttle.left(now, &self.pace).map_or((limit, limit), |(left, limit, _)| (left, limit))
+    }
+
+    /// When all of it is there again if nothing else goes.
+    pub(crate) fn full_at(&self, now: Time) -> Time {
+        self.throttle.left(now, &self.pace).map_or(now, |(.., until)| until)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.report.about.title()
+    }
+}
+
+/// One lane's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Credential {
+    throttle: Throttle,
+    /// An operator's pause; it ends by an operator's word alone.
+    held: bool,
+    whose: Option<Whose>,
+    /// Failures without an answer of another kind in between.
+    failures: u32,
+    /// When the vendor last closed a connection with requests on it that it had not processed.
+    disowned_at: Time,
+    discovered: Vec<Discovered>,
+}
+
+impl Credential {
+    /// Nothing in here changes what happens from `now` on.
+    pub(crate) fn is_idle(&self, now: Time, pace: &Pace) -> bool {
+        let idle = |limit: &Discovered| limit.is_forgotten(now) && limit.throttle.is_idle(now, &limit.pace);
+        !self.held && self.throttle.is_idle(now, pace) && self.discovered.iter().all(idle)
+    }
+
+    /// Whether anything may go.
+    pub(crate) fn gate(&self, now: Time, tier: Tier, units: u32, pace: &Pace) -> Gate {
+        if self.held {
+            return Gate::Shut(Free::OnSettle(Time::MAX), BlockedBy::Held);
+        }
+        let discovered = self.discovered.iter().filter(|limit| !limit.is_forgotten(now));
+        let gates = discovered.map(|limit| limit.throttle.gate(now, tier, units, &limit.pace));
+        let shut = |gate: &Gate| *gate != Gate::Open;
+        [self.throttle.gate(now, tier, units, pace)].into_iter().chain(gates).find(shut).unwrap_or(Gate::Open)
+    }
+
+    pub(crate) fn endpoint_gate(&self, now: Time, endpoint: EndpointHash, others: bool) -> Gate {
+        self.throttle.endpoint_gate(now, endpoint, others)
+    }
+
+    /// A request goes, which was due at `due`.
+    pub(crate) fn take(&mut self, due: Time, now: Time, going: &Going, pace: &Pace) {
+        self.throttle.take(due, now, going, pace);
+        for limit in &mut self.discovered {
+            limit.throttle.take(due, now, going, &limit.pace);
+        }
+    }
+
+    /// The vendor took what this permit stood for.
+    pub(crate) fn passed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash, pace: &Pace) {
+        self.failures = 0;
+        self.throttle.passed(now, permit, endpoint, pace);
+    }
+
+    /// The vendor refused for no limit that is known. Returns when to go on.
+    pub(crate) fn refused(&mut self, now: Time, refused: &Refused, pace: &Pace) -> (Time, bool) {
+        self.throttle.refused(now, refused, pace)
+    }
+
+    /// See [`Throttle::endpoint_refused`].
+    pub(crate) fn endpoint_refused(&mut self, now: Time, refused: &Refused, wait: u64) -> bool {
+        self.throttle.endpoint_refused(now, refused, wait)
+    }
+
+    /// An answer told of a limit that the configuration does not know. `slowing`: how limits of this vendor slow down.
+    pub(crate) fn discover(
+        &mut self,
+        now: Time,
+        granted: Time,
+        books: Books,
+        report: &Report,
+        slowing: Mode,
+    ) -> [Option<Notice>; 2] {
+        self.discovered.retain(|limit| !limit.is_forgotten(now));
+        if report.limit == 0 || (slowing == Mode::Off && report.remaining > 0) {
+            return [None; 2];
+        }
+        let same = |about: &About| about.name == report.about.name && about.window_ns == report.about.window_ns;
+        let number = self.discovered.iter().position(|limit| same(&limit.report.about)).unwrap_or_else(|| {
+            if self.discovered.len() >= MAX_DISCOVERED
+                && let Some(oldest) = (0..self.discovered.len()).min_by_key(|number| self.discovered[*number].heard)
+            {
+                self.discovered.swap_remove(oldest);
+            }
+            let (pace, throttle) = (Pace::default(), Throttle::default());
+            self.discovered.push(Discovered { report: *report, heard: now, pace, throttle });
+            self.discovered.len() - 1
+        });
+        let Some(limit) = self.discovered.get_mut(number) else { return [None; 2] };
+        // A window of unknown length lasts until its reset at least.
+        let window_ns = report.about.window_ns.or(report.reset_ns).unwrap_or(LEAST_PAUSE).max(limit.pace.window_ns);
+        let window_ns = report.about.window_ns.unwrap_or(window_ns).max(1);
+        // What was used before is unknown, so little that is left is spread over the time until the reset. While much is
+        // left, nothing speaks for a slower pace than that of the limits that are configured.
+        let mode = match slowing {
+            Mode::Adaptive if report.is_comfortable(books.under_way) => Mode::Bands,
+            Mode::Adaptive => Mode::Pace,
+            slowing => slowing,
+        };
+        let unit_ns = (window_ns / report.limit).max(1);
+        limit.pace = Pace { unit_ns, limit: report.limit, window_ns, counting: Counting::Windows, mode };
+        (limit.report, limit.heard) = (*report, now);
+        limit.throttle.report(now, granted, books, report, &limit.pace)
+    }
+
+    /// Limits that only answers speak of.
+    pub(crate) fn discovered(&self, now: Time) -> impl Iterator<Item = &Discovered> {
+        self.discovered.iter().filter(move |limit| !limit.is_forgotten(now))
+    }
+
+    /// The vendor closed a connection before it processed what was granted at `granted`. Returns whether that is a failure of
+    /// its own: one closed connection ends many exchanges at once.
+    pub(crate) fn is_disowned_anew(&mut self, now: Time, granted: Time) -> bool {
+        let is_new = granted >= self.disowned_at;
+        self.disowned_at = if is_new { now } else { self.disowned_at };
+        is_new
+    }
+
+    /// The vendor failed. After a row of failures the lane is left alone, longer each time, and then tried by one.
+    pub(crate) fn failed(&mut self, now: Time, permit: PermitKey, endpoint: EndpointHash) -> Option<Time> {
+        let probed = self.throttle.is_probed_by(permit);
+        // What was in flight when the pause began failed by the same cause. Counted, a hundred of them would make the next
+        // pause the longest.
+        if !probed && self.throttle.is_paused() {
+            return None;
+        }
+        self.failures = self.failures.saturating_add(1);
+        if !probed && self.failures < FAILURES {
+            return None;
+        }
+        let wait = (LEAST_PAUSE << self.failures.saturating_sub(FAILURES).min(5)).min(LONGEST_OPEN);
+        self.throttle.leave_alone(now, endpoint, wait);
+        Some(now.plus_nanos(wait))
+    }
+
+    /// See [`Throttle::wait_until`].
+    pub(crate) fn wait_until(&mut self, now: Time, until: Time, later: Time) -> bool {
+        self.throttle.wait_until(now, until, later)
+    }
+
+    /// See [`Throttle::pay_back`].
+    pub(crate) fn pay_back(&mut self, until: Time) {
+        self.throttle.pay_back(until);
+    }
+
+    /// An operator's pause. Returns whether there was none.
+    pub(crate) fn hold(&mut self) -> bool {
+        !std::mem::replace(&mut self.held, true)
+    }
+
+    /// Whose limit the vendor refused for, as it said, where that limit is not known.
+    pub(crate) fn whose(&self) -> Option<Whose> {
+        self.whose
+    }
+
+    pub(crate) fn set_whose(&mut self, whose: Option<Whose>) {
+        self.whose = whose;
+    }
+
+    /// See [`Throttle::is_told_elsewhere`].
+    pub(crate) fn is_told_elsewhere(&mut self, now: Time) {
+        self.throttle.is_told_elsewhere(now);
+    }
+
+    /// What is new about pauses, with the name of the limit where an answer stated it.
+    pub(crate) fn changes(&mut self, now: Time, pace: &Pace) -> Vec<(Option<Arc<str>>, Change)> {
+        let mut changes: Vec<_> = self.throttle.changes(now, pace).into_iter().map(|change| (None, change)).collect();
+        for limit in &mut self.discovered {
+            let of_limit = limit.throttle.changes(now, &limit.pace);
+            changes.extend(of_limit.into_iter().map(|change| (Some(limit.name().into()), change)));
+        }
+        changes
+    }
+
+    /// It is forgotten: what was told to stand does not any more.
+    pub(crate) fn forgotten(&self) -> Vec<(Option<Arc<str>>, Change)> {
+        let own = self.throttle.forgotten().into_iter().map(|change| (None, change));
+        let discovered = self
+            .discovered
+            .iter()
+            .flat_map(|limit| limit.throttle.forgotten().into_iter().map(|change| (Some(limit.name().into()), change)));
+        own.chain(discovered).collect()
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Ends every pause, an operator's or not.
+    pub(crate) fn resume(&mut self) {
+        self.held = false;
+        self.throttle.resume();
+        self.discovered.iter_mut().for_each(|limit| limit.throttle.resume());
+    }
+
+    /// Until when nothing goes to this endpoint, because of the vendor's word.
+    pub(crate) fn paused_until(&self, endpoint: EndpointHash) -> Time {
+        self.throttle.paused_until(endpoint)
+    }
+
+    /// Nanoseconds between grants of one unit, and those at the full rate, of the slowest; none where limits alone decide.
+    pub(crate) fn spacing(&mut self, now: Time, pace: &Pace) -> Option<(u64, u64)> {
+        let discovered = self.discovered.iter_mut().filter(|limit| !limit.is_forgotten(now));
+        let of_discovered =
+            discovered.filter_map(|limit| Some((limit.throttle.spacing(now, &limit.pace)?, limit.pace.unit_ns)));
+        let own = self.throttle.spacing(now, pace).map(|spacing| (spacing, pace.unit_ns));
+        of_discovered.chain(own).max()
+    }
+
+    /// The permit has ended without an answer: if it was to find something out, another will. Returns whether it was.
+    pub(crate) fn ended(&mut self, now: Time, permit: PermitKey) -> bool {
+        let mut was = self.throttle.ended(now, permit);
+        for limit in &mut self.discovered {
+            was |= limit.throttle.ended(now, permit);
+        }
+        was
+    }
+
+    /// See [`Throttle::rename_permits`].
+    pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(PermitKey, PermitKey)]) {
+        self.throttle.rename_permits(now, keys);
+        self.discovered.iter_mut().for_each(|limit| limit.throttle.rename_permits(now, keys));
+    }
+}

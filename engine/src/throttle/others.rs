@@ -1,0 +1,197 @@
+//! What others take of a limit: the part of a vendor's count that our own count does not explain.
+//!
+//! | the vendor's count goes down | what is compared |
+//! |---|---|
+//! | at a reset | what has been used since the first answer of its window, beside what we sent meanwhile |
+//! | each unit after a window | what is used, beside what we sent in the last window |
+//! | evenly | what has been used since an earlier answer and has come back, beside what we sent meanwhile |
+//!
+//! Answers overtake each other, so each comparison has two results: what is likely, if requests arrive in the order in which
+//! they were granted, and what is sure, if many of them do not. Others are there when the second says so.
+
+use super::edge::Edge;
+use crate::pace::Mode;
+use crate::pace::{Counting, Pace};
+use crate::time::Time;
+
+/// Another client uses the key and takes this share of the limit.
+const SHARE: f64 = 0.05;
+/// And so many units at least: answers overtake each other by as many.
+const LEAST_UNITS: f64 = 1.5;
+/// Units come back one by one once this share of the limit was seen to.
+const REGROWN: f64 = 0.15;
+/// Of the units whose order of arrival is not known, at most this share arrives in another order than it was granted in.
+const OVERTAKEN: f64 = 0.4;
+
+/// A vendor's count at the moment of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) at: Time,
+    /// When the request was granted that was answered.
+    pub(super) granted: Time,
+    /// Units that are used, as the vendor says.
+    pub(super) used: u64,
+    /// Units of ours that had arrived in all, if they arrived in order.
+    pub(super) arrived: i64,
+    /// Units of these that may have arrived after it.
+    pub(super) early: i64,
+    /// Units granted later that may have arrived before it.
+    pub(super) late: i64,
+    /// Units of ours that the vendor counts then, if it gives each back a window later: as is likely, and at most.
+    pub(super) ours: (u32, u32),
+    /// Units that a vendor which refills in lumps may be behind one that refills steadily.
+    pub(super) behind: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Others {
+    /// Units a nanosecond, as is likely.
+    rate: f64,
+    /// Of these, as many as there must be.
+    sure: f64,
+    /// Both as they were believed when the present comparison began.
+    before: (f64, f64),
+    first: Option<Sample>,
+    last: Option<Sample>,
+    /// The vendor's window began before this moment.
+    began: Option<Time>,
+    /// Where the vendor's windows begin.
+    pub(super) edge: Edge,
+    /// Of a log: units in it that are not ours, smoothed.
+    level: f64,
+    /// Units that came back one by one, less those that others took meanwhile, and units that came back at once: of the
+    /// last windows.
+    regrown: f64,
+    dropped: f64,
+}
+
+impl Others {
+    /// Units that they take in a window, if anybody takes any worth mentioning.
+    pub(super) fn per_window(&self, pace: &Pace) -> Option<f64> {
+        let window = pace.window_ns as f64;
+        let is_proven = self.sure * window > (SHARE * pace.limit as f64).max(LEAST_UNITS);
+        is_proven.then_some(self.rate.max(self.sure) * window)
+    }
+
+    /// Units a nanosecond that they take, if any worth mentioning.
+    pub(super) fn rate(&self, pace: &Pace) -> f64 {
+        self.per_window(pace).map_or(0.0, |_| self.rate.max(self.sure))
+    }
+
+    /// Compares another answer with those before.
+    pub(super) fn observe(&mut self, seen: Sample, limit: u64, pace: &Pace) {
+        let Some(last) = self.last.replace(seen) else {
+            self.begin(seen);
+            return;
+        };
+        // Answers overtake each other by a few: that is no new window.
+        let is_new = seen.used.saturating_add(limit / 8) < last.used;
+        if pace.counting == Counting::Windows && pace.mode == Mode::Adaptive {
+            self.watch(&last, &seen, is_new, pace);
+        }
+        match self.counting(limit, pace) {
+            Counting::Windows => {
+                if is_new {
+                    self.began = Some(seen.at);
+                    self.edge.lies(last.granted, seen.at, pace.window_ns);
+                    // Of a vendor that only the limit is known of, a drop may be units that came back one by one.
+                    if pace.mode == Mode::Adaptive && self.dropped > self.regrown {
+                        self.meet(&last, &seen, pace);
+                    }
+                    self.begin(seen);
+                } else {
+                    self.compare(seen, 0.0, pace);
+                }
+            }
+            Counting::Bucket => {
+                let refill = limit as f64 / pace.window_ns.max(1) as f64;
+                if seen.used == 0 {
+                    // Full: who knows since when.
+                    self.rate /= 2.0;
+                    self.sure /= 2.0;
+                    self.begin(seen);
+                } else {
+                    self.compare(seen, refill, pace);
+                }
+                let since = self.first.map_or(0, |first| seen.at.since(first.at).as_nanos());
+                if since > u128::from(pace.window_ns / 2) {
+                    self.begin(seen);
+                }
+            }
+            Counting::Log => {
+                let window = pace.window_ns.max(1) as f64;
+                let level = seen.used as f64 - f64::from(seen.ours.0);
+                let sure = (seen.used as f64 - f64::from(seen.ours.1)).max(0.0) / window;
+                let since = seen.at.since(last.at).as_nanos() as f64;
+                let part = (since / (since + window / 8.0)).max(0.02);
+                self.level += (level - self.level) * part;
+                self.rate = self.level.max(0.0) / window;
+                self.sure += (sure - self.sure) * part;
+            }
+        }
+    }
+
+    /// How the vendor's count goes down: where the configuration does not say it, as it was seen to.
+    pub(super) fn counting(&self, limit: u64, pace: &Pace) -> Counting {
+        let regrows = self.regrown > REGROWN * limit as f64 && self.regrown > 2.0 * self.dropped;
+        if pace.counting == Counting::Windows && regrows { Counting::Log } else { pace.counting }
+    }
+
+    /// Whether units come back one by one.
+    fn watch(&mut self, last: &Sample, seen: &Sample, is_new: bool, pace: &Pace) {
+        let kept = (-(seen.at.since(last.at).as_nanos() as f64) / (2.0 * pace.window_ns.max(1) as f64)).exp();
+        let ours = seen.arrived.wrapping_sub(last.arrived) as f64;
+        let back = last.used as f64 + ours - seen.used as f64;
+        (self.regrown, self.dropped) = (self.regrown * kept, self.dropped * kept);
+        if is_new {
+            self.dropped += back;
+        } else {
+            self.regrown += back;
+        }
+    }
+
+    fn begin(&mut self, seen: Sample) {
+        (self.before, self.first) = ((self.rate, self.sure), Some(seen));
+    }
+
+    /// The first answer of a window: what is used already, and was not sent by us since the last answer, others took.
+    fn meet(&mut self, last: &Sample, seen: &Sample, pace: &Pace) {
+        let ours = seen.arrived.wrapping_sub(last.arrived) as f64;
+        let sure = seen.used as f64 - ours - (seen.late + last.early) as f64 - f64::from(seen.behind);
+        let (elapsed, weight) = (seen.at.since(last.at).as_nanos() as f64, pace.window_ns as f64 / 4.0);
+        let sure = (sure + self.sure * weight) / (elapsed + weight).max(1.0);
+        self.sure = self.sure.max(sure);
+    }
+
+    fn compare(&mut self, seen: Sample, refill: f64, pace: &Pace) {
+        let Some(first) = self.first else { return self.begin(seen) };
+        let (elapsed, weight) = (seen.at.since(first.at).as_nanos() as f64, pace.window_ns as f64 / 4.0);
+        let ours = seen.arrived.wrapping_sub(first.arrived) as f64;
+        let taken = seen.used as f64 - first.used as f64 - ours + refill * elapsed;
+        let sure = (taken - OVERTAKEN * (seen.late + first.early) as f64 - f64::from(seen.behind)).max(0.0);
+        let per_ns = |taken: f64, before: f64| ((taken + before * weight) / (elapsed + weight).max(1.0)).max(0.0);
+        self.rate = per_ns(taken, self.before.0);
+        // What went before the first answer was there may have arrived before it, in the window before.
+        if seen.granted >= first.at || pace.mode != Mode::Adaptive {
+            self.sure = per_ns(sure, self.before.1);
+        }
+    }
+
+    /// When the vendor's next window has begun for certain, where one has been seen to begin.
+    pub(super) fn next_edge(&self, now: Time, pace: &Pace) -> Option<Time> {
+        let began = self.began?;
+        // The edge that was seen just now is not the next one, though it may lie a little later.
+        let from = if began == now { now.plus_nanos(pace.window_ns / 2) } else { now };
+        self.edge.next(from, pace.window_ns)
+    }
+
+    /// When the vendor's next window begins at the latest: where its windows end is known as soon as one has been
+    /// seen to begin, and to less than the whole second in which it is stated.
+    pub(super) fn next_window(&self, now: Time, pace: &Pace) -> Option<Time> {
+        let began = self.began?;
+        let since = now.since(began).as_nanos();
+        let window = u128::from(pace.window_ns);
+        // A clock that runs one in ten thousand off, ten windows later.
+        (window > 0 && since < 10 * window).then(|| began.plus_nanos((window * (since / window + 1)) as u64))
+    }
+}

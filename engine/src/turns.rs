@@ -1,0 +1,413 @@
+//! One turn: the queue whose turn it is, by `scheduler.rs`, asks its limits. Either its head goes, or the place where it was stopped is
+//! parked until something can have changed.
+//!
+//! Limits are asked from the narrowest holder outwards, and the first that lacks something decides where to park: the
+//! endpoint's queue, the lane's tier, the account's tier or the vendor's tier. So a blocked endpoint blocks no other
+//! endpoint, a blocked lane no other lane. The head of the queue reserves the next units of the place that stopped it:
+//! what lies further out it has not asked for yet, so a request that waits for a limit of its own holds nothing of a
+//! shared one. A lower tier that is stopped by the high tier's reserve reserves nothing: the reserve is not for it.
+
+use std::sync::Arc;
+
+use super::cost::PointKind;
+use super::keys::{LaneKey, NodeKey, QueueKey};
+use super::lane::{Lane, Shared};
+use super::limit::free::Free;
+use super::limit::{BlockedBy, Cell, LimitSpec, Room};
+use super::need::Need;
+use super::scheduler::Path;
+use super::slab::Key;
+use super::throttle::{Credential, Gate};
+use super::waiting::LimitLevel;
+use super::{Engine, LATENESS_NS, Timer, Until, WaitReason};
+use crate::time::Time;
+
+/// From the narrowest outwards.
+const LEVELS: [LimitLevel; 6] = [
+    LimitLevel::Endpoint,
+    LimitLevel::Lane,
+    LimitLevel::SharedEndpoint(0),
+    LimitLevel::Shared(0),
+    LimitLevel::SharedEndpoint(1),
+    LimitLevel::Shared(1),
+];
+
+/// What stopped a request.
+#[derive(Debug)]
+pub(super) struct Stop {
+    place: LimitLevel,
+    free: Free,
+    /// None where another queue's head has the next units reserved.
+    lack: Option<(BlockedBy, Option<Arc<str>>)>,
+}
+
+impl Stop {
+    pub(super) fn reason(&self) -> WaitReason {
+        match &self.lack {
+            Some((lack, limit)) => WaitReason { limit: limit.clone(), lack: Some(*lack) },
+            None => WaitReason::turn(),
+        }
+    }
+}
+
+/// Whether `cells` have room; otherwise the latest moment that any of them names.
+fn room<'a>(
+    cells: impl Iterator<Item = (&'a mut Cell, &'a LimitSpec)>,
+    now: Time,
+    need: &Need,
+) -> Option<(Free, BlockedBy, Arc<str>)> {
+    let mut worst: Option<(Free, BlockedBy, &LimitSpec)> = None;
+    for (cell, spec) in cells {
+        let room = match cell.gate(spec, now, need.tier, need.cost) {
+            Gate::Open => cell.room(spec, now, need.cost, need.high()),
+            Gate::Shut(free, lack) => Room::No { free, lack },
+        };
+        if let Room::No { free, lack } = room {
+            let later = worst.as_ref().is_none_or(|(other, _, _)| later(free, *other));
+            if later {
+                worst = Some((free, lack, spec));
+            }
+        }
+    }
+    worst.map(|(free, lack, spec)| (free, lack, spec.name.clone()))
+}
+
+fn later(a: Free, b: Free) -> bool {
+    match (a, b) {
+        (Free::At(a), Free::At(b)) | (Free::OnSettle(a), Free::OnSettle(b)) => a > b,
+        (Free::OnSettle(_), _) => true,
+        (_, Free::Now) => true,
+        _ => false,
+    }
+}
+
+impl Engine {
+    fn reserved_by_another(&mut self, need: &Need, place: LimitLevel, queue: QueueKey) -> bool {
+        let reserved = self.wait_point(need, place).map_or(Key::NONE, |wait_point| wait_point.reserved);
+        if reserved == Key::NONE || reserved == queue {
+            return false;
+        }
+        let Some(holder) = self.waiters.queue(reserved) else { return false };
+        if holder.tier == need.tier {
+            // Inside one tier the tree decides who is next: both stand below the node that is parked here.
+            return !matches!(place, LimitLevel::Lane | LimitLevel::Shared(_));
+        }
+        let other = holder.tier;
+        if self.is_at_the_root(need.lane, place) {
+            return true;
+        }
+        !self.wait_point(need, place).is_some_and(|wait_point| wait_point.turns.is_before(need.tier, other))
+    }
+
+    /// The tree's root itself decides about the tiers here.
+    fn is_at_the_root(&self, lane: LaneKey, place: LimitLevel) -> bool {
+        let Some(lane) = self.lanes.get(lane) else { return true };
+        let [account, vendor] = lane.shared.map(|holder| holder != Key::NONE);
+        match place {
+            LimitLevel::Lane => !account && !vendor,
+            LimitLevel::Shared(0) => !vendor,
+            LimitLevel::Shared(_) => true,
+            LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_) => false,
+        }
+    }
+
+    /// A request of `need` goes: the tiers' turns at its limits move on.
+    fn charge_sites(&mut self, need: &Need) {
+        let Some(lane) = self.lanes.get(need.lane) else { return };
+        let weight = lane.plan.tier_weights[need.tier.index()];
+        for place in LEVELS {
+            if !self.is_at_the_root(need.lane, place)
+                && self.has_wait_point(need, place)
+                && let Some(wait_point) = self.wait_point(need, place)
+            {
+                wait_point.turns.charge(need.tier, need.cost.turn(), weight);
+            }
+        }
+    }
+
+    /// Whether every limit has room, where no request waits and so nothing is reserved: [`ask`](Self::ask) without the
+    /// reasons, which a granted request does not need.
+    #[inline(always)]
+    pub(super) fn has_room(&mut self, need: &Need) -> bool {
+        let now = self.now;
+        let lane = &mut self.lanes[need.lane];
+        if lane.credential.is_some() || lane.plan.whole_is_throttled(lane.own.as_slice()) {
+            return self.ask(need, Key::NONE).is_ok();
+        }
+        for (cell, spec) in lane.whole() {
+            if !cell.has_room(spec, now, need.cost, need.high()) {
+                return false;
+            }
+        }
+        !lane.has_others(need.endpoint) || self.others_have_room(need)
+    }
+
+    /// The limits of the endpoint, and those that are shared.
+    #[inline(never)]
+    fn others_have_room(&mut self, need: &Need) -> bool {
+        let now = self.now;
+        let Lane { plan, own, shared, .. } = &mut self.lanes[need.lane];
+        let (range, shared, endpoint) = (plan.endpoint_own(need.endpoint), *shared, plan.endpoint_hash(need.endpoint));
+        let mut pairs = own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]);
+        let mut throttled = false;
+        if !pairs.all(|(cell, spec)| {
+            throttled |= cell.is_throttled();
+            cell.has_room(spec, now, need.cost, need.high())
+        }) {
+            return false;
+        }
+        let has_room = shared.into_iter().filter(|holder| *holder != Key::NONE).all(|holder| {
+            let Some(holder) = self.lanes.holder_mut(holder) else { return true };
+            let mut pairs = holder.cells.iter_mut().zip(holder.specs.iter());
+            pairs.all(|(cell, shared)| {
+                throttled |= cell.is_throttled();
+                !shared.applies(endpoint) || cell.has_room(&shared.spec, now, need.cost, need.high())
+            })
+        });
+        has_room && (!throttled || self.ask(need, Key::NONE).is_ok())
+    }
+
+    /// Asks every limit, from the narrowest holder outwards. `queue` is whose head asks.
+    pub(super) fn ask(&mut self, need: &Need, queue: QueueKey) -> Result<(), Stop> {
+        let lane = &self.lanes[need.lane];
+        let (shared, busy) = (lane.shared, lane.waiting.is_some());
+        let endpoint = lane.plan.endpoint_hash(need.endpoint);
+        let own_gates = lane.credential.is_some() || lane.plan.whole_is_throttled(lane.own.as_slice());
+        if own_gates || !lane.plan.endpoint_own(need.endpoint).is_empty() {
+            self.ask_at(need, LimitLevel::Endpoint, queue, busy)?;
+        }
+        self.ask_at(need, LimitLevel::Lane, queue, busy)?;
+        for (number, holder) in shared.into_iter().enumerate() {
+            let Some(holder) = self.lanes.holder(holder) else { continue };
+            let busy = holder.waiting > 0;
+            let has_gates = holder.cells.iter().any(|cell| cell.is_throttled());
+            if has_gates || holder.specs.iter().any(|spec| spec.endpoint == Some(endpoint)) {
+                self.ask_at(need, LimitLevel::SharedEndpoint(number), queue, busy)?;
+            }
+            self.ask_at(need, LimitLevel::Shared(number), queue, busy)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the limits of one place; those of a place whose next units are another's are not even looked at.
+    #[inline]
+    fn ask_at(&mut self, need: &Need, place: LimitLevel, queue: QueueKey, busy: bool) -> Result<(), Stop> {
+        if busy && self.reserved_by_another(need, place, queue) {
+            return Err(Stop { place, free: Free::OnSettle(Time::MAX), lack: None });
+        }
+        let gate = match place {
+            LimitLevel::Endpoint => self.endpoint_gate(need, None),
+            LimitLevel::Lane => self.gate(need),
+            LimitLevel::SharedEndpoint(number) => self.endpoint_gate(need, Some(number)),
+            LimitLevel::Shared(_) => Gate::Open,
+        };
+        if let Gate::Shut(free, lack) = gate {
+            return Err(Stop { place, free, lack: Some((lack, None)) });
+        }
+        let now = self.now;
+        let Lane { plan, own, shared, .. } = &mut self.lanes[need.lane];
+        let found = match place {
+            LimitLevel::Endpoint => {
+                let range = plan.endpoint_own(need.endpoint);
+                room(own.as_mut()[range.clone()].iter_mut().zip(&plan.own[range]), now, need)
+            }
+            LimitLevel::Lane => room(own.as_mut()[..plan.whole].iter_mut().zip(&plan.own), now, need),
+            LimitLevel::SharedEndpoint(number) | LimitLevel::Shared(number) => {
+                let only = matches!(place, LimitLevel::SharedEndpoint(_)).then(|| plan.endpoint_hash(need.endpoint));
+                let holder = shared[number];
+                let Some(Shared { cells, specs, .. }) = self.lanes.holder_mut(holder) else {
+                    return Ok(());
+                };
+                let pairs = cells.iter_mut().zip(specs.iter()).filter(|(_, shared)| shared.endpoint == only);
+                room(pairs.map(|(cell, shared)| (cell, &shared.spec)), now, need)
+            }
+        };
+        match found {
+            Some((free, lack, limit)) => Err(Stop { place, free, lack: Some((lack, Some(limit))) }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the vendor's word about the lane's credential lets a request go.
+    fn gate(&self, need: &Need) -> Gate {
+        let lane = &self.lanes[need.lane];
+        let gate = |credential: &Credential| {
+            credential.gate(self.now, need.tier, need.cost.points(PointKind::POINTS), &lane.plan.pace)
+        };
+        lane.credential.as_deref().map_or(Gate::Open, gate)
+    }
+
+    /// Whether the endpoint of a request stands alone, as far as the lane is concerned, or a holder of shared limits.
+    fn endpoint_gate(&self, need: &Need, holder: Option<usize>) -> Gate {
+        let lane = &self.lanes[need.lane];
+        let (now, endpoint) = (self.now, lane.plan.endpoint_hash(need.endpoint));
+        let shared = holder.and_then(|number| self.lanes.holder(lane.shared[number]));
+        let cells = match holder {
+            None => lane.own.as_slice(),
+            Some(_) => shared.map_or(&[][..], |shared| &shared.cells[..]),
+        };
+        let credential = lane.credential.as_deref().filter(|_| holder.is_none());
+        if credential.is_none() && !cells.iter().any(Cell::is_throttled) {
+            return Gate::Open;
+        }
+        // Rather one of another endpoint finds out whether a pause is over, where it counts in the limit.
+        let others = lane.waiting.as_ref().is_some_and(|waiting| {
+            let queues = waiting.queues.iter().filter_map(|queue| self.waiters.queue(*queue));
+            queues.filter(|queue| queue.endpoint != need.endpoint).any(|queue| queue.head().is_some())
+        });
+        let is_of_all = |number: usize| match shared {
+            None => number < lane.plan.whole,
+            Some(shared) => shared.specs.get(number).is_some_and(|spec| spec.endpoint.is_none()),
+        };
+        let of_cells = cells.iter().enumerate().filter_map(|(number, cell)| Some((number, cell.throttle()?)));
+        let gates = of_cells.map(|(number, it)| it.endpoint_gate(now, endpoint, others && is_of_all(number)));
+        let gates = gates.chain(credential.map(|credential| credential.endpoint_gate(now, endpoint, others)));
+        gates.into_iter().find(|gate| *gate != Gate::Open).unwrap_or(Gate::Open)
+    }
+
+    /// When a request alone could go: the latest of all its limits.
+    pub(super) fn until(&mut self, need: &Need) -> Until {
+        let now = self.now;
+        let at_endpoints = [None, Some(0), Some(1)].map(|holder| self.endpoint_gate(need, holder));
+        let gates = at_endpoints.into_iter().chain([self.gate(need)]);
+        let Lane { plan, own, shared, .. } = &mut self.lanes[need.lane];
+        let mut at = now;
+        let mut on_settle = None::<Time>;
+        let mut hear = |free: Free| match free {
+            Free::Now => {}
+            Free::At(t) => at = at.max(t),
+            Free::OnSettle(t) => on_settle = Some(on_settle.map_or(t, |other| other.max(t))),
+        };
+        for gate in gates {
+            if let Gate::Shut(free, _) = gate {
+                hear(free);
+            }
+        }
+        let (own, shared, endpoint) = (own.as_mut(), *shared, plan.endpoint_hash(need.endpoint));
+        for index in (0..plan.whole).chain(plan.endpoint_own(need.endpoint)) {
+            let (cell, spec) = (&mut own[index], &plan.own[index]);
+            if let Gate::Shut(free, _) = cell.gate(spec, now, need.tier, need.cost) {
+                hear(free);
+            }
+            if let Room::No { free, .. } = cell.room(spec, now, need.cost, need.high()) {
+                hear(free);
+            }
+        }
+        for holder in shared {
+            let Some(holder) = self.lanes.holder_mut(holder) else { continue };
+            for (cell, shared) in holder.cells.iter_mut().zip(holder.specs.iter()) {
+                if !shared.applies(endpoint) {
+                    continue;
+                }
+                if let Gate::Shut(free, _) = cell.gate(&shared.spec, now, need.tier, need.cost) {
+                    hear(free);
+                }
+                if let Room::No { free, .. } = cell.room(&shared.spec, now, need.cost, need.high()) {
+                    hear(free);
+                }
+            }
+        }
+        match on_settle {
+            Some(latest) => Until::OnSettle(latest.max(at)),
+            None => Until::At(at),
+        }
+    }
+
+    /// Everybody who can go, goes.
+    pub(super) fn run_turns(&mut self) {
+        while let Some((root, due)) = self.tree.pop_ready() {
+            while let Some(path) = self.tree.next(root) {
+                self.turn(&path, due);
+            }
+        }
+    }
+
+    /// `due`: since when this turn could have been, had the timer woken in time.
+    fn turn(&mut self, path: &Path, due: Time) {
+        let key = self.tree.queue_of(path.leaf());
+        let Some(queue) = self.waiters.queue(key) else { return self.tree.put_back(path) };
+        let (Some(head), lane, tier, endpoint) = (queue.head(), queue.lane, queue.tier, queue.endpoint) else {
+            return self.tree.put_back(path);
+        };
+        let waiter = &self.waiters[head];
+        let need = Need { lane, endpoint, tier, cost: waiter.cost };
+        let (submitted, attempt_ns) = (waiter.submitted, waiter.attempt_ns);
+        match self.ask(&need, key) {
+            Ok(()) => {
+                let due = due.max(submitted);
+                let permit = self.grant(&need, due, attempt_ns, Some(head));
+                self.charge_sites(&need);
+                self.dequeue(head);
+                self.waiters.grant(head, permit);
+                self.tree.charge(path, need.cost.turn());
+                // After the charge: those who wake compete with this path as it now stands.
+                self.release(key);
+                self.tidy(lane);
+            }
+            Err(stop) => {
+                self.waiters.stop(head, stop.reason());
+                self.park(&need, key, path, stop);
+            }
+        }
+    }
+
+    fn park(&mut self, need: &Need, queue: QueueKey, path: &Path, stop: Stop) {
+        let leaf = path.leaf();
+        let lane = &self.lanes[need.lane];
+        let node = match stop.place {
+            LimitLevel::Endpoint | LimitLevel::SharedEndpoint(_) => leaf,
+            LimitLevel::Lane => lane.waiting.as_ref().map_or(leaf, |waiting| waiting.tiers[need.tier.index()]),
+            LimitLevel::Shared(number) => {
+                let above = if number == 0 { lane.shared[1] } else { Key::NONE };
+                let branch = self.lanes.holder(lane.shared[number]).and_then(|shared| shared.branch(above));
+                branch.map_or(leaf, |branch| branch.tiers[need.tier.index()])
+            }
+        };
+        // A queue that was stopped somewhere else before lets others have what it had reserved there.
+        if self.waiters.queue(queue).is_some_and(|queue| queue.reserving.is_some_and(|place| place != stop.place)) {
+            self.release(queue);
+        }
+        let reserve = stop
+            .lack
+            .as_ref()
+            .is_some_and(|(lack, _)| matches!(lack, BlockedBy::Budget | BlockedBy::Window | BlockedBy::Slots));
+        let parking = self.tree.park(node);
+        if let Some(wait_point) = self.wait_point(need, stop.place) {
+            wait_point.add(node);
+            // Who waits for another's reservation is woken when that ends, and by nothing else.
+            wait_point.on_settle |= stop.lack.is_some() && matches!(stop.free, Free::OnSettle(_));
+            if reserve {
+                let before = std::mem::replace(&mut wait_point.reserved, queue);
+                // It was another's, whose turn comes later. Nothing is free for anybody by that.
+                if before != queue
+                    && let Some(other) = self.waiters.queue_mut(before)
+                {
+                    other.reserving = None;
+                }
+            }
+        }
+        if reserve {
+            if let Some(queue) = self.waiters.queue_mut(queue) {
+                queue.reserving = Some(stop.place);
+            }
+            self.tree.hold_turn(path);
+        }
+        if let Free::At(at) | Free::OnSettle(at) = stop.free {
+            self.set_timer(at, Timer::Unpark { node, parking });
+        }
+        self.tree.put_back(path);
+        self.release_beyond(need, stop.place, node);
+    }
+
+    /// Something under this root may have become possible, at `due`.
+    pub(super) fn mark_dirty(&mut self, root: NodeKey, due: Time) {
+        self.tree.mark_ready(root, due.max(self.now.minus_nanos(LATENESS_NS)));
+    }
+
+    /// Takes a node out of its parking; it was due at `due`.
+    pub(super) fn unpark(&mut self, node: NodeKey, due: Time) {
+        self.tree.unpark(node);
+        let root = self.tree.root_of(node);
+        self.mark_dirty(root, due);
+    }
+}

@@ -1,0 +1,193 @@
+//! What a lane looks like from outside, for a caller who asks why something waits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::endpoint::{EndpointHash, EndpointId, NO_ENDPOINT};
+use super::keys::LaneKey;
+use super::limit::{Cell, LimitSpec};
+use super::need::Need;
+use super::notices::Holder;
+use super::throttle::Discovered;
+use super::{Engine, Until, WaitReason};
+use crate::time::Time;
+
+/// One lane.
+pub struct View {
+    pub waiting: [u32; 3],
+    pub in_flight: u32,
+    pub limits: Vec<LimitView>,
+    /// An operator has paused it.
+    pub held: bool,
+    /// Until when the vendor wants to be left alone; past where it does not.
+    pub paused_until: Time,
+    /// Between two grants of one unit, in nanoseconds, where that is more than the limits ask for, and the same at the full
+    /// rate.
+    pub slowest: Option<(u64, u64)>,
+    pub heads: [Option<HeadView>; 3],
+}
+
+/// The first of a tier that wait.
+pub struct HeadView {
+    pub reason: WaitReason,
+    pub until: Until,
+    pub since: Time,
+}
+
+pub struct LimitView {
+    pub name: Arc<str>,
+    pub holder: Holder,
+    pub left: u32,
+    pub limit: u32,
+    /// Until when the vendor wants it to be left alone; past where it does not.
+    pub paused_until: Time,
+    /// No configuration states it; an answer of the vendor's does.
+    pub is_discovered: bool,
+}
+
+impl LimitView {
+    fn of(cell: &mut Cell, spec: &LimitSpec, holder: Holder, now: Time) -> LimitView {
+        let (left, limit) = cell.headroom(spec, now);
+        let paused_until = cell.throttle().map_or(Time::ZERO, |throttle| throttle.paused_until(EndpointHash::NONE));
+        LimitView { name: spec.name.clone(), holder, left, limit, paused_until, is_discovered: false }
+    }
+}
+
+impl Discovered {
+    fn view(&self, now: Time) -> LimitView {
+        let (left, limit) = self.left(now);
+        LimitView {
+            name: self.name().into(),
+            holder: Holder::Lane,
+            left,
+            limit,
+            paused_until: Time::ZERO,
+            is_discovered: true,
+        }
+    }
+}
+
+/// The one that is slower beside its full rate; both as (spacing, spacing at the full rate).
+fn slower(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {
+    let factor = |(spacing, unit): (u64, u64)| spacing as f64 / unit.max(1) as f64;
+    match (one, other) {
+        (Some(one), Some(other)) if factor(other) <= factor(one) => Some(one),
+        (one, other) => other.or(one),
+    }
+}
+
+/// All lanes of a vendor.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Sum {
+    pub lanes: u64,
+    pub waiting: [u64; 3],
+    pub in_flight: u64,
+    pub paused: u64,
+    pub slowed: u64,
+    /// The smallest share of a limit that is left in any lane, as (left, limit).
+    pub tightest: Option<(u32, u32)>,
+}
+
+impl Engine {
+    pub fn view(&mut self, now: Time, key: LaneKey) -> Option<View> {
+        let now = self.tick(now);
+        self.apply_group_pauses(key);
+        let lane = self.lanes.get_mut(key)?;
+        let (plan, shared, in_flight) = (lane.plan.clone(), lane.shared, lane.in_flight);
+        let waiting = lane.waiting.as_ref().map_or([0; 3], |waiting| waiting.waiting);
+        let queues = lane.waiting.as_ref().map(|waiting| waiting.queues.clone()).unwrap_or_default();
+        let held = lane.credential.as_ref().is_some_and(|credential| credential.is_held());
+        let mut slowest = lane.credential.clone().and_then(|mut credential| credential.spacing(now, &plan.pace));
+        let discovered: Vec<LimitView> =
+            lane.credential.iter().flat_map(|it| it.discovered(now)).map(|it| it.view(now)).collect();
+        let mut limits = Vec::new();
+        for (number, (cell, spec)) in lane.own.as_mut().iter_mut().zip(&plan.own).enumerate() {
+            let endpoint = plan.endpoints.iter().position(|endpoint| endpoint.own.contains(&number));
+            let holder = endpoint.map_or(Holder::Lane, |number| Holder::Endpoint(EndpointId::at(number)));
+            slowest = slower(slowest, cell.spacing(spec, now));
+            limits.push(LimitView::of(cell, spec, holder, now));
+        }
+        for (key, holder) in shared.into_iter().zip([Holder::Account, Holder::Vendor]) {
+            let Some(inside) = self.lanes.holder_mut(key) else { continue };
+            for (cell, spec) in inside.cells.iter_mut().zip(inside.specs.iter()) {
+                if spec.endpoint.is_none() {
+                    slowest = slower(slowest, cell.spacing(&spec.spec, now));
+                }
+                limits.push(LimitView::of(cell, &spec.spec, holder, now));
+            }
+        }
+        limits.extend(discovered);
+        let mut heads = [None, None, None];
+        for queue in queues {
+            let Some(queue) = self.waiters.queue(queue) else { continue };
+            let Some(waiter) = queue.head().and_then(|head| self.waiters.get(head)) else { continue };
+            let (need, since) =
+                (Need { lane: key, endpoint: queue.endpoint, tier: queue.tier, cost: waiter.cost }, waiter.submitted);
+            let reason = waiter.reason.clone();
+            let head: &mut Option<HeadView> = &mut heads[need.tier.index()];
+            if head.as_ref().is_none_or(|head| head.since > since) {
+                *head = Some(HeadView { reason, until: self.until(&need), since });
+            }
+        }
+        let slowest = slowest.filter(|(spacing, unit)| spacing > unit);
+        Some(View {
+            waiting,
+            in_flight,
+            limits,
+            held,
+            paused_until: self.stands_until(key, NO_ENDPOINT),
+            slowest,
+            heads,
+        })
+    }
+
+    /// Grants of a lane are spaced out by more than its limits ask for.
+    fn is_slowed(&mut self, key: LaneKey) -> bool {
+        let now = self.now;
+        let Some(lane) = self.lanes.get_mut(key) else { return false };
+        let (plan, shared) = (lane.plan.clone(), lane.shared);
+        let mut slowest = lane.credential.clone().and_then(|mut credential| credential.spacing(now, &plan.pace));
+        for (cell, spec) in lane.whole() {
+            slowest = slower(slowest, cell.spacing(spec, now));
+        }
+        for holder in shared {
+            let Some(holder) = self.lanes.holder_mut(holder) else { continue };
+            for (cell, spec) in holder.cells.iter_mut().zip(holder.specs.iter()) {
+                if spec.endpoint.is_none() {
+                    slowest = slower(slowest, cell.spacing(&spec.spec, now));
+                }
+            }
+        }
+        slowest.is_some_and(|(spacing, unit)| spacing > unit)
+    }
+
+    /// Adds `count` slots of lanes from `from` on to what is known of their vendors; returns where to go on, or none at
+    /// the end.
+    pub fn survey(&mut self, now: Time, from: u32, count: u32, sums: &mut BTreeMap<Arc<str>, Sum>) -> Option<u32> {
+        let now = self.tick(now);
+        let end = self.lanes.end().min(from.saturating_add(count));
+        for index in from..end {
+            let Some(key) = self.lanes.key_at(index) else { continue };
+            let Some(lane) = self.lanes.get(key) else { continue };
+            let vendor = lane.plan.vendor.clone();
+            let sum = sums.entry(vendor).or_default();
+            sum.lanes += 1;
+            sum.in_flight += u64::from(lane.in_flight);
+            if let Some(waiting) = &lane.waiting {
+                for (all, tier) in sum.waiting.iter_mut().zip(waiting.waiting) {
+                    *all += u64::from(tier);
+                }
+            }
+            let is_held = lane.credential.as_ref().is_some_and(|credential| credential.is_held());
+            let paused = is_held || self.stands_until(key, NO_ENDPOINT) > now;
+            sum.paused += u64::from(paused);
+            sum.slowed += u64::from(!paused && self.is_slowed(key));
+            let left = self.headroom(now, key, NO_ENDPOINT);
+            let share = |(left, limit): (u32, u32)| f64::from(left) / f64::from(limit.max(1));
+            if left.is_some_and(|left| sum.tightest.is_none_or(|other| share(left) < share(other))) {
+                sum.tightest = left;
+            }
+        }
+        (end < self.lanes.end()).then_some(end)
+    }
+}

@@ -1,0 +1,63 @@
+//! Which lanes hold the most waiting requests.
+
+use crate::keys::LaneKey;
+use crate::slab::excess;
+
+/// Lanes by how many requests wait in them, to the power of two.
+pub(crate) struct BacklogIndex {
+    lanes: [Vec<LaneKey>; 33],
+}
+
+impl Default for BacklogIndex {
+    fn default() -> Self {
+        BacklogIndex { lanes: std::array::from_fn(|_| Vec::new()) }
+    }
+}
+
+impl BacklogIndex {
+    /// Records that `total` wait in a lane. Costs something only when `total` passes a power of two.
+    pub(crate) fn record(&mut self, lane: LaneKey, total: u32, at: Option<(u8, u32)>) -> BacklogMove {
+        let class = (u32::BITS - total.leading_zeros()) as u8;
+        if at.is_some_and(|(old, _)| old == class) {
+            return BacklogMove { at, displaced: None };
+        }
+        let displaced = at.and_then(|(old, index)| self.take(old, index));
+        let at = (class > 0).then(|| {
+            let lanes = &mut self.lanes[class as usize];
+            lanes.push(lane);
+            (class, lanes.len() as u32 - 1)
+        });
+        BacklogMove { at, displaced }
+    }
+
+    /// Removes an entry; the last of its class takes its place and is returned with it.
+    fn take(&mut self, class: u8, index: u32) -> Option<(LaneKey, (u8, u32))> {
+        let lanes = &mut self.lanes[class as usize];
+        lanes.swap_remove(index as usize);
+        lanes.get(index as usize).map(|moved| (*moved, (class, index)))
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        for lanes in &mut self.lanes {
+            if let Some(room) = excess(lanes.capacity(), lanes.len()) {
+                lanes.shrink_to(room);
+            }
+        }
+    }
+
+    /// All lanes in which requests wait, those with most first.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = LaneKey> + '_ {
+        self.lanes.iter().rev().flatten().copied()
+    }
+
+    /// The lanes among which is the one that holds most.
+    pub(crate) fn fullest(&self) -> &[LaneKey] {
+        self.lanes.iter().rev().find(|lanes| !lanes.is_empty()).map_or(&[], |lanes| lanes)
+    }
+}
+
+/// What [`BacklogIndex::record`] moved: the lane's new place, and another lane that got a new place by it.
+pub(crate) struct BacklogMove {
+    pub(crate) at: Option<(u8, u32)>,
+    pub(crate) displaced: Option<(LaneKey, (u8, u32))>,
+}

@@ -1,0 +1,23 @@
+//! Requests that wait: in which queue, at which limit, and how many.
+//!
+//! | file | content |
+//! |---|---|
+//! | `waiters.rs` | all waiters and queues of an engine, and who was woken; changes them together |
+//! | `waiter.rs`, `queue.rs` | one request that waits; the queue of a lane, tier and endpoint |
+//! | `point.rs` | the place where a limit stops requests |
+//! | `place.rs` | a lane's, an account's or a vendor's part of the scheduler's tree |
+//! | `backlog.rs` | the lanes in which most requests wait |
+
+mod backlog;
+mod place;
+mod point;
+mod queue;
+mod waiter;
+mod waiters;
+
+pub(super) use place::{Branch, LaneWait};
+pub(super) use point::{LimitLevel, Turns, WaitPoint};
+pub(super) use queue::Queue;
+pub(super) use waiter::{Waiter, WaiterState};
+pub use waiters::Bound;
+pub(super) use waiters::Waiters;

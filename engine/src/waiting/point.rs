@@ -1,0 +1,69 @@
+//! Where a limit stops requests, and whose turn it is there.
+
+use crate::keys::{NodeKey, QueueKey};
+use crate::scheduler::SCALE;
+use crate::slab::Key;
+use crate::tier::Tier;
+
+/// Where in the tree a limit stops requests: at one endpoint of the lane, at the lane, or at what several lanes share.
+/// The number says which: 0 for the account, 1 for the vendor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LimitLevel {
+    Endpoint,
+    Lane,
+    SharedEndpoint(usize),
+    Shared(usize),
+}
+
+/// What stands still at a [`LimitLevel`].
+#[derive(Debug)]
+pub(crate) struct WaitPoint {
+    /// Nodes parked here, at most one a tier, except at an endpoint that several lanes share.
+    pub(crate) parked: Vec<NodeKey>,
+    /// Some of them wait for a permit to end.
+    pub(crate) on_settle: bool,
+    /// The queue whose head gets the next units. No other queue takes from here before it: an expensive request would
+    /// otherwise starve behind cheap ones.
+    pub(crate) reserved: QueueKey,
+    /// Whose turn it is among the tiers, where that is not the tree's to say.
+    pub(crate) turns: Turns,
+}
+
+impl Default for WaitPoint {
+    fn default() -> Self {
+        WaitPoint { parked: Vec::new(), on_settle: false, reserved: Key::NONE, turns: Turns::default() }
+    }
+}
+
+/// Turns of the tiers at one limit, by start-time fair queueing as in the tree.
+///
+/// The tree shares out what all lanes below a root have in common. Where a lane has a limit of its own below that, the
+/// tier whose turn it is at the root is another at each moment that the lane's limit has room, and with lanes of the
+/// same rate always the same one: a tier starved by that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turns {
+    starts: [u64; 3],
+    now: u64,
+}
+
+impl Turns {
+    /// Whether `tier` is before `other`.
+    pub(crate) fn is_before(&self, tier: Tier, other: Tier) -> bool {
+        let start = |tier: Tier| (self.starts[tier.index()].max(self.now), tier);
+        start(tier) < start(other)
+    }
+
+    pub(crate) fn charge(&mut self, tier: Tier, cost: u32, weight: u32) {
+        let start = self.starts[tier.index()].max(self.now);
+        self.now = start;
+        self.starts[tier.index()] = start.saturating_add(cost as u64 * SCALE / u64::from(weight.max(1)));
+    }
+}
+
+impl WaitPoint {
+    pub(crate) fn add(&mut self, node: NodeKey) {
+        if !self.parked.contains(&node) {
+            self.parked.push(node);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A request that waits.
+
+use crate::ask::{Ask, Refusal, WaitReason};
+use crate::cost::Cost;
+use crate::endpoint::EndpointId;
+use crate::keys::{LaneKey, PermitKey, QueueKey, WaiterKey};
+use crate::slab::Key;
+use crate::tier::Tier;
+use crate::time::Time;
+
+/// A request that waits for its turn, or was granted and has not been picked up.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) lane: LaneKey,
+    pub(crate) queue: QueueKey,
+    pub(crate) tier: Tier,
+    pub(crate) endpoint: EndpointId,
+    pub(crate) cost: Cost,
+    /// A retry: goes before first attempts.
+    pub(crate) retry: bool,
+    /// When the caller stops waiting, whatever happens.
+    pub(crate) give_up: Time,
+    /// When the caller stops waiting, unless the vendor's pause goes on then.
+    pub(crate) tires: Time,
+    /// After a pause of the vendor's the caller waits for so long again, in nanoseconds; 0 where it does not.
+    pub(crate) patience_ns: u64,
+    /// How long the exchange may take, in nanoseconds.
+    pub(crate) attempt_ns: u64,
+    pub(crate) submitted: Time,
+    pub(crate) state: WaiterState,
+    /// The last thing that stood in its way.
+    pub(crate) reason: WaitReason,
+    pub(super) prev: WaiterKey,
+    pub(super) next: WaiterKey,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum WaiterState {
+    Queued,
+    Granted(PermitKey),
+    /// Was granted and did not start in time. It is in no queue, so that no request stands behind a caller that does not
+    /// move; its next word puts it at the front.
+    Missed,
+    Gone(Refusal),
+}
+
+impl Waiter {
+    pub(crate) fn new(lane: LaneKey, queue: QueueKey, submitted: Time, ask: &Ask) -> Waiter {
+        Waiter {
+            lane,
+            queue,
+            tier: ask.tier,
+            endpoint: ask.endpoint,
+            cost: ask.cost,
+            retry: ask.retry,
+            give_up: ask.give_up,
+            tires: ask.give_up,
+            patience_ns: ask.patience_ns,
+            attempt_ns: ask.attempt_ns,
+            submitted,
+            state: WaiterState::Queued,
+            reason: WaitReason::turn(),
+            prev: Key::NONE,
+            next: Key::NONE,
+        }
+    }
+
+    pub(crate) fn until(self, tires: Time, give_up: Time) -> Waiter {
+        Waiter { tires, give_up, ..self }
+    }
+}

@@ -1,0 +1,239 @@
+//! All waiters and queues of an engine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::backlog::{BacklogIndex, BacklogMove};
+use super::queue::Queue;
+use super::waiter::{Waiter, WaiterState};
+use crate::ask::{Refusal, WaitReason};
+use crate::endpoint::EndpointId;
+use crate::keys::{LaneKey, OfQueue, OfWaiter, PermitKey, QueueKey, WaiterKey};
+use crate::slab::{Slab, excess};
+use crate::time::Time;
+
+/// A bound on what may wait in all engines of a client together, and how many do.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    most: u32,
+    waiting: Arc<AtomicU32>,
+}
+
+impl Bound {
+    pub fn new(most: u32) -> Bound {
+        Bound { most, waiting: Arc::default() }
+    }
+}
+
+/// The requests of an engine that wait, or were granted and have not been picked up.
+pub(crate) struct Waiters {
+    all: Slab<OfWaiter, Waiter>,
+    queues: Slab<OfQueue, Queue>,
+    /// Requests that stand in queues.
+    queued: u32,
+    bound: Bound,
+    backlog: BacklogIndex,
+    /// Waiters that were granted or refused since the driver last asked.
+    woken: Vec<WaiterKey>,
+}
+
+impl Waiters {
+    pub(crate) fn new(bound: Bound) -> Waiters {
+        let (all, queues) = (Slab::new(), Slab::new());
+        Waiters { all, queues, queued: 0, bound, backlog: BacklogIndex::default(), woken: Vec::new() }
+    }
+
+    pub(crate) fn insert(&mut self, waiter: Waiter) -> WaiterKey {
+        self.all.insert(waiter)
+    }
+
+    pub(crate) fn remove(&mut self, waiter: WaiterKey) -> Option<Waiter> {
+        self.all.remove(waiter)
+    }
+
+    pub(crate) fn get(&self, waiter: WaiterKey) -> Option<&Waiter> {
+        self.all.get(waiter)
+    }
+
+    /// Keys of all waiters, in the order of their slots.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = WaiterKey> + '_ {
+        self.all.keys()
+    }
+
+    /// No waiter has this index, nor a higher one.
+    pub(crate) fn end(&self) -> usize {
+        self.all.end() as usize
+    }
+
+    pub(crate) fn is_queued(&self, waiter: WaiterKey) -> bool {
+        self.all.get(waiter).is_some_and(|waiter| matches!(waiter.state, WaiterState::Queued))
+    }
+
+    /// The number of requests that stand in queues.
+    #[inline]
+    pub(crate) fn queued(&self) -> u32 {
+        self.queued
+    }
+
+    /// As many wait in all engines of the client as may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bound.waiting.load(Ordering::Relaxed) >= self.bound.most
+    }
+
+    /// The number of things that a timer can be for: waiters and queues.
+    pub(crate) fn timed(&self) -> usize {
+        self.all.len() + self.queues.len()
+    }
+
+    pub(crate) fn add_queue(&mut self, queue: Queue) -> QueueKey {
+        self.queues.insert(queue)
+    }
+
+    pub(crate) fn remove_queue(&mut self, queue: QueueKey) -> Option<Queue> {
+        self.queues.remove(queue)
+    }
+
+    pub(crate) fn queue(&self, queue: QueueKey) -> Option<&Queue> {
+        self.queues.get(queue)
+    }
+
+    pub(crate) fn queue_mut(&mut self, queue: QueueKey) -> Option<&mut Queue> {
+        self.queues.get_mut(queue)
+    }
+
+    /// The waiters of a queue, first to last.
+    pub(crate) fn in_order(&self, queue: QueueKey) -> Vec<WaiterKey> {
+        self.queues.get(queue).map_or_else(Vec::new, |queue| queue.in_order(&self.all))
+    }
+
+    /// Puts a waiter into its queue, first or last. Returns the queue.
+    pub(crate) fn enqueue(&mut self, waiter: WaiterKey, first: bool) -> &Queue {
+        let queue = &mut self.queues[self.all[waiter].queue];
+        if first {
+            queue.push_front(&mut self.all, waiter);
+        } else {
+            queue.push(&mut self.all, waiter);
+        }
+        self.queued += 1;
+        self.bound.waiting.fetch_add(1, Ordering::Relaxed);
+        queue
+    }
+
+    /// Takes a waiter out of its queue. Returns the queue.
+    pub(crate) fn dequeue(&mut self, waiter: WaiterKey) -> &Queue {
+        let queue = &mut self.queues[self.all[waiter].queue];
+        queue.remove(&mut self.all, waiter);
+        self.queued -= 1;
+        self.bound.waiting.fetch_sub(1, Ordering::Relaxed);
+        queue
+    }
+
+    /// Records how many requests wait in a lane, which stood at `at` among the others.
+    pub(crate) fn record_backlog(&mut self, lane: LaneKey, total: u32, at: Option<(u8, u32)>) -> BacklogMove {
+        self.backlog.record(lane, total, at)
+    }
+
+    /// All lanes in which requests wait, those with most first.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = LaneKey> + '_ {
+        self.backlog.keys()
+    }
+
+    /// The lanes among which is the one in which most requests wait.
+    pub(crate) fn fullest_lanes(&self) -> &[LaneKey] {
+        self.backlog.fullest()
+    }
+
+    /// A waiter has its permit: its caller is to be woken.
+    pub(crate) fn grant(&mut self, waiter: WaiterKey, permit: PermitKey) {
+        self.all[waiter].state = WaiterState::Granted(permit);
+        self.woken.push(waiter);
+    }
+
+    /// A waiter gets no permit: its caller is to be woken.
+    pub(crate) fn refuse(&mut self, waiter: WaiterKey, refusal: Refusal) {
+        self.all[waiter].state = WaiterState::Gone(refusal);
+        self.woken.push(waiter);
+    }
+
+    /// A waiter whose caller is back stands in its queue again, once it is put there. Returns when its caller stops waiting,
+    /// and its lane.
+    pub(crate) fn return_to_queue(&mut self, waiter: WaiterKey) -> Option<(Time, LaneKey)> {
+        let waiter = self.all.get_mut(waiter)?;
+        waiter.state = WaiterState::Queued;
+        Some((waiter.tires, waiter.lane))
+    }
+
+    /// A waiter stands in this queue from now on.
+    pub(crate) fn set_queue(&mut self, waiter: WaiterKey, queue: QueueKey) {
+        self.all[waiter].queue = queue;
+    }
+
+    /// The endpoint of a waiter has another number.
+    pub(crate) fn set_endpoint(&mut self, waiter: WaiterKey, endpoint: EndpointId) {
+        self.all[waiter].endpoint = endpoint;
+    }
+
+    /// The caller of a waiter stops waiting at `tires`.
+    pub(crate) fn wait_until(&mut self, waiter: WaiterKey, tires: Time) {
+        self.all[waiter].tires = tires;
+    }
+
+    /// A limit has stopped a waiter, for this reason.
+    pub(crate) fn stop(&mut self, waiter: WaiterKey, reason: WaitReason) {
+        self.all[waiter].reason = reason;
+    }
+
+    /// A waiter did not start its grant in time. Returns its lane.
+    pub(crate) fn miss(&mut self, waiter: WaiterKey) -> Option<LaneKey> {
+        let waiter = self.all.get_mut(waiter)?;
+        waiter.state = WaiterState::Missed;
+        Some(waiter.lane)
+    }
+
+    /// Takes out the waiters whose callers are to be woken.
+    pub(crate) fn woken(&mut self) -> std::vec::Drain<'_, WaiterKey> {
+        self.woken.drain(..)
+    }
+
+    /// The number of waiters whose callers are to be woken.
+    #[inline]
+    pub(crate) fn woken_count(&self) -> usize {
+        self.woken.len()
+    }
+
+    /// The caller of a waiter is here and need not be woken; it was woken after the first `before` if at all.
+    pub(crate) fn need_not_wake(&mut self, waiter: WaiterKey, before: usize) {
+        if let Some(at) = self.woken[before..].iter().position(|woken| *woken == waiter) {
+            self.woken.remove(before + at);
+        }
+    }
+
+    /// Frees unused memory, at most `chunks` chunks of each slab. Returns whether there may be more to free.
+    pub(crate) fn shrink(&mut self, chunks: usize) -> bool {
+        self.backlog.shrink();
+        if let Some(room) = excess(self.woken.capacity(), self.woken.len()) {
+            self.woken.shrink_to(room);
+        }
+        let more = [self.queues.shrink(chunks), self.all.shrink(chunks)];
+        more.contains(&true)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &Queue> + '_ {
+        self.queues.keys().filter_map(|key| self.queues.get(key))
+    }
+
+    /// The numbers of waiters and queues: for tests.
+    #[cfg(test)]
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.all.len(), self.queues.len())
+    }
+}
+
+impl std::ops::Index<WaiterKey> for Waiters {
+    type Output = Waiter;
+
+    fn index(&self, waiter: WaiterKey) -> &Waiter {
+        &self.all[waiter]
+    }
+}
