@@ -162,13 +162,15 @@ fn of_lane(lane: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let room = lane["headroom"].as_f64().map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0));
     let limits = lane["limits"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let limits =
-        limits.iter().map(|limit| format!("{} {}/{}", text(&limit["name"]), limit["remaining"], limit["limit"]));
-    let limits: Vec<String> = limits.collect();
     let seconds = |value: &Value| {
         let seconds = value.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         seconds.map(|after| span(Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))))
     };
+    let limits = limits.iter().map(|limit| {
+        let ends = seconds(&limit["ends_in_s"]).map_or(String::new(), |after| format!(" (at this rate for {after})"));
+        format!("{} {}/{}{ends}", text(&limit["name"]), limit["remaining"], limit["limit"])
+    });
+    let limits: Vec<String> = limits.collect();
     let pause = &lane["pause"];
     let waits = match () {
         () if pause.is_object() => {

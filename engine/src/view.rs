@@ -39,6 +39,8 @@ pub struct LimitView {
     pub holder: Holder,
     pub left: u32,
     pub limit: u32,
+    /// When nothing will be left of a long window, if units go on to be taken as in its last 24th; none where it lasts.
+    pub ends_at: Option<Time>,
     /// Until when the vendor wants it to be left alone; past where it does not.
     pub paused_until: Time,
     /// No configuration states it; an answer of the vendor's does.
@@ -49,8 +51,22 @@ impl LimitView {
     fn of(cell: &mut Cell, spec: &LimitSpec, holder: Holder, now: Time) -> LimitView {
         let (left, limit) = cell.headroom(spec, now);
         let paused_until = cell.throttle().map_or(Time::ZERO, |throttle| throttle.paused_until(EndpointHash::NONE));
-        LimitView { name: spec.name.clone(), holder, left, limit, paused_until, is_discovered: false }
+        let ends_at = ends_at(cell, spec, left, now);
+        LimitView { name: spec.name.clone(), holder, left, limit, ends_at, paused_until, is_discovered: false }
     }
+}
+
+/// When a long window's units are used up at the rate of its last 24th, if that is before the window's length is over.
+fn ends_at(cell: &mut Cell, spec: &LimitSpec, left: u32, now: Time) -> Option<Time> {
+    let window_ns = spec.pace.window_ns;
+    let span_ns = window_ns / 24;
+    if window_ns < LONG_NS || !spec.is_rate() {
+        return None;
+    }
+    let (_, lately) = cell.used(spec, now, now.minus_nanos(span_ns))?;
+    // The product of a u64 and a u32 fits into a u128.
+    let in_ns = (u128::from(span_ns) * u128::from(left)).checked_div(lately.into())?;
+    u64::try_from(in_ns).ok().filter(|in_ns| *in_ns < window_ns).map(|in_ns| now.plus_nanos(in_ns))
 }
 
 impl Discovered {
@@ -61,11 +77,15 @@ impl Discovered {
             holder: Holder::Lane,
             left,
             limit,
+            ends_at: None,
             paused_until: Time::ZERO,
             is_discovered: true,
         }
     }
 }
+
+/// From this length on a window is worth a forecast of its end: an hour.
+const LONG_NS: u64 = 3_600_000_000_000;
 
 /// The one that is slower beside its full rate; both as (spacing, spacing at the full rate).
 fn slower(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {

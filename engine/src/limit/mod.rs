@@ -70,7 +70,7 @@ impl Take {
 #[derive(Clone, Copy, Debug)]
 pub struct PriorUse {
     pub requests: u32,
-    /// Of all of them together, as far as it is known.
+    /// Of all of them together.
     pub cost: Cost,
     pub high: bool,
     /// When the vendor counted the last of them.
@@ -81,11 +81,10 @@ impl PriorUse {
     fn units(&self, measure: Measure) -> u32 {
         match measure {
             Measure::Requests => self.requests,
-            Measure::Points(kind) | Measure::Usage(kind) => self.cost.points(kind).max(self.requests),
-            // Each request leaves its trace, whatever is known of its size.
-            Measure::Sent => self.cost.sent.max(self.requests),
-            Measure::Received => self.cost.received.max(self.requests),
-            Measure::Bytes => self.cost.sent.saturating_add(self.cost.received).max(self.requests),
+            Measure::Points(kind) | Measure::Usage(kind) => self.cost.points(kind),
+            Measure::Sent => self.cost.sent,
+            Measure::Received => self.cost.received,
+            Measure::Bytes => self.cost.sent.saturating_add(self.cost.received),
         }
     }
 }

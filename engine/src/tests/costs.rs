@@ -90,3 +90,27 @@ fn corrections_of_a_late_answer_leave_the_exact_figure() {
         assert_eq!(used, [30 * request, 100 * request]);
     }
 }
+
+#[test]
+fn end_of_a_long_window_is_foretold_by_its_last_part() {
+    let hour = 3_600 * SECOND;
+    let kind = LimitKind::Rate {
+        bucket: BucketSpec::new(1_000, 1_000.0, 24 * hour, 0),
+        guard: GuardSpec::Log(LogSpec::new(1_000, 0, 24 * hour, TRANSIT).fixed()),
+    };
+    let pace = Pace { window_ns: 24 * hour, limit: 1_000, ..Pace::default() };
+    let (mut bench, lane) = Bench::with(plan(vec![LimitSpec { kind, pace, ..per_second("day", 1_000) }]));
+    let ends_in = |bench: &mut Bench| {
+        let limit = bench.engine.view(bench.now, lane).unwrap().limits.remove(0);
+        limit.ends_at.map(|at| at.since(bench.now).as_secs() / 60)
+    };
+    assert_eq!(ends_in(&mut bench), None, "nothing goes");
+    for _ in 0..100 {
+        let permit = bench.granted(lane, ask(Tier::High));
+        bench.engine.finished(bench.now, permit);
+        bench.now = bench.now + Duration::from_secs(18);
+    }
+    assert_eq!(ends_in(&mut bench), Some(9 * 60), "a hundred in the last hour, and nine hundred are left");
+    bench.now = bench.now + Duration::from_secs(3 * 3_600);
+    assert_eq!(ends_in(&mut bench), None, "nothing went in the last hour");
+}

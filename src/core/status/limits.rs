@@ -34,6 +34,7 @@ pub(super) fn resting(vendor: &Vendor) -> Vec<LimitStatus> {
             limit: figure,
             guard,
             remaining: guard,
+            ends_in: None,
             paused_for: None,
             discovered: false,
         }
@@ -65,6 +66,7 @@ pub(super) fn in_use(vendor: &Vendor, seen: LimitView, now: Time) -> LimitStatus
         limit: found.map_or(seen.limit, |(_, limit)| figures(limit).0),
         guard: seen.limit,
         remaining: seen.left,
+        ends_in: seen.ends_at.map(|at| at.since(now)),
         paused_for: (seen.paused_until > now).then(|| seen.paused_until.since(now)),
         discovered: seen.is_discovered,
     }

@@ -16,7 +16,7 @@ use self::order::{Lane, Recall};
 use super::OutboxState;
 use super::kept_for::remembered;
 use crate::clock::nanos;
-use crate::config::{Scope, Tenant, Vendor};
+use crate::config::{MAX_COSTS, Scope, Tenant, Vendor};
 use crate::core::{Core, OutboxHooks, Used};
 use crate::dispatch::plan;
 use crate::engine::cost::Cost;
@@ -157,10 +157,21 @@ async fn read(core: &Weak<Core>, outbox: &OutboxState, lanes: &[Lane]) {
     }
 }
 
-/// So much of one unit, and nothing else. What the vendor's entry no longer counts is nothing.
-fn cost_of(vendor: &Vendor, unit: &str, units: u32) -> Cost {
-    match unit {
-        "" => Cost::NOTHING.with_points(units),
+/// No negative number was ever written; a row that holds one was edited.
+fn figure(figure: i64) -> u32 {
+    u32::try_from(figure.max(0)).unwrap_or(u32::MAX)
+}
+
+/// So much of the row's unit, and nothing else. What the vendor's entry no longer counts is nothing.
+fn cost_of(vendor: &Vendor, row: &Usage) -> Cost {
+    let units = figure(row.units);
+    match &*row.unit {
+        // Where other units are not remembered, each request leaves its trace in them.
+        "" => {
+            let requests = figure(row.requests);
+            let trace = if vendor.keeps_usage { 0 } else { requests };
+            Cost::of([trace; MAX_COSTS]).with_points(units.max(requests)).with_bytes(trace, trace)
+        }
         "request_bytes" => Cost::NOTHING.with_bytes(units, 0),
         "response_bytes" => Cost::NOTHING.with_bytes(0, units),
         kind => plan::of_kind(vendor, kind, units),
@@ -173,8 +184,6 @@ fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_
     let Ok(place) = core.registry.place(&tenant) else { return };
     // Oldest first, so that a bucket's refill in between is counted.
     rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
-    // No negative number was ever written; a row that holds one was edited.
-    let figure = |figure: i64| u32::try_from(figure.max(0)).unwrap_or(u32::MAX);
     place.shard.decide(|engine, now| {
         for row in &rows {
             let endpoints = &tenant.vendor.endpoints;
@@ -186,7 +195,7 @@ fn recall(core: &Core, tenant: &str, vendor: &str, mut rows: Vec<Usage>, latest_
             let age = age.saturating_sub(tenant.vendor.max_transit).saturating_sub(latest_start);
             let past = PriorUse {
                 requests: figure(row.requests),
-                cost: cost_of(&tenant.vendor, &row.unit, figure(row.units)),
+                cost: cost_of(&tenant.vendor, row),
                 high: row.high,
                 at: now.minus_nanos(nanos(age)),
             };
