@@ -179,9 +179,46 @@ step_examples() {
     done
 }
 
-# Nothing that was accepted is lost, whatever is killed; the last line of each run is judged by its exit code.
+# beside BUILD COMMAND...: runs a function that builds, at low priority, while a command runs that mostly waits, or that uses one
+# processor. Fails if either does; what the build prints is shown only then.
+beside() {
+    local build=$1 log status=0 built=0
+    shift
+    log=$(mktemp)
+    (
+        set -e
+        renice -n 10 -p "$BASHPID" >/dev/null
+        "$build"
+    ) >"$log" 2>&1 &
+    local pid=$!
+    set +e
+    (
+        set -e
+        "$@"
+    )
+    status=$?
+    wait "$pid"
+    built=$?
+    set -e
+    ((built == 0)) || { cat "$log"; rm -f "$log"; die "$build failed beside another step; see above"; }
+    rm -f "$log"
+    return "$status"
+}
+
+build_release() {
+    cargo build --locked --release -p demo
+    cargo build --locked --release --example simulate
+}
+
+build_benches() {
+    cargo bench --locked --all-features --no-run --profile dev
+}
+
+# Nothing that was accepted is lost, whatever is killed; the last line of each run is judged by its exit code. Processes that
+# are killed and started again mostly wait: the release builds of the next steps are made meanwhile.
 step_crash() {
-    with_postgres crash_runs
+    cargo build --locked --all-features --examples
+    beside build_release with_postgres crash_runs
 }
 
 crash_runs() {
@@ -201,12 +238,17 @@ step_quickstart() {
     run_example quickstart cargo run --release -p demo
 }
 
+simulate_to() {
+    limited 900 cargo run --quiet --locked --release --example simulate -- --requests 10000000 --seed 1 >"$1"
+}
+
 # Ten million requests against vendors of each algorithm; its exit code is 1 when one is refused.
 step_simulate() {
     local lines
     lines=$(mktemp)
     cargo build --locked --release --example simulate
-    if ! limited 900 cargo run --quiet --locked --release --example simulate -- --requests 10000000 --seed 1 >"$lines"; then
+    # It uses one processor: the benches are compiled on the other.
+    if ! beside build_benches simulate_to "$lines"; then
         grep -v 'refused=0' "$lines" || true
         rm -f "$lines"
         die "a vendor refused, or the simulator failed or took longer than 900 s"
@@ -217,7 +259,7 @@ step_simulate() {
 }
 
 step_benches() {
-    cargo bench --locked --all-features --no-run --profile dev
+    build_benches
 }
 
 step_deny() {

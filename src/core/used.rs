@@ -30,6 +30,14 @@ impl Used {
         used
     }
 
+    /// The opposite: what was taken is given back, because nothing left.
+    pub(crate) fn given_back(mut self) -> Used {
+        self.requests = -self.requests;
+        self.points.iter_mut().for_each(|points| *points = -*points);
+        (self.sent, self.received) = (-self.sent, -self.received);
+        self
+    }
+
     /// What an answer corrected.
     pub(crate) fn difference(believed: Option<Cost>, actual: Cost) -> Used {
         let less = |of: fn(Cost) -> u32| i64::from(of(actual)) - believed.map_or(0, |cost| i64::from(of(cost)));

@@ -20,10 +20,13 @@ use crate::store::usage::Taken;
 /// Lanes and endpoints that are remembered while the store is away. What is taken of others is forgotten.
 const MOST: usize = 100_000;
 
+/// Tenant, vendor, endpoint, and whether in the high tier.
+type Lane = (Arc<str>, Arc<str>, EndpointId, bool);
+
 /// What was taken and is not written yet.
 #[derive(Default)]
 pub(super) struct Unwritten {
-    lanes: Mutex<HashMap<(Arc<str>, Arc<str>, EndpointId, bool), (Arc<Route>, Used)>>,
+    lanes: Mutex<HashMap<Lane, (Arc<Route>, Used)>>,
 }
 
 impl Unwritten {

@@ -78,7 +78,7 @@ impl Job {
         }
         self.dispatched(core, waited);
         if self.route.vendor.keeps_usage {
-            self.remember(core);
+            self.remember(core, true);
         }
         let listed = Listed::new(&core.telemetry.under_way, self.entry(began));
         let result = self.in_span(core.egress.transport.execute(exchange), waited).await;

@@ -155,7 +155,10 @@ impl Job {
         let outcome = Outcome::Failed { sent: error.sent(), kind: error.kind() };
         let verdict = self.judge(&outcome, now, had_credential);
         match (error.sent(), error.kind()) {
-            (Sent::NotSent, _) => held.not_sent(),
+            (Sent::NotSent, _) => {
+                held.not_sent();
+                self.remember(core, false);
+            }
             _ if word.is_some() => {
                 // The vendor has seen the request, so the permit stays spent.
                 self.heard(core, held.on_response(now, word.unwrap_or(Feedback::Disowned), &[]));

@@ -273,12 +273,13 @@ impl Job {
         core.registry.remembers(&self.route, self.endpoint, self.priority == Priority::High)
     }
 
-    /// Remembers what the exchange takes. Of a job's exchange requests and points are on the disk already.
-    fn remember(&self, core: &Core) {
+    /// Remembers what the exchange takes, or gives back because it never left. Of a job's exchange requests and points are on the
+    /// disk already.
+    fn remember(&self, core: &Core, leaves: bool) {
         if let Some(remembers) = self.remembers(core) {
             let cost = self.whole_cost();
             let used = if self.stored.is_some() { Used::beside_the_record(cost) } else { Used::by_request(cost) };
-            remembers.used(&self.route, &used);
+            remembers.used(&self.route, &if leaves { used } else { used.given_back() });
         }
     }
 

@@ -60,6 +60,10 @@ async fn client(folder: &Path, works: bool) -> IntegrationClient {
     let body = "{\"usage\":{\"tokens\":30}}";
     let transport =
         FakeTransport::new(move |_| FakeAnswer::status(200).header("content-type", "application/json").body(body));
+    client_with(folder, works, transport).await
+}
+
+async fn client_with(folder: &Path, works: bool, transport: FakeTransport) -> IntegrationClient {
     let builder = IntegrationClient::builder()
         .without_catalogue()
         .vendors_toml(VENDOR)
@@ -113,6 +117,22 @@ async fn plain_sends_are_counted_by_the_next_process() {
         // What was read is not written again.
         assert_eq!(used_by_earlier(&folder, works).await, expected, "works: {works}");
     }
+}
+
+#[tokio::test]
+async fn request_that_never_left_is_not_counted() {
+    let folder = folder("unsent");
+    let transport = FakeTransport::new(|call| match call.path() {
+        "/" => FakeAnswer::status(200).header("content-type", "application/json").body("{\"usage\":{\"tokens\":30}}"),
+        _ => FakeAnswer::not_connected(),
+    });
+    let first = client_with(&folder, false, transport).await;
+    let lost = Request::post("v", "/lost").body(vec![b'x'; 77]).deadline(Duration::from_millis(10));
+    assert!(first.send("a", Priority::Normal, lost).await.is_err());
+    send(&first, 1).await;
+    first.shutdown(Duration::from_secs(1)).await;
+    drop(first);
+    assert_eq!(used_by_earlier(&folder, false).await, [1, 7, 30, 100]);
 }
 
 #[tokio::test]
