@@ -103,7 +103,7 @@ pub fn cases(depth: Depth, only: Option<&str>) -> Result<Vec<Case>, Error> {
                     Some(rate) if rate.algorithm == Algorithm::Unknown => &Stranger::ALL,
                     _ => &Stranger::ALL[..1],
                 };
-                let turn = cases.len() % strangers.len();
+                let turn = turn(name, environment, &limit_at(&vendor, *place).name) % strangers.len();
                 let strangers = if depth.all_strangers { strangers } else { &strangers[turn..=turn] };
                 for stranger in strangers {
                     cases.push(Case::new(name, environment, entry, &vendor, Some(*place), *stranger, depth)?);
@@ -115,6 +115,13 @@ pub fn cases(depth: Depth, only: Option<&str>) -> Result<Vec<Case>, Error> {
         }
     }
     Ok(cases)
+}
+
+/// A number for a limit that no other entry of the catalogue changes: by it a walk that meets one stranger for each limit meets the
+/// same one every time.
+fn turn(vendor: &str, environment: &str, limit: &str) -> usize {
+    let bytes = [vendor, environment, limit].into_iter().flat_map(str::bytes);
+    bytes.fold(0_usize, |turn, byte| turn.wrapping_mul(31).wrapping_add(byte.into()))
 }
 
 /// Another address alone: what would be walked is what is walked already.
