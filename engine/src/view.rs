@@ -39,7 +39,7 @@ pub struct LimitView {
     pub holder: Holder,
     pub left: u32,
     pub limit: u32,
-    /// When nothing will be left of a long window, if units go on to be taken as in its last 24th; none where it lasts.
+    /// When nothing will be left of a long window, if units go on to be taken as lately; none where it lasts.
     pub ends_at: Option<Time>,
     /// Until when the vendor wants it to be left alone; past where it does not.
     pub paused_until: Time,
@@ -56,14 +56,20 @@ impl LimitView {
     }
 }
 
-/// When a long window's units are used up at the rate of its last 24th, if that is before the window's length is over.
+/// When a long window's units are used up at the rate of its last 24th, or of less where the use began in it, if that is before the window's length is over.
 fn ends_at(cell: &mut Cell, spec: &LimitSpec, left: u32, now: Time) -> Option<Time> {
     let window_ns = spec.pace.window_ns;
     let span_ns = window_ns / 24;
     if window_ns < LONG_NS || !spec.is_rate() {
         return None;
     }
-    let (_, lately) = cell.used(spec, now, now.minus_nanos(span_ns))?;
+    let mut since = |span_ns: u64| Some(cell.used(spec, now, now.minus_nanos(span_ns))?.1);
+    let lately = since(span_ns)?;
+    // Work that began a moment ago has the rate of that moment: to a factor of two.
+    let mut span_ns = span_ns;
+    while span_ns > SHORT_NS && since(span_ns / 2)? == lately {
+        span_ns /= 2;
+    }
     // The product of a u64 and a u32 fits into a u128.
     let in_ns = (u128::from(span_ns) * u128::from(left)).checked_div(lately.into())?;
     u64::try_from(in_ns).ok().filter(|in_ns| *in_ns < window_ns).map(|in_ns| now.plus_nanos(in_ns))
@@ -86,6 +92,8 @@ impl Discovered {
 
 /// From this length on a window is worth a forecast of its end: an hour.
 const LONG_NS: u64 = 3_600_000_000_000;
+/// A rate is not told from less than a second.
+const SHORT_NS: u64 = 1_000_000_000;
 
 /// The one that is slower beside its full rate; both as (spacing, spacing at the full rate).
 fn slower(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u64)> {

@@ -108,9 +108,13 @@ fn end_of_a_long_window_is_foretold_by_its_last_part() {
     for _ in 0..100 {
         let permit = bench.granted(lane, ask(Tier::High));
         bench.engine.finished(bench.now, permit);
-        bench.now = bench.now + Duration::from_secs(18);
+        bench.now = bench.now + Duration::from_secs(17);
     }
-    assert_eq!(ends_in(&mut bench), Some(9 * 60), "a hundred in the last hour, and nine hundred are left");
+    assert_eq!(
+        ends_in(&mut bench),
+        Some(9 * 30),
+        "a hundred in the half hour since the first, and nine hundred are left"
+    );
     bench.now = bench.now + Duration::from_secs(3 * 3_600);
     assert_eq!(ends_in(&mut bench), None, "nothing went in the last hour");
 }

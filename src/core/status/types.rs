@@ -104,7 +104,8 @@ pub struct LimitStatus {
     pub guard: u32,
     /// What is left of that now: by our own count, or by the vendor's last word of it, less what went since, where that is lower.
     pub remaining: u32,
-    /// When nothing will be left of it, if units go on to be taken as in the last 24th of its window, in seconds. Only of
+    /// When nothing will be left of it, if units go on to be taken as in the last 24th of its window, or since the
+    /// first of them where that is shorter, in seconds. Only of
     /// windows of an hour and longer, and none where they last for a whole window.
     #[serde(rename = "ends_in_s", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub ends_in: Option<Duration>,
