@@ -244,6 +244,7 @@ impl Args {
     async fn answer(&self, request: Request, known: &Known) -> Result<Option<Answer>, Failure> {
         let Some(store) = &self.store else {
             let client = self.configuration.builder()?.without_watching().build().await?;
+            self.kinds_are_known(&client)?;
             known.set(Stage::AtOnce(client.events()));
             return Ok(Some(self.at_once(&client, request).await?));
         };
@@ -256,7 +257,23 @@ impl Args {
             Err(error) if error.to_string().contains("another process works") => builder()?.build().await?,
             built => built?,
         };
+        self.kinds_are_known(&client)?;
         self.as_job(&client, &named, request, known).await
+    }
+
+    /// A kind of cost that the entry does not declare is ignored by the client; somebody who has typed it wants to know first.
+    fn kinds_are_known(&self, client: &IntegrationClient) -> Result<(), Failure> {
+        let tenant = client.config().current().tenant(&self.tenant, &self.vendor)?;
+        let costs = &tenant.vendor.costs;
+        let unknown =
+            self.cost.iter().find(|(kind, _)| kind != "points" && !kind.is_empty() && costs.get(kind).is_none());
+        let Some((kind, _)) = unknown else { return Ok(()) };
+        let counted: Vec<&str> = costs.iter().map(|(kind, _)| kind).filter(|kind| *kind != "points").collect();
+        let counted = match counted.is_empty() {
+            true => String::new(),
+            false => format!("; it counts {}", counted.join(", ")),
+        };
+        Err(Failure::Input(format!("--cost: the entry of vendor `{}` declares no {kind:?}{counted}", self.vendor)))
     }
 
     async fn at_once(&self, client: &IntegrationClient, request: Request) -> Result<Answer, Failure> {

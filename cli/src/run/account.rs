@@ -36,7 +36,11 @@ pub(super) async fn say(client: &IntegrationClient, numbers: Numbers, dead: u64,
         }
     }
     let store = named.shown();
-    notes::say(&format!("run: {dead} dead letters"));
+    let letters = match dead {
+        1 => "1 dead letter".to_owned(),
+        _ => format!("{dead} dead letters"),
+    };
+    notes::say(&format!("run: {letters}"));
     for (reason, (count, lines)) in reasons {
         let mut lines: Vec<String> = lines.iter().map(u64::to_string).collect();
         if count > NAMED as u64 {

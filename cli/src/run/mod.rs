@@ -93,7 +93,8 @@ pub(crate) struct Args {
     #[arg(long)]
     keep_going: bool,
 
-    /// Checks every line and estimates how long the jobs take; sends nothing, and leaves the store as it is.
+    /// Checks every line and estimates how long the jobs take; sends nothing, and leaves the store as it is. The estimate
+    /// takes each job as one unit of no endpoint: costs, and limits of endpoints, make it longer.
     #[arg(long)]
     dry_run: bool,
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use integration_client::config::{Limit, Vendor};
+use integration_client::config::{Endpoint, Limit, Vendor};
 use integration_client::signals::Dialect;
 
 use super::Entry;
@@ -41,12 +41,13 @@ pub(super) fn show(entry: &Entry, screen: Screen, out: &mut dyn Write) -> io::Re
         }
         limits(&title, facts, differing, &mut sources, screen, out)?;
     }
-    if live.endpoints.iter().any(|endpoint| !endpoint.limits.is_empty()) {
+    let has_own = |endpoint: &Endpoint| !endpoint.limits.is_empty() || own_costs(live, endpoint).next().is_some();
+    if live.endpoints.iter().any(has_own) {
         let rows = live.endpoints.iter().map(|endpoint| {
             let paths =
                 if endpoint.paths.is_empty() { "(by its name alone)".to_owned() } else { endpoint.paths.join("  ") };
-            let own = endpoint.costs.iter().filter(|(kind, units)| live.costs.get(kind) != Some(*units));
-            let cost: Vec<String> = own.map(|(kind, units)| format!("{} {kind}", text::thousands(units))).collect();
+            let cost: Vec<String> =
+                own_costs(live, endpoint).map(|(kind, units)| format!("{} {kind}", text::thousands(units))).collect();
             let cost = if cost.is_empty() { String::new() } else { format!("costs {}", cost.join(", ")) };
             vec![endpoint.name.to_string(), endpoint.methods.join(" "), paths, cost]
         });
@@ -62,6 +63,11 @@ pub(super) fn show(entry: &Entry, screen: Screen, out: &mut dyn Write) -> io::Re
         }
     }
     Ok(())
+}
+
+/// What requests of an endpoint cost, where that is not what all of the vendor's do.
+fn own_costs<'a>(vendor: &'a Vendor, endpoint: &'a Endpoint) -> impl Iterator<Item = (&'a str, u32)> {
+    endpoint.costs.iter().filter(|(kind, units)| vendor.costs.get(kind) != Some(*units))
 }
 
 fn fact(name: &str, value: String) -> Vec<String> {
