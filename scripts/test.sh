@@ -187,7 +187,8 @@ beside() {
     log=$(mktemp)
     (
         set -e
-        renice -n 10 -p "$BASHPID" >/dev/null
+        # Where it is missing, the build takes its share of the processors like any other.
+        renice -n 10 -p "$BASHPID" >/dev/null 2>&1 || true
         "$build"
     ) >"$log" 2>&1 &
     local pid=$!
