@@ -261,7 +261,8 @@ impl Args {
         self.as_job(&client, &named, request, known).await
     }
 
-    /// A kind of cost that the entry does not declare is ignored by the client; somebody who has typed it wants to know first.
+    /// Refuses a kind of points that the vendor's entry does not declare. The client would ignore it with a warning and send the
+    /// request, and a misspelled option is better refused before that.
     fn kinds_are_known(&self, client: &IntegrationClient) -> Result<(), Failure> {
         let tenant = client.config().current().tenant(&self.tenant, &self.vendor)?;
         let costs = &tenant.vendor.costs;

@@ -37,14 +37,14 @@ impl Cost {
         Cost { points, sent: 0, received: 0 }
     }
 
-    /// With so many points of the undeclared kind.
+    /// The same cost with `points` of the undeclared kind.
     #[inline]
     pub fn with_points(mut self, points: u32) -> Cost {
         self.points[0] = points;
         self
     }
 
-    /// With so many points of a kind.
+    /// The same cost with `points` of `kind`.
     pub fn with(mut self, kind: PointKind, points: u32) -> Cost {
         if let Some(own) = self.points.get_mut(usize::from(kind.0)) {
             *own = points;
@@ -52,7 +52,7 @@ impl Cost {
         self
     }
 
-    /// With bodies of so many bytes.
+    /// The same cost with a request body of `sent` bytes and a response body of `received` bytes.
     #[inline]
     pub fn with_bytes(self, sent: u32, received: u32) -> Cost {
         Cost { sent, received, ..self }
@@ -94,7 +94,7 @@ impl Cost {
 }
 
 impl From<u32> for Cost {
-    /// So many points of the undeclared kind, and one of each other.
+    /// `points` of the undeclared kind, one point of each other kind, and empty bodies.
     fn from(points: u32) -> Cost {
         let mut all = [1; KINDS];
         all[0] = points;

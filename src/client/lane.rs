@@ -80,7 +80,7 @@ impl IntegrationClient {
         let refused = |why| refusal::error(&tenant, priority, core.clock.now(), why);
         loop {
             let place = core.registry.place(&tenant).map_err(refused)?;
-            let usual = Cost::of(tenant.vendor.costs.of(std::iter::empty()));
+            let usual = Cost::of(tenant.vendor.costs.usual());
             let ask = ask(core.clock.now(), tenant.vendor.attempt_timeout, usual);
             let ask = Ask { immediate: true, ..ask };
             match try_acquire(&place.shard, place.lane, &ask) {
@@ -108,7 +108,7 @@ impl Lane {
         let series = client.core().telemetry.metrics.series(&route.id, &route.vendor.name);
         let costs =
             route.vendor.endpoints.get(endpoint.place()).map_or(&route.vendor.costs, |endpoint| &endpoint.costs);
-        let usual = Cost::of(costs.of(std::iter::empty()));
+        let usual = Cost::of(costs.usual());
         Lane { client, route, place, endpoint, usual, attempt_ns, series }
     }
 
@@ -154,7 +154,8 @@ impl Lane {
         refusal::error(&self.route, priority, self.place.shard.clock.now(), why)
     }
 
-    /// Waits for a permit for `cost` points (0 counts as 1), and of other kinds of points for what the vendor's entry says, at most as long as the client's default deadline.
+    /// Waits for a permit for `cost` points (0 counts as 1), at most as long as the client's default deadline. Of other kinds of
+    /// points the permit takes what the vendor's entry says.
     ///
     /// # Errors
     /// A full queue, a deadline that cannot be met, a cost above the limit, shutdown, a tenant that was removed.

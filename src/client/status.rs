@@ -92,8 +92,8 @@ impl IntegrationClient {
         entries.into_iter().map(of_entry).collect()
     }
 
-    /// Whether a request that states no cost could go now, what is left for it, and until when it would wait: one answer for all kinds
-    /// of limits, pauses and queues. Nothing is taken, and no caller waits for it.
+    /// Whether a request that states no cost could go now, what is left for it, and until when it would wait: one answer for
+    /// all kinds of limits, pauses and queues. Nothing is taken, and no caller waits for it.
     ///
     /// `endpoint` is one of the vendor's by name; none for requests to no endpoint. The answer is that of
     /// [`try_send`](Self::try_send) at this moment, as far as limits, pauses and turns are concerned: whether the vendor's host

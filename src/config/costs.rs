@@ -67,6 +67,11 @@ impl Costs {
         self.names.iter().find(|name| ***name == *kind).cloned()
     }
 
+    /// What a request takes, by place, that states nothing itself.
+    pub(crate) fn usual(&self) -> [u32; MAX_COSTS] {
+        self.units
+    }
+
     /// What a request takes, by place, that states these kinds itself. Nothing counts as less than one.
     pub(crate) fn of<'s>(&self, stated: impl Iterator<Item = (&'s str, u32)>) -> [u32; MAX_COSTS] {
         let mut units = self.units;

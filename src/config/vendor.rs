@@ -203,12 +203,14 @@ impl Vendor {
         self.counts_bytes || self.dialect.costs_in_body()
     }
 
-    /// Whether some limit counts this unit; bytes of both directions count in each.
+    /// Whether some limit counts this unit. A limit of `bytes` counts those of requests and those of responses.
     pub(crate) fn has_unit(&self, unit: &str) -> bool {
         let limits = self.limits.iter().chain(self.endpoints.iter().flat_map(|endpoint| &endpoint.limits));
         limits.into_iter().any(|limit| match &limit.kind {
-            LimitKind::Rate(rate) if rate.unit == Unit::Bytes => unit.ends_with("_bytes"),
-            LimitKind::Rate(rate) => rate.unit.name() == unit,
+            LimitKind::Rate(rate) => match &rate.unit {
+                Unit::Bytes => [Unit::RequestBytes.name(), Unit::ResponseBytes.name()].contains(&unit),
+                own => own.name() == unit,
+            },
             LimitKind::Concurrency { .. } => false,
         })
     }

@@ -116,7 +116,7 @@ pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
         tier_weights: policy.tier_weights,
         max_waiting: policy.max_waiting,
         service_ns: nanos(vendor.attempt_timeout),
-        usual: Cost::of(vendor.costs.of(std::iter::empty())),
+        usual: Cost::of(vendor.costs.usual()),
         closing_ns: if has_slots { nanos(closing(vendor)) } else { 0 },
         pace: pace(vendor),
         max_hold_ns: nanos(vendor.retry.max_hold),
@@ -193,7 +193,7 @@ pub(crate) fn settled(vendor: &Vendor, stated: &[Stated], points: Option<f64>) -
     settled
 }
 
-/// So many points of one kind, and nothing else; nothing where the vendor does not count it.
+/// The cost that is `units` points of the kind `name` and zero of everything else; zero too where the vendor has no such kind.
 pub(crate) fn of_kind(vendor: &Vendor, name: &str, units: u32) -> Cost {
     kind(name, vendor).map_or(Cost::NOTHING, |kind| Cost::NOTHING.with(kind, units))
 }

@@ -40,7 +40,7 @@ pub(crate) struct OutboxState {
     /// The approximate number by tenant and vendor, where `max_lane_backlog` is configured.
     pub(super) lanes: Mutex<HashMap<(String, String), (i64, Time)>>,
     pub(super) recall: Recall,
-    pub(super) usage: usage::Unwritten,
+    pub(super) usage: usage::NewUsage,
     pub(super) stop: watch::Sender<bool>,
     pub(super) ended: watch::Sender<bool>,
 }
@@ -88,7 +88,7 @@ impl OutboxState {
             counted: Mutex::default(),
             lanes: Mutex::default(),
             recall: Recall::default(),
-            usage: usage::Unwritten::default(),
+            usage: usage::NewUsage::default(),
             stop: watch::Sender::new(false),
             ended: watch::Sender::new(!works),
         }

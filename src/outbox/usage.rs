@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::kept_for::{kept_for, remembered};
+use crate::config::Unit;
 use crate::core::Used;
 use crate::engine::plan::EndpointId;
 use crate::route::Route;
@@ -25,11 +26,11 @@ type Lane = (Arc<str>, Arc<str>, EndpointId, bool);
 
 /// What was taken and is not written yet.
 #[derive(Default)]
-pub(super) struct Unwritten {
+pub(super) struct NewUsage {
     lanes: Mutex<HashMap<Lane, (Arc<Route>, Used)>>,
 }
 
-impl Unwritten {
+impl NewUsage {
     /// Adds what a request took, or what its answer corrected.
     pub(super) fn add(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, used: &Used) {
         let key = (route.id.clone(), route.vendor.name.clone(), endpoint, high);
@@ -38,10 +39,8 @@ impl Unwritten {
             return;
         }
         let (of, sum) = lanes.entry(key).or_insert_with(|| (route.clone(), Used::default()));
-        if !Arc::ptr_eq(of, route) {
-            // The same lane after a reload, which may have renamed its kinds of points.
-            *of = route.clone();
-        }
+        // After a reload the lane's route is another, and its kinds of points may have other names.
+        of.clone_from(route);
         sum.add(used);
     }
 
@@ -51,7 +50,10 @@ impl Unwritten {
             let (slot_ms, counts_ms) = kept_for(remembered(&route), Duration::ZERO);
             let mut units: Vec<(String, i64)> =
                 route.vendor.costs.iter().skip(1).map(|(kind, _)| kind.to_owned()).zip(used.other_points()).collect();
-            units.extend([("request_bytes".to_owned(), used.sent), ("response_bytes".to_owned(), used.received)]);
+            units.extend([
+                (Unit::RequestBytes.name().to_owned(), used.sent),
+                (Unit::ResponseBytes.name().to_owned(), used.received),
+            ]);
             units.retain(|(unit, more)| *more != 0 && route.vendor.has_unit(unit));
             Taken {
                 tenant: (*tenant).to_owned(),

@@ -88,6 +88,7 @@ impl Meter {
                 let parts = sum.iter().filter(|source| matches!(source, Source::Body(_)));
                 total(parts.map(|_| found.next().copied().flatten()))
             });
+            // Every sum takes its own places from `found`, so none may be left out.
             let first = sums.by_ref().fold(None, |first: Option<f64>, sum| first.or(sum))?;
             Some(Stated { kind: rule.kind.clone(), units: first })
         });
@@ -131,7 +132,7 @@ impl Meter {
     }
 
     fn text(&mut self, json: &[u8]) {
-        if json.first() != Some(&b'{') && json.trim_ascii_start().first() != Some(&b'{') {
+        if json.trim_ascii_start().first() != Some(&b'{') {
             return;
         }
         let dialect = self.dialect.clone();

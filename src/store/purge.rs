@@ -55,6 +55,30 @@ pub(super) struct Swept {
     next: i64,
 }
 
+/// The statement that deletes rows of a table whose `until` has passed.
+macro_rules! expired {
+    ($table:literal, $is_sqlite:expr) => {
+        match $is_sqlite {
+            true => concat!(
+                "DELETE FROM ",
+                $table,
+                " WHERE rowid IN (SELECT rowid FROM ",
+                $table,
+                " WHERE until <= $1 \
+                 ORDER BY until LIMIT $2)"
+            ),
+            false => concat!(
+                "DELETE FROM ",
+                $table,
+                " WHERE ctid = ANY(ARRAY(SELECT ctid FROM ",
+                $table,
+                " WHERE until <= $1 \
+                 ORDER BY until LIMIT $2)) AND until <= $1"
+            ),
+        }
+    };
+}
+
 /// Deletes all expired rows, in steps between which other writes run. Returns the number of dead letters that were
 /// deleted.
 pub(crate) async fn run(store: &Opened, keep: Retention) -> Result<u64, Error> {
@@ -111,32 +135,8 @@ pub(super) fn step<'a>(step: &'a Step, db: Db<'a>, now: i64) -> BoxFuture<'a, Re
                 db.execute(sql, args![now.saturating_sub(keep.done_ms), rows]).await?
             }
             What::Keys => keys(db, now, rows).await?,
-            What::Usage => {
-                let sql = match is_sqlite {
-                    true => {
-                        "DELETE FROM ic_spent WHERE rowid IN (SELECT rowid FROM ic_spent WHERE until <= $1 \
-                         ORDER BY until LIMIT $2)"
-                    }
-                    false => {
-                        "DELETE FROM ic_spent WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_spent WHERE until <= $1 \
-                         ORDER BY until LIMIT $2)) AND until <= $1"
-                    }
-                };
-                db.execute(sql, args![now, rows]).await?
-            }
-            What::UsageInUnits => {
-                let sql = match is_sqlite {
-                    true => {
-                        "DELETE FROM ic_used WHERE rowid IN (SELECT rowid FROM ic_used WHERE until <= $1 \
-                         ORDER BY until LIMIT $2)"
-                    }
-                    false => {
-                        "DELETE FROM ic_used WHERE ctid = ANY(ARRAY(SELECT ctid FROM ic_used WHERE until <= $1 \
-                         ORDER BY until LIMIT $2)) AND until <= $1"
-                    }
-                };
-                db.execute(sql, args![now, rows]).await?
-            }
+            What::Usage => db.execute(expired!("ic_spent", is_sqlite), args![now, rows]).await?,
+            What::UsageInUnits => db.execute(expired!("ic_used", is_sqlite), args![now, rows]).await?,
             What::OldLetters => {
                 let sql = match is_sqlite {
                     true => {

@@ -25,7 +25,7 @@ struct Line {
     deadline: Option<Deadline>,
 }
 
-/// What a request costs: so many points, or so many of each kind.
+/// The `cost` of a line: a number of points, or an object with a number for each kind of points.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a cost is a number of points, or an object such as {\"input_tokens\":1800}")]
 enum Cost {

@@ -104,9 +104,9 @@ pub struct LimitStatus {
     pub guard: u32,
     /// What is left of that now: by our own count, or by the vendor's last word of it, less what went since, where that is lower.
     pub remaining: u32,
-    /// When nothing will be left of it, if units go on to be taken as in the last 24th of its window, or since the
-    /// first of them where that is shorter, in seconds. Only of
-    /// windows of an hour and longer, and none where they last for a whole window.
+    /// In how many seconds nothing will be left of it, if units go on to be taken at the rate of the last 24th of its window, or
+    /// of the time since the first unit where that is shorter. Only for windows of an hour and longer; none where what is left
+    /// lasts for a whole window.
     #[serde(rename = "ends_in_s", serialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub ends_in: Option<Duration>,
     /// For how long still nothing that counts in it goes, because the vendor refused or has failed, in seconds; none where it

@@ -16,7 +16,7 @@ use self::order::{Lane, Recall};
 use super::OutboxState;
 use super::kept_for::remembered;
 use crate::clock::nanos;
-use crate::config::{MAX_COSTS, Scope, Tenant, Vendor};
+use crate::config::{MAX_COSTS, Scope, Tenant, Unit, Vendor};
 use crate::core::{Core, OutboxHooks, Used};
 use crate::dispatch::plan;
 use crate::engine::cost::Cost;
@@ -172,8 +172,8 @@ fn cost_of(vendor: &Vendor, row: &Usage) -> Cost {
             let trace = if vendor.keeps_usage { 0 } else { requests };
             Cost::of([trace; MAX_COSTS]).with_points(units.max(requests)).with_bytes(trace, trace)
         }
-        "request_bytes" => Cost::NOTHING.with_bytes(units, 0),
-        "response_bytes" => Cost::NOTHING.with_bytes(0, units),
+        unit if unit == Unit::RequestBytes.name() => Cost::NOTHING.with_bytes(units, 0),
+        unit if unit == Unit::ResponseBytes.name() => Cost::NOTHING.with_bytes(0, units),
         kind => plan::of_kind(vendor, kind, units),
     }
 }

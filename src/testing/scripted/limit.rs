@@ -126,7 +126,7 @@ impl VendorLimit {
         self.count_each_as(1)
     }
 
-    /// Counts every request as so many units, whatever its cost.
+    /// Counts every request as `units`, whatever its cost.
     pub fn count_each_as(mut self, units: u32) -> VendorLimit {
         self.units_each = Some(units);
         self
