@@ -21,32 +21,31 @@ use crate::store::usage::Taken;
 /// Lanes and endpoints that are remembered while the store is away. What is taken of others is forgotten.
 const MOST: usize = 100_000;
 
-/// Tenant, vendor, endpoint, and whether in the high tier.
-type Lane = (Arc<str>, Arc<str>, EndpointId, bool);
+/// The address of a route, an endpoint's number in that route's configuration, and whether in the high tier. A reload makes a new
+/// route, so that endpoints and kinds of points keep the names that they had when the units were taken.
+type Key = (usize, EndpointId, bool);
 
 /// What was taken and is not written yet.
 #[derive(Default)]
 pub(super) struct NewUsage {
-    lanes: Mutex<HashMap<Lane, (Arc<Route>, Used)>>,
+    /// Each entry keeps its route alive, so that no other route gets the address.
+    lanes: Mutex<HashMap<Key, (Arc<Route>, Used)>>,
 }
 
 impl NewUsage {
     /// Adds what a request took, or what its answer corrected.
     pub(super) fn add(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, used: &Used) {
-        let key = (route.id.clone(), route.vendor.name.clone(), endpoint, high);
+        let key = (Arc::as_ptr(route).addr(), endpoint, high);
         let mut lanes = self.lanes.lock();
-        if lanes.len() >= MOST && !lanes.contains_key(&key) {
-            return;
+        if lanes.len() < MOST || lanes.contains_key(&key) {
+            lanes.entry(key).or_insert_with(|| (route.clone(), Used::default())).1.add(used);
         }
-        let (of, sum) = lanes.entry(key).or_insert_with(|| (route.clone(), Used::default()));
-        // After a reload the lane's route is another, and its kinds of points may have other names.
-        of.clone_from(route);
-        sum.add(used);
     }
 
+    /// All of it, to be written.
     pub(super) fn take(&self) -> Vec<Taken> {
         let lanes = std::mem::take(&mut *self.lanes.lock());
-        let taken = lanes.into_iter().map(|((tenant, vendor, endpoint, high), (route, used))| {
+        let taken = lanes.into_iter().map(|((_, endpoint, high), (route, used))| {
             let (slot_ms, counts_ms) = kept_for(remembered(&route), Duration::ZERO);
             let mut units: Vec<(String, i64)> =
                 route.vendor.costs.iter().skip(1).map(|(kind, _)| kind.to_owned()).zip(used.other_points()).collect();
@@ -56,8 +55,8 @@ impl NewUsage {
             ]);
             units.retain(|(unit, more)| *more != 0 && route.vendor.has_unit(unit));
             Taken {
-                tenant: (*tenant).to_owned(),
-                vendor: (*vendor).to_owned(),
+                tenant: (*route.id).to_owned(),
+                vendor: (*route.vendor.name).to_owned(),
                 endpoint: route.vendor.endpoint_name(endpoint.place()).unwrap_or_default().to_owned(),
                 high,
                 requests: used.requests,

@@ -118,29 +118,19 @@ fn costs(
             report.problem(place, format!("state 1 to {MAX_PLACES} places"));
             return None;
         }
-        let places = places.iter().map(|text| sum(text, &place, report)).collect();
+        let places = places.iter().map(|text| sum(text, kind, &path, report)).collect();
         Some(CostRule { kind: name, places })
     });
     rules.collect()
 }
 
 /// `A + B`: places whose numbers are added.
-fn sum(text: &str, place: &Path, report: &mut Report) -> Vec<Source> {
+fn sum(text: &str, field: &str, path: &Path, report: &mut Report) -> Vec<Source> {
     let mut parts = text.split(" + ");
-    let sources = parts.by_ref().take(MAX_PARTS).filter_map(|part| match Source::parse(part.trim()) {
-        Ok(source) if source.is_member() => {
-            report.problem(place.clone(), "a place that begins with `/` is below an `each`; write \"body#/…\"");
-            None
-        }
-        Ok(source) => Some(source),
-        Err(message) => {
-            report.problem(place.clone(), message);
-            None
-        }
-    });
-    let sources = sources.collect();
+    let part = |part: &str| source(&Some(part.trim().to_owned()), field, path, report);
+    let sources = parts.by_ref().take(MAX_PARTS).filter_map(part).collect();
     if parts.next().is_some() {
-        report.problem(place.clone(), format!("more than {MAX_PARTS} places in one sum"));
+        report.problem(at(path, field), format!("more than {MAX_PARTS} places in one sum"));
     }
     sources
 }
