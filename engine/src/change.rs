@@ -74,6 +74,7 @@ impl Engine {
         if let Some(key) = known {
             self.lanes.set_account(key, account);
             self.change(key, plan, holders);
+            self.pools_of(key);
             self.run_turns();
             return key;
         }
@@ -97,6 +98,7 @@ impl Engine {
             retired: false,
         });
         self.lanes.set_account(key, account);
+        self.pools_of(key);
         self.run_turns();
         key
     }

@@ -74,6 +74,10 @@ impl Engine {
                 self.waiters.remove(waiter);
                 Err(refusal)
             }
+            WaiterState::Granted(permit) if self.has_no_lease(permit) => {
+                self.revoke(permit);
+                self.granted(now, waiter)
+            }
             WaiterState::Granted(permit) => Ok(Some(permit)),
         }
     }

@@ -1,6 +1,6 @@
 //! How the engine names a vendor's endpoints.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 
 /// The number of an endpoint in its [`Plan`](super::plan::Plan); [`NO_ENDPOINT`] for requests to none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -32,9 +32,15 @@ impl EndpointHash {
     /// Of requests that belong to no endpoint.
     pub const NONE: EndpointHash = EndpointHash(0);
 
+    /// The same in every process and every version: FNV-1a (Fowler, Noll and Vo) of 64 bits.
     pub fn of(name: &str) -> EndpointHash {
-        let mut hasher = DefaultHasher::new();
-        name.hash(&mut hasher);
-        EndpointHash(hasher.finish().max(1))
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        EndpointHash(hash.max(1))
+    }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
     }
 }

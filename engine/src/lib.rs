@@ -33,6 +33,7 @@
 //! | `permits.rs`, `deferred.rs` | what happens to a permit until it ends; grants that are picked up by a second call |
 //! | `pushback.rs`, `attribution.rs`, `hosts.rs` | what an answer changes, of which limit it speaks, and for whom |
 //! | `correction.rs` | what an answer corrects: the cost of a request, the end of a window |
+//! | `pool.rs` | what this process wants and holds of limits whose units several processes share |
 //! | `group_pause.rs`, `news.rs` | which lanes a pause of an account stops; what is told of a pause |
 //! | `change.rs`, `under_way.rs`, `moving.rs`, `sweep.rs` | lanes that come, change, go to another engine, or rest |
 //! | `replay.rs` | what was sent before this process was |
@@ -75,6 +76,7 @@ mod permit;
 mod permit_book;
 mod permits;
 pub mod plan;
+mod pool;
 mod pushback;
 mod replay;
 mod scheduler;
@@ -109,6 +111,8 @@ use notices::News;
 pub use notices::{Forgotten, Holder, Noticed, OfLimit};
 pub use origin::Whose;
 use permit_book::Permits;
+pub use pool::PooledLimit;
+use pool::Pools;
 pub use pushback::{Feedback, FeedbackEffect};
 use scheduler::Tree;
 pub use slab::excess;
@@ -140,6 +144,8 @@ pub struct Engine {
     timers: Timers,
     /// Pauses of accounts and vendors whose limits are not configured.
     group_pauses: GroupPauses,
+    /// Where limits are in use whose units several processes share.
+    pools: Pools,
     /// What events, logs and metrics are to tell.
     news: News,
     /// A change of the configuration that goes through the lanes.
@@ -157,6 +163,7 @@ impl Engine {
             permits: Permits::new(),
             timers: Timers::default(),
             group_pauses: GroupPauses::default(),
+            pools: Pools::default(),
             news: News::default(),
             change: ChangeUnderWay::default(),
             shutdown: false,
@@ -211,10 +218,10 @@ impl Engine {
         self.waiters.woken()
     }
 
-    /// No waiter has been woken since the last [`woken`](Self::woken).
+    /// No waiter has been woken since the last [`woken`](Self::woken), and none has begun to wait for units of a pooled limit.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        self.waiters.woken_count() == 0
+        self.waiters.woken_count() == 0 && !self.pools.is_starved()
     }
 
     /// Requests that wait.

@@ -112,6 +112,7 @@ impl Engine {
             }
         }
         self.count_lane(lane, &old);
+        self.pools_of(lane);
         if let Some(inside) = self.lanes.get_mut(lane) {
             inside.own.as_mut().iter_mut().for_each(|cell| cell.rename_permits(now, &keys));
             if let Some(credential) = &mut inside.credential {

@@ -47,8 +47,9 @@ impl Engine {
     pub(super) fn note_changes(&mut self, now: Time, origin: &Origin) {
         for target in self.targets_of(origin) {
             let Some((cell, spec)) = self.limit_at(origin, target) else { continue };
+            let pace = cell.pace(spec);
             let Some(throttle) = cell.throttle_mut() else { continue };
-            for change in throttle.changes(now, &spec.pace) {
+            for change in throttle.changes(now, &pace) {
                 if let Some(noticed) = self.noticed(origin, target, &change) {
                     self.news.tell(noticed);
                 }
@@ -71,15 +72,18 @@ impl Engine {
         let Some(lane) = self.lanes.get_mut(key) else { return };
         let (plan, holders) = (lane.plan.clone(), lane.shared);
         for (number, cell) in lane.own.as_mut().iter_mut().enumerate() {
-            let (Some(spec), Some(throttle)) = (plan.own.get(number), cell.throttle_mut()) else { continue };
-            let changes = throttle.changes(now, &spec.pace);
+            let Some(spec) = plan.own.get(number) else { continue };
+            let pace = cell.pace(spec);
+            let Some(throttle) = cell.throttle_mut() else { continue };
+            let changes = throttle.changes(now, &pace);
             changes.iter().for_each(|change| self.news.tell(of_own_limit(&plan, number, change)));
         }
         for (holder, scope) in holders.into_iter().zip([Holder::Account, Holder::Vendor]) {
             let Some(shared) = self.lanes.holder_mut(holder) else { continue };
             for (cell, spec) in shared.cells.iter_mut().zip(shared.specs.iter()) {
+                let pace = cell.pace(&spec.spec);
                 let Some(throttle) = cell.throttle_mut() else { continue };
-                for change in throttle.changes(now, &spec.spec.pace) {
+                for change in throttle.changes(now, &pace) {
                     let endpoint = change.endpoint.or(spec.endpoint).and_then(|hash| endpoint_name(&plan, hash));
                     let limit = change.named.then(|| spec.spec.name.clone());
                     self.news.tell(Noticed { notice: change.notice, of: OfLimit { limit, holder: scope, endpoint } });

@@ -20,6 +20,16 @@ pub struct Pace {
     pub mode: Mode,
 }
 
+impl Pace {
+    /// That of so many units of so many.
+    pub(crate) fn part(&self, (units, total): (u32, u32)) -> Pace {
+        let (units, total) = (u128::from(units.max(1)), u128::from(total.max(1)));
+        let of = |value: u64, by: u128, per: u128| u64::try_from(u128::from(value) * by / per).unwrap_or(u64::MAX);
+        let limit = if self.limit == 0 { 0 } else { of(self.limit, units, total).max(1) };
+        Pace { unit_ns: of(self.unit_ns, total, units), limit, ..*self }
+    }
+}
+
 /// How a vendor's own count of a limit goes down again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Counting {

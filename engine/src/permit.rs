@@ -131,7 +131,7 @@ impl Permit {
 
     #[inline]
     pub(super) fn take(&self) -> Take {
-        Take { cost: self.cost, high: self.tier.is_high(), granted: self.granted }
+        Take { cost: self.cost, tier: self.tier, granted: self.granted }
     }
 
     pub(super) fn settled(&self) -> Kinds {

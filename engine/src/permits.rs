@@ -24,7 +24,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn grant(&mut self, need: &Need, due: Time, attempt_ns: u64, waiter: Option<WaiterKey>) -> PermitKey {
         let now = self.now;
-        let take = Take { cost: need.cost, high: need.high(), granted: now };
+        let take = Take { cost: need.cost, tier: need.tier, granted: now };
         let lane = &mut self.lanes[need.lane];
         lane.in_flight += 1;
         let mut origin = Origin {
@@ -68,8 +68,9 @@ impl Engine {
             credential.take(due, now, &going(need.cost.points(PointKind::POINTS)), &lane.plan.pace);
         }
         self.each_cell(origin, |cell, spec| {
+            let pace = cell.pace(spec);
             if let Some(throttle) = cell.throttle_mut() {
-                throttle.take(due, now, &going(spec.units(need.cost)), &spec.pace);
+                throttle.take(due, now, &going(spec.units(need.cost)), &pace);
             }
         });
     }

@@ -194,8 +194,9 @@ impl Engine {
     fn passed(&mut self, now: Time, exchange: &Exchange) {
         let Exchange { permit, origin, endpoint, .. } = *exchange;
         self.each_cell(&origin, |cell, spec| {
+            let pace = cell.pace(spec);
             if let Some(throttle) = cell.throttle_mut() {
-                throttle.passed(now, permit, endpoint, &spec.pace);
+                throttle.passed(now, permit, endpoint, &pace);
             }
         });
         if let Some(lane) = self.lanes.get_mut(origin.lane)
@@ -264,13 +265,14 @@ impl Engine {
             let is_shared = matches!(target, Target::Shared(..));
             let Some((cell, spec)) = self.limit_at(&origin, *target) else { continue };
             let units = spec.units(need.cost);
+            let pace = cell.pace(spec);
             let books = cell.books(spec, now);
             let used = cell.used(spec, now, now.minus_nanos(spec.pace.window_ns / 4));
             let is_full = cell.may_be_full(spec, now) && cell.fullness(spec, now) >= FULL_AS * fullest;
             let says_empty = empty == Some(*target);
             let throttle = cell.throttle_or_new();
-            let has_been_refused = throttle.has_been_refused(now, &spec.pace);
-            let is_reported = throttle.is_reported(now, &spec.pace);
+            let has_been_refused = throttle.has_been_refused(now, &pace);
+            let is_reported = throttle.is_reported(now, &pace);
             let wait = match (wait, tenant) {
                 (Wait::Stated(wait), Some(tenant)) if is_shared => {
                     Wait::Stated(throttle.believed(now, tenant, wait, most))
@@ -280,7 +282,7 @@ impl Engine {
             let is_meant = rates == [*target] || targets.len() == 1 || is_full || says_empty;
             let in_use = is_meant || (has_been_refused && fullest < 0.5);
             let refused = Refused { permit, granted, endpoint, wait, in_use };
-            let (this, of_the_rate) = throttle.refused(now, &refused, &spec.pace);
+            let (this, of_the_rate) = throttle.refused(now, &refused, &pace);
             until = until.max(this);
             // Listeners are told of one pause for one refusal: that of the widest limit that may be meant.
             match only_the_lane || number + 1 < targets.len() {
@@ -294,7 +296,7 @@ impl Engine {
                 notices[..2].copy_from_slice(&cell.report(spec, now, granted, units, report));
             }
             if of_the_rate && !(says_empty && is_reported) {
-                notices[2] = cell.throttle_or_new().cut(now, passed, in_use, &spec.pace);
+                notices[2] = cell.throttle_or_new().cut(now, passed, in_use, &pace);
             }
             notices.into_iter().flatten().for_each(|notice| self.note(&origin, *target, notice));
         }

@@ -100,6 +100,11 @@ impl Tree {
         self.nodes[leaf].queue = Some(queue);
     }
 
+    /// Requests waiting at or below a node.
+    pub(crate) fn backlog(&self, node: NodeKey) -> u32 {
+        self.nodes.get(node).map_or(0, |node| node.backlog)
+    }
+
     pub(crate) fn queue_of(&self, leaf: NodeKey) -> QueueKey {
         self.nodes.get(leaf).and_then(|leaf| leaf.queue).unwrap_or(Key::NONE)
     }

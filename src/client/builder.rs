@@ -78,7 +78,7 @@ impl IntegrationClientBuilder {
             transport: None,
             default_deadline: None,
             max_waiting: 1_000_000,
-            policy: Policy { tier_weights: Policy::TIER_WEIGHTS, max_waiting: 10_000, guard: true },
+            policy: Policy { tier_weights: Policy::TIER_WEIGHTS, max_waiting: 10_000, guard: true, pooled: false },
             shards: None,
             classifiers: HashMap::new(),
             dead_letter_sink: None,

@@ -14,7 +14,7 @@ use crate::engine::limit::token_bucket::BucketSpec;
 use crate::engine::limit::vendor_bucket::VendorBucketSpec;
 use crate::engine::limit::window_counter::CounterSpec;
 use crate::engine::limit::window_log::LogSpec;
-use crate::engine::limit::{LimitKind, LimitSpec};
+use crate::engine::limit::{LimitKind, LimitSpec, Pooled};
 use crate::engine::plan::{Counting, EndpointHash, EndpointPlan, Pace, Plan, SharedSpec};
 use crate::engine::throttle::Mode;
 use crate::engine::tier::Tier;
@@ -38,6 +38,8 @@ pub(crate) struct Policy {
     pub(crate) max_waiting: u32,
     /// Off only in tests, to show that the checker finds what the guard prevents.
     pub(crate) guard: bool,
+    /// Limits are shared with other processes, through a store that keeps the pool of their units.
+    pub(crate) pooled: bool,
 }
 
 impl Policy {
@@ -78,7 +80,7 @@ impl Plans {
 }
 
 pub(crate) fn compile(vendor: &Vendor, weight: u32, policy: &Policy) -> Plan {
-    let spec = |limit: &Limit| limit_spec(limit, vendor, policy.guard);
+    let spec = |limit: &Limit| limit_spec(limit, vendor, policy);
     let is_own = |limit: &&Limit| matches!(limit.scope, Scope::Tenant | Scope::Endpoint);
     let mut own: Vec<LimitSpec> = vendor.limits.iter().filter(is_own).map(spec).collect();
     let whole = own.len();
@@ -162,17 +164,21 @@ fn rate_pace(rate: &Rate, mode: Mode) -> Pace {
     Pace { unit_ns, limit: rate.limit.into(), window_ns, counting, mode }
 }
 
-fn limit_spec(limit: &Limit, vendor: &Vendor, guarded: bool) -> LimitSpec {
+fn limit_spec(limit: &Limit, vendor: &Vendor, policy: &Policy) -> LimitSpec {
     let max_transit = vendor.max_transit;
     let (kind, measure, starts_spent) = match &limit.kind {
-        Kind::Rate(rate) => (rate_kind(rate, max_transit, guarded), measure(&rate.unit, vendor), rate.cold_start_spent),
+        Kind::Rate(rate) => {
+            (rate_kind(rate, max_transit, policy.guard), measure(&rate.unit, vendor), rate.cold_start_spent)
+        }
         Kind::Concurrency { limit } => (LimitKind::Slots { limit: *limit }, Measure::Requests, false),
     };
     let pace = match &limit.kind {
         Kind::Rate(rate) => rate_pace(rate, mode(vendor)),
         Kind::Concurrency { .. } => Pace { mode: mode(vendor), ..Pace::default() },
     };
-    LimitSpec { name: limit.name.clone(), kind, measure, starts_spent, pace }
+    let lasts_ns = nanos(vendor.attempt_timeout).saturating_add(nanos(closing(vendor)));
+    let pooled = policy.pooled.then_some(Pooled { lasts_ns });
+    LimitSpec { name: limit.name.clone(), kind, measure, starts_spent, pace, pooled }
 }
 
 // The engine has room for every kind of points that a vendor may declare.

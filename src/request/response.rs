@@ -349,6 +349,9 @@ impl fmt::Display for WaitReason {
             Some(BlockedBy::Budget) => write!(f, "the budget of limit `{limit}` is used up"),
             Some(BlockedBy::Window) => write!(f, "the vendor's window of limit `{limit}` is full"),
             Some(BlockedBy::Reserve) => write!(f, "what is left of limit `{limit}` is reserved for high priority"),
+            Some(BlockedBy::NotHeld) => {
+                write!(f, "this process holds too few units of limit `{limit}`, which several processes share")
+            }
             Some(BlockedBy::Slots) => write!(f, "all slots of limit `{limit}` are taken"),
             Some(BlockedBy::Paused) => f.write_str("the vendor has refused requests and is left alone for a while"),
             Some(BlockedBy::Probe) => f.write_str("one request finds out whether the vendor takes requests again"),

@@ -23,6 +23,8 @@ pub enum BlockedBy {
     Reserve,
     /// All slots are taken.
     Slots,
+    /// This process holds too few units of a limit that several processes share.
+    NotHeld,
     /// The vendor refused, and said or showed that it wants to be left alone.
     Paused,
     /// One request is in flight to find out whether it takes requests again.

@@ -1,13 +1,14 @@
 //! When all of a limit is there again.
 
 use super::free::Free;
-use super::{Cell, LimitKind, LimitSpec, State};
+use super::{Cell, LimitKind, LimitSpec, State, in_force};
 use crate::time::Time;
 
 impl Cell {
     /// When all of it is there again, if nothing else is taken: at `now` or later; none where that depends on something under
     /// way. Works on a copy: a question changes nothing.
     pub(crate) fn full_at(&self, spec: &LimitSpec, now: Time) -> Option<Time> {
+        let spec = in_force(&self.beside, spec);
         match (&self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
                 let refilled = bucket.ready_at(shape, shape.capacity).max(now);

@@ -42,6 +42,28 @@ impl GuardSpec {
 }
 
 impl GuardSpec {
+    /// The guard of so many units of so many, at least of one.
+    pub(super) fn part(&self, (units, total): (u32, u32)) -> GuardSpec {
+        let reserve = u64::from(self.reserve()) * u64::from(units) / u64::from(total.max(1));
+        let reserve = u32::try_from(reserve).unwrap_or(u32::MAX);
+        match *self {
+            GuardSpec::Log(spec) => GuardSpec::Log(LogSpec { limit: units, reserve, ..spec }),
+            GuardSpec::Counter(spec) => GuardSpec::Counter(CounterSpec { limit: units, reserve, ..spec }),
+            GuardSpec::Bucket(spec) => GuardSpec::Bucket(spec.part(units, reserve)),
+            GuardSpec::Off => GuardSpec::Off,
+        }
+    }
+
+    /// How long a unit counts after its request has arrived, and the longest that a request is on its way, in nanoseconds.
+    pub(super) fn counts_for(&self) -> (u64, u64) {
+        match self {
+            GuardSpec::Log(spec) => (spec.window, spec.transit),
+            GuardSpec::Counter(spec) => spec.counts_for(),
+            GuardSpec::Bucket(spec) => spec.counts_for(),
+            GuardSpec::Off => (0, 0),
+        }
+    }
+
     /// The vendor counts in fixed windows, and this many units in each.
     pub(crate) fn counts_windows_of(&self, units: u64) -> bool {
         match self {

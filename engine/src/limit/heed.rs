@@ -1,7 +1,7 @@
 //! What the vendor's answers have changed about one limit: it lies beside the limit's own count, so that all lanes which
 //! share the limit ask the same throttle.
 
-use super::{Cell, LimitKind, LimitSpec, State};
+use super::{Cell, LimitKind, LimitSpec, State, in_force};
 use crate::cost::Cost;
 use crate::keys::PermitKey;
 use crate::limit::BlockedBy;
@@ -14,44 +14,49 @@ use crate::time::Time;
 impl Cell {
     #[inline(always)]
     pub(crate) fn is_throttled(&self) -> bool {
-        self.throttle.is_some()
+        self.throttle().is_some()
     }
 
+    #[inline]
     pub(crate) fn throttle(&self) -> Option<&Throttle> {
-        self.throttle.as_deref()
+        self.beside.as_ref()?.throttle.as_deref()
     }
 
     pub(crate) fn throttle_mut(&mut self) -> Option<&mut Throttle> {
-        self.throttle.as_deref_mut()
+        self.beside.as_mut()?.throttle.as_deref_mut()
     }
 
     /// The same, made where there is none.
     pub(crate) fn throttle_or_new(&mut self) -> &mut Throttle {
-        let throttle = self.throttle.get_or_insert_default();
+        let throttle = self.throttle_made();
         throttle.acts = true;
         throttle
     }
 
+    fn throttle_made(&mut self) -> &mut Throttle {
+        self.beside.get_or_insert_default().throttle.get_or_insert_default()
+    }
+
     /// Takes it out: what the vendor's answers have changed is forgotten.
     pub(crate) fn take_throttle(&mut self) -> Option<Box<Throttle>> {
-        self.throttle.take()
+        self.beside.as_mut()?.throttle.take()
     }
 
     /// Nothing was heard of this limit but what is left of it.
     pub(crate) fn is_at_ease(&self) -> bool {
-        self.throttle.as_ref().is_none_or(|throttle| !throttle.acts)
+        self.throttle().is_none_or(|throttle| !throttle.acts)
     }
 
     /// What is left, as (remaining, limit): the lower of our own count and of what the vendor said last.
     #[inline(always)]
     pub(crate) fn headroom(&mut self, spec: &LimitSpec, now: Time) -> (u32, u32) {
         let own = self.remaining(spec, now);
-        if self.throttle.is_none() { own } else { self.as_said(spec, now, own).0 }
+        if !self.is_throttled() { own } else { self.as_said(spec, now, own).0 }
     }
 
     /// The lower of our own count and of what the vendor said last, and until when the vendor's word holds where it is that.
     pub(crate) fn as_said(&self, spec: &LimitSpec, now: Time, own: (u32, u32)) -> ((u32, u32), Option<Time>) {
-        let said = self.throttle.as_ref().filter(|_| spec.is_rate()).and_then(|it| it.left(now, &spec.pace));
+        let said = self.throttle().filter(|_| spec.is_rate()).and_then(|it| it.left(now, &self.pace(spec)));
         match said {
             Some((left, limit, until)) if left < own.0 => ((left, limit.min(own.1)), Some(until)),
             _ => (own, None),
@@ -61,36 +66,45 @@ impl Cell {
     /// An answer told what is left, and that is no reason to slow down. It is kept where our own count knows of more that
     /// is left: as long as both explain each other, the own count is the lower one.
     pub(crate) fn say(&mut self, spec: &LimitSpec, now: Time, granted: Time, units: u32, report: &Report) {
+        let Some(report) = &self.as_held(spec, report) else { return };
+        let pace = self.pace(spec);
         let under_way = self.books(spec, now).under_way.saturating_sub(units);
         let left = report.remaining.saturating_sub(u64::from(under_way));
-        if self.throttle.is_some() || left < u64::from(self.remaining(spec, now).0) {
-            self.throttle.get_or_insert_default().say(now, granted, under_way, report, &spec.pace);
+        if self.is_throttled() || left < u64::from(self.remaining(spec, now).0) {
+            self.throttle_made().say(now, granted, under_way, report, &pace);
         }
     }
 
     /// What was told to stand and is about to be forgotten.
     pub(crate) fn forgotten(&self, spec: &LimitSpec, now: Time) -> Vec<Change> {
-        let idle = self.throttle.as_ref().filter(|throttle| throttle.is_idle(now, &spec.pace));
+        let idle = self.throttle().filter(|throttle| throttle.is_idle(now, &self.pace(spec)));
         idle.map_or_else(Vec::new, |throttle| throttle.forgotten())
     }
 
     /// Forgets what no longer changes anything. Returns whether nothing is left.
     pub(super) fn forget_throttle(&mut self, spec: &LimitSpec, now: Time) -> bool {
-        if self.throttle.as_ref().is_some_and(|throttle| throttle.is_idle(now, &spec.pace)) {
-            self.throttle = None;
+        let pace = self.pace(spec);
+        if self.throttle().is_some_and(|throttle| throttle.is_idle(now, &pace)) {
+            self.take_throttle();
         }
-        self.throttle.is_none()
+        if self.beside.as_ref().is_some_and(|beside| beside.throttle.is_none() && beside.holding.is_none()) {
+            self.beside = None;
+        }
+        !self.is_throttled()
     }
 
     /// Whether the vendor's word about this limit lets a request go.
     #[inline(always)]
     pub(crate) fn gate(&mut self, spec: &LimitSpec, now: Time, tier: Tier, cost: Cost) -> Gate {
-        if self.throttle.is_none() { Gate::Open } else { self.ask_throttle(spec, now, tier, cost) }
+        if self.beside.is_none() { Gate::Open } else { self.ask_throttle(spec, now, tier, cost) }
     }
 
     #[cold]
     fn ask_throttle(&mut self, spec: &LimitSpec, now: Time, tier: Tier, cost: Cost) -> Gate {
-        let Some(throttle) = &self.throttle else { return Gate::Open };
+        let spec = in_force(&self.beside, spec);
+        let Some(throttle) = self.beside.as_ref().and_then(|beside| beside.throttle.as_ref()) else {
+            return Gate::Open;
+        };
         let units = spec.units(cost);
         let gate = throttle.gate(now, tier, units, &spec.pace);
         let held = throttle.held(now, &spec.pace);
@@ -113,18 +127,20 @@ impl Cell {
 
     /// See [`Throttle::rename_permits`].
     pub(crate) fn rename_permits(&mut self, now: Time, keys: &[(PermitKey, PermitKey)]) {
-        if let Some(throttle) = &mut self.throttle {
+        if let Some(throttle) = self.throttle_mut() {
             throttle.rename_permits(now, keys);
         }
     }
 
     /// Nanoseconds between grants of one unit, and those at the full rate; none where the count alone decides.
     pub(crate) fn spacing(&mut self, spec: &LimitSpec, now: Time) -> Option<(u64, u64)> {
-        Some((self.throttle.as_mut()?.spacing(now, &spec.pace)?, spec.pace.unit_ns))
+        let pace = self.pace(spec);
+        Some((self.throttle_mut()?.spacing(now, &pace)?, pace.unit_ns))
     }
 
     /// What we know of this limit's use ourselves.
     pub(crate) fn books(&mut self, spec: &LimitSpec, now: Time) -> Books {
+        let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
             (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {
                 let units = guard.units(mirrored, now);
@@ -147,11 +163,13 @@ impl Cell {
         units: u32,
         report: &Report,
     ) -> [Option<Notice>; 2] {
+        let Some(report) = &self.as_held(spec, report) else { return [None; 2] };
+        let pace = self.pace(spec);
         let mut books = self.books(spec, now);
         books.under_way = books.under_way.saturating_sub(units);
         let throttle = self.throttle_or_new();
-        let notice = throttle.report(now, granted, books, report, &spec.pace);
-        if spec.pace.counting == Counting::Bucket {
+        let notice = throttle.report(now, granted, books, report, &pace);
+        if pace.counting == Counting::Bucket {
             let more = throttle.unexplained();
             self.owe(spec, now, more);
         }
@@ -160,6 +178,7 @@ impl Cell {
 
     /// Others took `units` of what the vendor's bucket holds.
     fn owe(&mut self, spec: &LimitSpec, now: Time, units: u32) {
+        let spec = in_force(&self.beside, spec);
         if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
             (&mut self.state, &spec.kind)
             && units > 0

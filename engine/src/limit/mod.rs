@@ -8,6 +8,7 @@ pub(crate) mod free;
 mod full;
 pub mod guard;
 mod heed;
+mod holding;
 mod lower;
 mod slots;
 pub(crate) mod spec;
@@ -21,22 +22,34 @@ pub mod window_log;
 
 use super::cost::{Cost, Measure};
 use super::throttle::Throttle;
+use crate::tier::Tier;
 use crate::time::Time;
 pub use free::BlockedBy;
 pub(crate) use free::{Free, Room};
 use guard::{Guard, Taken};
-pub use spec::{LimitKind, LimitSpec};
+use holding::Holding;
+pub use holding::{Figures, Got, Wish};
+pub use spec::{LimitKind, LimitSpec, Pooled};
 use token_bucket::Bucket;
 
 /// One limit's state, for one holder: a lane, an account or a vendor.
 #[derive(Clone, Debug)]
 pub struct Cell {
     state: State,
-    /// What the vendor's answers have changed; most limits never need it.
-    throttle: Option<Box<Throttle>>,
+    /// Most limits never need it.
+    beside: Option<Box<Beside>>,
     /// The holder's plan version from which on this limit exists: what was granted before it is not in here. 0 of slots,
     /// which hold all that is in flight at the holder, however much older than the limit it is.
     pub(crate) since: u32,
+}
+
+/// What few limits need.
+#[derive(Clone, Debug, Default)]
+struct Beside {
+    /// What the vendor's answers have changed.
+    throttle: Option<Box<Throttle>>,
+    /// What this process has of it, where several processes share its units.
+    holding: Option<Box<Holding>>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,13 +69,13 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 pub struct Take {
     pub(crate) cost: Cost,
-    pub(crate) high: bool,
+    pub(crate) tier: Tier,
     pub(crate) granted: Time,
 }
 
 impl Take {
     fn taken(&self, units: u32) -> Taken {
-        Taken { granted: self.granted, units, high: self.high }
+        Taken { granted: self.granted, units, high: self.tier.is_high() }
     }
 }
 
@@ -102,14 +115,17 @@ pub(crate) fn one_less(count: &mut u32) {
 impl Cell {
     /// A limit that holds nothing yet. Of slots the holder says how many are taken ([`set_slots`](Self::set_slots)).
     pub(crate) fn new(spec: &LimitSpec, now: Time, since: u32) -> Cell {
+        let beside = Beside::of(spec);
         match &spec.kind {
             LimitKind::Rate { bucket, .. } => {
-                let bucket = if spec.starts_spent { Bucket::empty(bucket, now) } else { Bucket::full() };
-                Cell { state: State::Rate { bucket, guard: None }, throttle: None, since }
+                let bucket = if spec.starts_spent && spec.pooled.is_none() {
+                    Bucket::empty(bucket, now)
+                } else {
+                    Bucket::full()
+                };
+                Cell { state: State::Rate { bucket, guard: None }, beside, since }
             }
-            LimitKind::Slots { .. } => {
-                Cell { state: State::Slots { used: 0, gathers: false }, throttle: None, since: 0 }
-            }
+            LimitKind::Slots { .. } => Cell { state: State::Slots { used: 0, gathers: false }, beside, since: 0 },
         }
     }
 
@@ -117,6 +133,10 @@ impl Cell {
     #[inline(always)]
     pub(crate) fn has_room(&mut self, spec: &LimitSpec, now: Time, cost: Cost, high: bool) -> bool {
         let units = spec.units(cost);
+        if self.is_pooled() && self.held_room(now, units).is_some() {
+            return false;
+        }
+        let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
                 let fits = guard.as_mut().is_none_or(|guard| guard.has_room(mirrored, now, units, high));
@@ -131,6 +151,27 @@ impl Cell {
     #[inline]
     pub(crate) fn room(&mut self, spec: &LimitSpec, now: Time, cost: Cost, high: bool) -> Room {
         let units = spec.units(cost);
+        if !self.is_pooled() {
+            return self.own_room(spec, now, units, high);
+        }
+        if let Some(room) = self.held_room(now, units) {
+            return room;
+        }
+        let room = self.own_room(spec, now, units, high);
+        match (room, self.holding_mut()) {
+            (Room::No { free, lack }, Some(holding)) => {
+                holding.stop(units);
+                // More units may come at any moment.
+                let free = if let Free::At(at) = free { Free::OnSettle(at) } else { free };
+                Room::No { free, lack }
+            }
+            _ => room,
+        }
+    }
+
+    #[inline]
+    fn own_room(&mut self, spec: &LimitSpec, now: Time, units: u32, high: bool) -> Room {
+        let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
                 let ready = bucket.ready_at(shape, units);
@@ -170,6 +211,10 @@ impl Cell {
     #[inline(always)]
     pub(crate) fn take(&mut self, spec: &LimitSpec, take: Take, due: Time) {
         let units = spec.units(take.cost);
+        if let Some(holding) = self.holding_mut() {
+            holding.take(take.tier, units);
+        }
+        let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
                 let charged = if due < take.granted {
@@ -192,6 +237,7 @@ impl Cell {
 
     /// The exchange starts later than it was granted.
     pub(crate) fn start(&mut self, spec: &LimitSpec, take: Take, now: Time) {
+        let spec = in_force(&self.beside, spec);
         if let (State::Rate { guard, .. }, LimitKind::Rate { guard: mirrored, .. }) = (&mut self.state, &spec.kind) {
             // The grant may have left the guard, and the guard been dropped, before the start.
             if guard.is_none() {
@@ -206,6 +252,7 @@ impl Cell {
     /// The vendor has answered, or the exchange has failed: the rate interval ends.
     #[inline(always)]
     pub(crate) fn answer(&mut self, spec: &LimitSpec, take: Take, now: Time) {
+        let spec = in_force(&self.beside, spec);
         if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
             (&mut self.state, &spec.kind)
         {
@@ -233,6 +280,7 @@ impl Cell {
     /// Nothing left: everything is as if it had not been granted.
     pub(crate) fn give_back(&mut self, spec: &LimitSpec, take: Take, now: Time) {
         let units = spec.units(take.cost);
+        let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
                 bucket.give_back(shape, units);
@@ -256,6 +304,7 @@ impl Cell {
         if actual == taken {
             return 0;
         }
+        let spec = in_force(&self.beside, spec);
         let (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) =
             (&mut self.state, &spec.kind)
         else {
@@ -284,6 +333,10 @@ impl Cell {
 
     /// Counts what another process took. Whether there was room does not matter, because it happened.
     pub(crate) fn replay(&mut self, spec: &LimitSpec, past: &PriorUse, now: Time) {
+        if self.is_pooled() {
+            // The store of the pool knows what was used.
+            return;
+        }
         let (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) =
             (&mut self.state, &spec.kind)
         else {
@@ -304,6 +357,7 @@ impl Cell {
 
     /// A window of the vendor that has this limit ends between these moments.
     pub(crate) fn window_ends(&mut self, spec: &LimitSpec, now: Time, from: Time, to: Time) {
+        let spec = in_force(&self.beside, spec);
         if let (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) =
             (&mut self.state, &spec.kind)
         {
@@ -314,6 +368,8 @@ impl Cell {
     /// Frees the memory of an empty guard, and says whether the cell is as good as new.
     pub(crate) fn rest(&mut self, spec: &LimitSpec, now: Time) -> bool {
         let is_heeded = !self.forget_throttle(spec, now);
+        let is_held = self.holding().is_some_and(Holding::is_in_use);
+        let spec = in_force(&self.beside, spec);
         let rests = match (&mut self.state, &spec.kind) {
             (State::Rate { bucket, guard }, LimitKind::Rate { bucket: shape, guard: mirrored }) => {
                 if guard.as_mut().is_some_and(|guard| guard.rests(mirrored, now)) {
@@ -324,12 +380,13 @@ impl Cell {
             (State::Slots { used, .. }, _) => *used == 0,
             _ => true,
         };
-        rests && !is_heeded
+        rests && !is_heeded && !is_held
     }
 
     /// What is left, as (remaining, limit): of bucket and guard the smaller share, in the vendor's units.
     #[inline(always)]
     pub(crate) fn remaining(&mut self, spec: &LimitSpec, now: Time) -> (u32, u32) {
+        let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
             (State::Rate { guard, .. }, LimitKind::Rate { guard: mirrored, .. }) => {
                 let used = guard.as_mut().map_or(0, |guard| guard.units(mirrored, now));
@@ -342,6 +399,7 @@ impl Cell {
 
     /// Units that are counted now, and those of them that were counted after `since`.
     pub(crate) fn used(&mut self, spec: &LimitSpec, now: Time, since: Time) -> Option<(u32, u32)> {
+        let spec = in_force(&self.beside, spec);
         match (&mut self.state, &spec.kind) {
             (State::Rate { guard: None, .. }, LimitKind::Rate { .. }) => Some((0, 0)),
             (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {
@@ -353,6 +411,10 @@ impl Cell {
 
     /// Goes over to a changed limit of the same name: what was used stays used, nothing is credited.
     pub(crate) fn change(&mut self, old: &LimitSpec, new: &LimitSpec, now: Time, version: u32) {
+        let before = self.beside.clone();
+        self.change_holding(old, new);
+        let (full, after) = (new, self.beside.clone());
+        let (old, new) = (in_force(&before, old), in_force(&after, new));
         match (&mut self.state, &old.kind, &new.kind) {
             (
                 State::Rate { bucket, guard },
@@ -369,7 +431,7 @@ impl Cell {
                 }
             }
             (State::Slots { .. }, _, LimitKind::Slots { .. }) => {}
-            _ => *self = Cell { throttle: self.throttle.take(), ..Cell::new(new, now, version) },
+            _ => *self = Cell { beside: self.beside.take(), ..Cell::new(full, now, version) },
         }
     }
 
@@ -392,5 +454,14 @@ impl Cell {
             },
             State::Slots { used, .. } => *used == 0,
         }
+    }
+}
+
+/// The limit as it is for the units that this process holds.
+#[inline(always)]
+fn in_force<'a>(beside: &'a Option<Box<Beside>>, spec: &'a LimitSpec) -> &'a LimitSpec {
+    match beside {
+        None => spec,
+        Some(beside) => beside.in_force(spec),
     }
 }

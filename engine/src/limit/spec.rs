@@ -16,6 +16,15 @@ pub struct LimitSpec {
     /// Start empty when nothing is known about the past.
     pub starts_spent: bool,
     pub pace: Pace,
+    /// Several processes share its units, and this one has those that it holds.
+    pub pooled: Option<Pooled>,
+}
+
+/// How processes share a limit's units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pooled {
+    /// The longest that a request takes until its slot is free, in nanoseconds.
+    pub lasts_ns: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -37,6 +37,18 @@ impl BucketSpec {
         1e9 * SUBDIVISION as f64 / self.interval as f64
     }
 
+    /// The bucket of so many units of so many, at least of one.
+    pub(crate) fn part(&self, (units, total): (u32, u32)) -> BucketSpec {
+        let (units, total) = (u64::from(units.max(1)), u64::from(total.max(1)));
+        let capacity = (u64::from(self.capacity) * units).div_ceil(total);
+        let interval = (u128::from(self.interval) * u128::from(total)).div_ceil(u128::from(units));
+        BucketSpec {
+            capacity: u32::try_from(capacity).unwrap_or(u32::MAX).max(1),
+            interval: u64::try_from(interval).unwrap_or(u64::MAX),
+            release: self.release,
+        }
+    }
+
     fn span(&self, units: u32) -> u64 {
         self.interval.saturating_mul(units as u64)
     }
@@ -121,6 +133,14 @@ impl Bucket {
     pub(crate) fn level(&self, spec: &BucketSpec, now: Time) -> u32 {
         let owed = self.full_at.saturating_sub(spec.ticks(now)).div_ceil(spec.interval);
         spec.capacity.saturating_sub(u32::try_from(owed).unwrap_or(u32::MAX))
+    }
+
+    /// Goes over to another number of units held: what is owed stays owed, in units, and no more than the new bucket holds.
+    pub(crate) fn resize(&mut self, old: &BucketSpec, new: &BucketSpec, now: Time) {
+        let owed = u128::from(self.full_at.saturating_sub(old.ticks(now)));
+        let owed = (owed * u128::from(new.interval)).div_ceil(u128::from(old.interval.max(1)));
+        let owed = u64::try_from(owed).unwrap_or(u64::MAX).min(new.span(new.capacity));
+        self.full_at = if owed == 0 { 0 } else { new.ticks(now).saturating_add(owed) };
     }
 
     /// Goes over to another capacity and rate. What is owed stays owed, in units, and nothing is credited: afterwards

@@ -46,6 +46,19 @@ impl VendorBucketSpec {
         VendorBucketSpec { capacity, reserve: reserve.min(capacity), interval: (interval as u64).max(1), transit }
     }
 
+    /// The mirror of so many of its units, with their part of the rate.
+    pub(super) fn part(&self, units: u32, reserve: u32) -> VendorBucketSpec {
+        let (whole, units) = (u128::from(self.capacity), units.max(1));
+        let interval = (u128::from(self.interval) * whole).div_ceil(u128::from(units));
+        let interval = u64::try_from(interval).unwrap_or(u64::MAX);
+        VendorBucketSpec { capacity: units, reserve: reserve.min(units), interval, transit: self.transit }
+    }
+
+    /// An empty bucket is full again after so long, and a request is on its way for so long at most, in nanoseconds.
+    pub(super) fn counts_for(&self) -> (u64, u64) {
+        ((self.span(self.capacity).saturating_add(TICK)).div_ceil(SUBDIVISION), self.transit)
+    }
+
     fn span(&self, units: u32) -> u64 {
         self.interval.saturating_mul(units.into())
     }

@@ -40,9 +40,9 @@ pub struct LogSpec {
     /// The longest time between the send and the vendor's count of a request, in nanoseconds.
     pub(crate) transit: u64,
     /// Ends inside one slot of two to the power of this many nanoseconds are merged; 0 for exact.
-    slot_bits: u32,
+    pub(super) slot_bits: u32,
     /// The same while the limit is far away.
-    wide_bits: u32,
+    pub(super) wide_bits: u32,
     /// The vendor's windows are fixed: when one ends, what is in it is gone.
     pub(crate) fixed: bool,
 }
@@ -315,6 +315,33 @@ impl WindowLog {
                 ended.insert(place, entry);
             }
         }
+    }
+
+    /// Takes out up to `most` units that ended after `since`, the oldest first: each with the time for which they still count, in
+    /// nanoseconds.
+    #[cold]
+    pub(crate) fn withdraw(&mut self, spec: &LogSpec, now: Time, since: Time, most: u32) -> Vec<(u64, u32)> {
+        self.advance(spec, now);
+        let (mut most, mut taken) = (most, Vec::new());
+        let before = self.before.iter_mut().flat_map(|before| &mut before.ended);
+        for entry in before.chain([&mut self.ended]) {
+            let units = if entry.at > since.as_nanos() { entry.units.min(most) } else { 0 };
+            if units == 0 {
+                continue;
+            }
+            most -= units;
+            // Those of the high tier stay as long as others do: what it keeps back for itself is its own.
+            let high = entry.high.saturating_sub(entry.units - units);
+            entry.units -= units;
+            entry.high -= high;
+            self.units -= units;
+            self.high -= high;
+            taken.push((entry.at.saturating_add(spec.window).saturating_sub(now.as_nanos()), units));
+        }
+        if let Some(before) = &mut self.before {
+            before.ended.retain(|entry| entry.units > 0);
+        }
+        taken
     }
 
     #[inline]

@@ -9,6 +9,7 @@ mod forecast;
 mod learning;
 mod notices;
 mod pauses;
+mod pool;
 mod pushback;
 mod said;
 mod scopes;
@@ -53,6 +54,7 @@ pub(super) fn per_second(name: &str, limit: u32) -> LimitSpec {
         measure: Measure::Points(PointKind::POINTS),
         starts_spent: false,
         pace: Default::default(),
+        pooled: None,
     }
 }
 
@@ -68,12 +70,20 @@ pub(super) fn bucket(name: &str, capacity: u32, rate: f64) -> LimitSpec {
         measure: Measure::Points(PointKind::POINTS),
         starts_spent: false,
         pace: Default::default(),
+        pooled: None,
     }
 }
 
 pub(super) fn slots(name: &str, limit: u32) -> LimitSpec {
     let kind = LimitKind::Slots { limit };
-    LimitSpec { name: name.into(), kind, measure: Measure::Requests, starts_spent: false, pace: Default::default() }
+    LimitSpec {
+        name: name.into(),
+        kind,
+        measure: Measure::Requests,
+        starts_spent: false,
+        pace: Default::default(),
+        pooled: None,
+    }
 }
 
 pub(super) fn plan(own: Vec<LimitSpec>) -> Plan {

@@ -5,6 +5,7 @@ use crate::cost::{Cost, Measure, PointKind};
 use crate::limit::free::Free;
 use crate::limit::token_bucket::BucketSpec;
 use crate::limit::{BlockedBy, Cell, LimitKind, LimitSpec, Room, Take};
+use crate::tier::Tier;
 
 fn spec(kind: LimitKind) -> LimitSpec {
     LimitSpec {
@@ -13,6 +14,7 @@ fn spec(kind: LimitKind) -> LimitSpec {
         measure: Measure::Points(PointKind::POINTS),
         starts_spent: false,
         pace: Default::default(),
+        pooled: None,
     }
 }
 
@@ -31,7 +33,7 @@ fn log(limit: u32, reserve: u32) -> GuardSpec {
 }
 
 fn take(granted: Time, units: u32, high: bool) -> Take {
-    Take { cost: units.into(), high, granted }
+    Take { cost: units.into(), tier: if high { Tier::High } else { Tier::Normal }, granted }
 }
 
 /// Takes so many low units at a moment, and ends them there and then.

@@ -47,9 +47,9 @@ pub struct CounterSpec {
     /// Of these, units that only the high tier may use while it has not used as many.
     pub(crate) reserve: u32,
     /// The vendor's window and what its clock may be off.
-    window: u64,
-    slot: u64,
-    transit: u64,
+    pub(super) window: u64,
+    pub(super) slot: u64,
+    pub(super) transit: u64,
 }
 
 impl CounterSpec {
@@ -57,6 +57,11 @@ impl CounterSpec {
     pub fn new(limit: u32, published: u32, reserve: u32, window_ns: u64, transit: u64) -> CounterSpec {
         let window = window_ns.saturating_add(window_ns / 10_000).saturating_add(1_000_000);
         CounterSpec { limit, published, reserve: reserve.min(limit), window, slot: (window / SLOTS).max(1), transit }
+    }
+
+    /// A unit weighs for nearly two windows, and its end is rounded up to a slot.
+    pub(super) fn counts_for(&self) -> (u64, u64) {
+        (self.window.saturating_mul(2).saturating_add(self.slot), self.transit)
     }
 
     fn share(&self) -> Share {

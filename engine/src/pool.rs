@@ -1,0 +1,233 @@
+//! Limits whose units several processes share: what this process wants of them, and what it holds.
+//!
+//! The engine knows no store. Whoever drives it asks for the [`wishes`](Engine::wishes) now and then, and at once when
+//! [`is_starved`](Engine::is_starved) says so, and passes on what the store gave ([`hold`](Engine::hold)). A lane or a holder of
+//! limits that lanes share is looked at while it holds units of such a limit, or wants some.
+
+use std::fmt::Write as _;
+
+use hashbrown::HashSet;
+
+use super::Engine;
+use super::endpoint::{EndpointHash, EndpointId};
+use super::keys::{HolderKey, LaneKey, PermitKey};
+use super::lane::{Lane, Shared};
+use super::limit::{Cell, Got, LimitSpec, Wish};
+use super::need::Need;
+use crate::time::Time;
+
+/// Who has pooled limits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Place {
+    Lane(LaneKey),
+    Holder(HolderKey),
+}
+
+/// A pooled limit of this engine. It is found again as long as no change of the configuration has gone through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PooledLimit {
+    place: Place,
+    version: u32,
+    index: usize,
+}
+
+/// The places at which pooled limits are in use.
+#[derive(Default)]
+pub(super) struct Pools {
+    places: HashSet<Place>,
+    starved: bool,
+    /// Some limit is pooled.
+    is_used: bool,
+}
+
+impl Pools {
+    #[inline]
+    pub(super) fn is_starved(&self) -> bool {
+        self.starved
+    }
+}
+
+impl Engine {
+    /// A lane has come or changed: its pooled limits are looked at if they hold something.
+    pub(super) fn pools_of(&mut self, lane: LaneKey) {
+        let Some(inside) = self.lanes.get(lane) else { return };
+        let holders = inside.shared;
+        let mut found = Vec::new();
+        if inside.own.as_slice().iter().any(Cell::is_pooled) {
+            found.push(Place::Lane(lane));
+        }
+        for key in holders {
+            if self.lanes.holder(key).is_some_and(|shared| shared.cells.iter().any(Cell::is_pooled)) {
+                found.push(Place::Holder(key));
+            }
+        }
+        self.pools.is_used |= !found.is_empty();
+        self.pools.places.extend(found);
+    }
+
+    /// A request waits: the driver is to ask for units, if one of its limits is pooled.
+    pub(super) fn starve(&mut self, need: &Need) {
+        if self.pools.is_used {
+            self.pools_of(need.lane);
+            self.pools.starved = true;
+        }
+    }
+
+    /// Whether a request has begun to wait for units of a pooled limit since the last look at [`wishes`](Self::wishes).
+    #[inline]
+    pub fn is_starved(&self) -> bool {
+        self.pools.is_starved()
+    }
+
+    /// The same, and forgets it.
+    pub fn was_starved(&mut self) -> bool {
+        std::mem::take(&mut self.pools.starved)
+    }
+
+    /// A permit may not start: the lease of a limit that it took from has ended.
+    pub(super) fn has_no_lease(&mut self, key: PermitKey) -> bool {
+        if !self.pools.is_used {
+            return false;
+        }
+        let now = self.now;
+        let Some(origin) = self.permits.get(key).map(|permit| permit.origin) else { return false };
+        let mut ended = false;
+        self.each_cell(&origin, |cell, _| ended |= cell.has_no_lease(now));
+        ended
+    }
+
+    /// What this process holds, wants and gives back of its pooled limits, each with a name that is the same in all processes. What
+    /// it gives back is not its any more, whatever becomes of the call to the store.
+    pub fn wishes(&mut self, now: Time, mut tell: impl FnMut(PooledLimit, String, Wish)) {
+        let now = self.tick(now);
+        self.pools.starved = false;
+        let places: Vec<Place> = self.pools.places.iter().copied().collect();
+        for place in places {
+            let in_use = match place {
+                Place::Lane(lane) => self.wishes_of_lane(now, lane, &mut tell),
+                Place::Holder(holder) => self.wishes_of_holder(now, holder, &mut tell),
+            };
+            if !in_use {
+                self.pools.places.remove(&place);
+            }
+        }
+    }
+
+    fn wishes_of_lane(&mut self, now: Time, key: LaneKey, tell: &mut impl FnMut(PooledLimit, String, Wish)) -> bool {
+        let Some(lane) = self.lanes.get(key) else { return false };
+        let plan = lane.plan.clone();
+        let mut in_use = false;
+        for (index, spec) in plan.own.iter().enumerate() {
+            let endpoint = plan.endpoints.iter().position(|endpoint| endpoint.own.contains(&index));
+            let queued = self.queued_in(key, endpoint.map(EndpointId::at));
+            let Some(Lane { own, tenant, version, .. }) = self.lanes.get_mut(key) else { return false };
+            let (version, cell) = (*version, &mut own.as_mut()[index]);
+            if let Some(wish) = cell.wish(spec, now, queued) {
+                in_use = true;
+                let hash = endpoint.map(|at| plan.endpoints[at].hash);
+                let name = name(&plan.environment, &plan.vendor, &["tenant", tenant], hash, spec);
+                tell(PooledLimit { place: Place::Lane(key), version, index }, name, wish);
+            }
+        }
+        in_use
+    }
+
+    fn wishes_of_holder(
+        &mut self,
+        now: Time,
+        key: HolderKey,
+        tell: &mut impl FnMut(PooledLimit, String, Wish),
+    ) -> bool {
+        let tree = &self.tree;
+        let Some(Shared { key: holder, specs, cells, version, branches, .. }) = self.lanes.holder_mut(key) else {
+            return false;
+        };
+        let mut queued = [0; 3];
+        for (tier, queued) in queued.iter_mut().enumerate() {
+            *queued = branches.iter().map(|branch| tree.backlog(branch.tiers[tier])).sum();
+        }
+        let mut in_use = false;
+        for (index, (cell, shared)) in cells.iter_mut().zip(specs.iter()).enumerate() {
+            if let Some(wish) = cell.wish(&shared.spec, now, queued) {
+                in_use = true;
+                let whose = match &holder.account {
+                    Some(account) => ["account", account.as_str()],
+                    None => ["vendor", ""],
+                };
+                let name = name(&holder.environment, &holder.vendor, &whose, shared.endpoint, &shared.spec);
+                tell(PooledLimit { place: Place::Holder(key), version: *version, index }, name, wish);
+            }
+        }
+        in_use
+    }
+
+    /// Requests of a lane that wait, by tier: all of them, or those to an endpoint.
+    fn queued_in(&self, lane: LaneKey, endpoint: Option<EndpointId>) -> [u32; 3] {
+        let Some(waiting) = self.lanes.get(lane).and_then(|lane| lane.waiting.as_ref()) else { return [0; 3] };
+        let Some(endpoint) = endpoint else { return waiting.waiting };
+        let mut queued = [0; 3];
+        let queues = waiting.queues.iter().filter_map(|queue| self.waiters.queue(*queue));
+        for queue in queues.filter(|queue| queue.endpoint == endpoint) {
+            queued[queue.tier.index()] += self.tree.backlog(queue.node);
+        }
+        queued
+    }
+
+    /// Takes what the store gave. `until` is the end of the lease: nothing is granted or started from then on.
+    pub fn hold(&mut self, now: Time, limit: PooledLimit, got: &Got, until: Time) {
+        let now = self.tick(now);
+        let PooledLimit { place, version, index } = limit;
+        match place {
+            Place::Lane(key) => {
+                let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.version == version) else { return };
+                let plan = lane.plan.clone();
+                let (Some(cell), Some(spec)) = (lane.own.as_mut().get_mut(index), plan.own.get(index)) else { return };
+                cell.hold(spec, now, got, until);
+            }
+            Place::Holder(key) => {
+                let shared = self.lanes.holder_mut(key).filter(|shared| shared.version == version);
+                let Some(shared) = shared else { return };
+                let (Some(cell), Some(spec)) = (shared.cells.get_mut(index), shared.specs.get(index)) else { return };
+                cell.hold(&spec.spec, now, got, until);
+            }
+        }
+        self.pools.places.insert(place);
+        match place {
+            Place::Lane(lane) => self.wake_lane(lane),
+            Place::Holder(holder) => self.wake_holder(holder),
+        }
+        self.run_turns();
+    }
+}
+
+/// A limit's name in the store: environment, vendor, whose it is, endpoint and limit, with bars between them.
+fn name(
+    environment: &str,
+    vendor: &str,
+    whose: &[&str; 2],
+    endpoint: Option<EndpointHash>,
+    spec: &LimitSpec,
+) -> String {
+    let mut name = String::new();
+    for part in [environment, vendor, whose[0], whose[1]] {
+        push_escaped(&mut name, part);
+        name.push('|');
+    }
+    if let Some(hash) = endpoint {
+        // Writing to a string does not fail.
+        let _ = write!(name, "{:016x}", hash.number());
+    }
+    name.push('|');
+    push_escaped(&mut name, &spec.name);
+    name
+}
+
+fn push_escaped(name: &mut String, part: &str) {
+    for letter in part.chars() {
+        match letter {
+            '|' => name.push_str("%7C"),
+            '%' => name.push_str("%25"),
+            letter => name.push(letter),
+        }
+    }
+}

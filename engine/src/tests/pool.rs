@@ -1,0 +1,182 @@
+//! Limits whose units several processes share: nothing goes without units, and none is used twice.
+
+use super::*;
+use crate::limit::vendor_bucket::VendorBucketSpec;
+use crate::limit::window_counter::CounterSpec;
+use crate::limit::{BlockedBy, Got, Pooled, Wish};
+use crate::pool::PooledLimit;
+use crate::throttle::Report;
+
+const MS: u64 = 1_000_000;
+
+/// A limit of 100 a second that processes share; a request is on its way for 10 s at most.
+fn pooled() -> Plan {
+    let pooled = Some(Pooled { lasts_ns: 30 * SECOND });
+    plan(vec![LimitSpec { pooled, measure: Measure::Requests, ..per_second("requests", 100) }])
+}
+
+fn wishes(bench: &mut Bench) -> Vec<(PooledLimit, String, Wish)> {
+    let mut found = Vec::new();
+    bench.engine.wishes(bench.now, |limit, name, wish| found.push((limit, name, wish)));
+    found
+}
+
+/// Gives units to the only limit, under a lease of 10 s.
+fn give(bench: &mut Bench, units: u32, keep: u32) {
+    let (limit, _, _) = wishes(bench).remove(0);
+    let got = Got { units: vec![(0, units)], keep, ..Got::default() };
+    bench.engine.hold(bench.now, limit, &got, bench.now.plus_nanos(10 * SECOND));
+}
+
+#[test]
+fn a_request_waits_until_units_are_held() {
+    let (mut bench, lane) = Bench::with(pooled());
+    assert!(!bench.engine.is_starved());
+    let answer = bench.submit(lane, ask(Tier::Normal));
+    let Answer::Wait { waiter, reason, .. } = answer else { panic!("{answer:?}") };
+    assert_eq!(reason.lack, Some(BlockedBy::NotHeld));
+    assert!(bench.engine.is_starved());
+    let (_, name, wish) = wishes(&mut bench).remove(0);
+    assert_eq!(name, "live|vendor|tenant|acme||requests");
+    assert_eq!((wish.claim, wish.want, wish.need, wish.is_starved), (0, [0, 1, 0], 1, true));
+    assert_eq!(wish.figures.units, 100);
+    give(&mut bench, 5, 5);
+    assert_eq!(bench.run(ms(0)), vec![(ms(0), waiter)]);
+}
+
+#[test]
+fn no_more_is_granted_than_is_held_and_nothing_after_the_lease() {
+    let (mut bench, lane) = Bench::with(pooled());
+    for _ in 0..100 {
+        bench.waits(lane, ask(Tier::High));
+    }
+    give(&mut bench, 5, 5);
+    // The bucket holds 80 % of the units, and refills at 80 % of five a second.
+    let grants = bench.serve(ms(60_000), 10 * MS);
+    let within = |until: u64| grants.iter().filter(|(at, _)| *at < ms(until)).count();
+    assert_eq!((within(1), within(1_000), within(5_000)), (4, 5, 23));
+    assert_eq!((within(9_999), grants.len()), (43, 43), "nothing after the lease");
+    bench.waits(lane, ask(Tier::High));
+}
+
+#[test]
+fn a_grant_does_not_start_after_its_lease() {
+    let (mut bench, lane) = Bench::with(pooled());
+    let (waiter, _) = bench.waits(lane, ask(Tier::Normal));
+    give(&mut bench, 1, 1);
+    assert!(matches!(bench.engine.granted(bench.now, waiter), Ok(Some(_))));
+    bench.now = ms(10_000);
+    assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Waiting));
+    give(&mut bench, 0, 1);
+    assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Started(..)));
+}
+
+#[test]
+fn what_may_not_be_kept_is_given_back_and_not_used() {
+    let (mut bench, lane) = Bench::with(pooled());
+    for _ in 0..30 {
+        bench.submit(lane, ask(Tier::High));
+    }
+    give(&mut bench, 20, 20);
+    assert_eq!(bench.serve(ms(100), 10 * MS).len(), 17);
+    give(&mut bench, 0, 4);
+    let (_, _, wish) = wishes(&mut bench).remove(0);
+    assert_eq!(wish.claim + wish.returned.iter().map(|(_, units)| units).sum::<u32>(), 20);
+    assert_eq!((wish.claim, wish.returned[0]), (4, (0, 3)), "{wish:?}");
+    assert!(wish.returned.iter().all(|(free_in, _)| *free_in <= 1_001_100_000), "{wish:?}");
+    assert_eq!(bench.serve(ms(2_000), 10 * MS).len(), 4);
+}
+
+#[test]
+fn used_units_that_come_in_count_until_they_are_free() {
+    let (mut bench, lane) = Bench::with(pooled());
+    bench.waits(lane, ask(Tier::High));
+    let (limit, _, _) = wishes(&mut bench).remove(0);
+    let got = Got { units: vec![(400 * MS, 1)], keep: 1, ..Got::default() };
+    bench.engine.hold(bench.now, limit, &got, ms(10_000));
+    assert_eq!(bench.serve(ms(399), MS).len(), 0);
+    assert_eq!(bench.serve(ms(410), MS).len(), 1);
+}
+
+#[test]
+fn a_lost_lease_takes_all_units() {
+    let (mut bench, lane) = Bench::with(pooled());
+    bench.waits(lane, ask(Tier::High));
+    give(&mut bench, 10, 10);
+    bench.serve(ms(10), MS);
+    bench.submit(lane, ask(Tier::High));
+    let (limit, _, _) = wishes(&mut bench).remove(0);
+    let got = Got { is_lost: true, keep: 10, ..Got::default() };
+    bench.engine.hold(bench.now, limit, &got, ms(20_000));
+    bench.waits(lane, ask(Tier::High));
+    let (_, _, wish) = wishes(&mut bench).remove(0);
+    assert_eq!((wish.claim, wish.returned), (0, vec![]));
+}
+
+#[test]
+fn siblings_are_not_taken_for_strangers() {
+    let (mut bench, lane) = Bench::with(pooled());
+    bench.waits(lane, ask(Tier::High));
+    give(&mut bench, 25, 25);
+    bench.serve(ms(1_500), MS);
+    let report = Report { limit: 100, remaining: 24, reset_ns: Some(SECOND), ..Report::default() };
+    let permit = bench.granted(lane, ask(Tier::High));
+    bench.now = ms(1_510);
+    bench.engine.answered_with(bench.now, permit, Feedback::Passed(Some(report)), &[], true);
+    // Of its 25 all but one is there, though the others have used theirs.
+    let left = bench.engine.headroom(bench.now, lane, NO_ENDPOINT);
+    assert_eq!(left, Some((24, 25)));
+}
+
+#[test]
+fn a_lane_that_wants_nothing_gives_all_back_and_rests() {
+    let (mut bench, lane) = Bench::with(pooled());
+    bench.waits(lane, ask(Tier::High));
+    give(&mut bench, 25, 25);
+    bench.serve(ms(100), MS);
+    bench.sweep(bench.now, true);
+    assert_eq!(bench.engine.lane_count(), 1, "a lane that holds units stays");
+    for second in 2..12 {
+        bench.now = ms(second * 1_000);
+        let _ = wishes(&mut bench);
+    }
+    assert_eq!(wishes(&mut bench), vec![]);
+    bench.now = ms(200_000);
+    bench.sweep(bench.now, true);
+    assert_eq!(bench.engine.lane_count(), 0);
+}
+
+#[test]
+fn slots_are_held_too() {
+    let spec = LimitSpec { pooled: Some(Pooled { lasts_ns: 30 * SECOND }), ..slots("at once", 10) };
+    let (mut bench, lane) = Bench::with(plan(vec![spec]));
+    for _ in 0..5 {
+        bench.submit(lane, ask(Tier::Normal));
+    }
+    let (_, _, wish) = wishes(&mut bench).remove(0);
+    assert_eq!((wish.figures.units, wish.figures.again_ns, wish.figures.transit_ns), (10, 0, 30 * SECOND));
+    give(&mut bench, 2, 2);
+    assert_eq!(bench.run(ms(1)).len(), 2);
+}
+
+#[test]
+fn all_that_a_vendor_counts_by_keeps_to_the_units_held() {
+    for guard in [
+        GuardSpec::Counter(CounterSpec::new(99, 100, 20, SECOND, TRANSIT)),
+        GuardSpec::Bucket(VendorBucketSpec::new(100, 20, 100.0, SECOND, TRANSIT)),
+    ] {
+        let Plan { mut own, .. } = pooled();
+        if let LimitKind::Rate { guard: of_spec, .. } = &mut own[0].kind {
+            *of_spec = guard;
+        }
+        let (mut bench, lane) = Bench::with(plan(own));
+        for _ in 0..50 {
+            bench.submit(lane, ask(Tier::High));
+        }
+        give(&mut bench, 10, 10);
+        let burst = bench.serve(ms(50), MS).len();
+        assert!((8..=10).contains(&burst), "{guard:?}: {burst}");
+        let all = burst + bench.serve(ms(2_050), MS).len();
+        assert!((18..=30).contains(&all), "{guard:?}: {all}");
+    }
+}
