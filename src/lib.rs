@@ -36,6 +36,7 @@
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
 
+mod capacity;
 mod client;
 pub mod clock;
 pub mod config;

@@ -11,9 +11,11 @@ use hashbrown::HashSet;
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
 use super::keys::{HolderKey, LaneKey, PermitKey};
-use super::lane::{Lane, Shared};
+use super::lane::{Lane, Shared, SharedKey};
 use super::limit::{Cell, Got, LimitSpec, Wish};
 use super::need::Need;
+use super::plan::SharedSpec;
+use super::slab::Key;
 use crate::time::Time;
 
 /// Who has pooled limits.
@@ -150,12 +152,7 @@ impl Engine {
         for (index, (cell, shared)) in cells.iter_mut().zip(specs.iter()).enumerate() {
             if let Some(wish) = cell.wish(&shared.spec, now, queued) {
                 in_use = true;
-                let whose = match &holder.account {
-                    Some(account) => ["account", account.as_str()],
-                    None => ["vendor", ""],
-                };
-                let name = name(&holder.environment, &holder.vendor, &whose, shared.endpoint, &shared.spec);
-                tell(PooledLimit { place: Place::Holder(key), version: *version, index }, name, wish);
+                tell(PooledLimit { place: Place::Holder(key), version: *version, index }, holder.name_of(shared), wish);
             }
         }
         in_use
@@ -173,23 +170,74 @@ impl Engine {
         queued
     }
 
+    /// Sets the shares of the tiers where they are decided: at the root of a limit that nothing stands above. They hold until the
+    /// next answer of the store, or until no request waits.
+    fn weigh_tiers(&mut self, place: Place, weights: [u32; 3]) {
+        if weights == [0; 3] {
+            return;
+        }
+        let tiers = match place {
+            Place::Lane(lane) => {
+                let lane = self.lanes.get(lane).filter(|lane| lane.shared == [Key::NONE; 2]);
+                lane.and_then(|lane| lane.waiting.as_ref()).map(|waiting| waiting.tiers)
+            }
+            Place::Holder(holder) => {
+                let branch = self.lanes.holder(holder).and_then(|shared| shared.branch(Key::NONE));
+                branch.map(|branch| branch.tiers)
+            }
+        };
+        for (tier, weight) in tiers.into_iter().flatten().zip(weights) {
+            self.tree.set_weight(tier, weight);
+        }
+    }
+
+    /// Gives all units back: those in use with the time for which they may count. From now on nothing of a pooled limit is granted.
+    pub fn give_all(&mut self, now: Time, mut tell: impl FnMut(String, Wish)) {
+        let now = self.tick(now);
+        for place in std::mem::take(&mut self.pools.places) {
+            match place {
+                Place::Lane(key) => {
+                    let Some(Lane { plan, own, tenant, .. }) = self.lanes.get_mut(key) else { continue };
+                    for (index, (cell, spec)) in own.as_mut().iter_mut().zip(&plan.own).enumerate() {
+                        let endpoint = plan.endpoints.iter().find(|endpoint| endpoint.own.contains(&index));
+                        if let Some(wish) = cell.give_all(spec, now) {
+                            let hash = endpoint.map(|endpoint| endpoint.hash);
+                            tell(name(&plan.environment, &plan.vendor, &["tenant", tenant], hash, spec), wish);
+                        }
+                    }
+                }
+                Place::Holder(key) => {
+                    let Some(Shared { key: holder, specs, cells, .. }) = self.lanes.holder_mut(key) else { continue };
+                    for (cell, shared) in cells.iter_mut().zip(specs.iter()) {
+                        if let Some(wish) = cell.give_all(&shared.spec, now) {
+                            tell(holder.name_of(shared), wish);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     /// Takes what the store gave. `until` is the end of the lease: nothing is granted or started from then on.
     pub fn hold(&mut self, now: Time, limit: PooledLimit, got: &Got, until: Time) {
         let now = self.tick(now);
         let PooledLimit { place, version, index } = limit;
-        match place {
+        let waits = match place {
             Place::Lane(key) => {
                 let Some(lane) = self.lanes.get_mut(key).filter(|lane| lane.version == version) else { return };
                 let plan = lane.plan.clone();
                 let (Some(cell), Some(spec)) = (lane.own.as_mut().get_mut(index), plan.own.get(index)) else { return };
-                cell.hold(spec, now, got, until);
+                cell.hold(spec, now, got, until)
             }
             Place::Holder(key) => {
                 let shared = self.lanes.holder_mut(key).filter(|shared| shared.version == version);
                 let Some(shared) = shared else { return };
                 let (Some(cell), Some(spec)) = (shared.cells.get_mut(index), shared.specs.get(index)) else { return };
-                cell.hold(&spec.spec, now, got, until);
+                cell.hold(&spec.spec, now, got, until)
             }
+        };
+        if waits {
+            self.weigh_tiers(place, got.weights);
         }
         self.pools.places.insert(place);
         match place {
@@ -197,6 +245,17 @@ impl Engine {
             Place::Holder(holder) => self.wake_holder(holder),
         }
         self.run_turns();
+    }
+}
+
+impl SharedKey {
+    /// The name of one of its limits in the store.
+    fn name_of(&self, shared: &SharedSpec) -> String {
+        let whose = match &self.account {
+            Some(account) => ["account", account.as_str()],
+            None => ["vendor", ""],
+        };
+        name(&self.environment, &self.vendor, &whose, shared.endpoint, &shared.spec)
     }
 }
 

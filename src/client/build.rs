@@ -9,6 +9,8 @@ use std::time::Duration;
 use super::IntegrationClient;
 use super::cleaning::{Cleaning, clean_up};
 use super::watch::watch;
+use crate::capacity::exchange::{Exchange, Sharing};
+use crate::capacity::{self};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigSource, FileSource, StaticSource};
 use crate::core::{Core, Egress, OutboxHooks, Registry, Telemetry};
@@ -68,6 +70,15 @@ impl IntegrationClientBuilder {
             ));
         }
         let clock = Clock::system();
+        let pool = match &self.share_through {
+            None => None,
+            Some(through) => {
+                let (pool, task) = capacity::open(through, self.store.as_ref()).await?;
+                #[expect(clippy::disallowed_methods, reason = "the task ends with the client")]
+                tokio::spawn(task);
+                Some(pool)
+            }
+        };
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let shards = self.shards.unwrap_or((4 * processors).min(64));
         let dispatch = Dispatch::new(shards, self.max_waiting, self.policy, clock);
@@ -115,7 +126,18 @@ impl IntegrationClientBuilder {
         let (credentials, signers, classifiers) = (self.credentials, self.signers, self.classifiers);
         let egress = Egress::new(transport, credentials, signers, classifiers, self.default_deadline, kept, clock);
         let telemetry = Telemetry::new(Feed::new(self.event_capacity), Metrics::new(self.tenant_labels), dead_letters);
-        let client = IntegrationClient::new(Core::new(registry, egress, telemetry, clock), outbox.clone());
+        let sharing = pool.is_some().then(|| Arc::new(Sharing::new()));
+        let core = Core::new(registry, egress, telemetry, clock);
+        let client = IntegrationClient::new(core, outbox.clone(), sharing.clone());
+        if let (Some(pool), Some(sharing)) = (pool, sharing) {
+            let dispatch = &client.core().registry.dispatch;
+            let exchange = Exchange::new(pool, dispatch.shards().to_vec(), clock, self.sharing_lease, sharing);
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the task ends with the client, when all units are given back"
+            )]
+            tokio::spawn(exchange.run(Arc::downgrade(client.core()), dispatch.starved.clone()));
+        }
         for shard in client.core().registry.dispatch.shards() {
             let core = Arc::downgrade(client.core());
             shard.tell_forgotten(move |forgotten| {

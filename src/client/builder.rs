@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::IntegrationClient;
 use super::cleaning::{ActiveTenants, Cleaning};
+use crate::capacity::LEASES;
 use crate::config::{ConfigSource, Sources, TenantEntry};
 use crate::core::OnRemove;
 use crate::dead_letter::DeadLetterSink;
@@ -52,6 +53,8 @@ pub struct IntegrationClientBuilder {
     pub(super) tenant_labels: usize,
     pub(super) policy: Policy,
     pub(super) shards: Option<usize>,
+    pub(super) share_through: Option<String>,
+    pub(super) sharing_lease: Duration,
 }
 
 impl IntegrationClient {
@@ -80,6 +83,8 @@ impl IntegrationClientBuilder {
             max_waiting: 1_000_000,
             policy: Policy { tier_weights: Policy::TIER_WEIGHTS, max_waiting: 10_000, guard: true, pooled: false },
             shards: None,
+            share_through: None,
+            sharing_lease: Duration::from_secs(10),
             classifiers: HashMap::new(),
             dead_letter_sink: None,
             store: None,
@@ -332,6 +337,40 @@ impl IntegrationClientBuilder {
     /// Shares of high, normal and low priority when all of them wait; 6, 3 and 1 by default. Zero counts as 1.
     pub fn tier_weights(mut self, weights: [u32; 3]) -> Self {
         self.policy.tier_weights = weights.map(|weight| weight.max(1));
+        self
+    }
+
+    /// Shares every limit with the other processes that share it through the same store, so that all of them together keep to it:
+    /// `"store"` for the [store](Self::store) of this client, or the URL of another, `postgres://…` or `sqlite:PATH`.
+    ///
+    /// Each process holds some of a limit's units under a lease and counts by those. It asks the store a few times a second, in one
+    /// call for all limits, and not when it sends. The first request after a rest waits for one such call. While the store does
+    /// not answer, the process goes on until its lease ends, and then nothing is sent until the store answers again: a vendor is
+    /// never asked for more than it allows.
+    ///
+    /// A process that ends by [`shutdown`](IntegrationClient::shutdown) gives its units back at once. Those of a process that is
+    /// killed are away for its lease, the vendor's `max_transit` and a window.
+    ///
+    /// All processes that call a vendor must share its limits, or none: one that does not would use them a second time. So start a
+    /// change from processes that do not with `share` (see the guide, "Several processes").
+    ///
+    /// ```
+    /// use integration_client::IntegrationClient;
+    ///
+    /// let builder = IntegrationClient::builder().share_through("postgres://app@db.internal/app");
+    /// # drop(builder);
+    /// ```
+    pub fn share_through(mut self, store: impl Into<String>) -> Self {
+        self.share_through = Some(store.into());
+        self.policy.pooled = true;
+        self
+    }
+
+    /// For how long a process may use the units that it holds without an answer of the store
+    /// ([`share_through`](Self::share_through)); 10 s by default, from 2 s to 10 minutes. A longer lease rides out longer outages of
+    /// the store, and keeps the units of a process that was killed away from the others for longer.
+    pub fn sharing_lease(mut self, lease: Duration) -> Self {
+        self.sharing_lease = lease.clamp(LEASES.0, LEASES.1);
         self
     }
 

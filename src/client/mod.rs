@@ -16,6 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::Priority;
+use crate::capacity::exchange::Sharing;
 use crate::core::Core;
 use crate::dead_letter::DeadLetter;
 use crate::error::Error;
@@ -37,13 +38,19 @@ pub struct IntegrationClient {
     core: Arc<Core>,
     /// Where the client has a store.
     outbox: Option<Arc<OutboxState>>,
+    /// Where limits are shared with other processes.
+    sharing: Option<Arc<Sharing>>,
     /// Jobs that are being sent hold `core` too. By this their worker knows when the program holds no client any more.
     held: Arc<()>,
 }
 
 impl IntegrationClient {
-    pub(crate) fn new(core: Core, outbox: Option<Arc<OutboxState>>) -> IntegrationClient {
-        IntegrationClient { core: Arc::new(core), outbox, held: Arc::default() }
+    pub(crate) fn new(
+        core: Core,
+        outbox: Option<Arc<OutboxState>>,
+        sharing: Option<Arc<Sharing>>,
+    ) -> IntegrationClient {
+        IntegrationClient { core: Arc::new(core), outbox, sharing, held: Arc::default() }
     }
 
     /// Ends when the last clone, lane handle and permit is gone.
@@ -133,6 +140,10 @@ impl IntegrationClient {
         for shard in dispatch.shards() {
             shard.decide(|engine, now| engine.shut_down(now));
             shard.close();
+        }
+        // Other processes may have what was shared from now on.
+        if let Some(sharing) = &self.sharing {
+            sharing.leave().await;
         }
         // A new refresh token that is not kept yet would be lost.
         let left = ends.since(self.core.clock.now()).max(Duration::from_millis(100));

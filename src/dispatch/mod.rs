@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::clock::{Clock, Time};
 use crate::config::{Scope, Tenant};
@@ -31,6 +32,8 @@ pub(crate) struct Dispatch {
     hasher: DefaultHashBuilder,
     plans: Mutex<Plans>,
     pub(crate) policy: Policy,
+    /// Told when a request waits for units that processes share, and when the client goes.
+    pub(crate) starved: Arc<Notify>,
 }
 
 /// The place of a lane.
@@ -46,8 +49,9 @@ impl Dispatch {
         let shards = shards.next_power_of_two();
         let hasher = DefaultHashBuilder::default();
         let bound = Bound::new(max_waiting);
-        let shard = || Arc::new(Shard::new(Engine::new(bound.clone(), hasher.clone()), clock));
-        Dispatch { shards: (0..shards).map(|_| shard()).collect(), hasher, plans: Mutex::default(), policy }
+        let starved = Arc::new(Notify::new());
+        let shard = || Arc::new(Shard::new(Engine::new(bound.clone(), hasher.clone()), clock, starved.clone()));
+        Dispatch { shards: (0..shards).map(|_| shard()).collect(), hasher, plans: Mutex::default(), policy, starved }
     }
 
     pub(crate) fn shards(&self) -> &[Arc<Shard>] {

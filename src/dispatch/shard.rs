@@ -27,6 +27,8 @@ pub(crate) struct Shard {
     pub(super) state: Mutex<ShardState>,
     /// Wakes the timer task when the engine has to be polled earlier than planned.
     earlier: Notify,
+    /// Told when a request waits for units that processes share, and when the shard is closed. One for all shards.
+    starved: Arc<Notify>,
     pub(crate) clock: Clock,
     /// Called with each pause that a sweep removes.
     on_forgotten: OnceLock<Tell>,
@@ -82,10 +84,10 @@ impl ShardState {
 }
 
 impl Shard {
-    pub(crate) fn new(engine: Engine, clock: Clock) -> Shard {
+    pub(crate) fn new(engine: Engine, clock: Clock, starved: Arc<Notify>) -> Shard {
         let (wakers, moved) = (Vec::new(), HashMap::new());
         let state = ShardState { engine, wakers, timer_at: Time::MAX, closed: false, moved };
-        Shard { state: Mutex::new(state), earlier: Notify::new(), clock, on_forgotten: OnceLock::new() }
+        Shard { state: Mutex::new(state), earlier: Notify::new(), starved, clock, on_forgotten: OnceLock::new() }
     }
 
     /// Runs a decision under the lock, then wakes the callers that it concerns and, if necessary, the timer task.
@@ -175,10 +177,14 @@ impl Shard {
     #[inline(never)]
     fn wake(&self, mut state: MutexGuard<'_, ShardState>, earlier: bool) {
         let woken = Self::take_woken(&mut state);
+        let starved = state.engine.was_starved();
         drop(state);
         woken.into_iter().for_each(Waker::wake);
         if earlier {
             self.earlier.notify_one();
+        }
+        if starved {
+            self.starved.notify_one();
         }
     }
 
@@ -215,6 +221,7 @@ impl Shard {
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.earlier.notify_one();
+        self.starved.notify_one();
     }
 
     /// The timer task of the shard: polls the engine when it is due and sweeps it this often, until the shard is closed.

@@ -37,6 +37,7 @@
 
 mod actor;
 pub(crate) mod batches;
+pub(crate) mod capacity;
 mod claims;
 pub(crate) mod clock;
 pub(crate) mod config;
@@ -268,6 +269,12 @@ impl Store {
             Some(wrap) => wrap(connect),
             None => connect,
         })
+    }
+
+    /// A connection of its own for the units that processes share, and the task that must be spawned.
+    pub(crate) async fn open_capacity(&self) -> Result<(Actor, BoxFuture<'static, ()>), Error> {
+        let failed = |error: DbError| Error::config(format!("sharing through {self:?}: {error}")).with_source(error);
+        Actor::write(self.connect()?).await.map_err(failed)
     }
 
     /// A configuration source that lays the store's own texts over those of `under`.

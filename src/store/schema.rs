@@ -11,7 +11,7 @@ use super::driver::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 
 /// The version of the tables that this version of the library reads and writes.
-pub(crate) const VERSION: i64 = 5;
+pub(crate) const VERSION: i64 = 6;
 
 /// Connects, and creates or migrates the tables. A second connection is tried where the first is unusable, which only
 /// the first statements show.
@@ -62,13 +62,31 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
     if found == VERSION {
         return Ok(());
     }
-    let (first, triggers, second, third, fourth, fifth) = match db.dialect() {
-        Dialect::Sqlite => (SQLITE, SQLITE_TRIGGERS, SQLITE_SECOND, SQLITE_THIRD, SQLITE_FOURTH, SQLITE_FIFTH),
-        Dialect::Postgres => {
-            (POSTGRES, POSTGRES_TRIGGERS, POSTGRES_SECOND, POSTGRES_THIRD, POSTGRES_FOURTH, POSTGRES_FIFTH)
+    let (first, triggers, second, third, fourth, fifth, sixth) = match db.dialect() {
+        Dialect::Sqlite => {
+            (SQLITE, SQLITE_TRIGGERS, SQLITE_SECOND, SQLITE_THIRD, SQLITE_FOURTH, SQLITE_FIFTH, SQLITE_SIXTH)
         }
+        Dialect::Postgres => (
+            POSTGRES,
+            POSTGRES_TRIGGERS,
+            POSTGRES_SECOND,
+            POSTGRES_THIRD,
+            POSTGRES_FOURTH,
+            POSTGRES_FIFTH,
+            POSTGRES_SIXTH,
+        ),
     };
-    let steps = [(1, first), (1, INDEXES), (1, triggers), (2, second), (3, third), (3, THIRD), (4, fourth), (5, fifth)];
+    let steps = [
+        (1, first),
+        (1, INDEXES),
+        (1, triggers),
+        (2, second),
+        (3, third),
+        (3, THIRD),
+        (4, fourth),
+        (5, fifth),
+        (6, sixth),
+    ];
     for statement in steps.iter().filter(|(version, _)| found < *version).flat_map(|(_, statements)| *statements) {
         db.execute(statement, Vec::new()).await?;
     }
@@ -237,6 +255,20 @@ macro_rules! fifth {
 
 const SQLITE_FIFTH: &[&str] = fifth!("BLOB");
 const POSTGRES_FIFTH: &[&str] = fifth!("BYTEA");
+
+/// The tables that version 6 added: the ledgers of limits whose units processes share (`store/capacity.rs`).
+const SQLITE_SIXTH: &[&str] = &[
+    "CREATE TABLE ic_capacity (name TEXT NOT NULL PRIMARY KEY, state TEXT NOT NULL)",
+    "CREATE TABLE ic_capacity_long (name TEXT NOT NULL PRIMARY KEY, state TEXT NOT NULL)",
+];
+// Room in each page, and a vacuum after so many changes: a row changes several times a second, and there are few.
+const POSTGRES_SIXTH: &[&str] = &[
+    "CREATE UNLOGGED TABLE ic_capacity (name TEXT NOT NULL PRIMARY KEY, state TEXT NOT NULL) \
+     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
+    "CREATE TABLE ic_capacity_long (name TEXT NOT NULL PRIMARY KEY, state TEXT NOT NULL) \
+     WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000)",
+    "CREATE TABLE ic_capacity_known (known BIGINT NOT NULL PRIMARY KEY)",
+];
 
 const INDEXES: &[&str] = &[
     // For claims: the ready jobs of one lane and tier, in order.

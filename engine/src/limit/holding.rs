@@ -84,6 +84,8 @@ pub struct Got {
     pub travels: bool,
     /// Everything that was held is gone: the lease had ended.
     pub is_lost: bool,
+    /// Shares of the tiers among this process's requests, by what all processes have waiting.
+    pub weights: [u32; 3],
 }
 
 impl Holding {
@@ -329,9 +331,31 @@ impl Cell {
         Some(Wish { claim, returned, want, need, figures: spec.figures(), is_starved })
     }
 
-    /// Takes what the store gave.
-    pub(crate) fn hold(&mut self, spec: &LimitSpec, now: Time, got: &Got, until: Time) {
-        let Some(holding) = self.holding_mut() else { return };
+    /// Gives back all units that are held: those in use with the time for which they may count. None where there are none.
+    pub(crate) fn give_all(&mut self, spec: &LimitSpec, now: Time) -> Option<Wish> {
+        let used = self.in_use(spec, now);
+        let held = self.holding()?.units;
+        if held == 0 {
+            return None;
+        }
+        let figures = spec.figures();
+        let free = held.saturating_sub(used);
+        let mut returned = self.withdraw(spec, now, Time::ZERO, held - free);
+        let ended = returned.iter().map(|(_, units)| *units).sum::<u32>();
+        for (free_in, units) in [(0, free), (figures.again_ns.saturating_add(figures.transit_ns), held - free - ended)]
+        {
+            if units > 0 {
+                returned.push((free_in, units));
+            }
+        }
+        self.resize(spec, 0, now);
+        Some(Wish { claim: 0, returned, want: [0; 3], need: 0, figures, is_starved: false })
+    }
+
+    /// Takes what the store gave. Returns whether requests wait for units here.
+    pub(crate) fn hold(&mut self, spec: &LimitSpec, now: Time, got: &Got, until: Time) -> bool {
+        let Some(holding) = self.holding_mut() else { return false };
+        let waits = holding.stopped;
         holding.until = until;
         holding.keep = got.keep;
         holding.travels = got.travels;
@@ -344,6 +368,7 @@ impl Cell {
         for (free_in, units) in got.units.iter().filter(|(free_in, _)| *free_in > 0) {
             self.bring_in(spec, now, *free_in, *units);
         }
+        waits
     }
 
     /// Goes over to another number of units: what is in use stays in use.

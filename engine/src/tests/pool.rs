@@ -147,6 +147,24 @@ fn a_lane_that_wants_nothing_gives_all_back_and_rests() {
 }
 
 #[test]
+fn tiers_share_what_is_held_as_the_store_says() {
+    let (mut bench, lane) = Bench::with(pooled());
+    let mut high = std::collections::HashSet::new();
+    for _ in 0..400 {
+        high.insert(bench.waits(lane, ask(Tier::High)).0);
+        bench.waits(lane, ask(Tier::Low));
+    }
+    let (limit, _, _) = wishes(&mut bench).remove(0);
+    // Low waits in all processes and high in this one alone: of its units low has a quarter.
+    let got = Got { units: vec![(0, 50)], keep: 50, weights: [750, 0, 250], ..Got::default() };
+    bench.engine.hold(bench.now, limit, &got, ms(10_000));
+    let grants = bench.serve(ms(5_000), MS);
+    let of_high = grants.iter().filter(|(_, waiter)| high.contains(waiter)).count();
+    let share = of_high as f64 / grants.len() as f64;
+    assert!((0.72..=0.78).contains(&share), "{share} of {}", grants.len());
+}
+
+#[test]
 fn slots_are_held_too() {
     let spec = LimitSpec { pooled: Some(Pooled { lasts_ns: 30 * SECOND }), ..slots("at once", 10) };
     let (mut bench, lane) = Bench::with(plan(vec![spec]));

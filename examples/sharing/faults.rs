@@ -1,0 +1,61 @@
+//! What happens to a process or to the store in the middle of a run.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::Fallible;
+use crate::process::Worker;
+
+/// Does it to the first process, or to the store. Returns the processes that are left.
+pub(crate) fn happen(fault: &str, mut workers: Vec<Worker>) -> Fallible<Vec<Worker>> {
+    match fault {
+        "none" => {}
+        "kill" => drop(workers.remove(0).kill()?),
+        "term" => {
+            let mut worker = workers.remove(0);
+            worker.signal("-TERM")?;
+            if !worker.ends_within(Duration::from_secs(5))? {
+                return Err("a process did not end within 5 s of SIGTERM".into());
+            }
+        }
+        "stop5" => stop(&workers[0], Duration::from_secs(5))?,
+        "stop15" => stop(&workers[0], Duration::from_secs(15))?,
+        "store-stop" => {
+            for (signal, wait) in [("-STOP", 5), ("-CONT", 0)] {
+                signal_server(signal)?;
+                std::thread::sleep(Duration::from_secs(wait));
+            }
+        }
+        "store-kill" | "store-restart" => {
+            server("kill")?;
+            std::thread::sleep(Duration::from_secs(if fault == "store-kill" { 2 } else { 0 }));
+            server("serve")?;
+        }
+        other => return Err(format!("--fault {other}: there is no such fault").into()),
+    }
+    Ok(workers)
+}
+
+fn stop(worker: &Worker, time: Duration) -> Fallible<()> {
+    worker.signal("-STOP")?;
+    std::thread::sleep(time);
+    worker.signal("-CONT")
+}
+
+fn server(command: &str) -> Fallible<()> {
+    let done = Command::new("scripts/postgres.sh").arg(command).status()?;
+    if done.success() { Ok(()) } else { Err(format!("scripts/postgres.sh {command} failed").into()) }
+}
+
+/// Signals all processes of the server.
+fn signal_server(signal: &str) -> Fallible<()> {
+    let folder = std::env::var("IC_TEST_POSTGRES_DIR").map_err(|_| "IC_TEST_POSTGRES_DIR names no folder")?;
+    let pid = std::fs::read_to_string(format!("{folder}/data/postmaster.pid"))?;
+    let pid = pid.lines().next().ok_or("the server's pid file is empty")?.to_owned();
+    let children = Command::new("pgrep").args(["-P", &pid]).output()?;
+    let children = String::from_utf8(children.stdout)?;
+    let all: Vec<&str> = [pid.as_str()].into_iter().chain(children.lines()).collect();
+    // A process of the server may have ended meanwhile.
+    Command::new("kill").arg(signal).args(&all).status()?;
+    Ok(())
+}

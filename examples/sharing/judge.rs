@@ -1,0 +1,149 @@
+//! The vendor, and what its record says of the processes.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use integration_client::clock::Time;
+use integration_client::testing::{Arrival, Delay, FakeVendor, HeaderStyle, VendorLimit};
+
+use crate::process::Worker;
+use crate::{Fallible, Options, database, faults, worker};
+
+pub(crate) fn run(options: &Options) -> Fallible<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let folder = std::env::temp_dir().join(format!("ic-sharing-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let store = match options.store.as_str() {
+        "sqlite" => format!("sqlite:{}", folder.join("capacity.db").display()),
+        "postgres" => {
+            let url = runtime.block_on(database::empty("sharing"))?;
+            url
+        }
+        url => url.to_owned(),
+    };
+    let (limit, window) = (options.limit, options.window);
+    let limit = match options.algorithm.as_str() {
+        "sliding" => VendorLimit::sliding_log(limit, window),
+        "fixed" => VendorLimit::fixed_window(limit, window),
+        "bucket" => VendorLimit::token_bucket(limit, limit, window),
+        other => return Err(format!("--algorithm {other}: sliding, fixed or bucket").into()),
+    };
+    let vendor = FakeVendor::builder()
+        .limit(limit)
+        .headers(HeaderStyle::XRateLimit)
+        .seed(options.seed)
+        .latency(Duration::from_millis(2))
+        .service_time(Delay::fixed(Duration::from_millis(2)).jitter(Duration::from_millis(6)));
+    let vendor = runtime.block_on(vendor.start())?;
+    // On this machine nothing is under way for a second.
+    let transit = "\nconnect_timeout = \"1s\"\nmax_transit = \"1s\"\nauth";
+    let vendors = vendor.vendors_toml("v").replacen("\nauth", transit, 1);
+    let mut workers = Vec::new();
+    for number in 0..options.processes {
+        workers.push(worker::start(options, &vendors, &store, number)?);
+    }
+    let began = Instant::now();
+    let first = now(&vendor);
+    std::thread::sleep(Duration::from_secs(options.seconds) / if options.fault == "none" { 1 } else { 2 });
+    let hit = now(&vendor);
+    let workers = faults::happen(&options.fault, workers)?;
+    if options.fault != "none" {
+        std::thread::sleep(Duration::from_secs(options.seconds).saturating_sub(began.elapsed()));
+    }
+    let last = now(&vendor);
+    finish(workers)?;
+    let arrivals = vendor.arrivals();
+    let verdict = Verdict::of(options, &arrivals, first, hit, last);
+    verdict.print(options, vendor.refused());
+    std::fs::remove_dir_all(&folder)?;
+    Ok(vendor.refused() == 0)
+}
+
+fn finish(workers: Vec<Worker>) -> Fallible<()> {
+    for worker in workers {
+        let ended = worker.finish()?;
+        let failed: Vec<&String> = ended.said.iter().filter(|line| line.starts_with("failed")).collect();
+        if let Some(line) = failed.first() {
+            println!("sharing: a process said {line:?}, and {} more", failed.len() - 1);
+        }
+        for line in ended.warned.iter().take(3) {
+            println!("sharing: a process warned {line:?}");
+        }
+    }
+    Ok(())
+}
+
+/// The vendor's time, by its latest arrival.
+fn now(vendor: &FakeVendor) -> Time {
+    vendor.arrivals().iter().map(|arrival| arrival.at).max().unwrap_or(Time::ZERO)
+}
+
+struct Verdict {
+    reached: f64,
+    jain: f64,
+    tiers: [f64; 3],
+    quiet: Duration,
+    back: Option<Duration>,
+}
+
+impl Verdict {
+    fn of(options: &Options, arrivals: &[Arrival], first: Time, hit: Time, last: Time) -> Verdict {
+        // The first windows are those in which the processes find each other.
+        let from = first + options.window * 2 + Duration::from_secs(2);
+        let steady: Vec<&Arrival> = arrivals.iter().filter(|it| it.at >= from && it.at < hit).collect();
+        let allowed = f64::from(options.limit) * hit.since(from).as_secs_f64() / options.window.as_secs_f64();
+        let mut by_process = BTreeMap::new();
+        let mut tiers = [0.0; 3];
+        for arrival in &steady {
+            let mut parts = arrival.path.trim_start_matches('/').split('/');
+            *by_process.entry(parts.next().unwrap_or_default()).or_insert(0.0) += 1.0;
+            let tier = match parts.next() {
+                Some("High") => 0,
+                Some("Normal") => 1,
+                _ => 2,
+            };
+            tiers[tier] += 100.0 / steady.len().max(1) as f64;
+        }
+        let (sum, squares) = by_process.values().fold((0.0, 0.0), |(sum, squares), n: &f64| (sum + n, squares + n * n));
+        let quiet = arrivals.windows(2).map(|pair| pair[1].at.since(pair[0].at)).max().unwrap_or_default();
+        let per_second = |from: Time| {
+            let until = from + Duration::from_secs(1);
+            arrivals.iter().filter(|it| it.at >= from && it.at < until).count() as f64
+        };
+        let before = steady.len() as f64 / hit.since(from).as_secs_f64().max(1.0);
+        let seconds = last.since(hit).as_secs();
+        let back = (0..seconds)
+            .map(|s| Duration::from_secs(s))
+            .find(|s| (0..3).all(|more| per_second(hit + *s + Duration::from_secs(more)) >= 0.9 * before));
+        Verdict {
+            reached: 100.0 * steady.len() as f64 / allowed.max(1.0),
+            jain: sum * sum / (f64::from(options.processes) * squares).max(1.0),
+            tiers,
+            quiet,
+            back,
+        }
+    }
+
+    fn print(&self, options: &Options, refused: u64) {
+        let store = options.store.split(':').next().unwrap_or_default();
+        let [high, normal, low] = self.tiers;
+        let back = match (options.fault.as_str(), self.back) {
+            ("none", _) => "-".to_owned(),
+            (_, Some(back)) => back.as_millis().to_string(),
+            (_, None) => "never".to_owned(),
+        };
+        println!(
+            "sharing: processes={} limit={}/{}ms store={store} vendor={} demand={} fault={} reached={:.1} refused={refused} \
+             jain={:.3} tiers={high:.0}/{normal:.0}/{low:.0} quiet_ms={} back_ms={back}",
+            options.processes,
+            options.limit,
+            options.window.as_millis(),
+            options.algorithm,
+            options.demand,
+            options.fault,
+            self.reached,
+            self.jain,
+            self.quiet.as_millis(),
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! Several processes share one limit through a store, while one of them or the store is killed, stopped or restarted. The vendor,
+//! which lives in this process and enforces the limit, is the judge.
+//!
+//!     cargo run --release --example sharing --features postgres -- --store postgres --processes 4 --seconds 20
+//!     cargo run --release --example sharing -- --store sqlite --processes 4 --seconds 60 --fault kill
+//!
+//! The last line: `sharing: processes=N limit=L/W store=S fault=F reached=N refused=N jain=N tiers=H/N/L quiet_ms=N back_ms=N`.
+//! `reached` is what arrived in percent of the limit, from the second window to the fault or the end. `quiet_ms` is the longest time
+//! without an arrival, `back_ms` how long after the fault the processes reached nine tenths of what they had reached before.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report")]
+#![expect(clippy::disallowed_methods, reason = "a program of its own, which reads the time and waits")]
+
+#[path = "../crash_test/database.rs"]
+#[allow(dead_code, reason = "that program asks more of it")]
+mod database;
+mod faults;
+mod judge;
+#[path = "../crash_test/process.rs"]
+#[allow(dead_code, reason = "that program asks more of it")]
+mod process;
+mod worker;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    store: String,
+    processes: u32,
+    limit: u32,
+    window: Duration,
+    seconds: u64,
+    algorithm: String,
+    demand: String,
+    fault: String,
+    lease: Duration,
+    seed: u64,
+}
+
+const USAGE: &str = "--store sqlite|postgres|URL, --processes N, --limit N, --window-ms N, --seconds N, \
+    --algorithm sliding|fixed|bucket, --demand uniform|hot|moving|tiers, \
+    --fault none|kill|term|stop5|stop15|store-stop|store-kill|store-restart, --lease-ms N, --seed N";
+
+fn options() -> Fallible<Options> {
+    let mut options = Options {
+        store: "sqlite".to_owned(),
+        processes: 4,
+        limit: 100,
+        window: Duration::from_secs(1),
+        seconds: 20,
+        algorithm: "sliding".to_owned(),
+        demand: "uniform".to_owned(),
+        fault: "none".to_owned(),
+        lease: Duration::from_secs(10),
+        seed: fastrand::u64(..),
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("{name}: {USAGE}"))?;
+        match name.as_str() {
+            "--store" => options.store = value,
+            "--processes" => options.processes = value.parse()?,
+            "--limit" => options.limit = value.parse()?,
+            "--window-ms" => options.window = Duration::from_millis(value.parse()?),
+            "--seconds" => options.seconds = value.parse()?,
+            "--algorithm" => options.algorithm = value,
+            "--demand" => options.demand = value,
+            "--fault" => options.fault = value,
+            "--lease-ms" => options.lease = Duration::from_millis(value.parse()?),
+            "--seed" => options.seed = value.parse()?,
+            _ => return Err(format!("{name}: {USAGE}").into()),
+        }
+    }
+    Ok(options)
+}
+
+fn main() -> ExitCode {
+    let result = match std::env::var("SHARING_WORKER") {
+        Ok(number) => worker::work(&number).map(|()| true),
+        Err(_) => options().and_then(|options| judge::run(&options)),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("sharing: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A call of one process to the store of a pool, and what the store answers.
+
+use super::ledger::{Caller, Got, Ledger, Line};
+
+/// What one process says of its limits.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) process: u64,
+    /// Grows with every call of the process.
+    pub(crate) seq: u64,
+    pub(crate) lease_us: u64,
+    /// The process ends, and gives everything back.
+    pub(crate) leaves: bool,
+    pub(crate) lines: Vec<Entry>,
+}
+
+/// What a process says of one limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// The limit's name, the same in all processes.
+    pub(crate) limit: String,
+    /// The last call of the process about this limit that was answered; 0 for none.
+    pub(crate) known_seq: u64,
+    /// What the store's clock should say: that of the last answer about this limit, and the process's own time since.
+    pub(crate) expected_us: Option<u64>,
+    pub(crate) line: Line,
+}
+
+/// The answer to a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// The store's clock, in microseconds.
+    pub(crate) clock_us: u64,
+    /// In the order of the call's lines; none to a process that ends.
+    pub(crate) got: Vec<Option<Got>>,
+}
+
+/// What all ledgers of a store have in common. It is lost where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Root {
+    /// Until then, by the store's clock, a ledger that is missing may be one that was lost: it learns who holds what.
+    pub(crate) learning_until_us: u64,
+}
+
+impl Root {
+    /// `lost`: there were ledgers before.
+    pub(crate) fn new(lost: bool, clock_us: u64, lease_us: u64) -> Root {
+        let slack = (lease_us / 10).clamp(100_000, 1_000_000);
+        let learning = if lost { lease_us.saturating_add(slack) } else { 0 };
+        Root { learning_until_us: clock_us.saturating_add(learning) }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(crate) fn read(text: &str) -> Option<Root> {
+        serde_json::from_str(text).ok()
+    }
+}
+
+impl Call {
+    /// Answers one line by a limit's ledger; with nothing where the process ends. The ledger is `kept` as a text, and empty where there is none yet. Returns the ledger as it
+    /// is to be kept. A text that is no ledger is one that was lost.
+    pub(crate) fn answer(&self, entry: &Entry, kept: &str, root: &Root, clock_us: u64) -> (Option<Got>, String) {
+        let mut ledger: Ledger = match serde_json::from_str(kept) {
+            Ok(ledger) => ledger,
+            Err(_) if kept.is_empty() => {
+                let learning_us = root.learning_until_us.saturating_sub(clock_us);
+                Ledger::new(&entry.line.figures, clock_us, learning_us)
+            }
+            Err(error) => {
+                tracing::error!(limit = entry.limit, %error, "what the store keeps of a shared limit cannot be read: it is made anew");
+                let lost = Root::new(true, clock_us, self.lease_us);
+                Ledger::new(&entry.line.figures, clock_us, lost.learning_until_us.saturating_sub(clock_us))
+            }
+        };
+        let caller = Caller {
+            process: self.process,
+            seq: self.seq,
+            lease_us: self.lease_us,
+            expected_us: entry.expected_us,
+            known_seq: entry.known_seq,
+        };
+        if self.leaves {
+            ledger.leave(clock_us, &caller, &entry.line);
+            return (None, serde_json::to_string(&ledger).unwrap_or_default());
+        }
+        let got = Some(ledger.exchange(clock_us, &caller, &entry.line));
+        (got, serde_json::to_string(&ledger).unwrap_or_default())
+    }
+}

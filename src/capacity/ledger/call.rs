@@ -1,0 +1,113 @@
+//! What a process says to the ledger, and what the ledger answers. All times are microseconds.
+
+use serde::{Deserialize, Serialize};
+
+/// The figures of a limit as one process has them in its configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Figures {
+    /// The units of the limit.
+    #[serde(rename = "u")]
+    pub(crate) units: u32,
+    /// How long after its arrival a request occupies its unit: the window of the process's guard.
+    #[serde(rename = "a")]
+    pub(crate) again_us: u64,
+    /// The longest time between the start of a request and its arrival at the vendor.
+    #[serde(rename = "d")]
+    pub(crate) transit_us: u64,
+    /// The holder accepts units that others used and that are not free yet.
+    #[serde(rename = "o")]
+    pub(crate) takes_used: bool,
+}
+
+impl Figures {
+    /// How long after its start a request may still occupy its unit.
+    pub(crate) fn tail_us(&self) -> u64 {
+        self.transit_us.saturating_add(self.again_us)
+    }
+}
+
+/// Who calls, and what it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// The process. It must differ from every other process, also from an earlier run.
+    pub(crate) process: u64,
+    /// The number of this call. It rises with every call; a repetition of a call keeps it.
+    pub(crate) seq: u64,
+    /// The last call that a reply acknowledged; 0 if there was none.
+    pub(crate) known_seq: u64,
+    /// How long the process may use what it holds, counted from before it read the ledger.
+    pub(crate) lease_us: u64,
+    /// What the store's clock should say now: the clock of the last reply *of this ledger* plus
+    /// the time that passed since by the process's own clock. The reply of another ledger does
+    /// not count, because a step of the clock may lie between the two.
+    pub(crate) expected_us: Option<u64>,
+}
+
+/// What a process says about one limit.
+///
+/// A process takes units out of its guard *before* it returns them, and it claims units only
+/// while its lease lasts by its own clock. After that it returns everything and claims 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// The limit as this process has it in its configuration.
+    pub(crate) figures: Figures,
+    /// The units that the process holds after it has returned what `returned` says.
+    pub(crate) claim: u32,
+    /// Time until free and number of the units given back. It repeats, with the time that is
+    /// left, everything that was given back since the last acknowledged call: a call that got
+    /// lost would otherwise make used units look free.
+    pub(crate) returned: Vec<(u64, u32)>,
+    /// The units wanted in each tier: high, normal, low.
+    pub(crate) want: [u32; 3],
+    /// The most units that one waiting request needs at once; 0 if none waits.
+    pub(crate) need: u32,
+}
+
+/// What became of the units that a process claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The process holds what it claimed.
+    Kept,
+    /// The process holds nothing: the pool has its units. It must forget them and call again.
+    Lost,
+    /// The process holds what it claimed, but nothing is granted until every old lease has ended.
+    Learning,
+}
+
+/// The answer to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Got {
+    /// Time until free and number of the units granted.
+    pub(crate) units: Vec<(u64, u32)>,
+    /// How many units the process may keep. It returns the rest with its next call, at once.
+    pub(crate) keep: u32,
+    /// The weights of high, normal and low for the scheduler of this process.
+    pub(crate) weights: [u32; 3],
+    /// There are fewer than four units per claimant: return used units at once.
+    pub(crate) travels: bool,
+    /// The units that are free in the pool after this call.
+    pub(crate) free: u32,
+    /// What became of the claim.
+    pub(crate) state: State,
+    /// The ledger is older than what the process was told, as after a restored backup. The call
+    /// has changed nothing. The driver must put a learning ledger in its place and repeat it.
+    pub(crate) is_stale: bool,
+}
+
+/// Who holds and wants what, for a status page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// The units of the limit, as the strictest process has it.
+    pub(crate) units: u32,
+    /// The units in the pool that are free.
+    pub(crate) free: u32,
+    /// The units in the pool that are not free yet.
+    pub(crate) occupied: u32,
+    /// The ledger waits until every old lease has ended.
+    pub(crate) learning: bool,
+    /// Process, units held, units wanted.
+    pub(crate) holders: Vec<(u64, u32, u32)>,
+    /// The processes whose figures are not the ones in force.
+    pub(crate) differing: Vec<(u64, Figures)>,
+}

@@ -1,0 +1,116 @@
+//! The time of a ledger. It follows the store's clock, but a step of that clock must not make
+//! units free too early: within any span the ledger's time passes at most `slack` too fast.
+
+use serde::{Deserialize, Serialize};
+
+/// How much of a gap counts without a witness, and how much of a step counts at most.
+const STEP_US: u64 = 100_000;
+/// A gap without a witness counts less this much, so that a lone newcomer does not wait for ever.
+const UNSEEN_US: u64 = 10_000_000;
+
+/// What is added to a span of `span_us` that the ledger measures on behalf of somebody else.
+pub(crate) fn slack(span_us: u64) -> u64 {
+    (span_us / 10).clamp(100_000, 1_000_000)
+}
+
+/// The ledger's time.
+///
+/// It is right under this assumption: within lease + transit + window the store's clock makes at
+/// most one step, forward by at most 10 s while nobody calls, and gains by slewing at most
+/// `slack` of the span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Clock(u64, u64);
+
+impl Clock {
+    pub(crate) fn new(clock_us: u64) -> Clock {
+        Clock(clock_us, clock_us)
+    }
+
+    /// The ledger's time at the last call.
+    pub(crate) fn now(&self) -> u64 {
+        self.0
+    }
+
+    /// Advances to a call at `clock_us` and returns the ledger's time.
+    pub(crate) fn advance(&mut self, clock_us: u64, expected_us: Option<u64>) -> u64 {
+        let Some(gap) = clock_us.checked_sub(self.1) else {
+            self.fall(clock_us);
+            return self.0;
+        };
+        self.1 = clock_us;
+        self.0 = self.0.saturating_add(counted(gap, clock_us, expected_us));
+        self.0
+    }
+
+    /// A clock that went back by little keeps its old mark: otherwise the way back up would
+    /// count twice.
+    fn fall(&mut self, clock_us: u64) {
+        if self.1.saturating_sub(clock_us) > STEP_US {
+            self.1 = clock_us;
+        }
+    }
+}
+
+/// The part of a gap that has certainly passed, plus at most one step's allowance.
+fn counted(gap: u64, clock_us: u64, expected_us: Option<u64>) -> u64 {
+    let alone = gap.min(STEP_US).max(gap.saturating_sub(UNSEEN_US));
+    let Some(expected) = expected_us else {
+        return alone;
+    };
+    let excess = clock_us.saturating_sub(expected).saturating_sub(STEP_US);
+    alone.max(gap.saturating_sub(excess))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000;
+
+    #[test]
+    fn slack_is_a_tenth_within_bounds() {
+        assert_eq!([slack(0), slack(5 * S), slack(60 * S)], [100_000, 500_000, S]);
+    }
+
+    #[test]
+    fn a_short_gap_counts_in_full() {
+        let mut clock = Clock::new(50 * S);
+        assert_eq!(clock.advance(50 * S + 90_000, None), 50 * S + 90_000);
+    }
+
+    #[test]
+    fn a_long_gap_needs_a_witness() {
+        let (mut alone, mut seen) = (Clock::new(0), Clock::new(0));
+        assert_eq!(alone.advance(3 * S, None), 100_000);
+        assert_eq!(seen.advance(3 * S, Some(3 * S - 50_000)), 3 * S);
+    }
+
+    #[test]
+    fn a_step_counts_as_little_with_a_witness() {
+        let mut clock = Clock::new(0);
+        assert_eq!(clock.advance(11 * S, Some(S)), S + 100_000);
+    }
+
+    #[test]
+    fn a_very_long_gap_counts_less_ten_seconds() {
+        let mut clock = Clock::new(0);
+        assert_eq!(clock.advance(100 * S, None), 90 * S);
+    }
+
+    #[test]
+    fn a_step_back_does_not_count_and_time_goes_on() {
+        let mut clock = Clock::new(20 * S);
+        assert_eq!(clock.advance(10 * S, None), 20 * S);
+        assert_eq!(clock.advance(10 * S + 50_000, None), 20 * S + 50_000);
+    }
+
+    #[test]
+    fn small_falls_do_not_add_up() {
+        let mut clock = Clock::new(S);
+        for _ in 0..100 {
+            clock.advance(S - 10_000, None);
+            clock.advance(S, None);
+        }
+        assert_eq!(clock.now(), S);
+    }
+}

@@ -1,0 +1,19 @@
+//! The ledger of one limit that several processes share.
+//!
+//! A limit of N units is N units that each are in one place at every moment: held by one process
+//! under a lease, or in the pool, free now or from a known time on. A process counts its requests
+//! against the units it holds, so no request needs the store. A store keeps one [`Ledger`] per
+//! limit. A process reads it together with the store's clock, calls [`Ledger::exchange`], and
+//! writes the result back if nobody else has written meanwhile.
+//!
+//! It does no I/O and reads no clock: the answer follows from the arguments alone.
+
+mod call;
+mod clock;
+#[expect(clippy::module_inception, reason = "it holds the type of this name")]
+mod ledger;
+mod pool;
+mod shares;
+
+pub(crate) use call::{Caller, Figures, Got, Line, State};
+pub(crate) use ledger::Ledger;

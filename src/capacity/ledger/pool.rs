@@ -1,0 +1,141 @@
+//! The units that nobody holds, with the time from which each is free.
+
+use serde::{Deserialize, Serialize};
+
+/// The most entries kept; more would make the stored value large for nothing.
+const ENTRIES: usize = 64;
+
+/// Units by the time they become free, soonest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pool(Vec<(u64, u32)>);
+
+impl Pool {
+    /// Puts units in that are free from `free_at` on.
+    pub(crate) fn put(&mut self, free_at: u64, units: u32) {
+        if units == 0 {
+            return;
+        }
+        let place = self.0.partition_point(|(at, _)| *at < free_at);
+        match self.0.get_mut(place) {
+            Some((at, there)) if *at == free_at => *there = there.saturating_add(units),
+            _ => self.0.insert(place, (free_at, units)),
+        }
+    }
+
+    /// All units.
+    pub(crate) fn total(&self) -> u32 {
+        self.until(u64::MAX)
+    }
+
+    /// The units that are free at `time`.
+    pub(crate) fn until(&self, time: u64) -> u32 {
+        let some = self.0.iter().take_while(|(at, _)| *at <= time);
+        some.fold(0, |sum, (_, units)| sum.saturating_add(*units))
+    }
+
+    /// Takes `units` that are free at `time`, soonest first.
+    pub(crate) fn take(&mut self, units: u32, time: u64) -> Vec<(u64, u32)> {
+        let mut left = units;
+        let mut taken = Vec::new();
+        for (at, there) in &mut self.0 {
+            if left == 0 || *at > time {
+                break;
+            }
+            let part = left.min(*there);
+            *there -= part;
+            left -= part;
+            taken.push((*at, part));
+        }
+        self.0.retain(|(_, there)| *there > 0);
+        taken
+    }
+
+    /// Drops `units`, those that become free last.
+    pub(crate) fn drop_last(&mut self, units: u32) {
+        let mut left = units;
+        for (_, there) in self.0.iter_mut().rev() {
+            let part = left.min(*there);
+            *there -= part;
+            left -= part;
+        }
+        self.0.retain(|(_, there)| *there > 0);
+    }
+
+    /// Makes every unit that is not free at `now` free later.
+    pub(crate) fn delay(&mut self, by: u64, now: u64) {
+        for (at, _) in self.0.iter_mut().filter(|(at, _)| *at > now) {
+            *at = at.saturating_add(by);
+        }
+    }
+
+    /// Merges what is free at `now`, then the closest neighbours, until few entries are left.
+    pub(crate) fn compact(&mut self, now: u64) {
+        let free = self.until(now);
+        let past = self.0.partition_point(|(at, _)| *at <= now);
+        if past > 1 {
+            let last = self.0.drain(..past).next_back().map_or(now, |(at, _)| at);
+            self.0.insert(0, (last, free));
+        }
+        while self.0.len() > ENTRIES {
+            self.merge(self.closest());
+        }
+    }
+
+    /// The first of the two neighbours that lie closest together.
+    fn closest(&self) -> usize {
+        let gaps = self.0.iter().zip(self.0.iter().skip(1));
+        let gaps = gaps.map(|((a, _), (b, _))| b.saturating_sub(*a));
+        gaps.enumerate().min_by_key(|(_, gap)| *gap).map_or(0, |(place, _)| place)
+    }
+
+    /// Merges an entry into the next one, which is free later.
+    fn merge(&mut self, place: usize) {
+        if place + 1 >= self.0.len() {
+            return;
+        }
+        let (_, units) = self.0.remove(place);
+        if let Some((_, there)) = self.0.get_mut(place) {
+            *there = there.saturating_add(units);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn soonest_free_units_go_first() {
+        let mut pool = Pool::default();
+        pool.put(30, 2);
+        pool.put(10, 1);
+        pool.put(20, 3);
+        assert_eq!(pool.take(3, 20), [(10, 1), (20, 2)]);
+        assert_eq!(pool.take(9, 20), [(20, 1)]);
+        assert_eq!(pool.total(), 2);
+    }
+
+    #[test]
+    fn a_full_pool_merges_neighbours_to_the_later_time() {
+        let mut pool = Pool::default();
+        for at in 0..200 {
+            pool.put(1_000 + at * at, 1);
+        }
+        pool.compact(0);
+        assert_eq!((pool.0.len(), pool.total()), (ENTRIES, 200));
+        for time in 0..50_000 {
+            let before = (0..200u64).filter(|at| 1_000 + at * at <= time).count();
+            assert!(pool.until(time) as usize <= before);
+        }
+    }
+
+    #[test]
+    fn what_is_free_is_one_entry() {
+        let mut pool = Pool::default();
+        for at in 0..10 {
+            pool.put(at, 1);
+        }
+        pool.compact(7);
+        assert_eq!(pool.0, [(7, 8), (8, 1), (9, 1)]);
+    }
+}

@@ -1,0 +1,240 @@
+//! How many units each claimant should have.
+//!
+//! First the tiers divide the limit 6/3/1, and what a tier does not want goes to the others. Then
+//! the claimants divide each tier: nobody gets more than he wants, and nobody who lacks
+//! something gets less than another.
+
+/// The weights of high, normal and low.
+pub(crate) const WEIGHTS: [u32; 3] = [6, 3, 1];
+/// Sums of fractions miss whole numbers by less than this.
+const NEAR: f64 = 1e-6;
+
+/// What one process wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) process: u64,
+    pub(crate) want: [u32; 3],
+    pub(crate) held: u32,
+    /// The most that one waiting request needs at once.
+    pub(crate) need: u32,
+    /// When the process was last granted something.
+    pub(crate) granted: u64,
+    /// The process has called lately. One that is silent keeps its share but waits for nothing.
+    pub(crate) is_heard: bool,
+}
+
+impl Claim {
+    pub(crate) fn wanted(&self) -> u32 {
+        sum(self.want)
+    }
+}
+
+/// The share of one process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) claim: Claim,
+    /// The share in each tier.
+    pub(crate) terms: [f64; 3],
+    /// The whole number of units up to which the process is granted units.
+    pub(crate) target: u32,
+    /// The process has its turn for a big request.
+    pub(crate) has_turn: bool,
+}
+
+impl Part {
+    fn share(&self) -> f64 {
+        self.terms.iter().sum()
+    }
+
+    /// The share without its fraction.
+    pub(crate) fn floor(&self) -> u32 {
+        (self.share() + NEAR).floor() as u32
+    }
+
+    /// The share with its fraction counted as a whole unit.
+    pub(crate) fn ceil(&self) -> u32 {
+        (self.share() - NEAR).ceil() as u32
+    }
+
+    /// The units that the process has below its target.
+    pub(crate) fn lack(&self) -> u32 {
+        self.target.saturating_sub(self.claim.held)
+    }
+
+    /// Whoever was granted something longest ago comes first.
+    pub(crate) fn order(&self) -> (bool, u64, u64) {
+        (!self.has_turn, self.claim.granted, self.claim.process)
+    }
+}
+
+pub(crate) fn sum(units: [u32; 3]) -> u32 {
+    units.iter().fold(0, |sum, n| sum.saturating_add(*n))
+}
+
+/// Divides `units` among the claimants.
+pub(crate) fn divide(units: u32, claims: &[Claim]) -> Vec<Part> {
+    let terms = divide_tiers(units, claims);
+    let part = |(claim, terms): (&Claim, [f64; 3])| {
+        let mut part = Part { claim: *claim, terms, target: 0, has_turn: false };
+        part.target = part.floor();
+        part
+    };
+    let mut parts: Vec<Part> = claims.iter().zip(terms).map(part).collect();
+    rotate_rest(&mut parts);
+    parts
+}
+
+/// Divides `units` while `process` has its turn: it gets `need`, the others share the rest.
+pub(crate) fn divide_turn(units: u32, claims: &[Claim], process: u64, need: u32) -> Vec<Part> {
+    let (turn, others): (Vec<Claim>, Vec<Claim>) = claims.iter().partition(|c| c.process == process);
+    let mut parts = divide(units.saturating_sub(need), &others);
+    let own = divide(need, &turn);
+    parts.extend(own.into_iter().map(|part| Part { target: need, has_turn: true, ..part }));
+    parts
+}
+
+/// Gives the units that the fractions add up to, one each, to whoever has waited longest.
+fn rotate_rest(parts: &mut [Part]) {
+    let whole = parts.iter().fold(0u32, |sum, p| sum.saturating_add(p.target));
+    let all = parts.iter().map(Part::share).sum::<f64>() + NEAR;
+    let rest = (all.floor() as u32).saturating_sub(whole) as usize;
+    let mut waiting: Vec<&mut Part> = parts.iter_mut().filter(|p| p.ceil() > p.floor()).collect();
+    waiting.sort_by_key(|p| (!p.claim.is_heard, p.order()));
+    for part in waiting.into_iter().take(rest) {
+        part.target = part.target.saturating_add(1);
+    }
+}
+
+fn divide_tiers(units: u32, claims: &[Claim]) -> Vec<[f64; 3]> {
+    let column = |tier: usize| -> Vec<u32> { claims.iter().map(|c| at(c.want, tier)).collect() };
+    let columns = [column(0), column(1), column(2)];
+    let demand = columns.each_ref().map(|c| c.iter().map(|n| f64::from(*n)).sum());
+    let tiers = water_fill(f64::from(units), demand);
+    let level = |tier: usize| level(columns.get(tier).map_or(&[], Vec::as_slice), pick(tiers, tier));
+    let levels = [level(0), level(1), level(2)];
+    let term = |want: [u32; 3], tier: usize| f64::from(at(want, tier)).min(pick(levels, tier));
+    claims.iter().map(|c| [0, 1, 2].map(|tier| term(c.want, tier))).collect()
+}
+
+fn at(units: [u32; 3], tier: usize) -> u32 {
+    units.get(tier).copied().unwrap_or(0)
+}
+
+fn pick(terms: [f64; 3], tier: usize) -> f64 {
+    terms.get(tier).copied().unwrap_or(0.0)
+}
+
+/// The units of each tier: its weighted part, and what others leave over.
+fn water_fill(units: f64, demand: [f64; 3]) -> [f64; 3] {
+    let mut filled = [0.0; 3];
+    let mut left = units;
+    let mut open = [true; 3];
+    for _ in 0..3 {
+        let weights = WEIGHTS.iter().zip(open).filter(|(_, open)| *open);
+        let weight = weights.map(|(w, _)| f64::from(*w)).sum::<f64>();
+        if weight <= 0.0 {
+            break;
+        }
+        let scale = left / weight;
+        let tiers = filled.iter_mut().zip(&mut open).zip(WEIGHTS.iter().zip(demand));
+        let mut is_settled = true;
+        for ((filled, open), (weight, demand)) in tiers.filter(|((_, open), _)| **open) {
+            *filled = (f64::from(*weight) * scale).min(demand);
+            if *filled >= demand {
+                *open = false;
+                left -= demand;
+                is_settled = false;
+            }
+        }
+        if is_settled {
+            break;
+        }
+    }
+    filled
+}
+
+/// The most that a claimant gets if `units` are divided as equally as the wants allow.
+fn level(wants: &[u32], units: f64) -> f64 {
+    let mut wants: Vec<u32> = wants.iter().copied().filter(|n| *n > 0).collect();
+    wants.sort_unstable();
+    let mut left = units;
+    let mut count = wants.len() as f64;
+    for want in wants {
+        let want = f64::from(want);
+        if want * count > left {
+            return (left / count).max(0.0);
+        }
+        left -= want;
+        count -= 1.0;
+    }
+    f64::INFINITY
+}
+
+/// The shares in the tiers as whole numbers for a scheduler.
+pub(crate) fn weights(terms: [f64; 3]) -> [u32; 3] {
+    let most = terms.iter().fold(0.0, |most: f64, term| most.max(*term));
+    if most <= 0.0 {
+        return WEIGHTS;
+    }
+    terms.map(|term| (term * 1_000.0 / most).ceil() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(process: u64, want: [u32; 3]) -> Claim {
+        Claim { process, want, held: 0, need: 0, granted: process, is_heard: true }
+    }
+
+    fn targets(parts: &[Part]) -> Vec<u32> {
+        parts.iter().map(|p| p.target).collect()
+    }
+
+    #[test]
+    fn tiers_divide_by_weight_and_lend_what_they_do_not_want() {
+        assert_eq!(water_fill(100.0, [200.0, 200.0, 200.0]), [60.0, 30.0, 10.0]);
+        assert_eq!(water_fill(100.0, [0.0, 0.0, 200.0]), [0.0, 0.0, 100.0]);
+        assert_eq!(water_fill(100.0, [20.0, 200.0, 200.0]), [20.0, 60.0, 20.0]);
+        assert_eq!(water_fill(100.0, [1.0, 2.0, 3.0]), [1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn small_wants_are_met_and_large_ones_are_levelled() {
+        assert_eq!(level(&[1, 50, 60], 41.0), 20.0);
+        assert_eq!(level(&[1, 2], 41.0), f64::INFINITY);
+    }
+
+    #[test]
+    fn low_work_alone_does_not_lift_the_part_of_low() {
+        let parts = divide(100, &[claim(1, [200, 0, 0]), claim(2, [0, 0, 200])]);
+        assert_eq!(weights(parts[0].terms), [1_000, 0, 0]);
+        assert!(parts[0].target.abs_diff(86) <= 1 && parts[1].target.abs_diff(14) <= 1);
+    }
+
+    #[test]
+    fn the_rest_goes_to_whoever_has_waited_longest() {
+        let claims: Vec<Claim> = (1..=8).map(|p| claim(p, [0, 9, 0])).collect();
+        assert_eq!(targets(&divide(10, &claims)), [2, 2, 1, 1, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_silent_process_does_not_get_the_rest() {
+        let mut claims: Vec<Claim> = (1..=4).map(|p| claim(p, [0, 9, 0])).collect();
+        claims[0].is_heard = false;
+        assert_eq!(targets(&divide(2, &claims)), [0, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_turn_gets_its_need_and_the_others_the_rest() {
+        let claims: Vec<Claim> = (1..=4).map(|p| claim(p, [0, 900, 0])).collect();
+        let parts = divide_turn(1_000, &claims, 3, 502);
+        assert_eq!(targets(&parts), [166, 166, 166, 502]);
+    }
+
+    #[test]
+    fn nothing_wanted_keeps_the_usual_weights() {
+        assert_eq!(weights([0.0; 3]), WEIGHTS);
+        assert_eq!(weights([12.0, 6.0, 0.0]), [1_000, 500, 0]);
+    }
+}

@@ -1,0 +1,26 @@
+//! The units of a limit, shared between processes.
+//!
+//! A service runs in several copies, and a vendor counts them as one. So each limit has a pool of its units in a store that all
+//! copies reach, and each process holds some of the units under a lease. It counts by those as by a limit of its own, and asks
+//! the store nothing when it sends. A few times a second it renews its lease, says what it wants, gives back what it need not
+//! keep, and takes what it gets: one call for all of its limits.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `ledger/` | decides who holds what: pure, the same for all stores |
+//! | `exchange.rs` | the task that calls the store and passes on its answers |
+//! | `call.rs` | what a call and its answer are, and how a ledger is kept as text |
+//!
+//! The statements for SQL stores are in `store/capacity.rs`.
+
+pub(crate) mod call;
+pub(crate) mod exchange;
+pub(crate) mod ledger;
+mod pool;
+
+use std::time::Duration;
+
+pub(crate) use pool::{Pool, open};
+
+/// The shortest lease, and the longest.
+pub(crate) const LEASES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(600));
