@@ -71,7 +71,10 @@ impl Engine {
     pub(super) fn starve(&mut self, need: &Need) {
         if self.pools.is_used {
             self.pools_of(need.lane);
-            self.pools.starved = true;
+            let (now, origin) = (self.now, self.limits_of(need.lane, need.endpoint));
+            let mut starved = false;
+            self.each_cell(&origin, |cell, spec| starved |= cell.is_starved(spec, now));
+            self.pools.starved |= starved;
         }
     }
 

@@ -1,9 +1,7 @@
 //! The task that calls the store: it gathers what the shards want, and passes on what the store gives.
 //!
-//! One call is under way at a time. What a call gives back has left the engine before the call is made, and is named again in
-//! every call until one is answered: whether a call that failed has reached the store cannot be known.
+//! One call is under way at a time. What it says, and what its answer means, `process.rs` decides.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -12,12 +10,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::Pool;
-use super::call::{Answer, Call, Entry};
-use super::ledger::{Figures, Line, State};
-use crate::clock::{Clock, Time, nanos};
+use super::call::{Answer, Call};
+use super::ledger::State;
+use super::process::Process;
+use crate::clock::{Clock, Time};
 use crate::core::Core;
 use crate::dispatch::Shard;
-use crate::engine::{PooledLimit, limit};
+use crate::engine::PooledLimit;
+use crate::engine::limit::Wish;
 
 /// The longest that one call may take. The lease is longer.
 const CALL: Duration = Duration::from_secs(1);
@@ -67,44 +67,20 @@ impl Sharing {
     }
 }
 
-/// What the task knows of one limit.
-#[derive(Default)]
-struct Limit {
-    /// The last call about it that was answered.
-    known_seq: u64,
-    /// What was given back in calls that were not answered: until when each counts.
-    unheard: Vec<(Time, u32)>,
-    /// Nothing is known of it that matters after this.
-    until: Time,
-    /// The store's clock in the last answer, and when that came.
-    last: Option<(u64, Time)>,
-}
-
 /// The task's state.
 pub(crate) struct Exchange {
     pool: Pool,
     shards: Vec<Arc<Shard>>,
     clock: Clock,
-    process: u64,
-    lease: Duration,
-    seq: u64,
-    limits: HashMap<String, Limit>,
+    process: Process,
     sharing: Arc<Sharing>,
 }
 
-/// A line of a call, and where its answer goes.
-struct Asked {
-    shard: usize,
-    limit: PooledLimit,
-}
-
-/// What the shards want.
+/// What the shards want, and where the answers go.
 #[derive(Default)]
 struct Gathered {
-    asked: Vec<Asked>,
-    entries: Vec<Entry>,
-    shortest: Option<Duration>,
-    is_starved: bool,
+    asked: Vec<(usize, PooledLimit)>,
+    wishes: Vec<(String, Wish)>,
 }
 
 impl Exchange {
@@ -115,8 +91,7 @@ impl Exchange {
         lease: Duration,
         sharing: Arc<Sharing>,
     ) -> Exchange {
-        let (seq, limits) = (0, HashMap::new());
-        Exchange { pool, shards, clock, process: fastrand::u64(1..), lease, seq, limits, sharing }
+        Exchange { pool, shards, clock, process: Process::new(fastrand::u64(1..), lease), sharing }
     }
 
     /// Calls the store until the client goes or is shut down, and then gives everything back.
@@ -143,12 +118,12 @@ impl Exchange {
             }
             let began = self.clock.now();
             let gathered = self.gather();
-            if gathered.entries.is_empty() {
+            if gathered.wishes.is_empty() {
                 due = Time::MAX;
                 continue;
             }
-            let every = gathered.shortest.map_or(EVERY.1, |window| window / 4).clamp(EVERY.0, EVERY.1);
-            let is_starved = gathered.is_starved;
+            let every = every(gathered.wishes.iter().map(|(_, wish)| wish));
+            let is_starved = gathered.wishes.iter().any(|(_, wish)| wish.is_starved);
             let brought = self.call(gathered, began).await;
             // All processes of a service start together: they should not call together for ever.
             due = began + every.mul_f64(0.95 + 0.1 * fastrand::f64());
@@ -159,87 +134,40 @@ impl Exchange {
         }
     }
 
-    fn gather(&mut self) -> Gathered {
+    fn gather(&self) -> Gathered {
         let mut gathered = Gathered::default();
-        for number in 0..self.shards.len() {
-            let shard = self.shards[number].clone();
-            let mut wishes = Vec::new();
-            shard.look(|engine, now| engine.wishes(now, |limit, name, wish| wishes.push((limit, name, wish))));
-            let now = self.clock.now();
-            for (limit, name, wish) in wishes {
-                gathered.is_starved |= wish.is_starved;
-                if wish.figures.again_ns > 0 {
-                    let window = Duration::from_nanos(wish.figures.again_ns);
-                    gathered.shortest = Some(gathered.shortest.map_or(window, |shortest| shortest.min(window)));
-                }
-                gathered.asked.push(Asked { shard: number, limit });
-                gathered.entries.push(self.entry(now, name, &wish));
-            }
+        for (number, shard) in self.shards.iter().enumerate() {
+            shard.look(|engine, now| {
+                engine.wishes(now, |limit, name, wish| {
+                    gathered.asked.push((number, limit));
+                    gathered.wishes.push((name, wish));
+                });
+            });
         }
         gathered
     }
 
-    fn entry(&mut self, now: Time, name: String, wish: &limit::Wish) -> Entry {
-        let known = self.limits.entry(name.clone()).or_default();
-        known.unheard.extend(wish.returned.iter().map(|(free_in, units)| (now.plus_nanos(*free_in), *units)));
-        let left = |at: &Time| at.as_nanos().saturating_sub(now.as_nanos()).div_ceil(1_000);
-        let line = Line {
-            figures: figures(&wish.figures),
-            claim: wish.claim,
-            returned: known.unheard.iter().map(|(at, units)| (left(at), *units)).collect(),
-            want: wish.want,
-            need: wish.need,
-        };
-        let expected_us = known.last.map(|(clock_us, at)| clock_us.saturating_add(nanos(now.since(at)) / 1_000));
-        Entry { limit: name, known_seq: known.known_seq, expected_us, line }
-    }
-
     /// Makes a call and passes its answer on. Returns whether it brought units.
     async fn call(&mut self, gathered: Gathered, began: Time) -> bool {
-        let Gathered { asked, entries, .. } = gathered;
-        let limits = entries.len();
-        let names: Vec<(String, u64)> =
-            entries.iter().map(|entry| (entry.limit.clone(), entry.line.figures.again_us)).collect();
-        let answer = self.exchange(entries, false).await;
+        let Gathered { asked, wishes } = gathered;
+        let call = self.process.call(self.clock.now(), wishes, false);
+        let answer = self.exchange(call.clone()).await;
         let now = self.clock.now();
-        self.note(limits, began, now, &answer);
+        self.note(call.lines.len(), began, now, &answer);
         let Ok(answer) = answer else { return false };
-        let until = began + (self.lease - self.lease / 100);
-        let (mut brought, mut is_stale) = (false, false);
-        for ((asked, (name, again_us)), got) in asked.into_iter().zip(names).zip(answer.got) {
-            let known = self.limits.entry(name).or_default();
-            known.known_seq = self.seq;
-            known.unheard.clear();
-            known.last = Some((answer.clock_us, now));
-            let Some(got) = got else { continue };
-            known.until = now + self.lease * 2 + Duration::from_micros(again_us);
+        let until = self.process.until(began);
+        let got = self.process.answered(now, &call, &answer);
+        let mut brought = false;
+        for ((shard, limit), got) in asked.into_iter().zip(got) {
             brought |= !got.units.is_empty();
-            is_stale |= got.is_stale;
-            let is_lost = got.is_stale || matches!(got.state, State::Lost);
-            let got = limit::Got {
-                units: got.units.iter().map(|(free_in, units)| (free_in.saturating_mul(1_000), *units)).collect(),
-                keep: got.keep,
-                travels: got.travels,
-                is_lost,
-                weights: got.weights,
-            };
-            self.shards[asked.shard].decide(|engine, now| engine.hold(now, asked.limit, &got, until));
-        }
-        self.limits.retain(|_, known| known.until > now || !known.unheard.is_empty());
-        if is_stale {
-            // What the store knows of this process is of an earlier time: it ends with its lease.
-            self.process = fastrand::u64(1..);
-            self.limits.clear();
+            self.shards[shard].decide(|engine, now| engine.hold(now, limit, &got, until));
         }
         brought
     }
 
-    async fn exchange(&mut self, lines: Vec<Entry>, leaves: bool) -> Result<Answer, String> {
-        self.seq += 1;
-        let (process, seq, lease_us) = (self.process, self.seq, nanos(self.lease) / 1_000);
-        let call = Call { process, seq, lease_us, leaves, lines };
+    async fn exchange(&self, call: Call) -> Result<Answer, String> {
         let late = |_| Err(format!("the store did not answer within {} s", CALL.as_secs()));
-        timeout(CALL.min(self.lease / 2), self.pool.exchange(call)).await.unwrap_or_else(late)
+        timeout(CALL, self.pool.exchange(call)).await.unwrap_or_else(late)
     }
 
     fn note(&self, limits: usize, began: Time, now: Time, answer: &Result<Answer, String>) {
@@ -254,7 +182,7 @@ impl Exchange {
                 let states = || answer.got.iter().flatten().map(|got| &got.state);
                 known.lost += states().filter(|state| matches!(state, State::Lost)).count() as u64;
                 known.is_learning = states().any(|state| matches!(state, State::Learning));
-                known.lease_until = Some(began + (self.lease - self.lease / 100));
+                known.lease_until = Some(self.process.until(began));
                 if answer.got.iter().flatten().any(|got| got.is_stale) {
                     tracing::error!(
                         "the store of shared limits has gone back to an earlier state, as a restored backup does: what this \
@@ -273,18 +201,15 @@ impl Exchange {
     }
 
     async fn leave(&mut self) {
-        let mut entries = Vec::new();
-        for shard in self.shards.clone() {
-            let mut given = Vec::new();
+        let mut given = Vec::new();
+        for shard in &self.shards {
             shard.decide(|engine, now| engine.give_all(now, |name, wish| given.push((name, wish))));
-            let now = self.clock.now();
-            for (name, wish) in given {
-                entries.push(self.entry(now, name, &wish));
-            }
         }
-        if !entries.is_empty()
-            && let Err(why) = self.exchange(entries, true).await
-        {
+        if given.is_empty() {
+            return;
+        }
+        let call = self.process.call(self.clock.now(), given, true);
+        if let Err(why) = self.exchange(call).await {
             tracing::warn!(
                 why,
                 "units of shared limits could not be given back: others have them when the lease has ended"
@@ -293,11 +218,8 @@ impl Exchange {
     }
 }
 
-fn figures(figures: &limit::Figures) -> Figures {
-    Figures {
-        units: figures.units,
-        again_us: figures.again_ns.div_ceil(1_000),
-        transit_us: figures.transit_ns.div_ceil(1_000),
-        takes_used: figures.travels,
-    }
+/// The time between two calls: a quarter of the shortest window.
+fn every<'a>(wishes: impl Iterator<Item = &'a Wish>) -> Duration {
+    let windows = wishes.map(|wish| wish.figures.again_ns).filter(|window| *window > 0);
+    windows.min().map_or(EVERY.1, |window| Duration::from_nanos(window / 4)).clamp(EVERY.0, EVERY.1)
 }

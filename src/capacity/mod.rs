@@ -8,6 +8,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `ledger/` | decides who holds what: pure, the same for all stores |
+//! | `process.rs` | decides what one process says, and what the answers mean: pure |
 //! | `exchange.rs` | the task that calls the store and passes on its answers |
 //! | `call.rs` | what a call and its answer are, and how a ledger is kept as text |
 //!
@@ -17,6 +18,9 @@ pub(crate) mod call;
 pub(crate) mod exchange;
 pub(crate) mod ledger;
 mod pool;
+pub(crate) mod process;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

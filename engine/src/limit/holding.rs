@@ -39,6 +39,10 @@ pub(crate) struct Holding {
     need: u32,
     /// A request was stopped since the last look, though it may not wait.
     asked: bool,
+    /// The store let the process keep all that it wanted.
+    met: bool,
+    /// What was wanted at the last look, by tier, while requests waited.
+    wanted: [u32; 3],
     looked_at: Time,
     /// When something was wanted last.
     wanted_at: Time,
@@ -101,6 +105,8 @@ impl Holding {
             stopped: false,
             need: 0,
             asked: false,
+            met: true,
+            wanted: [0; 3],
             looked_at: Time::ZERO,
             wanted_at: Time::ZERO,
         }
@@ -165,7 +171,11 @@ impl Holding {
             // Half as much again, so that what comes in between need not wait for the store. Float to integer casts saturate.
             let soon = if self.rate[tier] > 0.0 { (self.rate[tier] * 1.5).ceil() as u32 + 1 } else { 0 };
             *want = (of_used.ceil() as u32).saturating_add(soon).saturating_add(queued[tier]).min(most);
+            // While requests wait, what is in use goes up and down with the bursts of a window: the units are needed all the same.
+            let before = self.wanted[tier];
+            *want = if queued[tier] > 0 { (before - before / 16).max(*want) } else { *want };
         }
+        self.wanted = want;
         if want.iter().any(|want| *want > 0) {
             self.wanted_at = now;
         }
@@ -286,21 +296,28 @@ impl Cell {
         stops.then_some(Room::No { free: Free::OnSettle(Time::MAX), lack: BlockedBy::NotHeld })
     }
 
+    /// Requests wait, and the store may have units for them: there are none that are free here, and what was wanted last was given.
+    pub(crate) fn is_starved(&mut self, spec: &LimitSpec, now: Time) -> bool {
+        let Some(Holding { units, stopped: true, need, met, .. }) = self.holding() else { return false };
+        let (units, need, met) = (*units, *need, *met);
+        units == 0 || (units < spec.total() && met && (need > units || self.in_use(spec, now) >= units))
+    }
+
     /// What this process holds, wants and gives back of a pooled limit; none where it holds and wants nothing. What it gives back
     /// is not its any more from now on, whatever becomes of the call to the store. `queued`: requests that wait, by tier.
     pub(crate) fn wish(&mut self, spec: &LimitSpec, now: Time, queued: [u32; 3]) -> Option<Wish> {
         let total = spec.total();
         let used = self.in_use(spec, now);
+        let is_starved = self.is_starved(spec, now);
         let holding = self.holding_mut()?;
         let since = holding.looked_at;
         let every = now.as_nanos().saturating_sub(since.as_nanos());
         holding.look(now);
-        let is_starved = holding.asked && (holding.units <= used || holding.need > holding.units);
         // Of requests that cost more than one the dearest stands for all. One that does not wait is asked for once.
         let asked = std::mem::take(&mut holding.asked);
         let queued = match queued {
             [0, 0, 0] if asked => [0, 1, 0],
-            queued => queued.map(|requests| if holding.stopped { requests } else { 0 }),
+            queued => queued.map(|requests| if asked || holding.stopped { requests } else { 0 }),
         };
         let waits = queued != [0; 3];
         let need = if waits { holding.need } else { 0 };
@@ -354,10 +371,13 @@ impl Cell {
 
     /// Takes what the store gave. Returns whether requests wait for units here.
     pub(crate) fn hold(&mut self, spec: &LimitSpec, now: Time, got: &Got, until: Time) -> bool {
+        let total = spec.total();
         let Some(holding) = self.holding_mut() else { return false };
         let waits = holding.stopped;
         holding.until = until;
         holding.keep = got.keep;
+        let wanted = holding.wanted.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
+        holding.met = got.keep >= wanted.min(total);
         holding.travels = got.travels;
         let before = if got.is_lost { 0 } else { holding.units };
         let more = got.units.iter().fold(0u32, |sum, (_, units)| sum.saturating_add(*units));

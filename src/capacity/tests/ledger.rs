@@ -1,0 +1,210 @@
+//! The rules of a ledger, one by one.
+
+use crate::capacity::ledger::{Caller, Figures, Got, Ledger, Line, State};
+
+const S: u64 = 1_000_000;
+const FIGURES: Figures = Figures { units: 100, again_us: S, transit_us: 2 * S, takes_used: true };
+
+/// A ledger and the store's clock.
+struct Bench {
+    ledger: Ledger,
+    clock: u64,
+    seqs: [u64; 10],
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench { ledger: Ledger::new(&FIGURES, 1_000 * S, 0), clock: 1_000 * S, seqs: [0; 10] }
+    }
+
+    fn caller(&self, process: usize) -> Caller {
+        let (seq, clock) = (self.seqs[process], self.clock);
+        Caller { process: process as u64, seq, known_seq: seq - 1, lease_us: 10 * S, expected_us: Some(clock) }
+    }
+
+    fn call(&mut self, process: usize, line: &Line) -> Got {
+        self.seqs[process] += 1;
+        let caller = self.caller(process);
+        self.ledger.exchange(self.clock, &caller, line)
+    }
+
+    fn all(&self) -> (u32, u32, u32) {
+        let standing = self.ledger.standing();
+        (standing.holders.iter().map(|(_, held, _)| held).sum(), standing.free, standing.occupied)
+    }
+}
+
+fn line(claim: u32, want: u32) -> Line {
+    Line { figures: FIGURES, claim, returned: Vec::new(), want: [0, want, 0], need: u32::from(want > 0) }
+}
+
+fn units(got: &Got) -> u32 {
+    got.units.iter().map(|(_, units)| units).sum()
+}
+
+#[test]
+fn the_first_gets_what_it_wants_and_the_next_what_is_left() {
+    let mut bench = Bench::new();
+    let got = bench.call(1, &line(0, 80));
+    assert_eq!((units(&got), got.keep, got.state), (80, 80, State::Kept));
+    let got = bench.call(2, &line(0, 80));
+    assert_eq!((units(&got), got.keep), (20, 50));
+    assert_eq!(bench.call(1, &line(80, 80)).keep, 50, "the first is told to give back");
+    assert_eq!(bench.all(), (100, 0, 0));
+}
+
+#[test]
+fn what_is_given_back_counts_until_it_is_free() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 100));
+    bench.clock += S / 2;
+    let back = Line { returned: vec![(0, 10), (600_000, 40)], ..line(50, 50) };
+    bench.call(1, &back);
+    assert_eq!(bench.all(), (50, 10, 40));
+    let got = bench.call(2, &line(0, 50));
+    assert_eq!(got.units, [(0, 10), (700_000, 40)], "with the slack of a tenth of a second");
+}
+
+#[test]
+fn a_call_that_is_made_twice_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 60));
+    let before = bench.ledger.standing();
+    let again = bench.caller(1);
+    let got = bench.ledger.exchange(bench.clock + 50_000, &again, &line(0, 60));
+    assert_eq!(units(&got), 0);
+    assert_eq!(bench.ledger.standing(), before);
+}
+
+#[test]
+fn a_grant_whose_answer_was_lost_is_granted_again() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 60));
+    let got = bench.call(1, &line(0, 60));
+    assert_eq!(units(&got), 60);
+    assert_eq!(bench.all(), (60, 40, 0));
+}
+
+#[test]
+fn what_is_named_twice_counts_until_the_later_time() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 60));
+    // The first call has not reached the store: the next names what both give back.
+    let back = Line { returned: vec![(200_000, 20), (900_000, 20)], ..line(40, 0) };
+    bench.call(1, &back);
+    bench.clock += 400_000;
+    bench.call(2, &line(0, 1));
+    assert_eq!(bench.all(), (41, 39, 20));
+}
+
+#[test]
+fn a_lease_that_has_ended_is_lost_and_its_units_are_free_when_nothing_of_it_can_arrive() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 100));
+    // The lease and its slack, the longest way, a window.
+    for (after, free) in [(10 * S, 0), (11 * S + 1, 0), (13 * S, 0), (14 * S + 1, 100)] {
+        bench.clock = 1_000 * S + after;
+        bench.call(2, &line(0, 0));
+        assert_eq!(bench.all().1, free, "{after}");
+    }
+    let got = bench.call(1, &line(100, 100));
+    assert_eq!((got.state, units(&got)), (State::Lost, 100));
+}
+
+#[test]
+fn what_was_lost_is_learnt_from_those_who_hold_it() {
+    let mut bench = Bench::new();
+    bench.ledger = Ledger::new(&FIGURES, bench.clock, 11 * S);
+    let got = bench.call(1, &line(40, 100));
+    assert_eq!((got.state, units(&got)), (State::Learning, 0));
+    bench.clock += 5 * S;
+    assert_eq!(bench.call(2, &line(80, 0)).state, State::Lost, "there are no more than a hundred");
+    bench.clock += 4 * S;
+    bench.call(1, &line(40, 100));
+    bench.clock += 3 * S;
+    bench.call(1, &line(40, 100));
+    assert_eq!(bench.all(), (40, 0, 60), "may be in use by somebody who has said nothing");
+    bench.clock += 3 * S;
+    assert_eq!(units(&bench.call(1, &line(40, 100))), 60);
+}
+
+#[test]
+fn few_units_go_round() {
+    let mut bench = Bench::new();
+    let few = Figures { units: 10, ..FIGURES };
+    bench.ledger = Ledger::new(&few, bench.clock, 0);
+    let mut used = [0u32; 10];
+    for round in 0..400 {
+        for process in 1..=8 {
+            bench.clock += 37_000;
+            // Whatever was granted has been used at once, and goes back with its time.
+            let held = bench.ledger.standing().holders.iter().find(|it| it.0 == process as u64).map_or(0, |it| it.1);
+            let returned = if held > 0 { vec![(900_000, held)] } else { Vec::new() };
+            let got = bench.call(process, &Line { figures: few, returned, ..line(0, 5) });
+            assert!(got.travels || round == 0);
+            used[process] += units(&got);
+        }
+    }
+    let (sum, squares) = used[1..9].iter().fold((0.0, 0.0), |(s, q), n| (s + f64::from(*n), q + f64::from(*n).powi(2)));
+    assert!(sum * sum / (8.0 * squares) >= 0.98, "{used:?}");
+}
+
+#[test]
+fn a_big_request_gets_its_turn() {
+    let mut bench = Bench::new();
+    let mut held = [0u32; 10];
+    let mut went = false;
+    for round in 0..40 {
+        bench.clock += 100_000;
+        for process in 1..=4 {
+            // The fourth waits with a request of 60, more than its quarter.
+            let need = if process == 4 { 60 } else { 1 };
+            let keep = held[process];
+            let got = bench.call(process, &Line { need, ..line(keep, 100) });
+            held[process] = (keep + units(&got)).min(got.keep.max(keep + units(&got)));
+            if held[process] > got.keep {
+                let back = held[process] - got.keep;
+                held[process] = got.keep;
+                bench.call(process, &Line { returned: vec![(0, back)], need, ..line(got.keep, 100) });
+            }
+            went |= process == 4 && held[4] >= 60;
+        }
+        assert!(round < 30 || went, "{held:?}");
+    }
+}
+
+#[test]
+fn the_stricter_of_different_figures_holds() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 100));
+    let strict = Figures { units: 60, ..FIGURES };
+    let got = bench.call(2, &Line { figures: strict, ..line(0, 30) });
+    assert_eq!(units(&got), 0);
+    assert_eq!(bench.ledger.standing().differing.len(), 1);
+    let keep = bench.call(1, &line(100, 100)).keep;
+    assert_eq!(keep, 30);
+    bench.call(1, &Line { returned: vec![(0, 70)], ..line(30, 100) });
+    assert_eq!(units(&bench.call(2, &Line { figures: strict, ..line(0, 30) })), 30);
+    assert_eq!(bench.all(), (60, 0, 0));
+}
+
+#[test]
+fn a_process_that_leaves_gives_all_back() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 100));
+    bench.seqs[1] += 1;
+    let caller = bench.caller(1);
+    bench.ledger.leave(bench.clock, &caller, &Line { returned: vec![(0, 70), (500_000, 30)], ..line(0, 0) });
+    assert_eq!(bench.all(), (0, 70, 30));
+    assert!(bench.ledger.standing().holders.is_empty());
+}
+
+#[test]
+fn an_older_state_than_was_told_is_recognised() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 10));
+    let before = bench.ledger.clone();
+    bench.call(1, &line(10, 50));
+    bench.ledger = before;
+    assert!(bench.call(1, &line(50, 50)).is_stale);
+}

@@ -1,0 +1,482 @@
+//! A vendor that counts by a log, processes that always have more to send, and a store between them. Nothing sleeps.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::capacity::call::{Answer, Call, Root};
+use crate::capacity::process::Process;
+use crate::clock::Time;
+use crate::dispatch::plan::{Policy, compile};
+use crate::engine::keys::{LaneKey, PermitKey};
+use crate::engine::limit::Wish;
+use crate::engine::plan::NO_ENDPOINT;
+use crate::engine::tier::Tier;
+use crate::engine::{Answer as Asked, Ask, Bound, Claim, Engine, PooledLimit};
+
+const MS: u64 = 1_000_000;
+pub(super) const SECOND: u64 = 1_000 * MS;
+/// Requests that each tier has waiting, where it has demand.
+const WAITING: usize = 30;
+
+/// Who has something to send.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Demand {
+    All,
+    First,
+    /// Another process every ten seconds.
+    Moving,
+    /// All tiers in every second process, and low alone in the others.
+    Tiers,
+}
+
+/// What goes wrong, and when.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Trouble {
+    Kill(usize),
+    /// A process stands still for so long.
+    Stop(usize, Duration),
+    Leave(usize),
+    /// The store answers nobody for so long.
+    Stall(Duration),
+    /// It loses all that it holds, and knows that it did.
+    Lose,
+    /// It returns to what it held a second ago.
+    Rewind,
+    /// Its clock steps by so many milliseconds.
+    Step(i64),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) vendors: String,
+    pub(super) limit: u32,
+    pub(super) window: Duration,
+    pub(super) processes: usize,
+    /// Whether they share the limit; one that does not has it to itself.
+    pub(super) shares: bool,
+    pub(super) demand: Demand,
+    pub(super) troubles: Vec<(Duration, Trouble)>,
+    /// Of a hundred calls so many are lost on the way there, on the way back, and are made twice.
+    pub(super) lost: u32,
+    pub(super) lease: Duration,
+    pub(super) time: Duration,
+    pub(super) seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// Arrivals above the limit.
+    pub(super) refused: u32,
+    pub(super) by_process: Vec<u32>,
+    pub(super) by_tier: [u32; 3],
+    pub(super) calls: u32,
+    /// Arrivals in each second.
+    pub(super) seconds: Vec<u32>,
+}
+
+impl Outcome {
+    pub(super) fn arrived(&self) -> u32 {
+        self.by_process.iter().sum()
+    }
+
+    pub(super) fn jain(&self) -> f64 {
+        let (sum, squares) = self.by_process.iter().fold((0.0, 0.0), |(sum, squares), n| {
+            let n = f64::from(*n);
+            (sum + n, squares + n * n)
+        });
+        sum * sum / (self.by_process.len() as f64 * squares).max(1.0)
+    }
+}
+
+enum Event {
+    Poll(usize),
+    Call(usize),
+    /// A call reaches the store.
+    Store(usize, Arc<Call>, bool),
+    Reply(usize, Arc<Call>, Arc<Answer>),
+    Arrive(usize, Tier),
+    Answered(usize, PermitKey),
+    Trouble(Trouble),
+}
+
+struct Member {
+    engine: Engine,
+    lane: LaneKey,
+    process: Process,
+    tiers: HashMap<crate::engine::keys::WaiterKey, Tier>,
+    waiting: [usize; 3],
+    /// The call under way: its number, when it began, and where its answers go.
+    under_way: Option<(u64, Time, Vec<PooledLimit>)>,
+    due: Time,
+    soon: Time,
+    stands_until: Time,
+    is_gone: bool,
+    has_left: bool,
+    polls_at: Time,
+    last_send: Option<u64>,
+}
+
+pub(super) struct World {
+    case: Case,
+    now: Time,
+    random: fastrand::Rng,
+    members: Vec<Member>,
+    events: BTreeMap<u64, Event>,
+    queue: BinaryHeap<Reverse<(Time, u64)>>,
+    number: u64,
+    ledgers: HashMap<String, String>,
+    root: Root,
+    past: Vec<(Time, HashMap<String, String>)>,
+    step_ms: i64,
+    stalls_until: Time,
+    log: std::collections::VecDeque<Time>,
+    outcome: Outcome,
+    began: Time,
+}
+
+impl World {
+    pub(super) fn run(case: Case) -> Outcome {
+        let mut world = World::new(case);
+        let ends = world.began + world.case.time;
+        while let Some(Reverse((at, number))) = world.queue.pop() {
+            if at > ends {
+                break;
+            }
+            world.now = at;
+            if let Some(event) = world.events.remove(&number) {
+                world.happen(event);
+            }
+        }
+        world.outcome
+    }
+
+    fn new(case: Case) -> World {
+        let began = Time::from_nanos(3_600 * SECOND);
+        let sources = crate::config::Sources::new().without_catalogue().file("v", &case.vendors);
+        let config = crate::config::Config::load(&sources, 1).expect("the case's vendors");
+        let vendor = config.vendor("v", "live").expect("the case's vendor");
+        let policy =
+            Policy { tier_weights: Policy::TIER_WEIGHTS, max_waiting: 1_000, guard: true, pooled: case.shares };
+        let plan = Arc::new(compile(&vendor, 1, &policy));
+        let mut random = fastrand::Rng::with_seed(case.seed);
+        let members = (0..case.processes).map(|_| {
+            let mut engine = Engine::new(Bound::new(100_000), Default::default());
+            let lane = engine.upsert(began, "acme", "acme", &plan, 1, None);
+            Member {
+                engine,
+                lane,
+                process: Process::new(random.u64(1..), case.lease),
+                tiers: HashMap::new(),
+                waiting: [0; 3],
+                under_way: None,
+                due: Time::MAX,
+                soon: Time::ZERO,
+                stands_until: Time::ZERO,
+                is_gone: false,
+                has_left: false,
+                polls_at: Time::MAX,
+                last_send: None,
+            }
+        });
+        let outcome = Outcome { by_process: vec![0; case.processes], ..Outcome::default() };
+        let mut world = World {
+            now: began,
+            members: members.collect(),
+            events: BTreeMap::new(),
+            queue: BinaryHeap::new(),
+            number: 0,
+            ledgers: HashMap::new(),
+            root: Root::new(false, 0, 0),
+            past: Vec::new(),
+            step_ms: 0,
+            stalls_until: Time::ZERO,
+            log: Default::default(),
+            outcome,
+            began,
+            random,
+            case,
+        };
+        for number in 0..world.members.len() {
+            let after = world.random.u64(0..500 * MS);
+            world.at(began.plus_nanos(after), Event::Poll(number));
+        }
+        for (after, trouble) in world.case.troubles.clone() {
+            world.at(began + after, Event::Trouble(trouble));
+        }
+        world
+    }
+
+    fn at(&mut self, at: Time, event: Event) -> u64 {
+        self.number += 1;
+        self.events.insert(self.number, event);
+        self.queue.push(Reverse((at.max(self.now), self.number)));
+        self.number
+    }
+
+    fn soon(&mut self, from: u64, to: u64) -> Time {
+        self.now.plus_nanos(self.random.u64(from..to))
+    }
+
+    fn happen(&mut self, event: Event) {
+        let whose = match &event {
+            Event::Poll(it) | Event::Call(it) | Event::Reply(it, ..) | Event::Answered(it, _) => Some(*it),
+            Event::Store(..) | Event::Arrive(..) | Event::Trouble(_) => None,
+        };
+        if let Some(member) = whose.map(|it| &self.members[it]) {
+            if member.is_gone {
+                return;
+            }
+            if self.now < member.stands_until {
+                let at = member.stands_until;
+                self.at(at, event);
+                return;
+            }
+        }
+        match event {
+            Event::Poll(it) => {
+                self.members[it].polls_at = Time::MAX;
+                self.members[it].engine.poll(self.now);
+                self.go_on(it);
+            }
+            Event::Call(it) => self.call(it),
+            Event::Store(it, call, is_first) => self.store(it, call, is_first),
+            Event::Reply(it, call, answer) => self.reply(it, &call, &answer),
+            Event::Arrive(it, tier) => self.arrive(it, tier),
+            Event::Answered(it, permit) => {
+                self.members[it].engine.finished(self.now, permit);
+                self.go_on(it);
+            }
+            Event::Trouble(trouble) => self.befall(trouble),
+        }
+    }
+
+    fn has_demand(&self, it: usize, tier: Tier) -> bool {
+        let turn = (self.now.since(self.began).as_secs() / 10) as usize % self.members.len();
+        match self.case.demand {
+            Demand::All => tier == Tier::Normal,
+            Demand::First => it == 0 && tier == Tier::Normal,
+            Demand::Moving => it == turn && tier == Tier::Normal,
+            Demand::Tiers => it % 2 == 0 || tier == Tier::Low,
+        }
+    }
+
+    /// Takes what was granted, asks for more, and sees when to look again.
+    fn go_on(&mut self, it: usize) {
+        loop {
+            let woken: Vec<_> = self.members[it].engine.woken().collect();
+            for waiter in woken {
+                if let Claim::Started(permit, _) = self.members[it].engine.claim(self.now, waiter) {
+                    let tier = self.members[it].tiers.remove(&waiter).expect("a waiter of this process");
+                    self.members[it].waiting[tier as usize] -= 1;
+                    self.send(it, tier, permit);
+                }
+            }
+            if !self.ask(it) {
+                break;
+            }
+        }
+        if self.members[it].engine.was_starved() {
+            let member = &self.members[it];
+            let at = member.soon.min(member.due).max(self.now);
+            if member.under_way.is_none() && !member.has_left {
+                self.at(at, Event::Call(it));
+            }
+        }
+        let next = self.members[it].engine.poll_timeout().unwrap_or(Time::MAX).min(self.now + Duration::from_secs(1));
+        if next < self.members[it].polls_at {
+            self.members[it].polls_at = next;
+            self.at(next, Event::Poll(it));
+        }
+    }
+
+    /// Returns whether something was granted at once.
+    fn ask(&mut self, it: usize) -> bool {
+        let mut granted = false;
+        for tier in Tier::ALL {
+            while self.has_demand(it, tier) && self.members[it].waiting[tier as usize] < WAITING {
+                let ask = Ask {
+                    tier,
+                    endpoint: NO_ENDPOINT,
+                    cost: 1.into(),
+                    retry: false,
+                    immediate: false,
+                    give_up: Time::MAX,
+                    patience_ns: 0,
+                    attempt_ns: 30 * SECOND,
+                };
+                let member = &mut self.members[it];
+                match member.engine.submit(self.now, member.lane, &ask) {
+                    Asked::Granted(permit) => {
+                        granted = true;
+                        self.send(it, tier, permit);
+                    }
+                    Asked::Wait { waiter, .. } => {
+                        member.waiting[tier as usize] += 1;
+                        member.tiers.insert(waiter, tier);
+                    }
+                    Asked::Refused(why) => panic!("{why:?}"),
+                }
+            }
+        }
+        granted
+    }
+
+    fn send(&mut self, it: usize, tier: Tier, permit: PermitKey) {
+        let there = self.soon(5 * MS, 25 * MS);
+        let number = self.at(there, Event::Arrive(it, tier));
+        self.members[it].last_send = Some(number);
+        let back = there.plus_nanos(self.random.u64(5 * MS..25 * MS));
+        self.at(back, Event::Answered(it, permit));
+    }
+
+    /// The vendor's own count: a log of the last window.
+    fn arrive(&mut self, it: usize, tier: Tier) {
+        let window = self.case.window;
+        while self.log.front().is_some_and(|at| *at + window < self.now) {
+            self.log.pop_front();
+        }
+        if self.log.len() >= self.case.limit as usize {
+            self.outcome.refused += 1;
+            return;
+        }
+        self.log.push_back(self.now);
+        self.outcome.by_process[it] += 1;
+        self.outcome.by_tier[tier as usize] += 1;
+        let second = self.now.since(self.began).as_secs() as usize;
+        self.outcome.seconds.resize(self.outcome.seconds.len().max(second + 1), 0);
+        self.outcome.seconds[second] += 1;
+    }
+
+    fn call(&mut self, it: usize) {
+        let member = &mut self.members[it];
+        if member.under_way.is_some() || member.has_left || self.now < member.soon.min(member.due) {
+            return;
+        }
+        let (mut limits, mut wishes): (Vec<PooledLimit>, Vec<(String, Wish)>) = Default::default();
+        member.engine.wishes(self.now, |limit, name, wish| {
+            limits.push(limit);
+            wishes.push((name, wish));
+        });
+        if wishes.is_empty() {
+            member.due = Time::MAX;
+            return;
+        }
+        let call = Arc::new(member.process.call(self.now, wishes, false));
+        member.under_way = Some((call.seq, self.now, limits));
+        self.reach(it, &call);
+        // No answer after a second: the next call.
+        let late = self.now + Duration::from_secs(1);
+        self.members[it].due = late;
+        self.members[it].soon = self.now + Duration::from_millis(60);
+        self.at(late.plus_nanos(1), Event::Call(it));
+    }
+
+    fn reach(&mut self, it: usize, call: &Arc<Call>) {
+        let is_lost = self.random.u32(0..100) < self.case.lost;
+        if !is_lost {
+            let at = self.soon(MS / 4, 2 * MS);
+            self.at(at, Event::Store(it, call.clone(), true));
+        }
+        if self.random.u32(0..100) < self.case.lost {
+            let at = self.soon(MS, 800 * MS);
+            self.at(at, Event::Store(it, call.clone(), false));
+        }
+    }
+
+    fn clock_us(&self) -> u64 {
+        let us = i64::try_from(self.now.as_nanos() / 1_000).expect("a time of the case");
+        u64::try_from(us + self.step_ms * 1_000).expect("a step that is less than an hour")
+    }
+
+    fn store(&mut self, it: usize, call: Arc<Call>, is_first: bool) {
+        if self.now < self.stalls_until {
+            let at = self.stalls_until;
+            self.at(at, Event::Store(it, call, is_first));
+            return;
+        }
+        let clock_us = self.clock_us();
+        self.outcome.calls += 1;
+        if self.past.last().is_none_or(|(at, _)| self.now.since(*at) > Duration::from_millis(100)) {
+            self.past.push((self.now, self.ledgers.clone()));
+        }
+        let mut got = Vec::new();
+        for entry in &call.lines {
+            let kept = self.ledgers.get(&entry.limit).cloned().unwrap_or_default();
+            let (answer, text) = call.answer(entry, &kept, &self.root, clock_us);
+            self.check(&text);
+            self.ledgers.insert(entry.limit.clone(), text);
+            got.push(answer);
+        }
+        if is_first && self.random.u32(0..100) >= self.case.lost {
+            let at = self.soon(MS / 4, 2 * MS);
+            self.at(at, Event::Reply(it, call, Arc::new(Answer { clock_us, got })));
+        }
+    }
+
+    /// No unit is in two places.
+    fn check(&self, text: &str) {
+        let ledger: crate::capacity::ledger::Ledger = serde_json::from_str(text).expect("a ledger");
+        let standing = ledger.standing();
+        let held: u32 = standing.holders.iter().map(|(_, held, _)| held).sum();
+        let all = held + standing.free + standing.occupied;
+        assert!(all <= standing.units && (standing.learning || all == standing.units), "{standing:?}");
+    }
+
+    fn reply(&mut self, it: usize, call: &Call, answer: &Answer) {
+        let member = &mut self.members[it];
+        // An answer that came too late: another call has been made.
+        let Some((seq, began, limits)) = member.under_way.take_if(|(seq, ..)| *seq == call.seq) else { return };
+        debug_assert_eq!(seq, call.seq);
+        let until = member.process.until(began);
+        let got = member.process.answered(self.now, call, answer);
+        for (limit, got) in limits.into_iter().zip(got) {
+            member.engine.hold(self.now, limit, &got, until);
+        }
+        member.due = began + Duration::from_millis(self.random.u64(240..260));
+        member.soon = began + Duration::from_millis(60);
+        let due = member.due;
+        self.at(due, Event::Call(it));
+        self.go_on(it);
+    }
+
+    fn befall(&mut self, trouble: Trouble) {
+        match trouble {
+            Trouble::Kill(it) => self.members[it].is_gone = true,
+            Trouble::Stop(it, time) => {
+                let until = self.now + time;
+                self.members[it].stands_until = until;
+                // What was granted last stands between its start and its departure; a longer stop is not covered.
+                if time < Duration::from_millis(1_500)
+                    && let Some(number) = self.members[it].last_send.take()
+                    && let Some(event) = self.events.remove(&number)
+                {
+                    self.at(until, event);
+                }
+            }
+            Trouble::Leave(it) => {
+                let member = &mut self.members[it];
+                let mut given = Vec::new();
+                member.engine.give_all(self.now, |name, wish| given.push((name, wish)));
+                (member.has_left, member.under_way) = (true, None);
+                let call = Arc::new(member.process.call(self.now, given, true));
+                self.store(it, call, false);
+            }
+            Trouble::Stall(time) => self.stalls_until = self.now + time,
+            Trouble::Lose => {
+                self.ledgers.clear();
+                let lease_us = u64::try_from(self.case.lease.as_micros()).expect("a lease");
+                self.root = Root::new(true, self.clock_us(), lease_us);
+            }
+            Trouble::Rewind => {
+                let then = self.past.iter().rev().find(|(at, _)| self.now.since(*at) >= Duration::from_secs(1));
+                if let Some((_, ledgers)) = then {
+                    self.ledgers = ledgers.clone();
+                }
+            }
+            Trouble::Step(by_ms) => self.step_ms += by_ms,
+        }
+    }
+}
