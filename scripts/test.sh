@@ -172,7 +172,7 @@ step_examples() {
     cargo build --locked --all-features --examples
     for name in $names; do
         # Steps of their own, and the soak: the tests run a minute of it.
-        if [[ $name != crash_test && $name != soak ]]; then
+        if [[ $name != crash_test && $name != sharing && $name != soak ]]; then
             echo "-- $name"
             run_example "$name" cargo run --quiet --locked --all-features --example "$name"
         fi
@@ -222,12 +222,26 @@ step_crash() {
     beside build_release with_postgres crash_runs
 }
 
+# Processes that share a limit, while the others crash: they wait most of the time.
+sharing_runs() {
+    limited 120 target/debug/examples/sharing --store sqlite --fault kill --seconds 30 &&
+        limited 120 target/debug/examples/sharing --store postgres --fault stop5 --seconds 24
+}
+
 crash_runs() {
+    local log sharing
+    log=$(mktemp)
+    sharing_runs >"$log" 2>&1 &
+    sharing=$!
     limited 600 scripts/crash-test.sh --kills 200 --store sqlite
     limited 300 scripts/crash-test.sh --kills 50 --store postgres
     limited 200 scripts/crash-test.sh --zombies 9 --store postgres
+    wait "$sharing" || { cat "$log"; rm -f "$log"; die "processes that share a limit were refused; see above"; }
+    cat "$log"
+    rm -f "$log"
     if [[ -n ${IC_TEST_POSTGRES_DIR:-} ]]; then
         limited 300 scripts/crash-test.sh --store-restarts 3 --store postgres
+        limited 120 target/debug/examples/sharing --store postgres --fault store-kill --seconds 24
     else
         note "the store was NOT killed and restarted: IC_TEST_POSTGRES names a server that is not ours to kill"
     fi

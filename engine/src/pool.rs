@@ -6,8 +6,6 @@
 
 use std::fmt::Write as _;
 
-use hashbrown::HashSet;
-
 use super::Engine;
 use super::endpoint::{EndpointHash, EndpointId};
 use super::keys::{HolderKey, LaneKey, PermitKey};
@@ -15,39 +13,9 @@ use super::lane::{Lane, Shared, SharedKey};
 use super::limit::{Cell, Got, LimitSpec, Wish};
 use super::need::Need;
 use super::plan::SharedSpec;
+use super::pools::{Place, PooledLimit};
 use super::slab::Key;
 use crate::time::Time;
-
-/// Who has pooled limits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Place {
-    Lane(LaneKey),
-    Holder(HolderKey),
-}
-
-/// A pooled limit of this engine. It is found again as long as no change of the configuration has gone through.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PooledLimit {
-    place: Place,
-    version: u32,
-    index: usize,
-}
-
-/// The places at which pooled limits are in use.
-#[derive(Default)]
-pub(super) struct Pools {
-    places: HashSet<Place>,
-    starved: bool,
-    /// Some limit is pooled.
-    is_used: bool,
-}
-
-impl Pools {
-    #[inline]
-    pub(super) fn is_starved(&self) -> bool {
-        self.starved
-    }
-}
 
 impl Engine {
     /// A lane has come or changed: its pooled limits are looked at if they hold something.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use integration_client::clock::Time;
+use integration_client::store::Store;
 use integration_client::testing::{Arrival, Delay, FakeVendor, HeaderStyle, VendorLimit};
+use integration_client::{IntegrationClient, Priority, Request};
 
 use crate::process::Worker;
 use crate::{Fallible, Options, database, faults, worker};
@@ -38,6 +40,9 @@ pub(crate) fn run(options: &Options) -> Fallible<bool> {
     // On this machine nothing is under way for a second.
     let transit = "\nconnect_timeout = \"1s\"\nmax_transit = \"1s\"\nauth";
     let vendors = vendor.vendors_toml("v").replacen("\nauth", transit, 1);
+    if options.jobs > 0 {
+        return drain(options, &runtime, &vendor, &vendors, &store);
+    }
     let mut workers = Vec::new();
     for number in 0..options.processes {
         workers.push(worker::start(options, &vendors, &store, number)?);
@@ -57,6 +62,66 @@ pub(crate) fn run(options: &Options) -> Fallible<bool> {
     verdict.print(options, vendor.refused());
     std::fs::remove_dir_all(&folder)?;
     Ok(vendor.refused() == 0)
+}
+
+/// Fills an outbox, and lets the processes drain it.
+fn drain(
+    options: &Options,
+    runtime: &tokio::runtime::Runtime,
+    vendor: &FakeVendor,
+    vendors: &str,
+    store: &str,
+) -> Fallible<bool> {
+    runtime.block_on(async {
+        // The credential is read when a job is sent, which this client does not do.
+        let client = worker::client_of(vendors).store(Store::url(store)).build().await?;
+        let jobs = accept(options.jobs, &client).await;
+        client.shutdown(Duration::from_secs(5)).await;
+        jobs
+    })?;
+    let mut workers = Vec::new();
+    for number in 0..options.processes {
+        workers.push(worker::start(options, vendors, store, number)?);
+    }
+    let ends = Instant::now() + Duration::from_secs(options.seconds.max(600));
+    while vendor.arrivals().len() < options.jobs as usize && Instant::now() < ends {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    finish(workers)?;
+    let arrivals = vendor.arrivals();
+    let (first, last) = (arrivals.iter().map(|it| it.at).min(), arrivals.iter().map(|it| it.at).max());
+    let took = last.unwrap_or(Time::ZERO).since(first.unwrap_or(Time::ZERO)).as_secs_f64();
+    let rate = 0.8 * f64::from(options.limit) / options.window.as_secs_f64();
+    let ideal = f64::from(options.jobs) / rate;
+    let paths: std::collections::HashSet<_> = arrivals.iter().map(|it| it.path.clone()).collect();
+    let (refused, twice) = (vendor.refused(), arrivals.len() - paths.len());
+    println!(
+        "sharing-jobs: processes={} jobs={} arrived={} seconds={took:.1} ideal={ideal:.1} refused={refused} twice={twice}",
+        options.processes,
+        options.jobs,
+        paths.len(),
+    );
+    Ok(refused == 0 && twice == 0 && paths.len() == options.jobs as usize)
+}
+
+/// Accepts so many jobs, some hundreds at a time.
+async fn accept(jobs: u32, client: &IntegrationClient) -> Fallible<()> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for part in 0..64 {
+        let client = client.clone();
+        tasks.spawn(async move {
+            for job in (part..jobs).step_by(64) {
+                let request = Request::post("v", format!("/job/{job}"));
+                client.outbox().enqueue("acme", Priority::Normal, request).await?;
+            }
+            Ok::<(), integration_client::Error>(())
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
+    Ok(())
 }
 
 fn finish(workers: Vec<Worker>) -> Fallible<()> {

@@ -4,7 +4,10 @@
 //!     cargo run --release --example sharing --features postgres -- --store postgres --processes 4 --seconds 20
 //!     cargo run --release --example sharing -- --store sqlite --processes 4 --seconds 60 --fault kill
 //!
-//! The last line: `sharing: processes=N limit=L/W store=S fault=F reached=N refused=N jain=N tiers=H/N/L quiet_ms=N back_ms=N`.
+//! With `--jobs N` the processes drain one outbox of so many jobs, and the last line is `sharing-jobs: processes=N jobs=N seconds=S
+//! ideal=S refused=N twice=N`; the ideal is the limit's 80 % from the first arrival on.
+//!
+//! The last line otherwise: `sharing: processes=N limit=L/W store=S fault=F reached=N refused=N jain=N tiers=H/N/L quiet_ms=N back_ms=N`.
 //! `reached` is what arrived in percent of the limit, from the second window to the fault or the end. `quiet_ms` is the longest time
 //! without an arrival, `back_ms` how long after the fault the processes reached nine tenths of what they had reached before.
 
@@ -38,12 +41,14 @@ pub(crate) struct Options {
     demand: String,
     fault: String,
     lease: Duration,
+    /// Jobs of an outbox that the processes drain, in place of what they send by themselves.
+    jobs: u32,
     seed: u64,
 }
 
 const USAGE: &str = "--store sqlite|postgres|URL, --processes N, --limit N, --window-ms N, --seconds N, \
     --algorithm sliding|fixed|bucket, --demand uniform|hot|moving|tiers, \
-    --fault none|kill|term|stop5|stop15|store-stop|store-kill|store-restart, --lease-ms N, --seed N";
+    --fault none|kill|term|stop5|stop15|store-stop|store-kill|store-restart, --lease-ms N, --jobs N (with --store postgres), --seed N";
 
 fn options() -> Fallible<Options> {
     let mut options = Options {
@@ -56,6 +61,7 @@ fn options() -> Fallible<Options> {
         demand: "uniform".to_owned(),
         fault: "none".to_owned(),
         lease: Duration::from_secs(10),
+        jobs: 0,
         seed: fastrand::u64(..),
     };
     let mut arguments = std::env::args().skip(1);
@@ -71,6 +77,7 @@ fn options() -> Fallible<Options> {
             "--demand" => options.demand = value,
             "--fault" => options.fault = value,
             "--lease-ms" => options.lease = Duration::from_millis(value.parse()?),
+            "--jobs" => options.jobs = value.parse()?,
             "--seed" => options.seed = value.parse()?,
             _ => return Err(format!("{name}: {USAGE}").into()),
         }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use integration_client::config::TenantEntry;
-use integration_client::{IntegrationClient, Priority, Request};
+use integration_client::store::Store;
+use integration_client::{IntegrationClient, IntegrationClientBuilder, Priority, Request};
 
 use crate::process::Worker;
 use crate::{Fallible, Options};
@@ -19,6 +20,7 @@ pub(crate) fn start(options: &Options, vendors: &str, store: &str, number: u32) 
     let mut command = Command::new(std::env::current_exe()?);
     command.env("SHARING_WORKER", number.to_string()).env("SHARING_VENDORS", vendors).env("SHARING_STORE", store);
     command.env("SHARING_DEMAND", &options.demand).env("SHARING_OF", options.processes.to_string());
+    command.env("SHARING_JOBS", options.jobs.to_string());
     command.env("SHARING_KEY", "key").env("SHARING_LEASE", options.lease.as_millis().to_string());
     Worker::start(command, false)
 }
@@ -38,15 +40,26 @@ fn tiers(demand: &str, number: u32) -> Vec<Priority> {
     }
 }
 
+/// A client of the only tenant.
+pub(crate) fn client_of(vendors: &str) -> IntegrationClientBuilder {
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(vendors)
+        .tenant(TenantEntry::new("acme", "v").credential("env:SHARING_KEY"))
+}
+
 async fn send(number: u32) -> Fallible<()> {
     let variable = |name: &str| std::env::var(name).map_err(|_| format!("{name} is not set"));
     let demand = variable("SHARING_DEMAND")?;
     let of: u32 = variable("SHARING_OF")?.parse()?;
-    let client = IntegrationClient::builder()
-        .without_catalogue()
-        .vendors_toml(variable("SHARING_VENDORS")?)
-        .tenant(TenantEntry::new("acme", "v").credential("env:SHARING_KEY"))
-        .share_through(variable("SHARING_STORE")?)
+    let drains = variable("SHARING_JOBS")? != "0";
+    let builder = client_of(&variable("SHARING_VENDORS")?);
+    let store = variable("SHARING_STORE")?;
+    let client = match drains {
+        true => builder.store(Store::url(&store)).work().share_through("store"),
+        false => builder.share_through(store),
+    };
+    let client = client
         .sharing_lease(Duration::from_millis(variable("SHARING_LEASE")?.parse()?))
         .default_deadline(Duration::from_secs(300))
         .build()
@@ -54,7 +67,7 @@ async fn send(number: u32) -> Fallible<()> {
     println!("ready");
     let began = Instant::now();
     let cold = Arc::new(AtomicU64::new(0));
-    for tier in tiers(&demand, number) {
+    for tier in if drains { Vec::new() } else { tiers(&demand, number) } {
         for _ in 0..WAITING {
             let (client, demand, cold) = (client.clone(), demand.clone(), cold.clone());
             tokio::spawn(async move {

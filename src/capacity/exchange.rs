@@ -13,6 +13,7 @@ use super::Pool;
 use super::call::{Answer, Call};
 use super::ledger::State;
 use super::process::Process;
+use super::status::{Known, SharingStatus};
 use crate::clock::{Clock, Time};
 use crate::core::Core;
 use crate::dispatch::Shard;
@@ -26,23 +27,6 @@ const LEAST: Duration = Duration::from_millis(20);
 /// The bounds of the time between two calls: a quarter of the shortest window in use.
 const EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
 
-/// What is known of the sharing, for status and metrics.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
-    /// Limits with units or requests that wait for some.
-    pub(crate) limits: usize,
-    /// Calls that were answered, and those that were not.
-    pub(crate) calls: [u64; 2],
-    /// Leases that had ended at the store.
-    pub(crate) lost: u64,
-    /// Since when no call was answered; none while they are.
-    pub(crate) away_since: Option<Time>,
-    /// The end of the lease that was renewed last.
-    pub(crate) lease_until: Option<Time>,
-    /// The store learns who holds what.
-    pub(crate) is_learning: bool,
-}
-
 /// The handle of the task.
 pub(crate) struct Sharing {
     known: Mutex<Known>,
@@ -55,8 +39,9 @@ impl Sharing {
         Sharing { known: Mutex::default(), stop: watch::Sender::new(false), ended: watch::Sender::new(false) }
     }
 
-    pub(crate) fn known(&self) -> Known {
-        self.known.lock().clone()
+    /// How the sharing goes.
+    pub(crate) fn status(&self, now: Time) -> SharingStatus {
+        self.known.lock().status(now)
     }
 
     /// Gives everything back, and waits until the store knows, for a second at most.

@@ -19,6 +19,7 @@ pub(crate) mod exchange;
 pub(crate) mod ledger;
 mod pool;
 pub(crate) mod process;
+pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::IntegrationClient;
 use crate::Priority;
+use crate::capacity::status::SharingStatus;
 use crate::clock::Time;
 use crate::core::refusal;
 use crate::core::status::types::{Check, ClientStatus, Estimate, TenantStatus, UnderWay, VendorStatus};
@@ -35,6 +36,12 @@ impl IntegrationClient {
     /// Unknown tenant or vendor.
     pub fn status(&self, tenant: &str, vendor: &str) -> Result<TenantStatus, Error> {
         status_of(&self.core, tenant, vendor)
+    }
+
+    /// How this process shares its limits with others; none where it does not
+    /// ([`share_through`](crate::IntegrationClientBuilder::share_through)).
+    pub fn sharing(&self) -> Option<SharingStatus> {
+        self.sharing.as_ref().map(|sharing| sharing.status(self.core.clock.now()))
     }
 
     /// What the whole client is doing, by vendor.

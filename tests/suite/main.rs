@@ -38,6 +38,7 @@ mod pushback_vendor;
 mod rate_limits;
 mod reloads;
 mod shared_limits;
+mod sharing;
 mod simulate;
 mod soak;
 mod spans;

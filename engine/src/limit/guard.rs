@@ -58,7 +58,8 @@ impl GuardSpec {
     pub(super) fn counts_for(&self) -> (u64, u64) {
         match self {
             GuardSpec::Log(spec) => (spec.window, spec.transit),
-            GuardSpec::Counter(spec) => spec.counts_for(),
+            // A unit weighs for nearly two windows, and its end is rounded up to a slot.
+            GuardSpec::Counter(spec) => (spec.window.saturating_mul(2).saturating_add(spec.slot), spec.transit),
             GuardSpec::Bucket(spec) => spec.counts_for(),
             GuardSpec::Off => (0, 0),
         }

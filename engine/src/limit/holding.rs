@@ -10,42 +10,40 @@
 
 use std::sync::Arc;
 
-use super::guard::{Guard, GuardSpec};
-use super::{Beside, BlockedBy, Cell, Free, LimitKind, LimitSpec, Room, State, in_force};
-use crate::pace::Pace;
-use crate::throttle::Report;
+use super::guard::GuardSpec;
+use super::spec::{LimitKind, LimitSpec};
 use crate::tier::Tier;
 use crate::time::Time;
 
 /// Units that this process holds of one limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
-    units: u32,
+    pub(super) units: u32,
     /// The limit as it is for these units; none while there are no units.
-    spec: Option<Arc<LimitSpec>>,
+    pub(super) spec: Option<Arc<LimitSpec>>,
     /// The lease's end: nothing is granted or started from then on.
-    until: Time,
+    pub(super) until: Time,
     /// What the process may keep, as the store said last.
-    keep: u32,
+    pub(super) keep: u32,
     /// Units of which the store wants to hear at once that they have been used: there are too few for each process to keep some.
-    travels: bool,
+    pub(super) travels: bool,
     /// Units taken since the last look, by tier.
-    taken: [u32; 3],
+    pub(super) taken: [u32; 3],
     /// Units taken between two looks, by tier, smoothed.
-    rate: [f32; 3],
+    pub(super) rate: [f32; 3],
     /// A request is stopped here: none has gone since.
-    stopped: bool,
+    pub(super) stopped: bool,
     /// The most that one of these needs at once.
-    need: u32,
+    pub(super) need: u32,
     /// A request was stopped since the last look, though it may not wait.
-    asked: bool,
+    pub(super) asked: bool,
     /// The store let the process keep all that it wanted.
-    met: bool,
+    pub(super) met: bool,
     /// What was wanted at the last look, by tier, while requests waited.
-    wanted: [u32; 3],
-    looked_at: Time,
+    pub(super) wanted: [u32; 3],
+    pub(super) looked_at: Time,
     /// When something was wanted last.
-    wanted_at: Time,
+    pub(super) wanted_at: Time,
 }
 
 /// What a process wants of a pooled limit, and what it gives back.
@@ -118,7 +116,7 @@ impl Holding {
         self.spec.as_deref().unwrap_or(spec)
     }
 
-    fn has_ended(&self, now: Time) -> bool {
+    pub(super) fn has_ended(&self, now: Time) -> bool {
         self.units == 0 || now >= self.until
     }
 
@@ -145,7 +143,7 @@ impl Holding {
         *taken = taken.saturating_add(units);
     }
 
-    fn set_units(&mut self, spec: &LimitSpec, units: u32) {
+    pub(super) fn set_units(&mut self, spec: &LimitSpec, units: u32) {
         self.units = units.min(spec.total());
         self.spec = (self.units > 0).then(|| Arc::new(spec.of_units(self.units)));
     }
@@ -163,7 +161,7 @@ impl Holding {
     }
 
     /// What is wanted by tier, in units: what is in use, what waits, and what is taken until the next look.
-    fn want(&mut self, now: Time, used: u32, queued: [u32; 3], most: u32) -> [u32; 3] {
+    pub(super) fn want(&mut self, now: Time, used: u32, queued: [u32; 3], most: u32) -> [u32; 3] {
         let sum: f32 = self.rate.iter().sum();
         let mut want = [0u32; 3];
         for (tier, want) in want.iter_mut().enumerate() {
@@ -182,7 +180,7 @@ impl Holding {
         want
     }
 
-    fn look(&mut self, now: Time) {
+    pub(super) fn look(&mut self, now: Time) {
         for (rate, taken) in self.rate.iter_mut().zip(&mut self.taken) {
             *rate = (*rate + std::mem::take(taken) as f32) / 2.0;
             // A tier that takes nothing is forgotten after a few looks.
@@ -203,7 +201,7 @@ impl LimitSpec {
         }
     }
 
-    fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> Figures {
         let units = self.total();
         match self.kind {
             LimitKind::Rate { guard, .. } => {
@@ -229,230 +227,3 @@ impl LimitSpec {
         LimitSpec { kind, pace: self.pace.part(of), ..self.clone() }
     }
 }
-
-impl Beside {
-    /// What a new limit has.
-    pub(super) fn of(spec: &LimitSpec) -> Option<Box<Beside>> {
-        let holding = Some(Box::new(Holding::none()));
-        spec.pooled.is_some().then(|| Box::new(Beside { throttle: None, holding }))
-    }
-
-    pub(super) fn in_force<'a>(&'a self, spec: &'a LimitSpec) -> &'a LimitSpec {
-        self.holding.as_ref().map_or(spec, |holding| holding.in_force(spec))
-    }
-}
-
-impl Cell {
-    #[inline]
-    pub(super) fn holding(&self) -> Option<&Holding> {
-        self.beside.as_ref()?.holding.as_deref()
-    }
-
-    #[inline]
-    pub(super) fn holding_mut(&mut self) -> Option<&mut Holding> {
-        self.beside.as_mut()?.holding.as_deref_mut()
-    }
-
-    #[inline]
-    pub(crate) fn is_pooled(&self) -> bool {
-        self.holding().is_some()
-    }
-
-    /// The configuration has changed: units that are held stay, if the limit is pooled still.
-    pub(super) fn change_holding(&mut self, old: &LimitSpec, new: &LimitSpec) {
-        let Some(beside) = &mut self.beside else {
-            self.beside = Beside::of(new);
-            return;
-        };
-        beside.holding = match (old.pooled, new.pooled, &beside.holding) {
-            (_, None, _) => None,
-            (Some(_), Some(_), Some(holding)) => Some(holding.changed(new)),
-            _ => Some(Box::new(Holding::none())),
-        };
-    }
-
-    /// The limit's pace, for the units that this process holds.
-    pub(crate) fn pace(&self, spec: &LimitSpec) -> Pace {
-        in_force(&self.beside, spec).pace
-    }
-
-    /// A lease has ended: what was granted under it and has not started may not start any more.
-    pub(crate) fn has_no_lease(&self, now: Time) -> bool {
-        self.holding().is_some_and(|holding| holding.has_ended(now))
-    }
-
-    /// What the vendor reports, as of a limit of the units held; none where there are none.
-    pub(super) fn as_held(&self, spec: &LimitSpec, report: &Report) -> Option<Report> {
-        let Some(holding) = self.holding() else { return Some(*report) };
-        let (units, total) = (u64::from(holding.units), u64::from(spec.total().max(1)));
-        let limit = u128::from(report.limit) * u128::from(units) / u128::from(total);
-        let limit = u64::try_from(limit).unwrap_or(u64::MAX).max(1);
-        (units > 0).then(|| Report { limit, remaining: report.remaining.min(units), ..*report })
-    }
-
-    /// The holding lets no request through: why, and until when.
-    pub(super) fn held_room(&mut self, now: Time, units: u32) -> Option<Room> {
-        let stops = self.holding_mut()?.stops(now, units);
-        stops.then_some(Room::No { free: Free::OnSettle(Time::MAX), lack: BlockedBy::NotHeld })
-    }
-
-    /// Requests wait, and the store may have units for them: there are none that are free here, and what was wanted last was given.
-    pub(crate) fn is_starved(&mut self, spec: &LimitSpec, now: Time) -> bool {
-        let Some(Holding { units, stopped: true, need, met, .. }) = self.holding() else { return false };
-        let (units, need, met) = (*units, *need, *met);
-        units == 0 || (units < spec.total() && met && (need > units || self.in_use(spec, now) >= units))
-    }
-
-    /// What this process holds, wants and gives back of a pooled limit; none where it holds and wants nothing. What it gives back
-    /// is not its any more from now on, whatever becomes of the call to the store. `queued`: requests that wait, by tier.
-    pub(crate) fn wish(&mut self, spec: &LimitSpec, now: Time, queued: [u32; 3]) -> Option<Wish> {
-        let total = spec.total();
-        let used = self.in_use(spec, now);
-        let is_starved = self.is_starved(spec, now);
-        let holding = self.holding_mut()?;
-        let since = holding.looked_at;
-        let every = now.as_nanos().saturating_sub(since.as_nanos());
-        holding.look(now);
-        // Of requests that cost more than one the dearest stands for all. One that does not wait is asked for once.
-        let asked = std::mem::take(&mut holding.asked);
-        let queued = match queued {
-            [0, 0, 0] if asked => [0, 1, 0],
-            queued => queued.map(|requests| if asked || holding.stopped { requests } else { 0 }),
-        };
-        let waits = queued != [0; 3];
-        let need = if waits { holding.need } else { 0 };
-        let want = holding.want(now, used, queued.map(|requests| requests.saturating_mul(need.max(1))), total);
-        let sum = want.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
-        let is_idle = sum == 0 && now > holding.wanted_at.plus_nanos(2 * every);
-        let keep = if is_idle { 0 } else { holding.keep.min(sum.max(used)) };
-        let (held, is_long) = (holding.units, spec.pace.window_ns >= LONG);
-        let travels = holding.travels || is_long;
-        let mut returned = Vec::new();
-        let free = held.saturating_sub(keep).min(held.saturating_sub(used));
-        if free > 0 {
-            returned.push((0, free));
-        }
-        let mut claim = held - free;
-        let most = if travels { claim } else { claim.saturating_sub(keep) };
-        if most > 0 {
-            let ended = self.withdraw(spec, now, if travels { since } else { Time::ZERO }, most);
-            claim -= ended.iter().map(|(_, units)| *units).sum::<u32>();
-            returned.extend(ended);
-        }
-        if claim != held {
-            self.resize(spec, claim, now);
-        }
-        if claim == 0 && returned.is_empty() && sum == 0 {
-            return None;
-        }
-        Some(Wish { claim, returned, want, need, figures: spec.figures(), is_starved })
-    }
-
-    /// Gives back all units that are held: those in use with the time for which they may count. None where there are none.
-    pub(crate) fn give_all(&mut self, spec: &LimitSpec, now: Time) -> Option<Wish> {
-        let used = self.in_use(spec, now);
-        let held = self.holding()?.units;
-        if held == 0 {
-            return None;
-        }
-        let figures = spec.figures();
-        let free = held.saturating_sub(used);
-        let mut returned = self.withdraw(spec, now, Time::ZERO, held - free);
-        let ended = returned.iter().map(|(_, units)| *units).sum::<u32>();
-        for (free_in, units) in [(0, free), (figures.again_ns.saturating_add(figures.transit_ns), held - free - ended)]
-        {
-            if units > 0 {
-                returned.push((free_in, units));
-            }
-        }
-        self.resize(spec, 0, now);
-        Some(Wish { claim: 0, returned, want: [0; 3], need: 0, figures, is_starved: false })
-    }
-
-    /// Takes what the store gave. Returns whether requests wait for units here.
-    pub(crate) fn hold(&mut self, spec: &LimitSpec, now: Time, got: &Got, until: Time) -> bool {
-        let total = spec.total();
-        let Some(holding) = self.holding_mut() else { return false };
-        let waits = holding.stopped;
-        holding.until = until;
-        holding.keep = got.keep;
-        let wanted = holding.wanted.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
-        holding.met = got.keep >= wanted.min(total);
-        holding.travels = got.travels;
-        let before = if got.is_lost { 0 } else { holding.units };
-        let more = got.units.iter().fold(0u32, |sum, (_, units)| sum.saturating_add(*units));
-        let units = before.saturating_add(more);
-        if units != holding.units {
-            self.resize(spec, units, now);
-        }
-        for (free_in, units) in got.units.iter().filter(|(free_in, _)| *free_in > 0) {
-            self.bring_in(spec, now, *free_in, *units);
-        }
-        waits
-    }
-
-    /// Goes over to another number of units: what is in use stays in use.
-    fn resize(&mut self, spec: &LimitSpec, units: u32, now: Time) {
-        let Some(holding) = self.beside.as_mut().and_then(|beside| beside.holding.as_mut()) else { return };
-        let old = holding.spec.take();
-        holding.set_units(spec, units);
-        let (old, new) = (old.as_deref().unwrap_or(spec), holding.in_force(spec));
-        if let (
-            State::Rate { bucket, guard },
-            LimitKind::Rate { bucket: from, guard: old_guard },
-            LimitKind::Rate { bucket: to, guard: new_guard },
-        ) = (&mut self.state, &old.kind, &new.kind)
-        {
-            bucket.resize(from, to, now);
-            if let Some(guard) = guard {
-                // The kind of the guard stays: nothing takes its place.
-                let _ = guard.change(old_guard, new_guard, now);
-            }
-        }
-    }
-
-    /// Units of the guard or the slots that count now.
-    fn in_use(&mut self, spec: &LimitSpec, now: Time) -> u32 {
-        let spec = in_force(&self.beside, spec);
-        match (&mut self.state, &spec.kind) {
-            (State::Rate { guard: Some(guard), .. }, LimitKind::Rate { guard: mirrored, .. }) => {
-                guard.units(mirrored, now)
-            }
-            (State::Slots { used, .. }, _) => *used,
-            _ => 0,
-        }
-    }
-
-    /// Takes out units that ended after `since`: with the time for which they still count.
-    fn withdraw(&mut self, spec: &LimitSpec, now: Time, since: Time, most: u32) -> Vec<(u64, u32)> {
-        let spec = in_force(&self.beside, spec);
-        match (&mut self.state, &spec.kind) {
-            (
-                State::Rate { guard: Some(Guard::Log(log)), .. },
-                LimitKind::Rate { guard: GuardSpec::Log(mirrored), .. },
-            ) => log.withdraw(mirrored, now, since, most),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Units come in that another process has used: they count for so long.
-    fn bring_in(&mut self, spec: &LimitSpec, now: Time, free_in: u64, units: u32) {
-        let spec = in_force(&self.beside, spec);
-        if let (State::Rate { guard, .. }, LimitKind::Rate { guard: mirrored, .. }) = (&mut self.state, &spec.kind) {
-            let (again_ns, _) = mirrored.counts_for();
-            let at = now.plus_nanos(free_in).minus_nanos(again_ns);
-            if guard.is_none() {
-                *guard = Guard::new(mirrored);
-            }
-            if let Some(Guard::Log(log)) = guard
-                && let GuardSpec::Log(mirrored) = mirrored
-            {
-                log.replay(mirrored, now, at, units, false);
-            }
-        }
-    }
-}
-
-/// Of windows of this length and more, in nanoseconds, used units are given back at once: a process that is killed would keep
-/// them from the others for so long.
-const LONG: u64 = 3_600_000_000_000;

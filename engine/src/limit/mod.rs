@@ -8,6 +8,7 @@ pub(crate) mod free;
 mod full;
 pub mod guard;
 mod heed;
+mod held;
 mod holding;
 mod lower;
 mod slots;

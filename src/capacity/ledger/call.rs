@@ -95,7 +95,8 @@ pub(crate) struct Got {
     pub(crate) is_stale: bool,
 }
 
-/// Who holds and wants what, for a status page.
+/// Who holds and wants what.
+#[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// The units of the limit, as the strictest process has it.

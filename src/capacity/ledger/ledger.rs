@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::call::{Caller, Figures, Got, Line, Standing, State};
+#[cfg(test)]
+use super::call::Standing;
+use super::call::{Caller, Figures, Got, Line, State};
 use super::clock::{Clock, slack};
 use super::pool::Pool;
 use super::shares::{Claim, Part, divide, divide_turn, sum, weights};
@@ -148,6 +150,7 @@ impl Ledger {
     }
 
     /// Who holds and wants what.
+    #[cfg(test)]
     pub(crate) fn standing(&self) -> Standing {
         let free = self.pool.until(self.clock.now());
         let differs =

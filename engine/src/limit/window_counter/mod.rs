@@ -59,11 +59,6 @@ impl CounterSpec {
         CounterSpec { limit, published, reserve: reserve.min(limit), window, slot: (window / SLOTS).max(1), transit }
     }
 
-    /// A unit weighs for nearly two windows, and its end is rounded up to a slot.
-    pub(super) fn counts_for(&self) -> (u64, u64) {
-        (self.window.saturating_mul(2).saturating_add(self.slot), self.transit)
-    }
-
     fn share(&self) -> Share {
         Share { limit: self.limit, reserve: self.reserve, window: self.window }
     }

@@ -1,0 +1,108 @@
+//! Clients that share a limit through a store, on real sockets and in real time: as processes do, in one process.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "tests spawn and measure")]
+
+use std::time::{Duration, Instant};
+
+use integration_client::config::TenantEntry;
+use integration_client::testing::{FakeVendor, HeaderStyle, VendorLimit};
+use integration_client::{ErrorKind, IntegrationClient, Priority, Request};
+
+const LIMIT: u32 = 40;
+
+async fn vendor() -> FakeVendor {
+    let limit = VendorLimit::sliding_log(LIMIT, Duration::from_secs(1));
+    FakeVendor::builder().limit(limit).headers(HeaderStyle::XRateLimit).start().await.unwrap()
+}
+
+async fn client(vendor: &FakeVendor, store: &str) -> IntegrationClient {
+    let transit = "\nconnect_timeout = \"200ms\"\nmax_transit = \"300ms\"\nauth = { scheme = \"none\" }\n# auth";
+    IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(vendor.vendors_toml("v").replacen("\nauth", transit, 1))
+        .tenant(TenantEntry::new("acme", "v"))
+        .share_through(store)
+        .sharing_lease(Duration::from_secs(2))
+        .build()
+        .await
+        .unwrap()
+}
+
+/// Sends for so long as much as it may. Returns how much that was.
+async fn send(client: &IntegrationClient, name: &str, time: Duration) -> u32 {
+    let ends = Instant::now() + time;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (client, path) = (client.clone(), format!("/{name}"));
+        tasks.spawn(async move {
+            let mut sent = 0;
+            while Instant::now() < ends {
+                let request = Request::get("v", path.as_str()).header("x-tenant", "acme").deadline(time);
+                match client.send("acme", Priority::Normal, request).await {
+                    Ok(answer) => sent += u32::from(answer.status().is_success()),
+                    Err(error) if matches!(error.kind(), ErrorKind::Deadline | ErrorKind::Shutdown) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            sent
+        });
+    }
+    tasks.join_all().await.into_iter().sum()
+}
+
+/// Two clients share a limit, and what one gives back at its shutdown the other has.
+async fn shared_through(store: &str) {
+    let vendor = vendor().await;
+    let (one, two) = (client(&vendor, store).await, client(&vendor, store).await);
+    let time = Duration::from_secs(3);
+    let (a, b) = tokio::join!(send(&one, "one", time), send(&two, "two", time));
+    assert!(a > 20 && b > 20, "{a} and {b}");
+    assert!(a + b >= 70, "{a} and {b} of {}", 3 * LIMIT);
+    let status = one.sharing().unwrap();
+    assert!(status.answered > 3 && status.limits == 1 && status.away_for.is_none(), "{status:?}");
+    assert!(status.lease_left > Duration::from_millis(500), "{status:?}");
+    one.shutdown(Duration::from_secs(1)).await;
+    let alone = send(&two, "two", time).await;
+    assert!(alone >= 70, "{alone} alone");
+    assert_eq!(vendor.refused(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_share_a_limit_through_sqlite() {
+    let folder = tempfile_folder("sharing");
+    shared_through(&format!("sqlite:{}", folder.join("capacity.db").display())).await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_share_a_limit_through_postgres() {
+    let url = std::env::var("IC_TEST_POSTGRES").expect("`eval $(scripts/postgres.sh start)` before");
+    shared_through(&url).await;
+}
+
+/// One connection of the server for each transaction.
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_share_a_limit_through_a_pooler() {
+    let url = std::env::var("IC_TEST_PGBOUNCER").expect("`eval $(scripts/postgres.sh start)` before");
+    shared_through(&url).await;
+}
+
+#[tokio::test]
+async fn sharing_that_cannot_work_is_an_error_at_the_start() {
+    let build = |through: &str| {
+        let builder = IntegrationClient::builder().without_catalogue().share_through(through);
+        async move { builder.build().await.map(drop).unwrap_err().to_string() }
+    };
+    let error = build("store").await;
+    assert!(error.contains("needs a store"), "{error}");
+    let error = build("memcached://here").await;
+    assert!(error.contains("memcached") && error.contains("sqlite:PATH"), "{error}");
+}
+
+fn tempfile_folder(name: &str) -> std::path::PathBuf {
+    let folder = std::env::temp_dir().join(format!("ic-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
