@@ -15,12 +15,12 @@ async fn vendor() -> FakeVendor {
     FakeVendor::builder().limit(limit).headers(HeaderStyle::XRateLimit).start().await.unwrap()
 }
 
-async fn client(vendor: &FakeVendor, store: &str) -> IntegrationClient {
+async fn client(vendor: &FakeVendor, name: &str, store: &str) -> IntegrationClient {
     let transit = "\nconnect_timeout = \"200ms\"\nmax_transit = \"300ms\"\nauth = { scheme = \"none\" }\n# auth";
     IntegrationClient::builder()
         .without_catalogue()
-        .vendors_toml(vendor.vendors_toml("v").replacen("\nauth", transit, 1))
-        .tenant(TenantEntry::new("acme", "v"))
+        .vendors_toml(vendor.vendors_toml(name).replacen("\nauth", transit, 1))
+        .tenant(TenantEntry::new("acme", name))
         .share_through(store)
         .sharing_lease(Duration::from_secs(2))
         .build()
@@ -29,15 +29,15 @@ async fn client(vendor: &FakeVendor, store: &str) -> IntegrationClient {
 }
 
 /// Sends for so long as much as it may. Returns how much that was.
-async fn send(client: &IntegrationClient, name: &str, time: Duration) -> u32 {
+async fn send(client: &IntegrationClient, vendor: &str, time: Duration) -> u32 {
     let ends = Instant::now() + time;
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..20 {
-        let (client, path) = (client.clone(), format!("/{name}"));
+        let (client, vendor) = (client.clone(), vendor.to_owned());
         tasks.spawn(async move {
             let mut sent = 0;
             while Instant::now() < ends {
-                let request = Request::get("v", path.as_str()).header("x-tenant", "acme").deadline(time);
+                let request = Request::get(vendor.as_str(), "/orders").header("x-tenant", "acme").deadline(time);
                 match client.send("acme", Priority::Normal, request).await {
                     Ok(answer) => sent += u32::from(answer.status().is_success()),
                     Err(error) if matches!(error.kind(), ErrorKind::Deadline | ErrorKind::Shutdown) => {}
@@ -51,18 +51,19 @@ async fn send(client: &IntegrationClient, name: &str, time: Duration) -> u32 {
 }
 
 /// Two clients share a limit, and what one gives back at its shutdown the other has.
-async fn shared_through(store: &str) {
+/// The vendor has a name of its own, so that no other test of the same store shares its limit.
+async fn shared_through(name: &str, store: &str) {
     let vendor = vendor().await;
-    let (one, two) = (client(&vendor, store).await, client(&vendor, store).await);
+    let (one, two) = (client(&vendor, name, store).await, client(&vendor, name, store).await);
     let time = Duration::from_secs(3);
-    let (a, b) = tokio::join!(send(&one, "one", time), send(&two, "two", time));
+    let (a, b) = tokio::join!(send(&one, name, time), send(&two, name, time));
     assert!(a > 20 && b > 20, "{a} and {b}");
     assert!(a + b >= 70, "{a} and {b} of {}", 3 * LIMIT);
     let status = one.sharing().unwrap();
     assert!(status.answered > 3 && status.limits == 1 && status.away_for.is_none(), "{status:?}");
     assert!(status.lease_left > Duration::from_millis(500), "{status:?}");
     one.shutdown(Duration::from_secs(1)).await;
-    let alone = send(&two, "two", time).await;
+    let alone = send(&two, name, time).await;
     assert!(alone >= 70, "{alone} alone");
     assert_eq!(vendor.refused(), 0);
 }
@@ -70,7 +71,7 @@ async fn shared_through(store: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_share_a_limit_through_sqlite() {
     let folder = tempfile_folder("sharing");
-    shared_through(&format!("sqlite:{}", folder.join("capacity.db").display())).await;
+    shared_through("filed", &format!("sqlite:{}", folder.join("capacity.db").display())).await;
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -78,7 +79,7 @@ async fn clients_share_a_limit_through_sqlite() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_share_a_limit_through_postgres() {
     let url = std::env::var("IC_TEST_POSTGRES").expect("`eval $(scripts/postgres.sh start)` before");
-    shared_through(&url).await;
+    shared_through("served", &url).await;
 }
 
 /// One connection of the server for each transaction.
@@ -86,7 +87,7 @@ async fn clients_share_a_limit_through_postgres() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_share_a_limit_through_a_pooler() {
     let url = std::env::var("IC_TEST_PGBOUNCER").expect("`eval $(scripts/postgres.sh start)` before");
-    shared_through(&url).await;
+    shared_through("pooled", &url).await;
 }
 
 #[tokio::test]
