@@ -17,10 +17,7 @@ pub(crate) fn run(options: &Options) -> Fallible<bool> {
     std::fs::create_dir_all(&folder)?;
     let store = match options.store.as_str() {
         "sqlite" => format!("sqlite:{}", folder.join("capacity.db").display()),
-        "postgres" => {
-            let url = runtime.block_on(database::empty("sharing"))?;
-            url
-        }
+        "postgres" => runtime.block_on(database::empty("sharing"))?,
         url => url.to_owned(),
     };
     let (limit, window) = (options.limit, options.window);
@@ -178,7 +175,7 @@ impl Verdict {
         let before = steady.len() as f64 / hit.since(from).as_secs_f64().max(1.0);
         let seconds = last.since(hit).as_secs();
         let back = (0..seconds)
-            .map(|s| Duration::from_secs(s))
+            .map(Duration::from_secs)
             .find(|s| (0..3).all(|more| per_second(hit + *s + Duration::from_secs(more)) >= 0.9 * before));
         Verdict {
             reached: 100.0 * steady.len() as f64 / allowed.max(1.0),

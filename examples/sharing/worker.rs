@@ -34,7 +34,7 @@ pub(crate) fn work(number: &str) -> Fallible<()> {
 fn tiers(demand: &str, number: u32) -> Vec<Priority> {
     match demand {
         // Some have all tiers, some only the lowest: the shares hold over all of them.
-        "tiers" if number % 2 == 0 => vec![Priority::High, Priority::Normal, Priority::Low],
+        "tiers" if number.is_multiple_of(2) => vec![Priority::High, Priority::Normal, Priority::Low],
         "tiers" => vec![Priority::Low],
         _ => vec![Priority::Normal],
     }

@@ -60,6 +60,11 @@ impl Root {
 }
 
 impl Call {
+    /// For how long a ledger learns that was lost.
+    fn learning_us(&self) -> u64 {
+        Root::new(true, 0, self.lease_us).learning_until_us
+    }
+
     /// Answers one line by a limit's ledger; with nothing where the process ends. The ledger is `kept` as a text, and empty where there is none yet. Returns the ledger as it
     /// is to be kept. A text that is no ledger is one that was lost.
     pub(crate) fn answer(&self, entry: &Entry, kept: &str, root: &Root, clock_us: u64) -> (Option<Got>, String) {
@@ -71,8 +76,7 @@ impl Call {
             }
             Err(error) => {
                 tracing::error!(limit = entry.limit, %error, "what the store keeps of a shared limit cannot be read: it is made anew");
-                let lost = Root::new(true, clock_us, self.lease_us);
-                Ledger::new(&entry.line.figures, clock_us, lost.learning_until_us.saturating_sub(clock_us))
+                Ledger::new(&entry.line.figures, clock_us, self.learning_us())
             }
         };
         let caller = Caller {
@@ -86,7 +90,15 @@ impl Call {
             ledger.leave(clock_us, &caller, &entry.line);
             return (None, serde_json::to_string(&ledger).unwrap_or_default());
         }
-        let got = Some(ledger.exchange(clock_us, &caller, &entry.line));
-        (got, serde_json::to_string(&ledger).unwrap_or_default())
+        let mut got = ledger.exchange(clock_us, &caller, &entry.line);
+        if got.is_stale {
+            tracing::error!(
+                limit = entry.limit,
+                "the store has gone back to an earlier state of a shared limit, as a restored backup does: who holds what is learnt anew"
+            );
+            ledger = Ledger::new(&entry.line.figures, clock_us, self.learning_us());
+            got = ledger.exchange(clock_us, &caller, &entry.line);
+        }
+        (Some(got), serde_json::to_string(&ledger).unwrap_or_default())
     }
 }

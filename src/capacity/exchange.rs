@@ -168,12 +168,6 @@ impl Exchange {
                 known.lost += states().filter(|state| matches!(state, State::Lost)).count() as u64;
                 known.is_learning = states().any(|state| matches!(state, State::Learning));
                 known.lease_until = Some(self.process.until(began));
-                if answer.got.iter().flatten().any(|got| got.is_stale) {
-                    tracing::error!(
-                        "the store of shared limits has gone back to an earlier state, as a restored backup does: what this \
-                         process held is given up"
-                    );
-                }
             }
             Err(why) => {
                 if known.away_since.is_none() {

@@ -13,7 +13,7 @@ use crate::engine::limit::{self, Wish};
 
 /// One process's side of the calls.
 pub(crate) struct Process {
-    /// Of all processes that ever shared the store, this one. Chosen anew where the store has forgotten what it knew.
+    /// Of all processes that ever shared the store, this one.
     id: u64,
     seq: u64,
     lease: Duration,
@@ -71,7 +71,6 @@ impl Process {
 
     /// The answer to a call has come. Returns what it gives of each limit, in the order of the call.
     pub(crate) fn answered(&mut self, now: Time, call: &Call, answer: &Answer) -> Vec<limit::Got> {
-        let mut is_stale = false;
         let mut all = Vec::with_capacity(call.lines.len());
         for (entry, got) in call.lines.iter().zip(&answer.got) {
             let known = self.limits.entry(entry.limit.clone()).or_default();
@@ -79,21 +78,15 @@ impl Process {
             known.unheard.clear();
             known.last = Some((answer.clock_us, now));
             let Some(got) = got else { continue };
-            is_stale |= got.is_stale;
             all.push(limit::Got {
                 units: got.units.iter().map(|(free_in, units)| (free_in.saturating_mul(1_000), *units)).collect(),
                 keep: got.keep,
                 travels: got.travels,
-                is_lost: got.is_stale || matches!(got.state, State::Lost),
+                is_lost: matches!(got.state, State::Lost),
                 weights: got.weights,
             });
         }
         self.limits.retain(|_, known| known.until > now);
-        if is_stale {
-            // What the store knows of this process is of an earlier time: it ends with its lease.
-            self.id = self.id.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(self.seq).max(1);
-            self.limits.clear();
-        }
         all
     }
 }

@@ -64,6 +64,12 @@ pub(crate) struct Line {
     pub(crate) need: u32,
 }
 
+impl Line {
+    pub(crate) fn returned_units(&self) -> u32 {
+        self.returned.iter().fold(0, |sum, (_, units)| sum.saturating_add(*units))
+    }
+}
+
 /// What became of the units that a process claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {

@@ -104,6 +104,35 @@ mod tests {
         assert_eq!(clock.advance(10 * S + 50_000, None), 20 * S + 50_000);
     }
 
+    /// Callers at random times, some with a witness, and one step of up to 10 s either way.
+    #[test]
+    fn no_span_seems_longer_than_it_is_plus_one_step_allowance() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..300 {
+            let (count, mean) = (random.usize(1..6), random.u64(5_000..2 * S));
+            let (step, at) = (random.i64(-10 * S as i64..10 * S as i64), random.u64(0..60 * S));
+            let mut clock = Clock::new(100 * S);
+            let mut seen: Vec<Option<(u64, u64)>> = vec![None; count];
+            let mut calls = vec![];
+            let mut now = 0;
+            while now < 60 * S {
+                now += random.u64(1..2 * mean);
+                let shift = if now >= at { step } else { 0 };
+                let store = (100 * S + now) as i64 + shift;
+                let who = random.usize(0..count);
+                let expected = seen[who].map(|(store, then)| store + now - then);
+                let time = clock.advance(store as u64, expected.filter(|_| random.u8(0..5) > 0));
+                seen[who] = Some((store as u64, now));
+                calls.push((now, time));
+            }
+            for (first, (now, time)) in calls.iter().enumerate() {
+                for (later, reached) in calls.iter().skip(first + 1) {
+                    assert!(reached - time <= later - now + STEP_US);
+                }
+            }
+        }
+    }
+
     #[test]
     fn small_falls_do_not_add_up() {
         let mut clock = Clock::new(S);

@@ -1,4 +1,4 @@
-//! The ledger itself: where each unit of a limit is.
+//! The ledger of one limit: where each of its units is.
 
 use std::collections::BTreeMap;
 
@@ -8,30 +8,36 @@ use serde::{Deserialize, Serialize};
 use super::call::Standing;
 use super::call::{Caller, Figures, Got, Line, State};
 use super::clock::{Clock, slack};
+use super::holder::{Holder, Released};
 use super::pool::Pool;
 use super::shares::{Claim, Part, divide, divide_turn, sum, weights};
 
-/// A process that has not called for so long waits for nothing, until it calls again.
-const HEARD_US: u64 = 3_000_000;
-/// A used unit may be granted so long before it is free.
+/// How early a holder that accepts used units may get one that is not free yet.
 const AHEAD_US: u64 = 1_000_000;
-/// With fewer units per claimant than this, used units travel.
-const FEW: usize = 4;
-/// What a turn for a big request takes beside two windows.
+/// What a turn for a big request lasts beyond two windows: time for the others to hear of it.
 const TURN_US: u64 = 2_000_000;
+/// With fewer units than this per claimant, used units travel.
+const FEW: u32 = 4;
 
-/// Where the units of one limit are. The sum of those that are held and those in the pool is never above the limit.
+/// The ledger of one limit, a value that a store keeps.
+///
+/// The units that processes hold and the units in the pool add up to the units of the limit, or
+/// to less while the ledger is learning, or to more while holders have yet to return units of a
+/// limit that was reduced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ledger {
-    /// The strictest of the processes' figures.
-    #[serde(rename = "f")]
-    figures: Figures,
     #[serde(rename = "c")]
     clock: Clock,
-    /// Until then nothing is granted, and whoever held units before the ledger was lost says so again; 0 where it was not.
+    /// The figures in force: the strictest of the live processes.
+    #[serde(rename = "f")]
+    figures: Figures,
+    /// Until when old leases may last; 0 if the ledger is not learning.
     #[serde(rename = "l")]
     learning_until: u64,
+    /// From when on a process without a record is known to hold nothing.
+    #[serde(rename = "k")]
+    complete_from: u64,
     #[serde(rename = "p")]
     pool: Pool,
     #[serde(rename = "h")]
@@ -41,108 +47,62 @@ pub(crate) struct Ledger {
     turn: Option<(u64, u64)>,
 }
 
-/// What is known of one process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Holder {
-    #[serde(rename = "s")]
-    seq: u64,
-    #[serde(rename = "u")]
-    held: u32,
-    #[serde(rename = "w")]
-    want: [u32; 3],
-    #[serde(rename = "n")]
-    need: u32,
-    /// The end of its lease, by the ledger's time.
-    #[serde(rename = "e")]
-    expires: u64,
-    /// When it called last.
-    #[serde(rename = "h")]
-    heard: u64,
-    /// When it was granted something last.
-    #[serde(rename = "g")]
-    granted: u64,
-    /// When it had its last turn for a big request.
-    #[serde(rename = "t")]
-    turned: u64,
-    /// Of the last grant, the units that were not free yet, by when they are.
-    #[serde(rename = "o")]
-    used: Vec<(u64, u32)>,
-    #[serde(rename = "f")]
-    figures: Figures,
-}
-
-impl Holder {
-    fn new(figures: Figures) -> Holder {
-        Holder {
-            seq: 0,
-            held: 0,
-            want: [0; 3],
-            need: 0,
-            expires: u64::MAX,
-            heard: 0,
-            granted: 0,
-            turned: 0,
-            used: Vec::new(),
-            figures,
-        }
-    }
-}
-
 impl Ledger {
-    /// A ledger in which all units are free; or, while `learning_us` last, one whose units are held by nobody knows whom.
+    /// A ledger without holders.
+    ///
+    /// A driver that has lost the ledger gives `learning_us`: the longest lease, its slack (a
+    /// tenth, 100 ms to 1 s), and the time for which a lost store may have gone on answering.
+    /// 0 makes all units free at once.
     pub(crate) fn new(figures: &Figures, clock_us: u64, learning_us: u64) -> Ledger {
-        let clock = Clock::new(clock_us);
-        let now = clock.now();
         let mut pool = Pool::default();
         let mut learning_until = 0;
-        match learning_us {
-            0 => pool.put(now, figures.units),
-            _ => learning_until = now.saturating_add(learning_us),
+        if learning_us == 0 {
+            pool.put(clock_us, figures.units);
+        } else {
+            learning_until = clock_us.saturating_add(learning_us);
         }
-        Ledger { figures: *figures, clock, learning_until, pool, holders: BTreeMap::new(), turn: None }
+        let (clock, figures) = (Clock::new(clock_us), *figures);
+        let (complete_from, holders) = (0, BTreeMap::new());
+        Ledger { clock, figures, learning_until, complete_from, pool, holders, turn: None }
     }
 
-    /// Renews a process's lease, takes what it gives back, and gives it what it may have. A call that was answered before
-    /// changes nothing.
+    /// Renews the caller's lease, takes back what it returns, and grants what it should have.
+    ///
+    /// `clock_us` is the store's clock, read no earlier than the ledger.
     pub(crate) fn exchange(&mut self, clock_us: u64, caller: &Caller, line: &Line) -> Got {
-        if self.holders.get(&caller.process).is_some_and(|holder| holder.seq < caller.known_seq) {
-            return Got { is_stale: true, ..self.nothing(State::Lost) };
+        if self.is_stale(clock_us, caller, line) {
+            return Got { is_stale: true, ..self.same(line) };
         }
-        let now = self.pass(clock_us, caller);
-        if self.holders.get(&caller.process).is_some_and(|holder| caller.seq <= holder.seq) {
-            return self.nothing(State::Kept);
+        if let Some(holder) = self.seen(caller) {
+            return self.again(holder, caller, line);
         }
-        let is_lost = self.settle(now, caller, line);
-        let claim = if is_lost { 0 } else { line.claim };
-        let learning = self.is_learning();
+        let now = self.pass_time(clock_us, caller);
+        let is_kept = self.settle(now, caller, line);
+        if !is_kept && !self.holders.contains_key(&caller.process) {
+            self.bind(now);
+            return Got { state: State::Lost, keep: 0, ..self.same(line) };
+        }
         let holder = self.holders.entry(caller.process).or_insert_with(|| Holder::new(line.figures));
-        holder.seq = caller.seq;
-        holder.want = line.want;
-        holder.need = line.need;
-        holder.heard = now;
-        holder.expires = now.saturating_add(caller.lease_us).saturating_add(slack(caller.lease_us));
-        holder.figures = line.figures;
+        holder.note(now, caller, line);
         self.bind(now);
-        let got = self.share(now, caller.process);
-        self.pool.compact(now);
-        if claim == 0 && got.units.is_empty() && sum(line.want) == 0 {
-            self.holders.remove(&caller.process);
-        }
-        let state = match (is_lost, learning) {
-            (true, _) => State::Lost,
-            (false, true) => State::Learning,
-            (false, false) => State::Kept,
+        let parts = self.divide(now);
+        let units = match is_kept && !self.is_learning() {
+            true => self.grant(now, caller.process, line.figures.takes_used, &parts),
+            false => Vec::new(),
         };
-        Got { state, ..got }
+        self.pool.compact(now);
+        let state = if is_kept { self.state() } else { State::Lost };
+        Got { units, state, ..self.answer(now, caller.process, &parts) }
     }
 
-    /// A process ends, and gives everything back.
+    /// Takes back everything that the caller holds and forgets it.
+    ///
+    /// `line.claim` is 0, and `line.returned` says when each unit is free.
     pub(crate) fn leave(&mut self, clock_us: u64, caller: &Caller, line: &Line) {
-        let now = self.pass(clock_us, caller);
-        if self.holders.get(&caller.process).is_some_and(|holder| caller.seq <= holder.seq) {
+        if self.is_stale(clock_us, caller, line) || self.seen(caller).is_some() {
             return;
         }
+        let now = self.pass_time(clock_us, caller);
         self.settle(now, caller, &Line { claim: 0, ..line.clone() });
         self.holders.remove(&caller.process);
         self.bind(now);
@@ -152,192 +112,273 @@ impl Ledger {
     /// Who holds and wants what.
     #[cfg(test)]
     pub(crate) fn standing(&self) -> Standing {
-        let free = self.pool.until(self.clock.now());
-        let differs =
-            |(process, holder): (&u64, &Holder)| (holder.figures != self.figures).then_some((*process, holder.figures));
+        let now = self.clock.now();
+        let free = self.pool.until(now);
+        let differs = |f: &Figures| {
+            let ours = self.figures;
+            (f.units, f.again_us, f.transit_us) != (ours.units, ours.again_us, ours.transit_us)
+        };
+        let live = || self.holders.iter().filter(|(_, h)| !h.has_ended);
         Standing {
             units: self.figures.units,
             free,
             occupied: self.pool.total().saturating_sub(free),
             learning: self.is_learning(),
-            holders: self.holders.iter().map(|(process, it)| (*process, it.held, sum(it.want))).collect(),
-            differing: self.holders.iter().filter_map(differs).collect(),
+            holders: live().map(|(p, h)| (*p, h.held, h.wanted())).collect(),
+            differing: live().map(|(p, h)| (*p, h.figures)).filter(|(_, f)| differs(f)).collect(),
         }
     }
 
-    fn nothing(&self, state: State) -> Got {
-        Got { units: Vec::new(), keep: 0, weights: [0; 3], travels: false, free: 0, state, is_stale: false }
-    }
-
-    fn is_learning(&self) -> bool {
-        self.learning_until > 0
-    }
-
-    fn held(&self) -> u32 {
-        self.holders.values().fold(0, |sum, holder| sum.saturating_add(holder.held))
-    }
-
-    /// Lets time pass: leases end, and so does learning.
-    fn pass(&mut self, clock_us: u64, caller: &Caller) -> u64 {
-        let now = self.clock.advance(clock_us, caller.expected_us);
-        if self.is_learning() && now >= self.learning_until {
-            // Whatever nobody declared may have been used by somebody until his lease had ended.
-            let missing = self.figures.units.saturating_sub(self.held().saturating_add(self.pool.total()));
-            self.pool.put(self.learning_until.saturating_add(self.figures.tail_us()), missing);
-            self.learning_until = 0;
+    /// The ledger is older than what the caller knows.
+    ///
+    /// A process without a record has been forgotten or belongs to a newer ledger. A claim is
+    /// made while the lease lasts, and a record outlives its lease by transit and window, so a
+    /// claim that is younger than that cannot have been forgotten. For that long after learning
+    /// a process may be missing because it did not call in time. While learning, an old record
+    /// does no harm: claims are declared again.
+    fn is_stale(&self, clock_us: u64, caller: &Caller, line: &Line) -> bool {
+        if self.is_learning() {
+            return false;
         }
-        let tail = self.figures.tail_us();
-        let pool = &mut self.pool;
-        self.holders.retain(|_, holder| {
-            let has_ended = holder.expires <= now;
-            if has_ended {
-                pool.put(holder.expires.saturating_add(tail.max(holder.figures.tail_us())), holder.held);
-            }
-            !has_ended
-        });
-        now
-    }
-
-    /// Takes what the process gives back, and what of the last grant has not reached it. Returns whether all that it claims is
-    /// lost.
-    fn settle(&mut self, now: u64, caller: &Caller, line: &Line) -> bool {
-        let held = self.holders.get(&caller.process).map_or(0, |holder| holder.held);
-        if line.claim > held {
-            return self.declare(now, caller, line, held);
+        if let Some(holder) = self.holders.get(&caller.process) {
+            return holder.seq < caller.known_seq;
         }
-        let Some(holder) = self.holders.get_mut(&caller.process) else { return false };
-        let mut left = held - line.claim;
-        holder.held = line.claim;
-        // The latest first: of what is named twice, since its call may not have been heard, the later time counts.
-        let mut returned = line.returned.clone();
-        returned.sort_unstable_by_key(|(free_in, _)| std::cmp::Reverse(*free_in));
-        for (free_in, units) in returned {
-            let units = units.min(left);
-            let late = if free_in > 0 { free_in.saturating_add(slack(free_in)) } else { 0 };
-            self.pool.put(now.saturating_add(late), units);
-            left -= units;
-        }
-        // A grant whose answer was lost: free as it was granted.
-        let mut used = std::mem::take(&mut holder.used);
-        used.sort_unstable_by_key(|(at, _)| std::cmp::Reverse(*at));
-        for (at, units) in used {
-            let units = units.min(left);
-            self.pool.put(at.max(now), units);
-            left -= units;
-        }
-        self.pool.put(now, left);
-        false
-    }
-
-    /// A process claims more than is known. While the ledger learns, it is believed, as far as there are so many units.
-    fn declare(&mut self, now: u64, caller: &Caller, line: &Line, held: u32) -> bool {
-        let others = self.held().saturating_sub(held).saturating_add(self.pool.total());
-        let most = self.figures.units.saturating_sub(others);
-        let believed = self.is_learning() && line.claim <= most;
-        let tail = self.figures.tail_us().max(line.figures.tail_us());
-        let holder = self.holders.entry(caller.process).or_insert_with(|| Holder::new(line.figures));
-        holder.used.clear();
-        holder.held = if believed { line.claim } else { 0 };
-        if !believed {
-            self.pool.put(now.saturating_add(tail), held);
-            return true;
-        }
-        let mut left = most - line.claim;
-        for (free_in, units) in &line.returned {
-            let units = (*units).min(left);
-            self.pool.put(now.saturating_add(*free_in).saturating_add(slack(*free_in)).max(self.learning_until), units);
-            left -= units;
-        }
-        false
-    }
-
-    /// Puts the strictest of the figures in force.
-    fn bind(&mut self, now: u64) {
-        let before = self.figures;
-        let all = self.holders.values().map(|holder| holder.figures).reduce(|a, b| Figures {
-            units: a.units.min(b.units),
-            again_us: a.again_us.max(b.again_us),
-            transit_us: a.transit_us.max(b.transit_us),
-            takes_used: a.takes_used && b.takes_used,
-        });
-        self.figures = all.unwrap_or(before);
-        self.pool.delay(self.figures.tail_us().saturating_sub(before.tail_us()), now);
-        let there = self.held().saturating_add(self.pool.total());
-        self.pool.drop_last(there.saturating_sub(self.figures.units));
-        if !self.is_learning() {
-            let missing = self.figures.units.saturating_sub(there);
-            self.pool.put(now.saturating_add(self.figures.tail_us()), missing);
-        }
-    }
-
-    /// What the process may keep, and what it is given.
-    fn share(&mut self, now: u64, process: u64) -> Got {
-        let claims: Vec<Claim> = self.holders.iter().map(|(process, holder)| holder.claim(*process, now)).collect();
-        let claimants = claims.iter().filter(|claim| claim.wanted() > 0).count();
-        let parts = self.parts(now, &claims);
-        let Some(mine) = parts.iter().find(|part| part.claim.process == process) else {
-            return self.nothing(State::Kept);
+        let Some(expected) = caller.expected_us else {
+            return false;
         };
-        let units = self.figures.units as usize;
-        let travels = self.figures.takes_used && claimants > 1 && units < FEW * claimants;
-        let horizon = if self.figures.takes_used { now.saturating_add(AHEAD_US) } else { now };
-        let before_me = |part: &&Part| part.claim.is_heard && part.order() < mine.order();
-        let reserved = parts.iter().filter(before_me).fold(0u32, |sum, part| sum.saturating_add(part.lack()));
-        let most = if self.is_learning() { 0 } else { self.pool.until(horizon).saturating_sub(reserved) };
-        let taken = self.pool.take(mine.lack().min(most), horizon);
-        let keep = mine.ceil().max(mine.target).max(mine.claim.wanted().min(1));
-        if let Some(holder) = self.holders.get_mut(&process).filter(|_| !taken.is_empty()) {
-            holder.granted = now;
-            holder.held = taken.iter().fold(holder.held, |sum, (_, units)| sum.saturating_add(*units));
-            holder.used = taken.iter().copied().filter(|(at, _)| *at > now).collect();
+        let is_young = clock_us.saturating_sub(expected) < self.figures.tail_us();
+        let is_complete = self.complete_from <= self.clock.now();
+        line.claim > 0 && caller.known_seq > 0 && is_complete && is_young
+    }
+
+    /// The record of the caller if it has this call, or a later one, already.
+    fn seen(&self, caller: &Caller) -> Option<&Holder> {
+        self.holders.get(&caller.process).filter(|holder| caller.seq <= holder.seq)
+    }
+
+    /// The answer to a call that has been answered: for the last call the same units, because
+    /// its first answer may not have arrived; nothing for an older one.
+    fn again(&self, holder: &Holder, caller: &Caller, line: &Line) -> Got {
+        let mut got = self.same(line);
+        if caller.seq < holder.seq {
+            return got;
         }
+        if line.claim.saturating_add(holder.last_units()) != holder.held {
+            return Got { state: State::Lost, ..got };
+        }
+        got.units = ahead(self.clock.now(), &holder.last);
+        got.keep = holder.held;
+        got
+    }
+
+    /// The answer that changes nothing.
+    fn same(&self, line: &Line) -> Got {
         Got {
-            units: taken.into_iter().map(|(at, units)| (at.saturating_sub(now), units)).collect(),
-            keep,
-            weights: weights(mine.terms),
-            travels,
-            free: self.pool.until(now),
-            state: State::Kept,
+            units: Vec::new(),
+            keep: line.claim,
+            weights: weights([0.0; 3]),
+            travels: false,
+            free: self.pool.until(self.clock.now()),
+            state: self.state(),
             is_stale: false,
         }
     }
 
-    /// The shares of all, while one of them may have its turn for a big request.
-    fn parts(&mut self, now: u64, claims: &[Claim]) -> Vec<Part> {
-        let units = self.figures.units;
-        let parts = divide(units, claims);
-        let is_big = |part: &&Part| part.claim.is_heard && part.claim.need > part.target && part.claim.need <= units;
-        let big: Vec<&Part> = parts.iter().filter(is_big).collect();
-        let goes_on =
-            self.turn.filter(|(process, until)| now < *until && big.iter().any(|part| part.claim.process == *process));
-        let turned = |part: &&&Part| self.holders.get(&part.claim.process).map_or(0, |holder| holder.turned);
-        let next = || big.iter().min_by_key(|part| (turned(part), part.claim.process)).map(|part| part.claim.process);
-        let length = self.figures.again_us.saturating_mul(2).saturating_add(TURN_US);
-        let Some((process, until)) = goes_on.or_else(|| next().map(|process| (process, now.saturating_add(length))))
-        else {
-            self.turn = None;
-            return parts;
-        };
-        if goes_on.is_none()
-            && let Some(holder) = self.holders.get_mut(&process)
-        {
-            holder.turned = now.max(1);
+    fn is_learning(&self) -> bool {
+        self.learning_until != 0
+    }
+
+    fn state(&self) -> State {
+        if self.is_learning() { State::Learning } else { State::Kept }
+    }
+
+    /// The units that somebody holds or that are in the pool.
+    fn known_units(&self) -> u32 {
+        let held = self.holders.values().map(|h| h.held);
+        held.fold(self.pool.total(), u32::saturating_add)
+    }
+
+    /// Advances the time, and ends what ends with it.
+    fn pass_time(&mut self, clock_us: u64, caller: &Caller) -> u64 {
+        let now = self.clock.advance(clock_us, caller.expected_us);
+        if self.is_learning() && self.learning_until <= now {
+            self.fill_up(self.learning_until);
+            self.complete_from = self.learning_until.saturating_add(self.figures.tail_us());
+            self.learning_until = 0;
         }
-        self.turn = Some((process, until));
-        let need = claims.iter().find(|claim| claim.process == process).map_or(0, |claim| claim.need);
-        divide_turn(units, claims, process, need)
+        self.end_leases(now);
+        now
+    }
+
+    /// Ends leases. Their units are free when the last request of the holder surely is.
+    fn end_leases(&mut self, now: u64) {
+        let tail = self.figures.tail_us();
+        for holder in self.holders.values_mut().filter(|h| h.expires <= now && !h.has_ended) {
+            holder.has_ended = true;
+            self.pool.put(holder.expires.saturating_add(tail), holder.end());
+        }
+        self.holders.retain(|_, h| !h.has_ended || now < h.expires.saturating_add(tail));
+    }
+
+    /// Puts the units that nobody has into the pool; somebody may have used them until `last_use`.
+    fn fill_up(&mut self, last_use: u64) {
+        let missing = self.figures.units.saturating_sub(self.known_units());
+        let tail = self.figures.tail_us();
+        self.pool.put(last_use.saturating_add(tail).saturating_add(slack(tail)), missing);
+    }
+
+    /// Makes the record agree with the claim. Answers whether the caller holds what it claims.
+    fn settle(&mut self, now: u64, caller: &Caller, line: &Line) -> bool {
+        self.declare(caller, line);
+        let tail_us = self.figures.tail_us();
+        let Some(holder) = self.holders.get_mut(&caller.process) else {
+            return line.claim == 0;
+        };
+        let speaks_of_old = line.claim > 0 || !line.returned.is_empty();
+        if line.claim > holder.held || (holder.has_ended && speaks_of_old) {
+            self.pool.put(holder.expires.saturating_add(tail_us), holder.end());
+            return false;
+        }
+        let lag_us = self.figures.again_us.saturating_sub(line.figures.again_us);
+        let released = Released { now, caller, line, lag_us, tail_us };
+        let diff = holder.held.saturating_sub(line.claim);
+        for (free_at, units) in holder.released(diff, &released) {
+            self.pool.put(free_at, units);
+        }
+        holder.held = line.claim;
+        true
+    }
+
+    /// Believes, while learning, what a caller says it holds, as far as there are units.
+    fn declare(&mut self, caller: &Caller, line: &Line) {
+        let had = line.claim.saturating_add(line.returned_units());
+        let room = self.figures.units.saturating_sub(self.known_units());
+        if !self.is_learning() || had == 0 {
+            return;
+        }
+        let holder = self.holders.entry(caller.process).or_insert_with(|| Holder::new(line.figures));
+        let is_news = holder.seq == 0 || line.claim > holder.held;
+        let more = had.saturating_sub(holder.held);
+        if is_news && !holder.has_ended && more <= room {
+            holder.held = holder.held.saturating_add(more);
+        }
+    }
+
+    /// Puts the strictest figures of the live processes in force.
+    fn bind(&mut self, now: u64) {
+        let live = self.holders.values().filter(|h| !h.has_ended).map(|h| h.figures);
+        let strictest = live.reduce(stricter).unwrap_or(self.figures);
+        let longer = strictest.again_us.saturating_sub(self.figures.again_us);
+        if longer > 0 {
+            self.delay(longer);
+        }
+        self.figures = strictest;
+        self.pool.drop_last(self.known_units().saturating_sub(strictest.units));
+        if !self.is_learning() {
+            self.fill_up(now);
+        }
+    }
+
+    /// Makes units free later, because the window in force has become longer.
+    fn delay(&mut self, by: u64) {
+        self.pool.delay(by);
+        for (free_at, _) in self.holders.values_mut().flat_map(|h| &mut h.last) {
+            *free_at = free_at.saturating_add(by);
+        }
+    }
+
+    /// Divides the limit among those who want something.
+    fn divide(&mut self, now: u64) -> Vec<Part> {
+        let live = self.holders.iter().filter(|(_, h)| !h.has_ended);
+        let claims = live.map(|(process, h)| h.claim(*process, now));
+        let claims: Vec<Claim> = claims.filter(|c| c.wanted() > 0).collect();
+        let usual = divide(self.figures.units, &claims);
+        match self.pass_turn(now, &usual) {
+            Some((process, need)) => divide_turn(self.figures.units, &claims, process, need),
+            None => usual,
+        }
+    }
+
+    /// Ends the turn for a big request if it is over and begins the next one. Answers whose turn
+    /// it is, and the units that it is for.
+    fn pass_turn(&mut self, now: u64, usual: &[Part]) -> Option<(u64, u32)> {
+        let is_big = |p: &&Part| {
+            let need = p.claim.need;
+            need > p.target && need <= self.figures.units && p.claim.is_heard
+        };
+        let big: Vec<&Part> = usual.iter().filter(is_big).collect();
+        let need = |process| big.iter().find(|p| p.claim.process == process).map(|p| p.claim.need);
+        if let Some((process, until)) = self.turn
+            && let Some(units) = need(process)
+            && now < until
+        {
+            return Some((process, units));
+        }
+        let turned = |p: &&&Part| (self.holders.get(&p.claim.process).map(|h| h.turned), p.order());
+        let next = big.iter().min_by_key(turned).map(|p| (p.claim.process, p.claim.need));
+        let lasts = self.figures.again_us.saturating_mul(2).saturating_add(TURN_US);
+        self.turn = next.map(|(process, _)| (process, now.saturating_add(lasts)));
+        if let Some(holder) = next.and_then(|(process, _)| self.holders.get_mut(&process)) {
+            holder.turned = now;
+        }
+        next
+    }
+
+    /// Moves units from the pool to the caller, up to its target and less what others lack who
+    /// have waited longer.
+    fn grant(&mut self, now: u64, process: u64, takes_used: bool, parts: &[Part]) -> Vec<(u64, u32)> {
+        let Some(own) = parts.iter().find(|p| p.claim.process == process) else {
+            return Vec::new();
+        };
+        let until = if takes_used { now.saturating_add(AHEAD_US) } else { now };
+        let before = parts.iter().filter(|p| p.claim.is_heard && p.order() < own.order());
+        let reserved = before.map(Part::lack).fold(0, u32::saturating_add);
+        let usable = self.pool.until(until).saturating_sub(reserved);
+        let wanted = own.claim.wanted().max(own.claim.need).saturating_sub(own.claim.held);
+        let taken = self.pool.take(own.lack().min(wanted).min(usable), until);
+        if let Some(holder) = self.holders.get_mut(&process).filter(|_| !taken.is_empty()) {
+            holder.granted = now;
+            holder.last = taken.clone();
+            holder.held = holder.held.saturating_add(holder.last_units());
+        }
+        ahead(now, &taken)
+    }
+
+    /// What the caller may keep, and how its scheduler should divide it.
+    fn answer(&self, now: u64, process: u64, parts: &[Part]) -> Got {
+        let own = parts.iter().find(|p| p.claim.process == process);
+        let claimants = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        Got {
+            units: Vec::new(),
+            keep: own.map_or(0, |own| self.keep(own, parts)),
+            weights: weights(own.map_or([0.0; 3], |p| p.terms)),
+            travels: claimants > 1 && self.figures.units < FEW.saturating_mul(claimants),
+            free: self.pool.until(now),
+            state: self.state(),
+            is_stale: false,
+        }
+    }
+
+    /// A fraction of a unit may be kept as a whole one, unless another then goes without.
+    fn keep(&self, own: &Part, parts: &[Part]) -> u32 {
+        let others = parts.iter().filter(|p| p.claim.process != own.claim.process);
+        let lack = others.map(|p| p.floor().saturating_sub(p.claim.held)).fold(0, u32::saturating_add);
+        let fair = if lack > self.pool.total() { own.target } else { own.ceil().max(own.target) };
+        fair.max(1.min(sum(own.claim.want)))
     }
 }
 
-impl Holder {
-    fn claim(&self, process: u64, now: u64) -> Claim {
-        Claim {
-            process,
-            want: self.want,
-            held: self.held,
-            need: self.need,
-            granted: self.granted,
-            is_heard: self.heard.saturating_add(HEARD_US) > now,
-        }
+/// The fewest units and the longest times of both.
+fn stricter(a: Figures, b: Figures) -> Figures {
+    Figures {
+        units: a.units.min(b.units),
+        again_us: a.again_us.max(b.again_us),
+        transit_us: a.transit_us.max(b.transit_us),
+        takes_used: a.takes_used && b.takes_used,
     }
+}
+
+/// Times until free from the times of the ledger.
+fn ahead(now: u64, units: &[(u64, u32)]) -> Vec<(u64, u32)> {
+    units.iter().map(|(free_at, units)| (free_at.saturating_sub(now), *units)).collect()
 }

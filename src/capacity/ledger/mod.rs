@@ -10,6 +10,7 @@
 
 mod call;
 mod clock;
+mod holder;
 #[expect(clippy::module_inception, reason = "it holds the type of this name")]
 mod ledger;
 mod pool;

@@ -42,8 +42,8 @@ impl Pool {
                 break;
             }
             let part = left.min(*there);
-            *there -= part;
-            left -= part;
+            *there = there.saturating_sub(part);
+            left = left.saturating_sub(part);
             taken.push((*at, part));
         }
         self.0.retain(|(_, there)| *there > 0);
@@ -55,15 +55,15 @@ impl Pool {
         let mut left = units;
         for (_, there) in self.0.iter_mut().rev() {
             let part = left.min(*there);
-            *there -= part;
-            left -= part;
+            *there = there.saturating_sub(part);
+            left = left.saturating_sub(part);
         }
         self.0.retain(|(_, there)| *there > 0);
     }
 
-    /// Makes every unit that is not free at `now` free later.
-    pub(crate) fn delay(&mut self, by: u64, now: u64) {
-        for (at, _) in self.0.iter_mut().filter(|(at, _)| *at > now) {
+    /// Makes every unit free later.
+    pub(crate) fn delay(&mut self, by: u64) {
+        for (at, _) in &mut self.0 {
             *at = at.saturating_add(by);
         }
     }
@@ -90,7 +90,7 @@ impl Pool {
 
     /// Merges an entry into the next one, which is free later.
     fn merge(&mut self, place: usize) {
-        if place + 1 >= self.0.len() {
+        if self.0.len() <= place.saturating_add(1) {
             return;
         }
         let (_, units) = self.0.remove(place);

@@ -259,7 +259,7 @@ impl World {
             Demand::All => tier == Tier::Normal,
             Demand::First => it == 0 && tier == Tier::Normal,
             Demand::Moving => it == turn && tier == Tier::Normal,
-            Demand::Tiers => it % 2 == 0 || tier == Tier::Low,
+            Demand::Tiers => it.is_multiple_of(2) || tier == Tier::Low,
         }
     }
 
