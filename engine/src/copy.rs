@@ -171,6 +171,7 @@ impl Copy {
                 inside.cells.clone_from(&shared.cells);
                 // A change of the configuration is over in a moment.
                 inside.cells.iter_mut().for_each(|cell| cell.gather(false));
+                inside.cells.iter_mut().for_each(Cell::hold_on);
                 inside.cells.iter_mut().for_each(|cell| cell.rename_permits(now, &[]));
                 inside.version = shared.version;
                 inside.wait_point.turns = shared.turns;
@@ -184,6 +185,7 @@ impl Copy {
                 credential.rename_permits(now, &[]);
             }
             lane.own.as_mut().iter_mut().for_each(|cell| cell.rename_permits(now, &[]));
+            lane.own.as_mut().iter_mut().for_each(Cell::hold_on);
             for line in copy.waiting.iter().filter(|line| !line.costs.is_empty()) {
                 let need = Need { lane: key, endpoint: line.endpoint, tier: line.tier, cost: 1.into() };
                 engine.queue_for(&need);

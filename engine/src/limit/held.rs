@@ -129,6 +129,16 @@ impl Cell {
         Some(Wish { claim, returned, want, need, figures: spec.figures(), is_starved })
     }
 
+    /// In an engine that looks ahead no store answers: what is held stays held. Where nothing is, the process is taken to get what
+    /// it wants.
+    pub(crate) fn hold_on(&mut self) {
+        let Some(beside) = &mut self.beside else { return };
+        match &mut beside.holding {
+            Some(holding) if holding.units > 0 => holding.until = Time::MAX,
+            holding => *holding = None,
+        }
+    }
+
     /// Gives back all units that are held: those in use with the time for which they may count. None where there are none.
     pub(crate) fn give_all(&mut self, spec: &LimitSpec, now: Time) -> Option<Wish> {
         let used = self.in_use(spec, now);

@@ -165,6 +165,22 @@ fn tiers_share_what_is_held_as_the_store_says() {
 }
 
 #[test]
+fn a_forecast_goes_on_with_the_units_that_are_held() {
+    let (mut bench, lane) = Bench::with(pooled());
+    let batch = Batch { tier: Tier::Normal, requests: 200, service_ns: 10 * MS };
+    let takes = |bench: &Bench| {
+        let copy = bench.engine.copy(lane).unwrap();
+        forecast(&copy, bench.now, batch).expected.unwrap().as_secs_f64()
+    };
+    let alone = takes(&bench);
+    assert!(alone < 4.0, "with the whole limit: {alone:?}");
+    bench.waits(lane, ask(Tier::Normal));
+    give(&mut bench, 10, 10);
+    let with_a_tenth = takes(&bench);
+    assert!((20.0..30.0).contains(&with_a_tenth), "{with_a_tenth}");
+}
+
+#[test]
 fn slots_are_held_too() {
     let spec = LimitSpec { pooled: Some(Pooled { lasts_ns: 30 * SECOND }), ..slots("at once", 10) };
     let (mut bench, lane) = Bench::with(plan(vec![spec]));
