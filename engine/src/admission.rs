@@ -113,9 +113,6 @@ impl Engine {
         self.enqueue(waiter, false);
         let woken_before = self.waiters.woken_count();
         self.run_turns();
-        if self.waiters.is_queued(waiter) {
-            self.starve(need);
-        }
         Ok(Queued { waiter, first, alone, woken_before })
     }
 

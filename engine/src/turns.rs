@@ -347,6 +347,7 @@ impl Engine {
             Err(stop) => {
                 self.waiters.stop(head, stop.reason());
                 self.park(&need, key, path, stop);
+                self.starve(&need);
             }
         }
     }

@@ -109,9 +109,10 @@ impl Exchange {
             }
             let every = every(gathered.wishes.iter().map(|(_, wish)| wish));
             let is_starved = gathered.wishes.iter().any(|(_, wish)| wish.is_starved);
-            let brought = self.call(gathered, began).await;
+            let (brought, is_lost) = self.call(gathered, began).await;
             // All processes of a service start together: they should not call together for ever.
-            due = began + every.mul_f64(0.95 + 0.1 * fastrand::f64());
+            let next = if is_lost { every / 4 } else { every };
+            due = began + next.mul_f64(0.95 + 0.1 * fastrand::f64());
             soon = match (brought, is_starved) {
                 (false, true) => began + (every / 2).max(LEAST),
                 _ => began + (every / 4).max(LEAST),
@@ -132,22 +133,23 @@ impl Exchange {
         gathered
     }
 
-    /// Makes a call and passes its answer on. Returns whether it brought units.
-    async fn call(&mut self, gathered: Gathered, began: Time) -> bool {
+    /// Makes a call and passes its answer on. Returns whether it brought units, and whether some had been lost.
+    async fn call(&mut self, gathered: Gathered, began: Time) -> (bool, bool) {
         let Gathered { asked, wishes } = gathered;
         let call = self.process.call(self.clock.now(), wishes, false);
         let answer = self.exchange(call.clone()).await;
         let now = self.clock.now();
         self.note(call.lines.len(), began, now, &answer);
-        let Ok(answer) = answer else { return false };
+        let Ok(answer) = answer else { return (false, false) };
         let until = self.process.until(began);
         let got = self.process.answered(now, &call, &answer);
-        let mut brought = false;
+        let (mut brought, mut is_lost) = (false, false);
         for ((shard, limit), got) in asked.into_iter().zip(got) {
             brought |= !got.units.is_empty();
+            is_lost |= got.is_lost;
             self.shards[shard].decide(|engine, now| engine.hold(now, limit, &got, until));
         }
-        brought
+        (brought, is_lost)
     }
 
     async fn exchange(&self, call: Call) -> Result<Answer, String> {

@@ -244,9 +244,7 @@ impl Shard {
                     due = due.min(sweep_at);
                 }
                 state.timer_at = due;
-                let woken = Self::take_woken(&mut state);
-                drop(state);
-                woken.into_iter().for_each(Waker::wake);
+                self.wake(state, false);
                 due
             };
             tokio::select! {

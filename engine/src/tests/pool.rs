@@ -99,6 +99,22 @@ fn used_units_that_come_in_count_until_they_are_free() {
 }
 
 #[test]
+fn units_of_an_outer_limit_are_asked_for_once_the_inner_one_lets_a_request_through() {
+    let pooled = |name: &str| LimitSpec { pooled: Some(Pooled { lasts_ns: 30 * SECOND }), ..per_second(name, 100) };
+    let (mut bench, lane) = Bench::with(with_shared(plan(vec![pooled("own")]), vec![], vec![pooled("all")]));
+    let (waiter, _) = bench.waits(lane, ask(Tier::Normal));
+    for name in ["live|vendor|tenant|acme||own", "live|vendor|vendor|||all"] {
+        assert!(bench.engine.is_starved(), "{name}");
+        let (limit, _, wish) = wishes(&mut bench).into_iter().find(|(_, found, _)| found == name).unwrap();
+        assert!(wish.is_starved, "{wish:?}");
+        assert!(bench.run(bench.now).is_empty());
+        let got = Got { units: vec![(0, 5)], keep: 5, ..Got::default() };
+        bench.engine.hold(bench.now, limit, &got, bench.now.plus_nanos(10 * SECOND));
+    }
+    assert_eq!(bench.run(ms(0)), vec![(ms(0), waiter)]);
+}
+
+#[test]
 fn a_lost_lease_takes_all_units() {
     let (mut bench, lane) = Bench::with(pooled());
     bench.waits(lane, ask(Tier::High));
