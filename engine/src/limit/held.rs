@@ -7,10 +7,6 @@ use crate::pace::Pace;
 use crate::throttle::Report;
 use crate::time::Time;
 
-/// Of windows of this length and more, in nanoseconds, used units are given back at once: a process that is killed would keep
-/// them from the others for so long.
-const LONG: u64 = 3_600_000_000_000;
-
 impl Beside {
     /// What a new limit has.
     pub(super) fn of(spec: &LimitSpec) -> Option<Box<Beside>> {
@@ -88,6 +84,10 @@ impl Cell {
     /// is not its any more from now on, whatever becomes of the call to the store. `queued`: requests that wait, by tier.
     pub(crate) fn wish(&mut self, spec: &LimitSpec, now: Time, queued: [u32; 3]) -> Option<Wish> {
         let total = spec.total();
+        // A claim says that the lease goes on. What was held under one that has ended is given back first.
+        let has_lapsed = self.holding()?.has_lapsed(now);
+        let mut returned =
+            if has_lapsed { self.give_all(spec, now).map_or(Vec::new(), |it| it.returned) } else { Vec::new() };
         let used = self.in_use(spec, now);
         let is_starved = self.is_starved(spec, now);
         let holding = self.holding_mut()?;
@@ -102,13 +102,13 @@ impl Cell {
         };
         let waits = queued != [0; 3];
         let need = if waits { holding.need } else { 0 };
-        let want = holding.want(now, used, queued.map(|requests| requests.saturating_mul(need.max(1))), total);
+        let most = if spec.is_long() { (total / 100).max(need).max(1) } else { total };
+        let queued = queued.map(|requests| requests.saturating_mul(need.max(1)).min(most));
+        let want = holding.want(now, used as f32 * spec.per_used(), queued, total);
         let sum = want.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
         let is_idle = sum == 0 && now > holding.wanted_at.plus_nanos(2 * every);
         let keep = if is_idle { 0 } else { holding.keep.min(sum.max(used)) };
-        let (held, is_long) = (holding.units, spec.pace.window_ns >= LONG);
-        let travels = holding.travels || is_long;
-        let mut returned = Vec::new();
+        let (held, travels) = (holding.units, holding.travels);
         let free = held.saturating_sub(keep).min(held.saturating_sub(used));
         if free > 0 {
             returned.push((0, free));

@@ -116,6 +116,11 @@ impl Holding {
         self.spec.as_deref().unwrap_or(spec)
     }
 
+    /// Units are held under a lease that has ended.
+    pub(super) fn has_lapsed(&self, now: Time) -> bool {
+        self.units > 0 && now >= self.until
+    }
+
     pub(super) fn has_ended(&self, now: Time) -> bool {
         self.units == 0 || now >= self.until
     }
@@ -161,11 +166,14 @@ impl Holding {
     }
 
     /// What is wanted by tier, in units: what is in use, what waits, and what is taken until the next look.
-    pub(super) fn want(&mut self, now: Time, used: u32, queued: [u32; 3], most: u32) -> [u32; 3] {
+    pub(super) fn want(&mut self, now: Time, used: f32, queued: [u32; 3], most: u32) -> [u32; 3] {
         let sum: f32 = self.rate.iter().sum();
+        // Where nothing was taken lately, what is in use is put to the first tier that waits.
+        let first = queued.iter().position(|requests| *requests > 0);
         let mut want = [0u32; 3];
         for (tier, want) in want.iter_mut().enumerate() {
-            let of_used = if sum > 0.0 { used as f32 * self.rate[tier] / sum } else { 0.0 };
+            let part = if sum > 0.0 { self.rate[tier] / sum } else { f32::from(u8::from(first == Some(tier))) };
+            let of_used = used * part;
             // Half as much again, so that what comes in between need not wait for the store. Float to integer casts saturate.
             let soon = if self.rate[tier] > 0.0 { (self.rate[tier] * 1.5).ceil() as u32 + 1 } else { 0 };
             *want = (of_used.ceil() as u32).saturating_add(soon).saturating_add(queued[tier]).min(most);
@@ -193,6 +201,20 @@ impl Holding {
 }
 
 impl LimitSpec {
+    /// How many units a process has to hold for each that it uses: it keeps to 80 % of what it holds, as of a whole limit. Of a long
+    /// window no more than its bucket holds comes back in time.
+    pub(super) fn per_used(&self) -> f32 {
+        let LimitKind::Rate { bucket, guard } = self.kind else { return 1.0 };
+        let lower = guard.limit().saturating_sub(guard.reserve());
+        let usable = if self.is_long() { lower.min(bucket.capacity) } else { lower };
+        guard.limit() as f32 / usable.max(1) as f32
+    }
+
+    /// A process that is killed would keep what it holds from the others for so long that it holds little beyond what it uses.
+    pub(super) fn is_long(&self) -> bool {
+        self.pace.window_ns >= LONG
+    }
+
     /// Units that the processes share.
     pub(crate) fn total(&self) -> u32 {
         match self.kind {
@@ -227,3 +249,6 @@ impl LimitSpec {
         LimitSpec { kind, pace: self.pace.part(of), ..self.clone() }
     }
 }
+
+/// Of windows of this length and more, in nanoseconds, a process holds little beyond what it uses.
+const LONG: u64 = 3_600_000_000_000;

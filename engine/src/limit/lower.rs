@@ -69,6 +69,13 @@ impl Lower {
         }
     }
 
+    /// `units` that have ended count in another process from now on.
+    pub(super) fn withdraw(&mut self, units: u32) {
+        if let Some(grants) = &mut self.grants {
+            grants.drop_oldest(units);
+        }
+    }
+
     /// The vendor counts nothing any more of what was granted up to then.
     pub(super) fn forget(&mut self, until: u64) {
         if let Some(grants) = &mut self.grants {

@@ -91,6 +91,22 @@ impl Transit {
         left
     }
 
+    /// Takes out `units`, the oldest first, whatever their tier.
+    pub(super) fn drop_oldest(&mut self, units: u32) {
+        let mut left = units;
+        while left > 0
+            && let Some(oldest) = self.slots.front_mut()
+        {
+            let part = left.min(oldest.units);
+            let high = oldest.high.saturating_sub(oldest.units - part);
+            (oldest.units, oldest.high) = (oldest.units - part, oldest.high - high);
+            (self.units, self.high, left) = (self.units - part, self.high - high, left - part);
+            if oldest.units == 0 {
+                self.slots.pop_front();
+            }
+        }
+    }
+
     /// The oldest that has run into its transit time, at the moment when it did.
     pub(super) fn lose(&mut self, transit: u64, now: Time) -> Option<Entry> {
         while let Some(oldest) = self.slots.front().copied() {

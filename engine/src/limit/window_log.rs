@@ -322,7 +322,7 @@ impl WindowLog {
     #[cold]
     pub(crate) fn withdraw(&mut self, spec: &LogSpec, now: Time, since: Time, most: u32) -> Vec<(u64, u32)> {
         self.advance(spec, now);
-        let (mut most, mut taken) = (most, Vec::new());
+        let (mut most, mut of_lower, mut taken) = (most, 0, Vec::new());
         let before = self.before.iter_mut().flat_map(|before| &mut before.ended);
         for entry in before.chain([&mut self.ended]) {
             let units = if entry.at > since.as_nanos() { entry.units.min(most) } else { 0 };
@@ -336,10 +336,12 @@ impl WindowLog {
             entry.high -= high;
             self.units -= units;
             self.high -= high;
+            of_lower += units - high;
             taken.push((entry.at.saturating_add(spec.window).saturating_sub(now.as_nanos()), units));
         }
         if let Some(before) = &mut self.before {
             before.ended.retain(|entry| entry.units > 0);
+            before.lower.withdraw(of_lower);
         }
         taken
     }

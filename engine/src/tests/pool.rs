@@ -67,7 +67,7 @@ fn a_grant_does_not_start_after_its_lease() {
     assert!(matches!(bench.engine.granted(bench.now, waiter), Ok(Some(_))));
     bench.now = ms(10_000);
     assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Waiting));
-    give(&mut bench, 0, 1);
+    give(&mut bench, 1, 1);
     assert!(matches!(bench.engine.claim(bench.now, waiter), Claim::Started(..)));
 }
 
@@ -114,6 +114,47 @@ fn units_of_an_outer_limit_are_asked_for_once_the_inner_one_lets_a_request_throu
     assert_eq!(bench.run(ms(0)), vec![(ms(0), waiter)]);
 }
 
+/// Lets the store answer every 250 ms: it gives what is wanted, of so many units. Returns what was sent, and the most that was held.
+fn shared(bench: &mut Bench, mut free: u32, looks: u64) -> (usize, u32) {
+    let (mut sent, mut most) = (0, 0);
+    for _ in 0..looks {
+        for (limit, _, wish) in wishes(bench) {
+            free += wish.returned.iter().map(|(_, units)| units).sum::<u32>();
+            let want: u32 = wish.want.iter().sum();
+            let units = want.saturating_sub(wish.claim).min(free);
+            free -= units;
+            most = most.max(wish.claim + units);
+            let got = Got { units: vec![(0, units)], keep: want, ..Got::default() };
+            bench.engine.hold(bench.now, limit, &got, bench.now.plus_nanos(10 * SECOND));
+        }
+        sent += bench.serve(bench.now.plus_nanos(250 * MS), MS).len();
+    }
+    (sent, most)
+}
+
+#[test]
+fn a_quota_is_used_as_one_process_uses_it_and_little_more_is_held() {
+    const DAY: u64 = 86_400 * SECOND;
+    let pooled = Some(Pooled { lasts_ns: 30 * SECOND });
+    let kind = LimitKind::Rate {
+        bucket: BucketSpec::new(800, 800.0, DAY, 0),
+        guard: GuardSpec::Log(LogSpec::new(1_000, 200, DAY, TRANSIT)),
+    };
+    let pace = Pace { unit_ns: DAY / 800, limit: 1_000, window_ns: DAY, ..Pace::default() };
+    let day = LimitSpec { pooled, kind, pace, measure: Measure::Requests, ..per_second("day", 1_000) };
+    let plan = plan(vec![day]);
+    for (requests, expected) in [(300, 300), (1_000, 800)] {
+        let (mut bench, lane) = Bench::with(plan.clone());
+        for _ in 0..requests {
+            bench.waits(lane, ask(Tier::Normal));
+        }
+        let (sent, most) = shared(&mut bench, 1_000, 800);
+        assert!((expected..expected + 5).contains(&sent), "{sent} of {requests}");
+        // A quarter more than is used, since 80 % of what is held goes, and a few percent of the whole.
+        assert!(most as usize <= (expected * 5 / 4 + 70).min(1_000), "{most} for {sent}");
+    }
+}
+
 #[test]
 fn a_lost_lease_takes_all_units() {
     let (mut bench, lane) = Bench::with(pooled());
@@ -127,6 +168,21 @@ fn a_lost_lease_takes_all_units() {
     bench.waits(lane, ask(Tier::High));
     let (_, _, wish) = wishes(&mut bench).remove(0);
     assert_eq!((wish.claim, wish.returned), (0, vec![]));
+}
+
+#[test]
+fn nothing_is_claimed_after_the_lease() {
+    let (mut bench, lane) = Bench::with(pooled());
+    for _ in 0..10 {
+        bench.waits(lane, ask(Tier::High));
+    }
+    give(&mut bench, 25, 25);
+    assert_eq!(bench.run(bench.now).len(), 10, "in flight");
+    bench.now = ms(10_001);
+    let (_, _, wish) = wishes(&mut bench).remove(0);
+    assert_eq!(wish.claim, 0);
+    assert_eq!(wish.returned.iter().map(|(_, units)| units).sum::<u32>(), 25);
+    bench.waits(lane, ask(Tier::High));
 }
 
 #[test]
