@@ -241,7 +241,7 @@ crash_runs() {
     rm -f "$log"
     if [[ -n ${IC_TEST_POSTGRES_DIR:-} ]]; then
         limited 300 scripts/crash-test.sh --store-restarts 3 --store postgres
-        limited 120 target/debug/examples/sharing --store postgres --fault store-kill --seconds 24
+        limited 120 target/debug/examples/sharing --store postgres --fault store-kill --seconds 16
     else
         note "the store was NOT killed and restarted: IC_TEST_POSTGRES names a server that is not ours to kill"
     fi
