@@ -21,7 +21,7 @@
 //! | `permit_book.rs`, `permit.rs` | permits, which of them are not started, and when the next is overdue |
 //! | `timers.rs` | what happens at a moment of its own |
 //! | `group.rs` | pauses of accounts and vendors whose limits are not configured |
-//! | `pools.rs` | where limits are in use whose units several processes share |
+//! | `pool_places.rs` | where limits are in use whose units several processes share |
 //! | `notices.rs` | what events are to tell of pauses, and of which limit |
 //!
 //! # Decisions
@@ -78,7 +78,7 @@ mod permit_book;
 mod permits;
 pub mod plan;
 mod pool;
-mod pools;
+mod pool_places;
 mod pushback;
 mod replay;
 mod scheduler;
@@ -113,8 +113,8 @@ use notices::News;
 pub use notices::{Forgotten, Holder, Noticed, OfLimit};
 pub use origin::Whose;
 use permit_book::Permits;
-pub use pools::PooledLimit;
-use pools::Pools;
+pub use pool_places::PooledLimit;
+use pool_places::Pools;
 pub use pushback::{Feedback, FeedbackEffect};
 use scheduler::Tree;
 pub use slab::excess;

@@ -21,7 +21,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// That of so many units of so many.
+    /// The pace of a process that holds `units` of the limit's `total`: their part of the limit, in the same window.
     pub(crate) fn part(&self, (units, total): (u32, u32)) -> Pace {
         let (units, total) = (u128::from(units.max(1)), u128::from(total.max(1)));
         let of = |value: u64, by: u128, per: u128| u64::try_from(u128::from(value) * by / per).unwrap_or(u64::MAX);

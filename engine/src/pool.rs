@@ -12,8 +12,8 @@ use super::keys::{HolderKey, LaneKey, PermitKey};
 use super::lane::{Lane, Shared, SharedKey};
 use super::limit::{Cell, Got, LimitSpec, Wish};
 use super::need::Need;
-use super::plan::SharedSpec;
-use super::pools::{Place, PooledLimit};
+use super::plan::{Plan, SharedSpec};
+use super::pool_places::{Place, PooledLimit};
 use super::slab::Key;
 use crate::time::Time;
 
@@ -97,8 +97,7 @@ impl Engine {
             let (version, cell) = (*version, &mut own.as_mut()[index]);
             if let Some(wish) = cell.wish(spec, now, queued) {
                 in_use = true;
-                let hash = endpoint.map(|at| plan.endpoints[at].hash);
-                let name = name(&plan.environment, &plan.vendor, &["tenant", tenant], hash, spec);
+                let name = own_name(&plan, tenant, index);
                 tell(PooledLimit { place: Place::Lane(key), version, index }, name, wish);
             }
         }
@@ -170,10 +169,8 @@ impl Engine {
                 Place::Lane(key) => {
                     let Some(Lane { plan, own, tenant, .. }) = self.lanes.get_mut(key) else { continue };
                     for (index, (cell, spec)) in own.as_mut().iter_mut().zip(&plan.own).enumerate() {
-                        let endpoint = plan.endpoints.iter().find(|endpoint| endpoint.own.contains(&index));
                         if let Some(wish) = cell.give_all(spec, now) {
-                            let hash = endpoint.map(|endpoint| endpoint.hash);
-                            tell(name(&plan.environment, &plan.vendor, &["tenant", tenant], hash, spec), wish);
+                            tell(own_name(plan, tenant, index), wish);
                         }
                     }
                 }
@@ -228,6 +225,12 @@ impl SharedKey {
         };
         name(&self.environment, &self.vendor, &whose, shared.endpoint, &shared.spec)
     }
+}
+
+/// The name of one of a lane's own limits in the store.
+fn own_name(plan: &Plan, tenant: &str, index: usize) -> String {
+    let endpoint = plan.endpoints.iter().find(|endpoint| endpoint.own.contains(&index)).map(|endpoint| endpoint.hash);
+    name(&plan.environment, &plan.vendor, &["tenant", tenant], endpoint, &plan.own[index])
 }
 
 /// A limit's name in the store: environment, vendor, whose it is, endpoint and limit, with bars between them.

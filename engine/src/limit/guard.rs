@@ -42,7 +42,7 @@ impl GuardSpec {
 }
 
 impl GuardSpec {
-    /// The guard of so many units of so many, at least of one.
+    /// The guard of a process that holds `units` of the limit's `total`; at least one of them.
     pub(super) fn part(&self, (units, total): (u32, u32)) -> GuardSpec {
         let reserve = u64::from(self.reserve()) * u64::from(units) / u64::from(total.max(1));
         let reserve = u32::try_from(reserve).unwrap_or(u32::MAX);

@@ -33,6 +33,7 @@ impl Cell {
         throttle
     }
 
+    /// The throttle, made where there is none, without saying that it acts.
     fn throttle_made(&mut self) -> &mut Throttle {
         self.beside.get_or_insert_default().throttle.get_or_insert_default()
     }

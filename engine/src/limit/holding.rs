@@ -135,7 +135,7 @@ impl Holding {
         stops
     }
 
-    /// A request that needs so many units was stopped here.
+    /// A request that needs `units` was stopped at this limit.
     pub(super) fn stop(&mut self, units: u32) {
         (self.stopped, self.asked) = (true, true);
         self.need = self.need.max(units);
@@ -158,7 +158,7 @@ impl Holding {
         self.units > 0 || self.asked
     }
 
-    /// The same after a change of the configuration: the units held stay, as far as there are so many.
+    /// A copy for the limit as a change of the configuration states it: the process keeps its units, or all of the limit if that is less now.
     pub(super) fn changed(&self, new: &LimitSpec) -> Box<Holding> {
         let mut changed = self.clone();
         changed.set_units(new, self.units);
@@ -177,7 +177,8 @@ impl Holding {
             // Half as much again, so that what comes in between need not wait for the store. Float to integer casts saturate.
             let soon = if self.rate[tier] > 0.0 { (self.rate[tier] * 1.5).ceil() as u32 + 1 } else { 0 };
             *want = (of_used.ceil() as u32).saturating_add(soon).saturating_add(queued[tier]).min(most);
-            // While requests wait, what is in use goes up and down with the bursts of a window: the units are needed all the same.
+            // A process whose requests wait uses few units early in a window and all of them late. It would give units back early that
+            // it needs late, so while requests wait what it wants falls slowly.
             let before = self.wanted[tier];
             *want = if queued[tier] > 0 { (before - before / 16).max(*want) } else { *want };
         }
@@ -239,7 +240,7 @@ impl LimitSpec {
         }
     }
 
-    /// The same limit with so many units, at least one, of its total.
+    /// This limit as a process counts it that holds `units` of the total; at least one of them.
     fn of_units(&self, units: u32) -> LimitSpec {
         let of = (units, self.total().max(1));
         let kind = match self.kind {

@@ -37,7 +37,7 @@ impl BucketSpec {
         1e9 * SUBDIVISION as f64 / self.interval as f64
     }
 
-    /// The bucket of so many units of so many, at least of one.
+    /// The bucket of a process that holds `units` of the limit's `total`: their part of capacity and rate. It holds one unit at least.
     pub(crate) fn part(&self, (units, total): (u32, u32)) -> BucketSpec {
         let (units, total) = (u64::from(units.max(1)), u64::from(total.max(1)));
         let capacity = (u64::from(self.capacity) * units).div_ceil(total);

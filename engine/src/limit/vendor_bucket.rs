@@ -46,7 +46,7 @@ impl VendorBucketSpec {
         VendorBucketSpec { capacity, reserve: reserve.min(capacity), interval: (interval as u64).max(1), transit }
     }
 
-    /// The mirror of so many of its units, with their part of the rate.
+    /// The mirror of a process that holds `units` of the vendor's bucket: that capacity, and its part of the rate.
     pub(super) fn part(&self, units: u32, reserve: u32) -> VendorBucketSpec {
         let (whole, units) = (u128::from(self.capacity), units.max(1));
         let interval = (u128::from(self.interval) * whole).div_ceil(u128::from(units));

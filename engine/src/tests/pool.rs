@@ -4,7 +4,7 @@ use super::*;
 use crate::limit::vendor_bucket::VendorBucketSpec;
 use crate::limit::window_counter::CounterSpec;
 use crate::limit::{BlockedBy, Got, Pooled, Wish};
-use crate::pools::PooledLimit;
+use crate::pool_places::PooledLimit;
 use crate::throttle::Report;
 
 const MS: u64 = 1_000_000;
