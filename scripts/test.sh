@@ -11,8 +11,8 @@
 # Two sets of build profiles are in use, for compile time: dev for everything, release for quickstart and simulator. The
 # benches are compiled with the dev profile: whether they compile and link does not depend on it.
 #
-# The tests of the store, and the runs that kill processes, go against a PostgreSQL of their own, in a temporary folder
-# (scripts/postgres.sh), unless IC_TEST_POSTGRES names one.
+# The tests of the store, and the runs that kill processes, go against a PostgreSQL and a Redis of their own, in temporary
+# folders (scripts/postgres.sh, scripts/redis.sh), unless IC_TEST_POSTGRES and IC_TEST_REDIS name some.
 #
 # ADVISORIES=required makes an advisory database that can neither be fetched nor found on disk a failure. Without it
 # that is said at the end, and the other checks of dependencies still count.
@@ -109,13 +109,18 @@ step_features() {
     cargo clippy --locked -p integration-client-cli --bins --no-default-features -- -D warnings
 }
 
-# A server for the tests of the store, for as long as the step runs.
-with_postgres() {
+# Servers for the tests of the stores, for as long as the step runs.
+with_servers() {
+    local settings
+    # Ends only what is started here: a server of somebody else's has no folder of ours.
+    trap 'scripts/postgres.sh stop; scripts/redis.sh stop' EXIT
     if [[ -z ${IC_TEST_POSTGRES:-} ]]; then
-        local settings
         settings=$(scripts/postgres.sh start) || die "no PostgreSQL for the tests of the store; see above"
         eval "$settings"
-        trap 'scripts/postgres.sh stop' EXIT
+    fi
+    if [[ -z ${IC_TEST_REDIS:-} ]]; then
+        settings=$(scripts/redis.sh start) || die "no Redis for the tests of shared limits; see above"
+        eval "$settings"
     fi
     "$@"
 }
@@ -123,10 +128,10 @@ with_postgres() {
 # The same targets by either runner. nextest adds a time limit for each test; doc tests are a step of their own.
 step_test() {
     if cargo nextest --version >/dev/null 2>&1; then
-        with_postgres cargo nextest run --locked --workspace --all-features --lib --bins --tests --profile ci
+        with_servers cargo nextest run --locked --workspace --all-features --lib --bins --tests --profile ci
     else
         echo "cargo-nextest is not installed: the same tests by cargo test"
-        with_postgres cargo test --locked --workspace --all-features --lib --bins --tests --no-fail-fast
+        with_servers cargo test --locked --workspace --all-features --lib --bins --tests --no-fail-fast
     fi
 }
 
@@ -219,13 +224,19 @@ build_benches() {
 # are killed and started again mostly wait: the release builds of the next steps are made meanwhile.
 step_crash() {
     cargo build --locked --all-features --examples
-    beside build_release with_postgres crash_runs
+    beside build_release with_servers crash_runs
 }
 
 # Processes that share a limit, while the others crash: they wait most of the time.
 sharing_runs() {
     limited 120 target/debug/examples/sharing --store sqlite --fault kill --seconds 30 &&
-        limited 120 target/debug/examples/sharing --store postgres --fault stop5 --seconds 24
+        limited 120 target/debug/examples/sharing --store postgres --fault stop5 --seconds 24 &&
+        limited 120 target/debug/examples/sharing --store redis --fault kill --seconds 40 || return
+    if [[ -n ${IC_TEST_REDIS_DIR:-} ]]; then
+        limited 120 target/debug/examples/sharing --store redis --fault store-promote --seconds 40
+    else
+        note "Redis was NOT replaced by its replica: IC_TEST_REDIS names a server that is not ours to kill"
+    fi
 }
 
 crash_runs() {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::Fallible;
 use crate::process::Worker;
 
-/// Does it to the first process, or to the store. Returns the processes that are left.
-pub(crate) fn happen(fault: &str, mut workers: Vec<Worker>) -> Fallible<Vec<Worker>> {
+/// Does it to the first process, or to the `store`. Returns the processes that are left.
+pub(crate) fn happen(fault: &str, store: &str, mut workers: Vec<Worker>) -> Fallible<Vec<Worker>> {
     match fault {
         "none" => {}
         "kill" => drop(workers.remove(0).kill()?),
@@ -21,16 +21,21 @@ pub(crate) fn happen(fault: &str, mut workers: Vec<Worker>) -> Fallible<Vec<Work
         "stop5" => stop(&workers[0], Duration::from_secs(5))?,
         "stop15" => stop(&workers[0], Duration::from_secs(15))?,
         "store-stop" => {
-            for (signal, wait) in [("-STOP", 5), ("-CONT", 0)] {
-                signal_server(signal)?;
+            for (signal, wait) in [("STOP", 5), ("CONT", 0)] {
+                match store {
+                    "redis" => server(store, &["signal", signal])?,
+                    _ => signal_postgres(signal)?,
+                }
                 std::thread::sleep(Duration::from_secs(wait));
             }
         }
         "store-kill" | "store-restart" => {
-            server("kill")?;
+            server(store, &["kill"])?;
             std::thread::sleep(Duration::from_secs(if fault == "store-kill" { 2 } else { 0 }));
-            server("serve")?;
+            server(store, &["serve"])?;
         }
+        "store-flush" => server(store, &["flush"])?,
+        "store-promote" => server(store, &["promote"])?,
         other => return Err(format!("--fault {other}: there is no such fault").into()),
     }
     Ok(workers)
@@ -42,13 +47,14 @@ fn stop(worker: &Worker, time: Duration) -> Fallible<()> {
     worker.signal("-CONT")
 }
 
-fn server(command: &str) -> Fallible<()> {
-    let done = Command::new("scripts/postgres.sh").arg(command).status()?;
-    if done.success() { Ok(()) } else { Err(format!("scripts/postgres.sh {command} failed").into()) }
+/// Has the script of the store's server do something; it fails where it cannot.
+fn server(store: &str, command: &[&str]) -> Fallible<()> {
+    let done = Command::new(format!("scripts/{store}.sh")).args(command).status()?;
+    if done.success() { Ok(()) } else { Err(format!("scripts/{store}.sh {} failed", command.join(" ")).into()) }
 }
 
 /// Signals all processes of the server.
-fn signal_server(signal: &str) -> Fallible<()> {
+fn signal_postgres(signal: &str) -> Fallible<()> {
     let folder = std::env::var("IC_TEST_POSTGRES_DIR").map_err(|_| "IC_TEST_POSTGRES_DIR names no folder")?;
     let pid = std::fs::read_to_string(format!("{folder}/data/postmaster.pid"))?;
     let pid = pid.lines().next().ok_or("the server's pid file is empty")?.to_owned();
@@ -56,6 +62,6 @@ fn signal_server(signal: &str) -> Fallible<()> {
     let children = String::from_utf8(children.stdout)?;
     let all: Vec<&str> = [pid.as_str()].into_iter().chain(children.lines()).collect();
     // A process of the server may have ended meanwhile.
-    Command::new("kill").arg(signal).args(&all).status()?;
+    Command::new("kill").arg(format!("-{signal}")).args(&all).status()?;
     Ok(())
 }

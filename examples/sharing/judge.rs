@@ -18,6 +18,7 @@ pub(crate) fn run(options: &Options) -> Fallible<bool> {
     let store = match options.store.as_str() {
         "sqlite" => format!("sqlite:{}", folder.join("capacity.db").display()),
         "postgres" => runtime.block_on(database::empty("sharing"))?,
+        "redis" => std::env::var("IC_TEST_REDIS").map_err(|_| "IC_TEST_REDIS names no server: run scripts/redis.sh")?,
         url => url.to_owned(),
     };
     let (limit, window) = (options.limit, options.window);
@@ -48,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Fallible<bool> {
     let first = now(&vendor);
     std::thread::sleep(Duration::from_secs(options.seconds) / if options.fault == "none" { 1 } else { 2 });
     let hit = now(&vendor);
-    let workers = faults::happen(&options.fault, workers)?;
+    let workers = faults::happen(&options.fault, &options.store, workers)?;
     if options.fault != "none" {
         std::thread::sleep(Duration::from_secs(options.seconds).saturating_sub(began.elapsed()));
     }

@@ -65,9 +65,9 @@ impl Call {
         Root::new(true, 0, self.lease_us).learning_until_us
     }
 
-    /// Answers one line by a limit's ledger; with nothing where the process ends. The ledger is `kept` as a text, and empty where there is none yet. Returns the ledger as it
-    /// is to be kept. A text that is no ledger is one that was lost.
-    pub(crate) fn answer(&self, entry: &Entry, kept: &str, root: &Root, clock_us: u64) -> (Option<Got>, String) {
+    /// Answers one line by a limit's ledger. The ledger is `kept` as a text, and empty where there is none yet. A text that is no
+    /// ledger is one that was lost.
+    pub(crate) fn answer(&self, entry: &Entry, kept: &str, root: &Root, clock_us: u64) -> Answered {
         let mut ledger: Ledger = match serde_json::from_str(kept) {
             Ok(ledger) => ledger,
             Err(_) if kept.is_empty() => {
@@ -88,7 +88,7 @@ impl Call {
         };
         if self.leaves {
             ledger.leave(clock_us, &caller, &entry.line);
-            return (None, serde_json::to_string(&ledger).unwrap_or_default());
+            return Answered::new(None, &ledger);
         }
         let mut got = ledger.exchange(clock_us, &caller, &entry.line);
         if got.is_stale {
@@ -99,6 +99,24 @@ impl Call {
             ledger = Ledger::new(&entry.line.figures, clock_us, self.learning_us());
             got = ledger.exchange(clock_us, &caller, &entry.line);
         }
-        (Some(got), serde_json::to_string(&ledger).unwrap_or_default())
+        Answered::new(Some(got), &ledger)
+    }
+}
+
+/// What a ledger answers to one line of a call.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    /// Nothing where the process ends.
+    pub(crate) got: Option<Got>,
+    /// The ledger as it is to be kept.
+    pub(crate) text: String,
+    /// For how long it must be kept at least, in microseconds, where nobody calls any more.
+    pub(crate) matters_for_us: u64,
+}
+
+impl Answered {
+    fn new(got: Option<Got>, ledger: &Ledger) -> Answered {
+        let text = serde_json::to_string(ledger).unwrap_or_default();
+        Answered { got, text, matters_for_us: ledger.matters_for_us() }
     }
 }

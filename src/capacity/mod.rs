@@ -11,6 +11,8 @@
 //! | `process.rs` | decides what one process says, and what the answers mean: pure |
 //! | `exchange.rs` | the task that calls the store and passes on its answers |
 //! | `call.rs` | what a call and its answer are, and how a ledger is kept as text |
+//! | `swap.rs` | what is written to a store that compares and swaps: pure |
+//! | `redis.rs` | reads and writes it in Redis or Valkey |
 //!
 //! The statements for SQL stores are in `store/capacity.rs`.
 
@@ -19,7 +21,14 @@ pub(crate) mod exchange;
 pub(crate) mod ledger;
 mod pool;
 pub(crate) mod process;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(not(feature = "redis"))]
+#[path = "redis_off.rs"]
+mod redis;
 pub(crate) mod status;
+#[cfg(feature = "redis")]
+mod swap;
 #[cfg(test)]
 mod tests;
 

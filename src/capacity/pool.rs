@@ -1,5 +1,6 @@
 //! The stores that can keep a pool.
 
+use super::redis::{self, Redis};
 use crate::BoxFuture;
 use crate::capacity::call::{Answer, Call};
 use crate::error::Error;
@@ -9,6 +10,8 @@ use crate::store::{Actor, Store, capacity};
 pub(crate) enum Pool {
     /// PostgreSQL or SQLite.
     Sql(Actor),
+    /// Redis or Valkey.
+    Redis(Redis),
 }
 
 impl Pool {
@@ -16,12 +19,20 @@ impl Pool {
     pub(crate) async fn exchange(&self, call: Call) -> Result<Answer, String> {
         match self {
             Pool::Sql(actor) => actor.call(call, capacity::exchange, false).await.map_err(|error| error.to_string()),
+            Pool::Redis(redis) => redis.exchange(&call).await,
         }
     }
 }
 
-/// Opens the pool at `through`: `store` is the outbox's own store. Returns the task that must be spawned.
-pub(crate) async fn open(through: &str, store: Option<&Store>) -> Result<(Pool, BoxFuture<'static, ()>), Error> {
+/// Opens the pool at `through`: `store` is the outbox's own store. Returns the task that must be spawned, if it has one.
+pub(crate) async fn open(
+    through: &str,
+    store: Option<&Store>,
+) -> Result<(Pool, Option<BoxFuture<'static, ()>>), Error> {
+    let scheme = through.split_once("://").map_or("", |(scheme, _)| scheme);
+    if matches!(scheme, "redis" | "rediss" | "valkey" | "valkeys") {
+        return Ok((Pool::Redis(redis::open(through).await?), None));
+    }
     let (actor, task) = match (through, store) {
         ("store", Some(store)) => store.open_capacity().await?,
         ("store", None) => {
@@ -31,5 +42,5 @@ pub(crate) async fn open(through: &str, store: Option<&Store>) -> Result<(Pool, 
         }
         (url, _) => Store::url(url).open_capacity().await?,
     };
-    Ok((Pool::Sql(actor), task))
+    Ok((Pool::Sql(actor), Some(task)))
 }

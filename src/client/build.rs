@@ -74,8 +74,10 @@ impl IntegrationClientBuilder {
             None => None,
             Some(through) => {
                 let (pool, task) = capacity::open(through, self.store.as_ref()).await?;
-                #[expect(clippy::disallowed_methods, reason = "the task ends with the client")]
-                tokio::spawn(task);
+                if let Some(task) = task {
+                    #[expect(clippy::disallowed_methods, reason = "the task ends with the client")]
+                    tokio::spawn(task);
+                }
                 Some(pool)
             }
         };

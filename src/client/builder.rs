@@ -341,7 +341,8 @@ impl IntegrationClientBuilder {
     }
 
     /// Shares every limit with the other processes that share it through the same store, so that all of them together keep to it:
-    /// `"store"` for the [store](Self::store) of this client, or the URL of another, `postgres://…` or `sqlite:PATH`.
+    /// `"store"` for the [store](Self::store) of this client, or the URL of another: `postgres://…`, `redis://…` (also of Valkey;
+    /// `rediss://…` with TLS; feature `redis`) or `sqlite:PATH`.
     ///
     /// Each process holds some of a limit's units under a lease and counts by those. It asks the store a few times a second, in one
     /// call for all limits, and not when it sends. The first request after a rest waits for one such call. While the store does

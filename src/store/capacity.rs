@@ -33,9 +33,9 @@ pub(crate) fn exchange<'a>(call: &'a Call, db: Db<'a>, now_ms: i64) -> BoxFuture
             let (kept, root) = table.lock(db, &entries, call, clock_us).await?;
             let mut written = Vec::with_capacity(entries.len());
             for ((place, entry), text) in entries.iter().zip(&kept) {
-                let (answer, text) = call.answer(entry, text, &root, clock_us);
-                got[*place] = answer;
-                written.push((entry.limit.as_str(), text));
+                let answered = call.answer(entry, text, &root, clock_us);
+                got[*place] = answered.got;
+                written.push((entry.limit.as_str(), answered.text));
             }
             table.write(db, &written).await?;
         }

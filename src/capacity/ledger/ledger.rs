@@ -109,6 +109,15 @@ impl Ledger {
         self.pool.compact(now);
     }
 
+    /// How long after the last call a new ledger would say the same as this one.
+    pub(crate) fn matters_for_us(&self) -> u64 {
+        let tail = self.figures.tail_us();
+        let learnt = self.learning_until.saturating_add(tail).saturating_add(slack(tail));
+        let ends = self.holders.values().map(|holder| holder.expires.saturating_add(tail));
+        let last = ends.chain([learnt, self.complete_from, self.pool.last_at()]).max().unwrap_or_default();
+        last.saturating_sub(self.clock.now())
+    }
+
     /// Who holds and wants what.
     #[cfg(test)]
     pub(crate) fn standing(&self) -> Standing {

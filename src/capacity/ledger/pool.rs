@@ -33,6 +33,11 @@ impl Pool {
         some.fold(0, |sum, (_, units)| sum.saturating_add(*units))
     }
 
+    /// When the last of the units is free.
+    pub(crate) fn last_at(&self) -> u64 {
+        self.0.last().map_or(0, |(at, _)| *at)
+    }
+
     /// Takes `units` that are free at `time`, soonest first.
     pub(crate) fn take(&mut self, units: u32, time: u64) -> Vec<(u64, u32)> {
         let mut left = units;

@@ -2,4 +2,6 @@
 
 mod ledger;
 mod simulation;
+#[cfg(feature = "redis")]
+mod swap;
 mod world;

@@ -405,10 +405,10 @@ impl World {
         let mut got = Vec::new();
         for entry in &call.lines {
             let kept = self.ledgers.get(&entry.limit).cloned().unwrap_or_default();
-            let (answer, text) = call.answer(entry, &kept, &self.root, clock_us);
-            self.check(&text);
-            self.ledgers.insert(entry.limit.clone(), text);
-            got.push(answer);
+            let answered = call.answer(entry, &kept, &self.root, clock_us);
+            self.check(&answered.text);
+            self.ledgers.insert(entry.limit.clone(), answered.text);
+            got.push(answered.got);
         }
         if is_first && self.random.u32(0..100) >= self.case.lost {
             let at = self.soon(MS / 4, 2 * MS);

@@ -1,0 +1,203 @@
+//! The pool in Redis or Valkey: a key for each limit, with its ledger as a text.
+//!
+//! A call reads its ledgers by one script, lets them answer, and writes by a second script those that nobody else has written
+//! meanwhile. It repeats what was.
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, InfoDict, RedisError, Script, Value};
+
+use super::call::{Answer, Call};
+use super::ledger::Got;
+use super::swap::{Round, Seen, round};
+use crate::error::Error;
+
+/// Limits that one script reads or writes: the server does nothing else meanwhile.
+const AT_ONCE: usize = 256;
+/// Rounds that a call may take. One is enough unless another process calls within the same millisecond.
+const ROUNDS: u32 = 32;
+/// The longest wait for a connection or for an answer.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// All keys have the same hash tag: a cluster keeps them on one server, as one script needs them.
+const ERA: &str = "{integration-client}:era";
+const LIMIT: &str = "{integration-client}:limit:";
+
+/// KEYS: the era, the limits. Returns the server's run, its clock in seconds and microseconds, and the texts.
+const READ: &str = "
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local clock = redis.call('TIME')
+return {run, clock[1], clock[2], redis.call('MGET', unpack(KEYS))}
+";
+
+/// KEYS: the era, the limits. ARGV: the run and the era that were read, the era to write, and for each limit the text that was
+/// read, the one to write, and for how many milliseconds it is kept. Returns 1 for each limit that was written, or nothing.
+const WRITE: &str = "
+if string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') ~= ARGV[1] then return {} end
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[2] then return {} end
+if ARGV[3] ~= ARGV[2] then redis.call('SET', KEYS[1], ARGV[3]) end
+local written = {}
+for i = 2, #KEYS do
+    local at = 3 * i - 2
+    written[i - 1] = 0
+    if (redis.call('GET', KEYS[i]) or '') == ARGV[at] then
+        redis.call('SET', KEYS[i], ARGV[at + 1], 'PX', ARGV[at + 2])
+        written[i - 1] = 1
+    end
+end
+return written
+";
+
+/// A connection to the server, which is made again after it broke.
+pub(crate) struct Redis {
+    connection: ConnectionManager,
+    read: Script,
+    write: Script,
+}
+
+pub(super) async fn open(url: &str) -> Result<Redis, Error> {
+    // The URL has a password, and is not shown.
+    let failed = |error: RedisError| Error::config(format!("sharing through Redis: {error}")).with_source(error);
+    let client = Client::open(url).map_err(failed)?;
+    let config = ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(WAIT))
+        .set_response_timeout(Some(WAIT))
+        .set_number_of_retries(1)
+        .set_max_delay(WAIT);
+    let mut connection = ConnectionManager::new_with_config(client, config).await.map_err(failed)?;
+    let info: InfoDict = redis::cmd("INFO").query_async(&mut connection).await.map_err(failed)?;
+    if let Some(problem) = problem(|name| info.get::<String>(name)) {
+        return Err(Error::config(format!("sharing through Redis: {problem}")));
+    }
+    let redis = Redis { connection, read: Script::new(READ), write: Script::new(WRITE) };
+    // A user without the right to run a script is told so now.
+    redis.read(&[]).await.map_err(failed)?;
+    Ok(redis)
+}
+
+/// Why a server with this `INFO` cannot keep a pool.
+fn problem(info: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let is = |name: &str, value: &str| info(name).is_some_and(|is| is == value);
+    let version = info("redis_version").unwrap_or_default();
+    let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or_default();
+    if major < 5 {
+        return Some(format!("version {version:?} is too old; use 5 or later"));
+    }
+    if is("cluster_enabled", "1") {
+        return Some(
+            "a cluster redirects its clients, which is not supported; use a server without cluster mode".into(),
+        );
+    }
+    if is("role", "slave") {
+        return Some("the server is a replica, and takes no writes; name the primary".into());
+    }
+    let policy = info("maxmemory_policy").unwrap_or_default();
+    if policy != "noeviction" && !is("maxmemory", "0") {
+        return Some(format!(
+            "maxmemory-policy is {policy}, which may delete what processes hold, and others would get it a second time; \
+             set it to noeviction, or use a server of its own"
+        ));
+    }
+    None
+}
+
+impl Redis {
+    pub(super) async fn exchange(&self, call: &Call) -> Result<Answer, String> {
+        self.try_exchange(call).await.map_err(|error| error.to_string())?.ok_or_else(|| {
+            format!("other processes wrote the same limits during {ROUNDS} tries; use fewer processes or a longer `sharing_lease`")
+        })
+    }
+
+    async fn try_exchange(&self, call: &Call) -> Result<Option<Answer>, RedisError> {
+        let mut answer = Answer { clock_us: 0, got: vec![None; call.lines.len()] };
+        let all: Vec<usize> = (0..call.lines.len()).collect();
+        for part in all.chunks(AT_ONCE) {
+            let mut asked = part.to_vec();
+            for _ in 0..ROUNDS {
+                if asked.is_empty() {
+                    break;
+                }
+                asked = self.one_round(call, asked, &mut answer).await?;
+            }
+            if !asked.is_empty() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(answer))
+    }
+
+    /// Returns the lines that have to be asked for again.
+    async fn one_round(&self, call: &Call, asked: Vec<usize>, answer: &mut Answer) -> Result<Vec<usize>, RedisError> {
+        let names: Vec<&str> = asked.iter().filter_map(|line| Some(call.lines.get(*line)?.limit.as_str())).collect();
+        let seen = self.read(&names).await?;
+        let round = round(call, &asked, &seen, fastrand::u64(..));
+        let written = self.write(&names, &seen, &round).await?;
+        answer.clock_us = seen.clock_us;
+        let mut again = Vec::new();
+        for (place, (line, write)) in asked.into_iter().zip(round.writes).enumerate() {
+            match written.get(place) {
+                Some(1) => set(&mut answer.got, line, write.got),
+                _ => again.push(line),
+            }
+        }
+        Ok(again)
+    }
+
+    async fn read(&self, names: &[&str]) -> Result<Seen, RedisError> {
+        let mut script = self.read.prepare_invoke();
+        script.key(ERA);
+        for name in names {
+            script.key(format!("{LIMIT}{name}"));
+        }
+        type Read = (String, u64, u64, Vec<Value>);
+        let (run, seconds, micros, texts): Read = script.invoke_async(&mut self.connection.clone()).await?;
+        let mut texts = texts.iter().map(redis::from_redis_value_ref::<Option<String>>);
+        let era = texts.next().transpose()?.flatten().unwrap_or_default();
+        let kept = texts.map(|text| Ok(text?.unwrap_or_default())).collect::<Result<_, RedisError>>()?;
+        Ok(Seen { run, clock_us: seconds.saturating_mul(1_000_000).saturating_add(micros), era, kept })
+    }
+
+    async fn write(&self, names: &[&str], seen: &Seen, round: &Round) -> Result<Vec<u8>, RedisError> {
+        let mut script = self.write.prepare_invoke();
+        script.key(ERA).arg(&seen.run).arg(&seen.era).arg(&round.era);
+        for ((name, kept), write) in names.iter().zip(&seen.kept).zip(&round.writes) {
+            script.key(format!("{LIMIT}{name}")).arg(kept).arg(&write.text).arg(write.keep_ms);
+        }
+        script.invoke_async(&mut self.connection.clone()).await
+    }
+}
+
+fn set(got: &mut [Option<Got>], line: usize, answer: Option<Got>) {
+    if let Some(place) = got.get_mut(line) {
+        *place = answer;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::problem;
+
+    fn of(lines: &[(&str, &str)]) -> Option<String> {
+        problem(|name| lines.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn a_server_that_would_lose_units_is_refused_with_what_to_change() {
+        let good =
+            [("redis_version", "7.0.15"), ("role", "master"), ("maxmemory", "0"), ("maxmemory_policy", "noeviction")];
+        assert_eq!(of(&good), None);
+        let with = |name, value| {
+            let mut lines = good.to_vec();
+            lines.insert(0, (name, value));
+            of(&lines).unwrap_or_default()
+        };
+        assert!(with("redis_version", "4.0.9").contains("use 5 or later"));
+        assert!(with("cluster_enabled", "1").contains("cluster"));
+        assert!(with("role", "slave").contains("name the primary"));
+        assert_eq!(with("maxmemory_policy", "allkeys-lru"), "", "nothing is evicted without a bound");
+        let evicts = [("maxmemory", "100"), ("maxmemory_policy", "allkeys-lru"), ("redis_version", "8.0.0")];
+        assert!(of(&evicts).is_some_and(|problem| problem.contains("set it to noeviction")));
+        assert!(of(&[]).is_some_and(|problem| problem.contains("too old")));
+    }
+}

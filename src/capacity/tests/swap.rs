@@ -1,0 +1,86 @@
+//! What is written to a store that compares and swaps.
+
+use crate::capacity::call::{Call, Entry};
+use crate::capacity::ledger::{Figures, Line, State};
+use crate::capacity::swap::{Round, Seen, round};
+
+const S: u64 = 1_000_000;
+
+/// A process that wants 10 units of a limit of 16.
+fn call(process: u64, seq: u64) -> Call {
+    let figures = Figures { units: 16, again_us: S, transit_us: S, takes_used: false };
+    let line = Line { figures, claim: 0, returned: Vec::new(), want: [0, 10, 0], need: 1 };
+    let entry = Entry { limit: "github/core".into(), known_seq: 0, expected_us: None, line };
+    Call { process, seq, lease_us: 10 * S, leaves: false, lines: vec![entry] }
+}
+
+fn seen(run: &str, seconds: u64, before: Option<&Round>) -> Seen {
+    let era = before.map(|round| round.era.clone()).unwrap_or_default();
+    let kept = vec![before.map(|round| round.writes[0].text.clone()).unwrap_or_default()];
+    Seen { run: run.into(), clock_us: seconds * S, era, kept }
+}
+
+fn units(round: &Round) -> u32 {
+    let got = round.writes[0].got.as_ref().unwrap();
+    got.units.iter().map(|(_, units)| units).sum()
+}
+
+fn state(round: &Round) -> State {
+    round.writes[0].got.as_ref().unwrap().state
+}
+
+/// A server that runs for long: its first era has learnt all there was to learn.
+fn settled() -> Round {
+    let first = round(&call(1, 1), &[0], &seen("a", 1_000, None), 7);
+    round(&Call { lines: Vec::new(), ..call(1, 2) }, &[], &seen("a", 2_000, Some(&first)), 8)
+}
+
+#[test]
+fn an_empty_store_gives_nothing_until_every_lease_has_ended() {
+    let first = round(&call(1, 1), &[0], &seen("a", 1_000, None), 7);
+    assert_eq!((units(&first), state(&first)), (0, State::Learning));
+    let early = round(&call(1, 2), &[0], &seen("a", 1_013, Some(&first)), 8);
+    assert_eq!(units(&early), 0, "the lease, its slack and three seconds have not passed");
+}
+
+#[test]
+fn a_limit_that_is_new_in_a_settled_era_is_free_at_once() {
+    let settled = settled();
+    let seen = Seen { run: "a".into(), clock_us: 2_001 * S, era: settled.era.clone(), kept: vec![String::new()] };
+    let first = round(&call(1, 1), &[0], &seen, 9);
+    assert_eq!((units(&first), state(&first)), (10, State::Kept));
+    assert_eq!(first.era, settled.era, "the era goes on");
+    let second = Seen { kept: vec![first.writes[0].text.clone()], ..seen };
+    assert_eq!(units(&round(&call(2, 1), &[0], &second, 9)), 6, "the first has the others");
+}
+
+#[test]
+fn another_run_of_the_server_begins_an_era_in_which_old_ledgers_do_not_count() {
+    let settled = settled();
+    let here = Seen { run: "a".into(), clock_us: 2_001 * S, era: settled.era, kept: vec![String::new()] };
+    let first = round(&call(1, 1), &[0], &here, 9);
+    let kept = vec![first.writes[0].text.clone()];
+    let restarted = Seen { run: "b".into(), clock_us: 2_002 * S, era: first.era.clone(), kept };
+    let again = round(&call(2, 1), &[0], &restarted, 10);
+    assert_ne!(again.era, first.era);
+    assert_eq!((units(&again), state(&again)), (0, State::Learning));
+    // Back to the first server, which still has what it had: its era has ended all the same.
+    let back = Seen { run: "a".into(), era: again.era, ..restarted };
+    assert_eq!(state(&round(&call(2, 2), &[0], &back, 11)), State::Learning);
+}
+
+#[test]
+fn an_era_that_cannot_be_read_is_one_that_was_lost() {
+    for text in ["{", "null", "{\"name\":1}", "\u{0}", "[]"] {
+        let seen = Seen { run: "a".into(), clock_us: S, era: text.into(), kept: vec!["7 {}".into()] };
+        assert_eq!(state(&round(&call(1, 1), &[0], &seen, 7)), State::Learning, "{text}");
+    }
+}
+
+#[test]
+fn a_ledger_is_kept_until_it_says_nothing_that_a_new_one_would_not() {
+    let first = round(&call(1, 1), &[0], &seen("a", 1_000, None), 7);
+    // Learning: 10 s, a second of slack and three; then transit, window and slack.
+    assert!(first.writes[0].keep_ms >= 3_600_000 + 16_000, "{}", first.writes[0].keep_ms);
+    assert!(first.writes[0].keep_ms <= 3_600_000 + 17_000, "{}", first.writes[0].keep_ms);
+}
