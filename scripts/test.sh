@@ -26,8 +26,10 @@ readonly EXAMPLE_SECONDS=180
 
 # What was left out, to be said again at the end. A file, because steps run in shells of their own.
 NOTES=$(mktemp)
-readonly NOTES
-trap 'rm -f "$NOTES"' EXIT
+# What the simulator printed beside another step.
+SIMULATED=$(mktemp)
+readonly NOTES SIMULATED
+trap 'rm -f "$NOTES" "$SIMULATED"' EXIT
 
 die() {
     echo "scripts/test.sh: $*" >&2
@@ -216,15 +218,25 @@ build_release() {
     cargo build --locked --release --example simulate
 }
 
+# Ten million requests against vendors of each algorithm; its exit code is 1 when one is refused.
+simulate() {
+    limited 900 cargo run --quiet --locked --release --example simulate -- --requests 10000000 --seed 1 >"$SIMULATED"
+}
+
+build_release_and_simulate() {
+    build_release
+    simulate || { grep -v 'refused=0' "$SIMULATED"; die "a vendor refused, or the simulator failed or took longer than 900 s"; }
+}
+
 build_benches() {
     cargo bench --locked --all-features --no-run --profile dev
 }
 
 # Nothing that was accepted is lost, whatever is killed; the last line of each run is judged by its exit code. Processes that
-# are killed and started again mostly wait: the release builds of the next steps are made meanwhile.
+# are killed and started again mostly wait: the release builds of the next steps are made meanwhile, and the simulator runs.
 step_crash() {
     cargo build --locked --all-features --examples
-    beside build_release with_servers crash_runs
+    beside build_release_and_simulate with_servers crash_runs
 }
 
 # Processes that share a limit, while the others crash: they wait most of the time.
@@ -264,24 +276,10 @@ step_quickstart() {
     run_example quickstart cargo run --release -p demo
 }
 
-simulate_to() {
-    limited 900 cargo run --quiet --locked --release --example simulate -- --requests 10000000 --seed 1 >"$1"
-}
-
-# Ten million requests against vendors of each algorithm; its exit code is 1 when one is refused.
 step_simulate() {
-    local lines
-    lines=$(mktemp)
-    cargo build --locked --release --example simulate
-    # It uses one processor: the benches are compiled on the other.
-    if ! beside build_benches simulate_to "$lines"; then
-        grep -v 'refused=0' "$lines" || true
-        rm -f "$lines"
-        die "a vendor refused, or the simulator failed or took longer than 900 s"
-    fi
-    grep 'delay=each_way ' "$lines"
-    tail -n 1 "$lines"
-    rm -f "$lines"
+    [[ -s $SIMULATED ]] || build_release_and_simulate
+    grep 'delay=each_way ' "$SIMULATED"
+    tail -n 1 "$SIMULATED"
 }
 
 step_benches() {
