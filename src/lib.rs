@@ -71,7 +71,7 @@ pub use capacity::status::SharingStatus;
 pub use client::{ActiveTenants, IntegrationClient, IntegrationClientBuilder, Lane, LiveConfig, Permit, Tenants};
 pub use error::{BoxError, Delivery, Error, ErrorKind, LastResponse, Result};
 pub use futures_core::future::BoxFuture;
-pub use request::{Body, Headroom, Method, Priority, Request, Response, ResponseBody, WaitReason};
+pub use request::{Body, Headroom, Method, PermitFeedback, Priority, Request, Response, ResponseBody, WaitReason};
 pub use retry::{Class, Classifier};
 
 #[cfg(doctest)]
