@@ -25,8 +25,8 @@ use integration_client::transport::{
 };
 use integration_client::{
     Body, Class, Delivery, Error, ErrorKind, Headroom, IntegrationClient, IntegrationClientBuilder, Lane, LastResponse,
-    LiveConfig, OnRemove, Permit, PermitFeedback, Priority, Request, Response, ResponseBody, SharingStatus, Tenants,
-    WaitReason,
+    LiveConfig, OnRemove, Permit, PermitFeedback, Priority, Request, Response, ResponseBody, SendOptions,
+    SharingStatus, Tenants, WaitReason,
 };
 use integration_client::{clock::Clock, store::Store};
 
@@ -42,7 +42,7 @@ fn public_types_can_be_shared_and_printed() {
     all_shareable!(
         IntegrationClient, IntegrationClientBuilder, Lane, Permit, PermitFeedback, Tenants<'static>, LiveConfig<'static>,
         Body, Request, Response, ResponseBody, Headroom, WaitReason, Priority, Class, Delivery, Error, ErrorKind, LastResponse,
-        OnRemove, SharingStatus,
+        OnRemove, SendOptions, SharingStatus,
     );
     all_shareable!(
         Config, Vendors, Vendor, Endpoint, AuthScheme, Connection, Tenant, LimitEntry, OAuthEntry, TenantEntry, FileSource,
