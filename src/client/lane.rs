@@ -123,6 +123,26 @@ impl Lane {
         Ok(Lane::at(self.client.clone(), self.route.clone(), self.place.clone(), EndpointId::at(number)))
     }
 
+    /// The client that the lane is of.
+    pub fn client(&self) -> &IntegrationClient {
+        &self.client
+    }
+
+    /// The tenant's id.
+    pub fn tenant(&self) -> &str {
+        &self.route.id
+    }
+
+    /// The vendor's name.
+    pub fn vendor(&self) -> &str {
+        &self.route.vendor.name
+    }
+
+    /// The endpoint whose limits the lane's permits count in, where it was [named](Lane::endpoint).
+    pub fn endpoint_name(&self) -> Option<&str> {
+        self.route.vendor.endpoint_name(self.endpoint.place())
+    }
+
     fn ask(&self, priority: Priority, cost: u32, max_wait: Option<Duration>) -> Result<Ask, Refusal> {
         let cost = self.usual.with_points(cost.max(1));
         let ask =

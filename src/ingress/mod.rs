@@ -10,4 +10,5 @@ mod options;
 mod request;
 
 pub use options::SendOptions;
-pub(crate) use request::{Accepted, accept};
+pub(crate) use options::callers_timeout;
+pub(crate) use request::accept;

@@ -100,7 +100,7 @@ fn aim(uri: &Uri, method: http::Method, route: &Route) -> Result<Request, Error>
     let base = route.base()?;
     let request = Request::at_url(method.clone(), &format!("{scheme}://{authority}{path}"));
     let Target::Url(url) = &request.parts.target else {
-        return Ok(request);
+        return refuse(request.problem().unwrap_or("the URL cannot be read"));
     };
     match target::relative(&base, url) {
         // Below the base URL as well, and there is no path that says so.

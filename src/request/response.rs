@@ -68,6 +68,10 @@ impl Response {
         self.parts.attempts
     }
 
+    pub(super) fn take_headers(&mut self) -> HeaderMap {
+        std::mem::take(&mut self.parts.headers)
+    }
+
     /// How long the request waited for its permit; zero when it was granted at once.
     pub fn waited(&self) -> Duration {
         self.parts.waited

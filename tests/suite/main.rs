@@ -48,5 +48,6 @@ mod store_troubles;
 mod support;
 mod tidy;
 mod tls;
+mod tower;
 mod usage;
 mod waits;

@@ -19,13 +19,14 @@ use integration_client::outbox::{
 };
 use integration_client::signals::{Dialect, Name, ResetMeans, Rule, Signals, Stated, WaitFrom, Window, Windows};
 use integration_client::status::*;
+use integration_client::tower::{LaneLayer, LaneService, Paced, PacedBody};
 use integration_client::transport::{
     Answer, AnswerBody, Credentials, Exchange, KeptToken, ReqwestTransport, Sent, SigningParts, Token, TokenOwner,
     TransportError,
 };
 use integration_client::{
     Body, Class, Delivery, Error, ErrorKind, Headroom, IntegrationClient, IntegrationClientBuilder, Lane, LastResponse,
-    LiveConfig, OnRemove, Permit, PermitFeedback, Priority, Request, Response, ResponseBody, SendOptions,
+    LiveConfig, OnRemove, Permit, PermitFeedback, Priority, Request, Response, ResponseBody, ResponseInfo, SendOptions,
     SharingStatus, Tenants, WaitReason,
 };
 use integration_client::{clock::Clock, store::Store};
@@ -42,7 +43,7 @@ fn public_types_can_be_shared_and_printed() {
     all_shareable!(
         IntegrationClient, IntegrationClientBuilder, Lane, Permit, PermitFeedback, Tenants<'static>, LiveConfig<'static>,
         Body, Request, Response, ResponseBody, Headroom, WaitReason, Priority, Class, Delivery, Error, ErrorKind, LastResponse,
-        OnRemove, SendOptions, SharingStatus,
+        OnRemove, SendOptions, SharingStatus, ResponseInfo, LaneService, LaneLayer, Paced<LaneService>, PacedBody<ResponseBody>,
     );
     all_shareable!(
         Config, Vendors, Vendor, Endpoint, AuthScheme, Connection, Tenant, LimitEntry, OAuthEntry, TenantEntry, FileSource,
