@@ -33,6 +33,7 @@
 //! | `sqlite` | [`store`]: the outbox and dead letters in one SQLite file |
 //! | `postgres` | the same in PostgreSQL, for several processes |
 //! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom by the facade of the crate of that name |
+//! | `tower` | [`tower`]: the client as a service of tower, and as a layer around one of yours |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
 
@@ -45,6 +46,8 @@ pub mod dead_letter;
 mod dispatch;
 mod error;
 pub mod events;
+#[cfg(any(feature = "tower", feature = "gateway"))]
+mod ingress;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(not(feature = "metrics"))]
@@ -59,6 +62,8 @@ pub mod signals;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(feature = "tower")]
+pub mod tower;
 pub mod transport;
 
 use integration_client_engine as engine;
@@ -71,7 +76,11 @@ pub use capacity::status::SharingStatus;
 pub use client::{ActiveTenants, IntegrationClient, IntegrationClientBuilder, Lane, LiveConfig, Permit, Tenants};
 pub use error::{BoxError, Delivery, Error, ErrorKind, LastResponse, Result};
 pub use futures_core::future::BoxFuture;
-pub use request::{Body, Headroom, Method, Priority, Request, Response, ResponseBody, WaitReason};
+#[cfg(any(feature = "tower", feature = "gateway"))]
+pub use ingress::SendOptions;
+pub use request::{
+    Body, Headroom, Method, PermitFeedback, Priority, Request, Response, ResponseBody, ResponseInfo, WaitReason,
+};
 pub use retry::{Class, Classifier};
 
 #[cfg(doctest)]

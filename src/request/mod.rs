@@ -1,6 +1,7 @@
 //! A request to a configured vendor: method, path and content, without host and without credentials.
 
 mod convert;
+mod info;
 mod parts;
 pub(crate) mod priority;
 pub(crate) mod response;
@@ -21,9 +22,10 @@ use crate::config::OnAmbiguous;
 use crate::error::{Error, ErrorKind};
 use crate::transport::target;
 
+pub use self::info::ResponseInfo;
 pub(crate) use self::parts::{Notes, Parts, Target};
 pub use self::priority::Priority;
-pub use self::response::{Headroom, Response, ResponseBody, WaitReason};
+pub use self::response::{Headroom, PermitFeedback, Response, ResponseBody, WaitReason};
 pub use crate::transport::Body;
 pub use http::Method;
 

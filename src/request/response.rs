@@ -68,6 +68,10 @@ impl Response {
         self.parts.attempts
     }
 
+    pub(super) fn take_headers(&mut self) -> HeaderMap {
+        std::mem::take(&mut self.parts.headers)
+    }
+
     /// How long the request waited for its permit; zero when it was granted at once.
     pub fn waited(&self) -> Duration {
         self.parts.waited
@@ -324,6 +328,35 @@ impl Headroom {
             0 => 0,
             limit => (self.remaining as u64 * 100 / limit as u64).min(100) as u32,
         }
+    }
+}
+
+/// What an answer that a [`Permit`](crate::Permit::answered_with) was told means to the limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PermitFeedback {
+    is_refusal: bool,
+    wait: Option<Duration>,
+    headroom: Option<Headroom>,
+}
+
+impl PermitFeedback {
+    pub(crate) fn new(is_refusal: bool, wait: Option<Duration>, headroom: Option<Headroom>) -> PermitFeedback {
+        PermitFeedback { is_refusal, wait, headroom }
+    }
+
+    /// Whether the vendor refused the request because of a limit. Its lane is paused then, or its endpoint.
+    pub fn is_refusal(&self) -> bool {
+        self.is_refusal
+    }
+
+    /// How long the vendor asks to wait; none where it says nothing of that.
+    pub fn wait(&self) -> Option<Duration> {
+        self.wait
+    }
+
+    /// What is left of the tightest limit, as [`Response::headroom`] states it.
+    pub fn headroom(&self) -> Option<Headroom> {
+        self.headroom
     }
 }
 

@@ -1,0 +1,99 @@
+//! The client as a service: it sends.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::Body as HttpBody;
+use tower_service::Service;
+
+use crate::BoxFuture;
+use crate::client::Lane;
+use crate::error::{BoxError, Error};
+use crate::ingress::{SendOptions, accept};
+use crate::request::ResponseBody;
+use crate::send::{Caller, Job, send};
+
+/// Bodies of known length up to this are kept in memory, so that their requests can be tried again.
+const BUFFER: usize = 1024 * 1024;
+
+/// Sends `http::Request`s on behalf of one tenant to one vendor, as [`Lane::send`] does. Made by [`Lane::service`].
+///
+/// - The URI is relative, and then below the vendor's base URL, or whole, and then it must lie there.
+/// - `Host`, `Content-Length` and other headers of the connection are dropped, and so is what the vendor's `auth` sets: SDKs
+///   insist on a credential, and the tenant's takes its place. A vendor with `auth = "none"` gets the SDK's.
+/// - [`SendOptions`] say how a request is sent.
+/// - Every answer is `Ok`, whatever its status; redirects are answers. [`ResponseInfo`](crate::ResponseInfo) is in its
+///   extensions. The body may be compressed by the vendor, and is decoded then.
+///
+/// ```
+/// use integration_client::config::TenantEntry;
+/// use integration_client::{IntegrationClient, Priority, SendOptions};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let tenant = TenantEntry::new("acme", "github").credential("env:ACME_GITHUB_TOKEN");
+/// let client = IntegrationClient::builder().tenant(tenant).build().await?;
+/// let service = client.lane("acme", "github")?.service().options(SendOptions::new().priority(Priority::Low));
+/// // octocrab: OctocrabBuilder::new_empty().with_service(service).with_auth(AuthState::None).build()
+/// # drop(service);
+/// # Ok::<(), integration_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct LaneService {
+    lane: Arc<Lane>,
+    defaults: Arc<SendOptions>,
+    buffer_up_to: usize,
+}
+
+impl Lane {
+    /// This lane as a service of tower: what takes one sends through the client. A lane of one endpoint counts its requests
+    /// there.
+    pub fn service(&self) -> LaneService {
+        let defaults = self.endpoint_name().map_or_else(SendOptions::new, |name| SendOptions::new().endpoint(name));
+        LaneService { lane: Arc::new(self.clone()), defaults: Arc::new(defaults), buffer_up_to: BUFFER }
+    }
+}
+
+impl LaneService {
+    /// How requests are sent that do not say so themselves.
+    #[must_use]
+    pub fn options(mut self, options: SendOptions) -> LaneService {
+        self.defaults = Arc::new(options.or(&self.defaults));
+        self
+    }
+
+    /// Bodies of known length up to `bytes` are kept in memory, so that their requests can be tried again; others are sent
+    /// once, as they come. 1 MiB unless set.
+    #[must_use]
+    pub fn buffer_up_to(mut self, bytes: usize) -> LaneService {
+        self.buffer_up_to = bytes;
+        self
+    }
+}
+
+impl<B> Service<http::Request<B>> for LaneService
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = http::Response<ResponseBody>;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let LaneService { lane, defaults, buffer_up_to } = self.clone();
+        Box::pin(async move {
+            let core = lane.client().core();
+            // As it is now: the configuration may have changed since the lane was made.
+            let route = core.registry.route(lane.tenant(), lane.vendor())?;
+            let accepted = accept(request, &route, &defaults, buffer_up_to, core.clock).await?;
+            let caller = Caller::Lane(&route);
+            let job = Job::new(core, caller, accepted.priority, accepted.request, accepted.immediate);
+            send(core, job).await.map(http::Response::from)
+        })
+    }
+}
