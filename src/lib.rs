@@ -45,6 +45,8 @@ pub mod dead_letter;
 mod dispatch;
 mod error;
 pub mod events;
+#[cfg(any(feature = "tower", feature = "gateway"))]
+mod ingress;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(not(feature = "metrics"))]
@@ -71,7 +73,9 @@ pub use capacity::status::SharingStatus;
 pub use client::{ActiveTenants, IntegrationClient, IntegrationClientBuilder, Lane, LiveConfig, Permit, Tenants};
 pub use error::{BoxError, Delivery, Error, ErrorKind, LastResponse, Result};
 pub use futures_core::future::BoxFuture;
-pub use request::{Body, Headroom, Method, Priority, Request, Response, ResponseBody, WaitReason};
+#[cfg(any(feature = "tower", feature = "gateway"))]
+pub use ingress::SendOptions;
+pub use request::{Body, Headroom, Method, PermitFeedback, Priority, Request, Response, ResponseBody, WaitReason};
 pub use retry::{Class, Classifier};
 
 #[cfg(doctest)]

@@ -1,5 +1,9 @@
 //! The life of a permit: granted, started, answered, finished. Whatever happens to its holder, it ends.
 
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
 use super::Engine;
 use super::cost::PointKind;
 use super::endpoint::{EndpointHash, EndpointId};
@@ -73,6 +77,14 @@ impl Engine {
                 throttle.take(due, now, &going(spec.units(need.cost)), &pace);
             }
         });
+    }
+
+    /// The tenant, the vendor and the endpoint of the request that a permit is for. `None` after its end, and once its lane
+    /// has gone to another engine.
+    pub fn permit_of(&self, key: PermitKey) -> Option<(CompactString, Arc<str>, EndpointId)> {
+        let origin = self.permits.get(key)?.origin;
+        let lane = self.lanes.get(origin.lane)?;
+        Some((lane.tenant.clone(), lane.plan.vendor.clone(), origin.endpoint))
     }
 
     /// The exchange is in flight.

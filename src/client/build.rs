@@ -139,6 +139,7 @@ impl IntegrationClientBuilder {
             tokio::spawn(exchange.run(Arc::downgrade(client.core()), dispatch.starved.clone()));
         }
         for shard in client.core().registry.dispatch.shards() {
+            shard.belongs_to(client.core());
             let core = Arc::downgrade(client.core());
             shard.tell_forgotten(move |forgotten| {
                 if let Some(core) = core.upgrade() {

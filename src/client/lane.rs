@@ -5,21 +5,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderMap, StatusCode};
+
 use super::IntegrationClient;
 use crate::Priority;
 use crate::clock::Time;
-use crate::core::Egress;
 use crate::core::refusal;
+use crate::core::{Core, Egress};
 use crate::dispatch::{LaneRef, PermitGuard, try_acquire};
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Feedback, Refusal};
 use crate::error::Error;
 use crate::metrics::Series;
-use crate::request::response::{Headroom, Response};
+use crate::request::response::{Headroom, PermitFeedback, Response};
 use crate::request::{Method, Request};
 use crate::route::Route;
-use crate::send::{Caller, Job, send};
+use crate::send::{Caller, Job, permit_answered, send};
 
 /// One tenant at one vendor. While a handle exists, the lane is kept in memory.
 ///
@@ -305,6 +307,46 @@ impl Permit {
     /// place in a concurrency limit is kept until [`finish`](Permit::finish) or drop.
     pub fn answered(&self) {
         self.held.on_response(self.held.now(), Feedback::Passed(None), &[]);
+    }
+
+    /// As [`answered`](Permit::answered), for an exchange whose answer the program knows: the limits learn from its status
+    /// and headers what they learn from an answer to [`send`](IntegrationClient::send). A refusal pauses the lane for as
+    /// long as the vendor says, and headers that say that little is left slow it down.
+    ///
+    /// Nothing is retried, and no event of a request is told; those of limits are. What the vendor's entry reads from
+    /// bodies is not read.
+    ///
+    /// ```
+    /// use http::{HeaderMap, HeaderValue, StatusCode};
+    /// use integration_client::config::TenantEntry;
+    /// use integration_client::{IntegrationClient, Priority};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let tenant = TenantEntry::new("acme", "github").credential("env:ACME_GITHUB_TOKEN");
+    /// let client = IntegrationClient::builder().tenant(tenant).build().await?;
+    /// let permit = client.lane("acme", "github")?.acquire(Priority::Normal, 1).await?;
+    /// // … the exchange, by whatever means: refused …
+    /// let mut headers = HeaderMap::new();
+    /// headers.insert("retry-after", HeaderValue::from_static("30"));
+    /// let feedback = permit.answered_with(StatusCode::TOO_MANY_REQUESTS, &headers);
+    /// permit.finish();
+    /// assert!(feedback.is_refusal());
+    /// assert!(client.tenants().paused_for("acme", "github")?.is_some());
+    /// # Ok::<(), integration_client::Error>(()) }).unwrap();
+    /// ```
+    pub fn answered_with(&self, status: StatusCode, headers: &HeaderMap) -> PermitFeedback {
+        let known = self.held.owner::<Core>().and_then(|core| {
+            let (tenant, vendor, endpoint) = self.held.is_for()?;
+            Some((core.registry.route(&tenant, &vendor).ok()?, core, endpoint))
+        });
+        match known {
+            Some((route, core, endpoint)) => permit_answered(&core, &route, endpoint, &self.held, status, headers),
+            // The client or the tenant is gone, or the permit has ended by its deadline: there is no limit to tell.
+            None => {
+                self.answered();
+                PermitFeedback::default()
+            }
+        }
     }
 
     /// The response has been read, or will not be.

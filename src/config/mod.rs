@@ -235,6 +235,8 @@ pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
 pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource};
 pub(crate) use validate::CONNECTION_HEADERS;
+#[cfg(any(feature = "tower", feature = "gateway"))]
+pub(crate) use validate::parse_duration;
 pub use vendor::{AuthScheme, Connection, Endpoint, Tenant, Vendor};
 
 /// A validated configuration: immutable, and consistent as a whole.

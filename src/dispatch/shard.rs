@@ -2,11 +2,13 @@
 //!
 //! The lock is held for one decision and never across an await. Wakers are called after it is released.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
+use compact_str::CompactString;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -14,6 +16,7 @@ use tokio::sync::Notify;
 use crate::clock::{Clock, Time};
 use crate::engine::cost::Settled;
 use crate::engine::keys::{LaneKey, PermitKey, WaiterKey};
+use crate::engine::plan::EndpointId;
 use crate::engine::throttle::Report;
 use crate::engine::{Correction, Engine, Feedback, FeedbackEffect, Forgotten, Sweep, excess};
 use crate::metrics::{End, Series};
@@ -32,6 +35,8 @@ pub(crate) struct Shard {
     pub(crate) clock: Clock,
     /// Called with each pause that a sweep removes.
     on_forgotten: OnceLock<Tell>,
+    /// What the client keeps beside its shards, for permits alone: in each of them it would cost a grant a tenth more.
+    owner: OnceLock<Weak<dyn Any + Send + Sync>>,
 }
 
 type Tell = Box<dyn Fn(Forgotten) + Send + Sync>;
@@ -87,7 +92,14 @@ impl Shard {
     pub(crate) fn new(engine: Engine, clock: Clock, starved: Arc<Notify>) -> Shard {
         let (wakers, moved) = (Vec::new(), HashMap::new());
         let state = ShardState { engine, wakers, timer_at: Time::MAX, closed: false, moved };
-        Shard { state: Mutex::new(state), earlier: Notify::new(), starved, clock, on_forgotten: OnceLock::new() }
+        Shard {
+            state: Mutex::new(state),
+            earlier: Notify::new(),
+            starved,
+            clock,
+            on_forgotten: OnceLock::new(),
+            owner: OnceLock::new(),
+        }
     }
 
     /// Runs a decision under the lock, then wakes the callers that it concerns and, if necessary, the timer task.
@@ -217,6 +229,13 @@ impl Shard {
         let _ = self.on_forgotten.set(Box::new(tell));
     }
 
+    /// Sets what [`PermitGuard::owner`] returns.
+    pub(crate) fn belongs_to<T: Any + Send + Sync>(&self, owner: &Arc<T>) {
+        let owner: Weak<dyn Any + Send + Sync> = Arc::<T>::downgrade(owner);
+        // Set once, when the client is built.
+        let _ = self.owner.set(owner);
+    }
+
     /// Ends the timer task.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
@@ -308,6 +327,16 @@ impl PermitGuard {
 
     pub(crate) fn now(&self) -> Time {
         self.shard.clock.now()
+    }
+
+    /// Whom the shard [belongs to](Shard::belongs_to), while that lives.
+    pub(crate) fn owner<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.shard.owner.get()?.upgrade()?.downcast().ok()
+    }
+
+    /// The tenant, the vendor and the endpoint of the request that the permit is for, unless it has ended by its deadline.
+    pub(crate) fn is_for(&self) -> Option<(CompactString, Arc<str>, EndpointId)> {
+        self.shard.tell(self.now(), self.key, false, |engine, _, key| engine.permit_of(key))
     }
 
     /// Reports the headers of the response: its `feedback`, and what is left of other limits.

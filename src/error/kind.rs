@@ -1,7 +1,10 @@
 //! What can fail.
 
-/// What failed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+use serde::Serialize;
+
+/// What failed. Its JSON is its [name](ErrorKind::as_str).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// A vendor or tenant table cannot be used; the message names line and column.
@@ -127,3 +130,19 @@ const _: () = {
     }
     assert!(ErrorKind::KeyReused as usize + 1 == KINDS.len());
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_of_a_kind_is_its_name() {
+        for kind in KINDS {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
+        }
+        use crate::error::Delivery;
+        for delivery in [Delivery::NotSent, Delivery::Rejected, Delivery::Ambiguous, Delivery::Delivered] {
+            assert_eq!(serde_json::to_value(delivery).unwrap(), delivery.as_str());
+        }
+    }
+}

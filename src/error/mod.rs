@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use serde::Serialize;
 
 pub use self::kind::ErrorKind;
 pub(crate) use self::kind::KINDS;
@@ -52,8 +53,9 @@ struct Inner {
 }
 
 /// Whether the vendor may have acted on the request. Of an error of the store: whether what was to be written may have been
-/// written.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// written. Its JSON is its [name](Delivery::as_str).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Delivery {
     /// No byte of the request left, or nothing was written: doing it again is safe.
     NotSent,
@@ -63,6 +65,18 @@ pub enum Delivery {
     Ambiguous,
     /// The vendor answered; only reading the response failed.
     Delivered,
+}
+
+impl Delivery {
+    /// Its name in snake case: `not_sent`, `rejected`, `ambiguous`, `delivered`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Delivery::NotSent => "not_sent",
+            Delivery::Rejected => "rejected",
+            Delivery::Ambiguous => "ambiguous",
+            Delivery::Delivered => "delivered",
+        }
+    }
 }
 
 impl Error {

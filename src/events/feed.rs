@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
+use parking_lot::Mutex;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::broadcast::{Receiver, Sender};
 
@@ -62,6 +63,14 @@ impl Feed {
         if self.is_heard() {
             let (tenant, vendor) = (Some(tenant.id.clone()), Some(tenant.vendor.name.clone()));
             self.say(Event { request_id: Some(request_id), tenant, vendor, kind: kind() });
+        }
+    }
+
+    /// Sends an event of a send, or of an exchange that no send made.
+    pub(crate) fn tell_for(&self, request_id: Option<u64>, tenant: &Tenant, kind: impl FnOnce() -> EventKind) {
+        match request_id {
+            Some(id) => self.tell(id, tenant, kind),
+            None => self.tell_of(&tenant.id, &tenant.vendor.name, kind),
         }
     }
 
@@ -118,7 +127,8 @@ pub struct Events {
 enum State {
     Ready(Receiver<Event>),
     /// The channel registers a waker only through a future, which owns the receiver meanwhile.
-    Waiting(BoxFuture<'static, (Result<Event, RecvError>, Receiver<Event>)>),
+    /// The lock makes it `Sync`; nobody ever waits for it.
+    Waiting(Mutex<BoxFuture<'static, (Result<Event, RecvError>, Receiver<Event>)>>),
     Ended,
 }
 
@@ -151,11 +161,13 @@ impl Stream for Events {
                     }
                     Err(TryRecvError::Closed) => return Poll::Ready(None),
                     Err(TryRecvError::Empty) => {
-                        self.state = State::Waiting(Box::pin(async move { (receiver.recv().await, receiver) }));
+                        let received: BoxFuture<'static, _> =
+                            Box::pin(async move { (receiver.recv().await, receiver) });
+                        self.state = State::Waiting(Mutex::new(received));
                     }
                 },
                 State::Waiting(mut waiting) => {
-                    let Poll::Ready((received, receiver)) = waiting.as_mut().poll(context) else {
+                    let Poll::Ready((received, receiver)) = waiting.get_mut().as_mut().poll(context) else {
                         self.state = State::Waiting(waiting);
                         return Poll::Pending;
                     };

@@ -23,7 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use serde::{Serialize, Serializer};
 
+use crate::clock::millis;
 use crate::dead_letter::Reason;
 use crate::{Delivery, ErrorKind, Priority};
 
@@ -31,31 +33,52 @@ pub use self::feed::Events;
 pub(crate) use self::feed::{CAPACITY, Feed};
 
 /// An event: what happened, and to which request, tenant and vendor.
-#[derive(Clone, PartialEq, Debug)]
+///
+/// Its JSON is one flat object: these fields, `event` with the [name](EventKind::as_str) of what happened, and the fields of
+/// that. Fields without a value are left out. Times are in whole milliseconds, in fields that end in `_ms`.
+///
+/// ```
+/// # use integration_client::IntegrationClient;
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let client = IntegrationClient::builder().build().await?;
+/// # let mut events = client.events();
+/// # client.config().reload().await?;
+/// # let event = events.next().await.expect("the client lives");
+/// let line = serde_json::to_string(&event).unwrap();
+/// assert_eq!(line, r#"{"event":"config_accepted","version":2,"added":0,"changed":0,"removed":0}"#);
+/// # Ok::<(), integration_client::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Event {
     /// The same number for all events of one send, counted from 1; also in
     /// [`Response::request_id`](crate::Response::request_id) and [`Error::request_id`](crate::Error::request_id).
     /// `None` where the event concerns no single request.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<u64>,
     /// The tenant; `None` where the event concerns no single one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<Arc<str>>,
     /// The vendor; `None` for client-wide events, and for requests whose URL matches no vendor.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor: Option<Arc<str>>,
     /// What happened.
+    #[serde(flatten)]
     pub kind: EventKind,
 }
 
 /// The limit that an event is about.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct LimitOf {
     /// The name of the limit; `None` where it is unknown which limit the vendor meant, or where no limit is the cause:
     /// failures in a row, a pause by an operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Arc<str>>,
     /// The scope of the limit: `tenant`, `endpoint`, `account` or `vendor`.
     pub scope: &'static str,
     /// The endpoint, where only requests to one endpoint are affected.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Arc<str>>,
 }
 
@@ -63,7 +86,8 @@ pub struct LimitOf {
 ///
 /// A send that is not cancelled ends in exactly one `Completed` or `Failed`. *Attempts* count every try, also those
 /// that could not connect.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
     /// An attempt has its permit, and its exchange starts now.
@@ -71,22 +95,26 @@ pub enum EventKind {
     Dispatched {
         /// The vendor's endpoint. For a request to no endpoint the template of its path, which begins with a slash and
         /// has `*` for segments that do not look like words.
+        #[serde(skip_serializing_if = "Option::is_none")]
         endpoint: Option<Arc<str>>,
         /// The priority of the request.
         priority: Priority,
         /// The number of the attempt, from 1.
         attempt: u32,
         /// How long this attempt waited for its permit.
+        #[serde(rename = "waited_ms", serialize_with = "as_millis")]
         waited: Duration,
     },
     /// The caller has got the answer, whatever its status. The body is still to be read.
     #[non_exhaustive]
     Completed {
         /// The answer's status.
+        #[serde(serialize_with = "as_number")]
         status: StatusCode,
         /// The number of attempts.
         attempts: u32,
         /// The time from `send` to the answer's headers.
+        #[serde(rename = "elapsed_ms", serialize_with = "as_millis")]
         elapsed: Duration,
     },
     /// The caller has got an error.
@@ -99,6 +127,7 @@ pub enum EventKind {
         /// The number of attempts; 0 when none was made.
         attempts: u32,
         /// The time from `send` to the error.
+        #[serde(rename = "elapsed_ms", serialize_with = "as_millis")]
         elapsed: Duration,
     },
     /// The vendor has little quota left: the lane's requests are spaced out.
@@ -107,6 +136,7 @@ pub enum EventKind {
         /// The vendor's remaining quota, in percent of its limit.
         remaining_pct: u64,
         /// The time between two requests.
+        #[serde(rename = "delay_ms", serialize_with = "as_millis")]
         delay: Duration,
         /// The limit.
         limit: LimitOf,
@@ -116,8 +146,10 @@ pub enum EventKind {
     #[non_exhaustive]
     Refused {
         /// As in [`Dispatched`](EventKind::Dispatched).
+        #[serde(skip_serializing_if = "Option::is_none")]
         endpoint: Option<Arc<str>>,
         /// The wait that the vendor announced; `None` where it announced none.
+        #[serde(rename = "retry_after_ms", serialize_with = "as_some_millis", skip_serializing_if = "Option::is_none")]
         retry_after: Option<Duration>,
         /// The number of the attempt, from 1.
         attempt: u32,
@@ -128,6 +160,7 @@ pub enum EventKind {
     #[non_exhaustive]
     Exhausted {
         /// The length of the pause, from now.
+        #[serde(rename = "wait_ms", serialize_with = "as_millis")]
         wait: Duration,
         /// The paused limit.
         limit: LimitOf,
@@ -210,4 +243,112 @@ pub enum EventKind {
         /// The number of dropped events.
         count: u64,
     },
+}
+
+impl EventKind {
+    /// Its name in snake case, as its JSON states it.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            EventKind::Dispatched { .. } => "dispatched",
+            EventKind::Completed { .. } => "completed",
+            EventKind::Failed { .. } => "failed",
+            EventKind::Throttled { .. } => "throttled",
+            EventKind::Refused { .. } => "refused",
+            EventKind::Exhausted { .. } => "exhausted",
+            EventKind::Paused => "paused",
+            EventKind::Recovered { .. } => "recovered",
+            EventKind::Yielded { .. } => "yielded",
+            EventKind::LimitStated { .. } => "limit_stated",
+            EventKind::CostIgnored { .. } => "cost_ignored",
+            EventKind::DeadLettered { .. } => "dead_lettered",
+            EventKind::Breaker { .. } => "breaker",
+            EventKind::ConfigAccepted { .. } => "config_accepted",
+            EventKind::ConfigRejected { .. } => "config_rejected",
+            EventKind::Missed { .. } => "missed",
+        }
+    }
+}
+
+fn as_millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(millis(*time))
+}
+
+fn as_some_millis<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(millis).serialize(to)
+}
+
+fn as_number<S: Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u16(status.as_u16())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_flat_json() {
+        let limit = || LimitOf { name: Some("rest".into()), scope: "tenant", endpoint: None };
+        let ms = Duration::from_millis;
+        let none = |kind| Event { request_id: None, tenant: None, vendor: None, kind };
+        let one = |kind| Event { request_id: Some(7), tenant: Some("a".into()), vendor: Some("v".into()), kind };
+        let endpoint = Some(Arc::from("/orders/*"));
+        for (event, json) in [
+            (
+                one(EventKind::Dispatched { endpoint, priority: Priority::High, attempt: 1, waited: ms(20) }),
+                r#"{"request_id":7,"tenant":"a","vendor":"v","event":"dispatched","endpoint":"/orders/*","priority":"high","attempt":1,"waited_ms":20}"#,
+            ),
+            (
+                one(EventKind::Completed { status: StatusCode::CREATED, attempts: 1, elapsed: ms(30) }),
+                r#"{"request_id":7,"tenant":"a","vendor":"v","event":"completed","status":201,"attempts":1,"elapsed_ms":30}"#,
+            ),
+            (
+                one(EventKind::Failed {
+                    kind: ErrorKind::QueueFull,
+                    delivery: Delivery::NotSent,
+                    attempts: 0,
+                    elapsed: ms(0),
+                }),
+                r#"{"request_id":7,"tenant":"a","vendor":"v","event":"failed","kind":"queue_full","delivery":"not_sent","attempts":0,"elapsed_ms":0}"#,
+            ),
+            (
+                one(EventKind::Refused { endpoint: None, retry_after: Some(ms(1_500)), attempt: 2 }),
+                r#"{"request_id":7,"tenant":"a","vendor":"v","event":"refused","retry_after_ms":1500,"attempt":2}"#,
+            ),
+            (
+                none(EventKind::Refused { endpoint: None, retry_after: None, attempt: 2 }),
+                r#"{"event":"refused","attempt":2}"#,
+            ),
+            (
+                none(EventKind::Exhausted { wait: ms(5), limit: limit() }),
+                r#"{"event":"exhausted","wait_ms":5,"limit":{"name":"rest","scope":"tenant"}}"#,
+            ),
+            (none(EventKind::Paused), r#"{"event":"paused"}"#),
+            (
+                none(EventKind::DeadLettered { id: "x".into(), attempts: 6, reason: Reason::Exhausted }),
+                r#"{"event":"dead_lettered","id":"x","attempts":6,"reason":"exhausted"}"#,
+            ),
+        ] {
+            let written = serde_json::to_string(&event).unwrap();
+            assert_eq!(written, json);
+            assert!(written.contains(&format!(r#""event":"{}""#, event.kind.as_str())), "{written}");
+        }
+    }
+
+    #[test]
+    fn names_of_events_are_those_of_their_json() {
+        let limit = || LimitOf { name: None, scope: "vendor", endpoint: None };
+        for kind in [
+            EventKind::Throttled { remaining_pct: 1, delay: Duration::ZERO, limit: limit() },
+            EventKind::Recovered { limit: limit() },
+            EventKind::Yielded { per_window: 1 },
+            EventKind::LimitStated { limit: "l".into(), configured: 1, stated: 2 },
+            EventKind::CostIgnored { kind: "k".into(), cost: 1 },
+            EventKind::Breaker { host: "h".into(), open: true },
+            EventKind::ConfigAccepted { version: 1, added: 0, changed: 0, removed: 0 },
+            EventKind::ConfigRejected { reason: "r".into() },
+            EventKind::Missed { count: 1 },
+        ] {
+            assert_eq!(serde_json::to_value(&kind).unwrap()["event"], kind.as_str());
+        }
+    }
 }

@@ -38,7 +38,7 @@ impl From<&str> for Request {
 }
 
 impl Request {
-    fn at_url(method: Method, text: &str) -> Request {
+    pub(crate) fn at_url(method: Method, text: &str) -> Request {
         let has_no_path = |url: &Url| url.path() == "/" && text.parse::<Uri>().is_ok_and(|uri| uri.path() == "/");
         match Url::parse(text) {
             // Parsing resolves dots and drops line ends; a URL that reads differently afterwards is not repaired.

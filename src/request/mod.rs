@@ -23,7 +23,7 @@ use crate::transport::target;
 
 pub(crate) use self::parts::{Notes, Parts, Target};
 pub use self::priority::Priority;
-pub use self::response::{Headroom, Response, ResponseBody, WaitReason};
+pub use self::response::{Headroom, PermitFeedback, Response, ResponseBody, WaitReason};
 pub use crate::transport::Body;
 pub use http::Method;
 

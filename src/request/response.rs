@@ -327,6 +327,35 @@ impl Headroom {
     }
 }
 
+/// What an answer that a [`Permit`](crate::Permit::answered_with) was told means to the limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PermitFeedback {
+    is_refusal: bool,
+    wait: Option<Duration>,
+    headroom: Option<Headroom>,
+}
+
+impl PermitFeedback {
+    pub(crate) fn new(is_refusal: bool, wait: Option<Duration>, headroom: Option<Headroom>) -> PermitFeedback {
+        PermitFeedback { is_refusal, wait, headroom }
+    }
+
+    /// Whether the vendor refused the request because of a limit. Its lane is paused then, or its endpoint.
+    pub fn is_refusal(&self) -> bool {
+        self.is_refusal
+    }
+
+    /// How long the vendor asks to wait; none where it says nothing of that.
+    pub fn wait(&self) -> Option<Duration> {
+        self.wait
+    }
+
+    /// What is left of the tightest limit, as [`Response::headroom`] states it.
+    pub fn headroom(&self) -> Option<Headroom> {
+        self.headroom
+    }
+}
+
 /// What a request waited for. Its `Display` is a half sentence for people: "the budget of limit `rest` is used up".
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WaitReason(engine::WaitReason);

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::attempt_end::{Again, Answered, AttemptEnd, Cause};
-use super::{Job, feedback, letter};
+use super::feedback::Reading;
+use super::{Job, letter};
 use crate::clock::{Time, millis, nanos};
 use crate::config::RetryPolicy;
 use crate::core::Core;
 use crate::dead_letter::{AttemptRecord, Phase};
 use crate::dispatch::PermitGuard;
+use crate::engine::Feedback;
 use crate::engine::throttle::Wait;
-use crate::engine::{Feedback, Whose};
 use crate::error::ErrorKind;
-use crate::retry::{self, Class, GiveUpReason, Outcome, RetryInput, Verdict};
-use crate::signals::{self, Scope};
+use crate::retry::{self, GiveUpReason, Outcome, RetryInput, Verdict};
 use crate::transport::{Sent, TransportError};
 
 impl Job {
@@ -36,13 +36,7 @@ impl Job {
         let signals = self.signals(&mut answered.answer, wall).await;
         self.settle(core, &answered.held, &signals);
         let headers = &answered.answer.headers;
-        let class = core.egress.classifier(&self.route).and_then(|classifier| classifier.classify(status, headers));
-        let class = class.or(match signals.throttled {
-            true => Some(Class::RateLimited),
-            // The vendor's dialect says that this status is no refusal here, so a retry would not help.
-            false if signals::is_refusal(status) => Some(Class::Rejected),
-            false => None,
-        });
+        let class = self.reader(core).class(status, headers, &signals);
         let stated = signals.wait();
         let outcome = Outcome::Answered { status: status.as_u16(), class, retry_after: signals.retry_after.is_some() };
         let verdict = self.judge(&outcome, now, answered.authorization.is_some());
@@ -58,35 +52,13 @@ impl Job {
 
         let policy = &self.route.vendor.retry;
         let backoff = retry::backoff(policy, retries + 1, &mut fastrand::Rng::new());
-        let is_refusal = class == Some(Class::RateLimited);
-        let told = stated.or(policy.default_wait.filter(|_| is_refusal));
-        let told = told.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
-        let is_final = matches!(class, Some(Class::Success | Class::Rejected));
-        let reports = self.reports(core, &signals);
-        let (report, besides) = feedback::foremost(&reports);
-        let wait = told.map_or(Wait::Guess { most: nanos(backoff) }, |told| Wait::Stated(nanos(told)));
-        let whose = signals.scope.map(|scope| match scope {
-            Scope::Endpoint => Whose::Endpoint,
-            Scope::Tenant => Whose::Lane,
-            Scope::Account => Whose::Account,
-            Scope::Vendor => Whose::Vendor,
-        });
-        let word = match (is_refusal, whose) {
-            (true, Some(whose)) => Feedback::RefusedFor(whose, wait, report),
-            (true, None) => Feedback::Refused(wait, report),
-            // A failure that states a wait pauses the lane like a refusal.
-            (false, _) if signals.retry_after.is_some() && !is_final && status.is_server_error() => {
-                Feedback::Refused(Wait::Stated(nanos(told.unwrap_or(backoff))), report)
-            }
-            (false, _) if status.is_server_error() && !is_final => Feedback::Failed,
-            (false, _) => self.passed(status, &signals, report),
-        };
+        let Reading { feedback, besides, is_refusal, told } = self.reader(core).read(status, &signals, class, backoff);
         if is_refusal {
             self.refused(core, stated, true);
         }
-        let headroom = self.heard(core, answered.held.on_response(now, word, besides));
+        let headroom = self.reader(core).effect(answered.held.on_response(now, feedback, &besides));
         if is_refusal {
-            self.spread(core, &signals, now, told);
+            self.reader(core).spread(&signals, now, told);
         }
 
         match verdict {
@@ -161,7 +133,7 @@ impl Job {
             }
             _ if word.is_some() => {
                 // The vendor has seen the request, so the permit stays spent.
-                self.heard(core, held.on_response(now, word.unwrap_or(Feedback::Disowned), &[]));
+                self.reader(core).effect(held.on_response(now, word.unwrap_or(Feedback::Disowned), &[]));
                 held.finish();
             }
             // The request may still be in transit, so it counts until `max_transit` has passed.

@@ -4,19 +4,24 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
-use super::Job;
+use super::{Job, notices};
 use crate::clock::{Time, nanos};
 use crate::config::base_url::host_is_the_vendors;
 use crate::config::{self, Limit, LimitKind, Rate, Unit};
 use crate::core::Core;
 use crate::dispatch::PermitGuard;
-use crate::engine::Feedback;
-use crate::engine::throttle::{About, Label, Report};
+use crate::engine::plan::EndpointId;
+use crate::engine::throttle::{About, Label, Report, Wait};
+use crate::engine::{Feedback, FeedbackEffect, Whose};
 use crate::events::EventKind;
+use crate::metrics::Series;
+use crate::request::response::Headroom;
+use crate::retry::{self, Class};
+use crate::route::Route;
 use crate::signals::{self, MAX_BODY, ResetMeans, Scope, Signals, WaitFrom, Window};
 use crate::transport::Answer;
 
@@ -29,12 +34,35 @@ const MAX_REPORTS: usize = 8;
 /// What an answer says is left, by window.
 pub(super) type Reports = SmallVec<[Report; 1]>;
 
-/// The report that matters most, and the rest.
-pub(super) fn foremost(reports: &[Report]) -> (Option<Report>, &[Report]) {
-    reports.split_first().map_or((None, &[]), |(first, rest)| (Some(*first), rest))
+/// What an answer means to the limits.
+pub(super) struct Reading {
+    pub(super) feedback: Feedback,
+    /// What is left of other limits than the one that `feedback` is about.
+    pub(super) besides: Reports,
+    /// The vendor refused, for now.
+    pub(super) is_refusal: bool,
+    /// How long to wait before the next request, as the vendor or its entry says, a little later at random.
+    pub(super) told: Option<Duration>,
+}
+
+/// Reads answers for the limits that requests of one tenant to one endpoint count in.
+#[derive(Clone, Copy)]
+pub(super) struct AnswerReader<'a> {
+    pub(super) core: &'a Core,
+    pub(super) route: &'a Arc<Route>,
+    pub(super) endpoint: EndpointId,
+    pub(super) series: &'a Series,
+    /// The number of the send, where one made the exchange.
+    pub(super) request: Option<u64>,
 }
 
 impl Job {
+    #[inline]
+    pub(super) fn reader<'a>(&'a self, core: &'a Core) -> AnswerReader<'a> {
+        let (route, series) = (&self.route, self.running.series());
+        AnswerReader { core, route, endpoint: self.endpoint, series, request: Some(self.id) }
+    }
+
     /// Reads an answer. Of its body as much is read ahead as may decide, and only where it may.
     pub(super) async fn signals(&self, answer: &mut Answer, wall: SystemTime) -> Signals {
         let dialect = &*self.route.vendor.dialect;
@@ -72,14 +100,74 @@ impl Job {
             return None;
         }
         self.settle(core, held, &signals);
-        let mut reports = self.reports(core, &signals);
-        let report = (!reports.is_empty()).then(|| reports.remove(0));
-        Some((self.passed(answer.status, &signals, report), reports))
+        let reader = self.reader(core);
+        let (report, besides) = reader.reports(&signals);
+        Some((reader.passed(answer.status, &signals, report), besides))
+    }
+}
+
+impl AnswerReader<'_> {
+    /// What an answer means, whatever its status is, where the vendor's dialect or the program's classifier says so.
+    pub(super) fn class(&self, status: StatusCode, headers: &HeaderMap, signals: &Signals) -> Option<Class> {
+        let class = self.core.egress.classifier(self.route).and_then(|classifier| classifier.classify(status, headers));
+        class.or(match signals.throttled {
+            true => Some(Class::RateLimited),
+            // The vendor's dialect says that this status is no refusal here, so a retry would not help.
+            false if signals::is_refusal(status) => Some(Class::Rejected),
+            false => None,
+        })
+    }
+
+    /// What an answer means to the limits. `backoff`: the wait after a refusal that states none.
+    pub(super) fn read(
+        &self,
+        status: StatusCode,
+        signals: &Signals,
+        class: Option<Class>,
+        backoff: Duration,
+    ) -> Reading {
+        let policy = &self.route.vendor.retry;
+        let is_refusal = class == Some(Class::RateLimited);
+        let told = signals.wait().or(policy.default_wait.filter(|_| is_refusal));
+        let told = told.map(|wait| retry::later(wait, &mut fastrand::Rng::new()));
+        let is_final = matches!(class, Some(Class::Success | Class::Rejected));
+        let (report, besides) = self.reports(signals);
+        let wait = told.map_or(Wait::Guess { most: nanos(backoff) }, |told| Wait::Stated(nanos(told)));
+        let whose = signals.scope.map(|scope| match scope {
+            Scope::Endpoint => Whose::Endpoint,
+            Scope::Tenant => Whose::Lane,
+            Scope::Account => Whose::Account,
+            Scope::Vendor => Whose::Vendor,
+        });
+        let feedback = match (is_refusal, whose) {
+            (true, Some(whose)) => Feedback::RefusedFor(whose, wait, report),
+            (true, None) => Feedback::Refused(wait, report),
+            // A failure that states a wait pauses the lane like a refusal.
+            (false, _) if signals.retry_after.is_some() && !is_final && status.is_server_error() => {
+                Feedback::Refused(Wait::Stated(nanos(told.unwrap_or(backoff))), report)
+            }
+            (false, _) if status.is_server_error() && !is_final => Feedback::Failed,
+            (false, _) => self.passed(status, signals, report),
+        };
+        Reading { feedback, besides, is_refusal, told }
+    }
+
+    /// Reports the effect of feedback on the limits. Returns the headroom.
+    pub(super) fn effect(&self, effect: FeedbackEffect) -> Option<Headroom> {
+        let FeedbackEffect { headroom, notices, took } = effect;
+        self.route.answered_in(took);
+        for noticed in notices {
+            notices::tell(self.core, self.route, self.series, self.request, noticed);
+        }
+        if let Some(headroom) = headroom {
+            self.series.headroom(&self.route.id, headroom);
+        }
+        headroom.map(Headroom::of)
     }
 
     /// What the limits are to hear of an answer that is no refusal. One that did what was asked may ask to be left alone all
     /// the same. Beside a 202 or a redirect a wait is about where to look next, and no time is a place that was filled.
-    pub(super) fn passed(&self, status: StatusCode, signals: &Signals, report: Option<Report>) -> Feedback {
+    fn passed(&self, status: StatusCode, signals: &Signals, report: Option<Report>) -> Feedback {
         let is_done = status.is_success() && status != StatusCode::ACCEPTED;
         match signals.retry_after.filter(|wait| is_done && !wait.is_zero()) {
             Some(wait) => Feedback::PassedFor(nanos(wait.min(self.route.vendor.retry.max_pause)), report),
@@ -90,7 +178,7 @@ impl Job {
     /// A refusal for an account, or for all who call the vendor, holds for their other lanes in this process too. Where a
     /// limit of that scope is configured, it stands as a whole; otherwise all lanes do.
     /// `told`: as long as the lane that was refused waits, where the vendor said it.
-    pub(super) fn spread(&self, core: &Core, signals: &Signals, now: Time, told: Option<Duration>) {
+    pub(super) fn spread(&self, signals: &Signals, now: Time, told: Option<Duration>) {
         let Some(scope @ (Scope::Account | Scope::Vendor)) = signals.scope else { return };
         let vendor = &self.route.vendor;
         let endpoint = vendor.endpoints.get(self.endpoint.place());
@@ -104,29 +192,30 @@ impl Job {
             return;
         }
         let guessed = || {
-            let place = core.registry.dispatch.find(&self.route)?;
+            let place = self.core.registry.dispatch.find(self.route)?;
             place.shard.look(|engine, now| engine.paused_until(now, place.lane)).filter(|until| *until < Time::MAX)
         };
         if let Some(until) = told.map(|wait| now + wait).or_else(guessed) {
-            core.registry.dispatch.pause_group(&self.route, scope, until);
+            self.core.registry.dispatch.pause_group(self.route, scope, until);
         }
     }
 
-    /// What the engine is to know of each window, that with the least left first. What contradicts the vendor's entry is
-    /// said.
-    pub(super) fn reports(&self, core: &Core, signals: &Signals) -> Reports {
+    /// What the engine is to know of each window: of that with the least left, and of the others. What contradicts the
+    /// vendor's entry is said.
+    fn reports(&self, signals: &Signals) -> (Option<Report>, Reports) {
         let mut reports = Reports::new();
         if signals.windows.is_empty() {
-            return reports;
+            return (None, reports);
         }
-        self.compare_limits(core, signals);
+        self.compare_limits(signals);
         let full = self.route.vendor.dialect.reset_means() == ResetMeans::Full;
         let windows = signals.windows.iter().filter_map(|window| self.report(window, full));
         reports.extend(windows.take(MAX_REPORTS));
         // The products of two u64 fit into a u128.
         let left = |report: &Report| (u128::from(report.remaining) << 64) / u128::from(report.limit.max(1));
         reports.sort_by_key(|report| (left(report), Reverse(report.reset_ns)));
-        reports
+        let first = (!reports.is_empty()).then(|| reports.remove(0));
+        (first, reports)
     }
 
     fn report(&self, window: &Window, full: bool) -> Option<Report> {
@@ -185,19 +274,19 @@ impl Job {
     }
 
     /// Says where the vendor states another limit than its entry.
-    fn compare_limits(&self, core: &Core, signals: &Signals) {
+    fn compare_limits(&self, signals: &Signals) {
         let vendor = &self.route.vendor;
         for window in &signals.windows {
             let Some((limit, rate, stated)) = matching(window, &vendor.limits, signals.windows.len()) else { continue };
             let configured = u64::from(rate.limit);
-            if stated != configured && stated > 0 && self.route.may_log_limits(core.clock.now()) {
-                self.stated_limit(core, &limit.name, configured, stated);
+            if stated != configured && stated > 0 && self.route.may_log_limits(self.core.clock.now()) {
+                self.stated_limit(&limit.name, configured, stated);
             }
         }
     }
 
     /// The vendor states another limit than its entry.
-    fn stated_limit(&self, core: &Core, limit: &Arc<str>, configured: u64, stated: u64) {
+    fn stated_limit(&self, limit: &Arc<str>, configured: u64, stated: u64) {
         let (tenant, vendor) = (&*self.route.id, &*self.route.vendor.name);
         if stated > configured {
             let message = "the vendor allows more than is configured: the plan may be a larger one";
@@ -206,11 +295,8 @@ impl Job {
             let message = "the vendor allows less than is configured, which is kept to: correct the limit";
             tracing::warn!(tenant, vendor, limit = &**limit, configured, stated, "{message}");
         }
-        core.telemetry.feed.tell(self.id, &self.route, || EventKind::LimitStated {
-            limit: limit.clone(),
-            configured,
-            stated,
-        });
+        let kind = || EventKind::LimitStated { limit: limit.clone(), configured, stated };
+        self.core.telemetry.feed.tell_for(self.request, self.route, kind);
     }
 }
 

@@ -17,6 +17,7 @@ mod key;
 pub(crate) mod ledger;
 mod letter;
 mod notices;
+mod permit;
 mod plain;
 pub(crate) mod prepared;
 mod spans;
@@ -24,6 +25,8 @@ mod start;
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use reqwest::Url;
 
 use crate::Priority;
 use crate::clock::{Time, nanos};
@@ -34,7 +37,7 @@ use crate::dead_letter::AttemptRecord;
 use crate::dispatch::{Grant, PermitGuard, plan};
 use crate::engine::cost::Cost;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::engine::{Ask, FeedbackEffect, Refusal};
+use crate::engine::{Ask, Refusal};
 use crate::error::{Error, ErrorKind};
 use crate::events::{Event, EventKind};
 use crate::metrics::{Running, Series};
@@ -44,10 +47,11 @@ use crate::retry::{RetryHistory, idempotent};
 use crate::route::{Authorization, Route};
 use crate::signals::meter::Meter;
 use crate::signals::{POINTS, Signals};
-use crate::transport::{Answer, Exchange};
+use crate::transport::{Answer, Exchange, target};
 
 use attempt_end::NotSent;
 pub(crate) use notices::{tell, tell_forgotten};
+pub(crate) use permit::permit_answered;
 pub(crate) use plain::send;
 use prepared::{Attempt, Prepared};
 
@@ -67,6 +71,10 @@ impl<'a> Caller<'a> {
             Caller::Lane(route) => &route.id,
         }
     }
+}
+
+fn is_below(route: &Route, url: &Url) -> bool {
+    route.base().is_ok_and(|base| target::relative(&base, url).is_ok())
 }
 
 /// A validated request, with its route, limits and deadlines.
@@ -140,7 +148,11 @@ impl Job {
                 Caller::Lane(route) if route.is_current() && *route.vendor.name == **vendor => Ok(route.clone()),
                 _ => core.registry.route(tenant, vendor),
             },
-            Target::Url(url) => core.registry.route_for_url(tenant, url),
+            Target::Url(url) => match caller {
+                // Where two vendors of a tenant have the same base URL, the lane says which is meant.
+                Caller::Lane(route) if route.is_current() && is_below(route, url) => Ok(route.clone()),
+                _ => core.registry.route_for_url(tenant, url),
+            },
         };
         let series = |tenant: &Tenant| core.telemetry.metrics.series(&tenant.id, &tenant.vendor.name);
         let series = found.as_ref().map_or_else(|_| core.telemetry.metrics.unknown(), |route| series(route));
@@ -227,19 +239,6 @@ impl Job {
             stored: None,
             host_pass: None,
         })
-    }
-
-    /// Logs the effect of feedback on the limits. Returns the headroom.
-    fn heard(&self, core: &Core, heard: FeedbackEffect) -> Option<Headroom> {
-        let FeedbackEffect { headroom, notices, took } = heard;
-        self.route.answered_in(took);
-        for noticed in notices {
-            self.noticed(core, noticed);
-        }
-        if let Some(headroom) = headroom {
-            self.running.series().headroom(&self.route.id, headroom);
-        }
-        headroom.map(Headroom::of)
     }
 
     /// Makes the caller's response.

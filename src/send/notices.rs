@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Job;
 use crate::config::Tenant;
 use crate::core::Core;
 use crate::dispatch::plan::pace;
@@ -31,13 +30,6 @@ impl LimitOf {
 
     fn in_the_log(&self) -> (&str, &str, &str) {
         (self.name.as_deref().unwrap_or(UNKNOWN), self.scope, self.endpoint.as_deref().unwrap_or(ALL))
-    }
-}
-
-impl Job {
-    /// Reports a change of a limit of this request.
-    pub(super) fn noticed(&self, core: &Core, noticed: Noticed) {
-        tell(core, &self.route, self.running.series(), Some(self.id), noticed);
     }
 }
 
@@ -107,10 +99,7 @@ pub(crate) fn tell(core: &Core, of: &Tenant, series: &Series, request: Option<u6
             EventKind::Yielded { per_window }
         }
     };
-    match request {
-        Some(id) => core.telemetry.feed.tell(id, of, || kind),
-        None => core.telemetry.feed.tell_of(tenant, vendor, || kind),
-    }
+    core.telemetry.feed.tell_for(request, of, || kind);
 }
 
 /// Reports the end of a pause after which no request was sent.

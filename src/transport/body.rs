@@ -13,6 +13,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, Sleep};
 
+use super::exclusive::Exclusive;
 use super::{Sent, TransportError};
 use crate::error::ErrorKind;
 
@@ -53,6 +54,15 @@ impl Body {
         E: Into<BoxError> + 'static,
     {
         Body(Content::Stream(reqwest::Body::wrap_stream(stream)))
+    }
+
+    /// A body of another kind, sent once, as it comes. Where its length is known, the vendor learns it.
+    pub fn wrap<B>(body: B) -> Body
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Body(Content::Stream(reqwest::Body::wrap(Exclusive::new(body))))
     }
 
     /// The content, unless it is a stream.
@@ -193,7 +203,7 @@ struct Ahead {
 enum Inner {
     Reqwest(reqwest::Body),
     Bytes(Bytes),
-    Stream(Pin<Box<dyn HttpBody<Data = Bytes, Error = TransportError> + Send>>),
+    Stream(Pin<Box<dyn HttpBody<Data = Bytes, Error = TransportError> + Send + Sync>>),
 }
 
 impl Inner {
@@ -206,7 +216,7 @@ impl AnswerBody {
     /// The body of a transport of your own, held to `max_bytes` and `deadline` like any other.
     pub fn new<B>(body: B, max_bytes: u64, deadline: Instant) -> AnswerBody
     where
-        B: HttpBody<Data = Bytes, Error = TransportError> + Send + 'static,
+        B: HttpBody<Data = Bytes, Error = TransportError> + Send + Sync + 'static,
     {
         AnswerBody::limited(Inner::Stream(Box::pin(body)), max_bytes, deadline)
     }

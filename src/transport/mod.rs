@@ -13,6 +13,7 @@ pub(crate) mod auth;
 mod body;
 mod cause;
 pub(crate) mod credentials;
+mod exclusive;
 #[cfg(feature = "oauth")]
 pub(crate) mod oauth;
 #[cfg(not(feature = "oauth"))]

@@ -33,6 +33,7 @@ mod outbox_handlers;
 mod outbox_intake;
 mod outbox_isolation;
 mod properties;
+mod public_types;
 mod pushback;
 mod pushback_vendor;
 mod rate_limits;

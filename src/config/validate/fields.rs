@@ -71,7 +71,8 @@ pub(super) fn duration(text: Option<&str>, path: Path, report: &mut Report) -> O
     }
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+/// Reads a duration such as "60s". The message of an error says what to write.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     const HELP: &str = "write for example \"500ms\", \"60s\", \"1h\", \"24h\" or \"30d\"";
     if text.len() > 64 {
         return Err(format!("this is not a duration; {HELP}"));

@@ -1,0 +1,137 @@
+//! From an `http::Request` to a request of the client.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Uri;
+use http_body::Body as HttpBody;
+use http_body_util::{BodyExt, Limited};
+use percent_encoding::percent_decode_str;
+
+use super::headers::strip;
+use super::options::{SendOptions, callers_timeout};
+use crate::clock::Clock;
+use crate::config::AuthScheme;
+use crate::error::{BoxError, Error, ErrorKind};
+use crate::request::{Priority, Request, Target};
+use crate::route::Route;
+use crate::transport::{Body, target};
+
+/// The longest time in which a body is read that is to be kept in memory, where no deadline is stated.
+const BODY: Duration = Duration::from_secs(60);
+
+/// A request that came in, in the client's own form.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) request: Request,
+    pub(crate) priority: Priority,
+    /// It is sent now or not at all.
+    pub(crate) immediate: bool,
+}
+
+/// Makes a request to the vendor of `route` of one that came in, with the options of its extensions and headers, and of
+/// `defaults` what these do not state.
+///
+/// A URI without a host is below the vendor's base URL. One with a host must lie below it.
+///
+/// A body whose length is known and at most `buffer_up_to` bytes is read into memory, so that it can be sent again. Another
+/// is sent once, as it comes.
+///
+/// # Errors
+/// [`ErrorKind::InvalidRequest`] where a header cannot be read, the URI is another host's or the body broke off;
+/// [`ErrorKind::Deadline`] where the body did not come in time. The rest is checked when the request is sent.
+pub(crate) async fn accept<B>(
+    request: http::Request<B>,
+    route: &Route,
+    defaults: &SendOptions,
+    buffer_up_to: usize,
+    clock: Clock,
+) -> Result<Accepted, Error>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let began = clock.now();
+    let (mut parts, body) = request.into_parts();
+    let refuse = |why: Cow<'_, str>| route.not_sent(ErrorKind::InvalidRequest, why);
+    let stated = SendOptions::take(&mut parts.headers).map_err(|why| refuse(why.into()))?;
+    let options = parts.extensions.remove::<SendOptions>().unwrap_or_default();
+    let options = options.or(&stated).or(defaults).before(callers_timeout(&parts.headers));
+    strip(&mut parts.headers, &route.vendor.auth);
+    let mut request = aim(&parts.uri, parts.method, route)?;
+    request.parts.headers = parts.headers;
+    let most = options.stated_deadline().unwrap_or(BODY);
+    let late = || {
+        let why = "the request's body did not come before its deadline; state its length, or a later deadline";
+        Err(route.not_sent(ErrorKind::Deadline, why))
+    };
+    request.parts.body = match body.size_hint().exact().is_some_and(|length| length <= buffer_up_to as u64) {
+        false => Body::wrap(body),
+        true => match tokio::time::timeout(most, Limited::new(body, buffer_up_to).collect()).await {
+            Ok(Ok(whole)) => whole.to_bytes().into(),
+            Ok(Err(why)) => {
+                let error = refuse("the request's body broke off before it was complete".into());
+                return Err(error.with_source(why));
+            }
+            Err(_) => return late(),
+        },
+    };
+    // What it took to read the body counts.
+    let left = options.stated_deadline().map(|total| total.saturating_sub(clock.now().since(began)));
+    if left == Some(Duration::ZERO) && options.stated_deadline() != left {
+        return late();
+    }
+    let (priority, immediate) = (options.stated_priority(), options.is_immediate());
+    Ok(Accepted { request: options.before(left).apply(request), priority, immediate })
+}
+
+/// A request to the route's vendor for what `uri` names.
+fn aim(uri: &Uri, method: http::Method, route: &Route) -> Result<Request, Error> {
+    let refuse = |why: &str| Err(route.not_sent(ErrorKind::InvalidRequest, why));
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let path = without_credential(path, &route.vendor.auth);
+    let Some(authority) = uri.authority() else {
+        return Ok(Request::new(method, &*route.vendor.name, path));
+    };
+    let Some(scheme) = uri.scheme() else {
+        return refuse("the request names a host and no path: a tunnel (CONNECT) cannot be paced from outside");
+    };
+    let base = route.base()?;
+    let request = Request::at_url(method.clone(), &format!("{scheme}://{authority}{path}"));
+    let Target::Url(url) = &request.parts.target else {
+        return Ok(request);
+    };
+    match target::relative(&base, url) {
+        // Below the base URL as well, and there is no path that says so.
+        Ok(below) if !below.starts_with('/') => Ok(request),
+        Ok(below) => Ok(Request::new(method, &*route.vendor.name, below)),
+        Err(why) => {
+            let (theirs, ours) = (url.host_str().unwrap_or_default(), base.host_str().unwrap_or_default());
+            let why = format!(
+                "{why}: the request is for {theirs}, and this tenant's vendor is at {ours}; give the SDK the vendor's \
+                 base URL, or relative URLs"
+            );
+            refuse(&why)
+        }
+    }
+}
+
+/// The path without the query parameter in which the vendor takes the tenant's credential: the SDK has put its own there.
+fn without_credential<'p>(path: &'p str, auth: &AuthScheme) -> Cow<'p, str> {
+    let AuthScheme::Query { name } = auth else { return path.into() };
+    let Some((before, query)) = path.split_once('?') else { return path.into() };
+    let is_other = |pair: &&str| {
+        let found = pair.split_once('=').map_or(*pair, |(found, _)| found);
+        !percent_decode_str(found).eq(name.bytes())
+    };
+    let left: Vec<&str> = query.split('&').filter(is_other).collect();
+    match left.is_empty() {
+        true => before.into(),
+        false => format!("{before}?{}", left.join("&")).into(),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/request.rs"]
+mod tests;

@@ -1,0 +1,215 @@
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::Method;
+use http_body::{Frame, SizeHint};
+use http_body_util::{Empty, Full};
+
+use super::*;
+use crate::config::{Config, Sources};
+
+const ENTRIES: &str = r#"
+    [vendors.v]
+    extends = "none"
+    base_url = "https://api.example/v1"
+    auth = { scheme = "bearer" }
+    unpublished = true
+
+    [vendors.keyed]
+    extends = "none"
+    base_url = "https://keyed.example"
+    auth = { scheme = "query", name = "api_key" }
+    unpublished = true
+
+    [[tenants]]
+    id = "acme"
+    vendor = "v"
+    credential = "env:KEY"
+
+    [[tenants]]
+    id = "acme"
+    vendor = "keyed"
+    credential = "env:KEY"
+"#;
+
+fn route(vendor: &str) -> Arc<Route> {
+    let config = Config::load(&Sources::new().file("vendors.toml", ENTRIES), 1).unwrap();
+    Route::alone(Arc::unwrap_or_clone(config.tenant("acme", vendor).unwrap()))
+}
+
+async fn accepted<B>(request: http::Request<B>, buffer_up_to: usize) -> Result<Accepted, Error>
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    accept(request, &route("v"), &SendOptions::new(), buffer_up_to, Clock::system()).await
+}
+
+async fn get(uri: &str) -> Result<Request, Error> {
+    let request = http::Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
+    accepted(request, 1024).await.map(|accepted| accepted.request)
+}
+
+/// A body that comes after a while, in pieces, and says what it likes of its length.
+struct Scripted {
+    pieces: Vec<Result<&'static str, BoxError>>,
+    length: Option<u64>,
+    hangs: bool,
+}
+
+impl HttpBody for Scripted {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.pieces.is_empty() {
+            return if self.hangs { Poll::Pending } else { Poll::Ready(None) };
+        }
+        let piece = self.pieces.remove(0);
+        Poll::Ready(Some(piece.map(|text| Frame::data(Bytes::from_static(text.as_bytes())))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}
+
+fn post(pieces: Vec<Result<&'static str, BoxError>>, length: Option<u64>, hangs: bool) -> http::Request<Scripted> {
+    http::Request::post("/pay").body(Scripted { pieces, length, hangs }).unwrap()
+}
+
+#[tokio::test]
+async fn relative_and_whole_uris_are_below_the_base() {
+    for (uri, path) in [
+        ("/user?a=b", "/user?a=b"),
+        ("/", "/"),
+        ("/a%2Fb//c", "/a%2Fb//c"),
+        ("https://api.example/v1/user?a=b", "/user?a=b"),
+        ("https://API.example:443/v1/user", "/user"),
+    ] {
+        let request = get(uri).await.unwrap();
+        match &request.parts.target {
+            Target::Path { vendor, path: found } => assert_eq!((&**vendor, &**found), ("v", path), "{uri}"),
+            Target::Url(url) => assert!(request.problem().is_none(), "{uri}: {url}"),
+        }
+    }
+    // The base itself has no path below it.
+    let base = get("https://api.example/v1").await.unwrap();
+    assert!(matches!(&base.parts.target, Target::Url(url) if url.as_str() == "https://api.example/v1"));
+}
+
+#[tokio::test]
+async fn other_hosts_are_refused_by_name() {
+    for (uri, words) in [
+        ("https://evil.example/v1/user", "evil.example"),
+        ("http://api.example/v1/user", "api.example"),
+        ("https://api.example:8443/v1/user", "api.example"),
+        ("https://api.example/v2/user", "not below"),
+        ("https://api.example/v1x", "not below"),
+        ("https://user:pass@api.example/v1/user", "user name"),
+    ] {
+        let error = get(uri).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{uri}");
+        let text = error.to_string();
+        assert!(text.contains(words) && text.contains("api.example") && !text.contains("pass@"), "{uri}: {text}");
+    }
+    let tunnel = http::Request::builder().method(Method::CONNECT).uri("evil.example:443");
+    let error = accepted(tunnel.body(Empty::<Bytes>::new()).unwrap(), 0).await.unwrap_err();
+    assert!(error.to_string().contains("CONNECT"), "{error}");
+}
+
+/// Whatever is wrong with a path is found when the request is sent: nothing is repaired here.
+#[tokio::test]
+async fn paths_are_not_changed() {
+    for path in ["//evil.example/x", "/a/../b", "/a/..%2fb", "/a%00"] {
+        let request = get(path).await.unwrap();
+        assert!(matches!(&request.parts.target, Target::Path { path: found, .. } if found == path), "{path}");
+    }
+    let dots = get("https://api.example/v1/../admin").await.unwrap();
+    assert!(dots.problem().is_some());
+}
+
+#[tokio::test]
+async fn credential_of_the_sdk_is_dropped_from_the_query() {
+    for (uri, expected) in [
+        ("/a?api%5Fkey=theirs&x=1&api%5Fkey", "/a?x=1"),
+        ("/a?api%5Fkey=theirs", "/a"),
+        ("/a?apikey=1&&", "/a?apikey=1&&"),
+        ("https://keyed.example/a?x=1&%61pi_key=theirs", "/a?x=1"),
+    ] {
+        let request = http::Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
+        let accepted = accept(request, &route("keyed"), &SendOptions::new(), 0, Clock::system()).await.unwrap();
+        assert!(matches!(&accepted.request.parts.target, Target::Path { path, .. } if path == expected), "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn options_come_from_extensions_then_headers_then_defaults() {
+    let mut request = http::Request::get("/a")
+        .header("integration-priority", "low")
+        .header("integration-endpoint", "by-header")
+        .header("authorization", "Bearer theirs")
+        .header("x-kept", "1")
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    request.extensions_mut().insert(SendOptions::new().priority(Priority::High));
+    let defaults = SendOptions::new().endpoint("default").deadline(Duration::from_secs(9)).max_wait(Duration::ZERO);
+    let accepted = accept(request, &route("v"), &defaults, 0, Clock::system()).await.unwrap();
+    let parts = &accepted.request.parts;
+    assert_eq!((accepted.priority, accepted.immediate), (Priority::High, true));
+    assert_eq!((parts.endpoint.as_deref(), parts.max_wait), (Some("by-header"), None));
+    assert!(parts.deadline.is_some_and(|total| total <= Duration::from_secs(9)));
+    assert_eq!(parts.headers.keys().map(http::HeaderName::as_str).collect::<Vec<_>>(), ["x-kept"]);
+
+    let bad = http::Request::get("/a").header("integration-priority", "urgent").body(Empty::<Bytes>::new()).unwrap();
+    let error = accepted_error(bad).await;
+    assert!(error.to_string().contains("write high, normal or low"), "{error}");
+}
+
+async fn accepted_error(request: http::Request<Empty<Bytes>>) -> Error {
+    let error = accepted(request, 0).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    error
+}
+
+#[tokio::test]
+async fn short_bodies_are_kept_and_others_are_sent_once() {
+    let full = |length: usize| http::Request::post("/pay").body(Full::<Bytes>::from(vec![b'x'; length])).unwrap();
+    let kept = accepted(full(8), 8).await.unwrap();
+    assert_eq!(kept.request.body_bytes().map(Bytes::len), Some(8));
+    assert!(kept.request.try_clone().is_some());
+    assert_eq!(accepted(full(9), 8).await.unwrap().request.body_bytes(), None);
+    assert_eq!(accepted(full(0), 0).await.unwrap().request.body_bytes().map(Bytes::len), Some(0));
+
+    let unknown = accepted(post(vec![Ok("a"), Ok("b")], None, false), 1024).await.unwrap();
+    assert_eq!(unknown.request.body_bytes(), None);
+    let mut body = unknown.request.parts.body;
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!((first, body.is_end_stream()), (Bytes::from_static(b"a"), false));
+    assert_eq!(body.collect().await.unwrap().to_bytes(), Bytes::from_static(b"b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_lie_break_or_hang_are_errors() {
+    let long = post(vec![Ok("12345"), Ok("6789")], Some(5), false);
+    let broken = post(vec![Ok("12"), Err("reset".into())], Some(5), false);
+    for request in [long, broken] {
+        let error = accepted(request, 5).await.unwrap_err();
+        assert_eq!((error.kind(), error.delivery()), (ErrorKind::InvalidRequest, crate::Delivery::NotSent));
+    }
+    let hanging = accepted(post(vec![Ok("12")], Some(5), true), 5).await.unwrap_err();
+    assert_eq!(hanging.kind(), ErrorKind::Deadline);
+    let mut soon = post(vec![], Some(5), true);
+    soon.extensions_mut().insert(SendOptions::new().deadline(Duration::from_millis(20)));
+    assert_eq!(accepted(soon, 5).await.unwrap_err().kind(), ErrorKind::Deadline);
+}
+
+#[tokio::test]
+async fn errors_of_no_kind_are_taken_too() {
+    // A body whose error is another type than the client's.
+    let body = Full::<Bytes>::from("x").map_err(|never: Infallible| match never {});
+    let request = http::Request::post("/pay").body(body).unwrap();
+    assert!(accepted(request, 8).await.is_ok());
+}
