@@ -365,9 +365,9 @@ impl fmt::Debug for TenantEntry {
 }
 
 /// A string, refused without being quoted: serde's own message would print a number that may be a secret.
-fn reference<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(super) fn reference<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     struct Visitor;
-    const NO: &str = "credential must be a string such as \"env:NAME\"";
+    const NO: &str = "a reference to a secret must be a string such as \"env:NAME\"";
     impl<'de> serde::de::Visitor<'de> for Visitor {
         type Value = Option<String>;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,10 +1,11 @@
 //! The file format: what serde reads. Values are as written; [`validate`](super::validate) checks them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Deserialize;
 
-use super::entry::{LimitEntry, TenantEntry};
+use super::entry::{LimitEntry, TenantEntry, reference};
 
 /// A whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -14,6 +15,28 @@ pub(super) struct File {
     pub(super) vendors: BTreeMap<String, VendorEntry>,
     #[serde(default)]
     pub(super) tenants: Vec<TenantEntry>,
+    #[serde(default)]
+    pub(super) callers: Vec<CallerEntry>,
+}
+
+/// `[[callers]]`.
+#[derive(Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CallerEntry {
+    pub(super) name: String,
+    #[serde(default, deserialize_with = "reference")]
+    pub(super) token: Option<String>,
+    pub(super) tenants: Vec<String>,
+    pub(super) vendors: Option<Vec<String>>,
+    pub(super) priority: Option<String>,
+    pub(super) may: Option<Vec<String>>,
+}
+
+impl fmt::Debug for CallerEntry {
+    /// The name alone: what stands unchecked as the token's reference may be the token itself.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallerEntry").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// `[vendors.NAME]`, and `[vendors.NAME.environments.ENV]` with what differs there.

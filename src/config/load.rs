@@ -10,17 +10,20 @@ use super::report::{Finding, Layer, Messages, Path, Problem, Report, Step, Text,
 use super::resolve::{LIVE, Stated, Vendors, resolve};
 use super::source::{CATALOGUE, Sources};
 use super::vendor::{Tenant, Vendor};
-use super::{Limit, Scope, overlay, suggest, validate};
+use super::{Caller, Limit, Scope, overlay, suggest, validate};
 use crate::Error;
 
 /// Default headers of one vendor.
 const MAX_HEADERS: usize = 64;
 const MAX_WARNINGS: usize = 100;
+/// Each request's token is compared with those of all callers.
+const MAX_CALLERS: usize = 1000;
 
 /// What a load makes.
 pub(super) struct Loaded {
     pub(super) vendors: Vendors,
     pub(super) tenants: Vec<Arc<Tenant>>,
+    pub(super) callers: Vec<Arc<Caller>>,
     pub(super) warnings: Vec<String>,
     pub(super) hash: u64,
 }
@@ -74,11 +77,12 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
         }
     }
     let tenants = tenants(&vendors, &wrong, sources, &files, &over, messages);
+    let callers = callers(sources, files.iter().chain(&over), messages);
     if !messages.is_empty() {
         return None;
     }
     disagreements(&tenants, &mut warnings);
-    Some(Loaded { vendors, tenants, warnings, hash: sources.hash() })
+    Some(Loaded { vendors, tenants, callers, warnings, hash: sources.hash() })
 }
 
 /// Merges a user's entry over the catalogue's where it says so.
@@ -309,6 +313,36 @@ fn tenants<'a>(
     }
     // Sorted for look-ups by halving: no second copy of the ids, and the same order every time.
     out.sort_unstable_by(|a, b| order(a, &b.id, &b.vendor.name));
+    out
+}
+
+/// The callers of all files, in their order.
+fn callers<'f, 't: 'f>(
+    sources: &Sources,
+    files: impl Iterator<Item = &'f (Text<'t>, File)>,
+    messages: &mut Messages<'t>,
+) -> Vec<Arc<Caller>> {
+    let mut out: Vec<Arc<Caller>> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
+    for (text, file) in files {
+        for (index, entry) in file.callers.iter().enumerate() {
+            let mut report = Report::default();
+            let caller = validate::caller(entry, &sources.resolvers, &mut report);
+            // A mistake of form names a table by its `name`, where that is one.
+            let is_name = validate::check_id("a caller's name", &entry.name).is_ok();
+            let is_first = seen.insert(&entry.name);
+            let step = if is_name && is_first { Step::Named(entry.name.clone()) } else { Step::Index(index) };
+            if !is_first {
+                report.problem(at(&[], "name"), "a caller of this name is stated already; keep one of the two");
+            }
+            if seen.len() > MAX_CALLERS {
+                report.problem(vec![], format!("more than {MAX_CALLERS} callers"));
+            }
+            let layer = Layer { file: Some(*text), base: vec!["callers".into(), step] };
+            report.problems.iter().for_each(|problem| messages.add(std::slice::from_ref(&layer), problem));
+            out.extend(caller.map(Arc::new));
+        }
+    }
     out
 }
 

@@ -130,6 +130,14 @@
 //! limit = 1200
 //! [tenants.endpoints.search.limits.search]
 //! limit = 10
+//!
+//! [[callers]]                 # a program that calls through the gateway (feature `gateway`)
+//! name = "billing"
+//! token = "env:BILLING_TOKEN" # or "file:PATH", or "RESOLVER:KEY"; never the token
+//! tenants = ["acme", "eu-*"]  # on whose behalf it may call; `*` stands for any characters
+//! vendors = ["example"]       # whom it may call; all without it
+//! priority = "normal"         # the highest that it may ask for; high without it
+//! may = ["send", "async"]     # send (the default), and async: leave requests in the store
 //! ```
 //!
 //! A bucket is stated by its size and the time it takes to fill: 40 requests at once, 2 more each second, is
@@ -181,6 +189,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub(crate) mod base_url;
+mod caller;
 mod costs;
 pub(crate) mod credential;
 #[cfg(any(test, feature = "testing"))]
@@ -208,6 +217,7 @@ mod vendor;
 use crate::Error;
 use load::Loaded;
 
+pub use caller::{Caller, May};
 pub use costs::Costs;
 pub(crate) use costs::MAX_COSTS;
 pub use credential::CredentialRef;
@@ -236,6 +246,7 @@ pub struct Config {
     vendors: Arc<Vendors>,
     /// Sorted by id, then vendor.
     tenants: Vec<Arc<Tenant>>,
+    callers: Vec<Arc<Caller>>,
     warnings: Vec<String>,
 }
 
@@ -278,13 +289,13 @@ impl Config {
     /// assert_eq!((findings[0].line, findings[0].column), (3, 10));
     /// ```
     pub fn check(sources: &Sources) -> Result<Config, Vec<Finding>> {
-        let Loaded { vendors, tenants, warnings, hash } = load::check(sources)?;
-        Ok(Config { version: 1, hash, vendors: Arc::new(vendors), tenants, warnings })
+        let Loaded { vendors, tenants, callers, warnings, hash } = load::check(sources)?;
+        Ok(Config { version: 1, hash, vendors: Arc::new(vendors), tenants, callers, warnings })
     }
 
     fn from_loaded(loaded: Loaded, version: u64) -> Result<Config, Error> {
-        let Loaded { vendors, tenants, warnings, hash } = loaded;
-        Ok(Config { version, hash, vendors: Arc::new(vendors), tenants, warnings })
+        let Loaded { vendors, tenants, callers, warnings, hash } = loaded;
+        Ok(Config { version, hash, vendors: Arc::new(vendors), tenants, callers, warnings })
     }
 
     /// The version given to [`load`](Config::load), one more after each [`reload`](Config::reload).
@@ -318,6 +329,11 @@ impl Config {
     /// The tenants, by id and then by vendor.
     pub fn tenants(&self) -> impl ExactSizeIterator<Item = &Arc<Tenant>> {
         self.tenants.iter()
+    }
+
+    /// The programs that may call through a gateway, in the order of the files.
+    pub fn callers(&self) -> &[Arc<Caller>] {
+        &self.callers
     }
 
     /// The tenant `id` at `vendor`.

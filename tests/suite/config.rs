@@ -580,3 +580,37 @@ fn messages_never_repeat_configured_values() {
     assert!(tried > 400, "{tried}");
     assert!(wrong.is_empty(), "{} of {tried}: {}", wrong.len(), wrong.join("\n----\n"));
 }
+
+#[test]
+fn callers_are_read_and_checked() {
+    let text = "[[callers]]\nname = \"billing\"\ntoken = \"env:BILLING\"\ntenants = [\"acme\", \"eu-*\"]\nvendors = [\"stripe\"]\n\
+                priority = \"normal\"\nmay = [\"send\", \"async\"]\n[[callers]]\nname = \"all\"\ntoken = \"file:/run/t\"\ntenants = [\"*\"]\n";
+    let config = Config::load(&Sources::new().file("my.toml", text), 1).unwrap();
+    let [billing, all] = config.callers() else { panic!("{:?}", config.callers()) };
+    assert_eq!(
+        (billing.may_act_for("eu-7"), billing.may_act_for("us-7"), billing.may_call("github")),
+        (true, false, false)
+    );
+    assert_eq!((all.may_act_for("us-7"), all.may_call("github"), all.only_tenant()), (true, true, None));
+
+    let wrong = "[[callers]]\nname = \"a b\"\ntoken = \"ghp_0123456789abcdef\"\ntenants = []\nmay = [\"sent\"]\n\
+                 [[callers]]\nname = \"x\"\ntenants = [\"a/b\"]\npriority = \"urgent\"\nvendors = []\n\
+                 [[callers]]\nname = \"x\"\ntoken = \"env:X\"\ntenants = [\"*\"]\n";
+    let findings = Config::check(&Sources::new().file("my.toml", wrong)).unwrap_err();
+    let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    let told = told.join("\n");
+    for part in [
+        "my.toml:2:8: callers",
+        "looks like the secret itself",
+        "may act for no tenant",
+        "did you mean `send`?",
+        "`token` is missing",
+        "may call no vendor",
+        "a tenant's id, in which `*`",
+        "unknown priority",
+        "stated already",
+    ] {
+        assert!(told.contains(part), "{part} is missing in:\n{told}");
+    }
+    assert!(!told.contains("0123456789"), "{told}");
+}

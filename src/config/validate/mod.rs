@@ -1,5 +1,6 @@
 //! From an entry as written to a [`Vendor`], or to everything that is wrong with it.
 
+mod callers;
 mod costs;
 mod dialect;
 mod fields;
@@ -9,6 +10,7 @@ mod oauth;
 mod retry;
 mod vendor;
 
+pub(super) use callers::caller;
 #[cfg(any(test, feature = "testing"))]
 pub(super) use costs::of_vendor as costs;
 #[cfg(any(test, feature = "testing"))]

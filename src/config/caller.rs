@@ -1,0 +1,129 @@
+//! Programs that may call through the gateway.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::credential::CredentialRef;
+use super::limit::names;
+use crate::Priority;
+
+/// A program that may call through the gateway, as `[[callers]]` states it.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Caller {
+    /// Its name, for logs and messages.
+    pub name: Arc<str>,
+    /// Where its token is, never the token.
+    pub token: CredentialRef,
+    /// Patterns of the tenants on whose behalf it may call: `*` stands for any characters.
+    pub tenants: Vec<String>,
+    /// The vendors that it may call; empty means all.
+    pub vendors: Vec<String>,
+    /// The highest priority that it may ask for.
+    pub priority: Priority,
+    /// What it may do.
+    pub may: Vec<May>,
+}
+
+/// What a caller may do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum May {
+    /// Send requests, and wait for their answers.
+    Send,
+    /// Leave requests in the store, to be sent later, and ask for their receipts.
+    Async,
+}
+
+names!(May { Send = "send", Async = "async" });
+
+impl Caller {
+    /// Whether it may call on behalf of this tenant.
+    pub fn may_act_for(&self, tenant: &str) -> bool {
+        self.tenants.iter().any(|pattern| matches(pattern, tenant))
+    }
+
+    /// Whether it may call this vendor.
+    pub fn may_call(&self, vendor: &str) -> bool {
+        self.vendors.is_empty() || self.vendors.iter().any(|name| name == vendor)
+    }
+
+    /// The one tenant on whose behalf it may call; none where it is several.
+    pub fn only_tenant(&self) -> Option<&str> {
+        match &self.tenants[..] {
+            [only] if !only.contains('*') => Some(only),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller")
+            .field("name", &self.name)
+            .field("token", &format_args!("{}", self.token))
+            .field("tenants", &self.tenants)
+            .field("vendors", &self.vendors)
+            .field("priority", &self.priority)
+            .field("may", &self.may)
+            .finish()
+    }
+}
+
+/// Whether `text` is one of `pattern`'s. Each byte of the text is looked at once for each star at most: both have 128 bytes.
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut p, mut t) = (0, 0);
+    // Where to go on if the characters after the last star do not fit: the star takes one character more.
+    let mut retry: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p + 1, t));
+                p += 1;
+            }
+            Some(b) if *b == text[t] => (p, t) = (p + 1, t + 1),
+            _ => match &mut retry {
+                Some((after, from)) => {
+                    *from += 1;
+                    (p, t) = (*after, *from);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|b| *b == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stars_stand_for_any_characters() {
+        for (pattern, text, expected) in [
+            ("acme", "acme", true),
+            ("acme", "acme2", false),
+            ("acme", "acm", false),
+            ("eu-*", "eu-1", true),
+            ("eu-*", "eu-", true),
+            ("eu-*", "us-1", false),
+            ("*", "", true),
+            ("*", "anything", true),
+            ("*-test", "a-test-test", true),
+            ("*-test", "a-tests", false),
+            ("a*b*c", "aXbbYc", true),
+            ("a*b*c", "acb", false),
+            ("", "", true),
+            ("", "a", false),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn many_stars_take_no_long_time() {
+        let pattern = "a*".repeat(64);
+        assert!(!matches(&format!("{pattern}b"), &"a".repeat(128)));
+    }
+}
