@@ -32,9 +32,4 @@ mod swap;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
 pub(crate) use pool::{Pool, open};
-
-/// The shortest lease, and the longest.
-pub(crate) const LEASES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(600));

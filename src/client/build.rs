@@ -9,13 +9,14 @@ use std::time::Duration;
 use super::IntegrationClient;
 use super::cleaning::{Cleaning, clean_up};
 use super::watch::watch;
+use crate::capacity;
 use crate::capacity::exchange::{Exchange, Sharing};
-use crate::capacity::{self};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigSource, FileSource, StaticSource};
 use crate::core::{Core, Egress, OutboxHooks, Registry, Telemetry};
 use crate::dead_letter::writer::{CAPACITY, Writer};
 use crate::dead_letter::{DeadLetterSink, TracingSink};
+use crate::dispatch::plan::Policy;
 use crate::dispatch::{Dispatch, SWEEP_EVERY};
 use crate::error::Error;
 use crate::events::Feed;
@@ -28,6 +29,8 @@ use crate::transport::{ReqwestTransport, TokenKeeper, oauth};
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// How often resting lanes are looked for in simulations.
 const SELDOM: Duration = Duration::from_secs(3600);
+/// The lease of shared limits.
+const LEASE: Duration = Duration::from_secs(10);
 
 impl IntegrationClientBuilder {
     /// Reads and validates the configuration and starts the client.
@@ -70,7 +73,15 @@ impl IntegrationClientBuilder {
             ));
         }
         let clock = Clock::system();
-        let pool = match &self.share_through {
+        let stated = config.sharing().cloned();
+        let through = match (self.share_through, &stated) {
+            (Some(through), _) => Some(through),
+            (None, Some(stated)) => Some(stated.resolved().map_err(Error::config)?),
+            (None, None) => None,
+        };
+        let lease = self.sharing_lease.or(stated.and_then(|stated| stated.lease)).unwrap_or(LEASE);
+        let policy = Policy { pooled: through.is_some(), ..self.policy };
+        let pool = match &through {
             None => None,
             Some(through) => {
                 let (pool, task) = capacity::open(through, self.store.as_ref()).await?;
@@ -83,7 +94,7 @@ impl IntegrationClientBuilder {
         };
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let shards = self.shards.unwrap_or((4 * processors).min(64));
-        let dispatch = Dispatch::new(shards, self.max_waiting, self.policy, clock);
+        let dispatch = Dispatch::new(shards, self.max_waiting, policy, clock);
         let sweep_every = if self.ticks { SWEEP_EVERY } else { SELDOM };
         for shard in dispatch.shards() {
             #[expect(clippy::disallowed_methods, reason = "the one place that spawns; the task ends with the client")]
@@ -133,7 +144,7 @@ impl IntegrationClientBuilder {
         let client = IntegrationClient::new(core, outbox.clone(), sharing.clone());
         if let (Some(pool), Some(sharing)) = (pool, sharing) {
             let dispatch = &client.core().registry.dispatch;
-            let exchange = Exchange::new(pool, dispatch.shards().to_vec(), clock, self.sharing_lease, sharing);
+            let exchange = Exchange::new(pool, dispatch.shards().to_vec(), clock, lease, sharing);
             #[expect(
                 clippy::disallowed_methods,
                 reason = "the task ends with the client, when all units are given back"

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use super::IntegrationClient;
 use super::cleaning::{ActiveTenants, Cleaning};
-use crate::capacity::LEASES;
-use crate::config::{ConfigSource, Sources, TenantEntry};
+use crate::config::{ConfigSource, LEASES, Sources, TenantEntry};
 use crate::core::OnRemove;
 use crate::dead_letter::DeadLetterSink;
 use crate::dispatch::plan::Policy;
@@ -54,7 +53,7 @@ pub struct IntegrationClientBuilder {
     pub(super) policy: Policy,
     pub(super) shards: Option<usize>,
     pub(super) share_through: Option<String>,
-    pub(super) sharing_lease: Duration,
+    pub(super) sharing_lease: Option<Duration>,
 }
 
 impl IntegrationClient {
@@ -84,7 +83,7 @@ impl IntegrationClientBuilder {
             policy: Policy { tier_weights: Policy::TIER_WEIGHTS, max_waiting: 10_000, guard: true, pooled: false },
             shards: None,
             share_through: None,
-            sharing_lease: Duration::from_secs(10),
+            sharing_lease: None,
             classifiers: HashMap::new(),
             dead_letter_sink: None,
             store: None,
@@ -352,6 +351,8 @@ impl IntegrationClientBuilder {
     /// A process that ends by [`shutdown`](IntegrationClient::shutdown) gives its units back at once. Those of a process that is
     /// killed are away for its lease, the vendor's `max_transit` and a window.
     ///
+    /// A file says the same by `[sharing]` ([`config`](crate::config)); what is stated here counts first.
+    ///
     /// All processes that call a vendor must share its limits, or none: one that does not would use them a second time. So start a
     /// change from processes that do not with `share` (see the guide, "Several processes").
     ///
@@ -363,7 +364,6 @@ impl IntegrationClientBuilder {
     /// ```
     pub fn share_through(mut self, store: impl Into<String>) -> Self {
         self.share_through = Some(store.into());
-        self.policy.pooled = true;
         self
     }
 
@@ -371,7 +371,7 @@ impl IntegrationClientBuilder {
     /// ([`share_through`](Self::share_through)); 10 s by default, from 2 s to 10 minutes. A longer lease rides out longer outages of
     /// the store, and keeps the units of a process that was killed away from the others for longer.
     pub fn sharing_lease(mut self, lease: Duration) -> Self {
-        self.sharing_lease = lease.clamp(LEASES.0, LEASES.1);
+        self.sharing_lease = Some(lease.clamp(LEASES.0, LEASES.1));
         self
     }
 

@@ -17,6 +17,22 @@ pub(super) struct File {
     pub(super) tenants: Vec<TenantEntry>,
     #[serde(default)]
     pub(super) callers: Vec<CallerEntry>,
+    pub(super) sharing: Option<SharingEntry>,
+}
+
+/// `[sharing]`.
+#[derive(Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SharingEntry {
+    pub(super) through: String,
+    pub(super) lease: Option<String>,
+}
+
+impl fmt::Debug for SharingEntry {
+    /// Without the URL: it stands unchecked, and may have a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharingEntry").field("lease", &self.lease).finish_non_exhaustive()
+    }
 }
 
 /// `[[callers]]`.

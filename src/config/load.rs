@@ -10,7 +10,7 @@ use super::report::{Finding, Layer, Messages, Path, Problem, Report, Step, Text,
 use super::resolve::{LIVE, Stated, Vendors, resolve};
 use super::source::{CATALOGUE, Sources};
 use super::vendor::{Tenant, Vendor};
-use super::{Caller, Limit, Scope, overlay, suggest, validate};
+use super::{Caller, Limit, Scope, Sharing, overlay, suggest, validate};
 use crate::Error;
 
 /// Default headers of one vendor.
@@ -24,6 +24,7 @@ pub(super) struct Loaded {
     pub(super) vendors: Vendors,
     pub(super) tenants: Vec<Arc<Tenant>>,
     pub(super) callers: Vec<Arc<Caller>>,
+    pub(super) sharing: Option<Sharing>,
     pub(super) warnings: Vec<String>,
     pub(super) hash: u64,
 }
@@ -78,11 +79,12 @@ fn gather<'t>(sources: &'t Sources, previous: Option<&Vendors>, messages: &mut M
     }
     let tenants = tenants(&vendors, &wrong, sources, &files, &over, messages);
     let callers = callers(sources, files.iter().chain(&over), messages);
+    let sharing = sharing(files.iter().chain(&over), messages);
     if !messages.is_empty() {
         return None;
     }
     disagreements(&tenants, &mut warnings);
-    Some(Loaded { vendors, tenants, callers, warnings, hash: sources.hash() })
+    Some(Loaded { vendors, tenants, callers, sharing, warnings, hash: sources.hash() })
 }
 
 /// Merges a user's entry over the catalogue's where it says so.
@@ -344,6 +346,27 @@ fn callers<'f, 't: 'f>(
         }
     }
     out
+}
+
+/// What one of the files says of sharing.
+fn sharing<'f, 't: 'f>(
+    files: impl Iterator<Item = &'f (Text<'t>, File)>,
+    messages: &mut Messages<'t>,
+) -> Option<Sharing> {
+    let mut first: Option<(&str, Option<Sharing>)> = None;
+    for (text, file) in files {
+        let Some(entry) = &file.sharing else { continue };
+        let mut report = Report::default();
+        match &first {
+            Some((earlier, _)) => {
+                report.problem(vec![], format!("sharing is stated already in {earlier}; keep one of the two"));
+            }
+            None => first = Some((text.name, Sharing::new(entry, &mut report))),
+        }
+        let layer = Layer { file: Some(*text), base: vec!["sharing".into()] };
+        report.problems.iter().for_each(|problem| messages.add(std::slice::from_ref(&layer), problem));
+    }
+    first.and_then(|(_, sharing)| sharing)
 }
 
 /// How `tenant` compares with an id and a vendor's name, in the order that [`Loaded::tenants`] has.

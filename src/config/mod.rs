@@ -138,6 +138,10 @@
 //! vendors = ["example"]       # whom it may call; all without it
 //! priority = "normal"         # the highest that it may ask for; high without it
 //! may = ["send", "async"]     # send (the default), and async: leave requests in the store
+//!
+//! [sharing]                   # limits are shared with other processes, through a store that all of them reach
+//! through = "env:SHARING_URL" # a variable with its URL (postgres, redis, sqlite); or the URL without a password; or "store"
+//! lease = "10s"               # for how long a process goes on without an answer of the store
 //! ```
 //!
 //! A bucket is stated by its size and the time it takes to fill: 40 requests at once, 2 more each second, is
@@ -208,6 +212,7 @@ mod report;
 mod resolve;
 mod retry;
 mod shape;
+mod sharing;
 mod source;
 mod suggest;
 pub(crate) mod unknown;
@@ -233,6 +238,8 @@ pub use report::Finding;
 pub use resolve::{Vendors, resolve_tenant};
 pub use retry::{AtRest, Keep, OnAmbiguous, RetryPolicy, Throttle};
 pub use shape::Shape;
+pub(crate) use sharing::LEASES;
+pub use sharing::Sharing;
 pub use source::{ConfigSource, FingerprintFuture, LoadFuture, Sources, StaticSource};
 pub(crate) use validate::CONNECTION_HEADERS;
 #[cfg(any(feature = "tower", feature = "gateway"))]
@@ -247,6 +254,7 @@ pub struct Config {
     /// Sorted by id, then vendor.
     tenants: Vec<Arc<Tenant>>,
     callers: Vec<Arc<Caller>>,
+    sharing: Option<Sharing>,
     warnings: Vec<String>,
 }
 
@@ -289,13 +297,13 @@ impl Config {
     /// assert_eq!((findings[0].line, findings[0].column), (3, 10));
     /// ```
     pub fn check(sources: &Sources) -> Result<Config, Vec<Finding>> {
-        let Loaded { vendors, tenants, callers, warnings, hash } = load::check(sources)?;
-        Ok(Config { version: 1, hash, vendors: Arc::new(vendors), tenants, callers, warnings })
+        let Loaded { vendors, tenants, callers, sharing, warnings, hash } = load::check(sources)?;
+        Ok(Config { version: 1, hash, vendors: Arc::new(vendors), tenants, callers, sharing, warnings })
     }
 
     fn from_loaded(loaded: Loaded, version: u64) -> Result<Config, Error> {
-        let Loaded { vendors, tenants, callers, warnings, hash } = loaded;
-        Ok(Config { version, hash, vendors: Arc::new(vendors), tenants, callers, warnings })
+        let Loaded { vendors, tenants, callers, sharing, warnings, hash } = loaded;
+        Ok(Config { version, hash, vendors: Arc::new(vendors), tenants, callers, sharing, warnings })
     }
 
     /// The version given to [`load`](Config::load), one more after each [`reload`](Config::reload).
@@ -334,6 +342,11 @@ impl Config {
     /// The programs that may call through a gateway, in the order of the files.
     pub fn callers(&self) -> &[Arc<Caller>] {
         &self.callers
+    }
+
+    /// How processes share their limits, where a file says so.
+    pub fn sharing(&self) -> Option<&Sharing> {
+        self.sharing.as_ref()
     }
 
     /// The tenant `id` at `vendor`.

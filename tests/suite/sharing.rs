@@ -100,6 +100,48 @@ async fn clients_share_a_limit_through_redis() {
     shared_through("cached", &url).await;
 }
 
+/// The same by a file, as the command line has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_says_through_what_limits_are_shared() {
+    let folder = tempfile_folder("sharing-file");
+    let vendor = vendor().await;
+    let path = folder.join("capacity.db");
+    let texts = format!(
+        "[sharing]\nthrough = 'sqlite:{}'\nlease = \"3s\"\n{}",
+        path.display(),
+        vendor.vendors_toml("filed").replacen("\nauth", "\nauth = { scheme = \"none\" }\n# auth", 1)
+    );
+    let client = IntegrationClient::builder()
+        .without_catalogue()
+        .vendors_toml(texts)
+        .tenant(TenantEntry::new("acme", "filed"))
+        .build()
+        .await
+        .unwrap();
+    let request = Request::get("filed", "/orders").header("x-tenant", "acme").deadline(Duration::from_secs(5));
+    client.send("acme", Priority::Normal, request).await.unwrap();
+    let status = client.sharing().unwrap();
+    assert!(status.answered > 0 && status.lease_left < Duration::from_secs(3), "{status:?}");
+    client.shutdown(Duration::from_secs(1)).await;
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_say_so_is_an_error_at_its_place() {
+    for (text, place, help) in [
+        ("[sharing]\nthrough = ''", "sharing.through", "store"),
+        ("[sharing]\nthrough = 'redis://user:hunter2@host'", "sharing.through", "env:NAME"),
+        ("[sharing]\nthrough = 'store'\nlease = '1s'", "sharing.lease", "2 seconds"),
+        ("[sharing]\nthrough = 'store'\nlease = 'soon'", "sharing.lease", "duration"),
+        ("[sharing]\nthru = 'store'", "sharing", "through"),
+        ("[sharing]\nthrough = 'env:NO_SUCH_VARIABLE_OF_SHARING'", "sharing.through", "is not set"),
+    ] {
+        let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text);
+        let error = builder.build().await.map(drop).unwrap_err().to_string();
+        assert!(error.contains(place) && error.contains(help) && !error.contains("hunter2"), "{text}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn sharing_that_cannot_work_is_an_error_at_the_start() {
     let build = |through: &str| {
