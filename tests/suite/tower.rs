@@ -1,4 +1,5 @@
 //! The client as a service, and as a layer around another, under virtual time.
+#![allow(clippy::unwrap_used, reason = "a request that cannot be made fails the test")]
 
 use std::convert::Infallible;
 use std::sync::Arc;
