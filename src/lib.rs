@@ -47,7 +47,7 @@ mod dispatch;
 mod error;
 pub mod events;
 #[cfg(any(feature = "tower", feature = "gateway"))]
-#[cfg_attr(not(feature = "tower"), allow(dead_code, reason = "the gateway uses a part of it"))]
+#[cfg_attr(not(feature = "tower"), allow(dead_code, unused_imports, reason = "the gateway uses a part of it"))]
 mod ingress;
 #[cfg(feature = "metrics")]
 pub mod metrics;
