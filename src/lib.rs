@@ -47,6 +47,7 @@ mod dispatch;
 mod error;
 pub mod events;
 #[cfg(any(feature = "tower", feature = "gateway"))]
+#[cfg_attr(not(feature = "tower"), allow(dead_code, unused_imports, reason = "the gateway uses a part of it"))]
 mod ingress;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -90,3 +91,7 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/GUIDE.md")]
 struct Guide;
+
+#[cfg(all(doctest, feature = "tower"))]
+#[doc = include_str!("../docs/SDKS.md")]
+struct Sdks;

@@ -124,11 +124,14 @@ pub struct Events {
     counts: Arc<Counts>,
 }
 
+/// Waits for an event, and gives the receiver back with it.
+type Receiving = BoxFuture<'static, (Result<Event, RecvError>, Receiver<Event>)>;
+
 enum State {
     Ready(Receiver<Event>),
     /// The channel registers a waker only through a future, which owns the receiver meanwhile.
     /// The lock makes it `Sync`; nobody ever waits for it.
-    Waiting(Mutex<BoxFuture<'static, (Result<Event, RecvError>, Receiver<Event>)>>),
+    Waiting(Mutex<Receiving>),
     Ended,
 }
 

@@ -48,7 +48,9 @@ mod tests {
             headers.append(*name, value.parse().unwrap());
         }
         strip(&mut headers, &auth);
-        headers.keys().map(ToString::to_string).collect()
+        let mut left: Vec<String> = headers.keys().map(ToString::to_string).collect();
+        left.sort();
+        left
     }
 
     const SDK: [(&str, &str); 16] = [
@@ -88,9 +90,7 @@ mod tests {
             (own, &["x-version"]),
             (AuthScheme::None, &["authorization", "cookie", "x-api-key", "x-version"]),
         ] {
-            let mut found = stripped(auth.clone(), &given);
-            found.sort();
-            assert_eq!(found, left, "{auth:?}");
+            assert_eq!(stripped(auth.clone(), &given), left, "{auth:?}");
         }
     }
 

@@ -127,7 +127,9 @@ impl LaneLayer {
         }
         let endpoint = found.map_or(NO_ENDPOINT, |(number, _)| EndpointId::at(number));
         let now = core.clock.now();
-        let longest = options.stated_deadline().into_iter().chain(options.stated_max_wait()).min();
+        // Now or not at all: that is no wait, and its end has not passed.
+        let wait = options.stated_max_wait().filter(|wait| !wait.is_zero());
+        let longest = options.stated_deadline().into_iter().chain(wait).min();
         let give_up = now + longest.unwrap_or(core.egress.default_deadline);
         let priority = options.stated_priority();
         let ask = Egress::ask(priority, endpoint, cost, give_up, vendor.attempt_timeout);

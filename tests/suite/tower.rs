@@ -1,4 +1,5 @@
 //! The client as a service, and as a layer around another, under virtual time.
+#![allow(clippy::unwrap_used, reason = "a request that cannot be made fails the test")]
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use integration_client::config::TenantEntry;
 use integration_client::testing::{FakeAnswer, FakeTransport, literal};
 use integration_client::tower::LaneService;
 use integration_client::{
-    BoxError, BoxFuture, Error, ErrorKind, IntegrationClient, Priority, ResponseInfo, SendOptions,
+    BoxError, BoxFuture, Error, ErrorKind, IntegrationClient, OnRemove, Priority, ResponseInfo, SendOptions,
 };
 use tokio::time::Instant;
 
@@ -26,15 +27,14 @@ const VENDOR: &str = r#"
 
     [[vendors.v.limits]]
     name = "requests"
-    algorithm = "sliding_log"
+    algorithm = "sliding_window"
     limit = 5
     window = "1s"
     safety = 1.0
 
     [[vendors.v.limits]]
-    name = "at once"
-    algorithm = "concurrency"
-    limit = 2
+    name = "slots"
+    concurrency = 2
 "#;
 
 async fn client(transport: &FakeTransport) -> IntegrationClient {
@@ -80,7 +80,7 @@ async fn service_sends_with_the_tenants_credential_and_paces() {
     for (n, uri) in ["/a", "https://v.example/v1/b?c=d", "/e", "/f", "/g", "/h", "/i"].into_iter().enumerate() {
         let response = call(&mut service, get(uri)).await.unwrap();
         assert_eq!(
-            (response.status().as_u16(), &response.body()[..], &response.headers()["x-id"]),
+            (response.status().as_u16(), &response.body()[..], response.headers()["x-id"].to_str().unwrap()),
             (200, &b"done"[..], "7")
         );
         let info = response.extensions().get::<ResponseInfo>().unwrap();
@@ -142,7 +142,7 @@ async fn service_takes_options_and_says_what_is_wrong() {
         assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     }
     assert!(transport.calls().iter().all(|call| call.header("integration-priority").is_none()));
-    client.tenants().remove("acme", "v").unwrap();
+    client.tenants().remove("acme", "v", OnRemove::Refuse).unwrap();
     assert_eq!(call(&mut service, get("/a")).await.unwrap_err().kind(), ErrorKind::UnknownTenant);
 }
 
