@@ -93,9 +93,13 @@ impl Engine {
         for (index, spec) in plan.own.iter().enumerate() {
             let endpoint = plan.endpoints.iter().position(|endpoint| endpoint.own.contains(&index));
             let queued = self.queued_in(key, endpoint.map(EndpointId::at));
-            let Some(Lane { own, tenant, version, .. }) = self.lanes.get_mut(key) else { return false };
+            let Some(Lane { own, tenant, version, credential, .. }) = self.lanes.get_mut(key) else { return false };
             let (version, cell) = (*version, &mut own.as_mut()[index]);
-            if let Some(wish) = cell.wish(spec, now, queued) {
+            // What the vendor says of the credential as a whole stops the limits of all requests with it.
+            let of_all = credential.as_ref().filter(|_| endpoint.is_none()).map_or(0, |it| it.paused_for(now));
+            let endpoint = endpoint.map_or(EndpointHash::NONE, |endpoint| plan.endpoints[endpoint].hash);
+            let paused_ns = cell.paused_for(now, endpoint).max(of_all);
+            if let Some(wish) = cell.wish(spec, now, queued, paused_ns) {
                 in_use = true;
                 let name = own_name(&plan, tenant, index);
                 tell(PooledLimit { place: Place::Lane(key), version, index }, name, wish);
@@ -120,7 +124,8 @@ impl Engine {
         }
         let mut in_use = false;
         for (index, (cell, shared)) in cells.iter_mut().zip(specs.iter()).enumerate() {
-            if let Some(wish) = cell.wish(&shared.spec, now, queued) {
+            let paused_ns = cell.paused_for(now, shared.endpoint.unwrap_or(EndpointHash::NONE));
+            if let Some(wish) = cell.wish(&shared.spec, now, queued, paused_ns) {
                 in_use = true;
                 tell(PooledLimit { place: Place::Holder(key), version: *version, index }, holder.name_of(shared), wish);
             }

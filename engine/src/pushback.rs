@@ -406,7 +406,7 @@ impl Engine {
         let holders = lane.shared.iter().filter_map(|holder| self.lanes.holder(*holder));
         let shared = holders.flat_map(|holder| holder.cells.iter().zip(holder.specs.iter()));
         let shared = shared.filter(|(_, shared)| shared.applies(hash)).map(|(cell, _)| cell);
-        let pauses = own.chain(shared).filter_map(|cell| cell.throttle()).map(|throttle| throttle.paused_until(hash));
+        let pauses = own.chain(shared).map(|cell| cell.paused_until(hash));
         let credential = lane.credential.as_ref().map(|credential| credential.paused_until(hash));
         pauses.chain(credential).max().unwrap_or(Time::ZERO)
     }

@@ -50,7 +50,7 @@ pub struct LimitView {
 impl LimitView {
     fn of(cell: &mut Cell, spec: &LimitSpec, holder: Holder, now: Time) -> LimitView {
         let (left, limit) = cell.headroom(spec, now);
-        let paused_until = cell.throttle().map_or(Time::ZERO, |throttle| throttle.paused_until(EndpointHash::NONE));
+        let paused_until = cell.paused_until(EndpointHash::NONE);
         let ends_at = ends_at(cell, spec, left, now);
         LimitView { name: spec.name.clone(), holder, left, limit, ends_at, paused_until, is_discovered: false }
     }

@@ -64,6 +64,7 @@ impl Process {
             returned: known.unheard.iter().map(|(at, units)| (left(at), *units)).collect(),
             want: wish.want,
             need: wish.need,
+            paused_us: wish.paused_ns.div_ceil(1_000),
         };
         let expected_us = known.last.map(|(clock_us, at)| clock_us.saturating_add(nanos(now.since(at)) / 1_000));
         Entry { limit: name, known_seq: known.known_seq, expected_us, line }
@@ -84,6 +85,7 @@ impl Process {
                 travels: got.travels,
                 is_lost: matches!(got.state, State::Lost),
                 weights: got.weights,
+                paused_ns: got.paused_us.saturating_mul(1_000),
             });
         }
         self.limits.retain(|_, known| known.until > now);

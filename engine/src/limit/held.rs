@@ -3,6 +3,7 @@
 use super::guard::{Guard, GuardSpec};
 use super::holding::{Got, Holding, Wish};
 use super::{Beside, BlockedBy, Cell, Free, LimitKind, LimitSpec, Room, State, in_force};
+use crate::endpoint::EndpointHash;
 use crate::pace::Pace;
 use crate::throttle::Report;
 use crate::time::Time;
@@ -53,6 +54,17 @@ impl Cell {
         in_force(&self.beside, spec).pace
     }
 
+    /// Until when nothing goes to this endpoint, because of the vendor's word to this process or to another.
+    pub(crate) fn paused_until(&self, endpoint: EndpointHash) -> Time {
+        let told = self.throttle().map_or(Time::ZERO, |throttle| throttle.paused_until(endpoint));
+        told.max(self.holding().map_or(Time::ZERO, |holding| holding.paused_until))
+    }
+
+    /// For how long other processes are to send nothing to this endpoint, in nanoseconds.
+    pub(crate) fn paused_for(&self, now: Time, endpoint: EndpointHash) -> u64 {
+        self.throttle().map_or(0, |throttle| throttle.paused_for(now, endpoint))
+    }
+
     /// A lease has ended: what was granted under it and has not started may not start any more.
     pub(crate) fn has_no_lease(&self, now: Time) -> bool {
         self.holding().is_some_and(|holding| holding.has_ended(now))
@@ -69,7 +81,13 @@ impl Cell {
 
     /// The holding lets no request through: why, and until when.
     pub(super) fn held_room(&mut self, now: Time, units: u32) -> Option<Room> {
-        let stops = self.holding_mut()?.stops(now, units);
+        let holding = self.holding_mut()?;
+        if now < holding.paused_until {
+            // What is held stays wanted.
+            holding.stop(units);
+            return Some(Room::No { free: Free::At(holding.paused_until), lack: BlockedBy::Paused });
+        }
+        let stops = holding.stops(now, units);
         stops.then_some(Room::No { free: Free::OnSettle(Time::MAX), lack: BlockedBy::NotHeld })
     }
 
@@ -82,7 +100,8 @@ impl Cell {
 
     /// What this process holds, wants and gives back of a pooled limit; none where it holds and wants nothing. What it gives back
     /// is not its any more from now on, whatever becomes of the call to the store. `queued`: requests that wait, by tier.
-    pub(crate) fn wish(&mut self, spec: &LimitSpec, now: Time, queued: [u32; 3]) -> Option<Wish> {
+    /// `paused_ns`: for how long the vendor wants the limit to be left alone.
+    pub(crate) fn wish(&mut self, spec: &LimitSpec, now: Time, queued: [u32; 3], paused_ns: u64) -> Option<Wish> {
         let total = spec.total();
         // A claim says that the lease goes on. What was held under one that has ended is given back first.
         let has_lapsed = self.holding()?.has_lapsed(now);
@@ -126,7 +145,7 @@ impl Cell {
         if claim == 0 && returned.is_empty() && sum == 0 {
             return None;
         }
-        Some(Wish { claim, returned, want, need, figures: spec.figures(), is_starved })
+        Some(Wish { claim, returned, want, need, figures: spec.figures(), paused_ns, is_starved })
     }
 
     /// In an engine that looks ahead no store answers: what is held stays held. Where nothing is, the process is taken to get what
@@ -157,7 +176,7 @@ impl Cell {
             }
         }
         self.resize(spec, 0, now);
-        Some(Wish { claim: 0, returned, want: [0; 3], need: 0, figures, is_starved: false })
+        Some(Wish { claim: 0, returned, want: [0; 3], need: 0, figures, paused_ns: 0, is_starved: false })
     }
 
     /// Takes what the store gave. Returns whether requests wait for units here.
@@ -166,6 +185,7 @@ impl Cell {
         let Some(holding) = self.holding_mut() else { return false };
         let waits = holding.stopped;
         holding.until = until;
+        holding.paused_until = if got.paused_ns > 0 { now.plus_nanos(got.paused_ns) } else { Time::ZERO };
         holding.keep = got.keep;
         let wanted = holding.wanted.iter().fold(0u32, |sum, want| sum.saturating_add(*want));
         holding.met = got.keep >= wanted.min(total);

@@ -23,6 +23,8 @@ pub(crate) struct Holding {
     pub(super) spec: Option<Arc<LimitSpec>>,
     /// The lease's end: nothing is granted or started from then on.
     pub(super) until: Time,
+    /// Another process was told to wait: nothing is granted before.
+    pub(super) paused_until: Time,
     /// What the process may keep, as the store said last.
     pub(super) keep: u32,
     /// Units of which the store wants to hear at once that they have been used: there are too few for each process to keep some.
@@ -58,6 +60,8 @@ pub struct Wish {
     /// The most that one waiting request needs.
     pub need: u32,
     pub figures: Figures,
+    /// For how long the vendor wants the limit to be left alone, in nanoseconds; 0 where it does not.
+    pub paused_ns: u64,
     /// Requests wait, and nothing of what is held is free.
     pub is_starved: bool,
 }
@@ -88,6 +92,8 @@ pub struct Got {
     pub is_lost: bool,
     /// Shares of the tiers among this process's requests, by what all processes have waiting.
     pub weights: [u32; 3],
+    /// For how long another process was told to wait, in nanoseconds.
+    pub paused_ns: u64,
 }
 
 impl Holding {
@@ -96,6 +102,7 @@ impl Holding {
             units: 0,
             spec: None,
             until: Time::ZERO,
+            paused_until: Time::ZERO,
             keep: u32::MAX,
             travels: false,
             taken: [0; 3],

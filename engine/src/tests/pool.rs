@@ -5,7 +5,7 @@ use crate::limit::vendor_bucket::VendorBucketSpec;
 use crate::limit::window_counter::CounterSpec;
 use crate::limit::{BlockedBy, Got, Pooled, Wish};
 use crate::pool_places::PooledLimit;
-use crate::throttle::Report;
+use crate::throttle::{Report, Wait};
 
 const MS: u64 = 1_000_000;
 
@@ -285,4 +285,30 @@ fn all_that_a_vendor_counts_by_keeps_to_the_units_held() {
         let all = burst + bench.serve(ms(2_050), MS).len();
         assert!((18..=30).contains(&all), "{guard:?}: {all}");
     }
+}
+
+#[test]
+fn what_another_process_was_told_holds_this_one() {
+    let (mut bench, lane) = Bench::with(pooled());
+    bench.waits(lane, ask(Tier::High));
+    let (limit, _, _) = wishes(&mut bench).remove(0);
+    let got = Got { units: vec![(0, 10)], keep: 10, paused_ns: 3 * SECOND, ..Got::default() };
+    bench.engine.hold(bench.now, limit, &got, ms(10_000));
+    assert_eq!(bench.serve(ms(2_999), MS).len(), 0);
+    let (_, _, wish) = wishes(&mut bench).remove(0);
+    assert_eq!((wish.claim, wish.paused_ns), (1, 0), "it keeps what it wants, and does not pass the word on as its own");
+    assert_eq!(bench.serve(ms(3_001), MS).len(), 1, "its end wakes who waits");
+}
+
+#[test]
+fn what_this_process_was_told_is_passed_on() {
+    let (mut bench, lane) = Bench::with(pooled());
+    bench.waits(lane, ask(Tier::High));
+    give(&mut bench, 10, 10);
+    bench.serve(ms(1), MS);
+    let permit = bench.granted(lane, ask(Tier::High));
+    assert_eq!(wishes(&mut bench).remove(0).2.paused_ns, 0);
+    let refused = Feedback::Refused(Wait::Stated(5 * SECOND), None);
+    bench.engine.answered_with(bench.now, permit, refused, &[], true);
+    assert_eq!(wishes(&mut bench).remove(0).2.paused_ns, 5 * SECOND);
 }

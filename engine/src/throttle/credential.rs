@@ -242,6 +242,11 @@ impl Credential {
         self.discovered.iter_mut().for_each(|limit| limit.throttle.resume());
     }
 
+    /// For how long other processes are to send nothing, in nanoseconds.
+    pub(crate) fn paused_for(&self, now: Time) -> u64 {
+        self.throttle.paused_for(now, EndpointHash::NONE)
+    }
+
     /// Until when nothing goes to this endpoint, because of the vendor's word.
     pub(crate) fn paused_until(&self, endpoint: EndpointHash) -> Time {
         self.throttle.paused_until(endpoint)

@@ -343,6 +343,12 @@ impl Throttle {
         self.endpoints.clear();
     }
 
+    /// For how long other processes are to send nothing to this endpoint, in nanoseconds.
+    pub(crate) fn paused_for(&self, now: Time, endpoint: EndpointHash) -> u64 {
+        let endpoint = self.endpoint(endpoint).map_or(0, |(_, pause, _)| pause.left(now));
+        self.pause.left(now).max(endpoint)
+    }
+
     /// Until when nothing goes to this endpoint, because of the vendor's word.
     pub(crate) fn paused_until(&self, endpoint: EndpointHash) -> Time {
         let endpoint = self.endpoint(endpoint).map_or(Time::ZERO, |(_, pause, _)| pause.until());

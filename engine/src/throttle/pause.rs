@@ -7,6 +7,9 @@ use crate::time::Time;
 
 /// A pause is forgotten so long after its end, in nanoseconds.
 const FORGOTTEN: u64 = 60_000_000_000;
+/// Other processes wait for so long, in nanoseconds, while a request of this one finds out whether a pause is over: until they hear
+/// of it again.
+const PROBE: u64 = 1_000_000_000;
 
 /// Whether a request may go as far as the vendor's word is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +44,15 @@ impl Pause {
             Pause::Over => true,
             Pause::Until(until) => until.plus_nanos(FORGOTTEN) <= now,
             Pause::Probing(_) => false,
+        }
+    }
+
+    /// For how long other processes are to wait, in nanoseconds.
+    pub(super) fn left(self, now: Time) -> u64 {
+        match self {
+            Pause::Over => 0,
+            Pause::Until(until) => until.as_nanos().saturating_sub(now.as_nanos()),
+            Pause::Probing(_) => PROBE,
         }
     }
 

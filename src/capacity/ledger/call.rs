@@ -62,6 +62,8 @@ pub(crate) struct Line {
     pub(crate) want: [u32; 3],
     /// The most units that one waiting request needs at once; 0 if none waits.
     pub(crate) need: u32,
+    /// For how long the vendor wants the limit to be left alone; 0 if it does not.
+    pub(crate) paused_us: u64,
 }
 
 impl Line {
@@ -96,6 +98,8 @@ pub(crate) struct Got {
     pub(crate) free: u32,
     /// What became of the claim.
     pub(crate) state: State,
+    /// For how long another process was told to leave the limit alone.
+    pub(crate) paused_us: u64,
     /// The ledger is older than what the process was told, as after a restored backup. The call
     /// has changed nothing. The driver must put a learning ledger in its place and repeat it.
     pub(crate) is_stale: bool,

@@ -45,6 +45,9 @@ pub(crate) struct Ledger {
     /// The process that has its turn for a big request, and until when.
     #[serde(rename = "t")]
     turn: Option<(u64, u64)>,
+    /// The process that the vendor told to wait, and until when.
+    #[serde(rename = "z", default)]
+    paused: Option<(u64, u64)>,
 }
 
 impl Ledger {
@@ -63,7 +66,7 @@ impl Ledger {
         }
         let (clock, figures) = (Clock::new(clock_us), *figures);
         let (complete_from, holders) = (0, BTreeMap::new());
-        Ledger { clock, figures, learning_until, complete_from, pool, holders, turn: None }
+        Ledger { clock, figures, learning_until, complete_from, pool, holders, turn: None, paused: None }
     }
 
     /// Renews the caller's lease, takes back what it returns, and grants what it should have.
@@ -71,16 +74,17 @@ impl Ledger {
     /// `clock_us` is the store's clock, read no earlier than the ledger.
     pub(crate) fn exchange(&mut self, clock_us: u64, caller: &Caller, line: &Line) -> Got {
         if self.is_stale(clock_us, caller, line) {
-            return Got { is_stale: true, ..self.same(line) };
+            return Got { is_stale: true, ..self.same(caller, line) };
         }
         if let Some(holder) = self.seen(caller) {
             return self.again(holder, caller, line);
         }
         let now = self.pass_time(clock_us, caller);
+        self.pause(now, caller.process, line.paused_us);
         let is_kept = self.settle(now, caller, line);
         if !is_kept && !self.holders.contains_key(&caller.process) {
             self.bind(now);
-            return Got { state: State::Lost, keep: 0, ..self.same(line) };
+            return Got { state: State::Lost, keep: 0, ..self.same(caller, line) };
         }
         let holder = self.holders.entry(caller.process).or_insert_with(|| Holder::new(line.figures));
         holder.note(now, caller, line);
@@ -114,7 +118,8 @@ impl Ledger {
         let tail = self.figures.tail_us();
         let learnt = self.learning_until.saturating_add(tail).saturating_add(slack(tail));
         let ends = self.holders.values().map(|holder| holder.expires.saturating_add(tail));
-        let last = ends.chain([learnt, self.complete_from, self.pool.last_at()]).max().unwrap_or_default();
+        let paused = self.paused.map_or(0, |(_, until)| until);
+        let last = ends.chain([learnt, paused, self.complete_from, self.pool.last_at()]).max().unwrap_or_default();
         last.saturating_sub(self.clock.now())
     }
 
@@ -168,7 +173,7 @@ impl Ledger {
     /// The answer to a call that has been answered: for the last call the same units, because
     /// its first answer may not have arrived; nothing for an older one.
     fn again(&self, holder: &Holder, caller: &Caller, line: &Line) -> Got {
-        let mut got = self.same(line);
+        let mut got = self.same(caller, line);
         if caller.seq < holder.seq {
             return got;
         }
@@ -181,7 +186,7 @@ impl Ledger {
     }
 
     /// The answer that changes nothing.
-    fn same(&self, line: &Line) -> Got {
+    fn same(&self, caller: &Caller, line: &Line) -> Got {
         Got {
             units: Vec::new(),
             keep: line.claim,
@@ -189,8 +194,24 @@ impl Ledger {
             travels: false,
             free: self.pool.until(self.clock.now()),
             state: self.state(),
+            paused_us: self.paused_for(caller.process),
             is_stale: false,
         }
+    }
+
+    /// Notes for how long the vendor wants `process` to wait. It speaks of itself alone: what another was told ends by that one's
+    /// word, or by itself.
+    fn pause(&mut self, now: u64, process: u64, paused_us: u64) {
+        let until = now.saturating_add(paused_us);
+        if self.paused.is_none_or(|(by, before)| by == process || before < until) {
+            self.paused = (paused_us > 0).then_some((process, until));
+        }
+    }
+
+    /// For how long `process` waits because of what another was told.
+    fn paused_for(&self, process: u64) -> u64 {
+        let others = self.paused.filter(|(by, _)| *by != process);
+        others.map_or(0, |(_, until)| until.saturating_sub(self.clock.now()))
     }
 
     fn is_learning(&self) -> bool {
@@ -364,6 +385,7 @@ impl Ledger {
             travels: claimants > 1 && self.figures.units < FEW.saturating_mul(claimants),
             free: self.pool.until(now),
             state: self.state(),
+            paused_us: self.paused_for(process),
             is_stale: false,
         }
     }

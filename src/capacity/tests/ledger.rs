@@ -35,7 +35,7 @@ impl Bench {
 }
 
 fn line(claim: u32, want: u32) -> Line {
-    Line { figures: FIGURES, claim, returned: Vec::new(), want: [0, want, 0], need: u32::from(want > 0) }
+    Line { figures: FIGURES, claim, returned: Vec::new(), want: [0, want, 0], need: u32::from(want > 0), paused_us: 0 }
 }
 
 fn units(got: &Got) -> u32 {
@@ -213,4 +213,21 @@ fn an_older_state_than_was_told_is_recognised() {
     bench.call(1, &line(10, 50));
     bench.ledger = before;
     assert!(bench.call(1, &line(50, 50)).is_stale);
+}
+
+#[test]
+fn what_the_vendor_tells_one_process_holds_all_others() {
+    let mut bench = Bench::new();
+    bench.call(1, &line(0, 10));
+    assert_eq!(bench.call(2, &line(0, 10)).paused_us, 0);
+    let refused = Line { paused_us: 30 * S, ..line(10, 10) };
+    assert_eq!(bench.call(1, &refused).paused_us, 0, "it knows by itself");
+    bench.clock += S;
+    assert_eq!(bench.call(2, &line(10, 10)).paused_us, 29 * S);
+    // A shorter word of another does not end it, and neither does its silence.
+    bench.call(3, &Line { paused_us: 2 * S, ..line(0, 1) });
+    assert_eq!(bench.call(2, &line(10, 10)).paused_us, 29 * S);
+    // Its own does: a request of its found out that the pause is over.
+    bench.call(1, &line(10, 10));
+    assert_eq!(bench.call(2, &line(10, 10)).paused_us, 0);
 }
