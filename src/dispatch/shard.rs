@@ -35,7 +35,7 @@ pub(crate) struct Shard {
     pub(crate) clock: Clock,
     /// Called with each pause that a sweep removes.
     on_forgotten: OnceLock<Tell>,
-    /// What the client keeps beside its shards, for permits alone: in each of them it would cost a grant a tenth more.
+    /// What the client keeps beside its shards, for permits alone: in each of them it would be one more counted reference for every grant.
     owner: OnceLock<Weak<dyn Any + Send + Sync>>,
 }
 
