@@ -296,7 +296,11 @@ fn what_another_process_was_told_holds_this_one() {
     bench.engine.hold(bench.now, limit, &got, ms(10_000));
     assert_eq!(bench.serve(ms(2_999), MS).len(), 0);
     let (_, _, wish) = wishes(&mut bench).remove(0);
-    assert_eq!((wish.claim, wish.paused_ns), (1, 0), "it keeps what it wants, and does not pass the word on as its own");
+    assert_eq!(
+        (wish.claim, wish.paused_ns),
+        (1, 0),
+        "it keeps what it wants, and does not pass the word on as its own"
+    );
     assert_eq!(bench.serve(ms(3_001), MS).len(), 1, "its end wakes who waits");
 }
 
