@@ -33,6 +33,7 @@
 //! | `sqlite` | [`store`]: the outbox and dead letters in one SQLite file |
 //! | `postgres` | the same in PostgreSQL, for several processes |
 //! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom by the facade of the crate of that name |
+//! | `gateway` | [`gateway`]: a local HTTP server through which programs in any language call |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
 
@@ -45,6 +46,8 @@ pub mod dead_letter;
 mod dispatch;
 mod error;
 pub mod events;
+#[cfg(feature = "gateway")]
+pub mod gateway;
 #[cfg(any(feature = "tower", feature = "gateway"))]
 mod ingress;
 #[cfg(feature = "metrics")]
