@@ -34,6 +34,7 @@
 //! | `postgres` | the same in PostgreSQL, for several processes |
 //! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom by the facade of the crate of that name |
 //! | `tower` | [`tower`]: the client as a service of tower, and as a layer around one of yours |
+//! | `gateway` | [`gateway`]: a local HTTP server through which programs in any language call |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
 
@@ -46,6 +47,8 @@ pub mod dead_letter;
 mod dispatch;
 mod error;
 pub mod events;
+#[cfg(feature = "gateway")]
+pub mod gateway;
 #[cfg(any(feature = "tower", feature = "gateway"))]
 #[cfg_attr(not(feature = "tower"), allow(dead_code, unused_imports, reason = "the gateway uses a part of it"))]
 mod ingress;

@@ -85,6 +85,7 @@ impl Request {
             trace_parent: None,
             on_ambiguous: None,
             notes: None,
+            begun: None,
             problem: None,
         };
         Request { parts: Box::new(parts) }
@@ -368,6 +369,7 @@ impl Request {
             trace_parent: parts.trace_parent.clone(),
             on_ambiguous: parts.on_ambiguous,
             notes: parts.notes.clone(),
+            begun: parts.begun.clone(),
             problem: parts.problem.clone(),
         };
         Some(Request { parts: Box::new(parts) })

@@ -1,6 +1,8 @@
 //! What a request is made of.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use compact_str::CompactString;
@@ -28,6 +30,8 @@ pub(crate) struct Parts {
     pub(crate) trace_parent: Option<HeaderValue>,
     pub(crate) on_ambiguous: Option<OnAmbiguous>,
     pub(crate) notes: Option<Box<Notes>>,
+    /// Set when an exchange of it may have begun.
+    pub(crate) begun: Option<Arc<AtomicBool>>,
     /// The first mistake that the builder methods found.
     pub(super) problem: Option<Box<str>>,
 }

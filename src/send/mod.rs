@@ -13,7 +13,7 @@ pub(crate) mod events;
 mod feedback;
 pub(crate) mod history;
 mod host_pass;
-mod key;
+pub(crate) mod key;
 pub(crate) mod ledger;
 mod letter;
 mod notices;

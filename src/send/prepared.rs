@@ -4,6 +4,7 @@
 //! the credential, the signature and the deadline.
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
@@ -171,6 +172,9 @@ impl Prepared {
             if url.origin() != origin {
                 return Err(refuse(ErrorKind::Credential, "the signer changed the scheme, host or port"));
             }
+        }
+        if let Some(begun) = &self.parts.begun {
+            begun.store(true, Ordering::Relaxed);
         }
         Ok(exchange)
     }

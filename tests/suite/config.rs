@@ -601,7 +601,7 @@ fn callers_are_read_and_checked() {
     let told = told.join("\n");
     for part in [
         "my.toml:2:8: callers",
-        "looks like the secret itself",
+        "is not a reference and may be a secret",
         "may act for no tenant",
         "did you mean `send`?",
         "`token` is missing",

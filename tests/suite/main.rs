@@ -19,6 +19,7 @@ mod fairness;
 mod fake_vendor;
 mod fake_vendor_outage;
 mod fake_vendor_troubles;
+mod gateway;
 mod hostile;
 mod idempotency;
 mod imports;

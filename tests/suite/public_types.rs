@@ -12,6 +12,7 @@ use integration_client::dead_letter::{
     TracingSink,
 };
 use integration_client::events::{Event, EventKind, Events, LimitOf};
+use integration_client::gateway::{Gateway, GatewayBody, GatewayBuilder, Listen, Serving};
 use integration_client::metrics::{Kind, Metric};
 use integration_client::outbox::{
     Batch, BatchCounts, Checked, DeadLetters, Delivered, Ended, Intake, KeptLetter, KeptResponse, Numbers, Outbox,
@@ -49,7 +50,7 @@ fn public_types_can_be_shared_and_printed() {
         Config, Vendors, Vendor, Endpoint, AuthScheme, Connection, Tenant, LimitEntry, OAuthEntry, TenantEntry, FileSource,
         Sources, StaticSource, Limit, Scope, LimitKind, Rate, Algorithm, Unit, Source, CredentialRef, OAuth, OAuthGrant,
         ClientAuth, JwtAlgorithm, Costs, Finding, RetryPolicy, OnAmbiguous, Throttle, Keep, AtRest, Idempotency, KeyCarrier,
-        OnUnsendable, Shape,
+        OnUnsendable, Shape, Caller, May, Sharing, Gateway, GatewayBuilder, GatewayBody, Listen, Serving,
     );
     all_shareable!(
         AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, LetterRequest, MemorySink, Phase, ReadError, Reason,

@@ -133,7 +133,7 @@ async fn a_file_that_cannot_say_so_is_an_error_at_its_place() {
         ("[sharing]\nthrough = 'redis://user:hunter2@host'", "sharing.through", "env:NAME"),
         ("[sharing]\nthrough = 'store'\nlease = '1s'", "sharing.lease", "2 seconds"),
         ("[sharing]\nthrough = 'store'\nlease = 'soon'", "sharing.lease", "duration"),
-        ("[sharing]\nthru = 'store'", "sharing", "through"),
+        ("[sharing]\nthru = 'store'", "unknown field `thru`", "through"),
         ("[sharing]\nthrough = 'env:NO_SUCH_VARIABLE_OF_SHARING'", "sharing.through", "is not set"),
     ] {
         let builder = IntegrationClient::builder().without_catalogue().vendors_toml(text);

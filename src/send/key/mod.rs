@@ -19,6 +19,14 @@ fn new_key() -> Option<Box<str>> {
     Some(format!("{:032x}", u128::from_be_bytes(bytes)).into())
 }
 
+/// Whether the caller of a request has stated a key by which the vendor knows a repetition of it.
+#[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway asks"))]
+pub(crate) fn is_stated(request: &Request, route: &Route) -> bool {
+    let has_note = request.parts.notes.as_ref().is_some_and(|notes| notes.idempotency_key.is_some());
+    let carrier = route.vendor.idempotency.carrier.as_ref();
+    has_note || carrier.is_some_and(|carrier| matches!(carried::find(request, carrier), Carried::Key(_)))
+}
+
 /// Puts the idempotency key of a request where the vendor's entry says: the caller's, or one of our own where the caller
 /// has none and the entry covers the request. Returns whether the request carries one now; a request without one is not
 /// sent again where the vendor may have acted.

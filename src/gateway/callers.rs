@@ -1,0 +1,254 @@
+//! Who calls: the token of a request, and the caller of `[[callers]]` that has it.
+//!
+//! An SDK insists on an API key and sends it where the vendor's would stand. So that is where the caller's token is looked
+//! for, and from where it is taken away: no token reaches a vendor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, HeaderValue, PROXY_AUTHORIZATION};
+use secrecy::ExposeSecret as _;
+
+use crate::Priority;
+use crate::clock::Time;
+use crate::config::{AuthScheme, Caller};
+use crate::core::Core;
+
+pub(super) const TOKEN: &str = "integration-token";
+/// Tokens are read again after this, and when the configuration changes.
+const READ_AGAIN: Duration = Duration::from_secs(60);
+/// A shorter token is no token: a variable that is empty, or a placeholder.
+const SHORTEST: usize = 16;
+
+/// What a request may do.
+#[derive(Clone, Debug)]
+pub(super) enum Allowed {
+    /// Everything: no tokens are asked for, or it is the gateway's own.
+    All,
+    Caller(Arc<Caller>),
+}
+
+impl Allowed {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Allowed::All => "",
+            Allowed::Caller(caller) => &caller.name,
+        }
+    }
+
+    pub(super) fn may(&self, tenant: &str, vendor: &str) -> bool {
+        match self {
+            Allowed::All => true,
+            Allowed::Caller(caller) => {
+                caller.may_act_for(tenant) && caller.may_call(vendor) && caller.may.contains(&crate::config::May::Send)
+            }
+        }
+    }
+
+    /// `asked`, or the highest that it may ask for.
+    pub(super) fn capped(&self, asked: Priority) -> Priority {
+        match self {
+            Allowed::Caller(caller) if caller.priority.rank() > asked.rank() => caller.priority,
+            _ => asked,
+        }
+    }
+
+    pub(super) fn only_tenant(&self) -> Option<&str> {
+        match self {
+            Allowed::All => None,
+            Allowed::Caller(caller) => caller.only_tenant(),
+        }
+    }
+}
+
+/// The callers and their tokens, as digests.
+#[derive(Debug, Default)]
+pub(super) struct Callers {
+    table: ArcSwapOption<Table>,
+    reading: tokio::sync::Mutex<()>,
+    /// The digest of a token that the gateway made itself.
+    own: ArcSwapOption<[u8; 32]>,
+}
+
+#[derive(Debug)]
+struct Table {
+    version: u64,
+    read_at: Time,
+    entries: Vec<([u8; 32], Arc<Caller>)>,
+}
+
+fn digest_of(token: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest(&SHA256, token).as_ref());
+    out
+}
+
+impl Callers {
+    /// From now on this token may do everything.
+    pub(super) fn add_own(&self, token: &str) {
+        self.own.store(Some(Arc::new(digest_of(token.as_bytes()))));
+    }
+
+    /// Who has this token. All are compared, each in constant time.
+    pub(super) async fn find(&self, core: &Core, token: &[u8]) -> Option<Allowed> {
+        let wanted = digest_of(token);
+        let mut found = None;
+        if self.own.load().as_ref().is_some_and(|own| verify_slices_are_equal(&**own, &wanted).is_ok()) {
+            found = Some(Allowed::All);
+        }
+        for (known, caller) in &self.table(core).await.entries {
+            if verify_slices_are_equal(known, &wanted).is_ok() {
+                found = Some(Allowed::Caller(caller.clone()));
+            }
+        }
+        found
+    }
+
+    async fn table(&self, core: &Core) -> Arc<Table> {
+        let fresh = |now: Time, version: u64| {
+            let table = self.table.load_full()?;
+            (table.version == version && now.since(table.read_at) < READ_AGAIN).then_some(table)
+        };
+        if let Some(table) = fresh(core.clock.now(), core.registry.config.load().version()) {
+            return table;
+        }
+        let _reading = self.reading.lock().await;
+        let config = core.registry.config.load_full();
+        if let Some(table) = fresh(core.clock.now(), config.version()) {
+            return table;
+        }
+        let mut entries = Vec::new();
+        for caller in config.callers() {
+            match core.egress.credentials.reference(&caller.token).await {
+                Ok(token) if token.expose_secret().len() >= SHORTEST => {
+                    entries.push((digest_of(token.expose_secret().as_bytes()), caller.clone()));
+                }
+                Ok(_) => tracing::warn!(
+                    caller = &*caller.name,
+                    "the token has fewer than {SHORTEST} bytes, and the caller can do nothing; make one with `openssl rand -hex 16`"
+                ),
+                Err(error) => {
+                    tracing::warn!(caller = &*caller.name, %error, "the token cannot be read, and the caller can do nothing");
+                }
+            }
+        }
+        let table = Arc::new(Table { version: config.version(), read_at: core.clock.now(), entries });
+        self.table.store(Some(table.clone()));
+        table
+    }
+}
+
+/// The tokens that a request may have meant, the likeliest first; at most five.
+pub(super) fn tokens(headers: &HeaderMap, query: &str, auth: Option<&AuthScheme>) -> Vec<Vec<u8>> {
+    let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+    if let Some(token) = value(TOKEN) {
+        return vec![token.to_vec()];
+    }
+    if let Some(proxy) = headers.get(PROXY_AUTHORIZATION) {
+        return in_authorization(proxy).into_iter().last().into_iter().collect();
+    }
+    let mut found = Vec::new();
+    match auth {
+        Some(AuthScheme::Header { name, prefix }) => {
+            let value = value(name).unwrap_or_default();
+            found.push(value.strip_prefix(prefix.as_bytes()).unwrap_or(value).to_vec());
+        }
+        Some(AuthScheme::Query { name }) => {
+            let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            found.extend(pairs.filter(|(own, _)| own == name).map(|(_, value)| value.as_bytes().to_vec()).take(1));
+        }
+        _ => {}
+    }
+    found.extend(headers.get(AUTHORIZATION).into_iter().flat_map(in_authorization));
+    found.extend(value("x-api-key").map(<[u8]>::to_vec));
+    found.retain(|token| !token.is_empty());
+    found
+}
+
+/// The tenant that the user name of `Proxy-Authorization` is.
+pub(super) fn proxy_user(headers: &HeaderMap) -> Option<String> {
+    let user = in_authorization(headers.get(PROXY_AUTHORIZATION)?).into_iter().next()?;
+    String::from_utf8(user).ok()
+}
+
+/// `Bearer TOKEN`, `token TOKEN`, or both parts of `Basic`.
+fn in_authorization(value: &HeaderValue) -> Vec<Vec<u8>> {
+    let Ok(text) = value.to_str() else { return Vec::new() };
+    match text.split_once(' ') {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("basic") => {
+            let plain = STANDARD.decode(rest.trim()).unwrap_or_default();
+            plain.splitn(2, |b| *b == b':').map(<[u8]>::to_vec).collect()
+        }
+        Some((_, rest)) => vec![rest.trim().as_bytes().to_vec()],
+        None => vec![text.as_bytes().to_vec()],
+    }
+}
+
+/// Takes the token away from wherever it stands.
+pub(super) fn remove(headers: &mut HeaderMap, token: &[u8]) {
+    headers.remove(TOKEN);
+    headers.remove(PROXY_AUTHORIZATION);
+    let holds = |value: &HeaderValue| {
+        let value_holds = |bytes: &[u8]| memchr::memmem::find(bytes, token).is_some();
+        value_holds(value.as_bytes()) || in_authorization(value).iter().any(|part| value_holds(part))
+    };
+    let names: Vec<_> = headers.iter().filter(|(_, value)| holds(value)).map(|(name, _)| name.clone()).collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
+        given.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn tokens_are_found_where_sdks_put_keys() {
+        let basic = format!("Basic {}", STANDARD.encode("tok:pass"));
+        let own = AuthScheme::Header { name: "x-key".into(), prefix: "Key ".into() };
+        let query = AuthScheme::Query { name: "key".into() };
+        for (given, in_query, auth, expected) in [
+            (vec![("authorization", "Bearer tok")], "", None, vec!["tok"]),
+            (vec![("authorization", "token tok")], "", None, vec!["tok"]),
+            (vec![("authorization", &*basic)], "", None, vec!["tok", "pass"]),
+            (vec![("x-api-key", "tok")], "", None, vec!["tok"]),
+            (vec![("x-key", "Key tok")], "", Some(&own), vec!["tok"]),
+            (vec![("x-key", "tok")], "", Some(&own), vec!["tok"]),
+            (vec![], "a=b&key=tok", Some(&query), vec!["tok"]),
+            (vec![("integration-token", "tok"), ("authorization", "Bearer x")], "", None, vec!["tok"]),
+            (vec![("proxy-authorization", &*basic), ("authorization", "AWS4 x")], "", None, vec!["pass"]),
+            (vec![("authorization", "")], "", None, vec![]),
+            (vec![("authorization", "Basic %%%")], "", None, vec![]),
+        ] {
+            let found = tokens(&headers(&given), in_query, auth);
+            let found: Vec<_> = found.iter().map(|token| String::from_utf8_lossy(token)).collect();
+            assert_eq!(found, expected, "{given:?}");
+        }
+        assert_eq!(proxy_user(&headers(&[("proxy-authorization", &basic)])).as_deref(), Some("tok"));
+    }
+
+    #[test]
+    fn token_is_taken_away_everywhere() {
+        let basic = format!("Basic {}", STANDARD.encode("user:the-token"));
+        let mut given = headers(&[
+            ("authorization", &basic),
+            ("x-api-key", "the-token"),
+            ("x-any", "prefix the-token suffix"),
+            ("integration-token", "another"),
+            ("proxy-authorization", "Basic x"),
+            ("accept", "*/*"),
+        ]);
+        remove(&mut given, b"the-token");
+        assert_eq!(given.keys().collect::<Vec<_>>(), ["accept"]);
+    }
+}

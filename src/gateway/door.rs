@@ -1,0 +1,86 @@
+//! By which way a request came in, and what a browser may not send.
+//!
+//! A gateway without tokens is open to every program of the machine, and a browser is one that runs strangers' code: a
+//! page can send a POST to loopback, and read the answer too where its host name is made to lead there (DNS rebinding). So
+//! what shows a page behind it, or names another host, is refused.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::{HOST, HeaderMap, ORIGIN};
+use http::{StatusCode, Uri};
+
+use super::problem::Problem;
+
+/// A way in.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Door {
+    /// Tenant and vendor of all its requests, where it is a lane's.
+    pub(super) lane: Option<(Arc<str>, Arc<str>)>,
+    pub(super) peer: Option<IpAddr>,
+    /// Its own address, as a `Host` header names it; empty where it has none.
+    pub(super) host: Arc<str>,
+}
+
+impl Door {
+    /// Of a request that another server took.
+    pub(super) fn unknown() -> Door {
+        Door::default()
+    }
+
+    /// Refuses what a page in a browser may have sent.
+    pub(super) fn refuse_browsers(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+        let refuse = |why| Err(Problem::refused(StatusCode::FORBIDDEN, "forbidden", why));
+        let site = headers.get("sec-fetch-site");
+        if headers.contains_key(ORIGIN) || site.is_some_and(|site| site != "none") {
+            return refuse("a page in a browser may not use a gateway that asks for no token; give the caller a token");
+        }
+        // A forward proxy's request names the vendor.
+        if uri.scheme().is_some() || self.host.is_empty() {
+            return Ok(());
+        }
+        let port = self.host.rsplit_once(':').map_or("", |(_, port)| port);
+        let hosts =
+            [self.host.to_string(), format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")];
+        let named = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        match hosts.iter().any(|host| host.eq_ignore_ascii_case(named)) {
+            true => Ok(()),
+            false => refuse(
+                "the Host header is not this listener's address; a gateway that asks for no token takes no other",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_and_other_hosts_are_refused() {
+        let door = Door { host: "127.0.0.1:8099".into(), ..Door::default() };
+        let check = |given: &[(&'static str, &'static str)], uri: &'static str| {
+            let headers =
+                given.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()));
+            door.refuse_browsers(&headers.collect(), &Uri::from_static(uri)).is_ok()
+        };
+        for host in ["127.0.0.1:8099", "localhost:8099", "LOCALHOST:8099", "[::1]:8099"] {
+            assert!(check(&[("host", host)], "/a/b"), "{host}");
+        }
+        for host in ["evil.example:8099", "evil.example", "127.0.0.1", "127.0.0.1:80", ""] {
+            assert!(!check(&[("host", host)], "/a/b"), "{host}");
+        }
+        assert!(!check(&[], "/a/b"));
+        let fine = ("host", "localhost:8099");
+        assert!(!check(&[fine, ("origin", "http://localhost:8099")], "/a/b"));
+        assert!(!check(&[fine, ("origin", "null")], "/a/b"));
+        assert!(check(&[fine, ("sec-fetch-site", "none")], "/a/b"));
+        for site in ["cross-site", "same-site", "same-origin"] {
+            assert!(!check(&[fine, ("sec-fetch-site", site)], "/a/b"), "{site}");
+        }
+        assert!(
+            check(&[("host", "api.example")], "http://api.example/x"),
+            "a forward proxy's request names the vendor"
+        );
+    }
+}

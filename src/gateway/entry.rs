@@ -1,0 +1,116 @@
+//! [`Gateway`] and its settings.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tokio::sync::watch;
+
+use super::answer::GatewayBody;
+use super::door::Door;
+use super::listen::Listen;
+use super::serve::{Serving, start};
+use super::shared::Shared;
+use crate::BoxFuture;
+use crate::IntegrationClient;
+use crate::error::{BoxError, Error};
+
+/// Below the 60 s after which boto3 and most balancers give up.
+const DEADLINE: Duration = Duration::from_secs(55);
+const CONNECTIONS: usize = 10_000;
+
+/// A gateway: serve it with [`serve`](Gateway::serve), or nest it as a tower service into a server of your own. Cheap to
+/// clone; clones share everything.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    shared: Arc<Shared>,
+}
+
+/// The settings of a [`Gateway`].
+#[derive(Debug)]
+#[must_use = "nothing happens before `build`"]
+pub struct GatewayBuilder {
+    client: IntegrationClient,
+    deadline: Duration,
+    asks_for_tokens: bool,
+    max_connections: usize,
+}
+
+impl Gateway {
+    /// A gateway through which others use `client`.
+    pub fn builder(client: IntegrationClient) -> GatewayBuilder {
+        GatewayBuilder { client, deadline: DEADLINE, asks_for_tokens: true, max_connections: CONNECTIONS }
+    }
+
+    /// Begins to listen. Where the configuration states no `[[callers]]` and the listener is on loopback, the gateway makes
+    /// a token of its own: [`Serving::token`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config): an address cannot be listened on; or it is not loopback, and the
+    /// configuration states no callers or the gateway asks for no tokens.
+    pub async fn serve(&self, listen: Listen) -> Result<Serving, Error> {
+        start(self.shared.clone(), listen).await
+    }
+}
+
+impl GatewayBuilder {
+    /// How long a request may take that states no deadline; 55 s unless stated.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Asks for no tokens: whoever reaches the gateway may send for every tenant. It then listens on loopback or a Unix
+    /// socket alone, and refuses what a browser sends.
+    pub fn without_tokens(mut self) -> Self {
+        self.asks_for_tokens = false;
+        self
+    }
+
+    /// The most connections at once; 10,000 unless stated. One more is answered 503.
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = connections.max(1);
+        self
+    }
+
+    /// The gateway.
+    pub fn build(self) -> Gateway {
+        Gateway {
+            shared: Arc::new(Shared {
+                client: self.client,
+                asks_for_tokens: self.asks_for_tokens,
+                deadline: self.deadline,
+                max_connections: self.max_connections,
+                callers: Default::default(),
+                repeats: Default::default(),
+                guesses: Default::default(),
+                draining: AtomicBool::new(false),
+                over: watch::Sender::new(false),
+            }),
+        }
+    }
+}
+
+impl<B> tower_service::Service<Request<B>> for Gateway
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<GatewayBody>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let shared = self.shared.clone();
+        Box::pin(async move { Ok(shared.answer(request, &Door::unknown()).await) })
+    }
+}

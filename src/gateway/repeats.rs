@@ -1,0 +1,131 @@
+//! The memory of requests of which nobody knows whether the vendor acted.
+//!
+//! Many SDKs repeat a POST after every error, whatever its answer says. What came to such an end without an idempotency
+//! key is remembered for ten minutes, and a repetition of it is answered and not sent.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+use crate::clock::Time;
+
+/// How long a repetition is recognised.
+const KEPT: Duration = Duration::from_secs(600);
+/// What is remembered at most. Beyond it the oldest is forgotten.
+const MOST: usize = 10_000;
+
+/// What makes two requests the same.
+pub(super) type Fingerprint = [u8; 32];
+
+/// The fingerprint of a request: equal for two only if caller, tenant, vendor, method, path and body are.
+pub(super) fn fingerprint(parts: &[&[u8]]) -> Fingerprint {
+    let mut digest = Context::new(&SHA256);
+    for part in parts {
+        // With their lengths: "ab", "c" is not "a", "bc".
+        digest.update(&(part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    let mut out = [0; 32];
+    out.copy_from_slice(digest.finish().as_ref());
+    out
+}
+
+/// The memory. `T` is what is answered to a repetition.
+#[derive(Debug)]
+pub(super) struct Repeats<T> {
+    kept: HashMap<Fingerprint, (Time, T)>,
+    /// In the order in which they are forgotten. An entry that was remembered again stands here twice.
+    order: VecDeque<(Time, Fingerprint)>,
+}
+
+impl<T> Default for Repeats<T> {
+    fn default() -> Self {
+        Repeats { kept: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<T: Clone> Repeats<T> {
+    /// What is to be answered to a repetition of this request at `now`.
+    pub(super) fn find(&mut self, now: Time, request: &Fingerprint) -> Option<T> {
+        self.forget_old(now);
+        self.kept.get(request).map(|(_, answer)| answer.clone())
+    }
+
+    /// Remembers a request for ten minutes from `now`.
+    pub(super) fn remember(&mut self, now: Time, request: Fingerprint, answer: T) {
+        self.forget_old(now);
+        while self.order.len() >= MOST {
+            self.forget_first();
+        }
+        let until = now + KEPT;
+        self.kept.insert(request, (until, answer));
+        self.order.push_back((until, request));
+    }
+
+    fn forget_old(&mut self, now: Time) {
+        while self.order.front().is_some_and(|(until, _)| *until <= now) {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some((until, request)) = self.order.pop_front()
+            && self.kept.get(&request).is_some_and(|(last, _)| *last == until)
+        {
+            self.kept.remove(&request);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Time = Time::ZERO;
+
+    fn number(n: u64) -> Fingerprint {
+        fingerprint(&[&n.to_le_bytes()])
+    }
+
+    #[test]
+    fn repetition_is_recognised_for_ten_minutes() {
+        let mut repeats = Repeats::default();
+        repeats.remember(T0, number(1), "first");
+        assert_eq!(repeats.find(T0 + (KEPT - Duration::from_nanos(1)), &number(1)), Some("first"));
+        assert_eq!(repeats.find(T0, &number(2)), None);
+        repeats.remember(T0 + Duration::from_secs(300), number(1), "again");
+        assert_eq!(repeats.find(T0 + KEPT, &number(1)), Some("again"), "ten minutes from the last time");
+        assert_eq!(repeats.find(T0 + Duration::from_secs(900), &number(1)), None);
+        assert_eq!((repeats.kept.len(), repeats.order.len()), (0, 0));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_the_oldest_goes() {
+        let mut repeats = Repeats::default();
+        for n in 0..MOST as u64 + 10 {
+            repeats.remember(T0 + Duration::from_millis(n), number(n), n);
+        }
+        assert_eq!((repeats.kept.len(), repeats.order.len()), (MOST, MOST));
+        let now = T0 + Duration::from_secs(60);
+        assert_eq!((repeats.find(now, &number(9)), repeats.find(now, &number(10))), (None, Some(10)));
+        for _ in 0..2 * MOST {
+            repeats.remember(now, number(10), 0);
+        }
+        assert!(repeats.order.len() <= MOST, "one request that is repeated for ever fills nothing");
+    }
+
+    #[test]
+    fn clock_that_goes_back_forgets_nothing_early() {
+        let mut repeats = Repeats::default();
+        repeats.remember(T0 + KEPT, number(1), ());
+        assert_eq!(repeats.find(T0, &number(1)), Some(()));
+    }
+
+    #[test]
+    fn fingerprints_keep_parts_apart() {
+        assert_ne!(fingerprint(&[b"ab", b"c"]), fingerprint(&[b"a", b"bc"]));
+        assert_ne!(fingerprint(&[b"a", b""]), fingerprint(&[b"a"]));
+        assert_eq!(fingerprint(&[b"a", b"b"]), fingerprint(&[b"a", b"b"]));
+    }
+}

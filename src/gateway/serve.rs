@@ -1,0 +1,324 @@
+//! Listeners and connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use super::door::Door;
+use super::listen::{At, Listen};
+use super::shared::Shared;
+use super::wire::Wire;
+use crate::error::Error;
+
+/// All headers of a request together.
+const HEAD_BYTES: usize = 64 * 1024;
+/// What the connection beyond the last is told.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
+    connection: close\r\nproxy-status: integration-client; error=connection_limit_reached\r\ncontent-length: 92\r\n\r\n\
+    {\"kind\":\"connections\",\"error\":{\"message\":\"the gateway has as many connections as it takes\"}}";
+/// How long refused requests have to be answered at the end.
+const LAST: Duration = Duration::from_secs(2);
+
+/// A gateway that listens. Dropped, it ends at once with all its connections.
+#[derive(Debug)]
+pub struct Serving {
+    shared: Arc<Shared>,
+    address: Option<SocketAddr>,
+    lanes: Vec<SocketAddr>,
+    token: Option<String>,
+    phase: watch::Sender<Phase>,
+    tasks: JoinSet<()>,
+    #[cfg(unix)]
+    _socket: Option<SocketFile>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Open,
+    /// No new connections; each ends with the request that it has.
+    Closing,
+}
+
+/// Removes a socket's file at the end.
+#[cfg(unix)]
+#[derive(Debug)]
+struct SocketFile(std::path::PathBuf);
+
+#[cfg(unix)]
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Serving {
+    /// The address; none of a Unix socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// The addresses of the lanes, in the order in which [`Listen::lane`] named them.
+    pub fn lanes(&self) -> &[SocketAddr] {
+        &self.lanes
+    }
+
+    /// The base URL for an SDK that calls `vendor` on behalf of `tenant`; of a Unix socket its path alone.
+    pub fn base_url(&self, tenant: &str, vendor: &str) -> String {
+        let host = self.address.map(|address| format!("http://{address}")).unwrap_or_default();
+        format!("{host}/{tenant}/{vendor}")
+    }
+
+    /// The token that the gateway made, because the configuration states no callers: the SDK's API key. It is valid as long
+    /// as this gateway runs, for all tenants and vendors.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
+    /// Says from now on that it is not ready (`/~/readyz`), so that balancers send no more. It still answers.
+    pub fn drain(&self) {
+        self.shared.draining.store(true, Relaxed);
+    }
+
+    /// Ends: takes no new connections, and lets requests go on for `grace`. Those that still wait then are answered 503, not
+    /// sent; those that the vendor has are cut off. Returns whether all had ended by then. The client goes on.
+    pub async fn shutdown(mut self, grace: Duration) -> bool {
+        self.drain();
+        self.phase.send_replace(Phase::Closing);
+        let tasks = &mut self.tasks;
+        let all = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(grace, all).await.is_ok() {
+            return true;
+        }
+        self.shared.over.send_replace(true);
+        let tasks = &mut self.tasks;
+        let all = async { while tasks.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(LAST, all).await;
+        false
+    }
+}
+
+/// Begins to listen.
+pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving, Error> {
+    let has_callers = !shared.client.config().current().callers().is_empty();
+    let addresses = listen.lanes.iter().map(|(address, ..)| *address).chain(match &listen.at {
+        At::Tcp(address) => Some(*address),
+        At::Unix(_) => None,
+    });
+    if let Some(open) = addresses.into_iter().find(|address| !address.ip().is_loopback()) {
+        if !shared.asks_for_tokens {
+            let why =
+                format!("a gateway that asks for no token would be open to all who reach {open}; listen on 127.0.0.1");
+            return Err(Error::config(why));
+        }
+        if !has_callers {
+            let why =
+                format!("the configuration states no [[callers]], and {open} is not loopback; state who may call");
+            return Err(Error::config(why));
+        }
+    }
+    let mut token = None;
+    if shared.asks_for_tokens && !has_callers {
+        let mut bytes = [0; 16];
+        aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Error::config("the system has no random numbers for a token"))?;
+        let made = format!("{:032x}", u128::from_be_bytes(bytes));
+        shared.callers.add_own(&made);
+        token = Some(made);
+    }
+    let places = Arc::new(Semaphore::new(shared.max_connections));
+    let (phase, phases) = watch::channel(Phase::Open);
+    let mut serving = Serving {
+        shared: shared.clone(),
+        address: None,
+        lanes: Vec::new(),
+        token,
+        phase,
+        tasks: JoinSet::new(),
+        #[cfg(unix)]
+        _socket: None,
+    };
+    let accepting =
+        |door: Door| Accepting { shared: shared.clone(), places: places.clone(), phases: phases.clone(), door };
+    match &listen.at {
+        At::Tcp(address) => {
+            let (listener, address) = bind(*address).await?;
+            serving.address = Some(address);
+            let door = Door { host: address.to_string().into(), ..Door::default() };
+            serving.tasks.spawn(accepting(door).tcp(listener));
+        }
+        #[cfg(unix)]
+        At::Unix(path) => {
+            let listener = bind_unix(path).await.map_err(|error| failed(&path.display(), error))?;
+            serving._socket = Some(SocketFile(path.clone()));
+            serving.tasks.spawn(accepting(Door::default()).unix(listener));
+        }
+        #[cfg(not(unix))]
+        At::Unix(_) => return Err(Error::config("this system has no Unix sockets")),
+    }
+    for (address, tenant, vendor) in listen.lanes {
+        let (listener, address) = bind(address).await?;
+        serving.lanes.push(address);
+        let door = Door { lane: Some((tenant, vendor)), host: address.to_string().into(), peer: None };
+        serving.tasks.spawn(accepting(door).tcp(listener));
+    }
+    Ok(serving)
+}
+
+fn failed(at: &dyn std::fmt::Display, error: io::Error) -> Error {
+    Error::config(format!("{at} cannot be listened on: {error}")).with_source(error)
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    bound.await.map_err(|error| failed(&address, error))
+}
+
+#[cfg(unix)]
+async fn bind_unix(path: &std::path::Path) -> io::Result<tokio::net::UnixListener> {
+    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+    // A file that nobody listens on is left from a process that was killed.
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket && tokio::net::UnixStream::connect(path).await.is_err() {
+        std::fs::remove_file(path)?;
+    }
+    let listener = tokio::net::UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+/// Takes the connections of one listener.
+#[derive(Clone)]
+struct Accepting {
+    shared: Arc<Shared>,
+    places: Arc<Semaphore>,
+    phases: watch::Receiver<Phase>,
+    door: Door,
+}
+
+impl Accepting {
+    async fn tcp(self, listener: TcpListener) {
+        let next = async move || {
+            let (stream, peer) = listener.accept().await?;
+            // Small answers must not wait for acknowledgements of earlier ones.
+            let _ = stream.set_nodelay(true);
+            Ok((stream, Some(peer.ip())))
+        };
+        self.run(next).await;
+    }
+
+    #[cfg(unix)]
+    async fn unix(self, listener: tokio::net::UnixListener) {
+        self.run(async move || Ok((listener.accept().await?.0, None))).await;
+    }
+
+    async fn run<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self,
+        next: impl AsyncFn() -> io::Result<(S, Option<std::net::IpAddr>)>,
+    ) {
+        let (mut connections, mut phases) = (JoinSet::new(), self.phases.clone());
+        loop {
+            tokio::select! {
+                taken = next() => match taken {
+                    Ok((stream, peer)) => match self.places.clone().try_acquire_owned() {
+                        Ok(place) => {
+                            let door = Door { peer, ..self.door.clone() };
+                            let serving = serve(stream, self.shared.clone(), door, self.phases.clone());
+                            connections.spawn(async move {
+                                serving.await;
+                                drop(place);
+                            });
+                        }
+                        // So few that wait to be told are no load themselves.
+                        Err(_) if connections.len() < self.shared.max_connections + 100 => {
+                            connections.spawn(refuse(stream));
+                        }
+                        Err(_) => {}
+                    },
+                    // Mostly a lack of file handles: without a wait it would spin.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                },
+                Some(_) = connections.join_next() => {}
+                () = closing(&mut phases) => break,
+            }
+        }
+        // With it goes the listener: who connects from now on is refused by the system.
+        drop(next);
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+/// Tells a connection that there is no place for it. Read on for a moment: closed with unread bytes, it would be reset
+/// before its peer has read why.
+async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+    let told = async {
+        stream.write_all(FULL).await?;
+        stream.shutdown().await?;
+        let mut scratch = [0; 1024];
+        while stream.read(&mut scratch).await? > 0 {}
+        Ok::<(), io::Error>(())
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), told).await;
+}
+
+async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    shared: Arc<Shared>,
+    door: Door,
+    mut phases: watch::Receiver<Phase>,
+) {
+    let busy = Arc::new(AtomicBool::new(false));
+    let wire = Wire::new(stream, busy.clone());
+    let service = service_fn(|request| {
+        busy.store(true, Relaxed);
+        let (shared, door, done) = (&shared, &door, Done(busy.clone()));
+        async move {
+            let answer = shared.answer(request, door).await;
+            // The connection rests when the answer's last byte was handed on.
+            Ok::<_, std::convert::Infallible>(answer.map(|body| {
+                body.map_frame(move |frame| {
+                    let _ = &done;
+                    frame
+                })
+            }))
+        }
+    });
+    let mut builder = http1::Builder::new();
+    builder.header_read_timeout(None).max_header_size(HEAD_BYTES).max_buf_size(2 * HEAD_BYTES);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(wire), service));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = closing(&mut phases) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    // An error means that the caller has gone, or that a body broke off.
+    let _ = connection.await;
+}
+
+/// Waits until the gateway takes no more. Where it is gone, it takes none either.
+async fn closing(phases: &mut watch::Receiver<Phase>) {
+    let _ = phases.wait_for(|phase| *phase == Phase::Closing).await;
+}
+
+/// Ends a request on its connection.
+struct Done(Arc<AtomicBool>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.store(false, Relaxed);
+    }
+}

@@ -1,0 +1,30 @@
+//! What all requests of a gateway share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::callers::Callers;
+use super::guesses::Guesses;
+use super::repeats::Repeats;
+use crate::IntegrationClient;
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) client: IntegrationClient,
+    pub(super) asks_for_tokens: bool,
+    /// Of requests that state none.
+    pub(super) deadline: Duration,
+    pub(super) max_connections: usize,
+    pub(super) callers: Callers,
+    /// With what became of the first.
+    pub(super) repeats: Mutex<Repeats<Arc<str>>>,
+    pub(super) guesses: Mutex<Guesses>,
+    /// It takes no new requests soon.
+    pub(super) draining: AtomicBool,
+    /// What still waits is refused.
+    pub(super) over: watch::Sender<bool>,
+}

@@ -1,0 +1,392 @@
+//! The gateway over real sockets, against a vendor that enforces its limits.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use integration_client::config::TenantEntry;
+use integration_client::gateway::{Gateway, Listen, Serving};
+use integration_client::testing::{FakeVendor, Fault, Reply, VendorLimit, When};
+use integration_client::transport::SecretString;
+use integration_client::{Error, IntegrationClient};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::fault::{FaultServer, Step};
+
+const TOKEN: &str = "billing-token-of-32-characters-00";
+const SECOND: Duration = Duration::from_secs(1);
+
+fn callers(name: &str) -> String {
+    format!(
+        "\n[[callers]]\nname = \"{name}\"\ntoken = \"kept:billing\"\ntenants = [\"acme\", \"eu-*\"]\nvendors = [\"shop\", \"raw\"]\n\
+         priority = \"normal\"\n"
+    )
+}
+
+async fn client(toml: String) -> IntegrationClient {
+    let resolver = |key: String| async move {
+        let secret = if key == "billing" { TOKEN } else { "the-vendors-secret" };
+        Ok(SecretString::from(secret))
+    };
+    let builder = IntegrationClient::builder().without_catalogue().credential_resolver("kept", resolver);
+    let tenant = |id: &str| TenantEntry::new(id, "shop").credential("kept:vendor");
+    let builder = builder.vendors_toml(toml).tenant(tenant("acme")).tenant(tenant("us-1"));
+    builder.build().await.unwrap()
+}
+
+async fn serving(toml: String) -> Serving {
+    Gateway::builder(client(toml).await).build().serve(Listen::loopback()).await.unwrap()
+}
+
+/// An answer, read to its end.
+struct Got {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+/// Sends raw bytes on a connection of its own.
+async fn raw(serving: &Serving, request: &str) -> Got {
+    let mut stream = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    let _ = tokio::time::timeout(20 * SECOND, stream.read_to_end(&mut bytes)).await.unwrap();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    Got { status, head: head.to_lowercase(), body: body.to_owned() }
+}
+
+fn get(path: &str, token: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n")
+}
+
+fn post(path: &str, more: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {TOKEN}\r\nconnection: close\r\n{more}\
+         content-length: {length}\r\n\r\n{body}"
+    )
+}
+
+async fn shop() -> FakeVendor {
+    FakeVendor::builder().reply(Reply::json(200, &b"{\"ok\":true}"[..])).start().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_opens_its_tenants_and_reaches_no_vendor() {
+    let vendor = shop().await;
+    let serving = serving(vendor.vendors_toml("shop") + &callers("billing")).await;
+    assert_eq!(serving.token(), None);
+    let cases = [
+        (get("/acme/shop/v1/x", TOKEN), 200),
+        (get("/acme/shop/v1/x", "wrong-token-of-32-characters-0000"), 401),
+        ("GET /acme/shop/x HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n".to_owned(), 401),
+        (get("/us-1/shop/x", TOKEN), 403),
+        (get("/eu-9/shop/x", TOKEN), 403),
+        (get("/acme/other/x", TOKEN), 403),
+        (get("/@/shop/x", TOKEN), 400),
+        (get("/~/livez", TOKEN), 200),
+        (get("/~/readyz", TOKEN), 200),
+        (get("/~/nothing", TOKEN), 404),
+        (
+            format!(
+                "CONNECT api.example:443 HTTP/1.1\r\nhost: api.example:443\r\nproxy-authorization: Bearer {TOKEN}\r\n\r\n"
+            ),
+            405,
+        ),
+    ];
+    for (request, status) in cases {
+        let got = raw(&serving, &request).await;
+        assert_eq!(got.status, status, "{request}\n{}\n{}", got.head, got.body);
+    }
+    let arrivals = vendor.arrivals();
+    assert_eq!(arrivals.len(), 1, "{arrivals:?}");
+    assert_eq!((&*arrivals[0].key, &*arrivals[0].path), ("the-vendors-secret", "/v1/x"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_smuggles_a_host_a_path_or_a_token() {
+    let vendor = FaultServer::answering(vec![Step::Write(
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok".to_vec(),
+    )])
+    .await;
+    let entry = format!(
+        "[vendors.shop]\nbase_url = \"{}/base\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n",
+        vendor.url()
+    );
+    let serving = serving(entry + &callers("billing")).await;
+    for path in [
+        "//evil.example/acme/shop/x",
+        "/acme/shop//evil.example",
+        "/acme/shop/..%2fadmin",
+        "/acme/shop/../x",
+        "/acme/shop/..;/x",
+        "/acme/shop/a%0d%0ab",
+        "/%61cme/shop/x",
+        "/acme/shop/\\evil",
+    ] {
+        let got = raw(&serving, &get(path, TOKEN)).await;
+        assert_eq!(got.status, 400, "{path} {}", got.body);
+    }
+    let proxied = |url: &str| {
+        format!(
+            "GET {url} HTTP/1.1\r\nhost: x\r\nproxy-authorization: Basic {}\r\nconnection: close\r\n\r\n",
+            basic("acme", TOKEN)
+        )
+    };
+    for url in ["http://evil.example/base/x", "http://127.0.0.1:1/base/x"] {
+        assert_eq!(raw(&serving, &proxied(url)).await.status, 403, "{url}");
+    }
+    assert_eq!(vendor.requests().len(), 0, "nothing has left");
+
+    let two_lengths = "content-length: 3\r\n";
+    assert_eq!(raw(&serving, &post("/acme/shop/x", two_lengths, "hello")).await.status, 400);
+    let both = format!(
+        "POST /acme/shop/x HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {TOKEN}\r\nx-copy: {TOKEN}\r\nx-api-key: {TOKEN}\r\n\
+         connection: close, x-hop\r\nx-hop: 1\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n\
+         GET /acme/shop/smuggled HTTP/1.1\r\nhost: g\r\n\r\n"
+    );
+    assert_eq!(raw(&serving, &both).await.status, 200);
+    assert_eq!(raw(&serving, &proxied(&format!("{}/base/proxied?a=b", vendor.url()))).await.status, 200);
+    assert_eq!(raw(&serving, &get("/acme/shop/base/once", TOKEN)).await.status, 200);
+    let requests = vendor.requests();
+    let lines: Vec<&str> = requests.iter().filter_map(|seen| seen.head.lines().next()).collect();
+    assert_eq!(lines, ["POST /base/x HTTP/1.1", "GET /base/proxied?a=b HTTP/1.1", "GET /base/once HTTP/1.1"]);
+    for seen in &requests {
+        let head = seen.head.to_lowercase();
+        assert!(!head.contains(TOKEN) && !head.contains("x-hop") && !head.contains("proxy-"), "{head}");
+        assert!(head.contains("authorization: bearer the-vendors-secret"), "{head}");
+        assert!(!(head.contains("content-length") && head.contains("transfer-encoding")), "{head}");
+    }
+}
+
+fn basic(user: &str, password: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousand_at_once_are_all_admitted() {
+    // A bucket that is full at the start: 200 at once, and 400 a second.
+    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(400, SECOND)).start().await.unwrap();
+    let serving = serving(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = Arc::new(serving.base_url("acme", "shop"));
+    let mut all = tokio::task::JoinSet::new();
+    for n in 0..1000 {
+        let (sdk, url) = (sdk.clone(), url.clone());
+        all.spawn(
+            async move { sdk.get(format!("{url}/{n}")).bearer_auth(TOKEN).send().await.unwrap().status().as_u16() },
+        );
+    }
+    let statuses = all.join_all().await;
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    assert_eq!((vendor.refused(), vendor.arrivals().len()), (0, 1000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ambiguous_post_is_422_and_its_repetition_is_not_sent() {
+    let vendor =
+        FakeVendor::builder().fault(When::path("/break"), Fault::Reset).fault(When::path("/fails"), Fault::Status(500));
+    let vendor = vendor.start().await.unwrap();
+    let serving = serving(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let first = raw(&serving, &post("/acme/shop/break", "", "{\"n\":1}")).await;
+    assert_eq!(first.status, 422, "{}", first.body);
+    assert!(
+        first.head.contains("x-should-retry: false") && first.head.contains("integration-delivery: ambiguous"),
+        "{}",
+        first.head
+    );
+    assert!(
+        first.body.contains("\"error\":{") && first.head.contains("proxy-status: integration-client"),
+        "{}",
+        first.body
+    );
+    let again = raw(&serving, &post("/acme/shop/break", "", "{\"n\":1}")).await;
+    assert_eq!(again.status, 422);
+    assert!(again.head.contains("integration-repeated: true"), "{}", again.head);
+    assert_eq!(vendor.arrivals().len(), 1, "the repetition was not sent");
+    // Another body is another request; and whoever has looked may send it again.
+    raw(&serving, &post("/acme/shop/break", "", "{\"n\":2}")).await;
+    raw(&serving, &post("/acme/shop/break", "integration-send-again: true\r\n", "{\"n\":1}")).await;
+    assert_eq!(vendor.arrivals().len(), 3);
+    // The vendor's own answer passes, once.
+    let failed = raw(&serving, &post("/acme/shop/fails", "", "{}")).await;
+    assert_eq!(failed.status, 500);
+    assert!(failed.head.contains("x-should-retry: false"), "{}", failed.head);
+    assert_eq!(raw(&serving, &post("/acme/shop/fails", "", "{}")).await.status, 422);
+    assert_eq!(vendor.arrivals().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caller_that_goes_away_frees_its_slot_and_its_repetition_is_not_sent() {
+    let vendor = FakeVendor::builder().limit(VendorLimit::concurrency(1)).fault(When::path("/stall"), Fault::Stall);
+    let vendor = vendor.start().await.unwrap();
+    let client = client(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let serving = Gateway::builder(client.clone()).build().serve(Listen::loopback()).await.unwrap();
+    let mut stream = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+    stream.write_all(post("/acme/shop/stall", "", "{}").as_bytes()).await.unwrap();
+    while vendor.arrivals().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(stream);
+    let got = loop {
+        let got = raw(&serving, &post("/acme/shop/stall", "integration-max-wait: 0\r\n", "{}")).await;
+        if got.status != 429 {
+            break got;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(got.status, 422, "{}", got.body);
+    assert!(got.body.contains("its caller went away"), "{}", got.body);
+    assert_eq!(vendor.arrivals().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_stream_as_they_come_and_their_links_lead_back() {
+    let head = "HTTP/1.1 200 OK\r\nlink: <BASE/r?page=2>; rel=\"next\", <https://other.example/x>; rel=\"x\"\r\n\
+                integration-attempts: 99\r\ntransfer-encoding: chunked\r\n\r\n";
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut script = vec![Step::Read, Step::Write(head.replace("BASE", &url).into_bytes())];
+    drop(listener);
+    for _ in 0..3 {
+        script.extend([Step::Write(b"5\r\nhello\r\n".to_vec()), Step::Idle(Duration::from_millis(150))]);
+    }
+    script.push(Step::Write(b"0\r\n\r\n".to_vec()));
+    let vendor = FaultServer::start(vec![script]).await;
+    let entry = format!(
+        "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n",
+        vendor.url()
+    );
+    let serving = serving(entry + &callers("billing")).await;
+    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
+    let sent = sdk.get(serving.base_url("acme", "shop") + "/r").bearer_auth(TOKEN).send();
+    let mut answer = sent.await.unwrap();
+    let link = answer.headers()["link"].to_str().unwrap().to_owned();
+    assert!(link.contains("<https://other.example/x>"), "{link}");
+    assert_eq!(answer.headers()["integration-attempts"], "1", "a vendor cannot say it in our place");
+    assert!(answer.headers().contains_key("server-timing"));
+    let clock = integration_client::clock::Clock::system();
+    let began = clock.now();
+    let mut at = Vec::new();
+    while let Some(piece) = answer.chunk().await.unwrap() {
+        assert_eq!(&piece[..], b"hello");
+        at.push(clock.now().since(began));
+    }
+    assert_eq!(at.len(), 3);
+    assert!(at[2] >= Duration::from_millis(200) && at[0] < Duration::from_millis(150), "{at:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_answers_what_it_has_and_takes_no_more() {
+    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(50, SECOND)).start().await.unwrap();
+    let serving = serving(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let (address, url) = (serving.address().unwrap(), serving.base_url("acme", "shop"));
+    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
+    let mut all = tokio::task::JoinSet::new();
+    for n in 0..100 {
+        let sent = sdk.get(format!("{url}/{n}")).bearer_auth(TOKEN).send();
+        all.spawn(async move { sent.await.unwrap().status().as_u16() });
+    }
+    while vendor.arrivals().len() < 40 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // All connections are made by then: those that wait for their turn hang on theirs.
+    assert!(serving.shutdown(30 * SECOND).await);
+    let statuses = all.join_all().await;
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    assert_eq!((vendor.refused(), vendor.arrivals().len()), (0, 100));
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_at_the_end_of_the_grace_is_told_so() {
+    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(1, 600 * SECOND)).start().await.unwrap();
+    let serving = serving(vendor.vendors_toml("shop") + &callers("billing")).await;
+    assert_eq!(raw(&serving, &get("/acme/shop/1", TOKEN)).await.status, 200);
+    let mut stream = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+    let waits = get("/acme/shop/2", TOKEN).replace("connection: close", "integration-deadline: 20m");
+    stream.write_all(waits.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!serving.shutdown(Duration::from_millis(50)).await);
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.to_lowercase().contains("retry-after"), "{answer}");
+    assert_eq!(vendor.arrivals().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_tokens_browsers_are_refused_and_with_none_stated_one_is_made() {
+    let vendor = shop().await;
+    let own = serving(vendor.vendors_toml("shop")).await;
+    let token = own.token().unwrap().to_owned();
+    assert_eq!(raw(&own, &get("/acme/shop/x", &token)).await.status, 200);
+    assert_eq!(raw(&own, &get("/acme/shop/x", TOKEN)).await.status, 401);
+
+    let gateway = Gateway::builder(client(vendor.vendors_toml("shop")).await).without_tokens().build();
+    let open = gateway.serve(Listen::loopback().lane("127.0.0.1:0".parse().unwrap(), "acme", "shop")).await.unwrap();
+    let host = open.address().unwrap();
+    let with = |host: &str, more: &str| {
+        format!("GET /acme/shop/x HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{more}\r\n")
+    };
+    assert_eq!(raw(&open, &with(&host.to_string(), "")).await.status, 200);
+    assert_eq!(raw(&open, &with("evil.example", "")).await.status, 403);
+    assert_eq!(raw(&open, &with(&host.to_string(), "origin: https://evil.example\r\n")).await.status, 403);
+    assert_eq!(raw(&open, &with(&host.to_string(), "sec-fetch-site: cross-site\r\n")).await.status, 403);
+    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
+    let by_lane = sdk.get(format!("http://{}/v1/charges", open.lanes()[0])).send().await.unwrap();
+    assert_eq!(by_lane.status(), 200);
+    assert_eq!(&*vendor.arrivals().last().unwrap().path, "/v1/charges");
+
+    let everywhere: Listen = "0.0.0.0:0".parse().unwrap();
+    let refused: Error = gateway.serve(everywhere.clone()).await.unwrap_err();
+    assert!(refused.to_string().contains("listen on 127.0.0.1"), "{refused}");
+    let gateway = Gateway::builder(client(vendor.vendors_toml("shop")).await).build();
+    let refused = gateway.serve(everywhere).await.unwrap_err();
+    assert!(refused.to_string().contains("[[callers]]"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connection_beyond_the_last_and_oversized_heads_are_refused() {
+    let vendor = shop().await;
+    let client = client(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let serving = Gateway::builder(client).max_connections(1).build().serve(Listen::loopback()).await.unwrap();
+    let held = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+    let got = loop {
+        // The first connection is taken a moment after it is made.
+        let got = raw(&serving, &get("/acme/shop/x", TOKEN)).await;
+        if got.status == 503 {
+            break got;
+        }
+    };
+    assert!(got.body.contains("as many connections as it takes"), "{}", got.body);
+    drop(held);
+    let large = format!("GET /acme/shop/x HTTP/1.1\r\nhost: g\r\nx: {}\r\n\r\n", "a".repeat(70_000));
+    let got = loop {
+        let got = raw(&serving, &large).await;
+        if got.status != 503 {
+            break got;
+        }
+    };
+    assert_eq!(got.status, 431, "{}", got.head);
+    assert_eq!(vendor.arrivals().len(), 0);
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn unix_socket_is_served_and_removed() {
+    let vendor = shop().await;
+    let path = std::env::temp_dir().join(format!("ic-gateway-{}.sock", std::process::id()));
+    let gateway = Gateway::builder(client(vendor.vendors_toml("shop")).await).without_tokens().build();
+    let serving = gateway.serve(Listen::unix(&path)).await.unwrap();
+    let mut stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+    stream.write_all(b"GET /acme/shop/x HTTP/1.1\r\nhost: any\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(serving.shutdown(SECOND).await);
+    assert!(!path.exists());
+}
