@@ -16,6 +16,7 @@ mod notes;
 mod output;
 mod run;
 mod send;
+mod serve;
 mod status;
 mod tenants;
 mod text;
@@ -32,6 +33,7 @@ const EXAMPLES: &str = "\
 Examples:
   integration-client run jobs.jsonl --vendors vendors.toml --out results.jsonl
   integration-client send acme github /user --vendors vendors.toml
+  integration-client serve --vendors vendors.toml --tenants tenants.toml
   integration-client dead-letters list --store jobs.jsonl.sqlite
   curl -si https://api.github.com | integration-client inspect --vendor github
   integration-client check vendors.toml --tenants tenants.toml
@@ -59,6 +61,8 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Send(send::Args),
+    Serve(serve::Args),
+    Health(serve::Health),
     Status(status::Args),
     DeadLetters(dead_letters::Args),
     Tenants(tenants::Args),
@@ -83,6 +87,8 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::run(&args, &mut out),
+        Command::Serve(args) => serve::run(&args, &mut out),
+        Command::Health(args) => serve::health(&args, &mut out),
         Command::Status(args) => status::run(&args, screen, &mut out),
         Command::DeadLetters(args) => dead_letters::run(&args, &mut out),
         Command::Tenants(args) => tenants::run(&args, screen, &mut out),

@@ -11,4 +11,4 @@ mod request;
 
 pub use options::SendOptions;
 pub(crate) use options::callers_timeout;
-pub(crate) use request::accept;
+pub(crate) use request::{Accepted, accept};

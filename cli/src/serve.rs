@@ -1,0 +1,156 @@
+//! `serve`: a gateway, through which programs in any language call. `health`: whether it is ready.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use integration_client::gateway::{Gateway, Listen};
+
+use crate::connect::{self, Configuration, Named};
+use crate::interrupt::Signals;
+use crate::notes;
+use crate::output::{Failure, Outcome};
+use crate::text::duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  integration-client serve --vendors vendors.toml --tenants tenants.toml
+  integration-client serve --listen unix:/run/gateway.sock --no-token
+  integration-client serve --lane 127.0.0.1:8101=acme/stripe
+
+An SDK gets http://127.0.0.1:8099/TENANT/VENDOR as its base URL, and a caller's
+token as its API key. [[callers]] of the configuration says who may call for
+whom; without any, the command makes a token and prints it.
+
+The first SIGTERM or Ctrl-C lets what is under way end, the second does not.
+
+Exit codes: 0 it ended in good order, 1 requests were cut off at the end, 2 it
+could not begin, 3 a second signal ended it.";
+
+/// Serves a gateway: SDKs in any language call through it, within the limits.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    configuration: Configuration,
+
+    /// Where to listen: an address with its port, or `unix:PATH`.
+    #[arg(long, value_name = "ADDRESS", env = LISTEN, default_value = DEFAULT)]
+    listen: Listen,
+
+    /// One more address, all of whose requests are this tenant's to this vendor: for SDKs that take host and port alone. May
+    /// be repeated.
+    #[arg(long, value_name = "ADDRESS=TENANT/VENDOR", value_parser = lane)]
+    lane: Vec<(SocketAddr, String, String)>,
+
+    /// Asks for no token: whoever reaches the gateway may send for every tenant. On loopback or a Unix socket alone.
+    #[arg(long)]
+    no_token: bool,
+
+    /// Keeps what is sent with `Integration-Async` in this store, and works on it: a SQLite file, `sqlite:PATH`, or
+    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+    #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
+    store: Option<String>,
+
+    /// How long a request may take that states no deadline of its own.
+    #[arg(long, value_name = "DURATION", default_value = "55s", value_parser = duration)]
+    deadline: Duration,
+
+    /// How long it says after SIGTERM that it is not ready, and still takes requests: until a balancer has noticed.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    drain_delay: Option<Duration>,
+
+    /// How long requests may go on after that.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    grace: Duration,
+}
+
+const LISTEN: &str = "INTEGRATION_CLIENT_LISTEN";
+const DEFAULT: &str = "127.0.0.1:8099";
+
+fn lane(text: &str) -> Result<(SocketAddr, String, String), String> {
+    let parts = || {
+        let (address, lane) = text.split_once('=')?;
+        let (tenant, vendor) = lane.split_once('/')?;
+        Some((address.parse().ok()?, tenant.to_owned(), vendor.to_owned()))
+    };
+    parts().ok_or_else(|| "write for example 127.0.0.1:8101=acme/stripe".to_owned())
+}
+
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let signals = Signals::listen()?;
+    let runtime = connect::runtime()?;
+    notes::listen(false);
+    let done = runtime.block_on(async {
+        let builder = args.configuration.builder()?;
+        let client = match args.store.as_deref().map(Named::new) {
+            Some(named) => builder.config_in_store().store(named.store()).work().build().await?,
+            None => builder.build().await?,
+        };
+        let gateway = Gateway::builder(client.clone()).deadline(args.deadline);
+        let gateway = if args.no_token { gateway.without_tokens() } else { gateway };
+        let lanes = args.lane.iter();
+        let listen =
+            lanes.fold(args.listen.clone(), |listen, (address, tenant, vendor)| listen.lane(*address, tenant, vendor));
+        let serving = gateway.build().serve(listen).await?;
+        writeln!(out, "base URL: {}", serving.base_url("TENANT", "VENDOR"))?;
+        for (address, (_, tenant, vendor)) in serving.lanes().iter().zip(&args.lane) {
+            writeln!(out, "lane: http://{address} is {tenant} at {vendor}")?;
+        }
+        if let Some(token) = serving.token() {
+            writeln!(out, "token: {token} (the SDK's API key; no [[callers]] are configured)")?;
+        }
+        out.flush()?;
+        signals.first().await;
+        notes::say("ending: what is under way goes on; a second signal ends it at once");
+        if let Some(delay) = args.drain_delay {
+            serving.drain();
+            tokio::time::sleep(delay).await;
+        }
+        let whole = serving.shutdown(args.grace).await;
+        client.shutdown(args.grace).await;
+        Ok(if whole { Outcome::Fine } else { Outcome::Found })
+    });
+    runtime.shutdown_background();
+    done
+}
+
+const HEALTH: &str = "\
+Examples:
+  integration-client health
+  integration-client health 127.0.0.1:8099
+
+Exit codes: 0 it takes requests, 1 it does not, or says that it is not ready.";
+
+/// Asks a gateway of this machine whether it is ready: for a container's health check.
+#[derive(clap::Args)]
+#[command(after_help = HEALTH)]
+pub(crate) struct Health {
+    /// The gateway's address, as `serve --listen` has it.
+    #[arg(value_name = "ADDRESS", env = LISTEN, default_value = DEFAULT)]
+    address: SocketAddr,
+}
+
+/// For each step of the question.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(crate) fn health(args: &Health, out: &mut dyn Write) -> Result<Outcome, Failure> {
+    let (outcome, said) = match ask(args.address) {
+        Ok(line) if line.split(' ').nth(1) == Some("200") => (Outcome::Fine, "ready".to_owned()),
+        Ok(line) => (Outcome::Found, format!("not ready: {line}")),
+        Err(error) => (Outcome::Found, format!("no gateway answers at {}: {error}", args.address)),
+    };
+    writeln!(out, "{said}")?;
+    Ok(outcome)
+}
+
+/// The first line of the answer.
+fn ask(address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write!(stream, "GET /~/readyz HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(512).read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned())
+}
