@@ -601,7 +601,7 @@ fn callers_are_read_and_checked() {
     let told = told.join("\n");
     for part in [
         "my.toml:2:8: callers",
-        "is not a reference and may be a secret",
+        "may be a secret (it is not repeated here)",
         "may act for no tenant",
         "did you mean `send`?",
         "`token` is missing",

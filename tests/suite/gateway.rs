@@ -92,7 +92,7 @@ async fn token_opens_its_tenants_and_reaches_no_vendor() {
         (get("/~/nothing", TOKEN), 404),
         (
             format!(
-                "CONNECT api.example:443 HTTP/1.1\r\nhost: api.example:443\r\nproxy-authorization: Bearer {TOKEN}\r\n\r\n"
+                "CONNECT api.example:443 HTTP/1.1\r\nhost: api.example:443\r\nproxy-authorization: Bearer {TOKEN}\r\nconnection: close\r\n\r\n"
             ),
             405,
         ),
