@@ -47,8 +47,8 @@ pub(crate) struct Args {
     #[arg(long)]
     no_token: bool,
 
-    /// Keeps what is sent with `Integration-Async` in this store, and works on it: a SQLite file, `sqlite:PATH`, or
-    /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+    /// Keeps dead letters and the use of long windows in this store, and takes tenants from it: a SQLite file, `sqlite:PATH`,
+    /// or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
     #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
     store: Option<String>,
 
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     let done = runtime.block_on(async {
         let builder = args.configuration.builder()?;
         let client = match args.store.as_deref().map(Named::new) {
-            Some(named) => builder.config_in_store().store(named.store()).work().build().await?,
+            Some(named) => builder.config_in_store().store(named.store()).build().await?,
             None => builder.build().await?,
         };
         let gateway = Gateway::builder(client.clone()).deadline(args.deadline);

@@ -14,6 +14,8 @@ mod golden;
 mod lines;
 #[path = "cli/mistakes.rs"]
 mod mistakes;
+#[path = "cli/serve.rs"]
+mod serve;
 
 /// What stands in for options.
 const VARIABLES: [&str; 3] = ["INTEGRATION_CLIENT_VENDORS", "INTEGRATION_CLIENT_TENANTS", "INTEGRATION_CLIENT_STORE"];
