@@ -11,4 +11,6 @@ mod request;
 
 pub use options::SendOptions;
 pub(crate) use options::callers_timeout;
-pub(crate) use request::{Accepted, accept};
+#[cfg(feature = "gateway")]
+pub(crate) use request::Accepted;
+pub(crate) use request::accept;

@@ -17,7 +17,6 @@ pub(super) use costs::of_vendor as costs;
 pub(super) use dialect::dialect;
 pub(crate) use fields::CONNECTION_HEADERS;
 pub(super) use fields::fraction;
-#[cfg(any(feature = "tower", feature = "gateway"))]
 pub(crate) use fields::parse_duration;
 pub(super) use fields::{check_id, duplicates};
 pub(super) use limit::share;
