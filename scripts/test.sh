@@ -137,6 +137,12 @@ step_test() {
     fi
 }
 
+# SDKs of other languages through the gateway, with the program that the tests have built.
+step_sdks() {
+    cargo build --locked --workspace --all-features --bins
+    limited 300 scripts/sdks.sh
+}
+
 step_doctest() {
     cargo test --locked -p integration-client -p integration-client-engine --all-features --doc
 }

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# SDKs of Python and Node, as they come, through `integration-client serve` against vendors on loopback that count.
+#
+#   scripts/sdks.sh [PROGRAM]      PROGRAM is the built program; target/debug/integration-client unless named
+#
+# The last line is `sdks: clients=N requests=N refused=N leaked=N doubled=N`: what arrived at the vendors, what they refused, which
+# requests had a caller's token in them, and which arrived more often than they were asked for. All but the first two must be 0.
+#
+# Needs python3 with venv, node and npm; fetches the SDKs (scripts/sdks/requirements.txt, package.json) into a temporary folder.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+die() {
+    echo "scripts/sdks.sh: $*" >&2
+    exit 1
+}
+
+program=$(realpath "${1:-target/debug/integration-client}")
+[[ -x $program ]] || die "$program is not built: cargo build -p integration-client-cli"
+for tool in python3 node npm curl; do
+    command -v "$tool" >/dev/null || die "$tool is missing"
+done
+
+work=$(mktemp -d)
+vendor='' gateway=''
+finish() {
+    kill $vendor $gateway 2>/dev/null || true
+    rm -rf "$work"
+}
+trap finish EXIT
+
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" install -q --disable-pip-version-check -r scripts/sdks/requirements.txt
+cp scripts/sdks/package.json scripts/sdks/sdks.mjs "$work"
+(cd "$work" && npm install --silent --no-audit --no-fund >/dev/null)
+
+export IC_SDKS_KEY=vendor-key TOKEN=callers-token-0123456789abcdef
+python3 scripts/sdks/vendor.py "$TOKEN" >"$work/port" &
+vendor=$!
+for _ in {1..100}; do
+    [[ -s $work/port ]] && break
+    sleep 0.05
+done
+VENDOR=http://127.0.0.1:$(cat "$work/port")
+export VENDOR
+
+for name in github openai stripe sqs; do
+    cat <<END
+[vendors.$name]
+base_url = "$VENDOR/$name"
+END
+    case $name in
+        # Its SDK signs each request.
+        sqs) echo 'auth = { scheme = "none" }' ;;
+        *) printf 'extends = "none"\nauth = { scheme = "bearer" }\n' ;;
+    esac
+    [[ $name != stripe ]] || echo 'idempotency = { header = "idempotency-key" }'
+    cat <<END
+[[vendors.$name.limits]]
+name = "second"
+limit = 20
+window = "1s"
+source = "stated"
+[[tenants]]
+id = "acme"
+vendor = "$name"
+END
+    [[ $name == sqs ]] || echo 'credential = "env:IC_SDKS_KEY"'
+done >"$work/vendors.toml"
+cat >>"$work/vendors.toml" <<END
+[[callers]]
+name = "sdks"
+token = "env:TOKEN"
+tenants = ["acme"]
+END
+
+"$program" serve --vendors "$work/vendors.toml" --listen 127.0.0.1:0 --lane 127.0.0.1:0=acme/stripe >"$work/said" &
+gateway=$!
+for _ in {1..100}; do
+    grep -q '^lane' "$work/said" && break
+    kill -0 "$gateway" || die "the gateway did not begin; see above"
+    sleep 0.05
+done
+GATEWAY=$(grep -o 'http://[0-9.:]*' "$work/said" | head -n 1)
+LANE=$(sed -n 's|^lane: http://\([0-9.:]*\) .*|\1|p' "$work/said")
+export GATEWAY LANE
+
+"$work/venv/bin/python" scripts/sdks/sdks.py >"$work/python" || die "an SDK of Python did not get what a direct call gets; see above"
+(cd "$work" && node sdks.mjs) >"$work/node" || die "an SDK of Node did not get what a direct call gets; see above"
+curl -sf "$VENDOR/report" >"$work/report"
+kill -TERM "$gateway"
+wait "$gateway" || die "the gateway did not end in good order"
+gateway=''
+
+python3 - "$work" <<'END'
+import json
+import sys
+
+python, node, report = (json.load(open(f"{sys.argv[1]}/{name}")) for name in ("python", "node", "report"))
+# One request broke off at the vendor, and was to arrive once.
+doubled = report["arrived"] - report["refused"] - python["answered"] - node["answered"] - 1
+clients = python["clients"] + node["clients"]
+print(f"sdks: clients={clients} requests={report['arrived']} refused={report['refused']} leaked={report['leaked']} doubled={doubled}")
+sys.exit(report["refused"] or report["leaked"] or doubled or report["broken"] != 1 or report["keys"] != 50)
+END
