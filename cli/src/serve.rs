@@ -39,12 +39,12 @@ pub(crate) struct Args {
     listen: Listen,
 
     /// One more address, all of whose requests are this tenant's to this vendor: for SDKs that take host and port alone. May
-    /// be repeated.
-    #[arg(long, value_name = "ADDRESS=TENANT/VENDOR", value_parser = lane)]
+    /// be repeated; in the variable with commas between.
+    #[arg(long, value_name = "ADDRESS=TENANT/VENDOR", value_parser = lane, env = "INTEGRATION_CLIENT_LANES", value_delimiter = ',')]
     lane: Vec<(SocketAddr, String, String)>,
 
     /// Asks for no token: whoever reaches the gateway may send for every tenant. On loopback or a Unix socket alone.
-    #[arg(long)]
+    #[arg(long, env = "INTEGRATION_CLIENT_NO_TOKEN")]
     no_token: bool,
 
     /// Keeps dead letters and the use of long windows in this store, and takes tenants from it: a SQLite file, `sqlite:PATH`,
@@ -53,15 +53,15 @@ pub(crate) struct Args {
     store: Option<String>,
 
     /// How long a request may take that states no deadline of its own.
-    #[arg(long, value_name = "DURATION", default_value = "55s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "55s", value_parser = duration, env = "INTEGRATION_CLIENT_DEADLINE")]
     deadline: Duration,
 
     /// How long it says after SIGTERM that it is not ready, and still takes requests: until a balancer has noticed.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, env = "INTEGRATION_CLIENT_DRAIN_DELAY")]
     drain_delay: Option<Duration>,
 
     /// How long requests may go on after that.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration, env = "INTEGRATION_CLIENT_GRACE")]
     grace: Duration,
 }
 

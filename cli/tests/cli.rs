@@ -18,7 +18,12 @@ mod mistakes;
 mod serve;
 
 /// What stands in for options.
-const VARIABLES: [&str; 3] = ["INTEGRATION_CLIENT_VENDORS", "INTEGRATION_CLIENT_TENANTS", "INTEGRATION_CLIENT_STORE"];
+const VARIABLES: [&str; 4] = [
+    "INTEGRATION_CLIENT_VENDORS",
+    "INTEGRATION_CLIENT_TENANTS",
+    "INTEGRATION_CLIENT_STORE",
+    "INTEGRATION_CLIENT_LISTEN",
+];
 
 struct Ran {
     code: i32,
@@ -133,7 +138,7 @@ fn reader_that_goes_away_is_no_error() {
 
 #[test]
 fn variables_replace_options_and_stand_in_help() {
-    let [vendors, tenants, _] = VARIABLES;
+    let [vendors, tenants, ..] = VARIABLES;
     let with = |args: &[&str]| {
         let mut command = command(args);
         command.env(vendors, "fixtures/cli/parcels.toml").env(tenants, "fixtures/cli/tenants.toml");
