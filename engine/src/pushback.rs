@@ -303,8 +303,9 @@ impl Engine {
         if let Some(report) = report.filter(|_| about.is_none_or(|target| !self.is_believed(&origin, target))) {
             self.told(now, exchange, report);
         }
-        // A lane waits as long as it was told, also where others need not.
-        if only_the_lane || stated > until {
+        // A lane waits as long as it was told, also where others need not, and where it has left the account that was refused.
+        let has_left = self.lanes.get(origin.lane).is_some_and(|lane| lane.shared != origin.holders);
+        if only_the_lane || has_left || stated > until {
             self.lane_refused(now, exchange, whose, wait, only_the_lane);
         }
         self.stopped(&origin, &targets);

@@ -154,3 +154,20 @@ fn endpoint_that_was_refused_goes_again_though_another_endpoint_waits_for_someth
         assert!(went, "is_of_endpoint={is_of_endpoint}: {grants:?}");
     }
 }
+
+/// The refusal stopped the account that the lane had left, and the lane went on.
+#[test]
+fn refusal_stops_a_lane_that_has_left_the_account_meanwhile() {
+    let mut bench = Bench::new();
+    let plan = Arc::new(Plan { max_hold_ns: u64::MAX, ..with_shared(plan(vec![]), vec![slots("account", 4)], vec![]) });
+    let lane = bench.lane("acme", "first", &plan);
+    let permit = bench.granted(lane, ask(Tier::High));
+    assert_eq!(bench.lane("acme", "second", &plan), lane);
+    bench.engine.answered_with(bench.now, permit, Feedback::Refused(Wait::Stated(30 * SECOND), None), &[], true);
+    assert_eq!(paused_for(&bench, lane), Duration::from_secs(30));
+    let start = bench.now;
+    bench.waits(lane, ask(Tier::High));
+    let grants = bench.serve(start + Duration::from_secs(60), 0);
+    assert_eq!(grants.len(), 1);
+    assert!((30..=34).contains(&grants[0].0.since(start).as_secs()));
+}
