@@ -13,8 +13,12 @@
 //! front would keep it while nothing is sent. The bound is on what waits:
 //! [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull).
 
+#[cfg(feature = "reqwest-middleware")]
+mod middleware;
 mod paced;
 mod service;
 
+#[cfg(feature = "reqwest-middleware")]
+pub use middleware::{LaneMiddleware, PacingMiddleware};
 pub use paced::{LaneLayer, Paced, PacedBody};
 pub use service::LaneService;

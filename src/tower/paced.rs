@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Buf;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
+use http::{HeaderMap, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -17,7 +18,7 @@ use url::Url;
 
 use crate::BoxFuture;
 use crate::client::{IntegrationClient, Lane};
-use crate::core::{Core, Egress, refusal};
+use crate::core::{Egress, refusal};
 use crate::dispatch::PermitGuard;
 use crate::engine::Ask;
 use crate::engine::cost::Cost;
@@ -103,15 +104,38 @@ impl<S> fmt::Debug for Paced<S> {
 }
 
 /// The permit of one request, with what its answer is told to.
-struct Pacing {
+pub(super) struct Pacing {
     held: PermitGuard,
     route: Arc<Route>,
     endpoint: EndpointId,
 }
 
+impl Pacing {
+    /// The service inside has answered.
+    pub(super) fn answered(&self, layer: &LaneLayer, status: StatusCode, headers: &HeaderMap) {
+        permit_answered(layer.lane.client().core(), &self.route, self.endpoint, &self.held, status, headers);
+    }
+
+    /// The answer's body, with which the permit ends.
+    pub(super) fn body<R: HttpBody>(self, inner: R) -> PacedBody<R> {
+        PacedBody::new(inner, self.held, self.route)
+    }
+}
+
 impl LaneLayer {
-    /// Takes the options out of a request, and waits for its permit.
-    async fn permit(&self, core: &Core, options: SendOptions, parts: &Parts) -> Result<Pacing, Error> {
+    /// Takes the options out of a request.
+    pub(super) fn options_of(&self, parts: &mut Parts) -> Result<SendOptions, Error> {
+        let stated = SendOptions::take(&mut parts.headers).map_err(|why| {
+            let (tenant, vendor) = (self.lane.tenant(), self.lane.vendor());
+            Error::of_tenant(tenant, vendor, ErrorKind::InvalidRequest, crate::Delivery::NotSent, why)
+        })?;
+        let options = parts.extensions.remove::<SendOptions>().unwrap_or_default();
+        Ok(options.or(&stated).or(&self.defaults).before(callers_timeout(&parts.headers)))
+    }
+
+    /// Waits for the permit of a request.
+    pub(super) async fn permit(&self, options: SendOptions, parts: &Parts) -> Result<Pacing, Error> {
+        let core = self.lane.client().core();
         let route = core.registry.route(self.lane.tenant(), self.lane.vendor())?;
         let vendor = &route.vendor;
         let found = match options.stated_endpoint() {
@@ -172,20 +196,14 @@ where
         // What is called below is what was asked whether it is ready.
         let Paced { mut inner, layer } = self.clone();
         Box::pin(async move {
-            let core = layer.lane.client().core();
             let (mut parts, body) = request.into_parts();
-            let stated = SendOptions::take(&mut parts.headers).map_err(|why| {
-                let (tenant, vendor) = (layer.lane.tenant(), layer.lane.vendor());
-                Error::of_tenant(tenant, vendor, ErrorKind::InvalidRequest, crate::Delivery::NotSent, why)
-            })?;
-            let options = parts.extensions.remove::<SendOptions>().unwrap_or_default();
-            let options = options.or(&stated).or(&layer.defaults).before(callers_timeout(&parts.headers));
+            let options = layer.options_of(&mut parts)?;
             // A permit counts as an exchange that has begun, so it comes last.
             poll_fn(|cx| inner.poll_ready(cx)).await.map_err(Into::into)?;
-            let Pacing { held, route, endpoint } = layer.permit(core, options, &parts).await?;
+            let pacing = layer.permit(options, &parts).await?;
             let response = inner.call(http::Request::from_parts(parts, body)).await.map_err(Into::into)?;
-            permit_answered(core, &route, endpoint, &held, response.status(), response.headers());
-            Ok(response.map(|inner| PacedBody::new(inner, held, route)))
+            pacing.answered(&layer, response.status(), response.headers());
+            Ok(response.map(|inner| pacing.body(inner)))
         })
     }
 }

@@ -28,6 +28,7 @@ mod json_api;
 mod leases;
 mod log_events;
 mod metrics;
+mod middleware;
 mod oauth;
 mod outbox;
 mod outbox_handlers;

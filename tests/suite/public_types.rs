@@ -20,7 +20,7 @@ use integration_client::outbox::{
 };
 use integration_client::signals::{Dialect, Name, ResetMeans, Rule, Signals, Stated, WaitFrom, Window, Windows};
 use integration_client::status::*;
-use integration_client::tower::{LaneLayer, LaneService, Paced, PacedBody};
+use integration_client::tower::{LaneLayer, LaneMiddleware, LaneService, Paced, PacedBody, PacingMiddleware};
 use integration_client::transport::{
     Answer, AnswerBody, Credentials, Exchange, KeptToken, ReqwestTransport, Sent, SigningParts, Token, TokenOwner,
     TransportError,
@@ -50,7 +50,7 @@ fn public_types_can_be_shared_and_printed() {
         Config, Vendors, Vendor, Endpoint, AuthScheme, Connection, Tenant, LimitEntry, OAuthEntry, TenantEntry, FileSource,
         Sources, StaticSource, Limit, Scope, LimitKind, Rate, Algorithm, Unit, Source, CredentialRef, OAuth, OAuthGrant,
         ClientAuth, JwtAlgorithm, Costs, Finding, RetryPolicy, OnAmbiguous, Throttle, Keep, AtRest, Idempotency, KeyCarrier,
-        OnUnsendable, Shape, Caller, May, Sharing, Gateway, GatewayBuilder, GatewayBody, Listen, Serving,
+        OnUnsendable, Shape, Caller, May, Sharing, LaneMiddleware, PacingMiddleware, Gateway, GatewayBuilder, GatewayBody, Listen, Serving,
     );
     all_shareable!(
         AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, LetterRequest, MemorySink, Phase, ReadError, Reason,

@@ -1,0 +1,109 @@
+//! The client, and its permits, as middleware of the crate reqwest-middleware.
+
+use http::Extensions;
+use reqwest::{Body, Request, Response};
+use reqwest_middleware::{Error, Middleware, Next, Result};
+use tower_service::Service;
+
+use super::paced::LaneLayer;
+use super::service::LaneService;
+use crate::client::{IntegrationClient, Lane};
+
+/// Sends a reqwest-middleware client's requests through a lane, as [`LaneService`] does. Made by [`Lane::middleware`].
+///
+/// It is the last of a chain: it sends by itself, so what stands behind it never runs, and neither does the inner
+/// `reqwest::Client`. Options by [`SendOptions`](crate::SendOptions) come from the request's extensions
+/// (`RequestBuilder::with_extension`) and its `Integration-*` headers. A timeout of the request is not looked at: state a deadline.
+///
+/// An error is [`reqwest_middleware::Error::Middleware`], which `downcast_ref::<integration_client::Error>` opens.
+#[derive(Clone, Debug)]
+pub struct LaneMiddleware {
+    service: LaneService,
+}
+
+/// Paces the requests that the rest of a reqwest-middleware chain sends, as [`LaneLayer`] does. Made by
+/// [`IntegrationClient::pacing_middleware`].
+///
+/// Put it behind a middleware that retries, so that each attempt takes a permit of its own.
+#[derive(Clone, Debug)]
+pub struct PacingMiddleware {
+    layer: LaneLayer,
+}
+
+impl Lane {
+    /// This lane as the last middleware of a chain: what the chain's client is asked for is sent through the lane.
+    ///
+    /// ```
+    /// use integration_client::IntegrationClient;
+    /// use integration_client::config::TenantEntry;
+    /// use reqwest_middleware::ClientBuilder;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let tenant = TenantEntry::new("acme", "github").credential("env:ACME_GITHUB_TOKEN");
+    /// let client = IntegrationClient::builder().tenant(tenant).build().await?;
+    /// let http = ClientBuilder::new(reqwest::Client::new()).with(client.lane("acme", "github")?.middleware()).build();
+    /// // http.get("https://api.github.com/user").send().await
+    /// # drop(http);
+    /// # Ok::<(), integration_client::Error>(()) }).unwrap();
+    /// ```
+    pub fn middleware(&self) -> LaneMiddleware {
+        LaneMiddleware { service: self.service() }
+    }
+}
+
+impl IntegrationClient {
+    /// A middleware that paces what the rest of its chain sends, by the limits of one tenant at one vendor.
+    ///
+    /// # Errors
+    /// Unknown tenant or vendor.
+    pub fn pacing_middleware(
+        &self,
+        tenant: &str,
+        vendor: &str,
+    ) -> std::result::Result<PacingMiddleware, crate::error::Error> {
+        Ok(PacingMiddleware { layer: self.layer(tenant, vendor)? })
+    }
+}
+
+impl LaneMiddleware {
+    /// How requests are sent that do not say so themselves.
+    #[must_use]
+    pub fn options(self, options: crate::SendOptions) -> LaneMiddleware {
+        LaneMiddleware { service: self.service.options(options) }
+    }
+}
+
+#[async_trait::async_trait]
+impl Middleware for LaneMiddleware {
+    async fn handle(&self, request: Request, extensions: &mut Extensions, _: Next<'_>) -> Result<Response> {
+        let mut request: http::Request<Body> = request.try_into()?;
+        if let Some(options) = extensions.remove::<crate::SendOptions>() {
+            request.extensions_mut().insert(options);
+        }
+        let response = self.service.clone().call(request).await.map_err(|error| Error::Middleware(error.into()))?;
+        Ok(response.map(Body::wrap).into())
+    }
+}
+
+#[async_trait::async_trait]
+impl Middleware for PacingMiddleware {
+    async fn handle(&self, mut request: Request, extensions: &mut Extensions, next: Next<'_>) -> Result<Response> {
+        let ours = |error: crate::error::Error| Error::Middleware(error.into());
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        parts.method = request.method().clone();
+        parts.uri =
+            request.url().as_str().parse().map_err(|error: http::uri::InvalidUri| Error::Middleware(error.into()))?;
+        // Headers that say how it is sent are taken out of what goes on.
+        std::mem::swap(&mut parts.headers, request.headers_mut());
+        if let Some(options) = extensions.remove::<crate::SendOptions>() {
+            parts.extensions.insert(options);
+        }
+        let options = self.layer.options_of(&mut parts).map_err(ours)?;
+        let pacing = self.layer.permit(options, &parts).await.map_err(ours)?;
+        std::mem::swap(&mut parts.headers, request.headers_mut());
+        let response = next.run(request, extensions).await?;
+        pacing.answered(&self.layer, response.status(), response.headers());
+        let response = http::Response::<Body>::from(response).map(|body| Body::wrap(pacing.body(body)));
+        Ok(response.into())
+    }
+}
