@@ -255,10 +255,8 @@ impl Engine {
         let only_the_lane = targets.is_empty() || targets.len() < unproven;
         let tenant = self.lanes.get(origin.lane).map(|lane| self.lanes.tenant_hash(lane));
         let most = self.lanes.get(origin.lane).map_or(u64::MAX, |lane| lane.plan.one_witness_ns);
-        let (mut until, mut stated) = (Time::ZERO, Time::ZERO);
-        if let Wait::Stated(wait) = wait {
-            stated = now.plus_nanos(wait);
-        }
+        let mut until = Time::ZERO;
+        let stated = if let Wait::Stated(wait) = wait { now.plus_nanos(wait) } else { Time::ZERO };
         let rates: Vec<Target> = targets.iter().copied().filter(|target| self.is_rate(&origin, *target)).collect();
         let fullest = self.fullest(&origin, &rates);
         for (number, target) in targets.iter().enumerate() {
