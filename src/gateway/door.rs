@@ -42,6 +42,9 @@ impl Door {
         let port = self.host.rsplit_once(':').map_or("", |(_, port)| port);
         let hosts =
             [self.host.to_string(), format!("localhost:{port}"), format!("127.0.0.1:{port}"), format!("[::1]:{port}")];
+        // Clients leave out the port that is the scheme's own.
+        let bare = ["localhost", "127.0.0.1", "[::1]"].into_iter().filter(|_| port == "80");
+        let hosts: Vec<&str> = hosts.iter().map(String::as_str).chain(bare).collect();
         let named = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         match hosts.iter().any(|host| host.eq_ignore_ascii_case(named)) {
             true => Ok(()),

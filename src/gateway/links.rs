@@ -2,21 +2,38 @@
 //!
 //! Pagination follows `Link: <https://api.github.com/…?page=2>` to where it leads. Left as it is, that is past the gateway,
 //! straight to the vendor, with the caller's token as its credential. So what lies below the vendor's base URL leads back
-//! here; other URLs are left alone.
+//! here, without the vendor's key, where its queries hold one.
+//!
+//! A relative reference would mean another tenant or another vendor at the gateway: it is read as the vendor means it, against the
+//! URL that was sent. Where it does not lie below the base URL it becomes the vendor's own URL, and so leads away from here.
+//! Other URLs are left alone.
 
 use http::header::{CONTENT_LOCATION, HeaderMap, HeaderName, HeaderValue, LINK, LOCATION};
 use reqwest::Url;
 
+use crate::config::AuthScheme;
+use crate::ingress::without_credential;
 use crate::transport::target;
 
 const OPERATION_LOCATION: HeaderName = HeaderName::from_static("operation-location");
 
-/// Rewrites the headers that hold URLs: what lies below `base` is then below `own`, which has no slash at its end.
-pub(super) fn rewrite(headers: &mut HeaderMap, base: &Url, own: &str) {
+/// How the URLs of an answer lead back.
+pub(super) struct Back<'a> {
+    /// The vendor's base URL.
+    pub(super) base: &'a Url,
+    /// What was asked for: path and query below the base URL.
+    pub(super) path: &'a str,
+    pub(super) auth: &'a AuthScheme,
+    /// The caller's form of the base URL, without a slash at its end.
+    pub(super) own: &'a str,
+}
+
+/// Rewrites the headers that hold URLs.
+pub(super) fn rewrite(headers: &mut HeaderMap, back: &Back<'_>) {
     for name in [LOCATION, CONTENT_LOCATION, OPERATION_LOCATION] {
-        each(headers, &name, |text| reference(text, base, own));
+        each(headers, &name, |text| back.reference(text));
     }
-    each(headers, &LINK, |text| links(text, base, own));
+    each(headers, &LINK, |text| back.links(text));
 }
 
 fn each(headers: &mut HeaderMap, name: &HeaderName, rewritten: impl Fn(&str) -> Option<String>) {
@@ -29,53 +46,65 @@ fn each(headers: &mut HeaderMap, name: &HeaderName, rewritten: impl Fn(&str) -> 
     }
 }
 
-/// A URL, or a path from the root of the vendor's host, in the caller's form; none where it stays as it is.
-fn reference(text: &str, base: &Url, own: &str) -> Option<String> {
-    let text = text.trim();
-    let (plain, fragment) = text.split_once('#').map_or((text, None), |(plain, fragment)| (plain, Some(fragment)));
-    // A relative path means the same at the gateway. `//host` names a host.
-    let url = match plain.starts_with('/') {
-        true => base.join(plain).ok()?,
-        false => Url::parse(plain).ok()?,
-    };
-    let below = target::relative(base, &url).ok()?;
-    let fragment = fragment.map(|fragment| format!("#{fragment}")).unwrap_or_default();
-    Some(format!("{own}{below}{fragment}"))
-}
-
-/// The value of a `Link` header, with what stands between `<` and `>` outside of quotes rewritten.
-fn links(text: &str, base: &Url, own: &str) -> Option<String> {
-    let (mut out, mut rest, mut is_quoted, mut changed) = (String::with_capacity(text.len()), text, false, false);
-    while let Some(at) = rest.find(['<', '"', '\\']) {
-        let (before, after) = rest.split_at(at);
-        out.push_str(before);
-        let mut letters = after.chars();
-        let mark = letters.next()?;
-        out.push(mark);
-        rest = letters.as_str();
-        match mark {
-            '"' => is_quoted = !is_quoted,
-            '\\' if is_quoted => {
-                out.extend(letters.next());
-                rest = letters.as_str();
-            }
-            '<' if !is_quoted => {
-                let Some((inside, after)) = rest.split_once('>') else { break };
-                match reference(inside, base, own) {
-                    Some(new) => {
-                        changed = true;
-                        out.push_str(&new);
-                    }
-                    None => out.push_str(inside),
-                }
-                out.push('>');
-                rest = after;
-            }
-            _ => {}
+impl Back<'_> {
+    /// A reference in the caller's form; none where it stays as it is.
+    fn reference(&self, text: &str) -> Option<String> {
+        let text = text.trim();
+        let (plain, fragment) = text.split_once('#').map_or((text, None), |(plain, fragment)| (plain, Some(fragment)));
+        if plain.is_empty() {
+            return None;
+        }
+        let (url, is_relative) = match Url::parse(plain) {
+            Ok(url) => (url, false),
+            Err(_) => (self.sent()?.join(plain).ok()?, true),
+        };
+        let fragment = fragment.map(|fragment| format!("#{fragment}")).unwrap_or_default();
+        match target::relative(self.base, &url) {
+            Ok(below) => Some(format!("{}{}{fragment}", self.own, without_credential(below, self.auth))),
+            Err(_) if is_relative => Some(format!("{}{fragment}", without_credential(url.as_str(), self.auth))),
+            Err(_) => None,
         }
     }
-    out.push_str(rest);
-    changed.then_some(out)
+
+    /// The URL that was sent, but for its credential.
+    fn sent(&self) -> Option<Url> {
+        Url::parse(&format!("{}{}", self.base.as_str().trim_end_matches('/'), self.path)).ok()
+    }
+
+    /// The value of a `Link` header, with what stands between `<` and `>` outside of quotes rewritten.
+    fn links(&self, text: &str) -> Option<String> {
+        let (mut out, mut rest, mut is_quoted, mut changed) = (String::with_capacity(text.len()), text, false, false);
+        while let Some(at) = rest.find(['<', '"', '\\']) {
+            let (before, after) = rest.split_at(at);
+            out.push_str(before);
+            let mut letters = after.chars();
+            let mark = letters.next()?;
+            out.push(mark);
+            rest = letters.as_str();
+            match mark {
+                '"' => is_quoted = !is_quoted,
+                '\\' if is_quoted => {
+                    out.extend(letters.next());
+                    rest = letters.as_str();
+                }
+                '<' if !is_quoted => {
+                    let Some((inside, after)) = rest.split_once('>') else { break };
+                    match self.reference(inside) {
+                        Some(new) => {
+                            changed = true;
+                            out.push_str(&new);
+                        }
+                        None => out.push_str(inside),
+                    }
+                    out.push('>');
+                    rest = after;
+                }
+                _ => {}
+            }
+        }
+        out.push_str(rest);
+        changed.then_some(out)
+    }
 }
 
 #[cfg(test)]
@@ -90,10 +119,14 @@ mod tests {
         Url::parse("https://api.example/v3").unwrap()
     }
 
+    fn back<'a>(base: &'a Url, auth: &'a AuthScheme) -> Back<'a> {
+        Back { base, path: "/users/7?a=b", auth, own: OWN }
+    }
+
     fn rewritten(name: &'static str, value: &str) -> String {
         let mut headers = HeaderMap::new();
         headers.insert(name, value.parse().unwrap());
-        rewrite(&mut headers, &base(), OWN);
+        rewrite(&mut headers, &back(&base(), &AuthScheme::None));
         headers[name].to_str().unwrap().to_owned()
     }
 
@@ -112,11 +145,14 @@ mod tests {
                 ("http://api.example/v3/user", "http://api.example/v3/user"),
                 ("https://evil.example/v3/user", "https://evil.example/v3/user"),
                 ("https://api.example@evil.example/v3", "https://api.example@evil.example/v3"),
-                ("//evil.example/v3", "//evil.example/v3"),
-                ("/v3/../admin", "/v3/../admin"),
-                ("/other", "/other"),
-                ("?page=2", "?page=2"),
-                ("next", "next"),
+                ("//evil.example/v3", "https://evil.example/v3"),
+                // What is relative is so to what was sent, and leads nowhere else at the gateway.
+                ("?page=2", "http://127.0.0.1:8099/acme/github/users/7?page=2"),
+                ("8", "http://127.0.0.1:8099/acme/github/users/8"),
+                ("../x", "http://127.0.0.1:8099/acme/github/x"),
+                ("../../../eu-1/n/x", "https://api.example/eu-1/n/x"),
+                ("/v3/../admin", "https://api.example/admin"),
+                ("/eu-1/n/x", "https://api.example/eu-1/n/x"),
                 ("", ""),
             ] {
                 assert_eq!(rewritten(name, given), expected, "{given}");
@@ -151,7 +187,7 @@ mod tests {
         headers.append(LINK, HeaderValue::from_static("<https://api.example/v3/a>; rel=next"));
         headers.append(LINK, HeaderValue::from_bytes(b"<\xfc>").unwrap());
         headers.append(LINK, HeaderValue::from_static("<https://api.example/v3/b>; rel=last"));
-        rewrite(&mut headers, &base(), OWN);
+        rewrite(&mut headers, &back(&base(), &AuthScheme::None));
         let all: Vec<_> = headers.get_all(LINK).iter().map(HeaderValue::as_bytes).collect();
         let expected = [
             format!("<{OWN}/a>; rel=next").into_bytes(),
@@ -165,10 +201,12 @@ mod tests {
         /// Any value is read to its end, and a URL of the vendor's between `<` and `>` never stays.
         #[test]
         fn any_link_header_is_read(text in "[<>\\\\\"a;=, é-]{0,60}") {
-            let _ = links(&text, &base(), OWN);
+            let (base, auth) = (base(), AuthScheme::None);
+            let back = back(&base, &auth);
+            let _ = back.links(&text);
             let with = format!("<https://api.example/v3/x>{text}");
             let first = format!("<{OWN}/x>");
-            prop_assert!(links(&with, &base(), OWN).is_some_and(|new| new.starts_with(&first)));
+            prop_assert!(back.links(&with).is_some_and(|new| new.starts_with(&first)));
         }
     }
 }

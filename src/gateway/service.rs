@@ -13,6 +13,7 @@ use http_body::Body;
 use super::answer::GatewayBody;
 use super::callers::{self, Allowed};
 use super::door::Door;
+use super::links::Back;
 use super::problem::{Problem, never_repeat};
 use super::repeats::{Fingerprint, fingerprint};
 use super::shared::Shared;
@@ -169,6 +170,12 @@ impl Shared {
             }
         };
         let registry = &self.client.core().registry;
+        if uri.scheme().is_some() && door.lane.is_some() {
+            return Err(bad(
+                "this address is one tenant's lane to one vendor, and no forward proxy; use the gateway's own"
+                    .to_owned(),
+            ));
+        }
         if uri.scheme().is_some() {
             let user = callers::proxy_user(headers).filter(|user| !user.is_empty() && user != "@");
             let tenant = tenant_of(user.as_deref())?;
@@ -267,12 +274,13 @@ impl Shared {
                 return Err(Problem::of(&error, may_act_twice));
             }
         };
-        match result {
+        let base = aim.route.base().map_err(|error| Problem::of(&error, true))?.into_owned();
+        let back = Back { base: &base, path: &aim.path, auth: &aim.route.vendor.auth, own: &aim.own };
+        match result.and_then(|answer| if method == Method::HEAD { Ok(answer) } else { fits(answer, &aim.route) }) {
             Ok(answer) => {
                 guard.mark = None;
-                let base = aim.route.base().map_err(|error| Problem::of(&error, true))?.into_owned();
                 let took = core.clock.now().since(began);
-                Ok(of_vendor(answer, &base, &aim.own, took))
+                Ok(of_vendor(answer, &back, took))
             }
             Err(error) => {
                 let is_open = matches!(error.delivery(), Delivery::Ambiguous | Delivery::Delivered);
@@ -280,9 +288,7 @@ impl Shared {
                     Some(mark) if is_open => self.remember(mark, error.to_string()),
                     _ => {}
                 }
-                let base = aim.route.base().map_err(|error| Problem::of(&error, true))?.into_owned();
-                Ok(of_error(&error, &base, &aim.own, may_act_twice)
-                    .ok_or_else(|| Problem::of(&error, may_act_twice))?)
+                Ok(of_error(&error, &back, may_act_twice).ok_or_else(|| Problem::of(&error, may_act_twice))?)
             }
         }
     }
@@ -309,13 +315,31 @@ impl Drop for Guard<'_> {
     }
 }
 
+/// An answer that says itself that it is longer than the vendor's entry allows is an error from its head on: the connection would
+/// break off without a word.
+fn fits(answer: Answer, route: &Route) -> Result<Answer, Error> {
+    let stated =
+        answer.headers().get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    match stated.filter(|length: &u64| *length > route.vendor.max_response_bytes) {
+        None => Ok(answer),
+        Some(length) => {
+            let most = route.vendor.max_response_bytes;
+            let why = format!(
+                "the answer has {length} bytes, and {most} are allowed; raise max_response_bytes of the vendor"
+            );
+            let (tenant, vendor) = (&route.id, &route.vendor.name);
+            Err(Error::of_tenant(tenant, vendor, crate::ErrorKind::ResponseTooLarge, Delivery::Delivered, why))
+        }
+    }
+}
+
 /// The vendor's answer.
-fn of_vendor(answer: Answer, base: &reqwest::Url, own: &str, took: Duration) -> Response<GatewayBody> {
+fn of_vendor(answer: Answer, back: &Back<'_>, took: Duration) -> Response<GatewayBody> {
     let mut out = Response::new(());
     *out.status_mut() = answer.status();
     *out.headers_mut() = answer.headers().clone();
     let headers = out.headers_mut();
-    prepare(headers, base, own);
+    prepare(headers, back);
     let millis = |time: Duration| format!("{}.{:03}", time.as_millis(), time.subsec_micros() % 1000);
     let (waited, rest) = (answer.waited(), took.saturating_sub(answer.waited()));
     let timing = format!("wait;dur={}, vendor;dur={}", millis(waited), millis(rest));
@@ -332,14 +356,14 @@ fn of_vendor(answer: Answer, base: &reqwest::Url, own: &str, took: Duration) -> 
 }
 
 /// The vendor's last answer, where retries ended with one: that is what a direct call would have got.
-fn of_error(error: &Error, base: &reqwest::Url, own: &str, may_act_twice: bool) -> Option<Response<GatewayBody>> {
+fn of_error(error: &Error, back: &Back<'_>, may_act_twice: bool) -> Option<Response<GatewayBody>> {
     let is_last = matches!(error.kind(), crate::ErrorKind::Exhausted | crate::ErrorKind::Status);
     let last = error.response().filter(|_| is_last)?;
     let mut out = Response::new(GatewayBody::own(last.body().clone()));
     *out.status_mut() = last.status();
     let headers = out.headers_mut();
     *headers = last.headers().clone();
-    prepare(headers, base, own);
+    prepare(headers, back);
     // Of a long body the beginning is there.
     headers.remove(http::header::CONTENT_LENGTH);
     headers.insert("integration-delivery", HeaderValue::from_static(error.delivery().as_str()));
@@ -351,7 +375,7 @@ fn of_error(error: &Error, base: &reqwest::Url, own: &str, may_act_twice: bool) 
 }
 
 /// Takes out what belongs to the connection to the vendor, and leads the URLs back.
-fn prepare(headers: &mut HeaderMap, base: &reqwest::Url, own: &str) {
+fn prepare(headers: &mut HeaderMap, back: &Back<'_>) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
@@ -365,5 +389,5 @@ fn prepare(headers: &mut HeaderMap, base: &reqwest::Url, own: &str) {
     for name in named.into_iter().chain(ours).chain(fixed) {
         headers.remove(name);
     }
-    links::rewrite(headers, base, own);
+    links::rewrite(headers, back);
 }

@@ -11,6 +11,6 @@ mod request;
 
 pub use options::SendOptions;
 pub(crate) use options::callers_timeout;
-#[cfg(feature = "gateway")]
-pub(crate) use request::Accepted;
 pub(crate) use request::accept;
+#[cfg(feature = "gateway")]
+pub(crate) use request::{Accepted, without_credential};

@@ -118,7 +118,7 @@ fn aim(uri: &Uri, method: http::Method, route: &Route) -> Result<Request, Error>
 }
 
 /// The path without the query parameter in which the vendor takes the tenant's credential: the SDK has put its own there.
-fn without_credential<'p>(path: &'p str, auth: &AuthScheme) -> Cow<'p, str> {
+pub(crate) fn without_credential<'p>(path: &'p str, auth: &AuthScheme) -> Cow<'p, str> {
     let AuthScheme::Query { name } = auth else { return path.into() };
     let Some((before, query)) = path.split_once('?') else { return path.into() };
     let is_other = |pair: &&str| {

@@ -390,3 +390,26 @@ async fn unix_socket_is_served_and_removed() {
     assert!(serving.shutdown(SECOND).await);
     assert!(!path.exists());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_that_is_too_long_is_an_error_and_lanes_are_no_proxies() {
+    let vendor = FakeVendor::builder().reply(Reply::json(200, &b"{\"ok\":\"and more\"}"[..])).start().await.unwrap();
+    let toml =
+        vendor.vendors_toml("shop").replacen("\nauth", "\nmax_response_bytes = 8\nauth", 1) + &callers("billing");
+    let lane = Listen::loopback().lane("127.0.0.1:0".parse().unwrap(), "acme", "shop");
+    let serving = Gateway::builder(client(toml).await).build().serve(lane).await.unwrap();
+    let long = raw(&serving, &get("/acme/shop/orders", TOKEN)).await;
+    assert!(long.status == 502 && long.body.contains("max_response_bytes"), "{} {}", long.head, long.body);
+    let order = post("/acme/shop/orders", "", "one");
+    for repeated in [false, true] {
+        let got = raw(&serving, &order).await;
+        assert_eq!((got.status, got.head.contains("integration-repeated: true")), (422, repeated), "{}", got.body);
+    }
+    assert_eq!(vendor.arrivals().len(), 2, "one of each");
+    let mut stream = TcpStream::connect(serving.lanes()[0]).await.unwrap();
+    let proxied = get(&format!("{}/orders", vendor.url()), TOKEN);
+    stream.write_all(proxied.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("no forward proxy"), "{answer}");
+}
