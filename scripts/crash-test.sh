@@ -18,7 +18,8 @@ if [[ " $* " == *" postgres "* && -z ${IC_TEST_POSTGRES:-} ]]; then
     trap 'scripts/postgres.sh stop' EXIT
 fi
 
-cargo build --quiet --locked --all-features --example crash_test
+# With IC_BUILT it is built already, and does not wait for another build of the same folder.
+[[ -n ${IC_BUILT:-} ]] || cargo build --quiet --locked --all-features --example crash_test
 # Each tenant's key is its name; the vendor knows callers by it.
 export CRASH_TEST_KEY_acme=acme CRASH_TEST_KEY_umbra=umbra CRASH_TEST_KEY_zenith=zenith
 "${CARGO_TARGET_DIR:-target}/debug/examples/crash_test" "$@"

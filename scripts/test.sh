@@ -234,15 +234,26 @@ build_release_and_simulate() {
     simulate || { grep -v 'refused=0' "$SIMULATED"; die "a vendor refused, or the simulator failed or took longer than 900 s"; }
 }
 
+# The simulator uses one processor: the benches are compiled on the other.
+build_all_and_simulate() {
+    local benches
+    build_release
+    build_benches &
+    benches=$!
+    build_release_and_simulate
+    wait "$benches"
+}
+
 build_benches() {
     cargo bench --locked --all-features --no-run --profile dev
 }
 
 # Nothing that was accepted is lost, whatever is killed; the last line of each run is judged by its exit code. Processes that
-# are killed and started again mostly wait: the release builds of the next steps are made meanwhile, and the simulator runs.
+# are killed and started again mostly wait: the builds of the next steps are made meanwhile, and the simulator runs.
 step_crash() {
     cargo build --locked --all-features --examples
-    beside build_release_and_simulate with_servers crash_runs
+    export IC_BUILT=1
+    beside build_all_and_simulate with_servers crash_runs
 }
 
 # Processes that share a limit, while the others crash: they wait most of the time.
