@@ -43,7 +43,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS=TENANT/VENDOR", value_parser = lane, env = "INTEGRATION_CLIENT_LANES", value_delimiter = ',')]
     lane: Vec<(SocketAddr, String, String)>,
 
-    /// Asks for no token: whoever reaches the gateway may send for every tenant. On loopback or a Unix socket alone.
+    /// Asks for no token: whoever reaches the gateway may send for every tenant. The gateway then listens only on loopback or a Unix
+    /// socket.
     #[arg(long, env = "INTEGRATION_CLIENT_NO_TOKEN")]
     no_token: bool,
 

@@ -110,7 +110,7 @@ pub(crate) struct Answered {
     pub(crate) got: Option<Got>,
     /// The ledger as it is to be kept.
     pub(crate) text: String,
-    /// For how long it must be kept at least, in microseconds, where nobody calls any more.
+    /// The shortest time, in microseconds, for which the store must keep the text after this call, should no other call follow.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "SQL keeps its rows"))]
     pub(crate) matters_for_us: u64,
 }

@@ -1,7 +1,7 @@
 //! The pool in Redis or Valkey: a key for each limit, with its ledger as a text.
 //!
-//! A call reads its ledgers by one script, lets them answer, and writes by a second script those that nobody else has written
-//! meanwhile. It repeats what was.
+//! A call reads its ledgers with one script and lets them answer. A second script writes each ledger that is still as it was read.
+//! The call is repeated for a ledger that another process has written in between.
 
 use std::time::Duration;
 

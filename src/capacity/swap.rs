@@ -1,8 +1,8 @@
-//! What is written to a store that can only compare and swap: one that writes a value if nobody else has written it since it was
-//! read. Pure; `redis.rs` reads and writes.
+//! Decides what to write to a store that compares and swaps: it writes a value only if the value is still the one that was read. Pure;
+//! `redis.rs` reads and writes.
 //!
-//! Such a store can lose everything, or return to an earlier state, and tell nobody: it was emptied, it started again from a
-//! snapshot, or a replica took its place. So all ledgers carry the name of an *era*, which is kept beside them under a key of its
+//! Such a store may lose its values, or return to earlier ones, without an error: after it was emptied, after a restart from a snapshot, or
+//! after a replica was promoted. So all ledgers carry the name of an *era*, which is kept beside them under a key of its
 //! own. A new era begins when that key is missing, or names another run of the server. Ledgers of another era do not count.
 
 use serde::{Deserialize, Serialize};

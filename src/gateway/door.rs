@@ -74,6 +74,13 @@ mod tests {
             assert!(!check(&[("host", host)], "/a/b"), "{host}");
         }
         assert!(!check(&[], "/a/b"));
+        let plain = Door { host: "127.0.0.1:80".into(), ..Door::default() };
+        for (host, is_fine) in
+            [("localhost", true), ("127.0.0.1", true), ("127.0.0.1:80", true), ("evil.example", false)]
+        {
+            let headers = [(HOST, host.parse().unwrap())].into_iter().collect();
+            assert_eq!(plain.refuse_browsers(&headers, &"/a/b".parse().unwrap()).is_ok(), is_fine, "{host}");
+        }
         let fine = ("host", "localhost:8099");
         assert!(!check(&[fine, ("origin", "http://localhost:8099")], "/a/b"));
         assert!(!check(&[fine, ("origin", "null")], "/a/b"));

@@ -65,8 +65,8 @@ impl GatewayBuilder {
         self
     }
 
-    /// Asks for no tokens: whoever reaches the gateway may send for every tenant. It then listens on loopback or a Unix
-    /// socket alone, and refuses what a browser sends.
+    /// Asks for no tokens: whoever reaches the gateway may send for every tenant. The gateway then listens only on loopback
+    /// or a Unix socket, and refuses the requests of browsers.
     pub fn without_tokens(mut self) -> Self {
         self.asks_for_tokens = false;
         self

@@ -182,6 +182,19 @@ mod tests {
     }
 
     #[test]
+    fn key_in_the_query_stays_at_the_gateway() {
+        let (base, auth) = (base(), AuthScheme::Query { name: "key".into() });
+        let back = back(&base, &auth);
+        for (given, expected) in [
+            ("https://api.example/v3/next?key=s3cr3t&page=2", format!("{OWN}/next?page=2")),
+            ("?page=2&k%65y=s3cr3t", format!("{OWN}/users/7?page=2")),
+            ("/other?key=s3cr3t", "https://api.example/other".to_owned()),
+        ] {
+            assert_eq!(back.reference(given), Some(expected), "{given}");
+        }
+    }
+
+    #[test]
     fn each_of_several_headers_is_rewritten() {
         let mut headers = HeaderMap::new();
         headers.append(LINK, HeaderValue::from_static("<https://api.example/v3/a>; rel=next"));

@@ -20,7 +20,7 @@ use super::shared::Shared;
 use super::{links, route};
 use crate::config::OnAmbiguous;
 use crate::error::{BoxError, Delivery, Error};
-use crate::ingress::{Accepted, SendOptions, accept};
+use crate::ingress::{Accepted, SendOptions, accept, without_credential};
 use crate::request::Response as Answer;
 use crate::route::Route;
 use crate::send::key;
@@ -94,10 +94,10 @@ impl Shared {
             door.refuse_browsers(request.headers(), request.uri())?;
         }
         let (allowed, token) = self.authenticate(request.headers(), request.uri(), door).await?;
-        let aim = self.aim(request.headers(), request.uri(), door, &allowed)?;
-        if token.as_ref().is_some_and(|token| memchr::memmem::find(aim.path.as_bytes(), token).is_some())
-            && !matches!(aim.route.vendor.auth, crate::config::AuthScheme::Query { .. })
-        {
+        let mut aim = self.aim(request.headers(), request.uri(), door, &allowed)?;
+        // Where the vendor's key stands in the query, the caller's token stood in its place.
+        aim.path = without_credential(&aim.path, &aim.route.vendor.auth).into_owned();
+        if token.as_ref().is_some_and(|token| memchr::memmem::find(aim.path.as_bytes(), token).is_some()) {
             let why = "the path holds the caller's token, which must not reach the vendor; send it in a header";
             return Err(Problem::refused(StatusCode::BAD_REQUEST, "invalid_request", why));
         }

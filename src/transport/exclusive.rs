@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::Mutex;
 
-/// Makes a body `Sync`, which reqwest wants. The lock is never waited for: reading needs the only reference.
+/// Makes a body `Sync`, which reqwest wants. Only the owner of the body takes the lock, so no thread ever waits for it.
 pub(super) struct Exclusive<B>(Mutex<Pin<Box<B>>>);
 
 impl<B> Exclusive<B> {

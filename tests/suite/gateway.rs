@@ -413,3 +413,18 @@ async fn answer_that_is_too_long_is_an_error_and_lanes_are_no_proxies() {
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("no forward proxy"), "{answer}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_in_the_place_of_a_query_key_stands_nowhere_else() {
+    let vendor = shop().await;
+    let auth = "\nauth = { scheme = \"query\", name = \"key\" }\n# auth";
+    let serving = serving(vendor.vendors_toml("shop").replacen("\nauth", auth, 1) + &callers("billing")).await;
+    let ask =
+        |more: &str| format!("GET /acme/shop/orders{more} HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n\r\n");
+    let twice = raw(&serving, &ask(&format!("?key={TOKEN}&api_key={TOKEN}"))).await;
+    assert!(twice.status == 400 && twice.body.contains("must not reach the vendor"), "{}", twice.body);
+    assert_eq!(raw(&serving, &ask(&format!("/{TOKEN}?key={TOKEN}"))).await.status, 400);
+    assert!(vendor.arrivals().is_empty());
+    assert_eq!(raw(&serving, &ask(&format!("?key={TOKEN}&page=2"))).await.status, 200);
+    assert!(vendor.arrivals().iter().all(|arrival| !arrival.path.contains(TOKEN)));
+}

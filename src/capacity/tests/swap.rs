@@ -64,7 +64,7 @@ fn another_run_of_the_server_begins_an_era_in_which_old_ledgers_do_not_count() {
     let again = round(&call(2, 1), &[0], &restarted, 10);
     assert_ne!(again.era, first.era);
     assert_eq!((units(&again), state(&again)), (0, State::Learning));
-    // Back to the first server, which still has what it had: its era has ended all the same.
+    // The first server comes back with its old ledgers: their era has ended, so they do not count.
     let back = Seen { run: "a".into(), era: again.era, ..restarted };
     assert_eq!(state(&round(&call(2, 2), &[0], &back, 11)), State::Learning);
 }
