@@ -36,17 +36,8 @@ as_owner() {
     fi
 }
 
-free_port() {
-    local port
-    for _ in {1..50}; do
-        port=$((20000 + RANDOM % 20000))
-        if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-            echo "$port"
-            return
-        fi
-    done
-    die "no free port was found"
-}
+# shellcheck source=scripts/free_port.sh
+source "$(dirname "${BASH_SOURCE[0]}")/free_port.sh"
 
 serve() {
     local bin=$1 dir=$2 port=$3
