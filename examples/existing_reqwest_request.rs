@@ -1,5 +1,5 @@
 //! Requests that a program builds already go through the client as they are:
-//! `cargo run --release --example existing_reqwest_request`.
+//! `cargo run --release --features testing,reqwest-api --example existing_reqwest_request`.
 
 #![allow(clippy::print_stdout, reason = "a program for the command line")]
 

@@ -34,6 +34,7 @@
 //! | `postgres` | the same in PostgreSQL, for several processes |
 //! | `metrics` | [`metrics`]: counts, waits, queue depths and headroom by the facade of the crate of that name |
 //! | `tower` | [`tower`]: the client as a service of tower, and as a layer around one of yours |
+//! | `reqwest-api` | a `reqwest::Request` becomes a [`Request`], and a transport begins with a `reqwest::ClientBuilder` of yours; ties your program to reqwest 0.13 |
 //! | `reqwest-middleware` | the same two as middleware of the crate of that name |
 //! | `gateway` | [`gateway`]: a local HTTP server through which programs in any language call |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use integration_client::gateway::{Gateway, Listen};
+use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 
 use crate::connect::{self, Configuration, Named};
 use crate::interrupt::Signals;
@@ -48,12 +49,16 @@ pub(crate) struct Args {
     #[arg(long, env = "INTEGRATION_CLIENT_NO_TOKEN")]
     no_token: bool,
 
-    /// Keeps dead letters and the use of long windows in this store, and takes tenants from it: a SQLite file, `sqlite:PATH`,
-    /// or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+    /// Keeps dead letters and the use of long windows in this store, takes tenants from it, and sends the requests that are left
+    /// there (`Integration-Async`): a SQLite file, `sqlite:PATH`, or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
     #[arg(long, value_name = "URL", env = connect::STORE, hide_env_values = true)]
     store: Option<String>,
 
-    /// How long a request may take that states no deadline of its own.
+    /// Leaves the requests in the store to other processes.
+    #[arg(long, requires = "store", env = "INTEGRATION_CLIENT_NO_WORK")]
+    no_work: bool,
+
+    /// How long a request may wait for the head of its answer, and then for each piece of it, where it states no deadline.
     #[arg(long, value_name = "DURATION", default_value = "55s", value_parser = duration, env = "INTEGRATION_CLIENT_DEADLINE")]
     deadline: Duration,
 
@@ -82,13 +87,26 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     let signals = Signals::listen()?;
     let runtime = connect::runtime()?;
     notes::listen(false);
+    // Before the client, which tells whatever recorder is there.
+    let recorder = recorder().map_err(|error| Failure::Input(format!("metrics: {error}")))?;
+    let upkeep = recorder.clone();
+    runtime.spawn(async move {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            upkeep.run_upkeep();
+        }
+    });
     let done = runtime.block_on(async {
         let builder = args.configuration.builder()?;
         let client = match args.store.as_deref().map(Named::new) {
-            Some(named) => builder.config_in_store().store(named.store()).build().await?,
+            Some(named) => {
+                let builder = builder.config_in_store().store(named.store());
+                let builder = if args.no_work { builder } else { builder.work() };
+                builder.build().await?
+            }
             None => builder.build().await?,
         };
-        let gateway = Gateway::builder(client.clone()).deadline(args.deadline);
+        let gateway = Gateway::builder(client.clone()).deadline(args.deadline).metrics(move || recorder.render());
         let gateway = if args.no_token { gateway.without_tokens() } else { gateway };
         let lanes = args.lane.iter();
         let listen =
@@ -114,6 +132,15 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
     });
     runtime.shutdown_background();
     done
+}
+
+/// How often what was recorded of times is summed up; between, it takes memory.
+const UPKEEP: Duration = Duration::from_secs(5);
+/// Upper bounds of the classes of times, in seconds.
+const SECONDS: [f64; 8] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
+
+fn recorder() -> Result<PrometheusHandle, BuildError> {
+    PrometheusBuilder::new().set_buckets(&SECONDS)?.install_recorder()
 }
 
 const HEALTH: &str = "\

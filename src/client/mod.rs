@@ -68,7 +68,7 @@ impl IntegrationClient {
     /// the vendor said. Every other answer is `Ok`, whatever its status. Dropping the future cancels: before the
     /// exchange has started nothing is spent; after that the request counts as sent.
     ///
-    /// `request` is a [`Request`], or an [`http::Request`] or [`reqwest::Request`] with a URL below the base URL of
+    /// `request` is a [`Request`], or an [`http::Request`] (or `reqwest::Request`, feature `reqwest-api`) with a URL below the base URL of
     /// one of the tenant's vendors.
     ///
     /// # Errors

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use reqwest::Url;
+use url::Url;
 
 /// A piece of a template.
 #[derive(Debug, PartialEq, Eq)]

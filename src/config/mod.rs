@@ -366,7 +366,7 @@ impl Config {
     ///
     /// # Errors
     /// `UnknownVendor` when the URL is at none of the tenant's vendors. The message names the host alone.
-    pub fn vendor_for_url<'u>(&self, id: &str, url: &'u reqwest::Url) -> Result<(Arc<Tenant>, &'u str), Error> {
+    pub fn vendor_for_url<'u>(&self, id: &str, url: &'u url::Url) -> Result<(Arc<Tenant>, &'u str), Error> {
         self.vendors.tenant_for_url(url, |vendor| self.find(id, vendor)).ok_or_else(|| {
             let id: String = id.chars().take(128).collect();
             let host = url.host_str().unwrap_or("(none)");

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use reqwest::Url;
+use url::Url;
 
 use super::credential::CredentialRef;
 use super::entry::OAuthEntry;

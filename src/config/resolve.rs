@@ -187,7 +187,7 @@ impl Vendors {
     /// tenant at a vendor: `|vendor| table.find("acme", vendor)`.
     pub fn tenant_for_url<'u>(
         &self,
-        url: &'u reqwest::Url,
+        url: &'u url::Url,
         find: impl Fn(&str) -> Option<Arc<Tenant>>,
     ) -> Option<(Arc<Tenant>, &'u str)> {
         self.names()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::Url;
+use url::Url;
 
 use super::costs::Costs;
 use super::credential::CredentialRef;

@@ -98,7 +98,7 @@ pub(crate) fn unknown_size(vendor: &Vendor) -> Error {
 }
 
 /// Names the host alone, because a path or a query may hold a secret.
-pub(crate) fn unknown_url(tenant: &str, url: &reqwest::Url) -> Error {
+pub(crate) fn unknown_url(tenant: &str, url: &url::Url) -> Error {
     let tenant: String = tenant.chars().take(128).collect();
     let host = url.host_str().unwrap_or("(none)");
     Error::not_sent(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use reqwest::Url;
+use url::Url;
 
 use super::OutboxHooks;
 use super::refusal;

@@ -1,17 +1,39 @@
 //! The bodies of answers.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::repeats::Fingerprint;
+use super::shared::Shared;
+use super::wire::Busy;
 use crate::error::BoxError;
 use crate::request::ResponseBody;
 
 /// The body of a gateway's answer: the vendor's as it comes, or one of the gateway's own.
 #[derive(Debug)]
-pub struct GatewayBody(Content);
+pub struct GatewayBody {
+    content: Content,
+    watch: Option<Box<Watch>>,
+    /// The connection has something to do until this is dropped.
+    _busy: Option<Busy>,
+}
+
+/// Remembers a request whose answer breaks off: its SDK may send it again, and the vendor has acted.
+#[derive(Debug)]
+pub(super) struct Watch {
+    shared: Arc<Shared>,
+    mark: Fingerprint,
+}
+
+impl Watch {
+    pub(super) fn new(shared: Arc<Shared>, mark: Fingerprint) -> Watch {
+        Watch { shared, mark }
+    }
+}
 
 #[derive(Debug)]
 enum Content {
@@ -20,12 +42,25 @@ enum Content {
 }
 
 impl GatewayBody {
+    fn new(content: Content) -> GatewayBody {
+        GatewayBody { content, watch: None, _busy: None }
+    }
+
     pub(super) fn own(bytes: Bytes) -> GatewayBody {
-        GatewayBody(Content::Own(Some(bytes).filter(|bytes| !bytes.is_empty())))
+        GatewayBody::new(Content::Own(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
     pub(super) fn of_vendor(body: ResponseBody) -> GatewayBody {
-        GatewayBody(Content::Vendors(body))
+        GatewayBody::new(Content::Vendors(body))
+    }
+
+    pub(super) fn watched(self, watch: Option<Watch>) -> GatewayBody {
+        GatewayBody { watch: watch.map(Box::new), ..self }
+    }
+
+    /// Its connection is busy until it was handed on.
+    pub(super) fn keeping(self, busy: Busy) -> GatewayBody {
+        GatewayBody { _busy: Some(busy), ..self }
     }
 }
 
@@ -34,21 +69,27 @@ impl Body for GatewayBody {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match &mut self.0 {
-            Content::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Content::Vendors(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+        let frame = match &mut self.content {
+            Content::Own(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Content::Vendors(body) => std::task::ready!(Pin::new(body).poll_frame(cx)),
+        };
+        if let Some(Err(error)) = &frame
+            && let Some(watch) = self.watch.take()
+        {
+            watch.shared.remember(watch.mark, format!("its answer broke off: {error}"));
         }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.content {
             Content::Own(bytes) => bytes.is_none(),
             Content::Vendors(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.content {
             Content::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Content::Vendors(body) => body.size_hint(),
         }

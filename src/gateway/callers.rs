@@ -11,13 +11,13 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::HeaderMap;
-use http::header::{AUTHORIZATION, HeaderValue, PROXY_AUTHORIZATION};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION};
+use percent_encoding::{percent_decode, percent_decode_str};
 use secrecy::ExposeSecret as _;
 
 use crate::Priority;
 use crate::clock::Time;
-use crate::config::{AuthScheme, Caller};
+use crate::config::{AuthScheme, Caller, May};
 use crate::core::Core;
 
 pub(super) const TOKEN: &str = "integration-token";
@@ -42,11 +42,11 @@ impl Allowed {
         }
     }
 
-    pub(super) fn may(&self, tenant: &str, vendor: &str) -> bool {
+    pub(super) fn may(&self, right: May, tenant: &str, vendor: &str) -> bool {
         match self {
             Allowed::All => true,
             Allowed::Caller(caller) => {
-                caller.may_act_for(tenant) && caller.may_call(vendor) && caller.may.contains(&crate::config::May::Send)
+                caller.may_act_for(tenant) && caller.may_call(vendor) && caller.may.contains(&right)
             }
         }
     }
@@ -110,6 +110,23 @@ impl Callers {
         found
     }
 
+    /// Takes every header away that is a caller's token, whoever's: an SDK of a vendor without a credential of ours keeps
+    /// what stands where its own would, and that may be another caller's.
+    pub(super) async fn remove_all(&self, core: &Core, headers: &mut HeaderMap) {
+        let (table, own) = (self.table(core).await, self.own.load_full());
+        let is_known = |part: &[u8]| {
+            let wanted = digest_of(part);
+            let mut known = table.entries.iter().map(|(known, _)| known).chain(own.as_deref());
+            part.len() >= SHORTEST && known.any(|known| verify_slices_are_equal(known, &wanted).is_ok())
+        };
+        // Of a header of another name nobody expects a credential.
+        let may_be =
+            |name: &HeaderName| ["auth", "key", "token", "secret"].iter().any(|part| name.as_str().contains(part));
+        remove_where(headers, |name, value| {
+            may_be(name) && (is_known(value.as_bytes()) || in_authorization(value).iter().any(|part| is_known(part)))
+        });
+    }
+
     async fn table(&self, core: &Core) -> Arc<Table> {
         let fresh = |now: Time, version: u64| {
             let table = self.table.load_full()?;
@@ -161,7 +178,8 @@ pub(super) fn tokens(headers: &HeaderMap, query: &str, auth: Option<&AuthScheme>
         }
         Some(AuthScheme::Query { name }) => {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-            found.extend(pairs.filter(|(own, _)| own == name).map(|(_, value)| value.as_bytes().to_vec()).take(1));
+            let own = pairs.filter(|(own, _)| percent_decode_str(own).eq(name.bytes()));
+            found.extend(own.map(|(_, value)| percent_decode_str(value).collect()).take(1));
         }
         _ => {}
     }
@@ -194,11 +212,21 @@ fn in_authorization(value: &HeaderValue) -> Vec<Vec<u8>> {
 pub(super) fn remove(headers: &mut HeaderMap, token: &[u8]) {
     headers.remove(TOKEN);
     headers.remove(PROXY_AUTHORIZATION);
-    let holds = |value: &HeaderValue| {
-        let value_holds = |bytes: &[u8]| memchr::memmem::find(bytes, token).is_some();
-        value_holds(value.as_bytes()) || in_authorization(value).iter().any(|part| value_holds(part))
+    let holds = |_: &HeaderName, value: &HeaderValue| {
+        stands_in(value.as_bytes(), token) || in_authorization(value).iter().any(|part| stands_in(part, token))
     };
-    let names: Vec<_> = headers.iter().filter(|(_, value)| holds(value)).map(|(name, _)| name.clone()).collect();
+    remove_where(headers, holds);
+}
+
+/// Whether the token stands in what goes to the vendor, as it is or percent-encoded.
+pub(super) fn stands_in(bytes: &[u8], token: &[u8]) -> bool {
+    let found = |bytes: &[u8]| memchr::memmem::find(bytes, token).is_some();
+    found(bytes) || memchr::memchr(b'%', bytes).is_some_and(|_| found(&percent_decode(bytes).collect::<Vec<u8>>()))
+}
+
+fn remove_where(headers: &mut HeaderMap, holds: impl Fn(&HeaderName, &HeaderValue) -> bool) {
+    let found = headers.iter().filter(|(name, value)| holds(name, value));
+    let names: Vec<HeaderName> = found.map(|(name, _)| name.clone()).collect();
     for name in names {
         headers.remove(name);
     }
@@ -209,7 +237,7 @@ mod tests {
     use super::*;
 
     fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
-        given.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect()
+        given.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
     }
 
     #[test]
@@ -225,6 +253,7 @@ mod tests {
             (vec![("x-key", "Key tok")], "", Some(&own), vec!["tok"]),
             (vec![("x-key", "tok")], "", Some(&own), vec!["tok"]),
             (vec![], "a=b&key=tok", Some(&query), vec!["tok"]),
+            (vec![], "k%65y=t%2Fo%3D%3D", Some(&query), vec!["t/o=="]),
             (vec![("integration-token", "tok"), ("authorization", "Bearer x")], "", None, vec!["tok"]),
             (vec![("proxy-authorization", &*basic), ("authorization", "AWS4 x")], "", None, vec!["pass"]),
             (vec![("authorization", "")], "", None, vec![]),
@@ -250,5 +279,10 @@ mod tests {
         ]);
         remove(&mut given, b"the-token");
         assert_eq!(given.keys().collect::<Vec<_>>(), ["accept"]);
+        for (path, expected) in
+            [("/x?a=the-token", true), ("/th%65-token", true), ("/x?a=the%2Dtoken", true), ("/the/token%", false)]
+        {
+            assert_eq!(stands_in(path.as_bytes(), b"the-token"), expected, "{path}");
+        }
     }
 }

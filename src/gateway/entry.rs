@@ -1,6 +1,7 @@
 //! [`Gateway`] and its settings.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
@@ -15,7 +16,7 @@ use super::answer::GatewayBody;
 use super::door::Door;
 use super::listen::Listen;
 use super::serve::{Serving, start};
-use super::shared::Shared;
+use super::shared::{Metrics, Shared};
 use crate::BoxFuture;
 use crate::IntegrationClient;
 use crate::error::{BoxError, Error};
@@ -32,19 +33,31 @@ pub struct Gateway {
 }
 
 /// The settings of a [`Gateway`].
-#[derive(Debug)]
 #[must_use = "nothing happens before `build`"]
 pub struct GatewayBuilder {
     client: IntegrationClient,
     deadline: Duration,
     asks_for_tokens: bool,
     max_connections: usize,
+    metrics: Option<Metrics>,
+}
+
+impl fmt::Debug for GatewayBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatewayBuilder").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
 }
 
 impl Gateway {
     /// A gateway through which others use `client`.
     pub fn builder(client: IntegrationClient) -> GatewayBuilder {
-        GatewayBuilder { client, deadline: DEADLINE, asks_for_tokens: true, max_connections: CONNECTIONS }
+        GatewayBuilder {
+            client,
+            deadline: DEADLINE,
+            asks_for_tokens: true,
+            max_connections: CONNECTIONS,
+            metrics: None,
+        }
     }
 
     /// Begins to listen. Where the configuration states no `[[callers]]` and the listener is on loopback, the gateway makes
@@ -59,7 +72,8 @@ impl Gateway {
 }
 
 impl GatewayBuilder {
-    /// How long a request may take that states no deadline; 55 s unless stated.
+    /// How long a request may wait for the head of its answer, and then for each piece of it, where it states no deadline; 55 s
+    /// unless stated.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -78,6 +92,22 @@ impl GatewayBuilder {
         self
     }
 
+    /// What `/~/metrics` shows to who has a caller's token: the text of the recorder that the program installed. Without this
+    /// there is no such page.
+    ///
+    /// ```no_run
+    /// # async fn run(client: integration_client::IntegrationClient) {
+    /// # struct Handle; impl Handle { fn render(&self) -> String { String::new() } }
+    /// # let handle = Handle;
+    /// // let handle = metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder()?;
+    /// let gateway = integration_client::gateway::Gateway::builder(client).metrics(move || handle.render()).build();
+    /// # }
+    /// ```
+    pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.metrics = Some(Box::new(render));
+        self
+    }
+
     /// The gateway.
     pub fn build(self) -> Gateway {
         Gateway {
@@ -86,6 +116,7 @@ impl GatewayBuilder {
                 asks_for_tokens: self.asks_for_tokens,
                 deadline: self.deadline,
                 max_connections: self.max_connections,
+                metrics: self.metrics,
                 callers: Default::default(),
                 repeats: Default::default(),
                 guesses: Default::default(),

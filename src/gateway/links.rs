@@ -9,7 +9,7 @@
 //! Other URLs are left alone.
 
 use http::header::{CONTENT_LOCATION, HeaderMap, HeaderName, HeaderValue, LINK, LOCATION};
-use reqwest::Url;
+use url::Url;
 
 use crate::config::AuthScheme;
 use crate::ingress::without_credential;

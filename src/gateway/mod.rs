@@ -26,20 +26,35 @@
 //! `Proxy-Authorization`, or where the vendor's key would stand, since every SDK insists on an API key. No token reaches a
 //! vendor.
 //!
+//! # Requests that nobody waits for
+//! With `Integration-Async: true` a request is left in the client's store: 202 once it is on the disk, with the path of a
+//! receipt, `/~/receipts/ID`. GET says what has become of it, and has the vendor's answer; DELETE takes it back, where no
+//! process has it yet. The caller needs the right `async`, and should state an idempotency key: then the same request is
+//! accepted once.
+//!
+//! # How long an answer may take
+//! The [deadline](GatewayBuilder::deadline) is for an answer's head, and then for each piece of its body: a stream may go
+//! on for hours. A deadline that the caller states (`Integration-Deadline`) is for the whole answer.
+//!
 //! # What it speaks
 //! HTTP/1.1 without TLS, on loopback or behind a mesh. Errors of its own are RFC 9457 problem documents with
 //! `Proxy-Status` (RFC 9209). A POST or PATCH without an idempotency key of which nobody knows whether the vendor acted is
 //! 422, and its repetition within ten minutes is not sent.
 
+mod aim;
 mod answer;
 mod callers;
+mod control;
 mod door;
 mod entry;
+mod framing;
 mod guesses;
 mod links;
 mod listen;
 mod problem;
+mod receipts;
 mod repeats;
+mod reply;
 mod route;
 mod serve;
 mod service;

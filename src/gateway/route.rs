@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use reqwest::Url;
+use url::Url;
 
 use crate::transport::target;
 

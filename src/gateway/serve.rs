@@ -1,13 +1,14 @@
 //! Listeners and connections.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -19,7 +20,7 @@ use tokio::task::JoinSet;
 use super::door::Door;
 use super::listen::{At, Listen};
 use super::shared::Shared;
-use super::wire::Wire;
+use super::wire::{Busy, Wire};
 use crate::error::Error;
 
 /// All headers of a request together.
@@ -166,7 +167,12 @@ pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving
         #[cfg(not(unix))]
         At::Unix(_) => return Err(Error::config("this system has no Unix sockets")),
     }
+    let registry = &shared.client.core().registry;
     for (address, tenant, vendor) in listen.lanes {
+        if let Err(error) = registry.route(&tenant, &vendor) {
+            let (tenant, vendor) = (&*tenant, &*vendor);
+            tracing::warn!(%address, tenant, vendor, %error, "a lane listens for a tenant that is not configured (yet)");
+        }
         let (listener, address) = bind(address).await?;
         serving.lanes.push(address);
         let door = Door { lane: Some((tenant, vendor)), host: address.to_string().into(), peer: None };
@@ -284,18 +290,9 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let busy = Arc::new(AtomicBool::new(false));
     let wire = Wire::new(stream, busy.clone());
     let service = service_fn(|request| {
-        busy.store(true, Relaxed);
-        let (shared, door, done) = (&shared, &door, Done(busy.clone()));
-        async move {
-            let answer = shared.answer(request, door).await;
-            // The connection rests when the answer's last byte was handed on.
-            Ok::<_, std::convert::Infallible>(answer.map(|body| {
-                body.map_frame(move |frame| {
-                    let _ = &done;
-                    frame
-                })
-            }))
-        }
+        let (shared, door, busy) = (&shared, &door, Busy::begin(&busy));
+        // The connection rests when the answer's last byte was handed on.
+        async move { Ok::<_, Infallible>(shared.answer(request, door).await.map(|body| body.keeping(busy))) }
     });
     let mut builder = http1::Builder::new();
     builder.header_read_timeout(None).max_header_size(HEAD_BYTES).max_buf_size(2 * HEAD_BYTES);
@@ -312,13 +309,4 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 /// Waits until the gateway takes no more. Where it is gone, it takes none either.
 async fn closing(phases: &mut watch::Receiver<Phase>) {
     let _ = phases.wait_for(|phase| *phase == Phase::Closing).await;
-}
-
-/// Ends a request on its connection.
-struct Done(Arc<AtomicBool>);
-
-impl Drop for Done {
-    fn drop(&mut self) {
-        self.0.store(false, Relaxed);
-    }
 }

@@ -2,119 +2,99 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use http::header::HeaderMap;
 use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Uri};
 use http_body::Body;
 
-use super::answer::GatewayBody;
+use super::aim::Aim;
+use super::answer::{GatewayBody, Watch};
 use super::callers::{self, Allowed};
 use super::door::Door;
+use super::framing::{self, take_flag};
 use super::links::Back;
-use super::problem::{Problem, never_repeat};
+use super::problem::Problem;
 use super::repeats::{Fingerprint, fingerprint};
+use super::reply::{fits, of_error, of_vendor};
+use super::route;
 use super::shared::Shared;
-use super::{links, route};
-use crate::config::OnAmbiguous;
+use crate::config::{May, OnAmbiguous};
 use crate::error::{BoxError, Delivery, Error};
 use crate::ingress::{Accepted, SendOptions, accept, without_credential};
-use crate::request::Response as Answer;
-use crate::route::Route;
 use crate::send::key;
 
 const SEND_AGAIN: &str = "integration-send-again";
-const NOT_FOUND: &str = "there is no such path of the gateway's own; there are /~/livez and /~/readyz";
+const ASYNC: &str = "integration-async";
 /// A larger body is sent as it comes, and once.
 const BUFFER: usize = 1 << 20;
 
-/// Where a request goes, and how its caller wrote that.
-struct Aim {
-    route: Arc<Route>,
-    path: String,
-    /// The caller's form of the vendor's base URL, without a slash at its end.
-    own: String,
+/// What the caller says of a request to the gateway alone.
+struct Asked {
+    /// It has looked, and wants a request sent that came to an unknown end.
+    again: bool,
+    /// It does not wait for the answer.
+    later: bool,
 }
 
 impl Shared {
     /// Answers a request that came in by `door`.
-    pub(super) async fn answer<B>(&self, request: http::Request<B>, door: &Door) -> Response<GatewayBody>
+    pub(super) async fn answer<B>(self: &Arc<Self>, request: http::Request<B>, door: &Door) -> Response<GatewayBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        if let Some(control) = request.uri().path().strip_prefix(route::CONTROL).filter(|_| door.lane.is_none()) {
-            return self.control(request.method(), control);
-        }
         let asked = request.headers().clone();
-        match self.pass(request, door).await {
-            Ok(answer) => answer,
-            Err(problem) => problem.answer(&asked).map(GatewayBody::own),
-        }
-    }
-
-    /// The gateway's own paths.
-    fn control(&self, method: &Method, path: &str) -> Response<GatewayBody> {
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            let problem = Problem::refused(StatusCode::METHOD_NOT_ALLOWED, "method", "write GET");
-            return problem.answer(&HeaderMap::new()).map(GatewayBody::own);
-        }
-        let is_draining = self.draining.load(Ordering::Relaxed);
-        let (status, text) = match path {
-            "livez" => (StatusCode::OK, "{\"status\":\"ok\"}".to_owned()),
-            "readyz" if is_draining => (StatusCode::SERVICE_UNAVAILABLE, "{\"status\":\"draining\"}".to_owned()),
-            "readyz" => {
-                let problem = self.client.config().problem();
-                (StatusCode::OK, serde_json::json!({"status": "ok", "config_problem": problem}).to_string())
-            }
-            _ => {
-                let problem = Problem::refused(StatusCode::NOT_FOUND, "not_found", NOT_FOUND);
-                return problem.answer(&HeaderMap::new()).map(GatewayBody::own);
-            }
+        // Of a lane's own address, and in a forward proxy's request, the path is the vendor's.
+        let is_own = door.lane.is_none() && request.uri().scheme().is_none();
+        let answered = match request.uri().path().strip_prefix(route::CONTROL).filter(|_| is_own) {
+            Some(path) => self.control(request.method(), path, &asked, request.uri(), door).await,
+            None => self.pass(request, door).await,
         };
-        let mut answer = Response::new(GatewayBody::own(text.into()));
-        *answer.status_mut() = status;
-        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        answer
+        answered.unwrap_or_else(|problem| problem.answer(&asked).map(GatewayBody::own))
     }
 
-    async fn pass<B>(&self, mut request: http::Request<B>, door: &Door) -> Result<Response<GatewayBody>, Problem>
+    async fn pass<B>(
+        self: &Arc<Self>,
+        mut request: http::Request<B>,
+        door: &Door,
+    ) -> Result<Response<GatewayBody>, Problem>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        if request.method() == Method::CONNECT {
-            let why = "a tunnel cannot be paced from outside, because its TLS hides the requests; use http:// as the SDK's base \
-                       URL, or the base URL of the gateway";
-            return Err(Problem::refused(StatusCode::METHOD_NOT_ALLOWED, "connect", why));
-        }
+        framing::check(request.method(), request.headers())?;
         if !self.asks_for_tokens {
             door.refuse_browsers(request.headers(), request.uri())?;
         }
         let (allowed, token) = self.authenticate(request.headers(), request.uri(), door).await?;
-        let mut aim = self.aim(request.headers(), request.uri(), door, &allowed)?;
+        let asked = Asked {
+            again: take_flag(request.headers_mut(), SEND_AGAIN)?,
+            later: take_flag(request.headers_mut(), ASYNC)?,
+        };
+        let right = if asked.later { May::Async } else { May::Send };
+        let mut aim = self.aim(request.headers(), request.uri(), door, &allowed, right)?;
         // Where the vendor's key stands in the query, the caller's token stood in its place.
         aim.path = without_credential(&aim.path, &aim.route.vendor.auth).into_owned();
-        if token.as_ref().is_some_and(|token| memchr::memmem::find(aim.path.as_bytes(), token).is_some()) {
-            let why = "the path holds the caller's token, which must not reach the vendor; send it in a header";
-            return Err(Problem::refused(StatusCode::BAD_REQUEST, "invalid_request", why));
-        }
         if let Some(token) = &token {
+            if callers::stands_in(aim.path.as_bytes(), token) {
+                let why = "the path holds the caller's token, which must not reach the vendor; send it in a header";
+                return Err(Problem::refused(StatusCode::BAD_REQUEST, "invalid_request", why));
+            }
             callers::remove(request.headers_mut(), token);
+            self.callers.remove_all(self.client.core(), request.headers_mut()).await;
         }
         request.headers_mut().remove(callers::TOKEN);
-        let is_wanted = request.headers_mut().remove(SEND_AGAIN).is_some_and(|value| value == "true");
         let path: PathAndQuery = aim.path.parse().map_err(|_| {
             Problem::refused(StatusCode::BAD_REQUEST, "invalid_request", "the path holds a byte that no path can hold")
         })?;
         *request.uri_mut() = Uri::from(path);
-        self.send(request, aim, &allowed, is_wanted).await
+        self.send(request, aim, &allowed, &asked).await
     }
 
     /// Who calls, and with which token.
-    async fn authenticate(
+    pub(super) async fn authenticate(
         &self,
         headers: &HeaderMap,
         uri: &Uri,
@@ -151,79 +131,12 @@ impl Shared {
         Err(Problem::refused(status, "unauthorized", why))
     }
 
-    /// Where the request goes.
-    fn aim(&self, headers: &HeaderMap, uri: &Uri, door: &Door, allowed: &Allowed) -> Result<Aim, Problem> {
-        let bad = |why: String| Problem::refused(StatusCode::BAD_REQUEST, "invalid_request", why);
-        let not_allowed = |error: Error| Problem::of(&error, true);
-        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or(&door.host);
-        let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        let tenant_of = |named: Option<&str>| match named.or_else(|| allowed.only_tenant()) {
-            Some(tenant) => Ok(tenant.to_owned()),
-            None => Err(bad("the token stands for several tenants; name one: /TENANT/VENDOR/…".to_owned())),
-        };
-        let check = |tenant: &str, vendor: &str| match allowed.may(tenant, vendor) {
-            true => Ok(()),
-            false => {
-                let why =
-                    "the caller may not send on behalf of this tenant to this vendor; [[callers]] says what it may";
-                Err(Problem::refused(StatusCode::FORBIDDEN, "forbidden", why))
-            }
-        };
-        let registry = &self.client.core().registry;
-        if uri.scheme().is_some() && door.lane.is_some() {
-            return Err(bad(
-                "this address is one tenant's lane to one vendor, and no forward proxy; use the gateway's own"
-                    .to_owned(),
-            ));
-        }
-        if uri.scheme().is_some() {
-            let user = callers::proxy_user(headers).filter(|user| !user.is_empty() && user != "@");
-            let tenant = tenant_of(user.as_deref())?;
-            let route = self.proxied(&tenant, uri)?;
-            check(&tenant, &route.vendor.name)?;
-            let base = route.base().map_err(not_allowed)?.into_owned();
-            let (path, _) = route::below(&base, whole).map_err(|why| bad(why.into_owned()))?;
-            let own = format!("http://{}{}", uri.authority().map_or("", |authority| authority.as_str()), base.path());
-            return Ok(Aim { path: path.into_owned(), own: own.trim_end_matches('/').to_owned(), route });
-        }
-        let (tenant, vendor, rest, form) = match &door.lane {
-            Some((tenant, vendor)) => (tenant.to_string(), &**vendor, whole, String::new()),
-            None => {
-                let named = route::by_path(whole).map_err(|why| bad(why.to_owned()))?;
-                let form = format!("/{}/{}", named.tenant.unwrap_or("@"), named.vendor);
-                (tenant_of(named.tenant)?, named.vendor, named.rest, form)
-            }
-        };
-        check(&tenant, vendor)?;
-        let route = registry.route(&tenant, vendor).map_err(not_allowed)?;
-        let base = route.base().map_err(not_allowed)?.into_owned();
-        let (path, had_base) = route::below(&base, rest).map_err(|why| bad(why.into_owned()))?;
-        let of_base = if had_base { base.path().trim_end_matches('/') } else { "" };
-        Ok(Aim { path: path.into_owned(), own: format!("http://{host}{form}{of_base}"), route })
-    }
-
-    /// The route whose base URL the URL of a forward proxy's request is below: it says `http` where the vendor has `https`.
-    fn proxied(&self, tenant: &str, uri: &Uri) -> Result<Arc<Route>, Problem> {
-        let registry = &self.client.core().registry;
-        let text = uri.to_string();
-        let find = |text: &str| {
-            let url =
-                reqwest::Url::parse(text).ok().filter(|url| url.username().is_empty() && url.password().is_none())?;
-            registry.route_for_url(tenant, &url).ok()
-        };
-        let secure = || text.strip_prefix("http://").and_then(|rest| find(&format!("https://{rest}")));
-        find(&text).or_else(secure).ok_or_else(|| {
-            let why = "the tenant has no vendor at this host and path; the gateway is no open proxy";
-            Problem::refused(StatusCode::FORBIDDEN, "forbidden", why)
-        })
-    }
-
     async fn send<B>(
-        &self,
+        self: &Arc<Self>,
         request: http::Request<B>,
         aim: Aim,
         allowed: &Allowed,
-        is_wanted: bool,
+        asked: &Asked,
     ) -> Result<Response<GatewayBody>, Problem>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -234,8 +147,14 @@ impl Shared {
         let method = request.method().clone();
         let defaults = SendOptions::new().deadline(self.deadline);
         let accepted = accept(request, &aim.route, &defaults, BUFFER, core.clock).await;
-        let Accepted { mut request, priority, immediate } = accepted.map_err(|error| Problem::of(&error, true))?;
+        let accepted = accepted.map_err(|error| Problem::of(&error, true))?;
+        let Accepted { mut request, priority, immediate, stated_deadline } = accepted;
         let priority = allowed.capped(priority);
+        if asked.later {
+            // The deadline of who waits is none of who does not.
+            request.parts.deadline = stated_deadline;
+            return self.leave(request, priority, &aim).await;
+        }
         let may_resend = request.parts.on_ambiguous.unwrap_or(aim.route.vendor.retry.on_ambiguous);
         let has_key = key::is_stated(&request, &aim.route);
         let may_act_twice =
@@ -247,7 +166,7 @@ impl Shared {
             fingerprint(&[caller, tenant, vendor, method, path, body])
         });
         if let Some(mark) = &mark
-            && !is_wanted
+            && !asked.again
             && let Some(why) = self.repeats.lock().find(began, mark)
         {
             return Err(Problem::repeated(&why));
@@ -278,9 +197,14 @@ impl Shared {
         let back = Back { base: &base, path: &aim.path, auth: &aim.route.vendor.auth, own: &aim.own };
         match result.and_then(|answer| if method == Method::HEAD { Ok(answer) } else { fits(answer, &aim.route) }) {
             Ok(answer) => {
-                guard.mark = None;
                 let took = core.clock.now().since(began);
-                Ok(of_vendor(answer, &back, took))
+                let watch = guard.mark.take().map(|mark| Watch::new(self.clone(), mark));
+                // A stream goes on for as long as something comes, unless its caller stated when it must have ended.
+                let answer = match stated_deadline {
+                    Some(_) => answer,
+                    None => answer.idle_timeout(self.deadline),
+                };
+                Ok(of_vendor(answer, &back, took).map(|body| body.watched(watch)))
             }
             Err(error) => {
                 let is_open = matches!(error.delivery(), Delivery::Ambiguous | Delivery::Delivered);
@@ -293,7 +217,7 @@ impl Shared {
         }
     }
 
-    fn remember(&self, mark: Fingerprint, why: String) {
+    pub(super) fn remember(&self, mark: Fingerprint, why: String) {
         self.repeats.lock().remember(self.client.core().clock.now(), mark, why.into());
     }
 }
@@ -313,81 +237,4 @@ impl Drop for Guard<'_> {
             self.shared.remember(mark, "its caller went away while the vendor had it".to_owned());
         }
     }
-}
-
-/// An answer that says itself that it is longer than the vendor's entry allows is an error from its head on: the connection would
-/// break off without a word.
-fn fits(answer: Answer, route: &Route) -> Result<Answer, Error> {
-    let stated =
-        answer.headers().get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    match stated.filter(|length: &u64| *length > route.vendor.max_response_bytes) {
-        None => Ok(answer),
-        Some(length) => {
-            let most = route.vendor.max_response_bytes;
-            let why = format!(
-                "the answer has {length} bytes, and {most} are allowed; raise max_response_bytes of the vendor"
-            );
-            let (tenant, vendor) = (&route.id, &route.vendor.name);
-            Err(Error::of_tenant(tenant, vendor, crate::ErrorKind::ResponseTooLarge, Delivery::Delivered, why))
-        }
-    }
-}
-
-/// The vendor's answer.
-fn of_vendor(answer: Answer, back: &Back<'_>, took: Duration) -> Response<GatewayBody> {
-    let mut out = Response::new(());
-    *out.status_mut() = answer.status();
-    *out.headers_mut() = answer.headers().clone();
-    let headers = out.headers_mut();
-    prepare(headers, back);
-    let millis = |time: Duration| format!("{}.{:03}", time.as_millis(), time.subsec_micros() % 1000);
-    let (waited, rest) = (answer.waited(), took.saturating_sub(answer.waited()));
-    let timing = format!("wait;dur={}, vendor;dur={}", millis(waited), millis(rest));
-    for (name, value) in [
-        ("server-timing", timing),
-        ("integration-attempts", answer.attempts().to_string()),
-        ("integration-request-id", answer.request_id().to_string()),
-    ] {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            headers.append(name, value);
-        }
-    }
-    out.map(|()| GatewayBody::of_vendor(answer.into_body()))
-}
-
-/// The vendor's last answer, where retries ended with one: that is what a direct call would have got.
-fn of_error(error: &Error, back: &Back<'_>, may_act_twice: bool) -> Option<Response<GatewayBody>> {
-    let is_last = matches!(error.kind(), crate::ErrorKind::Exhausted | crate::ErrorKind::Status);
-    let last = error.response().filter(|_| is_last)?;
-    let mut out = Response::new(GatewayBody::own(last.body().clone()));
-    *out.status_mut() = last.status();
-    let headers = out.headers_mut();
-    *headers = last.headers().clone();
-    prepare(headers, back);
-    // Of a long body the beginning is there.
-    headers.remove(http::header::CONTENT_LENGTH);
-    headers.insert("integration-delivery", HeaderValue::from_static(error.delivery().as_str()));
-    headers.insert("integration-attempts", error.attempts().into());
-    if !may_act_twice && error.delivery() == Delivery::Ambiguous {
-        never_repeat(headers);
-    }
-    Some(out)
-}
-
-/// Takes out what belongs to the connection to the vendor, and leads the URLs back.
-fn prepare(headers: &mut HeaderMap, back: &Back<'_>) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    let ours: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with("integration-")).cloned().collect();
-    let fixed = [CONNECTION, TRANSFER_ENCODING, UPGRADE, HeaderName::from_static("keep-alive")];
-    for name in named.into_iter().chain(ours).chain(fixed) {
-        headers.remove(name);
-    }
-    links::rewrite(headers, back);
 }

@@ -1,5 +1,6 @@
 //! What all requests of a gateway share.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -12,13 +13,16 @@ use super::guesses::Guesses;
 use super::repeats::Repeats;
 use crate::IntegrationClient;
 
-#[derive(Debug)]
+/// The text of the metrics page.
+pub(super) type Metrics = Box<dyn Fn() -> String + Send + Sync>;
+
 pub(super) struct Shared {
     pub(super) client: IntegrationClient,
     pub(super) asks_for_tokens: bool,
-    /// Of requests that state none.
+    /// Of requests that state none: for the answer's head, and for each piece of its body.
     pub(super) deadline: Duration,
     pub(super) max_connections: usize,
+    pub(super) metrics: Option<Metrics>,
     pub(super) callers: Callers,
     /// With what became of the first.
     pub(super) repeats: Mutex<Repeats<Arc<str>>>,
@@ -27,4 +31,10 @@ pub(super) struct Shared {
     pub(super) draining: AtomicBool,
     /// What still waits is refused.
     pub(super) over: watch::Sender<bool>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("draining", &self.draining).finish_non_exhaustive()
+    }
 }

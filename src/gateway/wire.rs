@@ -18,10 +18,27 @@ const HEAD: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(300);
 const READER: Duration = Duration::from_secs(60);
 
+/// A request's head is in, and its answer is not out yet: until this is dropped.
+#[derive(Debug)]
+pub(super) struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    pub(super) fn begin(connection: &Arc<AtomicBool>) -> Busy {
+        connection.store(true, Relaxed);
+        Busy(connection.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(false, Relaxed);
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Wire<S> {
     stream: S,
-    /// A request's head is in, and its answer is not out yet.
+    /// As [`Busy`] sets it.
     busy: Arc<AtomicBool>,
     reading: Option<(Pin<Box<Sleep>>, bool)>,
     writing: Option<Pin<Box<Sleep>>>,

@@ -28,6 +28,9 @@ pub(crate) struct Accepted {
     pub(crate) priority: Priority,
     /// It is sent now or not at all.
     pub(crate) immediate: bool,
+    /// What the request itself says, and no default.
+    #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "the gateway tells streams by it"))]
+    pub(crate) stated_deadline: Option<Duration>,
 }
 
 /// Makes a request to the vendor of `route` of one that came in, with the options of its extensions and headers, and of
@@ -57,7 +60,9 @@ where
     let refuse = |why: Cow<'_, str>| route.not_sent(ErrorKind::InvalidRequest, why);
     let stated = SendOptions::take(&mut parts.headers).map_err(|why| refuse(why.into()))?;
     let options = parts.extensions.remove::<SendOptions>().unwrap_or_default();
-    let options = options.or(&stated).or(defaults).before(callers_timeout(&parts.headers));
+    let options = options.or(&stated);
+    let stated_deadline = options.stated_deadline();
+    let options = options.or(defaults).before(callers_timeout(&parts.headers));
     strip(&mut parts.headers, &route.vendor.auth);
     let mut request = aim(&parts.uri, parts.method, route)?;
     request.parts.headers = parts.headers;
@@ -83,7 +88,7 @@ where
         return late();
     }
     let (priority, immediate) = (options.stated_priority(), options.is_immediate());
-    Ok(Accepted { request: options.before(left).apply(request), priority, immediate })
+    Ok(Accepted { request: options.before(left).apply(request), priority, immediate, stated_deadline })
 }
 
 /// A request to the route's vendor for what `uri` names.

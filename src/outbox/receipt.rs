@@ -103,6 +103,14 @@ impl Receipt {
         Ok(status_of(&self.outbox.store, &self.id, self.outbox.store.read(self.id, records::find).await?))
     }
 
+    /// The request's tenant and vendor; none where the store has no record of it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`](crate::ErrorKind::Store).
+    pub async fn lane(&self) -> Result<Option<(String, String)>, Error> {
+        self.outbox.store.read(self.id, records::lane).await
+    }
+
     /// Takes the request out of the outbox, unless a process has claimed it or it has ended. Returns whether it was
     /// taken out; then it is never sent, or not again.
     ///

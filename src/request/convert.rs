@@ -1,11 +1,12 @@
 //! What becomes a [`Request`]: requests of reqwest and of the crate `http`, and URLs.
 
 use http::{Method, Uri};
-use reqwest::Url;
+use url::Url;
 
 use super::{Request, Target};
 use crate::transport::Body;
 
+#[cfg(feature = "reqwest-api")]
 impl From<reqwest::Request> for Request {
     /// Its [timeout](reqwest::RequestBuilder::timeout) becomes the [deadline](Request::deadline).
     fn from(mut request: reqwest::Request) -> Request {

@@ -15,8 +15,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use compact_str::CompactString;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use reqwest::Url;
 use serde::Serialize;
+use url::Url;
 
 use crate::config::OnAmbiguous;
 use crate::error::{Error, ErrorKind};
@@ -56,7 +56,7 @@ pub use http::Method;
 ///     .deadline(Duration::from_secs(30));
 /// ```
 ///
-/// A [`reqwest::Request`] or [`http::Request`] becomes one by `From`. Its URL must then lie below the base URL of a
+/// An [`http::Request`] becomes one by `From`, and with the feature `reqwest-api` a [`reqwest::Request`]. Its URL must then lie below the base URL of a
 /// vendor, and the same rules hold.
 pub struct Request {
     /// Boxed, because a request is moved several times before it is sent.

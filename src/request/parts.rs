@@ -8,7 +8,7 @@ use std::time::Duration;
 use compact_str::CompactString;
 use http::Method;
 use http::header::{HeaderMap, HeaderValue};
-use reqwest::Url;
+use url::Url;
 
 use crate::config::OnAmbiguous;
 use crate::transport::Body;

@@ -155,6 +155,26 @@ impl Response {
         })
     }
 
+    /// Lets the body come for as long as it takes, where the deadline of the request would cut it off: for streams such as
+    /// server-sent events. Reading ends with an error once nothing has come for `idle`.
+    ///
+    /// ```no_run
+    /// # use integration_client::{IntegrationClient, Priority, Request, Error};
+    /// # use std::time::Duration;
+    /// # async fn read(client: IntegrationClient) -> Result<(), Error> {
+    /// let request = Request::get("openai", "/responses/resp_1?stream=true");
+    /// let mut answer = client.send("acme", Priority::Normal, request).await?.idle_timeout(Duration::from_secs(60));
+    /// while let Some(piece) = answer.chunk().await? {
+    ///     print!("{}", String::from_utf8_lossy(&piece));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn idle_timeout(mut self, idle: Duration) -> Response {
+        self.parts.body.body.set_idle_timeout(idle);
+        self
+    }
+
     /// The next piece of the body; none at its end.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use reqwest::Url;
+use url::Url;
 
 use crate::clock::{Time, nanos};
 use crate::config::Vendor;

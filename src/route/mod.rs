@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use reqwest::Url;
 use secrecy::SecretString;
+use url::Url;
 
 use crate::clock::Time;
 use crate::config::Tenant;

@@ -26,7 +26,7 @@ mod start;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::Url;
+use url::Url;
 
 use crate::Priority;
 use crate::clock::{Time, nanos};

@@ -9,8 +9,8 @@ use std::time::SystemTime;
 
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
-use reqwest::Url;
 use tokio::time::Instant;
+use url::Url;
 
 use crate::config::{AuthScheme, CONNECTION_HEADERS, Tenant, Vendor};
 use crate::error::{Error, ErrorKind};

@@ -65,6 +65,22 @@ pub(crate) fn find<'a>(id: &'a Id, db: Db<'a>, now: i64) -> BoxFuture<'a, Result
     })
 }
 
+/// The tenant and the vendor of a job, wherever it is by now.
+pub(crate) fn lane<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<Option<(String, String)>, DbError>> {
+    Box::pin(async move {
+        // Twice, because a job moves, as in `find`.
+        let job = "SELECT tenant, vendor FROM ic_job WHERE id = $1";
+        let done = "SELECT tenant, vendor FROM ic_done WHERE id = $1";
+        let dead = "SELECT tenant, vendor FROM ic_dead WHERE id = $1";
+        for sql in [job, done, dead, job, done] {
+            if let Some(row) = db.fetch(sql, args![id.as_bytes().as_slice()]).await?.first_mut() {
+                return Ok(Some((row.text()?, row.text()?)));
+            }
+        }
+        Ok(None)
+    })
+}
+
 /// Takes a job out of the outbox that no process has claimed. Returns whether it did.
 pub(crate) fn cancel<'a>(id: &'a Id, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<bool, DbError>> {
     Box::pin(async move {

@@ -11,8 +11,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
+use url::Url;
 
 use super::{Secret, target};
 use crate::BoxError;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
@@ -126,6 +127,7 @@ impl From<()> for Body {
     }
 }
 
+#[cfg(feature = "reqwest-api")]
 impl From<reqwest::Body> for Body {
     /// Bytes are copied, because reqwest lends them only; a stream stays a stream.
     fn from(body: reqwest::Body) -> Body {
@@ -175,14 +177,17 @@ impl HttpBody for Body {
     }
 }
 
-/// A response body, read as it arrives: at most so many decoded bytes, and at the latest until the deadline.
+/// A response body, read as it arrives: at most so many decoded bytes, and at the latest until the deadline, or until nothing
+/// has come for an idle timeout where one was set in place of the deadline.
 ///
-/// Whatever the vendor does (stall, one byte a second, a compressed bomb, an endless stream), reading ends: with the
-/// last byte, or with an error. Dropping it frees the connection.
+/// Whatever the vendor does (stall, a compressed bomb, an endless stream), reading ends: with the last byte, or with an error.
+/// Dropping it frees the connection.
 pub struct AnswerBody {
     /// `None` after the end or an error, so that the connection is given back at once.
     inner: Option<Inner>,
     deadline: Instant,
+    /// In place of the deadline: the longest wait for one piece.
+    idle: Option<Duration>,
     /// Made when the body first keeps us waiting: most bodies have arrived with the headers and never need it.
     sleep: Option<Pin<Box<Sleep>>>,
     max_bytes: u64,
@@ -265,7 +270,13 @@ impl AnswerBody {
     }
 
     fn limited(inner: Inner, max_bytes: u64, deadline: Instant) -> AnswerBody {
-        AnswerBody { inner: Some(inner), deadline, sleep: None, max_bytes, left: max_bytes, ahead: None }
+        AnswerBody { inner: Some(inner), deadline, idle: None, sleep: None, max_bytes, left: max_bytes, ahead: None }
+    }
+
+    /// From now on the deadline does not count, and each piece may take `idle`.
+    pub(crate) fn set_idle_timeout(&mut self, idle: Duration) {
+        self.idle = Some(idle);
+        self.sleep = None;
     }
 
     /// Reads ahead until `most` bytes are there, or the end; the reader of the body still gets all of it. May be given
@@ -370,8 +381,9 @@ impl AnswerBody {
     }
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = self.deadline;
-        self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline))).as_mut().poll(cx)
+        let (deadline, idle) = (self.deadline, self.idle);
+        let sleep = || idle.map_or_else(|| tokio::time::sleep_until(deadline), tokio::time::sleep);
+        self.sleep.get_or_insert_with(|| Box::pin(sleep())).as_mut().poll(cx)
     }
 
     /// The size of what has not been read yet.
@@ -400,8 +412,9 @@ impl AnswerBody {
         if self.left == self.max_bytes && self.arriving().lower() > self.max_bytes {
             return Poll::Ready(Some(Err(self.too_large())));
         }
-        // Once there is a timer, it is asked first: a vendor that always has one more chunk must not outrun it.
-        if self.sleep.is_some() && self.poll_deadline(cx).is_ready() {
+        // Once there is a timer, it is asked first: a vendor that always has one more chunk must not outrun the deadline.
+        // An idle timeout counts from when a piece is first waited for, so that a slow reader does not use it up.
+        if self.sleep.is_some() && self.idle.is_none() && self.poll_deadline(cx).is_ready() {
             return Poll::Ready(Some(Err(TransportError::body_timeout())));
         }
         match self.poll_inner(cx) {
@@ -410,6 +423,9 @@ impl AnswerBody {
                 Poll::Ready(Some(Err(TransportError::body_timeout())))
             }
             Poll::Ready(Some(Ok(frame))) => {
+                if self.idle.is_some() {
+                    self.sleep = None;
+                }
                 let size = frame.data_ref().map_or(0, |data| data.len() as u64);
                 if size > self.left {
                     return Poll::Ready(Some(Err(self.too_large())));

@@ -66,7 +66,7 @@ pub struct Exchange {
     /// The method.
     pub method: Method,
     /// The whole URL; with [query authentication](crate::config::AuthScheme::Query) it holds the secret.
-    pub url: ::reqwest::Url,
+    pub url: url::Url,
     /// The headers; those that hold a secret are marked sensitive.
     pub headers: HeaderMap,
     /// The body.

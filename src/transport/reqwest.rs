@@ -102,6 +102,7 @@ impl ReqwestTransport {
     /// let builder = IntegrationClient::builder().transport(transport);
     /// # drop(builder);
     /// ```
+    #[cfg(feature = "reqwest-api")]
     #[doc(alias = "with_client")]
     pub fn customized(
         customize: impl Fn(reqwest::ClientBuilder) -> reqwest::ClientBuilder + Send + Sync + 'static,

@@ -1,7 +1,6 @@
 //! The gateway over real sockets, against a vendor that enforces its limits.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why")]
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use integration_client::config::TenantEntry;
@@ -13,6 +12,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::fault::{FaultServer, Step};
+
+mod answers;
+mod left;
+mod thousand;
 
 const TOKEN: &str = "billing-token-of-32-characters-00";
 const SECOND: Duration = Duration::from_secs(1);
@@ -168,25 +171,6 @@ fn basic(user: &str, password: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousand_at_once_are_all_admitted() {
-    // A bucket that is full at the start: 200 at once, and 400 a second.
-    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(400, SECOND)).start().await.unwrap();
-    let serving = serving(vendor.vendors_toml("shop") + &callers("billing")).await;
-    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
-    let url = Arc::new(serving.base_url("acme", "shop"));
-    let mut all = tokio::task::JoinSet::new();
-    for n in 0..1000 {
-        let (sdk, url) = (sdk.clone(), url.clone());
-        all.spawn(
-            async move { sdk.get(format!("{url}/{n}")).bearer_auth(TOKEN).send().await.unwrap().status().as_u16() },
-        );
-    }
-    let statuses = all.join_all().await;
-    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
-    assert_eq!((vendor.refused(), vendor.arrivals().len()), (0, 1000));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn ambiguous_post_is_422_and_its_repetition_is_not_sent() {
     let vendor =
         FakeVendor::builder().fault(When::path("/break"), Fault::Reset).fault(When::path("/fails"), Fault::Status(500));
@@ -242,42 +226,6 @@ async fn caller_that_goes_away_frees_its_slot_and_its_repetition_is_not_sent() {
     assert_eq!(got.status, 422, "{}", got.body);
     assert!(got.body.contains("its caller went away"), "{}", got.body);
     assert_eq!(vendor.arrivals().len(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn answers_stream_as_they_come_and_their_links_lead_back() {
-    let head = "HTTP/1.1 200 OK\r\nlink: <BASE/r?page=2>; rel=\"next\", <https://other.example/x>; rel=\"x\"\r\n\
-                integration-attempts: 99\r\ntransfer-encoding: chunked\r\n\r\n";
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let mut script = vec![Step::Read, Step::Write(head.replace("BASE", &url).into_bytes())];
-    drop(listener);
-    for _ in 0..3 {
-        script.extend([Step::Write(b"5\r\nhello\r\n".to_vec()), Step::Idle(Duration::from_millis(150))]);
-    }
-    script.push(Step::Write(b"0\r\n\r\n".to_vec()));
-    let vendor = FaultServer::start(vec![script]).await;
-    let entry = format!(
-        "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n",
-        vendor.url()
-    );
-    let serving = serving(entry + &callers("billing")).await;
-    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
-    let sent = sdk.get(serving.base_url("acme", "shop") + "/r").bearer_auth(TOKEN).send();
-    let mut answer = sent.await.unwrap();
-    let link = answer.headers()["link"].to_str().unwrap().to_owned();
-    assert!(link.contains("<https://other.example/x>"), "{link}");
-    assert_eq!(answer.headers()["integration-attempts"], "1", "a vendor cannot say it in our place");
-    assert!(answer.headers().contains_key("server-timing"));
-    let clock = integration_client::clock::Clock::system();
-    let began = clock.now();
-    let mut at = Vec::new();
-    while let Some(piece) = answer.chunk().await.unwrap() {
-        assert_eq!(&piece[..], b"hello");
-        at.push(clock.now().since(began));
-    }
-    assert_eq!(at.len(), 3);
-    assert!(at[2] >= Duration::from_millis(200) && at[0] < Duration::from_millis(150), "{at:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -427,4 +375,56 @@ async fn token_in_the_place_of_a_query_key_stands_nowhere_else() {
     assert!(vendor.arrivals().is_empty());
     assert_eq!(raw(&serving, &ask(&format!("?key={TOKEN}&page=2"))).await.status, 200);
     assert!(vendor.arrivals().iter().all(|arrival| !arrival.path.contains(TOKEN)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_caller_s_token_reaches_a_vendor_that_gets_the_sdk_s_own_credential() {
+    let vendor = FaultServer::answering(vec![Step::Write(
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok".to_vec(),
+    )])
+    .await;
+    let entry = format!(
+        "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"none\" }}\nunpublished = true\n",
+        vendor.url()
+    );
+    // The second caller's token is what the resolver says of every other key.
+    let second = callers("second").replace("kept:billing", "kept:other");
+    let serving = serving(entry + &callers("billing") + &second).await;
+    let two = format!(
+        "GET /acme/shop/x HTTP/1.1\r\nhost: g\r\nintegration-token: {TOKEN}\r\nauthorization: Bearer the-vendors-secret\r\n\
+         x-api-key: the-vendors-secret\r\nx-signature: AWS4-HMAC-SHA256\r\nconnection: close\r\n\r\n"
+    );
+    assert_eq!(raw(&serving, &two).await.status, 200);
+    let own = two.replace("the-vendors-secret", "the-sdks-own-key");
+    assert_eq!(raw(&serving, &own).await.status, 200);
+    let requests = vendor.requests();
+    let (first, second) = (requests[0].head.to_lowercase(), requests[1].head.to_lowercase());
+    assert!(!first.contains("the-vendors-secret") && first.contains("x-signature"), "{first}");
+    assert!(second.contains("authorization: bearer the-sdks-own-key"), "{second}");
+    for hidden in [TOKEN.replacen('-', "%2D", 1), format!("?q={}", TOKEN.replacen('b', "%62", 1))] {
+        let got = raw(&serving, &get(&format!("/acme/shop/{hidden}"), TOKEN)).await;
+        assert!(got.status == 400 && got.body.contains("must not reach the vendor"), "{} {}", got.head, got.body);
+    }
+    assert_eq!(vendor.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_paths_are_no_path_of_a_vendor() {
+    let vendor = shop().await;
+    let client = client(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let gateway = Gateway::builder(client).metrics(|| "calls_total 1\n".to_owned()).build();
+    let serving = gateway.serve(Listen::loopback()).await.unwrap();
+    let metrics = raw(&serving, &get("/~/metrics", TOKEN)).await;
+    assert_eq!((metrics.status, metrics.body.contains("calls_total 1")), (200, true));
+    assert!(metrics.head.contains("content-type: text/plain"), "{}", metrics.head);
+    assert_eq!(raw(&serving, "GET /~/metrics HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n").await.status, 401);
+    let proxied = format!(
+        "GET {}/~/livez HTTP/1.1\r\nhost: x\r\nproxy-authorization: Basic {}\r\nconnection: close\r\n\r\n",
+        vendor.url(),
+        basic("acme", TOKEN)
+    );
+    assert_eq!(raw(&serving, &proxied).await.status, 200);
+    assert_eq!(vendor.arrivals().iter().map(|arrival| arrival.path.to_string()).collect::<Vec<_>>(), ["/~/livez"]);
+    let ready = raw(&serving, &get("/~/readyz", TOKEN)).await;
+    assert!(ready.body.contains("\"store_problem\":null"), "{}", ready.body);
 }

@@ -3,42 +3,62 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use super::{command, run};
 
 const VENDORS: &str = "[vendors.v]\nbase_url = \"http://127.0.0.1:9\"\nauth = { scheme = \"none\" }\n\
     [[vendors.v.limits]]\nname = \"second\"\nlimit = 100\nwindow = \"1s\"\n[[tenants]]\nid = \"acme\"\nvendor = \"v\"\n";
 
+/// A process that does not outlive its test.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
+}
+
 fn status_of(address: &str, token: &str) -> String {
+    answer(address, "/nobody/v/x", token).split(' ').nth(1).unwrap().to_owned()
+}
+
+fn answer(address: &str, path: &str, token: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "GET /nobody/v/x HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
     )
     .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    answer.split(' ').nth(1).unwrap().to_owned()
+    answer
 }
 
 #[test]
 fn gateway_serves_asks_for_its_token_and_ends_in_good_order() {
     let vendors = std::env::temp_dir().join(format!("ic-serve-{}.toml", std::process::id()));
     std::fs::write(&vendors, VENDORS).unwrap();
-    let mut child =
-        command(&["serve", "--listen", "127.0.0.1:0", "--vendors", vendors.to_str().unwrap()]).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+    let mut child = Ends(
+        command(&["serve", "--listen", "127.0.0.1:0", "--deadline", "1s", "--vendors", vendors.to_str().unwrap()])
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(|line| line.unwrap());
     let base = lines.next().unwrap();
     let address = base.strip_prefix("base URL: http://").and_then(|rest| rest.strip_suffix("/TENANT/VENDOR")).unwrap();
     let told = lines.next().unwrap();
     let token = told.strip_prefix("token: ").and_then(|rest| rest.split(' ').next()).unwrap();
     assert_eq!(status_of(address, token), "403", "no such tenant");
     assert_eq!(status_of(address, "another"), "401");
+    assert!(answer(address, "/acme/v/x", token).starts_with("HTTP/1.1 50"), "the vendor is not there");
+    let metrics = answer(address, "/~/metrics", token);
+    assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains("integration_client_requests_total"), "{metrics}");
+    assert!(answer(address, "/~/metrics", "another").starts_with("HTTP/1.1 401"));
     let health = run(&["health", address], "");
     assert_eq!((health.code, health.out.as_str()), (0, "ready\n"));
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
     let health = run(&["health", address], "");
     assert!(health.code == 1 && health.out.contains("no gateway answers"), "{}", health.out);
     std::fs::remove_file(vendors).unwrap();

@@ -309,7 +309,7 @@ fn connection(entry: Option<&ConnectionEntry>, report: &mut Report) -> Connectio
     let path = at(&[], "connection");
     if let Some(proxy) = &entry.proxy {
         let place = at(&path, "proxy");
-        match reqwest::Url::parse(proxy) {
+        match url::Url::parse(proxy) {
             Ok(url) if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() => {
                 report.problem(place, "a proxy is \"http://host:port\" or \"https://host:port\"");
             }

@@ -2,7 +2,7 @@
 
 mod carried;
 
-use reqwest::Url;
+use url::Url;
 
 use crate::config::OnUnsendable;
 use crate::error::{Error, ErrorKind};

@@ -4,3 +4,14 @@ pub mod fault;
 pub mod http2;
 pub mod tables;
 pub mod tls;
+
+/// An empty folder of this test's own, below the system's for temporary files.
+pub(crate) fn folder(name: &str) -> std::path::PathBuf {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("ic-{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+    let folder = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
+    folder
+}

@@ -1,0 +1,107 @@
+//! Where a request goes: tenant, vendor and path, by each of the ways in which a caller names them.
+
+use std::sync::Arc;
+
+use http::header::{HOST, HeaderMap};
+use http::uri::PathAndQuery;
+use http::{StatusCode, Uri};
+use url::Url;
+
+use super::callers::{self, Allowed};
+use super::door::Door;
+use super::problem::Problem;
+use super::route;
+use super::shared::Shared;
+use crate::config::May;
+use crate::error::Error;
+use crate::route::Route;
+
+/// Where a request goes, and how its caller wrote that.
+pub(super) struct Aim {
+    pub(super) route: Arc<Route>,
+    pub(super) path: String,
+    /// The caller's form of the vendor's base URL, without a slash at its end.
+    pub(super) own: String,
+    /// The path named tenant and vendor, so that the gateway's own paths stand beside it.
+    pub(super) is_by_path: bool,
+}
+
+impl Shared {
+    /// Where the request goes.
+    ///
+    /// # Errors
+    /// It cannot be read, or the caller does not have `right` there.
+    pub(super) fn aim(
+        &self,
+        headers: &HeaderMap,
+        uri: &Uri,
+        door: &Door,
+        allowed: &Allowed,
+        right: May,
+    ) -> Result<Aim, Problem> {
+        let bad = |why: String| Problem::refused(StatusCode::BAD_REQUEST, "invalid_request", why);
+        let not_allowed = |error: Error| Problem::of(&error, true);
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or(&door.host);
+        let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let tenant_of = |named: Option<&str>| match named.or_else(|| allowed.only_tenant()) {
+            Some(tenant) => Ok(tenant.to_owned()),
+            None => Err(bad("the token stands for several tenants; name one: /TENANT/VENDOR/…".to_owned())),
+        };
+        let check = |tenant: &str, vendor: &str| match allowed.may(right, tenant, vendor) {
+            true => Ok(()),
+            false => {
+                let why =
+                    "the caller may not send on behalf of this tenant to this vendor; [[callers]] says what it may";
+                Err(Problem::refused(StatusCode::FORBIDDEN, "forbidden", why))
+            }
+        };
+        let registry = &self.client.core().registry;
+        if uri.scheme().is_some() && door.lane.is_some() {
+            return Err(bad(
+                "this address is one tenant's lane to one vendor, and no forward proxy; use the gateway's own"
+                    .to_owned(),
+            ));
+        }
+        if uri.scheme().is_some() {
+            let user = callers::proxy_user(headers).filter(|user| !user.is_empty() && user != "@");
+            let tenant = tenant_of(user.as_deref())?;
+            let route = self.proxied(&tenant, uri)?;
+            check(&tenant, &route.vendor.name)?;
+            let base = route.base().map_err(not_allowed)?.into_owned();
+            let (path, _) = route::below(&base, whole).map_err(|why| bad(why.into_owned()))?;
+            let own = format!("http://{}{}", uri.authority().map_or("", |authority| authority.as_str()), base.path());
+            let own = own.trim_end_matches('/').to_owned();
+            return Ok(Aim { path: path.into_owned(), own, route, is_by_path: false });
+        }
+        let (tenant, vendor, rest, form) = match &door.lane {
+            Some((tenant, vendor)) => (tenant.to_string(), &**vendor, whole, String::new()),
+            None => {
+                let named = route::by_path(whole).map_err(|why| bad(why.to_owned()))?;
+                let form = format!("/{}/{}", named.tenant.unwrap_or("@"), named.vendor);
+                (tenant_of(named.tenant)?, named.vendor, named.rest, form)
+            }
+        };
+        check(&tenant, vendor)?;
+        let route = registry.route(&tenant, vendor).map_err(not_allowed)?;
+        let base = route.base().map_err(not_allowed)?.into_owned();
+        let (path, had_base) = route::below(&base, rest).map_err(|why| bad(why.into_owned()))?;
+        let of_base = if had_base { base.path().trim_end_matches('/') } else { "" };
+        let own = format!("http://{host}{form}{of_base}");
+        Ok(Aim { path: path.into_owned(), own, route, is_by_path: door.lane.is_none() })
+    }
+
+    /// The route whose base URL the URL of a forward proxy's request is below: it says `http` where the vendor has `https`.
+    fn proxied(&self, tenant: &str, uri: &Uri) -> Result<Arc<Route>, Problem> {
+        let registry = &self.client.core().registry;
+        let text = uri.to_string();
+        let find = |text: &str| {
+            let url = Url::parse(text).ok().filter(|url| url.username().is_empty() && url.password().is_none())?;
+            registry.route_for_url(tenant, &url).ok()
+        };
+        let secure = || text.strip_prefix("http://").and_then(|rest| find(&format!("https://{rest}")));
+        find(&text).or_else(secure).ok_or_else(|| {
+            let why = "the tenant has no vendor at this host and path; the gateway is no open proxy";
+            Problem::refused(StatusCode::FORBIDDEN, "forbidden", why)
+        })
+    }
+}

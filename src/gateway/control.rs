@@ -1,0 +1,95 @@
+//! The gateway's own paths, below `/~/`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Method, Response, StatusCode, Uri};
+
+use super::answer::GatewayBody;
+use super::callers::Allowed;
+use super::door::Door;
+use super::problem::Problem;
+use super::shared::Shared;
+use crate::config::May;
+
+const NOT_FOUND: &str =
+    "there is no such path of the gateway's own; there are /~/livez, /~/readyz, /~/metrics and /~/receipts/ID";
+
+impl Shared {
+    /// Answers a request for `path` below the gateway's own paths.
+    pub(super) async fn control(
+        self: &Arc<Self>,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        uri: &Uri,
+        door: &Door,
+    ) -> Result<Response<GatewayBody>, Problem> {
+        if let Some(id) = path.strip_prefix("receipts/") {
+            let allowed = self.enter(headers, uri, door).await?;
+            return self.receipt(method, id, &allowed).await;
+        }
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            return Err(Problem::refused(StatusCode::METHOD_NOT_ALLOWED, "method", "write GET"));
+        }
+        match path {
+            "livez" => Ok(json(StatusCode::OK, &serde_json::json!({"status": "ok"}))),
+            "readyz" => Ok(self.readiness()),
+            "metrics" => {
+                self.enter(headers, uri, door).await?;
+                self.metrics()
+            }
+            _ => Err(Problem::refused(StatusCode::NOT_FOUND, "not_found", NOT_FOUND)),
+        }
+    }
+
+    /// Who asks for something that not everybody may see.
+    async fn enter(&self, headers: &HeaderMap, uri: &Uri, door: &Door) -> Result<Allowed, Problem> {
+        if !self.asks_for_tokens {
+            door.refuse_browsers(headers, uri)?;
+        }
+        Ok(self.authenticate(headers, uri, door).await?.0)
+    }
+
+    fn readiness(&self) -> Response<GatewayBody> {
+        let config_problem = self.client.config().problem();
+        // What fails there keeps nobody from sending: only who leaves requests in the store needs it.
+        let store_problem = self.client.outbox().problem();
+        let status = match (self.draining.load(Ordering::Relaxed), &store_problem) {
+            (true, _) => "draining",
+            (false, Some(_)) if self.takes_for_later() => "store",
+            _ => "ok",
+        };
+        let code = if status == "ok" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let said = serde_json::json!({
+            "status": status, "config_problem": config_problem, "store_problem": store_problem,
+        });
+        json(code, &said)
+    }
+
+    /// Whether some caller may leave requests in the store.
+    fn takes_for_later(&self) -> bool {
+        let config = self.client.core().registry.config.load();
+        config.callers().is_empty() || config.callers().iter().any(|caller| caller.may.contains(&May::Async))
+    }
+
+    fn metrics(&self) -> Result<Response<GatewayBody>, Problem> {
+        let Some(render) = &self.metrics else {
+            let why = "this gateway shows no metrics; `GatewayBuilder::metrics` says where they come from";
+            return Err(Problem::refused(StatusCode::NOT_FOUND, "not_found", why));
+        };
+        let mut answer = Response::new(GatewayBody::own(render().into()));
+        let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        answer.headers_mut().insert(CONTENT_TYPE, text);
+        Ok(answer)
+    }
+}
+
+/// An answer of the gateway's own.
+pub(super) fn json(status: StatusCode, body: &serde_json::Value) -> Response<GatewayBody> {
+    let mut answer = Response::new(GatewayBody::own(body.to_string().into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}

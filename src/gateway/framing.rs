@@ -1,0 +1,98 @@
+//! What no request may be, whoever sends it: two programs that read its head differently would be two ways in.
+
+use http::header::{HOST, HeaderMap, TRANSFER_ENCODING};
+use http::uri::Authority;
+use http::{Method, StatusCode};
+
+use super::problem::Problem;
+
+/// Refuses a tunnel, a body in a coding that would get lost, and a `Host` that is none.
+///
+/// # Errors
+/// What to send instead.
+pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    if *method == Method::CONNECT {
+        let why = "a tunnel cannot be paced from outside, because its TLS hides the requests; use http:// as the SDK's base \
+                   URL, or the base URL of the gateway";
+        return Err(Problem::refused(StatusCode::METHOD_NOT_ALLOWED, "connect", why));
+    }
+    // Only `chunked` is taken off on the way: the vendor would get the rest without its name.
+    let is_chunked = |value: &http::HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    if !headers.get_all(TRANSFER_ENCODING).iter().all(is_chunked) {
+        let why =
+            "of Transfer-Encoding the gateway takes `chunked` alone; a compressed body is stated by Content-Encoding";
+        return Err(Problem::refused(StatusCode::NOT_IMPLEMENTED, "invalid_request", why));
+    }
+    let mut hosts = headers.get_all(HOST).iter();
+    let is_host =
+        |host: &http::HeaderValue| Authority::try_from(host.as_bytes()).is_ok_and(|host| !host.as_str().contains('@'));
+    match (hosts.next(), hosts.next()) {
+        (None, _) => Ok(()),
+        (Some(host), None) if host.is_empty() || is_host(host) => Ok(()),
+        _ => {
+            let why = "the Host header must stand once, and be a host with or without a port";
+            Err(Problem::refused(StatusCode::BAD_REQUEST, "invalid_request", why))
+        }
+    }
+}
+
+/// Takes a header out that is `true` or `false`.
+///
+/// # Errors
+/// It is neither.
+pub(super) fn take_flag(headers: &mut HeaderMap, name: &'static str) -> Result<bool, Problem> {
+    let Some(value) = headers.remove(name) else { return Ok(false) };
+    match value.as_bytes().trim_ascii().to_ascii_lowercase().as_slice() {
+        b"true" => Ok(true),
+        b"false" => Ok(false),
+        _ => {
+            let why = format!("the header {name} cannot be read: write true or false");
+            Err(Problem::refused(StatusCode::BAD_REQUEST, "invalid_request", why))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_that_can_be_read_in_two_ways_are_refused() {
+        let status = |given: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in given {
+                headers.append(*name, value.parse().unwrap());
+            }
+            check(&Method::POST, &headers).err().map_or(200, |problem| problem.status.as_u16())
+        };
+        for (given, expected) in [
+            (&[][..], 200),
+            (&[("host", "gateway:8099"), ("transfer-encoding", "Chunked ")], 200),
+            (&[("host", "[::1]:8099")], 200),
+            (&[("host", "")], 200),
+            (&[("transfer-encoding", "gzip, chunked")], 501),
+            (&[("transfer-encoding", "chunked"), ("transfer-encoding", "gzip")], 501),
+            (&[("host", "a"), ("host", "b")], 400),
+            (&[("host", "a"), ("host", "a")], 400),
+            (&[("host", "user@evil.example")], 400),
+            (&[("host", "a b\"><script>")], 400),
+            (&[("host", "gateway/path")], 400),
+        ] {
+            assert_eq!(status(given), expected, "{given:?}");
+        }
+        assert_eq!(check(&Method::CONNECT, &HeaderMap::new()).unwrap_err().status, 405);
+    }
+
+    #[test]
+    fn flags_are_true_or_false() {
+        let take = |value: &str| {
+            let mut headers = HeaderMap::from_iter([(http::HeaderName::from_static("x-flag"), value.parse().unwrap())]);
+            let taken = take_flag(&mut headers, "x-flag").map_err(|problem| problem.status.as_u16());
+            assert!(headers.is_empty());
+            taken
+        };
+        assert_eq!((take("true"), take("TRUE"), take("false")), (Ok(true), Ok(true), Ok(false)));
+        assert_eq!((take("1"), take("")), (Err(400), Err(400)));
+        assert!(matches!(take_flag(&mut HeaderMap::new(), "x-flag"), Ok(false)));
+    }
+}

@@ -1,0 +1,93 @@
+//! The vendor's answer, as the caller gets it.
+
+use std::time::Duration;
+
+use http::Response;
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+
+use super::answer::GatewayBody;
+use super::links::{self, Back};
+use super::problem::never_repeat;
+use crate::error::{Delivery, Error};
+use crate::request::Response as Answer;
+use crate::route::Route;
+
+/// An answer that says itself that it is longer than the vendor's entry allows is an error from its head on: the connection would
+/// break off without a word.
+pub(super) fn fits(answer: Answer, route: &Route) -> Result<Answer, Error> {
+    let stated = answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    match stated.filter(|length: &u64| *length > route.vendor.max_response_bytes) {
+        None => Ok(answer),
+        Some(length) => {
+            let most = route.vendor.max_response_bytes;
+            let why = format!(
+                "the answer has {length} bytes, and {most} are allowed; raise max_response_bytes of the vendor"
+            );
+            let (tenant, vendor) = (&route.id, &route.vendor.name);
+            Err(Error::of_tenant(tenant, vendor, crate::ErrorKind::ResponseTooLarge, Delivery::Delivered, why))
+        }
+    }
+}
+
+/// The vendor's answer.
+pub(super) fn of_vendor(answer: Answer, back: &Back<'_>, took: Duration) -> Response<GatewayBody> {
+    let mut out = Response::new(());
+    *out.status_mut() = answer.status();
+    *out.headers_mut() = answer.headers().clone();
+    let headers = out.headers_mut();
+    prepare(headers, back);
+    let millis = |time: Duration| format!("{}.{:03}", time.as_millis(), time.subsec_micros() % 1000);
+    let (waited, rest) = (answer.waited(), took.saturating_sub(answer.waited()));
+    let timing = format!("wait;dur={}, vendor;dur={}", millis(waited), millis(rest));
+    for (name, value) in [
+        ("server-timing", timing),
+        ("integration-attempts", answer.attempts().to_string()),
+        ("integration-request-id", answer.request_id().to_string()),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.append(name, value);
+        }
+    }
+    out.map(|()| GatewayBody::of_vendor(answer.into_body()))
+}
+
+/// The vendor's last answer, where retries ended with one: that is what a direct call would have got.
+pub(super) fn of_error(error: &Error, back: &Back<'_>, may_act_twice: bool) -> Option<Response<GatewayBody>> {
+    let is_last = matches!(error.kind(), crate::ErrorKind::Exhausted | crate::ErrorKind::Status);
+    let last = error.response().filter(|_| is_last)?;
+    let mut out = Response::new(GatewayBody::own(last.body().clone()));
+    *out.status_mut() = last.status();
+    let headers = out.headers_mut();
+    *headers = last.headers().clone();
+    prepare(headers, back);
+    // Of a long body the beginning is there.
+    headers.remove(CONTENT_LENGTH);
+    headers.insert("integration-delivery", HeaderValue::from_static(error.delivery().as_str()));
+    headers.insert("integration-attempts", error.attempts().into());
+    if !may_act_twice && error.delivery() == Delivery::Ambiguous {
+        never_repeat(headers);
+    }
+    Some(out)
+}
+
+/// Takes out what belongs to the connection to the vendor, and leads the URLs back.
+fn prepare(headers: &mut HeaderMap, back: &Back<'_>) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    let ours: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with("integration-")).cloned().collect();
+    // A length beside a coding is wrong (RFC 9112, section 6.3), and would be ours to keep.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    let fixed = [CONNECTION, TRANSFER_ENCODING, UPGRADE, HeaderName::from_static("keep-alive")];
+    for name in named.into_iter().chain(ours).chain(fixed) {
+        headers.remove(name);
+    }
+    links::rewrite(headers, back);
+}

@@ -1,0 +1,206 @@
+//! What of a vendor's answer reaches the caller.
+
+use super::*;
+
+async fn answering(answer: &str) -> (FaultServer, Serving) {
+    let answer = vec![Step::Loop(vec![Step::Read, Step::Write(answer.as_bytes().to_vec())])];
+    started(FaultServer::start(vec![answer]).await, Duration::from_secs(55)).await
+}
+
+async fn started(vendor: FaultServer, deadline: Duration) -> (FaultServer, Serving) {
+    let entry = format!(
+        "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n",
+        vendor.url()
+    );
+    let gateway = Gateway::builder(client(entry + &callers("billing")).await).deadline(deadline).build();
+    (vendor, gateway.serve(Listen::loopback()).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_stream_as_they_come_and_their_links_lead_back() {
+    let head = "HTTP/1.1 200 OK\r\nlink: <BASE/r?page=2>; rel=\"next\", <https://other.example/x>; rel=\"x\"\r\n\
+                integration-attempts: 99\r\ntransfer-encoding: chunked\r\n\r\n";
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut script = vec![Step::Read, Step::Write(head.replace("BASE", &url).into_bytes())];
+    drop(listener);
+    for _ in 0..3 {
+        script.extend([Step::Write(b"5\r\nhello\r\n".to_vec()), Step::Idle(Duration::from_millis(150))]);
+    }
+    script.push(Step::Write(b"0\r\n\r\n".to_vec()));
+    let vendor = FaultServer::start(vec![script]).await;
+    let entry = format!(
+        "[vendors.shop]\nbase_url = \"{}\"\nauth = {{ scheme = \"bearer\" }}\nunpublished = true\n",
+        vendor.url()
+    );
+    let serving = serving(entry + &callers("billing")).await;
+    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
+    let sent = sdk.get(serving.base_url("acme", "shop") + "/r").bearer_auth(TOKEN).send();
+    let mut answer = sent.await.unwrap();
+    let link = answer.headers()["link"].to_str().unwrap().to_owned();
+    assert!(link.contains("<https://other.example/x>"), "{link}");
+    assert_eq!(answer.headers()["integration-attempts"], "1", "a vendor cannot say it in our place");
+    assert!(answer.headers().contains_key("server-timing"));
+    let clock = integration_client::clock::Clock::system();
+    let began = clock.now();
+    let mut at = Vec::new();
+    while let Some(piece) = answer.chunk().await.unwrap() {
+        assert_eq!(&piece[..], b"hello");
+        at.push(clock.now().since(began));
+    }
+    assert_eq!(at.len(), 3);
+    assert!(at[2] >= Duration::from_millis(200) && at[0] < Duration::from_millis(150), "{at:?}");
+}
+
+/// Three pieces of a stream, with a pause after each.
+fn pieces(pause: Duration) -> Vec<Step> {
+    let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    let mut script = vec![Step::Read, Step::Write(head)];
+    for _ in 0..3 {
+        script.extend([Step::Write(b"5\r\nhello\r\n".to_vec()), Step::Idle(pause)]);
+    }
+    script.push(Step::Write(b"0\r\n\r\n".to_vec()));
+    script
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_outlives_the_deadline_unless_its_caller_stated_one() {
+    let vendor = FaultServer::start(vec![pieces(Duration::from_millis(250))]).await;
+    let (_vendor, serving) = started(vendor, Duration::from_millis(500)).await;
+    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = serving.base_url("acme", "shop") + "/events";
+    let ask = || sdk.get(&url).bearer_auth(TOKEN);
+    assert_eq!(ask().send().await.unwrap().text().await.unwrap(), "hellohellohello");
+    let cut = ask().header("integration-deadline", "400ms").send().await.unwrap().text().await;
+    assert!(cut.is_err(), "{cut:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stream_that_stalls_ends_after_the_deadline() {
+    let vendor = FaultServer::start(vec![pieces(30 * SECOND)]).await;
+    let (_vendor, serving) = started(vendor, Duration::from_millis(300)).await;
+    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
+    let sent = sdk.get(serving.base_url("acme", "shop") + "/events").bearer_auth(TOKEN).send();
+    let cut = tokio::time::timeout(10 * SECOND, sent.await.unwrap().text()).await.unwrap();
+    assert!(cut.is_err(), "{cut:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn post_whose_answer_breaks_off_is_not_sent_again() {
+    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf".to_vec();
+    let vendor = FaultServer::start(vec![vec![Step::Read, Step::Write(answer), Step::Reset]]).await;
+    let (vendor, serving) = started(vendor, Duration::from_secs(55)).await;
+    let order = post("/acme/shop/orders", "", "{\"n\":1}");
+    let first = raw(&serving, &order).await;
+    assert_eq!((first.status, &*first.body), (200, "half"));
+    let again = raw(&serving, &order).await;
+    assert!(again.status == 422 && again.body.contains("its answer broke off"), "{} {}", again.head, again.body);
+    assert_eq!(vendor.requests().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_without_a_body_have_none() {
+    for (answer, method, status, length) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 1234\r\n\r\n", "HEAD", 200, Some("1234")),
+        ("HTTP/1.1 204 No Content\r\n\r\n", "DELETE", 204, None),
+        ("HTTP/1.1 304 Not Modified\r\netag: \"a\"\r\n\r\n", "GET", 304, None),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", "GET", 200, Some("0")),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", "GET", 200, Some("2")),
+        (
+            "HTTP/1.1 200 OK\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            "GET",
+            200,
+            None,
+        ),
+    ] {
+        let (_vendor, serving) = answering(answer).await;
+        let asked = get("/acme/shop/x", TOKEN).replacen("GET", method, 1);
+        let got = raw(&serving, &asked).await;
+        assert_eq!(got.status, status, "{answer} {}", got.head);
+        let stated = got.head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        assert_eq!(stated, length, "{method} {answer}\n{}", got.head);
+        let expected = if answer.contains("ok") { "ok" } else { "" };
+        assert!(got.body.contains(expected) && got.body.is_empty() == expected.is_empty(), "{answer} {}", got.body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compressed_answer_is_plain_at_the_caller() {
+    use std::io::Write as _;
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(b"hello hello hello").unwrap();
+    let packed = packed.finish().unwrap();
+    let mut answer =
+        format!("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n", packed.len()).into_bytes();
+    answer.extend(packed);
+    let vendor = FaultServer::answering(vec![Step::Write(answer)]).await;
+    let (_vendor, serving) = started(vendor, 55 * SECOND).await;
+    let got =
+        raw(&serving, &get("/acme/shop/x", TOKEN).replace("connection", "accept-encoding: gzip\r\nconnection")).await;
+    assert!(
+        got.body.contains("hello hello hello") && !got.head.contains("content-encoding"),
+        "{} {}",
+        got.head,
+        got.body
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_of_the_vendor_reaches_the_caller() {
+    let (vendor, serving) =
+        answering("HTTP/1.1 429 Too Many Requests\r\nretry-after: 7200\r\ncontent-length: 4\r\n\r\nslow").await;
+    let ask = get("/acme/shop/x", TOKEN).replace("connection", "integration-deadline: 2s\r\nconnection");
+    // The lane is paused from the first answer on: the second is this client's, with what is left of the wait.
+    for delivery in ["rejected", "not_sent"] {
+        let got = raw(&serving, &ask).await;
+        assert_eq!(got.status, 429, "{} {}", got.head, got.body);
+        assert!(got.head.contains(&format!("integration-delivery: {delivery}")), "{}", got.head);
+        let wait = got.head.lines().find_map(|line| line.strip_prefix("retry-after: "));
+        assert!(wait.is_some_and(|wait| wait.parse().is_ok_and(|wait: u32| (7100..=7300).contains(&wait))), "{wait:?}");
+    }
+    assert_eq!(vendor.requests().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caller_gets_no_higher_tier_than_its_own() {
+    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(10, SECOND)).start().await.unwrap();
+    let serving = serving(vendor.vendors_toml("shop") + &callers("billing").replace("\"normal\"", "\"low\"")).await;
+    let sdk = reqwest::Client::builder().no_proxy().build().unwrap();
+    let url = serving.base_url("acme", "shop");
+    let mut all = tokio::task::JoinSet::new();
+    for n in 0..40_usize {
+        let tier = ["high", "low"][n % 2];
+        let sent = sdk.get(format!("{url}/{tier}")).bearer_auth(TOKEN).header("integration-priority", tier).send();
+        all.spawn(async move { sent.await.unwrap().status().as_u16() });
+    }
+    assert!(all.join_all().await.iter().all(|status| *status == 200));
+    // All wait in one tier, in the order in which they came: neither kind is ahead of the other.
+    let late = vendor.arrivals()[20..].iter().filter(|arrival| &*arrival.path == "/high").count();
+    assert!((6..=14).contains(&late), "{late} of the last 20 asked for the high tier");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn upload_without_end_ends_with_its_deadline() {
+    let (vendor, serving) = answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    let mut stream = TcpStream::connect(serving.address().unwrap()).await.unwrap();
+    let head = format!(
+        "POST /acme/shop/x HTTP/1.1\r\nhost: g\r\nauthorization: Bearer {TOKEN}\r\nintegration-deadline: 500ms\r\n\
+         connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let (mut reader, mut writer) = stream.into_split();
+    let endless = async {
+        while writer.write_all(b"5\r\nhello\r\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let mut answer = Vec::new();
+    tokio::select! {
+        () = endless => {}
+        _ = tokio::time::timeout(20 * SECOND, reader.read_to_end(&mut answer)) => {}
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    // Of a POST that the vendor has in part nobody knows what it did.
+    assert!(answer.starts_with("HTTP/1.1 422") || answer.is_empty(), "{answer}");
+    assert!(vendor.requests().is_empty(), "the vendor never had a whole request");
+}

@@ -1,0 +1,115 @@
+//! Requests that are left in the store, and their receipts.
+
+use integration_client::store::Store;
+
+use super::*;
+
+const OTHER: &str = "reports-token-of-32-characters-00";
+
+/// A gateway with a store, and two callers: `billing` may do both for `acme`, `reports` may only send, for all.
+async fn with_store(vendor: &FakeVendor, folder: &std::path::Path) -> Serving {
+    let mut toml = vendor.vendors_toml("shop");
+    toml.push_str("\n[vendors.shop.idempotency]\nheader = \"idempotency-key\"\n");
+    toml.push_str(&callers("billing"));
+    toml.push_str("may = [\"send\", \"async\"]\n");
+    toml.push_str(
+        "\n[[callers]]\nname = \"reports\"\ntoken = \"kept:reports\"\ntenants = [\"us-*\"]\nmay = [\"async\"]\n",
+    );
+    let resolver = |key: String| async move {
+        let secret = match &*key {
+            "billing" => TOKEN,
+            "reports" => OTHER,
+            _ => "the-vendors-secret",
+        };
+        Ok(SecretString::from(secret))
+    };
+    let tenant = |id: &str| TenantEntry::new(id, "shop").credential("kept:vendor");
+    let builder = IntegrationClient::builder().without_catalogue().credential_resolver("kept", resolver);
+    let builder = builder.vendors_toml(toml).tenant(tenant("acme")).tenant(tenant("us-1"));
+    let client = builder.store(Store::sqlite(folder.join("s.db"))).work().build().await.unwrap();
+    Gateway::builder(client).build().serve(Listen::loopback()).await.unwrap()
+}
+
+fn left(more: &str, body: &str) -> String {
+    post("/acme/shop/orders", &format!("integration-async: true\r\n{more}"), body)
+}
+
+fn json(got: &Got) -> serde_json::Value {
+    serde_json::from_str(got.body.trim()).unwrap_or_else(|error| panic!("{error}: {}\n{}", got.head, got.body))
+}
+
+async fn until_ended(serving: &Serving, receipt: &str) -> serde_json::Value {
+    loop {
+        let said = json(&raw(serving, &get(receipt, TOKEN)).await);
+        if !matches!(said["state"].as_str(), Some("waiting" | "under_way")) {
+            return said;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_that_is_left_is_sent_once_and_its_receipt_has_the_answer() {
+    let folder = crate::support::folder("gateway");
+    let vendor = FakeVendor::builder().reply(Reply::json(201, &b"{\"id\":7}"[..])).start().await.unwrap();
+    let serving = with_store(&vendor, &folder).await;
+    let first = raw(&serving, &left("integration-idempotency-key: order-7\r\n", "{\"n\":7}")).await;
+    assert_eq!(first.status, 202, "{}\n{}", first.head, first.body);
+    let receipt = json(&first)["receipt"].as_str().unwrap().to_owned();
+    assert!(first.head.contains(&format!("location: {receipt}")), "{}", first.head);
+    let again = raw(&serving, &left("integration-idempotency-key: order-7\r\n", "{\"n\":7}")).await;
+    assert_eq!((again.status, &json(&again)["accepted_before"]), (202, &true.into()));
+    let reused = raw(&serving, &left("integration-idempotency-key: order-7\r\n", "{\"n\":8}")).await;
+    assert_eq!((reused.status, &json(&reused)["kind"]), (422, &"key_reused".into()));
+
+    let said = until_ended(&serving, &receipt).await;
+    assert_eq!((&said["state"], &said["status"]), (&"delivered".into(), &201.into()), "{said}");
+    assert_eq!(said["response"]["body"], "{\"id\":7}");
+    assert_eq!((vendor.arrivals().len(), &*vendor.arrivals()[0].key), (1, "the-vendors-secret"));
+    let late = raw(&serving, &get(&receipt, TOKEN).replacen("GET", "DELETE", 1)).await;
+    assert_eq!(late.status, 409, "{}", late.body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn receipts_are_for_those_who_may_leave_requests_of_that_tenant() {
+    let folder = crate::support::folder("gateway");
+    let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(1, 600 * SECOND)).start().await.unwrap();
+    let serving = with_store(&vendor, &folder).await;
+    assert_eq!(raw(&serving, &get("/acme/shop/first", TOKEN)).await.status, 200);
+    let accepted = raw(&serving, &left("", "{}")).await;
+    assert_eq!(accepted.status, 202, "{}", accepted.body);
+    let receipt = json(&accepted)["receipt"].as_str().unwrap().to_owned();
+
+    let waiting = raw(&serving, &get(&receipt, TOKEN)).await;
+    assert_eq!((waiting.status, &json(&waiting)["state"]), (200, &"waiting".into()), "{}", waiting.body);
+    let delete = |token: &str| get(&receipt, token).replacen("GET", "DELETE", 1);
+    for (request, status) in [
+        (get(&receipt, OTHER), 404),
+        (delete(OTHER), 404),
+        (get(&receipt, "wrong-token-of-32-characters-0000"), 401),
+        (get("/~/receipts/00000000000000000000000000000000", TOKEN), 404),
+        (get("/~/receipts/no-id", TOKEN), 400),
+        (post(&receipt, "", ""), 405),
+        // `reports` may not send, and `billing` may not leave anything for another tenant.
+        (get("/us-1/shop/x", OTHER), 403),
+        (left("", "{}").replace("/acme/", "/us-1/"), 403),
+        (left("", "{}").replace("async: true", "async: perhaps"), 400),
+    ] {
+        let got = raw(&serving, &request).await;
+        assert_eq!(got.status, status, "{request}\n{}\n{}", got.head, got.body);
+    }
+    let cancelled = raw(&serving, &delete(TOKEN)).await;
+    assert_eq!((cancelled.status, &json(&cancelled)["state"]), (200, &"cancelled".into()), "{}", cancelled.body);
+    assert_eq!(json(&raw(&serving, &get(&receipt, TOKEN)).await)["state"], "cancelled");
+    assert_eq!(vendor.arrivals().len(), 1, "what was taken back is not sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_store_nothing_can_be_left() {
+    let vendor = shop().await;
+    let toml = vendor.vendors_toml("shop") + &callers("billing") + "may = [\"async\"]\n";
+    let serving = serving(toml).await;
+    let got = raw(&serving, &left("", "{}")).await;
+    assert_eq!(got.status, 503, "{} {}", got.head, got.body);
+    assert!(got.body.contains("store"), "{}", got.body);
+}
