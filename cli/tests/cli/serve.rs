@@ -53,7 +53,7 @@ fn gateway_serves_asks_for_its_token_and_ends_in_good_order() {
     assert_eq!(status_of(address, "another"), "401");
     assert!(answer(address, "/acme/v/x", token).starts_with("HTTP/1.1 50"), "the vendor is not there");
     let metrics = answer(address, "/~/metrics", token);
-    assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains("integration_client_requests_total"), "{metrics}");
+    assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains("wait_seconds_count{vendor=\"v\""), "{metrics}");
     assert!(answer(address, "/~/metrics", "another").starts_with("HTTP/1.1 401"));
     let health = run(&["health", address], "");
     assert_eq!((health.code, health.out.as_str()), (0, "ready\n"));

@@ -7,7 +7,7 @@ use super::*;
 const OTHER: &str = "reports-token-of-32-characters-00";
 
 /// A gateway with a store, and two callers: `billing` may do both for `acme`, `reports` may only send, for all.
-async fn with_store(vendor: &FakeVendor, folder: &std::path::Path) -> Serving {
+async fn with_store(vendor: &FakeVendor, folder: &std::path::Path, works: bool) -> Serving {
     let mut toml = vendor.vendors_toml("shop");
     toml.push_str("\n[vendors.shop.idempotency]\nheader = \"idempotency-key\"\n");
     toml.push_str(&callers("billing"));
@@ -26,7 +26,8 @@ async fn with_store(vendor: &FakeVendor, folder: &std::path::Path) -> Serving {
     let tenant = |id: &str| TenantEntry::new(id, "shop").credential("kept:vendor");
     let builder = IntegrationClient::builder().without_catalogue().credential_resolver("kept", resolver);
     let builder = builder.vendors_toml(toml).tenant(tenant("acme")).tenant(tenant("us-1"));
-    let client = builder.store(Store::sqlite(folder.join("s.db"))).work().build().await.unwrap();
+    let builder = builder.store(Store::sqlite(folder.join("s.db")));
+    let client = if works { builder.work() } else { builder }.build().await.unwrap();
     Gateway::builder(client).build().serve(Listen::loopback()).await.unwrap()
 }
 
@@ -52,7 +53,7 @@ async fn until_ended(serving: &Serving, receipt: &str) -> serde_json::Value {
 async fn request_that_is_left_is_sent_once_and_its_receipt_has_the_answer() {
     let folder = crate::support::folder("gateway");
     let vendor = FakeVendor::builder().reply(Reply::json(201, &b"{\"id\":7}"[..])).start().await.unwrap();
-    let serving = with_store(&vendor, &folder).await;
+    let serving = with_store(&vendor, &folder, true).await;
     let first = raw(&serving, &left("integration-idempotency-key: order-7\r\n", "{\"n\":7}")).await;
     assert_eq!(first.status, 202, "{}\n{}", first.head, first.body);
     let receipt = json(&first)["receipt"].as_str().unwrap().to_owned();
@@ -74,7 +75,7 @@ async fn request_that_is_left_is_sent_once_and_its_receipt_has_the_answer() {
 async fn receipts_are_for_those_who_may_leave_requests_of_that_tenant() {
     let folder = crate::support::folder("gateway");
     let vendor = FakeVendor::builder().limit(VendorLimit::sliding_log(1, 600 * SECOND)).start().await.unwrap();
-    let serving = with_store(&vendor, &folder).await;
+    let serving = with_store(&vendor, &folder, false).await;
     assert_eq!(raw(&serving, &get("/acme/shop/first", TOKEN)).await.status, 200);
     let accepted = raw(&serving, &left("", "{}")).await;
     assert_eq!(accepted.status, 202, "{}", accepted.body);
