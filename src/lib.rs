@@ -39,6 +39,8 @@
 //! | `gateway` | [`gateway`]: a local HTTP server through which programs in any language call |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
+// docs.rs shows at each item which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod capacity;
 mod client;
