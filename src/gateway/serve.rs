@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http_body_util::BodyExt as _;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -16,11 +18,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use super::answer::GatewayBody;
 use super::door::Door;
 use super::listen::{At, Listen};
 use super::shared::Shared;
 use super::wire::Wire;
-use crate::error::Error;
+use crate::error::{BoxError, Error};
 
 /// All headers of a request together.
 const HEAD_BYTES: usize = 64 * 1024;
@@ -289,12 +292,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         async move {
             let answer = shared.answer(request, door).await;
             // The connection rests when the answer's last byte was handed on.
-            Ok::<_, std::convert::Infallible>(answer.map(|body| {
-                body.map_frame(move |frame| {
-                    let _ = &done;
-                    frame
-                })
-            }))
+            Ok::<_, std::convert::Infallible>(answer.map(|body| Resting { body, _done: done }))
         }
     });
     let mut builder = http1::Builder::new();
@@ -312,6 +310,29 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 /// Waits until the gateway takes no more. Where it is gone, it takes none either.
 async fn closing(phases: &mut watch::Receiver<Phase>) {
     let _ = phases.wait_for(|phase| *phase == Phase::Closing).await;
+}
+
+/// A body with which a request ends on its connection. It says its length: without one hyper sends a short answer in chunks.
+struct Resting {
+    body: GatewayBody,
+    _done: Done,
+}
+
+impl Body for Resting {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Ends a request on its connection.
