@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
-# SDKs of Python and Node, as they come, through `integration-client serve` against vendors on loopback that count.
+# SDKs as they come, against vendors on loopback that count: of Rust through the client (the package examples/sdks), of Python and
+# Node through `integration-client serve`.
 #
-#   scripts/sdks.sh [PROGRAM]      PROGRAM is the built program; target/debug/integration-client unless named
+#   scripts/sdks.sh [FOLDER]       FOLDER holds the built programs; target/debug unless named
 #
 # The last line is `sdks: clients=N requests=N refused=N leaked=N doubled=N`: what arrived at the vendors, what they refused, which
 # requests had a caller's token in them, and which arrived more often than they were asked for. All but the first two must be 0.
 #
-# Needs python3 with venv, node and npm; fetches the SDKs (scripts/sdks/requirements.txt, package.json) into a temporary folder.
+# Needs python3 with venv, node, npm and a connection to PyPI and npm: fetches the SDKs, of the versions in
+# scripts/sdks/requirements.lock and package-lock.json, into a temporary folder. To change a version, change
+# requirements.txt or package.json, and then, in that folder:
+#
+#   uv pip compile --universal --generate-hashes --no-annotate --no-header --python-version 3.10 requirements.txt -o requirements.lock
+#   npm install --package-lock-only
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,8 +22,12 @@ die() {
     exit 1
 }
 
-program=$(realpath "${1:-target/debug/integration-client}")
-[[ -x $program ]] || die "$program is not built: cargo build -p integration-client-cli"
+folder=$(realpath "${1:-target/debug}")
+readonly RUST=(octocrab async_openai aws_sqs)
+for program in integration-client "${RUST[@]}"; do
+    [[ -x $folder/$program ]] || die "$folder/$program is not built: cargo build --workspace --all-features --examples --bins"
+done
+program=$folder/integration-client
 for tool in python3 node npm curl; do
     command -v "$tool" >/dev/null || die "$tool is missing"
 done
@@ -30,10 +40,19 @@ finish() {
 }
 trap finish EXIT
 
-python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install -q --disable-pip-version-check -r scripts/sdks/requirements.txt
-cp scripts/sdks/package.json scripts/sdks/sdks.mjs "$work"
-(cd "$work" && npm install --silent --no-audit --no-fund >/dev/null)
+# Nothing is skipped where a registry cannot be reached: this would then show nothing, and nobody would see it.
+python3 -m venv "$work/venv" || die "python3 has no venv (on Debian: apt-get install python3-venv)"
+"$work/venv/bin/pip" install -q --disable-pip-version-check --require-hashes -r scripts/sdks/requirements.lock ||
+    die "the SDKs of Python could not be fetched from PyPI; see above. This needs a connection to it, or to a mirror (PIP_INDEX_URL)"
+cp scripts/sdks/package.json scripts/sdks/package-lock.json scripts/sdks/sdks.mjs "$work"
+(cd "$work" && npm ci --no-audit --no-fund >npm.log 2>&1) || {
+    cat "$work/npm.log" >&2
+    die "the SDKs of Node could not be fetched from npm; see above. This needs a connection to it, or to a mirror (npm_config_registry)"
+}
+
+for sdk in "${RUST[@]}"; do
+    timeout 60 "$folder/$sdk" | tee -a "$work/rust" || die "the SDK of Rust $sdk did not get what a direct call gets; see above"
+done
 
 export IC_SDKS_KEY=vendor-key TOKEN=callers-token-0123456789abcdef
 python3 scripts/sdks/vendor.py "$TOKEN" >"$work/port" &
@@ -101,6 +120,14 @@ python, node, report = (json.load(open(f"{sys.argv[1]}/{name}")) for name in ("p
 # One request broke off at the vendor, and was to arrive once.
 doubled = report["arrived"] - report["refused"] - python["answered"] - node["answered"] - 1
 clients = python["clients"] + node["clients"]
+# Those of Rust have judged by vendors of their own.
+for line in open(f"{sys.argv[1]}/rust"):
+    counts = {name: int(count) for name, count in (word.split("=") for word in line.split()[1:])}
+    clients += 1
+    report["arrived"] += counts["requests"]
+    report["refused"] += counts["refused"]
+    report["leaked"] += counts["leaked"]
+    doubled += counts["doubled"]
 print(f"sdks: clients={clients} requests={report['arrived']} refused={report['refused']} leaked={report['leaked']} doubled={doubled}")
 sys.exit(report["refused"] or report["leaked"] or doubled or report["broken"] != 1 or report["keys"] != 50)
 END

@@ -9,7 +9,8 @@
 # clippy through rustup, cargo-deny with `cargo install` into the cargo home, where it stays.
 #
 # Two sets of build profiles are in use, for compile time: dev for everything, release for quickstart and simulator. The
-# benches are compiled with the dev profile: whether they compile and link does not depend on it.
+# benches are compiled with the dev profile: whether they compile and link does not depend on it. Builds with the dev profile
+# are of the whole workspace: of a part of it, what it depends on would have other features and be compiled once more.
 #
 # The tests of the store, and the runs that kill processes, go against a PostgreSQL and a Redis of their own, in temporary
 # folders (scripts/postgres.sh, scripts/redis.sh), unless IC_TEST_POSTGRES and IC_TEST_REDIS name some.
@@ -20,7 +21,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly STEPS=(toolchain lockfile format clippy features test doctest doc examples crash quickstart simulate benches deny)
+readonly STEPS=(toolchain lockfile format clippy features test doctest doc examples sdks crash quickstart simulate benches deny)
 readonly DENY_VERSION=0.20.2
 readonly EXAMPLE_SECONDS=180
 
@@ -137,14 +138,8 @@ step_test() {
     fi
 }
 
-# SDKs of other languages through the gateway, with the program that the tests have built.
-step_sdks() {
-    cargo build --locked --workspace --all-features --bins
-    limited 300 scripts/sdks.sh
-}
-
 step_doctest() {
-    cargo test --locked -p integration-client -p integration-client-engine --all-features --doc
+    cargo test --locked --workspace --all-features --doc
 }
 
 step_doc() {
@@ -173,6 +168,12 @@ run_example() {
         quickstart)
             [[ $last =~ ^quickstart:\ sent=[1-9][0-9]*\ refused=0\ .*\ dead_lettered=1$ ]] || die "example $name ended with: $last"
             ;;
+        axum_service)
+            [[ $last == "axum_service: last=200 ended_in_order=true refused=0" ]] || die "example $name ended with: $last"
+            ;;
+        opentelemetry)
+            [[ $last =~ ^opentelemetry:\ spans=[1-9][0-9]*\ metrics=[1-9][0-9]*\ propagated=true$ ]] || die "example $name ended with: $last"
+            ;;
         *)
             [[ -n $last ]] || die "example $name printed nothing at its end"
             ;;
@@ -182,14 +183,26 @@ run_example() {
 step_examples() {
     local name names
     names=$(example_names)
-    cargo build --locked --all-features --examples
+    cargo build --locked --workspace --all-features --examples --bins
     for name in $names; do
         # Steps of their own, and the soak: the tests run a minute of it.
         if [[ $name != crash_test && $name != sharing && $name != soak ]]; then
             echo "-- $name"
-            run_example "$name" cargo run --quiet --locked --all-features --example "$name"
+            run_example "$name" "target/debug/examples/$name"
         fi
     done
+    # Of the package examples/service; those of examples/sdks are run by the next step.
+    for name in axum_service opentelemetry; do
+        echo "-- $name"
+        run_example "$name" "target/debug/$name"
+    done
+}
+
+# SDKs of Rust, Python and Node. Their programs are built with the examples: a build of programs alone would leave out what the
+# dev-dependencies switch on, and compile everything once more.
+step_sdks() {
+    cargo build --locked --workspace --all-features --examples --bins
+    limited 300 scripts/sdks.sh
 }
 
 # beside BUILD COMMAND...: runs a function that builds, at low priority, while a command runs that mostly waits, or that uses one
@@ -245,13 +258,13 @@ build_all_and_simulate() {
 }
 
 build_benches() {
-    cargo bench --locked --all-features --no-run --profile dev
+    cargo bench --locked --workspace --all-features --no-run --profile dev
 }
 
 # Nothing that was accepted is lost, whatever is killed; the last line of each run is judged by its exit code. Processes that
 # are killed and started again mostly wait: the builds of the next steps are made meanwhile, and the simulator runs.
 step_crash() {
-    cargo build --locked --all-features --examples
+    cargo build --locked --workspace --all-features --examples
     export IC_BUILT=1
     beside build_all_and_simulate with_servers crash_runs
 }

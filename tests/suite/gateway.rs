@@ -103,6 +103,9 @@ async fn token_opens_its_tenants_and_reaches_no_vendor() {
     for (request, status) in cases {
         let got = raw(&serving, &request).await;
         assert_eq!(got.status, status, "{request}\n{}\n{}", got.head, got.body);
+        // What has a known length says it, and is not sent in chunks.
+        let length = format!("content-length: {}", got.body.len());
+        assert!(got.head.lines().any(|line| line == length), "{request}\n{}\n{}", got.head, got.body);
     }
     let arrivals = vendor.arrivals();
     assert_eq!(arrivals.len(), 1, "{arrivals:?}");

@@ -1,0 +1,210 @@
+//! What the gateway costs beside a bare reverse proxy of hyper, in the same run, over loopback:
+//!
+//! ```text
+//! cargo bench --bench gateway
+//! ```
+//!
+//! Vendor, proxy and gateway each are a process of their own. A caller sends to the vendor itself, through the proxy, and
+//! through the gateway, in turns whose order changes, so that whatever else the machine does meets all three; figures are medians of the turns'
+//! differences and ratios. Several rounds, each with new processes. The gateway asks for its token, sets the tenant's
+//! credential and keeps two limits, of which none ever makes a request wait. *Added* is what a request takes longer than by
+//! a direct call.
+//!
+//! The last line is for machines: ratios of requests a second to the bare proxy's, by connections (GET of 1 kB) and for 1 MB
+//! up and down; microseconds added by gateway and proxy at the median and the 99th percentile with one connection; and
+//! memory of the gateway for each idle connection. The process fails where the gateway has less than 0.8 of the proxy's
+//! requests a second, or adds more than 150 µs at the median beside it.
+
+#![expect(clippy::print_stdout, reason = "a report")]
+#![expect(clippy::disallowed_methods, reason = "a bench reads the time and starts tasks itself")]
+#![expect(clippy::unwrap_used, reason = "whatever goes wrong ends the run")]
+
+mod caller;
+mod peers;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use caller::{Address, Callers, Kind, Turn};
+
+const AT_LEAST: f64 = 0.8;
+const ADDED_AT_MOST_US: f64 = 150.0;
+const IDLE: usize = 10_000;
+/// Descriptors that a process needs beside its idle connections.
+const OTHER_FILES: usize = 500;
+
+/// One kind of request by so many connections at once.
+#[derive(Clone, Copy)]
+struct Load {
+    name: &'static str,
+    kind: Kind,
+    at_once: usize,
+    turns: usize,
+    turn: Duration,
+}
+
+const fn load(name: &'static str, kind: Kind, at_once: usize, turns: usize, turn_ms: u64) -> Load {
+    Load { name, kind, at_once, turns, turn: Duration::from_millis(turn_ms) }
+}
+
+/// Many short turns, for a machine's speed changes within seconds.
+const LOADS: [Load; 5] = [
+    load("c1", Kind::Small, 1, 40, 50),
+    load("c64", Kind::Small, 64, 12, 150),
+    load("c512", Kind::Small, 512, 8, 300),
+    load("up", Kind::Up, 8, 8, 200),
+    load("down", Kind::Down, 8, 8, 200),
+];
+
+/// A process of this program in another part. Ends with it.
+struct Part {
+    child: Child,
+    address: Address,
+}
+
+impl Part {
+    fn start(part: &str, vendor: &str) -> Part {
+        let this = std::env::current_exe().unwrap();
+        let mut child =
+            Command::new(this).args([part, vendor]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let address = serde_json::from_str(&said).unwrap();
+        Part { child, address }
+    }
+
+    /// Resident memory in KiB, where the system says it.
+    fn memory(&self) -> Option<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().trim_end_matches(" kB").parse().ok()
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// What all turns of one load came to: direct, by the proxy, through the gateway.
+type Turns = Vec<[Turn; 3]>;
+
+/// One round: all loads, by new processes.
+async fn round(all: &mut [Turns; LOADS.len()]) {
+    let vendor = Part::start("vendor", "");
+    let (proxy, gateway) = (Part::start("proxy", &vendor.address.host), Part::start("gateway", &vendor.address.host));
+    let parts = [&vendor, &proxy, &gateway];
+    for (load, turns) in LOADS.iter().zip(all) {
+        let mut callers = Vec::new();
+        for part in parts {
+            callers.push(Callers::connect(&part.address, load.at_once).await);
+        }
+        for n in 0..=load.turns {
+            let mut turn = [Turn::default(), Turn::default(), Turn::default()];
+            for place in 0..parts.len() {
+                let which = (n + place) % parts.len();
+                turn[which] = callers[which].turn(load.kind, load.turn).await;
+            }
+            // The first opens connections to the vendor.
+            if n > 0 {
+                turns.push(turn);
+            }
+        }
+    }
+}
+
+/// KiB of the gateway and of the proxy for each connection that rests after one request, and how many connections.
+async fn idle() -> Option<(f64, f64, usize)> {
+    let most = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let most = most.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let most = most.split_whitespace().next()?.parse().unwrap_or(usize::MAX);
+    let connections = IDLE.min(most.saturating_sub(OTHER_FILES));
+    if connections < IDLE {
+        println!(
+            "idle connections: {connections}, not {IDLE}: this system allows a process {most} open files (ulimit -n)"
+        );
+    }
+    let vendor = Part::start("vendor", "");
+    let mut each = Vec::new();
+    for name in ["gateway", "proxy"] {
+        let part = Part::start(name, &vendor.address.host);
+        // What the first requests take stays.
+        drop(Callers::connect(&part.address, 64).await.once().await);
+        let before = part.memory()?;
+        let callers = Callers::connect(&part.address, connections).await.once().await;
+        each.push((part.memory()? - before) / connections as f64);
+        println!("{name}: {before:.0} KiB before, {:.0} KiB with {connections} idle connections", part.memory()?);
+        drop(callers);
+    }
+    Some((each[0], each[1], connections))
+}
+
+fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.into_iter().collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Prints one load and returns the gateway's requests a second by the proxy's.
+fn report(load: &Load, turns: &Turns) -> f64 {
+    let [direct, proxy, gateway] = [0, 1, 2].map(|of| median(turns.iter().map(|turn| turn[of].rate)));
+    let ratio = median(turns.iter().map(|[_, proxy, gateway]| gateway.rate / proxy.rate));
+    let at =
+        |of: fn(&Turn) -> f64| [1, 2].map(|which| median(turns.iter().map(|turn| of(&turn[which]) - of(&turn[0]))));
+    let ([proxy_50, gateway_50], [proxy_99, gateway_99]) = (at(|turn| turn.median_us), at(|turn| turn.p99_us));
+    println!(
+        "{}: {gateway:.0} requests/s beside {proxy:.0} of the bare proxy and {direct:.0} direct; ratio {ratio:.3}; added \
+         µs at the median {gateway_50:.0} beside {proxy_50:.0}, at p99 {gateway_99:.0} beside {proxy_99:.0} ({} turns)",
+        load.name,
+        turns.len(),
+    );
+    ratio
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["vendor", _] => return peers::vendor(),
+        ["proxy", vendor] => return peers::proxy(vendor),
+        ["gateway", vendor] => return peers::gateway(vendor),
+        _ => {}
+    }
+    let number = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(at + 1)?.parse::<usize>().ok()
+    };
+    let rounds = number("--rounds").unwrap_or(4);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut all: [Turns; LOADS.len()] = Default::default();
+    for _ in 0..rounds {
+        runtime.block_on(round(&mut all));
+    }
+    let ratios: Vec<f64> = LOADS.iter().zip(&all).map(|(load, turns)| report(load, turns)).collect();
+    let idle = runtime.block_on(idle());
+
+    let mut good = true;
+    for (load, ratio) in LOADS.iter().zip(&ratios) {
+        let verdict = if *ratio >= AT_LEAST { "ok" } else { "FAILED" };
+        println!("check: {}: {ratio:.3} >= {AT_LEAST} {verdict}", load.name);
+        good &= *ratio >= AT_LEAST;
+    }
+    let beside = median(all[0].iter().map(|[_, proxy, gateway]| gateway.median_us - proxy.median_us));
+    let verdict = if beside <= ADDED_AT_MOST_US { "ok" } else { "FAILED" };
+    println!("check: added at the median beside the proxy: {beside:.0} µs <= {ADDED_AT_MOST_US} µs {verdict}");
+    good &= beside <= ADDED_AT_MOST_US;
+    let [p50, p99] = [|turn: &Turn| turn.median_us, |turn: &Turn| turn.p99_us]
+        .map(|of| [2, 1].map(|which| median(all[0].iter().map(|turn| of(&turn[which]) - of(&turn[0])))));
+    let names = LOADS.iter().zip(&ratios).map(|(load, ratio)| format!("{}={ratio:.3}", load.name));
+    let idle = idle.map_or("unknown".to_owned(), |(gateway, proxy, at)| format!("{gateway:.1}/{proxy:.1}@{at}"));
+    println!(
+        "gateway: {} added_us={:.0}/{:.0} p99_us={:.0}/{:.0} idle_kib={idle}",
+        names.collect::<Vec<_>>().join(" "),
+        p50[0],
+        p50[1],
+        p99[0],
+        p99[1],
+    );
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,170 @@
+//! The client inside a service of axum: `cargo run -p service --bin axum_service`.
+//!
+//! One client is part of the state. Its errors become answers that the service's own callers understand: 429 or 503 with
+//! `Retry-After` where the same request will do later. At the end the listener closes, requests under way are answered, and
+//! then the client ends.
+//!
+//! `main` runs the service, calls it as its users would, and looks at what they and the vendor saw.
+
+#![allow(clippy::print_stdout, reason = "a program for the command line")]
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use integration_client::config::TenantEntry;
+use integration_client::testing::{FakeVendor, VendorLimit};
+use integration_client::{Delivery, ErrorKind, IntegrationClient, Priority, Request};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+/// How long a user of the service waits. A request that the limits do not allow before is refused at once.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long requests under way have at the end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What all handlers share. A clone of the client is a pointer.
+#[derive(Clone)]
+struct App {
+    client: IntegrationClient,
+}
+
+fn router(app: App) -> Router {
+    Router::new()
+        .route("/tenants/{tenant}/orders/{order}", get(order))
+        .route("/healthz", get(async || "ok"))
+        .route("/readyz", get(ready))
+        .with_state(app)
+}
+
+/// One order of a customer, as the vendor has it. Where the customer's browser goes away, axum drops this future, and with it
+/// the request: while it waits for the limit it then costs nothing.
+async fn order(State(app): State<App>, Path((tenant, order)): Path<(String, u64)>) -> Result<Response, Refused> {
+    let request = Request::get("shop", format!("/orders/{order}")).deadline(PATIENCE);
+    let answer = app.client.send(&tenant, Priority::High, request).await?;
+    let status = answer.status();
+    Ok((status, Body::from(answer.bytes().await?)).into_response())
+}
+
+/// Whether balancers should send requests here: the configuration in use is the one that its source states.
+async fn ready(State(app): State<App>) -> Response {
+    match app.client.config().problem() {
+        None => "ready".into_response(),
+        Some(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem).into_response(),
+    }
+}
+
+/// An error of the client as the service answers it.
+struct Refused(integration_client::Error);
+
+impl From<integration_client::Error> for Refused {
+    fn from(error: integration_client::Error) -> Refused {
+        Refused(error)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let Refused(error) = self;
+        // Nothing was sent, and a later request will do.
+        let is_early = error.delivery() == Delivery::NotSent;
+        let status = match error.kind() {
+            ErrorKind::UnknownTenant => StatusCode::NOT_FOUND,
+            ErrorKind::InvalidRequest => StatusCode::BAD_REQUEST,
+            ErrorKind::NotNow | ErrorKind::RetryLater => StatusCode::TOO_MANY_REQUESTS,
+            ErrorKind::Deadline if is_early => StatusCode::TOO_MANY_REQUESTS,
+            ErrorKind::QueueFull | ErrorKind::Shutdown => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Deadline | ErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
+            _ => StatusCode::BAD_GATEWAY,
+        };
+        let is_wait = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let wait = error.retry_after().filter(|_| is_early).or(is_wait.then_some(PATIENCE));
+        // Whole seconds, rounded up: who comes a little early is refused again.
+        let retry = wait.map(|wait| (header::RETRY_AFTER, wait.as_millis().div_ceil(1000).max(1).to_string()));
+        let body = json!({ "error": error.kind(), "detail": error.to_string(), "delivery": error.delivery() });
+        let content: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
+        let mut answer = (status, content, body.to_string()).into_response();
+        if let Some((name, value)) = retry.and_then(|(name, value)| Some((name, value.parse().ok()?))) {
+            answer.headers_mut().insert(name, value);
+        }
+        answer
+    }
+}
+
+/// Serves until `stop`, then lets requests under way end, and then the client.
+async fn serve(
+    listener: TcpListener,
+    client: IntegrationClient,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<bool> {
+    let app = router(App { client: client.clone() });
+    axum::serve(listener, app).with_graceful_shutdown(stop).await?;
+    Ok(client.shutdown(GRACE).await)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limit = VendorLimit::sliding_log(10, Duration::from_secs(1));
+    let vendor = FakeVendor::builder().limit(limit).latency(Duration::from_millis(20)).start().await?;
+    let tenant = TenantEntry::new("acme", "shop");
+    let entry = vendor.vendors_toml("shop").replace("\"bearer\"", "\"none\"");
+    let client = IntegrationClient::builder().vendors_toml(entry).tenant(tenant).build().await?;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    // A service of yours stops at `tokio::signal::ctrl_c()`, or SIGTERM by `tokio::signal::unix`.
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = tokio::spawn(serve(listener, client, async move {
+        let _ = stopped.await;
+    }));
+
+    let users = reqwest::Client::builder().no_proxy().build()?;
+    for (path, status) in [("healthz", 200), ("readyz", 200), ("tenants/nobody/orders/1", 404)] {
+        let answer = users.get(format!("{url}/{path}")).send().await?;
+        println!("GET /{path}: {}", answer.status());
+        if answer.status() != status {
+            return Err(format!("/{path} was to be {status}").into());
+        }
+    }
+
+    // Three times what the vendor takes in the second that they would wait.
+    let mut at_once = JoinSet::new();
+    for order in 0..50 {
+        let asked = users.get(format!("{url}/tenants/acme/orders/{order}")).send();
+        at_once.spawn(async move {
+            let answer = asked.await?;
+            let retry = answer.headers().contains_key(header::RETRY_AFTER);
+            Ok::<_, reqwest::Error>((answer.status().as_u16(), retry))
+        });
+    }
+    let mut seen = BTreeMap::<_, u32>::new();
+    for answer in at_once.join_all().await {
+        *seen.entry(answer?).or_default() += 1;
+    }
+    for ((status, retry), count) in &seen {
+        println!("{count} users got {status}{}", if *retry { " with Retry-After" } else { "" });
+    }
+    if seen.keys().copied().collect::<Vec<_>>() != [(200, false), (429, true)] {
+        return Err("users were to be answered 200, or 429 with Retry-After".into());
+    }
+
+    // The service stops while the vendor is at work on a request.
+    tokio::time::sleep(PATIENCE).await;
+    let last = tokio::spawn(users.get(format!("{url}/tenants/acme/orders/51")).send());
+    while vendor.arrivals().last().is_none_or(|last| &*last.path != "/orders/51") {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let _ = stop.send(());
+    let (last, ended) = (last.await??.status(), serving.await??);
+    let refused = vendor.refused();
+    println!("axum_service: last={} ended_in_order={ended} refused={refused}", last.as_u16());
+    if last == 200 && ended && refused == 0 { Ok(()) } else { Err("the service did not end in good order".into()) }
+}
