@@ -45,7 +45,7 @@ python3 -m venv "$work/venv" || die "python3 has no venv (on Debian: apt-get ins
 "$work/venv/bin/pip" install -q --disable-pip-version-check --require-hashes -r scripts/sdks/requirements.lock ||
     die "the SDKs of Python could not be fetched from PyPI; see above. This needs a connection to it, or to a mirror (PIP_INDEX_URL)"
 cp scripts/sdks/package.json scripts/sdks/package-lock.json scripts/sdks/sdks.mjs "$work"
-(cd "$work" && npm ci --no-audit --no-fund >npm.log 2>&1) || {
+(cd "$work" && npm ci --no-audit --no-fund --fetch-retry-maxtimeout=10000 >npm.log 2>&1) || {
     cat "$work/npm.log" >&2
     die "the SDKs of Node could not be fetched from npm; see above. This needs a connection to it, or to a mirror (npm_config_registry)"
 }

@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use octocrab::service::middleware::auth_header::AuthHeaderLayer;
 use octocrab::service::middleware::base_uri::BaseUriLayer;
 use octocrab::{AuthState, Octocrab, OctocrabBuilder};
 use sdks::{AT_ONCE, Answer, Behaviour, BoxError, CALLERS_TOKEN, KEY, Vendor, answer, forgotten, has_key};
@@ -27,8 +28,10 @@ async fn main() -> Result<(), BoxError> {
     let base: Uri = vendor.url().parse()?;
     let direct = OctocrabBuilder::new_empty()
         .with_service(own)
-        .with_layer(&BaseUriLayer::new(base))
-        .with_auth(AuthState::AccessToken { token: KEY.into() })
+        .with_layer(&BaseUriLayer::new(base.clone()))
+        // octocrab itself sends a credential to no other host than GitHub's.
+        .with_layer(&AuthHeaderLayer::new(Some(format!("Bearer {KEY}").parse()?), base.clone(), base))
+        .with_auth(AuthState::None)
         .build()?;
     let expected = calls(&direct).await?;
     forgotten().await;
