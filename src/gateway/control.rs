@@ -1,15 +1,16 @@
 //! The gateway's own paths, below `/~/`.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::request::Parts;
 use http::{Method, Response, StatusCode, Uri};
 
 use super::answer::GatewayBody;
 use super::callers::Allowed;
 use super::door::Door;
 use super::problem::Problem;
+use super::route::CONTROL;
 use super::shared::Shared;
 use crate::config::May;
 
@@ -17,15 +18,10 @@ const NOT_FOUND: &str =
     "there is no such path of the gateway's own; there are /~/livez, /~/readyz, /~/metrics and /~/receipts/ID";
 
 impl Shared {
-    /// Answers a request for `path` below the gateway's own paths.
-    pub(super) async fn control(
-        self: &Arc<Self>,
-        method: &Method,
-        path: &str,
-        headers: &HeaderMap,
-        uri: &Uri,
-        door: &Door,
-    ) -> Result<Response<GatewayBody>, Problem> {
+    /// Answers a request for one of the gateway's own paths.
+    pub(super) async fn control(&self, request: &Parts, door: &Door) -> Result<Response<GatewayBody>, Problem> {
+        let Parts { method, uri, headers, .. } = request;
+        let path = uri.path().strip_prefix(CONTROL).unwrap_or_default();
         if let Some(id) = path.strip_prefix("receipts/") {
             let allowed = self.enter(headers, uri, door).await?;
             return self.receipt(method, id, &allowed).await;

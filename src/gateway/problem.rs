@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use http::{Response, StatusCode};
 use serde_json::json;
@@ -113,8 +113,8 @@ impl Problem {
         }
     }
 
-    /// The answer to a request with these headers.
-    pub(super) fn answer(&self, request: &HeaderMap) -> Response<Bytes> {
+    /// The answer to a request with this `Accept` header.
+    pub(super) fn answer(&self, accept: Option<&HeaderValue>) -> Response<Bytes> {
         let retry_s = self.retry_after.map(|wait| wait.as_millis().div_ceil(1000).max(1));
         let mut document = json!({
             "type": format!("urn:integration-client:{}", self.kind),
@@ -145,7 +145,7 @@ impl Problem {
                 headers.insert(name, value);
             }
         };
-        set(CONTENT_TYPE, media_type(request.get(ACCEPT)));
+        set(CONTENT_TYPE, media_type(accept));
         set(HeaderName::from_static("proxy-status"), &format!("integration-client; error={}", self.proxy_error));
         set(HeaderName::from_static("integration-delivery"), self.delivery.as_str());
         if let Some(id) = self.request_id {
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn answer_says_all_that_sdks_read() {
         let error = Error::not_sent(ErrorKind::QueueFull, "too many wait").of_request(7);
-        let answer = Problem::of(&error, false).answer(&HeaderMap::new());
+        let answer = Problem::of(&error, false).answer(None);
         let body: serde_json::Value = serde_json::from_slice(answer.body()).unwrap();
         assert_eq!(body["error"]["message"], "too many wait");
         assert_eq!(
@@ -259,9 +259,8 @@ mod tests {
         assert_eq!(answer.headers()["proxy-status"], "integration-client; error=connection_limit_reached");
         assert!(!answer.headers().contains_key("x-should-retry"));
         let open = Error::new(ErrorKind::Timeout, Delivery::Ambiguous, "no answer\n");
-        let mut asks = HeaderMap::new();
-        asks.insert(ACCEPT, HeaderValue::from_static("application/vnd.github+json"));
-        let answer = Problem::of(&open, false).answer(&asks);
+        let accept = HeaderValue::from_static("application/vnd.github+json");
+        let answer = Problem::of(&open, false).answer(Some(&accept));
         assert_eq!(answer.headers()[CONTENT_TYPE], "application/json");
         assert_eq!(answer.headers()["x-should-retry"], "false");
         assert_eq!(answer.headers()["integration-delivery"], "ambiguous");

@@ -4,9 +4,12 @@
 //! key is remembered for ten minutes, and a repetition of it is answered and not sent.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{Context, SHA256};
+use bytes::Bytes;
+use http::Method;
 
 use crate::clock::Time;
 
@@ -19,7 +22,7 @@ const MOST: usize = 10_000;
 pub(super) type Fingerprint = [u8; 32];
 
 /// The fingerprint of a request: equal for two only if caller, tenant, vendor, method, path and body are.
-pub(super) fn fingerprint(parts: &[&[u8]]) -> Fingerprint {
+fn fingerprint(parts: &[&[u8]]) -> Fingerprint {
     let mut digest = Context::new(&SHA256);
     for part in parts {
         // With their lengths: "ab", "c" is not "a", "bc".
@@ -29,6 +32,26 @@ pub(super) fn fingerprint(parts: &[&[u8]]) -> Fingerprint {
     let mut out = [0; 32];
     out.copy_from_slice(digest.finish().as_ref());
     out
+}
+
+/// What tells a request from others. Its fingerprint is taken when it is needed: of a large body it costs more than all
+/// else here, and few requests come to an unknown end.
+#[derive(Debug)]
+pub(super) struct Mark {
+    pub(super) caller: Box<str>,
+    pub(super) lane: (Arc<str>, Arc<str>),
+    pub(super) method: Method,
+    pub(super) path: Box<str>,
+    pub(super) body: Bytes,
+}
+
+impl Mark {
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        let (tenant, vendor) = &self.lane;
+        let names = [&*self.caller, tenant, vendor, self.method.as_str(), &self.path].map(str::as_bytes);
+        let [caller, tenant, vendor, method, path] = names;
+        fingerprint(&[caller, tenant, vendor, method, path, &self.body])
+    }
 }
 
 /// The memory. `T` is what is answered to a repetition.
@@ -46,6 +69,11 @@ impl<T> Default for Repeats<T> {
 }
 
 impl<T: Clone> Repeats<T> {
+    /// Whether there is nothing that a request could repeat.
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     /// What is to be answered to a repetition of this request at `now`.
     pub(super) fn find(&mut self, now: Time, request: &Fingerprint) -> Option<T> {
         self.forget_old(now);

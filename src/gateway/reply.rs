@@ -31,24 +31,26 @@ pub(super) fn fits(answer: Answer, route: &Route) -> Result<Answer, Error> {
 
 /// The vendor's answer.
 pub(super) fn of_vendor(answer: Answer, back: &Back<'_>, took: Duration) -> Response<GatewayBody> {
-    let mut out = Response::new(());
-    *out.status_mut() = answer.status();
-    *out.headers_mut() = answer.headers().clone();
+    let (attempts, request_id) = (answer.attempts(), answer.request_id());
+    let (waited, rest) = (answer.waited(), took.saturating_sub(answer.waited()));
+    let (parts, body) = Response::from(answer).into_parts();
+    let mut out = Response::new(GatewayBody::of_vendor(body));
+    *out.status_mut() = parts.status;
+    *out.headers_mut() = parts.headers;
     let headers = out.headers_mut();
     prepare(headers, back);
     let millis = |time: Duration| format!("{}.{:03}", time.as_millis(), time.subsec_micros() % 1000);
-    let (waited, rest) = (answer.waited(), took.saturating_sub(answer.waited()));
     let timing = format!("wait;dur={}, vendor;dur={}", millis(waited), millis(rest));
     for (name, value) in [
         ("server-timing", timing),
-        ("integration-attempts", answer.attempts().to_string()),
-        ("integration-request-id", answer.request_id().to_string()),
+        ("integration-attempts", attempts.to_string()),
+        ("integration-request-id", request_id.to_string()),
     ] {
         if let Ok(value) = HeaderValue::from_str(&value) {
             headers.append(name, value);
         }
     }
-    out.map(|()| GatewayBody::of_vendor(answer.into_body()))
+    out
 }
 
 /// The vendor's last answer, where retries ended with one: that is what a direct call would have got.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use http::header::HeaderMap;
+use http::header::{ACCEPT, HeaderMap};
 use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Uri};
 use http_body::Body;
@@ -16,10 +16,11 @@ use super::door::Door;
 use super::framing::{self, take_flag};
 use super::links::Back;
 use super::problem::Problem;
-use super::repeats::{Fingerprint, fingerprint};
+use super::repeats::{Fingerprint, Mark};
 use super::reply::{fits, of_error, of_vendor};
 use super::route;
 use super::shared::Shared;
+use crate::clock::Time;
 use crate::config::{May, OnAmbiguous};
 use crate::error::{BoxError, Delivery, Error};
 use crate::ingress::{Accepted, SendOptions, accept, without_credential};
@@ -45,14 +46,14 @@ impl Shared {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let asked = request.headers().clone();
+        let accept = request.headers().get(ACCEPT).cloned();
         // Of a lane's own address, and in a forward proxy's request, the path is the vendor's.
         let is_own = door.lane.is_none() && request.uri().scheme().is_none();
-        let answered = match request.uri().path().strip_prefix(route::CONTROL).filter(|_| is_own) {
-            Some(path) => self.control(request.method(), path, &asked, request.uri(), door).await,
-            None => self.pass(request, door).await,
+        let answered = match is_own && request.uri().path().starts_with(route::CONTROL) {
+            true => self.control(&request.into_parts().0, door).await,
+            false => self.pass(request, door).await,
         };
-        answered.unwrap_or_else(|problem| problem.answer(&asked).map(GatewayBody::own))
+        answered.unwrap_or_else(|problem| problem.answer(accept.as_ref()).map(GatewayBody::own))
     }
 
     async fn pass<B>(
@@ -160,14 +161,16 @@ impl Shared {
         let may_act_twice =
             has_key || may_resend == OnAmbiguous::Resend || !matches!(method, Method::POST | Method::PATCH);
         let (tenant, vendor) = (aim.route.id.clone(), aim.route.vendor.name.clone());
-        let mark = request.body_bytes().filter(|_| !may_act_twice).map(|body| {
-            let names = [allowed.name(), &tenant, &vendor, method.as_str(), &aim.path];
-            let [caller, tenant, vendor, method, path] = names.map(str::as_bytes);
-            fingerprint(&[caller, tenant, vendor, method, path, body])
+        let mark = request.body_bytes().filter(|_| !may_act_twice).map(|body| Mark {
+            caller: allowed.name().into(),
+            lane: (tenant.clone(), vendor.clone()),
+            method: method.clone(),
+            path: aim.path.as_str().into(),
+            body: body.clone(),
         });
         if let Some(mark) = &mark
             && !asked.again
-            && let Some(why) = self.repeats.lock().find(began, mark)
+            && let Some(why) = self.repeated(began, mark)
         {
             return Err(Problem::repeated(&why));
         }
@@ -198,7 +201,9 @@ impl Shared {
         match result.and_then(|answer| if method == Method::HEAD { Ok(answer) } else { fits(answer, &aim.route) }) {
             Ok(answer) => {
                 let took = core.clock.now().since(began);
-                let watch = guard.mark.take().map(|mark| Watch::new(self.clone(), mark));
+                // What has arrived breaks off no more.
+                let mark = guard.mark.take().filter(|_| !answer.parts.body.is_whole());
+                let watch = mark.map(|mark| Watch::new(self.clone(), mark.fingerprint()));
                 // A stream goes on for as long as something comes, unless its caller stated when it must have ended.
                 let answer = match stated_deadline {
                     Some(_) => answer,
@@ -209,12 +214,22 @@ impl Shared {
             Err(error) => {
                 let is_open = matches!(error.delivery(), Delivery::Ambiguous | Delivery::Delivered);
                 match guard.mark.take() {
-                    Some(mark) if is_open => self.remember(mark, error.to_string()),
+                    Some(mark) if is_open => self.remember(mark.fingerprint(), error.to_string()),
                     _ => {}
                 }
                 Ok(of_error(&error, &back, may_act_twice).ok_or_else(|| Problem::of(&error, may_act_twice))?)
             }
         }
+    }
+
+    /// What became of an earlier request that this one repeats.
+    fn repeated(&self, now: Time, mark: &Mark) -> Option<Arc<str>> {
+        if self.repeats.lock().is_empty() {
+            return None;
+        }
+        // Not under the lock: a body may be long.
+        let fingerprint = mark.fingerprint();
+        self.repeats.lock().find(now, &fingerprint)
     }
 
     pub(super) fn remember(&self, mark: Fingerprint, why: String) {
@@ -225,7 +240,7 @@ impl Shared {
 /// Remembers a request whose caller goes away while the vendor may have it: the SDK is about to send it again.
 struct Guard<'s> {
     shared: &'s Shared,
-    mark: Option<Fingerprint>,
+    mark: Option<Mark>,
     begun: &'s AtomicBool,
 }
 
@@ -234,7 +249,7 @@ impl Drop for Guard<'_> {
         if let Some(mark) = self.mark.take()
             && self.begun.load(Ordering::Relaxed)
         {
-            self.shared.remember(mark, "its caller went away while the vendor had it".to_owned());
+            self.shared.remember(mark.fingerprint(), "its caller went away while the vendor had it".to_owned());
         }
     }
 }

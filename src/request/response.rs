@@ -232,6 +232,11 @@ impl ResponseBody {
         ResponseBody { body, held, settling: None, route, request_id }
     }
 
+    #[cfg(feature = "gateway")]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.body.is_whole()
+    }
+
     /// With what the body decides about the request's cost.
     pub(crate) fn settling(mut self, settling: Option<Settling>) -> ResponseBody {
         self.settling = settling.map(Box::new);

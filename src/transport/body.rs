@@ -298,6 +298,13 @@ impl AnswerBody {
         matches!(self.inner, None | Some(Inner::Bytes(_)))
     }
 
+    /// All of it is here, and it is no part of a body that broke off.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn is_whole(&self) -> bool {
+        let broke_off = self.ahead.as_ref().is_some_and(|ahead| matches!(ahead.after, Some(Err(_))));
+        self.has_arrived() && !broke_off
+    }
+
     /// The whole of it, where it has arrived in one piece.
     pub(crate) fn take_arrived(&mut self) -> Option<Bytes> {
         match &mut self.inner {
