@@ -36,6 +36,7 @@
 //! | `tower` | [`tower`]: the client as a service of tower, and as a layer around one of yours |
 //! | `reqwest-middleware` | the same two as middleware of the crate of that name |
 //! | `gateway` | [`gateway`]: a local HTTP server through which programs in any language call |
+//! | `console` | [`console`]: a console for operators in the browser |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
 
@@ -43,6 +44,8 @@ mod capacity;
 mod client;
 pub mod clock;
 pub mod config;
+#[cfg(feature = "console")]
+pub mod console;
 mod core;
 pub mod dead_letter;
 mod dispatch;

@@ -1,5 +1,6 @@
 //! The bodies of answers.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -13,15 +14,31 @@ use crate::request::ResponseBody;
 #[derive(Debug)]
 pub struct GatewayBody(Content);
 
-#[derive(Debug)]
 enum Content {
     Own(Option<Bytes>),
     Vendors(ResponseBody),
+    /// Comes piece by piece, without a stated length.
+    Live(Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send + Sync>>),
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Content::Own(bytes) => f.debug_tuple("Own").field(bytes).finish(),
+            Content::Vendors(body) => f.debug_tuple("Vendors").field(body).finish(),
+            Content::Live(_) => f.write_str("Live"),
+        }
+    }
 }
 
 impl GatewayBody {
-    pub(super) fn own(bytes: Bytes) -> GatewayBody {
+    pub(crate) fn own(bytes: Bytes) -> GatewayBody {
         GatewayBody(Content::Own(Some(bytes).filter(|bytes| !bytes.is_empty())))
+    }
+
+    #[cfg_attr(not(feature = "console"), allow(dead_code, reason = "the console's events are such a body"))]
+    pub(crate) fn live(body: impl Body<Data = Bytes, Error = BoxError> + Send + Sync + 'static) -> GatewayBody {
+        GatewayBody(Content::Live(Box::pin(body)))
     }
 
     pub(super) fn of_vendor(body: ResponseBody) -> GatewayBody {
@@ -37,6 +54,7 @@ impl Body for GatewayBody {
         match &mut self.0 {
             Content::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Content::Vendors(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Content::Live(body) => body.as_mut().poll_frame(cx),
         }
     }
 
@@ -44,6 +62,7 @@ impl Body for GatewayBody {
         match &self.0 {
             Content::Own(bytes) => bytes.is_none(),
             Content::Vendors(body) => body.is_end_stream(),
+            Content::Live(body) => body.is_end_stream(),
         }
     }
 
@@ -51,6 +70,7 @@ impl Body for GatewayBody {
         match &self.0 {
             Content::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Content::Vendors(body) => body.size_hint(),
+            Content::Live(body) => body.size_hint(),
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use super::answer::GatewayBody;
 use super::door::Door;
 use super::listen::Listen;
+use super::mounted::Mounted;
 use super::serve::{Serving, start};
 use super::shared::Shared;
 use crate::BoxFuture;
@@ -39,12 +40,19 @@ pub struct GatewayBuilder {
     deadline: Duration,
     asks_for_tokens: bool,
     max_connections: usize,
+    pub(crate) console: Option<Arc<dyn Mounted>>,
 }
 
 impl Gateway {
     /// A gateway through which others use `client`.
     pub fn builder(client: IntegrationClient) -> GatewayBuilder {
-        GatewayBuilder { client, deadline: DEADLINE, asks_for_tokens: true, max_connections: CONNECTIONS }
+        GatewayBuilder {
+            client,
+            deadline: DEADLINE,
+            asks_for_tokens: true,
+            max_connections: CONNECTIONS,
+            console: None,
+        }
     }
 
     /// Begins to listen. Where the configuration states no `[[callers]]` and the listener is on loopback, the gateway makes
@@ -89,6 +97,7 @@ impl GatewayBuilder {
                 callers: Default::default(),
                 repeats: Default::default(),
                 guesses: Default::default(),
+                console: self.console,
                 draining: AtomicBool::new(false),
                 over: watch::Sender::new(false),
             }),

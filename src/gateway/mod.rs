@@ -31,13 +31,14 @@
 //! `Proxy-Status` (RFC 9209). A POST or PATCH without an idempotency key of which nobody knows whether the vendor acted is
 //! 422, and its repetition within ten minutes is not sent.
 
-mod answer;
-mod callers;
+pub(crate) mod answer;
+pub(crate) mod callers;
 mod door;
-mod entry;
-mod guesses;
+pub(crate) mod entry;
+pub(crate) mod guesses;
 mod links;
 mod listen;
+pub(crate) mod mounted;
 mod problem;
 mod repeats;
 mod route;

@@ -17,7 +17,7 @@ use super::links::Back;
 use super::problem::{Problem, never_repeat};
 use super::repeats::{Fingerprint, fingerprint};
 use super::shared::Shared;
-use super::{links, route};
+use super::{links, mounted, route};
 use crate::config::OnAmbiguous;
 use crate::error::{BoxError, Delivery, Error};
 use crate::ingress::{Accepted, SendOptions, accept, without_credential};
@@ -45,6 +45,11 @@ impl Shared {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        if let Some(console) = self.console.as_ref().filter(|_| door.lane.is_none())
+            && let Some(mounted) = mounted::below(request.uri())
+        {
+            return mounted::answer(&**console, mounted, request, door.peer, &self.callers).await;
+        }
         if let Some(control) = request.uri().path().strip_prefix(route::CONTROL).filter(|_| door.lane.is_none()) {
             return self.control(request.method(), control);
         }

@@ -46,6 +46,7 @@ mod job;
 mod keep_usage;
 mod kept_for;
 mod lanes;
+mod measured;
 pub(crate) mod leases;
 mod pool;
 mod prompt;
