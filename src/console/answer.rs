@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
@@ -17,17 +16,9 @@ use super::reply::{self, Failed, Reply};
 use super::route::{Call, call};
 use super::shared::Shared;
 use super::stream::{self, Alive};
-use super::{lanes, letters, origin, sessions, whole};
+use super::who::Who;
+use super::{lanes, letters, origin, query, sessions, whole};
 use crate::gateway::callers::{Allowed, Callers, TOKEN, digest_of};
-
-/// Whoever makes a call.
-#[derive(Clone, Debug)]
-pub(super) struct Who {
-    pub(super) name: String,
-    pub(super) access: Access,
-    /// The session that speaks for them.
-    session: Option<[u8; 32]>,
-}
 
 /// Answers a request whose path is below the console's.
 pub(super) async fn answer(shared: &Arc<Shared>, request: Request<Bytes>, peer: Option<IpAddr>, callers: &Callers) -> Reply {
@@ -82,10 +73,10 @@ async fn attempt(
 }
 
 async fn run(shared: &Arc<Shared>, parts: &Parts, body: &Bytes, call: Call, who: &Who) -> Result<Reply, Failed> {
-    let query = parts.uri.query().unwrap_or_default();
+    let asked = parts.uri.query().unwrap_or_default();
     match call {
         Call::Overview => whole::overview(shared).await,
-        Call::Lanes => lanes::list(shared, query).await,
+        Call::Lanes => lanes::list(shared, asked).await,
         Call::Lane(tenant, vendor) => lanes::show(shared, &tenant, &vendor).await,
         Call::Pause(tenant, vendor) => lanes::pause(shared, who, &tenant, &vendor),
         Call::Resume(tenant, vendor) => lanes::resume(shared, who, &tenant, &vendor),
@@ -93,7 +84,7 @@ async fn run(shared: &Arc<Shared>, parts: &Parts, body: &Bytes, call: Call, who:
         Call::Workers => whole::workers(shared).await,
         Call::Vendors => Ok(whole::vendors(shared).await),
         Call::Processes => Ok(whole::processes(shared)),
-        Call::Letters => letters::list(shared, query).await,
+        Call::Letters => letters::list(shared, asked).await,
         Call::Letter(id) => letters::show(shared, &id).await,
         Call::Redrive => letters::redrive(shared, who, read(body)?).await,
         Call::Purge => letters::purge(shared, who, read(body)?).await,
@@ -102,7 +93,7 @@ async fn run(shared: &Arc<Shared>, parts: &Parts, body: &Bytes, call: Call, who:
                 Some(id) => Alive::Session(id),
                 None => Alive::Token,
             };
-            stream::open(shared, read_query(query)?, alive)
+            stream::open(shared, query::read(asked)?, alive)
         }
         // Answered above.
         Call::Slash | Call::File(_) | Call::Session | Call::Login | Call::Logout => {
@@ -114,21 +105,6 @@ async fn run(shared: &Arc<Shared>, parts: &Parts, body: &Bytes, call: Call, who:
 /// The JSON of a body.
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failed> {
     serde_json::from_slice(body).map_err(|error| Failed::new(StatusCode::BAD_REQUEST, format!("the body is not read: {error}")))
-}
-
-/// The fields of a query. An empty one is none.
-pub(super) fn read_query<T: DeserializeOwned>(query: &str) -> Result<T, Failed> {
-    let pairs = url::form_urlencoded::parse(query.as_bytes()).filter(|(_, value)| !value.is_empty());
-    let pairs: Vec<(String, String)> = pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect();
-    let fields = pairs.into_iter().map(|(name, value)| {
-        // Numbers are numbers; all else is text.
-        let is_number = matches!(&*name, "limit" | "after_place" | "upto") && !value.is_empty();
-        let parsed = value.parse::<i64>().ok().filter(|_| is_number);
-        (name, parsed.map_or_else(|| value.into(), serde_json::Value::from))
-    });
-    let fields = serde_json::Value::Object(fields.collect());
-    serde_json::from_value(fields)
-        .map_err(|error| Failed::new(StatusCode::BAD_REQUEST, format!("the query is not read: {error}")))
 }
 
 /// Who makes a request; none where it says nothing of itself.
@@ -239,14 +215,4 @@ fn session(shared: &Shared, who: Option<&Who>) -> Reply {
         "has_login": shared.decides.is_none(),
         "has_store": shared.client.outbox().dead_letters().is_ok(),
     }))
-}
-
-/// Writes down who did what: an operator's act is part of what happened.
-pub(super) fn audit(who: &Who, action: &'static str, on: &str, count: Option<u64>) {
-    tracing::info!(target: "integration_client::console", caller = who.name, action, on, count, "an operator acted");
-}
-
-/// A duration in seconds, as the API states it.
-pub(super) fn seconds(time: Duration) -> f64 {
-    time.as_secs_f64()
 }

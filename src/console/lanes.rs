@@ -5,9 +5,10 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::answer::{Who, audit, read_query, seconds};
+use super::query;
 use super::reply::{self, Failed, Reply};
 use super::shared::Shared;
+use super::who::{Who, audit};
 use crate::Priority;
 use crate::core::status::lanes::LaneQuery;
 use crate::core::status::survey;
@@ -17,11 +18,11 @@ const NAMED: usize = 20;
 /// An estimate is made for so many requests.
 const ESTIMATED: u64 = 100;
 
-pub(super) async fn list(shared: &Shared, query: &str) -> Result<Reply, Failed> {
-    let asked: LaneQuery = read_query(query)?;
+pub(super) async fn list(shared: &Shared, text: &str) -> Result<Reply, Failed> {
+    let asked: LaneQuery = query::read(text)?;
     let core = shared.client.core();
     let snapshot = shared.snapshots.get(core).await;
-    let answer = snapshot.answer(&format!("lanes?{query}"), || {
+    let answer = snapshot.answer(&format!("lanes?{text}"), || {
         let page = survey::page(core, &snapshot.lanes, &asked);
         let history = shared.history.lock();
         let lines: Vec<Vec<u8>> = page.lanes.iter().map(|lane| history.line(&lane.tenant, &lane.vendor)).collect();
@@ -65,7 +66,7 @@ pub(super) async fn show(shared: &Shared, tenant: &str, vendor: &str) -> Result<
     let check = client.check(tenant, vendor, None, Priority::Low).ok();
     Ok(reply::value(&json!({
         "status": status,
-        "resets_in_s": check.and_then(|check| check.reset).map(seconds),
+        "resets_in_s": check.and_then(|check| check.reset).map(|reset| reset.as_secs_f64()),
         "account": route.account,
         "environment": route.vendor.environment,
         "shared_with": { "count": others.len(), "tenants": others.iter().take(NAMED).collect::<Vec<_>>() },

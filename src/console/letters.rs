@@ -7,9 +7,10 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{Who, audit, read_query};
+use super::query;
 use super::reply::{self, Failed, Reply};
 use super::shared::Shared;
+use super::who::{Who, audit};
 use crate::dead_letter::{AttemptRecord, DeadLetter, LetterRequest, Reason};
 use crate::outbox::{DeadLetters, KeptLetter};
 
@@ -64,8 +65,8 @@ struct Listed {
     limit: Option<usize>,
 }
 
-pub(super) async fn list(shared: &Shared, query: &str) -> Result<Reply, Failed> {
-    let Listed { tenant, vendor, reason, before, after_place, limit } = read_query(query)?;
+pub(super) async fn list(shared: &Shared, text: &str) -> Result<Reply, Failed> {
+    let Listed { tenant, vendor, reason, before, after_place, limit } = query::read(text)?;
     let letters = Wanted { tenant, vendor, reason, before }.letters(shared)?;
     let limit = limit.unwrap_or(PAGE).clamp(1, 200);
     let failed = |error| Failed::of(&error);

@@ -37,12 +37,14 @@ mod history;
 mod lanes;
 mod letters;
 mod origin;
+mod query;
 mod reply;
 mod route;
 mod sessions;
 mod shared;
 mod snapshot;
 mod stream;
+mod who;
 mod whole;
 
 pub use access::Access;

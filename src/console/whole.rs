@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::answer::seconds;
 use super::reply::{self, Failed, Reply};
 use super::shared::Shared;
 use crate::config::{LimitKind, Vendor};
@@ -42,7 +41,7 @@ pub(super) async fn queues(shared: &Shared) -> Result<Reply, Failed> {
 pub(super) async fn workers(shared: &Shared) -> Result<Reply, Failed> {
     let workers = shared.client.outbox().workers().await.map_err(|error| Failed::of(&error))?;
     let shown = workers.iter().map(|worker| {
-        json!({ "worker": worker.worker, "said_before_s": seconds(worker.age), "lanes": worker.lanes.len() })
+        json!({ "worker": worker.worker, "said_before_s": worker.age.as_secs_f64(), "lanes": worker.lanes.len() })
     });
     Ok(reply::value(&json!({ "workers": shown.collect::<Vec<_>>() })))
 }
@@ -83,7 +82,7 @@ fn limits(vendor: &Vendor) -> Vec<Value> {
     own.chain(of_endpoints)
         .map(|(endpoint, limit)| {
             let (figure, window) = match &limit.kind {
-                LimitKind::Rate(rate) => (rate.limit, Some(seconds(rate.window))),
+                LimitKind::Rate(rate) => (rate.limit, Some(rate.window.as_secs_f64())),
                 LimitKind::Concurrency { limit } => (*limit, None),
             };
             json!({
@@ -110,8 +109,8 @@ pub(super) fn processes(shared: &Shared) -> Reply {
             "answered": sharing.answered,
             "failed": sharing.failed,
             "leases_lost": sharing.leases_lost,
-            "away_for_s": sharing.away_for.map(seconds),
-            "lease_left_s": seconds(sharing.lease_left),
+            "away_for_s": sharing.away_for.map(|away| away.as_secs_f64()),
+            "lease_left_s": sharing.lease_left.as_secs_f64(),
             "is_learning": sharing.is_learning,
         })
     });

@@ -52,6 +52,7 @@ fn public_types_can_be_shared_and_printed() {
         Sources, StaticSource, Limit, Scope, LimitKind, Rate, Algorithm, Unit, Source, CredentialRef, OAuth, OAuthGrant,
         ClientAuth, JwtAlgorithm, Costs, Finding, RetryPolicy, OnAmbiguous, Throttle, Keep, AtRest, Idempotency, KeyCarrier,
         OnUnsendable, Shape, Caller, May, Sharing, LaneMiddleware, PacingMiddleware, Gateway, GatewayBuilder, GatewayBody, Listen, Serving, Access, Console, ConsoleBuilder,
+        LaneState, LaneSort, LaneQuery, LanePage, LaneSummary,
     );
     all_shareable!(
         AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, LetterRequest, MemorySink, Phase, ReadError, Reason,

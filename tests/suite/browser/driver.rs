@@ -22,7 +22,7 @@ const FLAGS: &[&str] = &[
 /// The key under which WebDriver states an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-pub struct Browser {
+pub(super) struct Browser {
     driver: Child,
     http: reqwest::Client,
     session: String,
@@ -38,7 +38,7 @@ impl Drop for Browser {
 }
 
 impl Browser {
-    pub async fn start() -> Browser {
+    pub(super) async fn start() -> Browser {
         let missing = "chromedriver does not start; install it: apt-get install --no-install-recommends chromium chromium-driver";
         let mut driver = Command::new("chromedriver")
             .args(["--port=0"])
@@ -48,7 +48,7 @@ impl Browser {
             .unwrap_or_else(|error| panic!("{missing}: {error}"));
         let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
         let port = lines.map_while(Result::ok).find_map(|line| {
-            let rest = line.split("on port ").nth(1)?;
+            let rest = line.split("successfully on port ").nth(1)?;
             rest.trim_end_matches('.').trim().parse::<u16>().ok()
         });
         let base = format!("http://127.0.0.1:{}", port.unwrap_or_else(|| panic!("{missing}")));
@@ -78,44 +78,44 @@ impl Browser {
         value
     }
 
-    pub async fn open(&self, url: &str) {
+    pub(super) async fn open(&self, url: &str) {
         self.call("POST", "/url", json!({ "url": url })).await;
     }
 
-    pub async fn size(&self, width: u32, height: u32) {
+    pub(super) async fn size(&self, width: u32, height: u32) {
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
-    pub async fn devtools(&self, command: &str, params: Value) -> Value {
+    pub(super) async fn devtools(&self, command: &str, params: Value) -> Value {
         self.call("POST", "/goog/cdp/execute", json!({ "cmd": command, "params": params })).await
     }
 
     /// Runs the body of an asynchronous function in the page.
-    pub async fn run(&self, script: &str, args: Value) -> Value {
+    pub(super) async fn run(&self, script: &str, args: Value) -> Value {
         let script = format!(
             "const done = arguments[arguments.length - 1]; (async (...args) => {{ {script} }})(...arguments).then(done, (e) => done(String(e)));"
         );
         self.call("POST", "/execute/async", json!({ "script": script, "args": args })).await
     }
 
-    pub async fn element(&self, selector: &str) -> String {
+    pub(super) async fn element(&self, selector: &str) -> String {
         let found = self.call("POST", "/element", json!({"using": "css selector", "value": selector})).await;
         found[ELEMENT].as_str().unwrap().to_owned()
     }
 
-    pub async fn click(&self, selector: &str) {
+    pub(super) async fn click(&self, selector: &str) {
         let element = self.element(selector).await;
         self.call("POST", &format!("/element/{element}/click"), json!({})).await;
     }
 
-    pub async fn write(&self, selector: &str, text: &str) {
+    pub(super) async fn write(&self, selector: &str, text: &str) {
         let element = self.element(selector).await;
         self.call("POST", &format!("/element/{element}/value"), json!({ "text": text })).await;
     }
 
     /// Presses keys, whatever has the focus. `\u{e004}` is Tab, `\u{e007}` Enter, `\u{e00c}` Escape.
-    pub async fn press(&self, keys: &str) {
+    pub(super) async fn press(&self, keys: &str) {
         let actions: Vec<Value> = keys
             .chars()
             .flat_map(|key| [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})])
@@ -124,13 +124,13 @@ impl Browser {
         self.call("POST", "/actions", body).await;
     }
 
-    pub async fn text(&self, selector: &str) -> String {
+    pub(super) async fn text(&self, selector: &str) -> String {
         let script = "return document.querySelector(args[0])?.innerText ?? ''";
         self.run(script, json!([selector])).await.as_str().unwrap().to_owned()
     }
 
     /// Waits until the text of an element is as wanted.
-    pub async fn until(&self, selector: &str, what: impl Fn(&str) -> bool) -> String {
+    pub(super) async fn until(&self, selector: &str, what: impl Fn(&str) -> bool) -> String {
         let mut text = String::new();
         for _ in 0..400 {
             text = self.text(selector).await;
@@ -143,7 +143,7 @@ impl Browser {
     }
 
     /// Keeps a picture of what is seen.
-    pub async fn picture(&self, name: &str) {
+    pub(super) async fn picture(&self, name: &str) {
         let image = self.call("GET", "/screenshot", Value::Null).await;
         let bytes = base64::engine::general_purpose::STANDARD.decode(image.as_str().unwrap()).unwrap();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
@@ -152,7 +152,7 @@ impl Browser {
     }
 
     /// What the page's console says: errors of scripts, and what its policy blocked.
-    pub async fn complaints(&self) -> Vec<String> {
+    pub(super) async fn complaints(&self) -> Vec<String> {
         let log = self.call("POST", "/se/log", json!({"type": "browser"})).await;
         let entries = log.as_array().into_iter().flatten();
         entries.filter(|entry| entry["level"] == "SEVERE").map(|entry| entry["message"].to_string()).collect()

@@ -12,18 +12,18 @@ use integration_client::transport::SecretString;
 use integration_client::{IntegrationClient, Priority, Request};
 use serde_json::{Value, json};
 
-pub const VIEWER: &str = "viewer-token-of-32-characters-000";
-pub const OPERATOR: &str = "operator-token-of-32-characters-0";
-pub const SENDER: &str = "sender-token-of-32-characters-000";
+pub(crate) const VIEWER: &str = "viewer-token-of-32-characters-000";
+pub(crate) const OPERATOR: &str = "operator-token-of-32-characters-0";
+pub(crate) const SENDER: &str = "sender-token-of-32-characters-000";
 const CREDENTIAL: &str = "canary-credential-3f9a1c77";
 const BODY: &str = "canary-body-81c0de55";
 const QUERY: &str = "canary-query-0b7e44aa";
 const HEADER: &str = "canary-header-5d21f00d";
 const ANSWER: &str = "canary-answer-c4fe77b1";
 /// In no answer of the console's.
-pub const SECRETS: [&str; 8] = [CREDENTIAL, BODY, QUERY, HEADER, ANSWER, VIEWER, OPERATOR, SENDER];
+pub(crate) const SECRETS: [&str; 8] = [CREDENTIAL, BODY, QUERY, HEADER, ANSWER, VIEWER, OPERATOR, SENDER];
 /// A text that a page must show and not obey.
-pub const HOSTILE: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
+pub(crate) const HOSTILE: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
 const CALLERS: &str = "\n[[callers]]\nname = \"viewer\"\ntoken = \"keys:viewer\"\ntenants = [\"*\"]\nmay = [\"view\"]\n\
     [[callers]]\nname = \"operator\"\ntoken = \"keys:operator\"\ntenants = [\"*\"]\nmay = [\"view\", \"operate\"]\n\
@@ -31,11 +31,11 @@ const CALLERS: &str = "\n[[callers]]\nname = \"viewer\"\ntoken = \"keys:viewer\"
 /// Letters are kept whole, so that they can be sent again, with the vendor's answers.
 const WHOLE: &str = "\n[vendors.v.idempotency]\nheader = \"idempotency-key\"\n[vendors.v.retry]\nmax_retries = 0\n";
 
-pub struct Scene {
-    pub vendor: FakeVendor,
-    pub client: IntegrationClient,
-    pub serving: Option<Serving>,
-    pub http: reqwest::Client,
+pub(crate) struct Scene {
+    pub(crate) vendor: FakeVendor,
+    pub(crate) client: IntegrationClient,
+    pub(crate) serving: Option<Serving>,
+    pub(crate) http: reqwest::Client,
     base: String,
     folder: PathBuf,
 }
@@ -47,7 +47,7 @@ impl Drop for Scene {
 }
 
 /// A request with a secret in each of its parts.
-pub fn letter_request() -> Request {
+pub(crate) fn letter_request() -> Request {
     Request::post("v", format!("/orders?q={QUERY}"))
         .header("x-own", HEADER)
         .json(&[BODY])
@@ -55,11 +55,11 @@ pub fn letter_request() -> Request {
 }
 
 impl Scene {
-    pub async fn new(name: &str, read_only: bool) -> Scene {
+    pub(crate) async fn new(name: &str, read_only: bool) -> Scene {
         Scene::with_tenants(name, read_only, 100).await
     }
 
-    pub async fn with_tenants(name: &str, read_only: bool, tenants: usize) -> Scene {
+    pub(crate) async fn with_tenants(name: &str, read_only: bool, tenants: usize) -> Scene {
         let folder = std::env::temp_dir().join(format!("ic-console-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
@@ -101,38 +101,38 @@ impl Scene {
         Scene { vendor, client, serving: Some(serving), http: reqwest::Client::new(), base, folder }
     }
 
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
 
-    pub fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         self.serving.as_ref().unwrap().address().unwrap().to_string()
     }
 
-    pub fn login(&self, token: &str) -> reqwest::RequestBuilder {
+    pub(crate) fn login(&self, token: &str) -> reqwest::RequestBuilder {
         self.http.post(self.url("api/login")).json(&json!({ "token": token })).header("sec-fetch-site", "same-origin")
     }
 
     /// The cookie of a new session.
-    pub async fn session(&self, token: &str) -> String {
+    pub(crate) async fn session(&self, token: &str) -> String {
         let answer = self.login(token).send().await.unwrap();
         answer.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned()
     }
 
-    pub async fn get(&self, path: &str) -> Value {
+    pub(crate) async fn get(&self, path: &str) -> Value {
         let answer = self.http.get(self.url(path)).bearer_auth(VIEWER).send().await.unwrap();
         assert_eq!(answer.status(), 200, "{path}");
         answer.json().await.unwrap()
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> (reqwest::StatusCode, Value) {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> (reqwest::StatusCode, Value) {
         let answer = self.http.post(self.url(path)).bearer_auth(OPERATOR).json(&body).send().await.unwrap();
         (answer.status(), answer.json().await.unwrap())
     }
 
     /// Waits until the store holds so many letters in all, after accepting what is missing of them, each rejected by the
     /// vendor.
-    pub async fn letters(&self, total: usize) {
+    pub(crate) async fn letters(&self, total: usize) {
         let letters = self.client.outbox().dead_letters().unwrap();
         let there = letters.count().await.unwrap() as usize;
         for number in there..total {
@@ -145,7 +145,7 @@ impl Scene {
         self.until_letters(total).await;
     }
 
-    pub async fn until_letters(&self, total: usize) {
+    pub(crate) async fn until_letters(&self, total: usize) {
         let letters = self.client.outbox().dead_letters().unwrap();
         for _ in 0..1_000 {
             if letters.count().await.unwrap() as usize >= total {
@@ -157,7 +157,7 @@ impl Scene {
     }
 
     /// The next request that reaches the vendor after so many.
-    pub async fn arrival_after(&self, before: usize) -> Arrival {
+    pub(crate) async fn arrival_after(&self, before: usize) -> Arrival {
         for _ in 0..1_000 {
             if let Some(next) = self.vendor.arrivals().get(before) {
                 return next.clone();
