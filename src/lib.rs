@@ -37,6 +37,7 @@
 //! | `reqwest-api` | a `reqwest::Request` becomes a [`Request`], and a transport begins with a `reqwest::ClientBuilder` of yours; ties your program to reqwest 0.13 |
 //! | `reqwest-middleware` | the same two as middleware of the crate of that name |
 //! | `gateway` | [`gateway`]: a local HTTP server through which programs in any language call |
+//! | `console` | [`console`]: a console for operators in the browser |
 //! | `testing` | [`testing`]: vendors that enforce limits on loopback or in virtual time, an offline checker, a scripted transport, a simulator |
 #![forbid(unsafe_code)]
 // docs.rs shows at each item which feature it needs.
@@ -46,6 +47,8 @@ mod capacity;
 mod client;
 pub mod clock;
 pub mod config;
+#[cfg(feature = "console")]
+pub mod console;
 mod core;
 pub mod dead_letter;
 mod dispatch;

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use integration_client::console::Console;
 use integration_client::gateway::{Gateway, Listen};
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 
@@ -18,6 +19,7 @@ Examples:
   integration-client serve --vendors vendors.toml --tenants tenants.toml
   integration-client serve --listen unix:/run/gateway.sock --no-token
   integration-client serve --lane 127.0.0.1:8101=acme/stripe
+  integration-client serve --store queue.db --console
 
 An SDK gets http://127.0.0.1:8099/TENANT/VENDOR as its base URL, and a caller's
 token as its API key. [[callers]] of the configuration says who may call for
@@ -57,6 +59,17 @@ pub(crate) struct Args {
     /// Leaves the requests in the store to other processes.
     #[arg(long, requires = "store", env = "INTEGRATION_CLIENT_NO_WORK")]
     no_work: bool,
+
+    /// Serves a console for operators too, at /~/console/: which lanes wait and why, queues, dead letters, events. It asks for
+    /// the token of a caller with the right `view` or `operate`, or for the token that the command prints. Nobody may change
+    /// anything in it.
+    #[arg(long, env = "INTEGRATION_CLIENT_CONSOLE")]
+    console: bool,
+
+    /// The same, and callers with the right `operate` may pause and resume lanes, and send dead letters again or delete them;
+    /// so may whoever has the token that the command prints.
+    #[arg(long, env = "INTEGRATION_CLIENT_CONSOLE_OPERATE")]
+    console_operate: bool,
 
     /// How long a request may wait for the head of its answer, and then for each piece of it, where it states no deadline.
     #[arg(long, value_name = "DURATION", default_value = "55s", value_parser = duration, env = "INTEGRATION_CLIENT_DEADLINE")]
@@ -108,6 +121,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         };
         let gateway = Gateway::builder(client.clone()).deadline(args.deadline).metrics(move || recorder.render());
         let gateway = if args.no_token { gateway.without_tokens() } else { gateway };
+        let gateway = match (args.console, args.console_operate) {
+            (_, true) => gateway.console(&Console::builder(client.clone()).build()),
+            (true, false) => gateway.console(&Console::builder(client.clone()).read_only().build()),
+            (false, false) => gateway,
+        };
         let lanes = args.lane.iter();
         let listen =
             lanes.fold(args.listen.clone(), |listen, (address, tenant, vendor)| listen.lane(*address, tenant, vendor));
@@ -116,8 +134,17 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome, Failure> 
         for (address, (_, tenant, vendor)) in serving.lanes().iter().zip(&args.lane) {
             writeln!(out, "lane: http://{address} is {tenant} at {vendor}")?;
         }
+        let has_console = args.console || args.console_operate;
+        if let Some(address) = serving.address().filter(|_| has_console) {
+            writeln!(out, "console: http://{address}/~/console/")?;
+        }
         if let Some(token) = serving.token() {
-            writeln!(out, "token: {token} (the SDK's API key; no [[callers]] are configured)")?;
+            let what = match (args.no_token, has_console) {
+                (true, _) => "for the console",
+                (false, true) => "the SDK's API key, and for the console",
+                (false, false) => "the SDK's API key",
+            };
+            writeln!(out, "token: {token} ({what}; no [[callers]] are configured)")?;
         }
         out.flush()?;
         signals.first().await;

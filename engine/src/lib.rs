@@ -123,7 +123,7 @@ pub use sweep::Sweep;
 use testing::{clock, config};
 use time::Time;
 use timers::{Timer, Timers};
-pub use view::{LimitView, Sum, View};
+pub use view::{Brief, LimitView, Sum, View};
 pub use waiting::Bound;
 use waiting::Waiters;
 

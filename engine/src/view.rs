@@ -104,6 +104,21 @@ fn slower(one: Option<(u64, u64)>, other: Option<(u64, u64)>) -> Option<(u64, u6
     }
 }
 
+/// One lane, as far as a list of many lanes shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Brief {
+    pub waiting: [u32; 3],
+    pub in_flight: u32,
+    /// An operator has paused it.
+    pub held: bool,
+    /// Until when the vendor wants to be left alone; past where it does not.
+    pub paused_until: Time,
+    /// Its grants are spaced out by more than its limits ask for.
+    pub slowed: bool,
+    /// What is left of its tightest limit for all requests, and that limit.
+    pub left: Option<(u32, u32)>,
+}
+
 /// All lanes of a vendor.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Sum {
@@ -189,6 +204,20 @@ impl Engine {
         slowest.is_some_and(|(spacing, unit)| spacing > unit)
     }
 
+    /// What a list of many lanes shows of one. Allocates nothing.
+    pub fn brief(&mut self, now: Time, key: LaneKey) -> Option<Brief> {
+        let now = self.tick(now);
+        self.apply_group_pauses(key);
+        let lane = self.lanes.get(key)?;
+        let waiting = lane.waiting.as_ref().map_or([0; 3], |waiting| waiting.waiting);
+        let in_flight = lane.in_flight;
+        let held = lane.credential.as_ref().is_some_and(|credential| credential.is_held());
+        let paused_until = self.stands_until(key, NO_ENDPOINT);
+        let slowed = !held && paused_until <= now && self.is_slowed(key);
+        let left = self.headroom(now, key, NO_ENDPOINT);
+        Some(Brief { waiting, in_flight, held, paused_until, slowed, left })
+    }
+
     /// Adds `count` slots of lanes from `from` on to what is known of their vendors; returns where to go on, or none at
     /// the end.
     pub fn survey(&mut self, now: Time, from: u32, count: u32, sums: &mut BTreeMap<Arc<str>, Sum>) -> Option<u32> {
@@ -198,22 +227,18 @@ impl Engine {
             let Some(key) = self.lanes.key_at(index) else { continue };
             let Some(lane) = self.lanes.get(key) else { continue };
             let vendor = lane.plan.vendor.clone();
+            let Some(brief) = self.brief(now, key) else { continue };
             let sum = sums.entry(vendor).or_default();
             sum.lanes += 1;
-            sum.in_flight += u64::from(lane.in_flight);
-            if let Some(waiting) = &lane.waiting {
-                for (all, tier) in sum.waiting.iter_mut().zip(waiting.waiting) {
-                    *all += u64::from(tier);
-                }
+            sum.in_flight += u64::from(brief.in_flight);
+            for (all, tier) in sum.waiting.iter_mut().zip(brief.waiting) {
+                *all += u64::from(tier);
             }
-            let is_held = lane.credential.as_ref().is_some_and(|credential| credential.is_held());
-            let paused = is_held || self.stands_until(key, NO_ENDPOINT) > now;
-            sum.paused += u64::from(paused);
-            sum.slowed += u64::from(!paused && self.is_slowed(key));
-            let left = self.headroom(now, key, NO_ENDPOINT);
+            sum.paused += u64::from(brief.held || brief.paused_until > now);
+            sum.slowed += u64::from(brief.slowed);
             let share = |(left, limit): (u32, u32)| f64::from(left) / f64::from(limit.max(1));
-            if left.is_some_and(|left| sum.tightest.is_none_or(|other| share(left) < share(other))) {
-                sum.tightest = left;
+            if brief.left.is_some_and(|left| sum.tightest.is_none_or(|other| share(left) < share(other))) {
+                sum.tightest = brief.left;
             }
         }
         (end < self.lanes.end()).then_some(end)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Time;
+use crate::metrics::SharingFigures;
 
 /// What is known of the sharing.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +41,19 @@ pub struct SharingStatus {
     pub lease_left: Duration,
     /// The store has lost what it knew, and learns who holds what: it gives nothing for about a lease.
     pub is_learning: bool,
+}
+
+impl SharingStatus {
+    /// What metrics state of it.
+    #[cfg_attr(not(feature = "metrics"), allow(dead_code, reason = "nothing is measured"))]
+    pub(crate) fn figures(&self) -> SharingFigures {
+        SharingFigures {
+            limits: self.limits as u64,
+            is_down: self.away_for.is_some() || self.is_learning,
+            failed: self.failed,
+            leases_lost: self.leases_lost,
+        }
+    }
 }
 
 impl Known {

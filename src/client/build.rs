@@ -163,7 +163,14 @@ impl IntegrationClientBuilder {
         #[cfg(feature = "metrics")]
         if self.ticks {
             let core = Arc::downgrade(client.core());
-            let tell = move || core.upgrade().map(|core| core.tell_metrics(false)).is_some();
+            let shared = client.sharing.clone();
+            let tell = move || {
+                let tell = |core: Arc<Core>| {
+                    let sharing = shared.as_ref().map(|shared| shared.status(core.clock.now()).figures());
+                    core.tell_metrics(sharing, false);
+                };
+                core.upgrade().map(tell).is_some()
+            };
             #[expect(clippy::disallowed_methods, reason = "the task ends with the client, a second later at most")]
             tokio::spawn(crate::metrics::every_second(tell));
         }

@@ -8,7 +8,10 @@ use crate::Priority;
 use crate::capacity::status::SharingStatus;
 use crate::clock::Time;
 use crate::core::refusal;
-use crate::core::status::types::{Check, ClientStatus, Estimate, TenantStatus, UnderWay, VendorStatus};
+use crate::core::status::survey;
+use crate::core::status::types::{
+    Check, ClientStatus, Estimate, LanePage, LaneQuery, TenantStatus, UnderWay, VendorStatus,
+};
 use crate::core::{Core, Entry, status_of};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{self, Batch, Engine, Sum, Until, forecast};
@@ -68,6 +71,27 @@ impl IntegrationClient {
             failed: core.telemetry.failures.by_kind(),
             cleanup: core.cleanups.status(),
         }
+    }
+
+    /// A page of the list of all lanes, searched, filtered and sorted here: for lists of any length.
+    ///
+    /// Looks at every configured tenant, of those in memory at 128 under each hold of a lock, and then at the lanes of the
+    /// page as [`status`](Self::status) does. With 100,000 tenants that takes some tens of milliseconds: it is meant for one
+    /// caller a second, and not for each of many.
+    ///
+    /// ```no_run
+    /// # fn run(client: integration_client::IntegrationClient) {
+    /// use integration_client::status::LaneQuery;
+    ///
+    /// for lane in client.lanes_page(&LaneQuery::default()).lanes {
+    ///     println!("{} at {}: {}", lane.tenant, lane.vendor, lane.state.as_str());
+    /// }
+    /// # }
+    /// ```
+    pub fn lanes_page(&self, query: &LaneQuery) -> LanePage {
+        let core = &self.core;
+        let all: Vec<_> = (0..survey::parts(core)).flat_map(|part| survey::survey_part(core, part)).collect();
+        survey::page(core, &all, query)
     }
 
     /// At most `most` attempts in flight, the longest-running first.

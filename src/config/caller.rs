@@ -33,9 +33,13 @@ pub enum May {
     Send,
     /// Leave requests in the store, to be sent later, and ask for their receipts.
     Async,
+    /// Look at everything in the console. It shows all tenants and vendors.
+    View,
+    /// The same, and pause lanes, send dead letters again and delete them.
+    Operate,
 }
 
-names!(May { Send = "send", Async = "async" });
+names!(May { Send = "send", Async = "async", View = "view", Operate = "operate" });
 
 impl Caller {
     /// Whether it may call on behalf of this tenant.
@@ -46,6 +50,11 @@ impl Caller {
     /// Whether it may call this vendor.
     pub fn may_call(&self, vendor: &str) -> bool {
         self.vendors.is_empty() || self.vendors.iter().any(|name| name == vendor)
+    }
+
+    /// Whether it may act for every tenant, at every vendor.
+    pub fn is_for_all(&self) -> bool {
+        self.vendors.is_empty() && self.tenants.iter().any(|pattern| pattern == "*")
     }
 
     /// The one tenant on whose behalf it may call; none where it is several.

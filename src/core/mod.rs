@@ -20,8 +20,7 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::config::Tenant;
 use crate::engine::plan::EndpointId;
-use crate::metrics::KINDS_OF_WORK;
-use crate::metrics::Totals;
+use crate::metrics::{OutboxFigures, SharingFigures, Totals};
 use crate::route::Route;
 
 pub(crate) use breakers::{HostPass, HostWait};
@@ -45,8 +44,8 @@ pub(crate) trait OutboxHooks: Send + Sync {
     /// A request took units of a lane's limits, or its answer says that it took more or fewer.
     fn used(&self, route: &Arc<Route>, endpoint: EndpointId, high: bool, used: &Used);
 
-    /// Operations of the store that failed so far, by kind.
-    fn store_failures(&self) -> [(&'static str, u64); KINDS_OF_WORK];
+    /// What is measured of it.
+    fn figures(&self) -> OutboxFigures;
 }
 
 pub(crate) struct Core {
@@ -62,7 +61,7 @@ impl Drop for Core {
         for shard in self.registry.dispatch.shards() {
             shard.close();
         }
-        self.tell_metrics(true);
+        self.tell_metrics(None, true);
     }
 }
 
@@ -72,7 +71,7 @@ impl Core {
     }
 
     /// Tells the metrics recorder what there is to tell, `last` when the client goes.
-    pub(crate) fn tell_metrics(&self, last: bool) {
+    pub(crate) fn tell_metrics(&self, sharing: Option<SharingFigures>, last: bool) {
         let totals = || Totals {
             config_version: self.registry.config.load().version(),
             hosts_open: self.egress.hosts.open(),
@@ -81,7 +80,8 @@ impl Core {
                 .cleanups
                 .status()
                 .map(|status| [status.runs - status.failures, status.failures, status.retired]),
-            store_failures: self.registry.store_failures(),
+            outbox: self.registry.outbox_figures(),
+            sharing,
         };
         self.telemetry.metrics.tell(self.clock.now(), totals, last);
     }

@@ -15,7 +15,7 @@ use crate::dispatch::{self, Asked, Dispatch, Grant, LaneRef, Whose};
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
 use crate::engine::{Ask, Refusal};
 use crate::error::Error;
-use crate::metrics::KINDS_OF_WORK;
+use crate::metrics::OutboxFigures;
 use crate::metrics::Series;
 use crate::route::{Route, RouteTable};
 
@@ -87,8 +87,8 @@ impl Registry {
         Some(Remembers::new(outbox, endpoint, high))
     }
 
-    pub(crate) fn store_failures(&self) -> [(&'static str, u64); KINDS_OF_WORK] {
-        self.outbox.as_ref().map(|outbox| outbox.store_failures()).unwrap_or_default()
+    pub(crate) fn outbox_figures(&self) -> Option<OutboxFigures> {
+        self.outbox.as_ref().map(|outbox| outbox.figures())
     }
 
     /// The tenant at a vendor. A vendor that does not exist is the better explanation.

@@ -8,6 +8,7 @@ mod acquire;
 pub(crate) mod plan;
 mod shard;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::clock::{Clock, Time};
 use crate::config::{Scope, Tenant};
 use crate::engine::cost::Cost;
 use crate::engine::keys::LaneKey;
-use crate::engine::{Ask, Bound, Engine, Group, Refusal, hash_ids};
+use crate::engine::{Ask, Bound, Brief, Engine, Group, Refusal, hash_ids};
 use crate::metrics::Series;
 use crate::signals;
 pub(crate) use acquire::{Asked, Grant, Waiting, Whose, acquire, acquire_deferred, try_acquire};
@@ -27,6 +28,9 @@ use plan::{Plans, Policy};
 pub(crate) use shard::{PermitGuard, SWEEP_EVERY, Shard};
 
 /// All shards of a client.
+/// Lanes that a list looks at under one hold of a lock: some tens of microseconds.
+const TOGETHER: usize = 128;
+
 pub(crate) struct Dispatch {
     shards: Box<[Arc<Shard>]>,
     hasher: DefaultHashBuilder,
@@ -60,8 +64,13 @@ impl Dispatch {
 
     #[inline]
     fn shard_of(&self, hash: u64) -> &Arc<Shard> {
+        &self.shards[self.number_of(hash)]
+    }
+
+    #[inline]
+    fn number_of(&self, hash: u64) -> usize {
         // Other bits than those that the shard's own table uses.
-        &self.shards[(hash >> 32) as usize & (self.shards.len() - 1)]
+        (hash >> 32) as usize & (self.shards.len() - 1)
     }
 
     /// Asks for an immediate permit of an existing lane that shares no limit with others: one hash of its ids, one lock.
@@ -91,16 +100,20 @@ impl Dispatch {
     /// The shard of a tenant's lane. `lane` is the hash of the lane's ids.
     #[inline]
     fn home_of(&self, tenant: &Tenant, lane: u64) -> &Arc<Shard> {
+        self.shard_of(self.home_hash(tenant, lane))
+    }
+
+    #[inline]
+    fn home_hash(&self, tenant: &Tenant, lane: u64) -> u64 {
         let vendor = &tenant.vendor;
-        let hash = match vendor.widest_scope {
+        match vendor.widest_scope {
             Scope::Vendor => hash_ids(&self.hasher, &vendor.environment, &vendor.name),
             Scope::Account => {
                 let account = hash_ids(&self.hasher, &tenant.account, &vendor.environment);
                 account.wrapping_add(hash_ids(&self.hasher, "", &vendor.name))
             }
             Scope::Tenant | Scope::Endpoint => lane,
-        };
-        self.shard_of(hash)
+        }
     }
 
     pub(crate) fn hash(&self, tenant: &str, vendor: &str) -> u64 {
@@ -133,6 +146,29 @@ impl Dispatch {
         let shard = self.home_of(tenant, hash);
         let lane = shard.find(hash, &tenant.id, &tenant.vendor.name)?;
         Some(LaneRef { shard: shard.clone(), lane })
+    }
+
+    /// What a list shows of these lanes, in their order; none of those that are not in memory. At most [`TOGETHER`] are looked
+    /// at under one hold of a lock.
+    pub(crate) fn briefs<T: Deref<Target: Deref<Target = Tenant>>>(&self, tenants: &[T]) -> Vec<Option<Brief>> {
+        let mut found = vec![None; tenants.len()];
+        let mut by_shard: Vec<Vec<(usize, u64)>> = vec![Vec::new(); self.shards.len()];
+        for (number, tenant) in tenants.iter().enumerate() {
+            let hash = hash_ids(&self.hasher, &tenant.id, &tenant.vendor.name);
+            by_shard[self.number_of(self.home_hash(tenant, hash))].push((number, hash));
+        }
+        for (shard, wanted) in self.shards.iter().zip(by_shard) {
+            for some in wanted.chunks(TOGETHER) {
+                shard.look(|engine, now| {
+                    for (number, hash) in some {
+                        let tenant = &tenants[*number];
+                        let lane = engine.find(*hash, &tenant.id, &tenant.vendor.name);
+                        found[*number] = lane.and_then(|lane| engine.brief(now, lane));
+                    }
+                });
+            }
+        }
+        found
     }
 
     /// The lane of a tenant; creates it if necessary. The caller holds the lock that keeps the tenant from changing

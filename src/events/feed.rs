@@ -107,10 +107,20 @@ impl Feed {
     }
 
     pub(crate) fn listen(&self) -> Events {
+        self.listen_as(true)
+    }
+
+    /// Listens for somebody who looks on: what such a listener misses is no event that anybody relied on, and is not counted.
+    #[cfg_attr(not(feature = "console"), allow(dead_code, reason = "the console looks on"))]
+    pub(crate) fn look_on(&self) -> Events {
+        self.listen_as(false)
+    }
+
+    fn listen_as(&self, is_counted: bool) -> Events {
         let ring = self.ring.get_or_init(|| Sender::new(self.capacity));
         let receiver = ring.subscribe();
         self.counts.listeners.fetch_add(1, Relaxed);
-        Events { state: State::Ready(receiver), counts: self.counts.clone() }
+        Events { state: State::Ready(receiver), counts: self.counts.clone(), is_counted }
     }
 }
 
@@ -122,6 +132,8 @@ impl Feed {
 pub struct Events {
     state: State,
     counts: Arc<Counts>,
+    /// What it misses is counted.
+    is_counted: bool,
 }
 
 /// Waits for an event, and gives the receiver back with it.
@@ -142,7 +154,9 @@ impl Events {
     }
 
     fn missed(&self, count: u64) -> Event {
-        self.counts.missed.fetch_add(count, Relaxed);
+        if self.is_counted {
+            self.counts.missed.fetch_add(count, Relaxed);
+        }
         Event { request_id: None, tenant: None, vendor: None, kind: EventKind::Missed { count } }
     }
 }

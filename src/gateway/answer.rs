@@ -1,5 +1,6 @@
 //! The bodies of answers.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -35,10 +36,21 @@ impl Watch {
     }
 }
 
-#[derive(Debug)]
 enum Content {
     Own(Option<Bytes>),
     Vendors(ResponseBody),
+    /// Comes piece by piece, without a stated length.
+    Live(Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send + Sync>>),
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Content::Own(bytes) => f.debug_tuple("Own").field(bytes).finish(),
+            Content::Vendors(body) => f.debug_tuple("Vendors").field(body).finish(),
+            Content::Live(_) => f.write_str("Live"),
+        }
+    }
 }
 
 impl GatewayBody {
@@ -46,8 +58,13 @@ impl GatewayBody {
         GatewayBody { content, watch: None, _busy: None }
     }
 
-    pub(super) fn own(bytes: Bytes) -> GatewayBody {
+    pub(crate) fn own(bytes: Bytes) -> GatewayBody {
         GatewayBody::new(Content::Own(Some(bytes).filter(|bytes| !bytes.is_empty())))
+    }
+
+    #[cfg_attr(not(feature = "console"), allow(dead_code, reason = "the console's events are such a body"))]
+    pub(crate) fn live(body: impl Body<Data = Bytes, Error = BoxError> + Send + Sync + 'static) -> GatewayBody {
+        GatewayBody::new(Content::Live(Box::pin(body)))
     }
 
     pub(super) fn of_vendor(body: ResponseBody) -> GatewayBody {
@@ -71,6 +88,7 @@ impl Body for GatewayBody {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let frame = match &mut self.content {
             Content::Own(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Content::Live(body) => return body.as_mut().poll_frame(cx),
             Content::Vendors(body) => std::task::ready!(Pin::new(body).poll_frame(cx)),
         };
         if let Some(Err(error)) = &frame
@@ -85,6 +103,7 @@ impl Body for GatewayBody {
         match &self.content {
             Content::Own(bytes) => bytes.is_none(),
             Content::Vendors(body) => body.is_end_stream(),
+            Content::Live(body) => body.is_end_stream(),
         }
     }
 
@@ -92,6 +111,7 @@ impl Body for GatewayBody {
         match &self.content {
             Content::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Content::Vendors(body) => body.size_hint(),
+            Content::Live(body) => body.size_hint(),
         }
     }
 }

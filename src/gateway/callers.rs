@@ -20,7 +20,7 @@ use crate::clock::Time;
 use crate::config::{AuthScheme, Caller, May};
 use crate::core::Core;
 
-pub(super) const TOKEN: &str = "integration-token";
+pub(crate) const TOKEN: &str = "integration-token";
 /// Tokens are read again after this, and when the configuration changes.
 const READ_AGAIN: Duration = Duration::from_secs(60);
 /// A shorter token is no token: a variable that is empty, or a placeholder.
@@ -28,14 +28,14 @@ const SHORTEST: usize = 16;
 
 /// What a request may do.
 #[derive(Clone, Debug)]
-pub(super) enum Allowed {
+pub(crate) enum Allowed {
     /// Everything: no tokens are asked for, or it is the gateway's own.
     All,
     Caller(Arc<Caller>),
 }
 
 impl Allowed {
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Allowed::All => "",
             Allowed::Caller(caller) => &caller.name,
@@ -69,7 +69,7 @@ impl Allowed {
 
 /// The callers and their tokens, as digests.
 #[derive(Debug, Default)]
-pub(super) struct Callers {
+pub(crate) struct Callers {
     table: ArcSwapOption<Table>,
     reading: tokio::sync::Mutex<()>,
     /// The digest of a token that the gateway made itself.
@@ -83,7 +83,7 @@ struct Table {
     entries: Vec<([u8; 32], Arc<Caller>)>,
 }
 
-fn digest_of(token: &[u8]) -> [u8; 32] {
+pub(crate) fn digest_of(token: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
     out.copy_from_slice(digest(&SHA256, token).as_ref());
     out
@@ -95,9 +95,13 @@ impl Callers {
         self.own.store(Some(Arc::new(digest_of(token.as_bytes()))));
     }
 
-    /// Who has this token. All are compared, each in constant time.
-    pub(super) async fn find(&self, core: &Core, token: &[u8]) -> Option<Allowed> {
-        let wanted = digest_of(token);
+    /// Who has this token.
+    pub(crate) async fn find(&self, core: &Core, token: &[u8]) -> Option<Allowed> {
+        self.find_digest(core, digest_of(token)).await
+    }
+
+    /// Who has the token with this digest. All are compared, each in constant time.
+    pub(crate) async fn find_digest(&self, core: &Core, wanted: [u8; 32]) -> Option<Allowed> {
         let mut found = None;
         if self.own.load().as_ref().is_some_and(|own| verify_slices_are_equal(&**own, &wanted).is_ok()) {
             found = Some(Allowed::All);

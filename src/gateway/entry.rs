@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::answer::GatewayBody;
 use super::door::Door;
 use super::listen::Listen;
+use super::mounted::Mounted;
 use super::serve::{Serving, start};
 use super::shared::{Metrics, Shared};
 use crate::BoxFuture;
@@ -39,6 +40,7 @@ pub struct GatewayBuilder {
     deadline: Duration,
     asks_for_tokens: bool,
     max_connections: usize,
+    pub(crate) console: Option<Arc<dyn Mounted>>,
     metrics: Option<Metrics>,
 }
 
@@ -57,6 +59,7 @@ impl Gateway {
             asks_for_tokens: true,
             max_connections: CONNECTIONS,
             metrics: None,
+            console: None,
         }
     }
 
@@ -120,6 +123,7 @@ impl GatewayBuilder {
                 callers: Default::default(),
                 repeats: Default::default(),
                 guesses: Default::default(),
+                console: self.console,
                 draining: AtomicBool::new(false),
                 over: watch::Sender::new(false),
             }),

@@ -14,13 +14,13 @@ const MOST: usize = 10_000;
 
 /// Counts wrong tokens by address.
 #[derive(Debug, Default)]
-pub(super) struct Guesses {
+pub(crate) struct Guesses {
     seen: HashMap<IpAddr, (Time, u32)>,
 }
 
 impl Guesses {
     /// Counts a wrong token. Returns how long its answer waits.
-    pub(super) fn wrong(&mut self, now: Time, from: Option<IpAddr>) -> Duration {
+    pub(crate) fn wrong(&mut self, now: Time, from: Option<IpAddr>) -> Duration {
         // A Unix socket has no address, and its file permissions.
         let Some(from) = from else { return Duration::ZERO };
         if self.seen.len() >= MOST && !self.seen.contains_key(&from) {

@@ -42,15 +42,16 @@
 //! 422, and its repetition within ten minutes is not sent.
 
 mod aim;
-mod answer;
-mod callers;
+pub(crate) mod answer;
+pub(crate) mod callers;
 mod control;
 mod door;
-mod entry;
+pub(crate) mod entry;
 mod framing;
-mod guesses;
+pub(crate) mod guesses;
 mod links;
 mod listen;
+pub(crate) mod mounted;
 mod problem;
 mod receipts;
 mod repeats;

@@ -81,8 +81,8 @@ impl Serving {
         format!("{host}/{tenant}/{vendor}")
     }
 
-    /// The token that the gateway made, because the configuration states no callers: the SDK's API key. It is valid as long
-    /// as this gateway runs, for all tenants and vendors.
+    /// The token that the gateway made, because the configuration states no callers: the SDK's API key, and what a console asks
+    /// for. It is valid as long as this gateway runs, for all tenants and vendors.
     pub fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
@@ -96,6 +96,9 @@ impl Serving {
     /// sent; those that the vendor has are cut off. Returns whether all had ended by then. The client goes on.
     pub async fn shutdown(mut self, grace: Duration) -> bool {
         self.drain();
+        if let Some(console) = &self.shared.console {
+            console.close();
+        }
         self.phase.send_replace(Phase::Closing);
         let tasks = &mut self.tasks;
         let all = async { while tasks.join_next().await.is_some() {} };
@@ -130,7 +133,7 @@ pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving
         }
     }
     let mut token = None;
-    if shared.asks_for_tokens && !has_callers {
+    if (shared.asks_for_tokens || shared.console.is_some()) && !has_callers {
         let mut bytes = [0; 16];
         aws_lc_rs::rand::fill(&mut bytes).map_err(|_| Error::config("the system has no random numbers for a token"))?;
         let made = format!("{:032x}", u128::from_be_bytes(bytes));
@@ -166,6 +169,9 @@ pub(super) async fn start(shared: Arc<Shared>, listen: Listen) -> Result<Serving
         }
         #[cfg(not(unix))]
         At::Unix(_) => return Err(Error::config("this system has no Unix sockets")),
+    }
+    if let Some(console) = &shared.console {
+        serving.tasks.spawn(console.run());
     }
     let registry = &shared.client.core().registry;
     for (address, tenant, vendor) in listen.lanes {

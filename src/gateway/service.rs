@@ -18,8 +18,8 @@ use super::links::Back;
 use super::problem::Problem;
 use super::repeats::{Fingerprint, Mark};
 use super::reply::{fits, of_error, of_vendor};
-use super::route;
 use super::shared::Shared;
+use super::{mounted, route};
 use crate::clock::Time;
 use crate::config::{May, OnAmbiguous};
 use crate::error::{BoxError, Delivery, Error};
@@ -46,6 +46,11 @@ impl Shared {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        if let Some(console) = self.console.as_ref().filter(|_| door.lane.is_none())
+            && let Some(mounted) = mounted::below(request.uri())
+        {
+            return mounted::answer(&**console, mounted, request, door.peer, &self.callers).await;
+        }
         let accept = request.headers().get(ACCEPT).cloned();
         // Of a lane's own address, and in a forward proxy's request, the path is the vendor's.
         let is_own = door.lane.is_none() && request.uri().scheme().is_none();

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::callers::Callers;
 use super::guesses::Guesses;
+use super::mounted::Mounted;
 use super::repeats::Repeats;
 use crate::IntegrationClient;
 
@@ -27,6 +28,8 @@ pub(super) struct Shared {
     /// With what became of the first.
     pub(super) repeats: Mutex<Repeats<Arc<str>>>,
     pub(super) guesses: Mutex<Guesses>,
+    /// What answers below `/~/console`.
+    pub(super) console: Option<Arc<dyn Mounted>>,
     /// It takes no new requests soon.
     pub(super) draining: AtomicBool,
     /// What still waits is refused.

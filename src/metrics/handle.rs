@@ -48,8 +48,8 @@ fn gauge(metric: &Metric, labels: &Labels, more: More<'_>) -> Gauge {
     metrics::with_recorder(|recorder| recorder.register_gauge(&key(metric, labels, more), &METADATA))
 }
 
-/// A number that only grows. Its increase is reported by [`tell`](Self::tell); it has no series at the recorder while
-/// it is zero.
+/// A number that only grows. Its increase is reported by [`tell`](Self::tell). Its series begins with zero: a rate is a
+/// difference between two values, and the first refusal must be one.
 #[derive(Default)]
 pub(super) struct Count {
     value: AtomicU64,
@@ -71,7 +71,7 @@ impl Count {
     pub(super) fn tell(&self, metric: &Metric, labels: &Labels, more: More<'_>) {
         let value = self.value.load(Relaxed);
         let new = value.saturating_sub(self.told.load(Relaxed));
-        if new == 0 {
+        if new == 0 && self.handle.get().is_some() {
             return;
         }
         let register =

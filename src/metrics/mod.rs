@@ -13,6 +13,7 @@
 
 mod end;
 mod handle;
+mod outbox;
 mod rolling;
 mod series;
 mod table;
@@ -32,9 +33,11 @@ pub(crate) use self::end::End;
 use crate::clock::Time;
 use crate::error::panic::catch_panic;
 use handle::{Count, Depth, Figure};
+pub(crate) use outbox::{OutboxFigures, SharingFigures};
+use outbox::{OutboxSeries, SharingSeries};
 use series::Set;
 pub(crate) use series::{Queued, Running, Series};
-use table::{CLEANUPS, CONFIG, HOSTS, MISSED, OPENINGS, REJECTED, RETIRED, STORE};
+use table::{CLEANUPS, CONFIG, HOSTS, MISSED, OPENINGS, REJECTED, RETIRED};
 pub use table::{Kind, METRICS, Metric, Unit};
 
 /// The label of all tenants beyond the configured number.
@@ -42,8 +45,8 @@ const OTHER: &str = "other";
 /// The vendor label of requests for an unknown tenant or vendor.
 const UNKNOWN: &str = "unknown";
 
-/// The number of kinds of work of a store.
-pub(crate) const KINDS_OF_WORK: usize = 6;
+/// What costs something may be measured.
+pub(crate) const IS_ON: bool = true;
 
 /// Numbers that other parts of the client count.
 pub(crate) struct Totals {
@@ -52,8 +55,10 @@ pub(crate) struct Totals {
     pub(crate) events_missed: u64,
     /// Scheduled cleanups that succeeded, that failed, and the tenants that they retired; `None` before the first.
     pub(crate) cleanups: Option<[u64; 3]>,
-    /// Failures of the store, by kind of work.
-    pub(crate) store_failures: [(&'static str, u64); KINDS_OF_WORK],
+    /// None without a store.
+    pub(crate) outbox: Option<OutboxFigures>,
+    /// None where no limits are shared.
+    pub(crate) sharing: Option<SharingFigures>,
 }
 
 /// Series by vendor and tenant.
@@ -75,7 +80,8 @@ pub(crate) struct Metrics {
     missed: Count,
     cleanups: [Count; 2],
     retired: Count,
-    store_failures: [Count; KINDS_OF_WORK],
+    outbox: OutboxSeries,
+    sharing: SharingSeries,
     complained: AtomicBool,
 }
 
@@ -93,7 +99,8 @@ impl Metrics {
             missed: Count::default(),
             cleanups: Default::default(),
             retired: Count::default(),
-            store_failures: Default::default(),
+            outbox: OutboxSeries::default(),
+            sharing: SharingSeries::default(),
             complained: AtomicBool::new(false),
         }
     }
@@ -170,9 +177,11 @@ impl Metrics {
                 self.retired.set(retired);
                 self.retired.tell(&RETIRED, &[], &[]);
             }
-            for (count, (work, failures)) in self.store_failures.iter().zip(totals.store_failures) {
-                count.set(failures);
-                count.tell(&STORE, &[], &[("work", work)]);
+            if let Some(figures) = &totals.outbox {
+                self.outbox.tell(figures, last);
+            }
+            if let Some(figures) = &totals.sharing {
+                self.sharing.tell(figures);
             }
         });
         let mut well = own.is_some();

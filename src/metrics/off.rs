@@ -20,6 +20,39 @@ pub(crate) enum End {
     Abandoned,
 }
 
+/// Nothing need be measured that costs something.
+pub(crate) const IS_ON: bool = false;
+
+/// What is measured of an outbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(dead_code, reason = "nothing is reported without the feature")]
+pub(crate) struct OutboxFigures {
+    /// Jobs that wait in the store, by tier, as of a while ago.
+    pub(crate) waiting: [u64; 3],
+    /// How long the one that waits longest has been due.
+    pub(crate) oldest: Duration,
+    /// Jobs that this process has claimed.
+    pub(crate) in_hand: u64,
+    /// Jobs that this process delivered, gave up, and put back for later.
+    pub(crate) ended: [u64; 3],
+    pub(crate) is_writable: bool,
+    /// Failures of the store, by kind of work.
+    pub(crate) failures: [(&'static str, u64); KINDS_OF_WORK],
+    /// Calls of the store that succeeded and the nanoseconds that they took together, by kind of work.
+    pub(crate) took: [(u64, u64); KINDS_OF_WORK],
+}
+
+/// What is measured of shared limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(dead_code, reason = "nothing is reported without the feature")]
+pub(crate) struct SharingFigures {
+    pub(crate) limits: u64,
+    /// The store does not answer, or has lost what it knew.
+    pub(crate) is_down: bool,
+    pub(crate) failed: u64,
+    pub(crate) leases_lost: u64,
+}
+
 #[expect(dead_code, reason = "nothing is reported without the feature")]
 pub(crate) struct Totals {
     pub(crate) config_version: u64,
@@ -27,7 +60,10 @@ pub(crate) struct Totals {
     pub(crate) events_missed: u64,
     /// Scheduled cleanups that succeeded, that failed, and the tenants that they retired; `None` before the first.
     pub(crate) cleanups: Option<[u64; 3]>,
-    pub(crate) store_failures: [(&'static str, u64); KINDS_OF_WORK],
+    /// None without a store.
+    pub(crate) outbox: Option<OutboxFigures>,
+    /// None where no limits are shared.
+    pub(crate) sharing: Option<SharingFigures>,
 }
 
 pub(crate) struct Metrics;

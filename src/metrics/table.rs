@@ -232,6 +232,77 @@ pub(super) const STORE: Metric = metric(
     "Failures of the store, by kind of work: `accept` (jobs), `claim` (jobs), `start` (records of exchanges), `end` \
      (outcomes of jobs), `keep` (leases and maintenance), `read`.",
 );
+pub(super) const STORE_TIME: Metric = metric(
+    "integration_client_store_mean_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &["work"],
+    "The mean time of the store's calls in the last second with any, from the caller's asking to the commit, by kind of work.",
+);
+pub(super) const WRITABLE: Metric = metric(
+    "integration_client_store_writable",
+    Kind::Gauge,
+    Unit::Count,
+    &[],
+    "1 while the store can be written, 0 while any kind of write fails.",
+);
+pub(super) const BACKLOG: Metric = metric(
+    "integration_client_outbox_waiting",
+    Kind::Gauge,
+    Unit::Count,
+    &["priority"],
+    "Accepted requests that wait in the store, whichever process accepted them; counted every ten seconds, and less often \
+     where the count takes long.",
+);
+pub(super) const BACKLOG_AGE: Metric = metric(
+    "integration_client_outbox_oldest_seconds",
+    Kind::Gauge,
+    Unit::Seconds,
+    &[],
+    "How long the accepted request that waits longest has been due.",
+);
+pub(super) const IN_HAND: Metric = metric(
+    "integration_client_outbox_in_hand",
+    Kind::Gauge,
+    Unit::Count,
+    &[],
+    "Accepted requests that this process has claimed and not ended.",
+);
+pub(super) const JOBS: Metric = metric(
+    "integration_client_outbox_ended_total",
+    Kind::Counter,
+    Unit::Count,
+    &["outcome"],
+    "Claims that this process ended: `delivered`, `dead` (given up), `later` (refused or failed, and back in the store).",
+);
+pub(super) const SHARED_LIMITS: Metric = metric(
+    "integration_client_sharing_limits",
+    Kind::Gauge,
+    Unit::Count,
+    &[],
+    "Limits that this process shares with others and of which it holds units, or wants some.",
+);
+pub(super) const SHARING_DOWN: Metric = metric(
+    "integration_client_sharing_degraded",
+    Kind::Gauge,
+    Unit::Count,
+    &[],
+    "1 while the store of shared units does not answer, or has lost what it knew and gives nothing; 0 while it works.",
+);
+pub(super) const SHARING_FAILURES: Metric = metric(
+    "integration_client_sharing_failures_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Calls to the store of shared units that failed, or were not answered within a second.",
+);
+pub(super) const SHARING_LOST: Metric = metric(
+    "integration_client_sharing_leases_lost_total",
+    Kind::Counter,
+    Unit::Count,
+    &[],
+    "Times that the store had taken back what this process held, because its lease had ended.",
+);
 
 pub(super) const CLEANUPS: Metric = metric(
     "integration_client_cleanups_total",
@@ -272,6 +343,16 @@ pub const METRICS: &[Metric] = &[
     REJECTED,
     MISSED,
     STORE,
+    STORE_TIME,
+    WRITABLE,
+    BACKLOG,
+    BACKLOG_AGE,
+    IN_HAND,
+    JOBS,
+    SHARED_LIMITS,
+    SHARING_DOWN,
+    SHARING_FAILURES,
+    SHARING_LOST,
     CLEANUPS,
     RETIRED,
 ];

@@ -71,6 +71,13 @@ impl DeadLetters {
         self
     }
 
+    /// Only letters up to a [place](KeptLetter::place): those that a list has shown, and none that came since.
+    #[must_use]
+    pub fn upto(mut self, place: i64) -> DeadLetters {
+        self.filter.upto = Some(place);
+        self
+    }
+
     fn page(&self, after: i64, most: usize) -> Filter {
         Filter { after, most: i64::try_from(most.min(MAX_PAGE)).unwrap_or(1), ..self.filter.clone() }
     }
@@ -108,6 +115,35 @@ impl DeadLetters {
             && vendor.as_ref().is_none_or(|vendor| *vendor == letter.vendor)
             && reason.as_ref().is_none_or(|reason| reason == letter.reason.as_str())
             && before.is_none_or(|before| letter.at.as_millisecond() < before)
+    }
+
+    /// How many letters match the filter; counted up to a million.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn count_matching(&self) -> Result<u64, Error> {
+        let filter = Filter { most: 1_000_000, ..self.filter.clone() };
+        Ok(u64::try_from(self.outbox.store.read(filter, dead::count_matching).await?).unwrap_or(0))
+    }
+
+    /// The [place](KeptLetter::place) of the newest letter, whatever the filter says; `None` where there is no letter.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn newest(&self) -> Result<Option<i64>, Error> {
+        self.outbox.store.read((), dead::newest).await
+    }
+
+    /// Deletes one letter, by its id. Returns false where there is no such letter, or it does not match the filter.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Store`].
+    pub async fn remove(&self, id: &str) -> Result<bool, Error> {
+        let Ok(id) = Id::try_parse(id) else { return Ok(false) };
+        if self.find(&id).await?.is_none() {
+            return Ok(false);
+        }
+        Ok(self.outbox.store.write(id, dead::remove).await? > 0)
     }
 
     /// How many letters the store holds, whatever the filter says; counted up to a million.
@@ -157,7 +193,8 @@ impl DeadLetters {
         let mut sent = HashSet::new();
         let mut after = 0;
         while sent.len() < most {
-            let page = Filter { upto: Some(newest), ..self.page(after, TOGETHER) };
+            let upto = self.filter.upto.map_or(newest, |upto| upto.min(newest));
+            let page = Filter { upto: Some(upto), ..self.page(after, TOGETHER) };
             let page = self.outbox.store.read(page, dead::list).await?;
             let Some(last) = page.last() else { break };
             after = last.seq;

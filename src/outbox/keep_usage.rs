@@ -1,4 +1,4 @@
-//! The task that writes what lanes take, and, where no worker does so, counts what earlier processes sent.
+//! The task that writes what lanes take, counts what waits, and, where no worker does so, counts what earlier processes sent.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -43,6 +43,7 @@ pub(crate) async fn keep_usage(core: Weak<Core>, outbox: Arc<OutboxState>) {
                 }
             }
             outbox.write_usage().await;
+            outbox.measure_backlog().await;
             if is_over(&outbox) {
                 // The other half has no end of its own.
                 outbox.stop.send_if_modified(|stop| !std::mem::replace(stop, true));

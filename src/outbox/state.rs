@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::handler::{Handler, ResponseHandler};
+use super::measured::Measured;
 use super::recall::order::Recall;
 use super::{pool, starts, usage};
 use crate::clock::{Clock, Time};
@@ -41,6 +42,7 @@ pub(crate) struct OutboxState {
     pub(super) lanes: Mutex<HashMap<(String, String), (i64, Time)>>,
     pub(super) recall: Recall,
     pub(super) usage: usage::NewUsage,
+    pub(super) measured: Measured,
     pub(super) stop: watch::Sender<bool>,
     pub(super) ended: watch::Sender<bool>,
 }
@@ -89,6 +91,7 @@ impl OutboxState {
             lanes: Mutex::default(),
             recall: Recall::default(),
             usage: usage::NewUsage::default(),
+            measured: Measured::default(),
             stop: watch::Sender::new(false),
             ended: watch::Sender::new(!works),
         }

@@ -164,6 +164,7 @@ impl Worker {
             }
             let early = std::mem::take(&mut *self.outbox.early.lock());
             early.into_iter().for_each(|finish| self.ends.add(finish, None));
+            self.outbox.has_in_hand(self.running.len());
             let now = self.outbox.clock.now();
             let core = self.core.upgrade().filter(|_| self.held.strong_count() > 0);
             let stopping = core.is_none() || *stop.borrow_and_update();
@@ -356,8 +357,8 @@ impl Worker {
                 for (finish, was_ours) in finishes.iter().zip(told) {
                     if !was_ours {
                         tracing::warn!(id = %finish.id, "a job ended here after another process had taken it over");
-                    } else if matches!(finish.end, End::Delivered { .. } | End::Dead(_)) {
-                        self.outbox.backlog.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                    } else {
+                        self.outbox.job_ended(&finish.end);
                     }
                 }
             }

@@ -198,9 +198,27 @@ pub(crate) fn purge<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a,
     Box::pin(async move {
         let sql = "DELETE FROM ic_dead WHERE seq IN (SELECT seq FROM ic_dead WHERE seq > $1 AND ($2 IS NULL OR tenant = $2) \
                    AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) AND ($5 IS NULL OR died_at < $5) \
-                   ORDER BY seq LIMIT $6)";
+                   AND ($7 IS NULL OR seq <= $7) ORDER BY seq LIMIT $6)";
         let (tenant, vendor, reason) = (filter.tenant.as_deref(), filter.vendor.as_deref(), filter.reason.as_deref());
-        db.execute(sql, args![filter.after, tenant, vendor, reason, filter.before, filter.most]).await
+        let args = args![filter.after, tenant, vendor, reason, filter.before, filter.most, filter.upto];
+        db.execute(sql, args).await
+    })
+}
+
+/// Deletes one letter. Returns how many there were.
+pub(crate) fn remove<'a>(id: &'a Id, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<u64, DbError>> {
+    Box::pin(async move { db.execute("DELETE FROM ic_dead WHERE id = $1", args![id.as_bytes().as_slice()]).await })
+}
+
+/// Counts the letters that match, up to `most`.
+pub(crate) fn count_matching<'a>(filter: &'a Filter, db: Db<'a>, _: i64) -> BoxFuture<'a, Result<i64, DbError>> {
+    Box::pin(async move {
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM ic_dead WHERE seq > $1 AND ($2 IS NULL OR tenant = $2) \
+                   AND ($3 IS NULL OR vendor = $3) AND ($4 IS NULL OR reason = $4) AND ($5 IS NULL OR died_at < $5) \
+                   AND ($7 IS NULL OR seq <= $7) LIMIT $6) few";
+        let (tenant, vendor, reason) = (filter.tenant.as_deref(), filter.vendor.as_deref(), filter.reason.as_deref());
+        let args = args![filter.after, tenant, vendor, reason, filter.before, filter.most, filter.upto];
+        Ok(db.fetch(sql, args).await?.first_mut().map(Row::int).transpose()?.unwrap_or(0))
     })
 }
 

@@ -382,15 +382,22 @@ impl Opened {
 
     /// Accepts a job with a new id: the job is on the disk when this returns.
     pub(crate) async fn insert(&self, job: NewJob) -> Result<Accepted, Error> {
-        let written = match job.key {
-            None => self.writer.insert(job).await,
-            Some(_) => self.writer.call(job, jobs::insert, false).await,
+        let written = async {
+            match job.key {
+                None => self.writer.insert(job).await,
+                Some(_) => self.writer.call(job, jobs::insert, false).await,
+            }
         };
-        self.noted(Work::Accept, written)
+        self.noted(Work::Accept, written).await
     }
 
-    fn noted<T>(&self, work: Work, result: Result<T, DbError>) -> Result<T, Error> {
+    async fn noted<T>(&self, work: Work, call: impl Future<Output = Result<T, DbError>>) -> Result<T, Error> {
+        let began = self.problems.time();
+        let result = call.await;
         self.problems.note(work, &result);
+        if result.is_ok() {
+            self.problems.took_since(work, began);
+        }
         result.map_err(failed)
     }
 
@@ -409,7 +416,7 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.noted(work, self.writer.call(input, step, false).await)
+        self.noted(work, self.writer.call(input, step, false)).await
     }
 
     /// Runs a step whose repetition cannot be detected: it is not retried where it may have been committed.
@@ -418,13 +425,13 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.noted(Work::Keep, self.writer.call(input, step, true).await)
+        self.noted(Work::Keep, self.writer.call(input, step, true)).await
     }
 
     /// Writes a heartbeat, and reads those of other processes.
     pub(crate) async fn beat(&self, beat: Beat) -> Result<Option<Vec<Seen>>, Error> {
         match &self.pulse {
-            Some(pulse) => self.noted(Work::Keep, pulse.call(beat, owners::beat, false).await),
+            Some(pulse) => self.noted(Work::Keep, pulse.call(beat, owners::beat, false)).await,
             None => self.write(beat, owners::beat).await,
         }
     }
@@ -435,7 +442,8 @@ impl Opened {
         I: Send + Sync + 'static,
         T: Send + 'static,
     {
-        self.noted(Work::Read, self.reader.call(input, step, false).await.map_err(DbError::certain))
+        let read = async { self.reader.call(input, step, false).await.map_err(DbError::certain) };
+        self.noted(Work::Read, read).await
     }
 }
 

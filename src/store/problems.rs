@@ -82,6 +82,9 @@ pub(crate) struct Problems {
 struct Kind {
     fails: AtomicBool,
     failures: AtomicU64,
+    /// Calls that succeeded, and how long they took together, in nanoseconds.
+    calls: AtomicU64,
+    took_ns: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -190,6 +193,31 @@ impl Problems {
             said.push(format!("{} more lanes have the same problem", lanes.len() - NAMED));
         }
         (!said.is_empty()).then(|| said.join("; "))
+    }
+
+    /// Records how long some work took, from handing it over to its result.
+    pub(crate) fn took_since(&self, work: Work, began: Time) {
+        let kind = &self.kinds[work as usize];
+        kind.calls.fetch_add(1, Relaxed);
+        kind.took_ns.fetch_add(crate::clock::nanos(self.clock.now().since(began)), Relaxed);
+    }
+
+    /// Calls that succeeded and the nanoseconds that they took together, by kind of work, since the store was opened.
+    pub(crate) fn took(&self) -> [(u64, u64); Work::ALL.len()] {
+        Work::ALL.map(|work| {
+            let kind = &self.kinds[work as usize];
+            (kind.calls.load(Relaxed), kind.took_ns.load(Relaxed))
+        })
+    }
+
+    /// Whether the latest of each kind of writing work succeeded.
+    pub(crate) fn is_writable(&self) -> bool {
+        Work::ALL.iter().filter(|work| **work != Work::Read).all(|work| !self.kinds[*work as usize].fails.load(Relaxed))
+    }
+
+    /// The time, by the clock of the problems.
+    pub(crate) fn time(&self) -> Time {
+        self.clock.now()
     }
 
     /// The number of failures by kind of work, since the store was opened.

@@ -1,5 +1,7 @@
 //! The state of a job, the counts of jobs, and cancellation.
 
+use std::time::Duration;
+
 use super::driver::{Db, DbError, Row, args};
 use super::jobs::done;
 use super::{Id, LaneTier};
@@ -26,6 +28,32 @@ pub(crate) fn count_lane<'a>(
             "SELECT count(*) FROM (SELECT 1 FROM ic_job WHERE state = 0 AND vendor = $1 AND tenant = $2 LIMIT $3) few";
         let mut rows = db.fetch(sql, args![&lane.vendor, &lane.tenant, *most]).await?;
         Ok(rows.first_mut().map(Row::int).transpose()?.unwrap_or(0))
+    })
+}
+
+/// What waits in a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Backlog {
+    /// By tier.
+    pub(crate) waiting: [u64; 3],
+    /// How long the job that waits longest has been due.
+    pub(crate) oldest: Duration,
+}
+
+/// Counts what waits, from an index alone.
+pub(crate) fn backlog<'a>((): &'a (), db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Backlog, DbError>> {
+    Box::pin(async move {
+        let sql = "SELECT tier, count(*), min(run_at) FROM ic_job WHERE state = 0 GROUP BY tier";
+        let mut backlog = Backlog::default();
+        for mut row in db.fetch(sql, Vec::new()).await? {
+            let (tier, count, due) = (row.int()?, row.int()?, row.int()?);
+            if let Some(waiting) = usize::try_from(tier).ok().and_then(|tier| backlog.waiting.get_mut(tier)) {
+                *waiting = u64::try_from(count).unwrap_or(0);
+            }
+            let late = u64::try_from(now.saturating_sub(due)).unwrap_or(0);
+            backlog.oldest = backlog.oldest.max(Duration::from_millis(late));
+        }
+        Ok(backlog)
     })
 }
 

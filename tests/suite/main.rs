@@ -4,12 +4,14 @@
 
 mod architecture;
 mod bad_vendors;
+mod browser;
 mod cancel;
 mod catalogue;
 mod catalogue_walk;
 mod checker;
 mod client;
 mod config;
+mod console;
 mod dead_letters_load;
 mod dialects;
 mod end_to_end;

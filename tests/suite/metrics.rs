@@ -67,11 +67,11 @@ fn told(recorder: &DebuggingRecorder) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// The series of one metric, without its name.
+/// The series of one metric, without its name; of a counter those that have counted, since all begin with zero.
 fn of(told: &BTreeMap<String, f64>, metric: &str) -> Vec<(String, f64)> {
     let series = told.iter().filter_map(|(name, value)| {
         let labels = name.strip_prefix(metric)?.strip_prefix('{')?.strip_suffix('}')?;
-        Some((labels.to_owned(), *value))
+        (!metric.ends_with("_total") || *value > 0.0).then(|| (labels.to_owned(), *value))
     });
     series.collect()
 }
@@ -269,6 +269,40 @@ async fn a_store_that_fails() {
     let _ = std::fs::remove_file(&path);
 }
 
+/// In real time as well.
+async fn a_client_that_shares() {
+    let path = std::env::temp_dir().join(format!("ic-metrics-shared-{}.db", std::process::id()));
+    let builder = builder(|_| FakeAnswer::status(200)).share_through(format!("sqlite:{}", path.display()));
+    let client = builder.build().await.unwrap();
+    client.send("a", Priority::High, get()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    client.shutdown(Duration::from_secs(1)).await;
+    drop(client);
+    let _ = std::fs::remove_file(&path);
+}
+
+/// A rate is a difference: a counter that appears with its first refusal shows none of it.
+#[tokio::test(start_paused = true)]
+async fn counters_begin_with_zero() {
+    let recorder = DebuggingRecorder::new();
+    let _local = metrics::set_default_local_recorder(&recorder);
+    let client = builder(|_| FakeAnswer::status(200)).build().await.unwrap();
+    client.send("a", Priority::High, get()).await.unwrap();
+    a_second().await;
+    let told = told(&recorder);
+    for series in [
+        "integration_client_refusals_total{vendor=v}",
+        "integration_client_pauses_total{vendor=v}",
+        "integration_client_dead_letters_total{reason=ambiguous,vendor=v}",
+        "integration_client_attempts_total{outcome=4xx,vendor=v}",
+        "integration_client_requests_total{outcome=exhausted,priority=low,vendor=v}",
+        "integration_client_events_missed_total{}",
+        "integration_client_config_rejected_total{}",
+    ] {
+        assert_eq!(told.get(series), Some(&0.0), "{series}");
+    }
+}
+
 /// A client goes through everything that can happen to it; what it then exports is what the table, the page and the
 /// dashboard say, names, kinds, labels and all.
 #[tokio::test(start_paused = true)]
@@ -292,6 +326,7 @@ async fn metrics_page_and_dashboard_match_the_client() {
     drop(client);
     a_cleanup_that_retires_two().await;
     a_store_that_fails().await;
+    a_client_that_shares().await;
 
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut kinds = BTreeMap::new();

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use integration_client::config::*;
+use integration_client::console::{Access, Console, ConsoleBuilder};
 use integration_client::dead_letter::{
     AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, LetterRequest, MemorySink, Phase, ReadError, Reason,
     TracingSink,
@@ -50,7 +51,8 @@ fn public_types_can_be_shared_and_printed() {
         Config, Vendors, Vendor, Endpoint, AuthScheme, Connection, Tenant, LimitEntry, OAuthEntry, TenantEntry, FileSource,
         Sources, StaticSource, Limit, Scope, LimitKind, Rate, Algorithm, Unit, Source, CredentialRef, OAuth, OAuthGrant,
         ClientAuth, JwtAlgorithm, Costs, Finding, RetryPolicy, OnAmbiguous, Throttle, Keep, AtRest, Idempotency, KeyCarrier,
-        OnUnsendable, Shape, Caller, May, Sharing, LaneMiddleware, PacingMiddleware, Gateway, GatewayBuilder, GatewayBody, Listen, Serving,
+        OnUnsendable, Shape, Caller, May, Sharing, LaneMiddleware, PacingMiddleware, Gateway, GatewayBuilder, GatewayBody, Listen, Serving, Access, Console, ConsoleBuilder,
+        LaneState, LaneSort, LaneQuery, LanePage, LaneSummary,
     );
     all_shareable!(
         AttemptRecord, BadLine, Content, DeadLetter, JsonLinesSink, LetterRequest, MemorySink, Phase, ReadError, Reason,

@@ -76,6 +76,12 @@ pub(in crate::config) fn caller(
     if entry.may.is_none() {
         may.push(May::Send);
     }
+    let is_for_all = vendors.is_empty() && entry.tenants.iter().any(|pattern| pattern == "*");
+    if !is_for_all && may.iter().any(|right| matches!(right, May::View | May::Operate)) {
+        let message = "`view` and `operate` are rights to the console, which shows all tenants and vendors: write \
+                       tenants = [\"*\"] and no `vendors`";
+        report.problem(at(&[], "may"), message);
+    }
     if report.problems.len() > before {
         return None;
     }

@@ -1,6 +1,9 @@
 //! What one tenant at one vendor is doing, in the words of [`TenantStatus`]: from what the engine shows of its lane.
 
+pub(crate) mod lanes;
 mod limits;
+pub(crate) mod select;
+pub(crate) mod survey;
 pub mod types;
 
 use super::Core;

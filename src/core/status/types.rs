@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Priority;
+pub use crate::core::status::lanes::{LanePage, LaneQuery, LaneSort, LaneState, LaneSummary};
 
 /// A figure for each priority.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]

@@ -22,7 +22,7 @@ use crate::dispatch::plan;
 use crate::engine::cost::Cost;
 use crate::engine::limit::PriorUse;
 use crate::engine::plan::{EndpointId, NO_ENDPOINT};
-use crate::metrics::KINDS_OF_WORK;
+use crate::metrics::OutboxFigures;
 use crate::route::Route;
 use crate::store::may_pass;
 use crate::store::usage::{self, Mark, Table, Usage, Wanted};
@@ -64,8 +64,8 @@ impl OutboxHooks for OutboxState {
         self.usage.add(route, endpoint, high, used);
     }
 
-    fn store_failures(&self) -> [(&'static str, u64); KINDS_OF_WORK] {
-        self.store.problems.failures()
+    fn figures(&self) -> OutboxFigures {
+        self.figures()
     }
 }
 

@@ -17,7 +17,8 @@ What a client exports with the feature `metrics`, by the facade of the crate [me
 [Grafana dashboard](grafana-dashboard.json) are generated from the table in `src/metrics/table.rs`.
 
 - Install a recorder before the client is built. `cargo run --example prometheus --features metrics` shows how, for Prometheus.
-- Counters and gauges are told once a second, histograms at once. A counter has no series before it counts.
+- Counters and gauges are told once a second, histograms at once. Counters begin with zero.
+- [prometheus-alerts.yaml](prometheus-alerts.yaml) holds alert rules, and [RUNBOOK.md](RUNBOOK.md) what to do about each.
 - The dashboard wants histograms with buckets: `PrometheusBuilder::set_buckets`.
 - `tenant` is one more label of every metric that has `vendor`, with `IntegrationClientBuilder::tenant_labels(max)`: the first `max` tenants by
   name, the others as `other`.
@@ -34,13 +35,37 @@ What a client exports with the feature `metrics`, by the facade of the crate [me
     page
 }
 
+/// The rows of the dashboard, and the beginnings of the names of their metrics behind `integration_client_`.
+const ROWS: &[(&str, &[&str])] = &[
+    (
+        "Requests",
+        &["requests_total", "attempts", "http_client", "refusals", "dead_letters", "requests_per", "response"],
+    ),
+    ("Limits", &["headroom", "throttle", "pauses", "paused", "wait_", "queue_depth", "in_flight", "permits"]),
+    ("Backlog", &["outbox"]),
+    ("Store and sharing", &["store", "sharing"]),
+    ("Hosts and configuration", &["hosts", "breaker", "config", "events", "cleanups", "tenants"]),
+];
+
+fn short(metric: &Metric) -> &str {
+    metric.name.trim_start_matches("integration_client_")
+}
+
 fn query(metric: &Metric) -> String {
-    let (name, by) = (metric.name, metric.labels.join(", "));
+    let by = metric.labels.join(", ");
+    let filter = if metric.labels.contains(&"vendor") { "{vendor=~\"$vendor\",tenant=~\"$tenant\"}" } else { "" };
+    let name = format!("{}{filter}", metric.name);
     match (metric.kind, metric.labels) {
         (Kind::Counter, []) => format!("sum(rate({name}[5m]))"),
         (Kind::Counter, _) => format!("sum by ({by}) (rate({name}[5m]))"),
-        (Kind::Histogram, _) => format!("histogram_quantile(0.95, sum by (le, vendor) (rate({name}_bucket[5m])))"),
+        (Kind::Histogram, _) => {
+            let bucket = format!("{}_bucket{filter}", metric.name);
+            format!("histogram_quantile(0.95, sum by (le, vendor) (rate({bucket}[5m])))")
+        }
+        // All processes see the same store: what each counts in it is not added up, and one that cannot write is one.
+        (_, []) if metric.name.ends_with("_writable") => format!("min({name})"),
         (_, []) => format!("max({name})"),
+        (_, _) if short(metric) == "outbox_waiting" => format!("max by ({by}) ({name})"),
         // What is left, and how fast it goes, is the worst that anybody reports; all else adds up.
         (_, _) if metric.unit == Unit::Ratio => format!("min by ({by}) ({name})"),
         (_, _) if metric.unit == Unit::Seconds => format!("max by ({by}) ({name})"),
@@ -48,8 +73,30 @@ fn query(metric: &Metric) -> String {
     }
 }
 
-fn panel(number: usize, metric: &Metric) -> Value {
-    let title = metric.name.trim_start_matches("integration_client_").trim_end_matches("_total").replace('_', " ");
+/// From which value on a panel is amber or red: those of the alert rules.
+fn thresholds(metric: &Metric) -> Value {
+    let steps = |steps: &[(Option<f64>, &str)]| {
+        let steps: Vec<Value> = steps.iter().map(|(value, color)| json!({ "value": value, "color": color })).collect();
+        json!({ "mode": "absolute", "steps": steps })
+    };
+    match short(metric) {
+        "headroom_ratio" | "headroom_average_ratio" => {
+            steps(&[(None, "red"), (Some(0.1), "orange"), (Some(0.2), "green")])
+        }
+        "refusals_total"
+        | "dead_letters_total"
+        | "events_missed_total"
+        | "store_failures_total"
+        | "sharing_failures_total"
+        | "sharing_degraded" => steps(&[(None, "green"), (Some(0.000_001), "red")]),
+        "store_writable" => steps(&[(None, "red"), (Some(1.0), "green")]),
+        "outbox_oldest_seconds" => steps(&[(None, "green"), (Some(300.0), "orange"), (Some(900.0), "red")]),
+        _ => steps(&[(None, "green")]),
+    }
+}
+
+fn panel(id: usize, place: usize, top: usize, metric: &Metric) -> Value {
+    let title = short(metric).trim_end_matches("_total").replace('_', " ");
     let unit = match (metric.kind, metric.unit) {
         (Kind::Counter, _) | (_, Unit::PerSecond) => "reqps",
         (_, Unit::Seconds) => "s",
@@ -60,20 +107,57 @@ fn panel(number: usize, metric: &Metric) -> Value {
         Kind::Histogram => vec!["{{vendor}} p95".to_owned()],
         _ => metric.labels.iter().map(|label| format!("{{{{{label}}}}}")).collect(),
     };
+    let defaults = json!({
+        "unit": unit,
+        "min": 0,
+        "thresholds": thresholds(metric),
+        "custom": { "thresholdsStyle": { "mode": "line" } },
+    });
     json!({
-        "id": number + 1,
+        "id": id,
         "type": "timeseries",
         "title": title,
         "description": metric.about,
         "datasource": { "type": "prometheus", "uid": "${datasource}" },
-        "gridPos": { "h": 8, "w": 8, "x": number % 3 * 8, "y": number / 3 * 8 },
-        "fieldConfig": { "defaults": { "unit": unit, "min": 0 }, "overrides": [] },
+        "gridPos": { "h": 8, "w": 8, "x": place % 3 * 8, "y": top + place / 3 * 8 },
+        "fieldConfig": { "defaults": defaults, "overrides": [] },
         "targets": [{ "refId": "A", "expr": query(metric), "legendFormat": legend.join(" ") }],
     })
 }
 
+fn variable(name: &str) -> Value {
+    let query = format!("label_values(integration_client_refusals_total, {name})");
+    json!({
+        "name": name,
+        "type": "query",
+        "datasource": { "type": "prometheus", "uid": "${datasource}" },
+        "query": { "query": query, "refId": name },
+        "refresh": 2,
+        "multi": true,
+        "includeAll": true,
+        // A series without the label is one of all.
+        "allValue": ".*",
+        "current": { "text": "All", "value": "$__all" },
+    })
+}
+
 fn dashboard() -> String {
-    let panels: Vec<Value> = METRICS.iter().enumerate().map(|(number, metric)| panel(number, metric)).collect();
+    let (mut panels, mut top) = (Vec::new(), 0);
+    for (title, begins) in ROWS {
+        panels.push(json!({
+            "id": panels.len() + 1,
+            "type": "row",
+            "title": title,
+            "collapsed": false,
+            "gridPos": { "h": 1, "w": 24, "x": 0, "y": top },
+            "panels": [],
+        }));
+        let own = METRICS.iter().filter(|metric| begins.iter().any(|begin| short(metric).starts_with(begin)));
+        let before = panels.len();
+        panels.extend(own.enumerate().map(|(place, metric)| panel(before + place + 1, place, top + 1, metric)));
+        top += 1 + (panels.len() - before).div_ceil(3) * 8;
+    }
+    assert_eq!(panels.len(), METRICS.len() + ROWS.len(), "each metric belongs to one row");
     let dashboard = json!({
         "title": "integration-client",
         "uid": "integration-client",
@@ -81,10 +165,48 @@ fn dashboard() -> String {
         "editable": true,
         "refresh": "30s",
         "time": { "from": "now-1h", "to": "now" },
-        "templating": { "list": [{ "name": "datasource", "type": "datasource", "query": "prometheus" }] },
+        "templating": { "list": [
+            { "name": "datasource", "type": "datasource", "query": "prometheus" },
+            variable("vendor"),
+            variable("tenant"),
+        ] },
         "panels": panels,
     });
     format!("{}\n", serde_json::to_string_pretty(&dashboard).unwrap())
+}
+
+/// The names of metrics in a text.
+fn named(text: &str) -> Vec<&str> {
+    let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+    let is_metric = |word: &&str| word.starts_with("integration_client_") || word.starts_with("http_client_");
+    words.filter(is_metric).map(|word| word.trim_end_matches("_bucket")).collect()
+}
+
+#[test]
+fn alert_rules_name_metrics_that_exist_and_each_has_its_paragraph() {
+    let rules = include_str!("../../../docs/prometheus-alerts.yaml");
+    let runbook = include_str!("../../../docs/RUNBOOK.md");
+    let alerts: Vec<&str> = rules.split("- alert: ").skip(1).collect();
+    assert!(alerts.len() >= 8, "{}", alerts.len());
+    for alert in alerts {
+        let name = alert.lines().next().unwrap().trim();
+        for part in ["expr:", "severity:", "summary:", "runbook:"] {
+            assert!(alert.contains(part), "{name} has no {part}");
+        }
+        assert!(!named(alert).is_empty(), "{name} asks for no metric");
+        for metric in named(alert) {
+            assert!(METRICS.iter().any(|known| known.name == metric), "{name} asks for {metric}");
+        }
+        let anchor = format!("RUNBOOK.md#{}", name.to_lowercase());
+        assert!(alert.contains(&anchor), "{name} leads to no paragraph: {anchor}");
+        let paragraph =
+            runbook.split(&format!("\n## {name}\n")).nth(1).unwrap_or_else(|| panic!("{name} is not in RUNBOOK.md"));
+        let paragraph = paragraph.split("\n## ").next().unwrap();
+        assert!(paragraph.split_whitespace().count() > 40, "{name} has no more than a word in RUNBOOK.md");
+    }
+    for metric in named(runbook) {
+        assert!(METRICS.iter().any(|known| known.name == metric), "RUNBOOK.md names {metric}");
+    }
 }
 
 #[test]

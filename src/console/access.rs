@@ -1,0 +1,63 @@
+//! What somebody may do.
+
+use crate::config::{Caller, May};
+
+/// What somebody may do in a console.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum Access {
+    /// Look at everything.
+    View,
+    /// The same, and pause and resume lanes, send dead letters again and delete them.
+    Operate,
+}
+
+impl Access {
+    /// The name in snake case.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Access::View => "view",
+            Access::Operate => "operate",
+        }
+    }
+
+    /// What a caller of the configuration may do; none where it has no right to the console. The console shows all tenants:
+    /// rights to some of them are none.
+    pub(super) fn of_caller(caller: &Caller) -> Option<Access> {
+        let has = |right: May| caller.is_for_all() && caller.may.contains(&right);
+        match () {
+            () if has(May::Operate) => Some(Access::Operate),
+            () if has(May::View) => Some(Access::View),
+            () => None,
+        }
+    }
+
+    /// No more than looking, where the console is read-only.
+    pub(super) fn capped(self, read_only: bool) -> Access {
+        if read_only { Access::View } else { self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Sources};
+
+    #[test]
+    fn rights_are_those_of_callers_for_all_tenants() {
+        for (tenants, may, expected) in [
+            ("\"*\"", "\"view\"", Some(Access::View)),
+            ("\"*\"", "\"operate\"", Some(Access::Operate)),
+            ("\"*\"", "\"send\", \"view\", \"operate\"", Some(Access::Operate)),
+            ("\"*\"", "\"send\", \"async\"", None),
+            ("\"acme\"", "\"send\"", None),
+        ] {
+            let text = format!("[[callers]]\nname = \"c\"\ntoken = \"env:T\"\ntenants = [{tenants}]\nmay = [{may}]\n");
+            let config = Config::load(&Sources::new().without_catalogue().file("f.toml", text), 1).unwrap();
+            assert_eq!(Access::of_caller(&config.callers()[0]), expected, "{tenants} {may}");
+        }
+        assert_eq!(Access::Operate.capped(true), Access::View);
+        assert_eq!(Access::Operate.capped(false), Access::Operate);
+        assert!(Access::Operate > Access::View);
+    }
+}

@@ -1,0 +1,173 @@
+//! What happens, for all who look on: one listener among the client's, whose events stand in a ring from which each viewer
+//! reads at its own place. Ten viewers cost the senders what one does, and without a viewer nothing is listened to.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_core::Stream as _;
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use crate::clock::Time;
+use crate::core::Core;
+use crate::events::{Event, EventKind, Events};
+
+/// Events that are kept for viewers.
+const KEPT: usize = 2_000;
+/// How long it goes on to listen when nobody looks.
+const LINGERS: Duration = Duration::from_secs(60);
+
+/// What a viewer wants to see.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Wanted {
+    pub(super) tenant: Option<String>,
+    pub(super) vendor: Option<String>,
+    /// One kind; without it all but those of requests that go as they should.
+    pub(super) kind: Option<String>,
+}
+
+impl Wanted {
+    fn fits(&self, event: &Event) -> bool {
+        let is = |wanted: &Option<String>, there: &Option<Arc<str>>| {
+            wanted.as_ref().is_none_or(|wanted| there.as_ref().is_some_and(|there| **there == **wanted))
+        };
+        let kind = event.kind.as_str();
+        let of_kind = match self.kind.as_deref() {
+            None => !matches!(event.kind, EventKind::Dispatched { .. } | EventKind::Completed { .. }),
+            Some("all") => true,
+            Some(wanted) => wanted == kind,
+        };
+        of_kind && is(&self.tenant, &event.tenant) && is(&self.vendor, &event.vendor)
+    }
+}
+
+/// What one read brings.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    pub(super) events: Vec<Arc<Event>>,
+    /// Others that fit, or may have fitted, and are not among them.
+    pub(super) more: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Feed(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    events: Option<Events>,
+    ring: VecDeque<Arc<Event>>,
+    /// The number of the next event.
+    next: u64,
+    read_at: Time,
+}
+
+impl State {
+    fn add(&mut self, event: Event) {
+        if self.ring.len() == KEPT {
+            self.ring.pop_front();
+        }
+        self.ring.push_back(Arc::new(event));
+        self.next += 1;
+    }
+
+    /// Takes what has come since the last time.
+    fn fill(&mut self, core: &Core) {
+        self.read_at = core.clock.now();
+        let mut events = self.events.take().unwrap_or_else(|| core.telemetry.feed.look_on());
+        // Nobody is woken: the viewers come by themselves.
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(event)) = Pin::new(&mut events).poll_next(&mut context) {
+            self.add(event);
+        }
+        self.events = Some(events);
+    }
+
+    fn read(&self, from: u64, most: usize, wanted: &Wanted) -> Read {
+        let first = self.next - self.ring.len() as u64;
+        let mut read = Read { events: Vec::new(), more: first.saturating_sub(from) };
+        let skip = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
+        for event in self.ring.iter().skip(skip) {
+            match &event.kind {
+                EventKind::Missed { count } => read.more += count,
+                _ if !wanted.fits(event) => {}
+                _ if read.events.len() < most => read.events.push(event.clone()),
+                _ => read.more += 1,
+            }
+        }
+        read
+    }
+}
+
+impl Feed {
+    /// The place behind all that happened so far, less at most `back` of the events that are kept.
+    pub(super) fn place(&self, core: &Core, back: usize) -> u64 {
+        let mut state = self.0.lock();
+        state.fill(core);
+        state.next - state.ring.len().min(back) as u64
+    }
+
+    /// What has happened since `from` and fits, `most` at most; and the place to go on from.
+    pub(super) fn read(&self, core: &Core, from: u64, most: usize, wanted: &Wanted) -> (Read, u64) {
+        let mut state = self.0.lock();
+        state.fill(core);
+        (state.read(from, most, wanted), state.next)
+    }
+
+    /// Ends to listen where nobody has looked for a while.
+    pub(super) fn tidy(&self, now: Time) {
+        let mut state = self.0.lock();
+        if state.events.is_some() && now.since(state.read_at) > LINGERS {
+            *state = State { next: state.next, ..State::default() };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(tenant: &str, kind: EventKind) -> Event {
+        Event { request_id: None, tenant: Some(tenant.into()), vendor: Some("v".into()), kind }
+    }
+
+    #[test]
+    fn each_viewer_reads_at_its_own_place() {
+        let mut state = State::default();
+        for number in 0..5 {
+            state.add(event(if number % 2 == 0 { "a" } else { "b" }, EventKind::Paused));
+        }
+        state.add(event("a", EventKind::Breaker { host: "h".into(), open: true }));
+        let wanted = |tenant: Option<&str>, kind: Option<&str>| Wanted {
+            tenant: tenant.map(str::to_owned),
+            kind: kind.map(str::to_owned),
+            ..Wanted::default()
+        };
+        let read = |from, most, wanted: &Wanted| {
+            let read = state.read(from, most, wanted);
+            (read.events.len(), read.more)
+        };
+        assert_eq!(read(0, 50, &Wanted::default()), (6, 0));
+        assert_eq!(read(4, 50, &Wanted::default()), (2, 0));
+        assert_eq!(read(6, 50, &Wanted::default()), (0, 0));
+        assert_eq!(read(0, 2, &Wanted::default()), (2, 4), "and 4 more");
+        assert_eq!(read(0, 50, &wanted(Some("b"), None)), (2, 0));
+        assert_eq!(read(0, 50, &wanted(None, Some("breaker"))), (1, 0));
+        let nowhere = Wanted { vendor: Some("w".to_owned()), ..Wanted::default() };
+        assert_eq!(read(0, 50, &nowhere), (0, 0));
+    }
+
+    #[test]
+    fn what_was_dropped_is_counted() {
+        let mut state = State::default();
+        for _ in 0..KEPT + 10 {
+            state.add(event("a", EventKind::Paused));
+        }
+        state.add(Event { request_id: None, tenant: None, vendor: None, kind: EventKind::Missed { count: 7 } });
+        let read = state.read(0, 50, &Wanted::default());
+        assert_eq!((read.events.len(), read.more), (50, 11 + 7 + (KEPT as u64 - 1 - 50)));
+    }
+}

@@ -1,0 +1,67 @@
+//! The files of the page: part of the program, so that there is nothing to install and nothing to build.
+
+/// A file of the page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct File {
+    pub(super) media_type: &'static str,
+    pub(super) text: &'static str,
+}
+
+macro_rules! files {
+    ($path:expr; $($name:literal is $file:literal, $media_type:literal;)+) => {
+        match $path {
+            $($name => Some(File { media_type: $media_type, text: include_str!(concat!("page/", $file)) }),)+
+            _ => None,
+        }
+    };
+}
+
+/// The file with this path.
+pub(super) fn file(path: &str) -> Option<File> {
+    files! { path;
+        "" is "index.html", "text/html; charset=utf-8";
+        "icon.svg" is "icon.svg", "image/svg+xml";
+        "console.css" is "console.css", "text/css; charset=utf-8";
+        "console.js" is "console.js", "text/javascript; charset=utf-8";
+        "dom.js" is "dom.js", "text/javascript; charset=utf-8";
+        "api.js" is "api.js", "text/javascript; charset=utf-8";
+        "words.js" is "words.js", "text/javascript; charset=utf-8";
+        "lanes.js" is "lanes.js", "text/javascript; charset=utf-8";
+        "lane.js" is "lane.js", "text/javascript; charset=utf-8";
+        "letters.js" is "letters.js", "text/javascript; charset=utf-8";
+        "queues.js" is "queues.js", "text/javascript; charset=utf-8";
+        "events.js" is "events.js", "text/javascript; charset=utf-8";
+        "system.js" is "system.js", "text/javascript; charset=utf-8";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The content security policy would block it, and so would every reader: text reaches the page by `textContent` alone.
+    #[test]
+    fn page_has_no_inline_code_and_writes_no_markup() {
+        let names = ["", "console.css", "console.js", "dom.js", "api.js", "words.js", "lanes.js", "lane.js"];
+        for name in names.into_iter().chain(["letters.js", "queues.js", "events.js", "system.js"]) {
+            let text = file(name).unwrap().text;
+            for word in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacent",
+                "document.write",
+                "eval(",
+                "new Function",
+                "style=",
+                "onclick=",
+            ] {
+                assert!(!text.contains(word), "{name}: {word}");
+            }
+            assert!(!text.contains("http://") || name.ends_with(".js"), "{name}");
+        }
+        let page = file("").unwrap().text;
+        assert_eq!(page.matches("<script").count(), 1);
+        assert!(page.contains("<script type=\"module\" src=\"console.js\"></script>"));
+        assert!(!page.contains("<style"));
+    }
+}

@@ -1,0 +1,98 @@
+//! The room of each lane in the last hour, a sample each 20 seconds, in one byte each: pure.
+//!
+//! A lane that had all its room all the time needs none: nearly all of a large number of tenants rest.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The time between two samples.
+pub(super) const EVERY: Duration = Duration::from_secs(20);
+/// Samples that are kept: one hour.
+const KEPT: usize = 180;
+/// Samples in one point of a line: the lowest of them is shown.
+const TOGETHER: usize = 3;
+const FULL: u8 = 100;
+
+type Name = (Arc<str>, Arc<str>);
+
+#[derive(Debug)]
+struct Ring {
+    samples: Box<[u8; KEPT]>,
+    /// Samples since the last one below [`FULL`].
+    full_for: u8,
+}
+
+/// The samples of all lanes.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    rings: HashMap<Name, Ring>,
+    /// Samples that were taken so far.
+    taken: usize,
+}
+
+impl History {
+    /// Takes a sample: the percent that is left, of each lane that has not all of it.
+    pub(super) fn sample(&mut self, below: impl Iterator<Item = (Name, u8)>) {
+        let at = self.taken % KEPT;
+        self.taken += 1;
+        for ring in self.rings.values_mut() {
+            ring.samples[at] = FULL;
+            ring.full_for = ring.full_for.saturating_add(1);
+        }
+        for (name, percent) in below {
+            let ring = self.rings.entry(name).or_insert_with(|| Ring { samples: Box::new([FULL; KEPT]), full_for: 0 });
+            ring.samples[at] = percent.min(FULL);
+            ring.full_for = 0;
+        }
+        self.rings.retain(|_, ring| usize::from(ring.full_for) < KEPT);
+    }
+
+    /// A lane's line, oldest first, in percent; empty where all was there all the time, or nothing is known.
+    pub(super) fn line(&self, tenant: &Arc<str>, vendor: &Arc<str>) -> Vec<u8> {
+        let Some(ring) = self.rings.get(&(tenant.clone(), vendor.clone())) else { return Vec::new() };
+        let known = self.taken.min(KEPT);
+        let first = self.taken - known;
+        let samples: Vec<u8> = (first..self.taken).map(|number| ring.samples[number % KEPT]).collect();
+        samples.rchunks(TOGETHER).rev().map(|some| some.iter().copied().min().unwrap_or(FULL)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(tenant: &str) -> Name {
+        (tenant.into(), "v".into())
+    }
+
+    fn line(history: &History, tenant: &str) -> Vec<u8> {
+        history.line(&tenant.into(), &"v".into())
+    }
+
+    #[test]
+    fn line_is_the_last_hour_oldest_first() {
+        let mut history = History::default();
+        assert_eq!(line(&history, "a"), Vec::<u8>::new());
+        for number in 0..200u8 {
+            history.sample([(name("a"), number % 100)].into_iter());
+        }
+        let shown = line(&history, "a");
+        assert_eq!(shown.len(), KEPT / TOGETHER);
+        assert_eq!((shown[0], shown[59]), (20, 97), "the lowest of each three, from sample 20 to 199");
+        assert!(line(&history, "b").is_empty());
+    }
+
+    #[test]
+    fn lanes_at_rest_take_no_room() {
+        let mut history = History::default();
+        history.sample([(name("a"), 40)].into_iter());
+        for _ in 1..KEPT {
+            history.sample(std::iter::empty());
+            assert_eq!(history.rings.len(), 1);
+        }
+        assert_eq!(line(&history, "a")[0], 40, "it was so an hour ago");
+        history.sample(std::iter::empty());
+        assert!(history.rings.is_empty());
+    }
+}

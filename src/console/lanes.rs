@@ -1,0 +1,94 @@
+//! Lanes: lists, one of them in full, pause and resume.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::query;
+use super::reply::{self, Failed, Reply};
+use super::shared::Shared;
+use super::who::{Who, audit};
+use crate::Priority;
+use crate::core::status::lanes::LaneQuery;
+use crate::core::status::survey;
+
+/// How many others that share a limit are named.
+const NAMED: usize = 20;
+/// An estimate is made for so many requests.
+const ESTIMATED: u64 = 100;
+
+pub(super) async fn list(shared: &Shared, text: &str) -> Result<Reply, Failed> {
+    let asked: LaneQuery = query::read(text)?;
+    let core = shared.client.core();
+    let snapshot = shared.snapshots.get(core).await;
+    let answer = snapshot.answer(&format!("lanes?{text}"), || {
+        let page = survey::page(core, &snapshot.lanes, &asked);
+        let history = shared.history.lock();
+        let lines: Vec<Vec<u8>> = page.lanes.iter().map(|lane| history.line(&lane.tenant, &lane.vendor)).collect();
+        drop(history);
+        // Maps have text as keys.
+        let mut page = serde_json::to_value(&page).unwrap_or_default();
+        if let Some(lanes) = page["lanes"].as_array_mut() {
+            lanes.iter_mut().zip(lines).for_each(|(lane, line)| lane["history"] = line.into());
+        }
+        page.to_string().into()
+    });
+    Ok(reply::bytes(answer))
+}
+
+pub(super) async fn show(shared: &Shared, tenant: &str, vendor: &str) -> Result<Reply, Failed> {
+    let client = &shared.client;
+    let core = client.core();
+    let status = client.status(tenant, vendor).map_err(|error| Failed::of(&error))?;
+    let route = core.registry.route(tenant, vendor).map_err(|error| Failed::of(&error))?;
+    let snapshot = shared.snapshots.get(core).await;
+    let scopes: Vec<&str> = status.limits.iter().map(|limit| limit.scope).collect();
+    let is_shared = |scope: &str| scopes.contains(&scope);
+    let others: Vec<&Arc<str>> = match is_shared("account") || is_shared("vendor") {
+        false => Vec::new(),
+        true => {
+            let uses = |other: &&survey::Surveyed| {
+                let other = &other.route;
+                let is_vendor =
+                    other.vendor.name == route.vendor.name && other.vendor.environment == route.vendor.environment;
+                is_vendor && other.id != route.id && (is_shared("vendor") || other.account == route.account)
+            };
+            snapshot.lanes.iter().filter(uses).map(|other| &other.route.id).collect()
+        }
+    };
+    let estimates: serde_json::Map<String, Value> = [Priority::High, Priority::Normal, Priority::Low]
+        .into_iter()
+        .filter_map(|priority| {
+            let estimate = client.estimate(tenant, vendor, priority, ESTIMATED).ok()?;
+            Some((priority.to_string(), serde_json::to_value(estimate).ok()?))
+        })
+        .collect();
+    let check = client.check(tenant, vendor, None, Priority::Low).ok();
+    Ok(reply::value(&json!({
+        "status": status,
+        "resets_in_s": check.and_then(|check| check.reset).map(|reset| reset.as_secs_f64()),
+        "account": route.account,
+        "environment": route.vendor.environment,
+        "shared_with": { "count": others.len(), "tenants": others.iter().take(NAMED).collect::<Vec<_>>() },
+        "estimate": { "requests": ESTIMATED, "by_priority": estimates },
+        "history": shared.history.lock().line(&status.tenant, &status.vendor),
+    })))
+}
+
+pub(super) fn pause(shared: &Shared, who: &Who, tenant: &str, vendor: &str) -> Result<Reply, Failed> {
+    shared.client.tenants().pause(tenant, vendor).map_err(|error| Failed::of(&error))?;
+    done(shared, who, "pause", tenant, vendor)
+}
+
+pub(super) fn resume(shared: &Shared, who: &Who, tenant: &str, vendor: &str) -> Result<Reply, Failed> {
+    shared.client.tenants().resume(tenant, vendor).map_err(|error| Failed::of(&error))?;
+    done(shared, who, "resume", tenant, vendor)
+}
+
+fn done(shared: &Shared, who: &Who, action: &'static str, tenant: &str, vendor: &str) -> Result<Reply, Failed> {
+    audit(who, action, &format!("{tenant}/{vendor}"), None);
+    shared.snapshots.forget();
+    let status = shared.client.status(tenant, vendor);
+    status.map(|status| reply::value(&status)).map_err(|error| Failed::new(StatusCode::NOT_FOUND, error.to_string()))
+}

@@ -1,0 +1,228 @@
+//! Dead letters: listed, counted, shown, sent again, deleted.
+//!
+//! What is done to all that match a filter is done to those that the user has seen the number of, or not at all: the call
+//! states the number, and the place of the newest letter at the time. Letters that came since are left alone.
+
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::query;
+use super::reply::{self, Failed, Reply};
+use super::shared::Shared;
+use super::who::{Who, audit};
+use crate::dead_letter::{AttemptRecord, DeadLetter, LetterRequest, Reason};
+use crate::outbox::{DeadLetters, KeptLetter};
+
+/// Letters in one page.
+const PAGE: usize = 50;
+/// Letters that one call names.
+const NAMED: usize = 1_000;
+
+/// Which letters.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Wanted {
+    tenant: Option<String>,
+    vendor: Option<String>,
+    reason: Option<String>,
+    /// Given up before this moment.
+    before: Option<String>,
+}
+
+impl Wanted {
+    fn letters(&self, shared: &Shared) -> Result<DeadLetters, Failed> {
+        let mut letters = shared.client.outbox().dead_letters().map_err(|error| Failed::of(&error))?;
+        let bad = |why: String| Failed::new(StatusCode::BAD_REQUEST, why);
+        if let Some(tenant) = &self.tenant {
+            letters = letters.tenant(tenant);
+        }
+        if let Some(vendor) = &self.vendor {
+            letters = letters.vendor(vendor);
+        }
+        if let Some(reason) = &self.reason {
+            let reason: Reason = serde_json::from_value(Value::from(reason.as_str()))
+                .map_err(|_| bad("there is no such reason".to_owned()))?;
+            letters = letters.reason(reason);
+        }
+        if let Some(before) = &self.before {
+            let at =
+                before.parse().map_err(|_| bad("`before` is no moment such as 2026-01-31T12:00:00Z".to_owned()))?;
+            letters = letters.before(at);
+        }
+        Ok(letters)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Listed {
+    tenant: Option<String>,
+    vendor: Option<String>,
+    reason: Option<String>,
+    before: Option<String>,
+    /// Behind this place.
+    after_place: Option<i64>,
+    limit: Option<usize>,
+}
+
+pub(super) async fn list(shared: &Shared, text: &str) -> Result<Reply, Failed> {
+    let Listed { tenant, vendor, reason, before, after_place, limit } = query::read(text)?;
+    let letters = Wanted { tenant, vendor, reason, before }.letters(shared)?;
+    let limit = limit.unwrap_or(PAGE).clamp(1, 200);
+    let failed = |error| Failed::of(&error);
+    // In this order: what comes between the two is not counted.
+    let upto = letters.newest().await.map_err(failed)?.unwrap_or(0);
+    let letters = letters.upto(upto);
+    let total = letters.count_matching().await.map_err(failed)?;
+    let mut found = letters.list(after_place, limit + 1).await.map_err(failed)?;
+    found.retain(|kept| kept.place <= upto);
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| has_more).map(|kept| kept.place);
+    let found: Vec<Value> = found.iter().map(outline).collect();
+    Ok(reply::value(&json!({ "total": total, "upto": upto, "letters": found, "next": next })))
+}
+
+/// What a list shows of a letter: nothing that a credential or a customer's data could be in.
+fn outline(kept: &KeptLetter) -> Value {
+    let letter = &kept.letter;
+    let request = match &letter.request.redacted() {
+        LetterRequest::Redacted { method, path, body_bytes } => {
+            json!({ "method": method, "path": path, "body_bytes": body_bytes })
+        }
+        // Redacted, it is an outline.
+        LetterRequest::Whole { .. } => Value::Null,
+    };
+    json!({
+        "id": letter.id,
+        "place": kept.place,
+        "at": letter.at,
+        "tenant": letter.tenant,
+        "vendor": letter.vendor,
+        "endpoint": letter.endpoint,
+        "priority": letter.priority,
+        "reason": letter.reason,
+        "request": request,
+        "attempts": letter.attempts.len(),
+        "last": letter.attempts.last().map(attempt),
+        "can_be_sent": kept.can_be_sent,
+    })
+}
+
+/// An attempt, without the text of the vendor's answer.
+fn attempt(record: &AttemptRecord) -> Value {
+    json!({
+        "at": record.at,
+        "phase": record.phase,
+        "status": record.status,
+        "retry_after_ms": record.retry_after_ms,
+        "error": record.error,
+        "took_ms": record.took_ms,
+    })
+}
+
+pub(super) async fn show(shared: &Shared, id: &str) -> Result<Reply, Failed> {
+    let letters = Wanted::default().letters(shared)?;
+    let found = letters.show(id).await.map_err(|error| Failed::of(&error))?;
+    let kept = found.ok_or_else(|| Failed::new(StatusCode::NOT_FOUND, "there is no such letter, or not any more"))?;
+    let DeadLetter { attempts, metadata, .. } = &kept.letter;
+    let mut shown = outline(&kept);
+    shown["all_attempts"] = attempts.iter().map(attempt).collect();
+    shown["metadata"] = json!(metadata);
+    Ok(reply::value(&shown))
+}
+
+/// To which letters something is done: those that are named, or all that match and were counted.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Chosen {
+    #[serde(default)]
+    ids: Vec<String>,
+    filter: Option<Wanted>,
+    /// How many they are. Where that is not so, nothing is done.
+    expect: u64,
+    /// The place of the newest letter when they were counted.
+    upto: Option<i64>,
+}
+
+/// The letters that were chosen, or the answer that says why there are none.
+enum Choice {
+    Named(DeadLetters, Vec<String>),
+    All(DeadLetters),
+}
+
+async fn choice(shared: &Shared, chosen: Chosen) -> Result<Result<Choice, Reply>, Failed> {
+    let bad = |why: &str| Err(Failed::new(StatusCode::BAD_REQUEST, why));
+    let Chosen { mut ids, filter, expect, upto } = chosen;
+    ids.sort_unstable();
+    ids.dedup();
+    let Some(filter) = filter else {
+        if ids.is_empty() || ids.len() > NAMED {
+            return bad("name 1 to 1,000 letters in `ids`, or state a `filter`");
+        }
+        let count = ids.len() as u64;
+        if count != expect {
+            return Ok(Err(reply::conflict("`expect` is not the number of letters that are named", count)));
+        }
+        return Ok(Ok(Choice::Named(Wanted::default().letters(shared)?, ids)));
+    };
+    let (true, Some(upto)) = (ids.is_empty(), upto) else {
+        return bad("state a `filter` with `upto`, which the list of letters told, and no `ids`");
+    };
+    let letters = filter.letters(shared)?.upto(upto);
+    let count = letters.count_matching().await.map_err(|error| Failed::of(&error))?;
+    if count != expect {
+        return Ok(Err(reply::conflict("the number of letters that match is another; nothing was done", count)));
+    }
+    Ok(Ok(Choice::All(letters)))
+}
+
+pub(super) async fn redrive(shared: &Shared, who: &Who, chosen: Chosen) -> Result<Reply, Failed> {
+    let expect = chosen.expect;
+    let choice = match choice(shared, chosen).await? {
+        Ok(choice) => choice,
+        Err(conflict) => return Ok(conflict),
+    };
+    let failed = |error| Failed::of(&error);
+    let done = match choice {
+        Choice::All(letters) => {
+            letters.redrive_all(usize::try_from(expect).unwrap_or(usize::MAX)).await.map_err(failed)? as u64
+        }
+        Choice::Named(letters, ids) => {
+            let mut done = 0;
+            for id in ids {
+                done += match letters.redrive(&id).await {
+                    Ok(done) => u64::from(done),
+                    // Its request was not kept: the others are sent all the same.
+                    Err(error) if error.kind() == crate::ErrorKind::InvalidRequest => 0,
+                    Err(error) => return Err(failed(error)),
+                };
+            }
+            done
+        }
+    };
+    audit(who, "redrive", "dead letters", Some(done));
+    Ok(reply::value(&json!({ "redriven": done, "left": expect - done.min(expect) })))
+}
+
+pub(super) async fn purge(shared: &Shared, who: &Who, chosen: Chosen) -> Result<Reply, Failed> {
+    let expect = chosen.expect;
+    let choice = match choice(shared, chosen).await? {
+        Ok(choice) => choice,
+        Err(conflict) => return Ok(conflict),
+    };
+    let failed = |error| Failed::of(&error);
+    let done = match choice {
+        Choice::All(letters) => letters.purge(usize::try_from(expect).unwrap_or(usize::MAX)).await.map_err(failed)?,
+        Choice::Named(letters, ids) => {
+            let mut done = 0;
+            for id in ids {
+                done += u64::from(letters.remove(&id).await.map_err(failed)?);
+            }
+            done
+        }
+    };
+    audit(who, "purge", "dead letters", Some(done));
+    Ok(reply::value(&json!({ "purged": done })))
+}

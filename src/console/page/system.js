@@ -1,0 +1,37 @@
+// Vendors, and processes that share limits.
+
+import { get } from "./api.js";
+import { el, put, table } from "./dom.js";
+import { number, plural, seconds } from "./words.js";
+
+export const title = "Vendors";
+
+export function view(main) {
+  const rest = el("div", {});
+  put(main, el("h1", {}, "Vendors and processes"), rest);
+  async function refresh(signal) {
+    const [{ vendors }, { sharing }] = await Promise.all([get("vendors", signal), get("processes", signal)]);
+    const source = (limit) => limit.source ? `${limit.source.confidence}, ${limit.source.as_of}: ${limit.source.reference}` : "not stated";
+    put(rest,
+      el("h2", {}, "Processes"),
+      sharing ? el("dl", {},
+        el("dt", {}, "Shared limits"), el("dd", {}, number(sharing.limits)),
+        el("dt", {}, "Store of the units"), el("dd", { class: sharing.away_for_s === null ? "good" : "bad" },
+          sharing.away_for_s === null ? "answers" : `has not answered for ${seconds(sharing.away_for_s)}; this process may send for ${seconds(sharing.lease_left_s)} more`),
+        el("dt", {}, "Calls"), el("dd", {}, `${number(sharing.answered)} answered, ${number(sharing.failed)} failed`),
+        el("dt", {}, "Leases lost"), el("dd", {}, number(sharing.leases_lost)),
+        sharing.is_learning && [el("dt", {}, "State"), el("dd", { class: "fair" }, "the store learns who holds what, and gives nothing for about a lease")])
+        : el("p", {}, "This process shares its limits with no other."),
+      vendors.map((vendor) => [
+        el("h2", {}, vendor.environment === "live" ? vendor.vendor : `${vendor.vendor} (${vendor.environment})`),
+        el("p", {}, `${plural(vendor.tenants, "tenant")}; ${vendor.base_url}`,
+          vendor.observed ? `; ${vendor.observed.flow.per_second.toFixed(1)} answers a second, ${vendor.observed.flow.mean_s === null ? "none yet" : `in ${seconds(vendor.observed.flow.mean_s)} on average`}; ${number(vendor.observed.paused)} paused, ${number(vendor.observed.throttled)} slowed down` : ""),
+        vendor.limits.length ? table("Limits of its entry, and where the figures come from", [["Limit"], ["Who shares it"], ["Figure", "number"], ["Window"], ["Source"]],
+          vendor.limits.map((limit) => [limit.endpoint ? `${limit.endpoint}: ${limit.name}` : limit.name, limit.scope, number(limit.limit),
+            limit.window_s === null ? "at once" : seconds(limit.window_s), source(limit)]))
+          : el("p", {}, vendor.unpublished ? "The vendor publishes no figures." : "No limit is stated."),
+        vendor.quirks.length ? el("details", {}, el("summary", {}, "What to know about it"), el("ul", {}, vendor.quirks.map((quirk) => el("li", {}, quirk)))) : null,
+      ]).flat());
+  }
+  return { refresh };
+}

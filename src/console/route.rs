@@ -1,0 +1,146 @@
+//! Which call a method and a path are, and what one must be allowed to do for it: pure.
+
+use http::{Method, StatusCode};
+use percent_encoding::percent_decode_str;
+
+use super::access::Access;
+use super::files::{File, file};
+
+/// A call of the console.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Call {
+    /// The page's own path without the slash at its end.
+    Slash,
+    File(File),
+    /// Who one is.
+    Session,
+    Login,
+    Logout,
+    Overview,
+    Lanes,
+    Lane(String, String),
+    Pause(String, String),
+    Resume(String, String),
+    Queues,
+    Workers,
+    Letters,
+    Letter(String),
+    Redrive,
+    Purge,
+    Events,
+    Vendors,
+    Processes,
+}
+
+impl Call {
+    /// What one must be allowed to do; none where everybody may.
+    pub(super) fn needs(&self) -> Option<Access> {
+        match self {
+            Call::Slash | Call::File(_) | Call::Session | Call::Login | Call::Logout => None,
+            Call::Pause(..) | Call::Resume(..) | Call::Redrive | Call::Purge => Some(Access::Operate),
+            Call::Overview
+            | Call::Lanes
+            | Call::Lane(..)
+            | Call::Queues
+            | Call::Workers
+            | Call::Letters
+            | Call::Letter(_)
+            | Call::Events
+            | Call::Vendors
+            | Call::Processes => Some(Access::View),
+        }
+    }
+}
+
+/// The call of a method and a path.
+///
+/// # Errors
+/// 404 for a path that is none, 405 for another method.
+pub(super) fn call(method: &Method, path: &str) -> Result<Call, StatusCode> {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let Some(api) = path.strip_prefix("api/") else {
+        let found = if path == "." { Some(Call::Slash) } else { file(path).map(Call::File) };
+        return only(method, &Method::GET, found.ok_or(StatusCode::NOT_FOUND)?);
+    };
+    let parts: Vec<String> =
+        api.split('/').map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned()).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let own = str::to_owned;
+    let (wanted, call) = match parts[..] {
+        ["session"] => (Method::GET, Call::Session),
+        ["login"] => (Method::POST, Call::Login),
+        ["logout"] => (Method::POST, Call::Logout),
+        ["overview"] => (Method::GET, Call::Overview),
+        ["lanes"] => (Method::GET, Call::Lanes),
+        ["lanes", tenant, vendor] => (Method::GET, Call::Lane(own(tenant), own(vendor))),
+        ["lanes", tenant, vendor, "pause"] => (Method::POST, Call::Pause(own(tenant), own(vendor))),
+        ["lanes", tenant, vendor, "resume"] => (Method::POST, Call::Resume(own(tenant), own(vendor))),
+        ["queues"] => (Method::GET, Call::Queues),
+        ["workers"] => (Method::GET, Call::Workers),
+        ["letters"] => (Method::GET, Call::Letters),
+        ["letters", "redrive"] => (Method::POST, Call::Redrive),
+        ["letters", "purge"] => (Method::POST, Call::Purge),
+        ["letters", id] => (Method::GET, Call::Letter(own(id))),
+        ["events"] => (Method::GET, Call::Events),
+        ["vendors"] => (Method::GET, Call::Vendors),
+        ["processes"] => (Method::GET, Call::Processes),
+        _ => return Err(StatusCode::NOT_FOUND),
+    };
+    only(method, &wanted, call)
+}
+
+fn only(method: &Method, wanted: &Method, call: Call) -> Result<Call, StatusCode> {
+    let is_it = method == wanted || (*wanted == Method::GET && *method == Method::HEAD);
+    if is_it { Ok(call) } else { Err(StatusCode::METHOD_NOT_ALLOWED) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_change_something_need_the_right_to_operate() {
+        let paths = [
+            ("session", Method::GET, None),
+            ("login", Method::POST, None),
+            ("logout", Method::POST, None),
+            ("overview", Method::GET, Some(Access::View)),
+            ("lanes", Method::GET, Some(Access::View)),
+            ("lanes/acme/github", Method::GET, Some(Access::View)),
+            ("lanes/acme/github/pause", Method::POST, Some(Access::Operate)),
+            ("lanes/acme/github/resume", Method::POST, Some(Access::Operate)),
+            ("queues", Method::GET, Some(Access::View)),
+            ("workers", Method::GET, Some(Access::View)),
+            ("letters", Method::GET, Some(Access::View)),
+            ("letters/0190", Method::GET, Some(Access::View)),
+            ("letters/redrive", Method::POST, Some(Access::Operate)),
+            ("letters/purge", Method::POST, Some(Access::Operate)),
+            ("events", Method::GET, Some(Access::View)),
+            ("vendors", Method::GET, Some(Access::View)),
+            ("processes", Method::GET, Some(Access::View)),
+        ];
+        for (path, method, needs) in paths {
+            let path = format!("/api/{path}");
+            let found = call(&method, &path).unwrap();
+            assert_eq!(found.needs(), needs, "{path}");
+            // A link or an image makes a GET: no such request changes anything, and none that changes anything is one.
+            assert!(needs != Some(Access::Operate) || method == Method::POST, "{path}");
+            let other = if method == Method::GET { Method::POST } else { Method::GET };
+            let is_letter = path.starts_with("/api/letters/") && other == Method::GET;
+            assert!(is_letter || call(&other, &path) == Err(StatusCode::METHOD_NOT_ALLOWED), "{path}");
+        }
+    }
+
+    #[test]
+    fn names_are_decoded_once_and_nothing_else_is_a_path() {
+        let lane = |path: &str| call(&Method::GET, path);
+        assert_eq!(lane("/api/lanes/a%2Fb/c%20d"), Ok(Call::Lane("a/b".to_owned(), "c d".to_owned())));
+        assert_eq!(lane("/api/lanes/%2561/v"), Ok(Call::Lane("%61".to_owned(), "v".to_owned())));
+        for path in ["/api", "/api/", "/api/lanes/a", "/api/lanes/a/b/c", "/nothing", "/../x", "/api/nothing", "//"] {
+            assert_eq!(call(&Method::GET, path), Err(StatusCode::NOT_FOUND), "{path}");
+        }
+        assert!(matches!(call(&Method::HEAD, "/"), Ok(Call::File(_))));
+        assert_eq!(call(&Method::POST, "/"), Err(StatusCode::METHOD_NOT_ALLOWED));
+        assert_eq!(call(&Method::GET, "/."), Ok(Call::Slash));
+    }
+}

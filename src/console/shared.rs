@@ -1,0 +1,65 @@
+//! What all clones of a console share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use http::request::Parts;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+
+use super::access::Access;
+use super::feed::Feed;
+use super::history::History;
+use super::sessions::Sessions;
+use super::snapshot::Snapshots;
+use crate::IntegrationClient;
+use crate::gateway::callers::Callers;
+use crate::gateway::guesses::Guesses;
+
+/// Who may do what, where the program decides itself.
+pub(super) type Decides = dyn Fn(&Parts) -> Option<Access> + Send + Sync;
+
+/// Streams of events at once.
+const STREAMS: usize = 64;
+
+pub(super) struct Shared {
+    pub(super) client: IntegrationClient,
+    pub(super) read_only: bool,
+    pub(super) decides: Option<Box<Decides>>,
+    /// Of a console that no gateway serves.
+    pub(super) callers: Callers,
+    pub(super) sessions: Mutex<Sessions>,
+    pub(super) guesses: Mutex<Guesses>,
+    pub(super) snapshots: Snapshots,
+    pub(super) history: Mutex<History>,
+    pub(super) feed: Feed,
+    pub(super) streams: Arc<Semaphore>,
+    pub(super) closed: AtomicBool,
+    pub(super) closing: Notify,
+}
+
+impl Shared {
+    pub(super) fn new(client: IntegrationClient, read_only: bool, decides: Option<Box<Decides>>) -> Shared {
+        Shared {
+            client,
+            read_only,
+            decides,
+            callers: Callers::default(),
+            sessions: Mutex::default(),
+            guesses: Mutex::default(),
+            snapshots: Snapshots::default(),
+            history: Mutex::default(),
+            feed: Feed::default(),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("read_only", &self.read_only).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,147 @@
+//! The facts of every lane, for lists: of lanes in memory from their engines, a few hundred under each hold of a lock; of
+//! all others from the configuration alone, since nothing goes on in them.
+
+use std::sync::Arc;
+
+use crate::clock::Time;
+use crate::core::Core;
+use crate::core::status::lanes::{LanePage, LaneQuery, LaneState, LaneSummary};
+use crate::core::status::select::{Facts, Selected, WHOLE, select};
+use crate::core::status::status_of;
+use crate::core::status::types::{LimitStatus, PausedBy, TenantStatus};
+use crate::engine::Brief;
+use crate::route::Route;
+use crate::transport::tokens::TokenState;
+
+/// One lane of a survey.
+#[derive(Clone, Debug)]
+pub(crate) struct Surveyed {
+    pub(crate) route: Arc<Route>,
+    pub(crate) facts: Facts,
+}
+
+/// Parts of a survey; each is looked at by one call of [`survey_part`].
+pub(crate) fn parts(core: &Core) -> usize {
+    core.registry.routes.parts()
+}
+
+/// The lanes of one part.
+pub(crate) fn survey_part(core: &Core, part: usize) -> Vec<Surveyed> {
+    let routes = core.registry.routes.part(part);
+    let briefs = core.registry.dispatch.briefs(&routes);
+    let now = core.clock.now();
+    let surveyed = |(route, brief): (Arc<Route>, Option<Brief>)| {
+        let facts = facts(brief, needs_reconnect(core, &route), now);
+        Surveyed { route, facts }
+    };
+    routes.into_iter().zip(briefs).map(surveyed).collect()
+}
+
+fn needs_reconnect(core: &Core, route: &Route) -> bool {
+    let view = core.egress.credentials.token_view(route);
+    view.is_some_and(|view| matches!(view.state, TokenState::NeedsReconnect))
+}
+
+fn facts(brief: Option<Brief>, needs_reconnect: bool, now: Time) -> Facts {
+    let Some(brief) = brief else {
+        let state = if needs_reconnect { LaneState::Reconnect } else { LaneState::Idle };
+        return Facts { state, room: WHOLE, waiting: 0 };
+    };
+    let waiting = brief.waiting.iter().map(|tier| u64::from(*tier)).sum();
+    let state = match () {
+        () if needs_reconnect => LaneState::Reconnect,
+        () if brief.held => LaneState::Held,
+        () if brief.paused_until > now => LaneState::Paused,
+        () if brief.slowed => LaneState::Throttled,
+        () if waiting > 0 => LaneState::Waiting,
+        () if brief.in_flight > 0 => LaneState::Sending,
+        () => LaneState::Idle,
+    };
+    let share = |(left, limit): (u32, u32)| u64::from(left) * u64::from(WHOLE) / u64::from(limit.max(1));
+    let room = brief.left.map_or(WHOLE, |left| u16::try_from(share(left)).unwrap_or(WHOLE).min(WHOLE));
+    Facts { state, room, waiting }
+}
+
+/// The page that `query` asks for, with what can be said of each of its lanes now.
+pub(crate) fn page(core: &Core, all: &[Surveyed], query: &LaneQuery) -> LanePage {
+    fn of(lane: &Surveyed) -> (&str, &str, Facts) {
+        (&lane.route.id, &lane.route.vendor.name, lane.facts)
+    }
+    let Selected { total, numbers, next } = select(all, of, query);
+    let found = numbers.into_iter().filter_map(|number| all.get(number));
+    let lanes = found.filter_map(|lane| Some(summary(&status_of(core, &lane.route.id, &lane.route.vendor.name).ok()?)));
+    LanePage { total, lanes: lanes.collect(), next }
+}
+
+/// A lane's row, with its figures of now.
+fn summary(status: &TenantStatus) -> LaneSummary {
+    let of_all = status.limits.iter().filter(|limit| limit.endpoint.is_none() && limit.guard > 0);
+    let share = |limit: &&LimitStatus| f64::from(limit.remaining) / f64::from(limit.guard);
+    let limit = of_all.min_by(|a, b| share(a).total_cmp(&share(b))).cloned();
+    let waits = &status.waits;
+    let first = waits.high.as_ref().or(waits.normal.as_ref()).or(waits.low.as_ref());
+    LaneSummary {
+        tenant: status.tenant.clone(),
+        vendor: status.vendor.clone(),
+        state: state(status),
+        ends_in: status.pause.and_then(|pause| pause.ends_in),
+        room: status.headroom.or(limit.as_ref().map(|limit| share(&limit))),
+        limit,
+        waiting: status.waiting,
+        in_flight: status.in_flight,
+        reason: first.map(|wait| wait.reason.clone()),
+    }
+}
+
+/// The state that a status shows.
+fn state(status: &TenantStatus) -> LaneState {
+    use crate::core::status::types::TokenState as Shown;
+    let waiting = status.waiting.high + status.waiting.normal + status.waiting.low;
+    match status.pause.map(|pause| pause.by) {
+        _ if status.token.as_ref().is_some_and(|token| token.state == Shown::NeedsReconnect) => LaneState::Reconnect,
+        Some(PausedBy::Operator) => LaneState::Held,
+        Some(PausedBy::Vendor) => LaneState::Paused,
+        None if status.throttle.is_some() => LaneState::Throttled,
+        None if waiting > 0 => LaneState::Waiting,
+        None if status.in_flight > 0 => LaneState::Sending,
+        None => LaneState::Idle,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_told_in_the_order_of_urgency() {
+        let now = Time::ZERO + std::time::Duration::from_secs(10);
+        let calm = Brief {
+            waiting: [0; 3],
+            in_flight: 0,
+            held: false,
+            paused_until: Time::ZERO,
+            slowed: false,
+            left: Some((30, 40)),
+        };
+        let later = now + std::time::Duration::from_secs(1);
+        for (brief, reconnect, state) in [
+            (None, false, LaneState::Idle),
+            (None, true, LaneState::Reconnect),
+            (Some(calm), false, LaneState::Idle),
+            (Some(Brief { in_flight: 1, ..calm }), false, LaneState::Sending),
+            (Some(Brief { in_flight: 1, waiting: [0, 0, 2], ..calm }), false, LaneState::Waiting),
+            (Some(Brief { slowed: true, waiting: [1, 0, 0], ..calm }), false, LaneState::Throttled),
+            (Some(Brief { paused_until: later, ..calm }), false, LaneState::Paused),
+            (Some(Brief { paused_until: now, ..calm }), false, LaneState::Idle),
+            (Some(Brief { paused_until: later, held: true, ..calm }), false, LaneState::Held),
+            (Some(Brief { held: true, ..calm }), true, LaneState::Reconnect),
+        ] {
+            assert_eq!(facts(brief, reconnect, now).state, state, "{brief:?}");
+        }
+        let room = |left| facts(Some(Brief { left, ..calm }), false, now).room;
+        assert_eq!(
+            [room(Some((30, 40))), room(None), room(Some((0, 0))), room(Some((u32::MAX, 1)))],
+            [750, 1_000, 0, 1_000]
+        );
+    }
+}

@@ -1,0 +1,101 @@
+//! The metrics of an outbox and its store, and of limits that several processes share.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::handle::{Count, Depth, Figure};
+use super::table::{
+    BACKLOG, BACKLOG_AGE, IN_HAND, JOBS, SHARED_LIMITS, SHARING_DOWN, SHARING_FAILURES, SHARING_LOST, STORE,
+    STORE_TIME, WRITABLE,
+};
+use super::words::TIERS;
+
+/// The number of kinds of work of a store.
+pub(crate) const KINDS_OF_WORK: usize = 6;
+
+/// What is measured of an outbox.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OutboxFigures {
+    /// Jobs that wait in the store, by tier, as of a while ago.
+    pub(crate) waiting: [u64; 3],
+    /// How long the one that waits longest has been due.
+    pub(crate) oldest: Duration,
+    /// Jobs that this process has claimed.
+    pub(crate) in_hand: u64,
+    /// Jobs that this process delivered, gave up, and put back for later.
+    pub(crate) ended: [u64; 3],
+    pub(crate) is_writable: bool,
+    /// Failures of the store, by kind of work.
+    pub(crate) failures: [(&'static str, u64); KINDS_OF_WORK],
+    /// Calls of the store that succeeded and the nanoseconds that they took together, by kind of work.
+    pub(crate) took: [(u64, u64); KINDS_OF_WORK],
+}
+
+/// What is measured of shared limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SharingFigures {
+    pub(crate) limits: u64,
+    /// The store does not answer, or has lost what it knew.
+    pub(crate) is_down: bool,
+    pub(crate) failed: u64,
+    pub(crate) leases_lost: u64,
+}
+
+#[derive(Default)]
+pub(super) struct OutboxSeries {
+    waiting: [Figure; 3],
+    oldest: Figure,
+    in_hand: Depth,
+    ended: [Count; 3],
+    writable: Figure,
+    failures: [Count; KINDS_OF_WORK],
+    took: [Figure; KINDS_OF_WORK],
+    took_before: Mutex<[(u64, u64); KINDS_OF_WORK]>,
+}
+
+impl OutboxSeries {
+    pub(super) fn tell(&self, figures: &OutboxFigures, last: bool) {
+        for ((series, count), tier) in self.waiting.iter().zip(figures.waiting).zip(TIERS) {
+            series.tell(count as f64, &BACKLOG, &[("priority", tier.into())]);
+        }
+        self.oldest.tell(figures.oldest.as_secs_f64(), &BACKLOG_AGE, &[]);
+        self.in_hand.tell(if last { 0 } else { figures.in_hand as i64 }, &IN_HAND, &[], &[]);
+        for ((series, total), outcome) in self.ended.iter().zip(figures.ended).zip(["delivered", "dead", "later"]) {
+            series.set(total);
+            series.tell(&JOBS, &[], &[("outcome", outcome)]);
+        }
+        self.writable.tell(f64::from(u8::from(figures.is_writable)), &WRITABLE, &[]);
+        for (series, (work, failures)) in self.failures.iter().zip(figures.failures) {
+            series.set(failures);
+            series.tell(&STORE, &[], &[("work", work)]);
+        }
+        let mut before = self.took_before.lock();
+        for (number, (series, (calls, ns))) in self.took.iter().zip(figures.took).enumerate() {
+            let (calls_before, ns_before) = std::mem::replace(&mut before[number], (calls, ns));
+            let (work, _) = figures.failures[number];
+            if let Some(mean_ns) = ns.saturating_sub(ns_before).checked_div(calls.saturating_sub(calls_before)) {
+                series.tell(mean_ns as f64 / 1e9, &STORE_TIME, &[("work", work.into())]);
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct SharingSeries {
+    limits: Figure,
+    down: Figure,
+    failures: Count,
+    lost: Count,
+}
+
+impl SharingSeries {
+    pub(super) fn tell(&self, figures: &SharingFigures) {
+        self.limits.tell(figures.limits as f64, &SHARED_LIMITS, &[]);
+        self.down.tell(f64::from(u8::from(figures.is_down)), &SHARING_DOWN, &[]);
+        self.failures.set(figures.failed);
+        self.failures.tell(&SHARING_FAILURES, &[], &[]);
+        self.lost.set(figures.leases_lost);
+        self.lost.tell(&SHARING_LOST, &[], &[]);
+    }
+}

@@ -1,0 +1,161 @@
+//! A headless Chromium, driven over WebDriver (<https://www.w3.org/TR/webdriver2/>).
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+const FLAGS: &[&str] = &[
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+];
+/// The key under which WebDriver states an element.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+pub(super) struct Browser {
+    driver: Child,
+    http: reqwest::Client,
+    session: String,
+    profile: PathBuf,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+        let _ = std::fs::remove_dir_all(&self.profile);
+    }
+}
+
+impl Browser {
+    pub(super) async fn start() -> Browser {
+        let missing =
+            "chromedriver does not start; install it: apt-get install --no-install-recommends chromium chromium-driver";
+        let mut driver = Command::new("chromedriver")
+            .args(["--port=0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{missing}: {error}"));
+        let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = lines.map_while(Result::ok).find_map(|line| {
+            let rest = line.split("successfully on port ").nth(1)?;
+            rest.trim_end_matches('.').trim().parse::<u16>().ok()
+        });
+        let base = format!("http://127.0.0.1:{}", port.unwrap_or_else(|| panic!("{missing}")));
+        let profile = std::env::temp_dir().join(format!("ic-browser-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&profile);
+        let mut args: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
+        args.push(format!("--user-data-dir={}", profile.display()));
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": {"args": args},
+            "goog:loggingPrefs": {"browser": "ALL"},
+            "timeouts": {"script": 60_000},
+        }}});
+        let http = reqwest::Client::new();
+        let mut browser = Browser { driver, http, session: base, profile };
+        let opened = browser.call("POST", "/session", wanted).await;
+        browser.session = format!("{}/session/{}", browser.session, opened["sessionId"].as_str().unwrap());
+        browser
+    }
+
+    async fn call(&self, method: &str, path: &str, body: Value) -> Value {
+        let url = format!("{}{path}", self.session);
+        let request = self.http.request(method.parse().unwrap(), url);
+        let request = if method == "POST" { request.json(&body) } else { request };
+        let answer: Value = request.send().await.unwrap().json().await.unwrap();
+        let value = answer["value"].clone();
+        assert!(value.get("error").is_none(), "{method} {path} {body}: {value}");
+        value
+    }
+
+    pub(super) async fn open(&self, url: &str) {
+        self.call("POST", "/url", json!({ "url": url })).await;
+    }
+
+    pub(super) async fn size(&self, width: u32, height: u32) {
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
+    }
+
+    pub(super) async fn devtools(&self, command: &str, params: Value) -> Value {
+        self.call("POST", "/goog/cdp/execute", json!({ "cmd": command, "params": params })).await
+    }
+
+    /// Runs the body of an asynchronous function in the page.
+    pub(super) async fn run(&self, script: &str, args: Value) -> Value {
+        let script = format!(
+            "const done = arguments[arguments.length - 1]; (async (...args) => {{ {script} }})(...arguments).then(done, (e) => done(String(e)));"
+        );
+        self.call("POST", "/execute/async", json!({ "script": script, "args": args })).await
+    }
+
+    pub(super) async fn element(&self, selector: &str) -> String {
+        let found = self.call("POST", "/element", json!({"using": "css selector", "value": selector})).await;
+        found[ELEMENT].as_str().unwrap().to_owned()
+    }
+
+    pub(super) async fn click(&self, selector: &str) {
+        let element = self.element(selector).await;
+        self.call("POST", &format!("/element/{element}/click"), json!({})).await;
+    }
+
+    pub(super) async fn write(&self, selector: &str, text: &str) {
+        let element = self.element(selector).await;
+        self.call("POST", &format!("/element/{element}/value"), json!({ "text": text })).await;
+    }
+
+    /// Presses keys, whatever has the focus. `\u{e004}` is Tab, `\u{e007}` Enter, `\u{e00c}` Escape.
+    pub(super) async fn press(&self, keys: &str) {
+        let actions: Vec<Value> = keys
+            .chars()
+            .flat_map(|key| [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})])
+            .collect();
+        let body = json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]});
+        self.call("POST", "/actions", body).await;
+    }
+
+    pub(super) async fn text(&self, selector: &str) -> String {
+        let script = "return document.querySelector(args[0])?.innerText ?? ''";
+        self.run(script, json!([selector])).await.as_str().unwrap().to_owned()
+    }
+
+    /// Waits until the text of an element is as wanted.
+    pub(super) async fn until(&self, selector: &str, what: impl Fn(&str) -> bool) -> String {
+        let mut text = String::new();
+        for _ in 0..400 {
+            text = self.text(selector).await;
+            if what(&text) {
+                return text;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        panic!("{selector} stays {text:?}");
+    }
+
+    /// Keeps a picture of what is seen.
+    pub(super) async fn picture(&self, name: &str) {
+        let image = self.call("GET", "/screenshot", Value::Null).await;
+        let bytes = base64::engine::general_purpose::STANDARD.decode(image.as_str().unwrap()).unwrap();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
+    }
+
+    /// What the page's console says: errors of scripts, and what its policy blocked.
+    pub(super) async fn complaints(&self) -> Vec<String> {
+        let log = self.call("POST", "/se/log", json!({"type": "browser"})).await;
+        let entries = log.as_array().into_iter().flatten();
+        entries.filter(|entry| entry["level"] == "SEVERE").map(|entry| entry["message"].to_string()).collect()
+    }
+}

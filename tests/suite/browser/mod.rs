@@ -1,0 +1,256 @@
+//! The console in a real browser: what an operator sees and does. Screenshots are kept in `target/tmp/console`.
+//!
+//! Needs `chromium` and `chromium-driver`, and axe-core's `axe.min.js` where `IC_AXE` says; `scripts/test.sh` sees to both.
+//! `IC_BROWSER=off` leaves these tests out.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says why")]
+
+mod driver;
+
+use std::time::Duration;
+
+use integration_client::{Priority, Request};
+use serde_json::json;
+
+use crate::console::scene::{OPERATOR, Scene, VIEWER};
+use driver::Browser;
+
+const LANES: usize = 10_000;
+
+fn is_off() -> bool {
+    let off = std::env::var("IC_BROWSER").is_ok_and(|value| value == "off");
+    if off {
+        println!("left out: IC_BROWSER=off");
+    }
+    off
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test measures")]
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+async fn log_in(browser: &Browser, scene: &Scene, token: &str) {
+    browser.open(&scene.url("")).await;
+    browser.until("h1", |text| text == "Log in").await;
+    browser.write("#token", token).await;
+    browser.press("\u{e007}").await;
+    browser.until("h1", |text| text == "Lanes").await;
+}
+
+async fn go(browser: &Browser, place: &str, title: &str) {
+    browser.run("location.hash = args[0]", json!([place])).await;
+    browser.until("h1", |text| text.starts_with(title)).await;
+}
+
+/// The violations that axe-core finds, light and dark.
+async fn check_access(browser: &Browser, what: &str) {
+    let path =
+        std::env::var("IC_AXE").unwrap_or_else(|_| panic!("IC_AXE names no axe.min.js; scripts/test.sh fetches it"));
+    let axe = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    for scheme in ["light", "dark"] {
+        let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        browser.devtools("Emulation.setEmulatedMedia", features).await;
+        let found = browser
+            .devtools("Runtime.evaluate", json!({"expression": format!("{axe}; axe.run().then((r) => JSON.stringify(r.violations))"), "awaitPromise": true}))
+            .await;
+        let found = found["result"]["value"].as_str().unwrap_or_else(|| panic!("{found}")).to_owned();
+        browser.picture(&format!("{what}-{scheme}")).await;
+        assert_eq!(found, "[]", "{what}, {scheme}");
+    }
+    browser.devtools("Emulation.setEmulatedMedia", json!({"features": []})).await;
+}
+
+async fn check_narrow(browser: &Browser, what: &str) {
+    browser.size(320, 640).await;
+    let wider = browser
+        .run("return document.documentElement.scrollWidth - document.documentElement.clientWidth", json!([]))
+        .await;
+    browser.picture(&format!("{what}-narrow")).await;
+    assert_eq!(wider, 0, "{what} is wider than its window");
+    browser.size(1100, 700).await;
+}
+
+/// Presses Tab until the element has the focus.
+async fn tab_to(browser: &Browser, selector: &str) {
+    browser.run("document.activeElement.blur()", json!([])).await;
+    for _ in 0..120 {
+        browser.press("\u{e004}").await;
+        if browser.run("return document.activeElement.matches(args[0])", json!([selector])).await == true {
+            return;
+        }
+    }
+    panic!("the keyboard does not reach {selector}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
+    if is_off() {
+        return;
+    }
+    let scene = Scene::with_tenants("browser-lanes", false, LANES - 1).await;
+    let browser = Browser::start().await;
+    browser.size(1100, 700).await;
+    browser.open(&scene.url("")).await;
+    browser.until("h1", |text| text == "Log in").await;
+    check_access(&browser, "login").await;
+    browser.write("#token", "a-wrong-token-of-32-characters-00").await;
+    browser.press("\u{e007}").await;
+    browser.until("#wrong", |text| text.contains("no caller has this token")).await;
+    log_in(&browser, &scene, OPERATOR).await;
+    browser.until("#count", |text| text == "10,000 lanes").await;
+    let picture = browser.text("#user").await;
+    assert!(picture.contains("operator, may operate"), "{picture}");
+
+    // Found, opened, paused: by the keyboard alone.
+    tab_to(&browser, "#search").await;
+    browser.press("bulk-7421").await;
+    browser.until("#count", |text| text == "1 lane").await;
+    assert!(browser.run("return location.hash", json!([])).await.as_str().unwrap().contains("search=bulk-7421"));
+    browser.until("tbody", |text| text.contains("bulk-7421") && text.contains("idle")).await;
+    tab_to(&browser, "tbody a").await;
+    browser.press("\u{e007}").await;
+    browser.until("h1", |text| text == "bulk-7421 at v").await;
+    tab_to(&browser, "#pause").await;
+    browser.press("\u{e007}").await;
+    browser.until("#lane-state", |text| text.contains("paused by an operator")).await;
+    assert!(scene.client.status("bulk-7421", "v").unwrap().pause.is_some());
+    check_access(&browser, "lane").await;
+    check_narrow(&browser, "lane").await;
+    // The worst first: of ten thousand, the one that needs somebody.
+    go(&browser, "#/lanes", "Lanes").await;
+    browser.until("tbody tr", |text| text.contains("bulk-7421") && text.contains("paused by an operator")).await;
+    check_access(&browser, "lanes").await;
+    check_narrow(&browser, "lanes").await;
+    browser.click("[data-key=next]").await;
+    browser.until(".pager", |text| text.contains("First page")).await;
+    browser.until("tbody tr", |text| !text.contains("bulk-7421")).await;
+    go(&browser, "#/lanes/bulk-7421/v", "bulk-7421").await;
+    tab_to(&browser, "#resume").await;
+    browser.press(" ").await;
+    browser.until("#lane-state", |text| text == "idle").await;
+    go(&browser, "#/system", "Vendors").await;
+    browser.until("main", |text| text.contains("10,000 tenants")).await;
+    check_access(&browser, "vendors").await;
+    check_narrow(&browser, "vendors").await;
+
+    // A viewer sees no button.
+    browser.click("#logout").await;
+    log_in(&browser, &scene, VIEWER).await;
+    go(&browser, "#/lanes/acme/v", "acme").await;
+    assert_eq!(browser.run("return document.querySelectorAll('#pause, #resume').length", json!([])).await, 0);
+    assert_eq!(complaints(&browser).await, Vec::<String>::new());
+}
+
+/// Without those about calls that the test itself made fail: a browser logs each answer above 399.
+async fn complaints(browser: &Browser) -> Vec<String> {
+    let all = browser.complaints().await;
+    all.into_iter().filter(|line| !line.contains("Failed to load resource")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
+    if is_off() {
+        return;
+    }
+    let scene = Scene::new("browser-letters", false).await;
+    scene.letters(4).await;
+    let browser = Browser::start().await;
+    browser.size(1100, 700).await;
+    log_in(&browser, &scene, OPERATOR).await;
+    go(&browser, "#/letters", "Dead letters").await;
+    browser.until("#count", |text| text == "4 letters match").await;
+    check_access(&browser, "letters").await;
+    check_narrow(&browser, "letters").await;
+
+    // One, sent again: the vendor receives it.
+    let before = scene.vendor.arrivals().len();
+    tab_to(&browser, "tbody input[type=checkbox]").await;
+    browser.press(" ").await;
+    browser.until("#redrive", |text| text.contains("(1)")).await;
+    tab_to(&browser, "#redrive").await;
+    browser.press("\u{e007}").await;
+    browser.until("#dialog-title", |text| text.contains("1 selected letter")).await;
+    browser.press("1\u{e007}").await;
+    browser.until("#done", |text| text.contains("1 letter sent again")).await;
+    let again = scene.arrival_after(before).await;
+    assert!(again.path.starts_with("/refused/") && !again.idempotency_key.is_empty());
+    scene.until_letters(4).await;
+
+    // A hostile text of a customer is a text.
+    browser.click("tbody a").await;
+    browser.until("main", |text| text.contains("<script>") && text.contains("onerror")).await;
+    assert_eq!(
+        browser.run("return [document.images.length, document.scripts.length, document.title]", json!([])).await,
+        json!([0, 1, "Dead letters – integration-client"])
+    );
+    check_access(&browser, "letter").await;
+    go(&browser, "#/letters", "Dead letters").await;
+
+    // All, by their number: a wrong one is refused, whatever the page says.
+    browser.until("#purge-all", |text| text.contains("Delete all 4")).await;
+    tab_to(&browser, "#purge-all").await;
+    browser.press("\u{e007}").await;
+    browser.until("#dialog-title", |text| text.contains("all 4 letters")).await;
+    check_access(&browser, "purge").await;
+    browser.press("3\u{e007}").await;
+    browser.until("dialog [role=alert]", |text| text.contains("That is not 4")).await;
+    assert_eq!(scene.get("api/letters").await["total"], 4);
+    // Escape goes back, and nothing was done.
+    browser.press("\u{e00c}").await;
+    browser.until("dialog", str::is_empty).await;
+    assert_eq!(scene.get("api/letters").await["total"], 4);
+    tab_to(&browser, "#purge-all").await;
+    browser.press("\u{e007}").await;
+    browser.until("#dialog-title", |text| text.contains("all 4 letters")).await;
+    browser.press("4\u{e007}").await;
+    browser.until("#done", |text| text.contains("4 letters deleted")).await;
+    assert_eq!(scene.get("api/letters").await["total"], 0);
+    go(&browser, "#/queues", "Queues").await;
+    browser.until("main", |text| text.contains("jobs wait")).await;
+    check_access(&browser, "queues").await;
+    check_narrow(&browser, "queues").await;
+    assert_eq!(complaints(&browser).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_live_and_a_hidden_tab_asks_for_nothing() {
+    if is_off() {
+        return;
+    }
+    let scene = Scene::new("browser-events", false).await;
+    let browser = Browser::start().await;
+    browser.size(1100, 700).await;
+    log_in(&browser, &scene, VIEWER).await;
+    go(&browser, "#/events", "Events").await;
+    // The stream is open when the first piece may come.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let began = now();
+    scene.client.tenants().pause("acme", "v").unwrap();
+    browser.until("#events", |text| text.contains("paused") && text.contains("acme at v")).await;
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    check_access(&browser, "events").await;
+    check_narrow(&browser, "events").await;
+    scene.client.tenants().resume("acme", "v").unwrap();
+
+    // Every call that the page makes is counted, then the tab is hidden.
+    let count = "window.asked = 0; const real = window.fetch; window.fetch = (...all) => { window.asked += 1; return real(...all); };";
+    browser.run(count, json!([])).await;
+    go(&browser, "#/lanes", "Lanes").await;
+    let hide = "Object.defineProperty(document, 'hidden', { configurable: true, get: () => args[0] }); document.dispatchEvent(new Event('visibilitychange'));";
+    browser.run(hide, json!([true])).await;
+    let asked = || async { browser.run("return window.asked", json!([])).await };
+    let before = asked().await;
+    assert!(before.as_u64().unwrap() > 0);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(asked().await, before, "a hidden tab asked");
+    browser.run(hide, json!([false])).await;
+    for _ in 0..400 {
+        if asked().await.as_u64() > before.as_u64() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    assert!(asked().await.as_u64() > before.as_u64(), "and asks again when it is seen");
+    scene.client.send("acme", Priority::High, Request::get("v", "/x")).await.unwrap();
+    assert_eq!(complaints(&browser).await, Vec::<String>::new());
+}
