@@ -21,7 +21,12 @@ use super::{lanes, letters, origin, query, sessions, whole};
 use crate::gateway::callers::{Allowed, Callers, TOKEN, digest_of};
 
 /// Answers a request whose path is below the console's.
-pub(super) async fn answer(shared: &Arc<Shared>, request: Request<Bytes>, peer: Option<IpAddr>, callers: &Callers) -> Reply {
+pub(super) async fn answer(
+    shared: &Arc<Shared>,
+    request: Request<Bytes>,
+    peer: Option<IpAddr>,
+    callers: &Callers,
+) -> Reply {
     let (parts, body) = request.into_parts();
     match attempt(shared, &parts, body, peer, callers).await {
         Ok(reply) => reply,
@@ -46,7 +51,8 @@ async fn attempt(
     let has_token = parts.headers.contains_key(TOKEN) || parts.headers.contains_key(AUTHORIZATION);
     let by_browser = call == Call::Login || !has_token || shared.decides.is_some();
     if !origin::is_own(&parts.method, &parts.headers, by_browser) {
-        let why = "the request does not come from the console's own page; send a program's token as Authorization: Bearer";
+        let why =
+            "the request does not come from the console's own page; send a program's token as Authorization: Bearer";
         return Err(Failed::new(StatusCode::FORBIDDEN, why));
     }
     if call == Call::Login {
@@ -60,7 +66,10 @@ async fn attempt(
         return Ok(session(shared, who.as_ref()));
     }
     let Some(who) = who else {
-        return Err(Failed::new(StatusCode::UNAUTHORIZED, "log in with the token of a caller, or send it as Authorization: Bearer"));
+        return Err(Failed::new(
+            StatusCode::UNAUTHORIZED,
+            "log in with the token of a caller, or send it as Authorization: Bearer",
+        ));
     };
     if call.needs().is_none_or(|needed| who.access < needed) {
         let why = match shared.read_only {
@@ -104,16 +113,12 @@ async fn run(shared: &Arc<Shared>, parts: &Parts, body: &Bytes, call: Call, who:
 
 /// The JSON of a body.
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failed> {
-    serde_json::from_slice(body).map_err(|error| Failed::new(StatusCode::BAD_REQUEST, format!("the body is not read: {error}")))
+    serde_json::from_slice(body)
+        .map_err(|error| Failed::new(StatusCode::BAD_REQUEST, format!("the body is not read: {error}")))
 }
 
 /// Who makes a request; none where it says nothing of itself.
-async fn who(
-    shared: &Shared,
-    parts: &Parts,
-    peer: Option<IpAddr>,
-    callers: &Callers,
-) -> Result<Option<Who>, Failed> {
+async fn who(shared: &Shared, parts: &Parts, peer: Option<IpAddr>, callers: &Callers) -> Result<Option<Who>, Failed> {
     if let Some(decides) = &shared.decides {
         let access = decides(parts).map(|access| access.capped(shared.read_only));
         return Ok(access.map(|access| Who { name: "of the program".to_owned(), access, session: None }));
@@ -132,7 +137,12 @@ fn token(parts: &Parts) -> Option<&[u8]> {
     let bearer = |value: &'_ [u8]| value.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "));
     match parts.headers.get(TOKEN) {
         Some(token) => Some(token.as_bytes()),
-        None => parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes()).filter(|value| bearer(value)).map(|value| &value[7..]),
+        None => parts
+            .headers
+            .get(AUTHORIZATION)
+            .map(|value| value.as_bytes())
+            .filter(|value| bearer(value))
+            .map(|value| &value[7..]),
     }
 }
 

@@ -45,9 +45,16 @@ mod tests {
         let names = ["", "console.css", "console.js", "dom.js", "api.js", "words.js", "lanes.js", "lane.js"];
         for name in names.into_iter().chain(["letters.js", "queues.js", "events.js", "system.js"]) {
             let text = file(name).unwrap().text;
-            for word in
-                ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "new Function", "style=", "onclick="]
-            {
+            for word in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacent",
+                "document.write",
+                "eval(",
+                "new Function",
+                "style=",
+                "onclick=",
+            ] {
                 assert!(!text.contains(word), "{name}: {word}");
             }
             assert!(!text.contains("http://") || name.ends_with(".js"), "{name}");

@@ -50,7 +50,8 @@ pub(super) async fn show(shared: &Shared, tenant: &str, vendor: &str) -> Result<
         true => {
             let uses = |other: &&survey::Surveyed| {
                 let other = &other.route;
-                let is_vendor = other.vendor.name == route.vendor.name && other.vendor.environment == route.vendor.environment;
+                let is_vendor =
+                    other.vendor.name == route.vendor.name && other.vendor.environment == route.vendor.environment;
                 is_vendor && other.id != route.id && (is_shared("vendor") || other.account == route.account)
             };
             snapshot.lanes.iter().filter(uses).map(|other| &other.route.id).collect()

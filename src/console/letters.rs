@@ -46,7 +46,8 @@ impl Wanted {
             letters = letters.reason(reason);
         }
         if let Some(before) = &self.before {
-            let at = before.parse().map_err(|_| bad("`before` is no moment such as 2026-01-31T12:00:00Z".to_owned()))?;
+            let at =
+                before.parse().map_err(|_| bad("`before` is no moment such as 2026-01-31T12:00:00Z".to_owned()))?;
             letters = letters.before(at);
         }
         Ok(letters)
@@ -213,9 +214,7 @@ pub(super) async fn purge(shared: &Shared, who: &Who, chosen: Chosen) -> Result<
     };
     let failed = |error| Failed::of(&error);
     let done = match choice {
-        Choice::All(letters) => {
-            letters.purge(usize::try_from(expect).unwrap_or(usize::MAX)).await.map_err(failed)?
-        }
+        Choice::All(letters) => letters.purge(usize::try_from(expect).unwrap_or(usize::MAX)).await.map_err(failed)?,
         Choice::Named(letters, ids) => {
             let mut done = 0;
             for id in ids {

@@ -98,7 +98,8 @@ mod tests {
         };
         assert_eq!(found(&format!("a=b; ic_session={id}; c=d")).as_deref(), Some(id));
         assert_eq!(found(&format!("ic_session={id}")).as_deref(), Some(id));
-        for bad in ["", "ic_session=", "ic_session=short", "xic_session=0123456789abcdef0123456789abcdef", "ic_session"] {
+        for bad in ["", "ic_session=", "ic_session=short", "xic_session=0123456789abcdef0123456789abcdef", "ic_session"]
+        {
             assert_eq!(found(bad), None, "{bad}");
         }
         assert_eq!(found(&format!("ic_session={}", "z".repeat(32))), None);

@@ -77,8 +77,10 @@ pub(super) async fn vendors(shared: &Shared) -> Reply {
 
 fn limits(vendor: &Vendor) -> Vec<Value> {
     let own = vendor.limits.iter().map(|limit| (None, limit));
-    let of_endpoints =
-        vendor.endpoints.iter().flat_map(|endpoint| endpoint.limits.iter().map(move |limit| (Some(&endpoint.name), limit)));
+    let of_endpoints = vendor
+        .endpoints
+        .iter()
+        .flat_map(|endpoint| endpoint.limits.iter().map(move |limit| (Some(&endpoint.name), limit)));
     own.chain(of_endpoints)
         .map(|(endpoint, limit)| {
             let (figure, window) = match &limit.kind {

@@ -79,7 +79,8 @@ where
     match Box::pin(Limited::new(body, MOST).collect()).await {
         Ok(body) => Ok(http::Request::from_parts(parts, body.to_bytes())),
         Err(_) => {
-            let mut answer = Response::new(GatewayBody::own(Bytes::from_static(b"the body is too long, or broke off\n")));
+            let mut answer =
+                Response::new(GatewayBody::own(Bytes::from_static(b"the body is too long, or broke off\n")));
             *answer.status_mut() = StatusCode::PAYLOAD_TOO_LARGE;
             Err(Box::new(answer))
         }

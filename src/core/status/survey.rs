@@ -139,6 +139,9 @@ mod tests {
             assert_eq!(facts(brief, reconnect, now).state, state, "{brief:?}");
         }
         let room = |left| facts(Some(Brief { left, ..calm }), false, now).room;
-        assert_eq!([room(Some((30, 40))), room(None), room(Some((0, 0))), room(Some((u32::MAX, 1)))], [750, 1_000, 0, 1_000]);
+        assert_eq!(
+            [room(Some((30, 40))), room(None), room(Some((0, 0))), room(Some((u32::MAX, 1)))],
+            [750, 1_000, 0, 1_000]
+        );
     }
 }

@@ -39,7 +39,8 @@ impl Drop for Browser {
 
 impl Browser {
     pub(super) async fn start() -> Browser {
-        let missing = "chromedriver does not start; install it: apt-get install --no-install-recommends chromium chromium-driver";
+        let missing =
+            "chromedriver does not start; install it: apt-get install --no-install-recommends chromium chromium-driver";
         let mut driver = Command::new("chromedriver")
             .args(["--port=0"])
             .stdout(Stdio::piped())

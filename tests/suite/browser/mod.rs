@@ -44,7 +44,8 @@ async fn go(browser: &Browser, place: &str, title: &str) {
 
 /// The violations that axe-core finds, light and dark.
 async fn check_access(browser: &Browser, what: &str) {
-    let path = std::env::var("IC_AXE").unwrap_or_else(|_| panic!("IC_AXE names no axe.min.js; scripts/test.sh fetches it"));
+    let path =
+        std::env::var("IC_AXE").unwrap_or_else(|_| panic!("IC_AXE names no axe.min.js; scripts/test.sh fetches it"));
     let axe = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     for scheme in ["light", "dark"] {
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
@@ -61,7 +62,9 @@ async fn check_access(browser: &Browser, what: &str) {
 
 async fn check_narrow(browser: &Browser, what: &str) {
     browser.size(320, 640).await;
-    let wider = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth", json!([])).await;
+    let wider = browser
+        .run("return document.documentElement.scrollWidth - document.documentElement.clientWidth", json!([]))
+        .await;
     browser.picture(&format!("{what}-narrow")).await;
     assert_eq!(wider, 0, "{what} is wider than its window");
     browser.size(1100, 700).await;
@@ -85,6 +88,9 @@ async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
         return;
     }
     let scene = Scene::with_tenants("browser-lanes", false, LANES - 1).await;
+    for number in 0..40 {
+        use_some(&scene, number);
+    }
     let browser = Browser::start().await;
     browser.size(1100, 700).await;
     browser.open(&scene.url("")).await;
@@ -138,6 +144,25 @@ async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
     assert_eq!(complaints(&browser).await, Vec::<String>::new());
 }
 
+/// Something is used of a lane's limit, and of some lanes the vendor refuses the next.
+fn use_some(scene: &Scene, number: u32) {
+    let tenant = format!("bulk-{:03}", number * 17);
+    for _ in 0..8 {
+        let Ok(permit) = scene.client.try_acquire(&tenant, "v", Priority::Normal, 100 + number % 7 * 70) else {
+            return;
+        };
+        match number % 9 {
+            0 => {
+                let headers =
+                    [(http::header::RETRY_AFTER, http::HeaderValue::from_static("900"))].into_iter().collect();
+                permit.answered_with(http::StatusCode::TOO_MANY_REQUESTS, &headers);
+                permit.finish();
+            }
+            _ => permit.finish(),
+        }
+    }
+}
+
 /// Without those about calls that the test itself made fail: a browser logs each answer above 399.
 async fn complaints(browser: &Browser) -> Vec<String> {
     let all = browser.complaints().await;
@@ -176,7 +201,10 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     // A hostile text of a customer is a text.
     browser.click("tbody a").await;
     browser.until("main", |text| text.contains("<script>") && text.contains("onerror")).await;
-    assert_eq!(browser.run("return [document.images.length, document.scripts.length, document.title]", json!([])).await, json!([0, 1, "Dead letters – integration-client"]));
+    assert_eq!(
+        browser.run("return [document.images.length, document.scripts.length, document.title]", json!([])).await,
+        json!([0, 1, "Dead letters – integration-client"])
+    );
     check_access(&browser, "letter").await;
     go(&browser, "#/letters", "Dead letters").await;
 

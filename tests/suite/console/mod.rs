@@ -5,9 +5,9 @@ pub(crate) mod scene;
 
 use std::time::Duration;
 
+use integration_client::Priority;
 use integration_client::console::{Access, Console};
 use integration_client::gateway::{Gateway, Listen};
-use integration_client::Priority;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tower::Service as _;
@@ -70,7 +70,8 @@ async fn rights_are_checked_for_every_call() {
 async fn sessions_are_new_at_each_login_and_end_at_the_logout() {
     let scene = Scene::new("sessions", false).await;
     let lanes = |cookie: &str| {
-        let request = scene.http.get(scene.url("api/lanes")).header("cookie", cookie).header("sec-fetch-site", "same-origin");
+        let request =
+            scene.http.get(scene.url("api/lanes")).header("cookie", cookie).header("sec-fetch-site", "same-origin");
         async { request.send().await.unwrap().status() }
     };
     // Somebody else's id that was planted in the browser is worth nothing, before and after.
@@ -78,7 +79,9 @@ async fn sessions_are_new_at_each_login_and_end_at_the_logout() {
     let login = scene.login(OPERATOR).header("cookie", planted).send().await.unwrap();
     assert_eq!(login.status(), StatusCode::OK);
     let set = login.headers()["set-cookie"].to_str().unwrap().to_owned();
-    assert!(set.contains("; HttpOnly; SameSite=Strict; Max-Age=43200") && !set.contains("Path") && !set.contains("Secure"));
+    assert!(
+        set.contains("; HttpOnly; SameSite=Strict; Max-Age=43200") && !set.contains("Path") && !set.contains("Secure")
+    );
     let cookie = set.split(';').next().unwrap().to_owned();
     assert_ne!(cookie, planted);
     assert_eq!(lanes(planted).await, StatusCode::UNAUTHORIZED);
@@ -88,11 +91,13 @@ async fn sessions_are_new_at_each_login_and_end_at_the_logout() {
     let second = second.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
     assert_ne!(second, cookie);
     assert_eq!((lanes(&cookie).await, lanes(&second).await), (StatusCode::UNAUTHORIZED, StatusCode::OK));
-    let out = scene.http.post(scene.url("api/logout")).header("cookie", &second).header("sec-fetch-site", "same-origin");
+    let out =
+        scene.http.post(scene.url("api/logout")).header("cookie", &second).header("sec-fetch-site", "same-origin");
     assert!(out.send().await.unwrap().headers()["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
     assert_eq!(lanes(&second).await, StatusCode::UNAUTHORIZED);
     // Away from this machine the cookie goes over TLS alone.
-    let away = scene.http.post(scene.url("api/login")).json(&json!({ "token": VIEWER })).header("host", "console.example");
+    let away =
+        scene.http.post(scene.url("api/login")).json(&json!({ "token": VIEWER })).header("host", "console.example");
     let away = away.header("origin", "https://console.example").send().await.unwrap();
     assert!(away.headers()["set-cookie"].to_str().unwrap().ends_with("; Secure"));
     for token in [SENDER, "a-wrong-token-of-32-characters-00", ""] {
@@ -134,12 +139,15 @@ async fn every_answer_has_the_headers_and_none_has_a_secret() {
     scene.letters(3).await;
     let ids = scene.get("api/letters").await["letters"].clone();
     let id = ids[0]["id"].as_str().unwrap().to_owned();
-    let own = [format!("api/letters/{id}"), "api/letters/none".to_owned(), "api/nothing".to_owned(), "nothing".to_owned()];
+    let own =
+        [format!("api/letters/{id}"), "api/letters/none".to_owned(), "api/nothing".to_owned(), "nothing".to_owned()];
     let paths = CALLS.iter().map(|(_, path, _)| (*path).to_owned()).chain(own);
     for path in paths {
         let answer = scene.http.get(scene.url(&path)).bearer_auth(OPERATOR).send().await.unwrap();
         let headers = answer.headers().clone();
-        assert!(headers["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'; script-src 'self'"));
+        assert!(
+            headers["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'; script-src 'self'")
+        );
         assert!(headers["x-content-type-options"] == "nosniff" && headers["cache-control"] == "no-store", "{path}");
         assert!(!headers.contains_key("access-control-allow-origin"), "{path}");
         let body = answer.text().await.unwrap();
@@ -193,7 +201,9 @@ async fn letters_are_changed_by_their_number_alone() {
     let (status, done) = change("redrive", json!({"ids": [id], "expect": 1})).await;
     assert_eq!((status, &done["redriven"]), (StatusCode::OK, &json!(1)));
     let again = scene.arrival_after(before.len()).await;
-    assert!(before.iter().any(|first| first.idempotency_key == again.idempotency_key && !again.idempotency_key.is_empty()));
+    assert!(
+        before.iter().any(|first| first.idempotency_key == again.idempotency_key && !again.idempotency_key.is_empty())
+    );
     let (status, done) = change("redrive", json!({"ids": ["0".repeat(32)], "expect": 1})).await;
     assert_eq!((status, &done["redriven"], &done["left"]), (StatusCode::OK, &json!(0), &json!(1)), "there is none");
 }
@@ -267,7 +277,8 @@ async fn program_that_serves_it_decides_who_may() {
         ("GET", "/", "other", 200),
     ] {
         let request = http::Request::builder().method(method).uri(path).header("x-role", role);
-        let request = request.header("sec-fetch-site", "same-origin").body(http_body_util::Full::<bytes::Bytes>::default());
+        let request =
+            request.header("sec-fetch-site", "same-origin").body(http_body_util::Full::<bytes::Bytes>::default());
         let answer = console.call(request.unwrap()).await.unwrap();
         assert_eq!(answer.status(), expected, "{method} {path} {role}");
     }

@@ -23,7 +23,8 @@ const ANSWER: &str = "canary-answer-c4fe77b1";
 /// In no answer of the console's.
 pub(crate) const SECRETS: [&str; 8] = [CREDENTIAL, BODY, QUERY, HEADER, ANSWER, VIEWER, OPERATOR, SENDER];
 /// A text that a page must show and not obey.
-pub(crate) const HOSTILE: &str = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
+pub(crate) const HOSTILE: &str =
+    "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
 const CALLERS: &str = "\n[[callers]]\nname = \"viewer\"\ntoken = \"keys:viewer\"\ntenants = [\"*\"]\nmay = [\"view\"]\n\
     [[callers]]\nname = \"operator\"\ntoken = \"keys:operator\"\ntenants = [\"*\"]\nmay = [\"view\", \"operate\"]\n\
@@ -48,10 +49,7 @@ impl Drop for Scene {
 
 /// A request with a secret in each of its parts.
 pub(crate) fn letter_request() -> Request {
-    Request::post("v", format!("/orders?q={QUERY}"))
-        .header("x-own", HEADER)
-        .json(&[BODY])
-        .metadata("customer", HOSTILE)
+    Request::post("v", format!("/orders?q={QUERY}")).header("x-own", HEADER).json(&[BODY]).metadata("customer", HOSTILE)
 }
 
 impl Scene {
@@ -69,10 +67,16 @@ impl Scene {
             .start()
             .await
             .unwrap();
-        let text = vendor.vendors_toml("v").replacen("\nauth", "\ndead_letters = \"whole\"\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth", 1);
+        let text = vendor.vendors_toml("v").replacen(
+            "\nauth",
+            "\ndead_letters = \"whole\"\nmax_transit = \"1s\"\nconnect_timeout = \"1s\"\nauth",
+            1,
+        );
         let limit = match text.contains("[[vendors.v.limits]]") {
             true => "",
-            false => "\n[[vendors.v.limits]]\nname = \"rest\"\nlimit = 5000\nwindow = \"1h\"\nalgorithm = \"fixed_window\"\n",
+            false => {
+                "\n[[vendors.v.limits]]\nname = \"rest\"\nlimit = 5000\nwindow = \"1h\"\nalgorithm = \"fixed_window\"\n"
+            }
         };
         let resolver = |key: String| async move {
             Ok(SecretString::from(match &*key {
@@ -96,7 +100,8 @@ impl Scene {
         let client = builder.build().await.unwrap();
         let console = Console::builder(client.clone());
         let console = if read_only { console.read_only() } else { console }.build();
-        let serving = Gateway::builder(client.clone()).console(&console).build().serve(Listen::loopback()).await.unwrap();
+        let serving =
+            Gateway::builder(client.clone()).console(&console).build().serve(Listen::loopback()).await.unwrap();
         let base = format!("http://{}/~/console/", serving.address().unwrap());
         Scene { vendor, client, serving: Some(serving), http: reqwest::Client::new(), base, folder }
     }

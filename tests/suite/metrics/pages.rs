@@ -37,7 +37,10 @@ What a client exports with the feature `metrics`, by the facade of the crate [me
 
 /// The rows of the dashboard, and the beginnings of the names of their metrics behind `integration_client_`.
 const ROWS: &[(&str, &[&str])] = &[
-    ("Requests", &["requests_total", "attempts", "http_client", "refusals", "dead_letters", "requests_per", "response"]),
+    (
+        "Requests",
+        &["requests_total", "attempts", "http_client", "refusals", "dead_letters", "requests_per", "response"],
+    ),
     ("Limits", &["headroom", "throttle", "pauses", "paused", "wait_", "queue_depth", "in_flight", "permits"]),
     ("Backlog", &["outbox"]),
     ("Store and sharing", &["store", "sharing"]),
@@ -77,8 +80,14 @@ fn thresholds(metric: &Metric) -> Value {
         json!({ "mode": "absolute", "steps": steps })
     };
     match short(metric) {
-        "headroom_ratio" | "headroom_average_ratio" => steps(&[(None, "red"), (Some(0.1), "orange"), (Some(0.2), "green")]),
-        "refusals_total" | "dead_letters_total" | "events_missed_total" | "store_failures_total" | "sharing_failures_total"
+        "headroom_ratio" | "headroom_average_ratio" => {
+            steps(&[(None, "red"), (Some(0.1), "orange"), (Some(0.2), "green")])
+        }
+        "refusals_total"
+        | "dead_letters_total"
+        | "events_missed_total"
+        | "store_failures_total"
+        | "sharing_failures_total"
         | "sharing_degraded" => steps(&[(None, "green"), (Some(0.000_001), "red")]),
         "store_writable" => steps(&[(None, "red"), (Some(1.0), "green")]),
         "outbox_oldest_seconds" => steps(&[(None, "green"), (Some(300.0), "orange"), (Some(900.0), "red")]),
@@ -190,7 +199,8 @@ fn alert_rules_name_metrics_that_exist_and_each_has_its_paragraph() {
         }
         let anchor = format!("RUNBOOK.md#{}", name.to_lowercase());
         assert!(alert.contains(&anchor), "{name} leads to no paragraph: {anchor}");
-        let paragraph = runbook.split(&format!("\n## {name}\n")).nth(1).unwrap_or_else(|| panic!("{name} is not in RUNBOOK.md"));
+        let paragraph =
+            runbook.split(&format!("\n## {name}\n")).nth(1).unwrap_or_else(|| panic!("{name} is not in RUNBOOK.md"));
         let paragraph = paragraph.split("\n## ").next().unwrap();
         assert!(paragraph.split_whitespace().count() > 40, "{name} has no more than a word in RUNBOOK.md");
     }
