@@ -219,7 +219,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     assert_eq!(scene.get("api/letters").await["total"], 4);
     // Escape goes back, and nothing was done.
     browser.press("\u{e00c}").await;
-    browser.until("dialog", str::is_empty).await;
+    browser.until("dialog[open]", str::is_empty).await;
     assert_eq!(scene.get("api/letters").await["total"], 4);
     tab_to(&browser, "#purge-all").await;
     browser.press("\u{e007}").await;
@@ -228,7 +228,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     browser.until("#done", |text| text.contains("4 letters deleted")).await;
     assert_eq!(scene.get("api/letters").await["total"], 0);
     go(&browser, "#/queues", "Queues").await;
-    browser.until("main", |text| text.contains("jobs wait")).await;
+    browser.until("main", |text| text.contains("jobs waiting")).await;
     check_access(&browser, "queues").await;
     check_narrow(&browser, "queues").await;
     assert_eq!(complaints(&browser).await, Vec::<String>::new());
