@@ -8,6 +8,9 @@
 # Needs rustup (or a toolchain with rustfmt and clippy), git and a C compiler. Installs what else it needs: rustfmt and
 # clippy through rustup, cargo-deny with `cargo install` into the cargo home, where it stays.
 #
+# The tests of the console run in Chromium: as root it is installed with apt-get where it is missing, and npm fetches axe-core.
+# IC_BROWSER=off leaves them out.
+#
 # Two sets of build profiles are in use, for compile time: dev for everything, release for quickstart and simulator. The
 # benches are compiled with the dev profile: whether they compile and link does not depend on it. Builds with the dev profile
 # are of the whole workspace: of a part of it, what it depends on would have other features and be compiled once more.
@@ -23,6 +26,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly STEPS=(toolchain lockfile format clippy features test doctest doc examples sdks crash quickstart simulate benches deny)
 readonly DENY_VERSION=0.20.2
+readonly AXE_VERSION=4.14.1
+readonly AXE_SHA256=e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745
 readonly EXAMPLE_SECONDS=180
 
 # What was left out, to be said again at the end. A file, because steps run in shells of their own.
@@ -128,8 +133,32 @@ with_servers() {
     "$@"
 }
 
+# Chromium and its driver, and axe-core, which finds what assistive technology cannot read. IC_BROWSER=off leaves out the tests
+# that need them.
+browser_ready() {
+    local folder=target/axe-$AXE_VERSION
+    [[ ${IC_BROWSER:-} != off ]] || return 0
+    if ! have chromedriver; then
+        have apt-get && [[ $(id -u) == 0 ]] ||
+            die "no browser for the tests of the console: install chromium and chromium-driver, or set IC_BROWSER=off"
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null
+    fi
+    if [[ -z ${IC_AXE:-} ]]; then
+        if [[ ! -f $folder/package/axe.min.js ]]; then
+            have npm || die "npm is missing, which fetches axe-core for the tests of the console; or set IC_BROWSER=off"
+            mkdir -p "$folder"
+            (cd "$folder" && npm pack --silent "axe-core@$AXE_VERSION" >/dev/null)
+            echo "$AXE_SHA256  $folder/axe-core-$AXE_VERSION.tgz" | sha256sum --check --quiet
+            tar -xzf "$folder/axe-core-$AXE_VERSION.tgz" -C "$folder" package/axe.min.js
+        fi
+        export IC_AXE=$PWD/$folder/package/axe.min.js
+    fi
+}
+
 # The same targets by either runner. nextest adds a time limit for each test; doc tests are a step of their own.
 step_test() {
+    browser_ready
     if cargo nextest --version >/dev/null 2>&1; then
         with_servers cargo nextest run --locked --workspace --all-features --lib --bins --tests --profile ci
     else

@@ -137,7 +137,8 @@
 //! tenants = ["acme", "eu-*"]  # on whose behalf it may call; `*` stands for any characters
 //! vendors = ["example"]       # whom it may call; all without it
 //! priority = "normal"         # the highest that it may ask for; high without it
-//! may = ["send"]              # the default; `async`, to leave requests in the store, is taken and not used yet
+//! may = ["send"]              # the default; `async`, to leave requests in the store, is taken and not used yet;
+//!                             # `view` and `operate` for the console, with tenants = ["*"] and no vendors
 //!
 //! [sharing]                   # limits are shared with other processes, through a store that all of them reach
 //! through = "env:SHARING_URL" # a variable with its URL (postgres, redis, sqlite); or the URL without a password; or "store"

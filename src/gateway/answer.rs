@@ -2,45 +2,37 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::repeats::Fingerprint;
-use super::shared::Shared;
 use super::wire::Busy;
 use crate::error::BoxError;
 use crate::request::ResponseBody;
 
 /// The body of a gateway's answer: the vendor's as it comes, or one of the gateway's own.
-#[derive(Debug)]
 pub struct GatewayBody {
     content: Content,
-    watch: Option<Box<Watch>>,
+    on_break: Option<OnBreak>,
     /// The connection has something to do until this is dropped.
     _busy: Option<Busy>,
 }
 
-/// Remembers a request whose answer breaks off: its SDK may send it again, and the vendor has acted.
-#[derive(Debug)]
-pub(super) struct Watch {
-    shared: Arc<Shared>,
-    mark: Fingerprint,
-}
-
-impl Watch {
-    pub(super) fn new(shared: Arc<Shared>, mark: Fingerprint) -> Watch {
-        Watch { shared, mark }
-    }
-}
+/// Told why an answer broke off.
+pub(super) type OnBreak = Box<dyn FnOnce(String) + Send + Sync>;
 
 enum Content {
     Own(Option<Bytes>),
     Vendors(ResponseBody),
     /// Comes piece by piece, without a stated length.
     Live(Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send + Sync>>),
+}
+
+impl fmt::Debug for GatewayBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GatewayBody").field(&self.content).finish()
+    }
 }
 
 impl fmt::Debug for Content {
@@ -55,7 +47,7 @@ impl fmt::Debug for Content {
 
 impl GatewayBody {
     fn new(content: Content) -> GatewayBody {
-        GatewayBody { content, watch: None, _busy: None }
+        GatewayBody { content, on_break: None, _busy: None }
     }
 
     pub(crate) fn own(bytes: Bytes) -> GatewayBody {
@@ -71,8 +63,9 @@ impl GatewayBody {
         GatewayBody::new(Content::Vendors(body))
     }
 
-    pub(super) fn watched(self, watch: Option<Watch>) -> GatewayBody {
-        GatewayBody { watch: watch.map(Box::new), ..self }
+    /// Tells `on_break` where it breaks off.
+    pub(super) fn watched(self, on_break: Option<OnBreak>) -> GatewayBody {
+        GatewayBody { on_break, ..self }
     }
 
     /// Its connection is busy until it was handed on.
@@ -92,9 +85,9 @@ impl Body for GatewayBody {
             Content::Vendors(body) => std::task::ready!(Pin::new(body).poll_frame(cx)),
         };
         if let Some(Err(error)) = &frame
-            && let Some(watch) = self.watch.take()
+            && let Some(on_break) = self.on_break.take()
         {
-            watch.shared.remember(watch.mark, format!("its answer broke off: {error}"));
+            on_break(error.to_string());
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }

@@ -51,6 +51,16 @@ impl Allowed {
         }
     }
 
+    /// Whether it may see what concerns all tenants.
+    pub(super) fn may_view(&self) -> bool {
+        match self {
+            Allowed::All => true,
+            Allowed::Caller(caller) => {
+                caller.is_for_all() && [May::View, May::Operate].iter().any(|right| caller.may.contains(right))
+            }
+        }
+    }
+
     /// `asked`, or the highest that it may ask for.
     pub(super) fn capped(&self, asked: Priority) -> Priority {
         match self {

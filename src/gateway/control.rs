@@ -33,7 +33,11 @@ impl Shared {
             "livez" => Ok(json(StatusCode::OK, &serde_json::json!({"status": "ok"}))),
             "readyz" => Ok(self.readiness()),
             "metrics" => {
-                self.enter(headers, uri, door).await?;
+                let allowed = self.enter(headers, uri, door).await?;
+                if !allowed.may_view() {
+                    let why = "metrics show all tenants: the caller needs the right \"view\" (`may` of [[callers]])";
+                    return Err(Problem::refused(StatusCode::FORBIDDEN, "forbidden", why));
+                }
                 self.metrics()
             }
             _ => Err(Problem::refused(StatusCode::NOT_FOUND, "not_found", NOT_FOUND)),

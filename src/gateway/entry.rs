@@ -95,7 +95,7 @@ impl GatewayBuilder {
         self
     }
 
-    /// What `/~/metrics` shows to who has a caller's token: the text of the recorder that the program installed. Without this
+    /// What `/~/metrics` shows to callers with the right `view`: the text of the recorder that the program installed. Without this
     /// there is no such page.
     ///
     /// ```no_run

@@ -10,7 +10,7 @@ use http::{Method, Response, StatusCode, Uri};
 use http_body::Body;
 
 use super::aim::Aim;
-use super::answer::{GatewayBody, Watch};
+use super::answer::{GatewayBody, OnBreak};
 use super::callers::{self, Allowed};
 use super::door::Door;
 use super::framing::{self, take_flag};
@@ -207,14 +207,19 @@ impl Shared {
             Ok(answer) => {
                 let took = core.clock.now().since(began);
                 // What has arrived breaks off no more.
-                let mark = guard.mark.take().filter(|_| !answer.parts.body.is_whole());
-                let watch = mark.map(|mark| Watch::new(self.clone(), mark.fingerprint()));
+                let mark = guard.mark.take().filter(|_| !answer.is_whole());
+                let on_break = mark.map(|mark| {
+                    let (shared, mark) = (self.clone(), mark.fingerprint());
+                    let remember: OnBreak =
+                        Box::new(move |why| shared.remember(mark, format!("its answer broke off: {why}")));
+                    remember
+                });
                 // A stream goes on for as long as something comes, unless its caller stated when it must have ended.
                 let answer = match stated_deadline {
                     Some(_) => answer,
                     None => answer.idle_timeout(self.deadline),
                 };
-                Ok(of_vendor(answer, &back, took).map(|body| body.watched(watch)))
+                Ok(of_vendor(answer, &back, took).map(|body| body.watched(on_break)))
             }
             Err(error) => {
                 let is_open = matches!(error.delivery(), Delivery::Ambiguous | Delivery::Delivered);

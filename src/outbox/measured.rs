@@ -1,77 +1,20 @@
-//! What of the outbox is measured for metrics: how many jobs wait and for how long, how many are in hand, how they ended.
+//! Counts of the outbox that its metrics state.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use parking_lot::Mutex;
 
-use super::OutboxState;
 use crate::clock::Time;
-use crate::metrics::{self, OutboxFigures};
-use crate::store::jobs::End;
-use crate::store::records::{self, Backlog};
-
-/// How often what waits is counted, at most.
-const COUNT_EVERY: Duration = Duration::from_secs(10);
-/// And no more often than this many times as long as the count took: a backlog of millions takes a while.
-const SHARE: u32 = 50;
+use crate::store::records::Backlog;
 
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    delivered: AtomicU64,
-    dead: AtomicU64,
-    later: AtomicU64,
-    in_hand: AtomicUsize,
-    backlog: Mutex<Option<Backlog>>,
-    count_at: Mutex<Time>,
-}
-
-impl OutboxState {
-    /// The worker has so many jobs in hand.
-    pub(super) fn has_in_hand(&self, jobs: usize) {
-        self.measured.in_hand.store(jobs, Relaxed);
-    }
-
-    /// The end of a job is on the disk.
-    pub(super) fn job_ended(&self, end: &End) {
-        let (count, left) = match end {
-            End::Delivered { .. } => (&self.measured.delivered, true),
-            End::Dead(_) => (&self.measured.dead, true),
-            End::Later { .. } => (&self.measured.later, false),
-            End::Back | End::Dropped => return,
-        };
-        count.fetch_add(1, Relaxed);
-        if left {
-            self.backlog.fetch_sub(1, Relaxed);
-        }
-    }
-
-    /// Counts what waits, where that is due and somebody will see it.
-    pub(super) async fn measure_backlog(&self) {
-        let now = self.clock.now();
-        if !metrics::IS_ON || now < *self.measured.count_at.lock() {
-            return;
-        }
-        let found = self.store.read((), records::backlog).await.ok();
-        let took = self.clock.now().since(now);
-        *self.measured.count_at.lock() = now + COUNT_EVERY.max(took * SHARE);
-        if let Some(found) = found {
-            *self.measured.backlog.lock() = Some(found);
-        }
-    }
-
-    /// All of it.
-    pub(super) fn figures(&self) -> OutboxFigures {
-        let Measured { delivered, dead, later, in_hand, backlog, .. } = &self.measured;
-        let backlog = backlog.lock().unwrap_or_default();
-        OutboxFigures {
-            waiting: backlog.waiting,
-            oldest: backlog.oldest,
-            in_hand: in_hand.load(Relaxed) as u64,
-            ended: [delivered, dead, later].map(|count| count.load(Relaxed)),
-            is_writable: self.store.problems.is_writable(),
-            failures: self.store.problems.failures(),
-            took: self.store.problems.took(),
-        }
-    }
+    pub(super) delivered: AtomicU64,
+    pub(super) dead: AtomicU64,
+    pub(super) later: AtomicU64,
+    pub(super) in_hand: AtomicUsize,
+    /// What waited when it was counted last.
+    pub(super) backlog: Mutex<Option<Backlog>>,
+    /// When it is counted next.
+    pub(super) count_at: Mutex<Time>,
 }

@@ -155,6 +155,12 @@ impl Response {
         })
     }
 
+    /// All of the body is here, and it did not break off.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn is_whole(&self) -> bool {
+        self.parts.body.body.is_whole()
+    }
+
     /// Lets the body come for as long as it takes, where the deadline of the request would cut it off: for streams such as
     /// server-sent events. Reading ends with an error once nothing has come for `idle`.
     ///
@@ -230,11 +236,6 @@ pub struct ResponseBody {
 impl ResponseBody {
     pub(crate) fn new(body: AnswerBody, held: Option<PermitGuard>, route: Arc<Route>, request_id: u64) -> ResponseBody {
         ResponseBody { body, held, settling: None, route, request_id }
-    }
-
-    #[cfg(feature = "gateway")]
-    pub(crate) fn is_whole(&self) -> bool {
-        self.body.is_whole()
     }
 
     /// With what the body decides about the request's cost.

@@ -414,12 +414,14 @@ async fn no_caller_s_token_reaches_a_vendor_that_gets_the_sdk_s_own_credential()
 #[tokio::test(flavor = "multi_thread")]
 async fn own_paths_are_no_path_of_a_vendor() {
     let vendor = shop().await;
-    let client = client(vendor.vendors_toml("shop") + &callers("billing")).await;
+    let watches = "\n[[callers]]\nname = \"watches\"\ntoken = \"kept:other\"\ntenants = [\"*\"]\nmay = [\"view\"]\n";
+    let client = client(vendor.vendors_toml("shop") + &callers("billing") + watches).await;
     let gateway = Gateway::builder(client).metrics(|| "calls_total 1\n".to_owned()).build();
     let serving = gateway.serve(Listen::loopback()).await.unwrap();
-    let metrics = raw(&serving, &get("/~/metrics", TOKEN)).await;
+    let metrics = raw(&serving, &get("/~/metrics", "the-vendors-secret")).await;
     assert_eq!((metrics.status, metrics.body.contains("calls_total 1")), (200, true));
     assert!(metrics.head.contains("content-type: text/plain"), "{}", metrics.head);
+    assert_eq!(raw(&serving, &get("/~/metrics", TOKEN)).await.status, 403);
     assert_eq!(raw(&serving, "GET /~/metrics HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n").await.status, 401);
     let proxied = format!(
         "GET {}/~/livez HTTP/1.1\r\nhost: x\r\nproxy-authorization: Basic {}\r\nconnection: close\r\n\r\n",

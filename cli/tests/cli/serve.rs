@@ -65,6 +65,40 @@ fn gateway_serves_asks_for_its_token_and_ends_in_good_order() {
 }
 
 #[test]
+fn console_is_served_and_nobody_may_act_unless_said() {
+    let vendors = std::env::temp_dir().join(format!("ic-serve-console-{}.toml", std::process::id()));
+    std::fs::write(&vendors, VENDORS).unwrap();
+    for (flag, expected) in [("--console", "403"), ("--console-operate", "200")] {
+        let args = ["serve", "--listen", "127.0.0.1:0", "--vendors", vendors.to_str().unwrap(), flag];
+        let mut child = command(&args).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+        let told: Vec<String> = lines.by_ref().take(3).collect();
+        let url = told[1].strip_prefix("console: http://").unwrap();
+        let (address, _) = url.split_once('/').unwrap();
+        let token = told[2].strip_prefix("token: ").and_then(|rest| rest.split(' ').next()).unwrap();
+        let ask = |method: &str, path: &str| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            write!(
+                stream,
+                "{method} /~/console/{path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\
+                 content-length: 0\r\nconnection: close\r\n\r\n"
+            )
+            .unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        assert!(ask("GET", "").contains("<title>integration-client</title>"));
+        assert!(ask("GET", "api/lanes").contains("\"tenant\":\"acme\""));
+        let paused = ask("POST", "api/lanes/acme/v/pause");
+        assert_eq!(paused.split(' ').nth(1), Some(expected), "{flag}: {paused}");
+        assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+    std::fs::remove_file(vendors).unwrap();
+}
+
+#[test]
 fn gateway_that_cannot_begin_says_why() {
     for (args, help) in [
         (["serve", "--listen", "8099"], "127.0.0.1:8099"),

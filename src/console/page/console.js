@@ -84,7 +84,7 @@ async function ask(of) {
 async function summary(signal) {
   const { overview, store_problem, waiting } = await get("overview", signal);
   const sum = (of) => overview.vendors.reduce((all, vendor) => all + of(vendor), 0);
-  const words = [`${Math.round(sum((vendor) => vendor.flow.per_second))} answers a second`, `${number(waiting)} waiting`,
+  const words = [`${plural(Math.round(sum((vendor) => vendor.flow.per_second)), "answer")} a second`, `${number(waiting)} waiting`,
     `${plural(sum((vendor) => vendor.paused), "lane")} paused`];
   const problems = [overview.config_problem && `configuration: ${overview.config_problem}`, store_problem && `store: ${store_problem}`];
   const text = [...words, ...problems.filter(Boolean)].join(", ");

@@ -41,7 +41,7 @@ export function view(main, params, page) {
         el("dt", {}, "Account"), el("dd", {}, found.account),
         found.shared_with.count > 0 && [el("dt", {}, "Shares limits with"),
           el("dd", {}, `${plural(found.shared_with.count, "other tenant")}: ${found.shared_with.tenants.join(", ")}${found.shared_with.count > found.shared_with.tenants.length ? " …" : ""}`)],
-        el("dt", {}, "Whole limit again"), el("dd", {}, found.resets_in_s === null ? "not known" : `in ${seconds(found.resets_in_s)}, if nothing else goes`)));
+        el("dt", {}, "Whole limit again"), el("dd", {}, found.resets_in_s === null ? "not known" : found.resets_in_s === 0 ? "now" : `in ${seconds(found.resets_in_s)}, if nothing else goes`)));
     const limits = status.limits.map((limit) => [
       limit.name + (limit.discovered ? " (stated by answers alone)" : ""),
       limit.endpoint ? `${limit.scope} ${limit.endpoint}` : limit.scope,

@@ -2,7 +2,7 @@
 
 import { get, query, segment } from "./api.js";
 import { el, line, put, room, table } from "./dom.js";
-import { plural, some, state } from "./words.js";
+import { number, plural, some, state } from "./words.js";
 
 const STATES = [["", "all"], ["reconnect", "must reconnect"], ["held", "paused by an operator"],
   ["paused", "paused by the vendor"], ["throttled", "slower"], ["waiting", "waiting"], ["sending", "sending"], ["idle", "idle"]];
@@ -38,7 +38,7 @@ export function view(main, params, page) {
       return [
         el("a", { href, "data-key": `${lane.tenant}/${lane.vendor}` }, lane.tenant),
         lane.vendor,
-        lane.limit ? `${lane.limit.name} ${lane.limit.limit}` : "",
+        lane.limit ? `${lane.limit.name}\u00a0${number(lane.limit.limit)}` : "",
         room(lane.room),
         line(lane.history, "room in the last hour"),
         some(lane.waiting.high), some(lane.waiting.normal), some(lane.waiting.low),

@@ -18,7 +18,7 @@ export function view(main) {
     ]);
     const none = !workers.length && found.waiting > 0;
     put(rest,
-      el("p", { role: "status" }, `${plural(found.waiting, "job")} wait, ${number(found.under_way)} in hand`),
+      el("p", { role: "status" }, `${plural(found.waiting, "job")} waiting, ${number(found.under_way)} in hand`),
       found.store_problem && el("p", { class: "bad" }, found.store_problem),
       none && el("p", { class: "bad" }, "No worker has said that it runs: if none does, nothing will be sent."),
       found.is_cut && el("p", { class: "fair" }, `Only the first ${number(found.queues.length)} queues are shown.`),

@@ -1,8 +1,10 @@
 //! A headless Chromium, driven over WebDriver (<https://www.w3.org/TR/webdriver2/>).
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -31,6 +33,8 @@ pub(super) struct Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
+        // Also where a test has failed: a browser that outlives its test goes on to ask at a port that is another test's soon.
+        let _ = self.quit();
         let _ = self.driver.kill();
         let _ = self.driver.wait();
         let _ = std::fs::remove_dir_all(&self.profile);
@@ -38,6 +42,16 @@ impl Drop for Browser {
 }
 
 impl Browser {
+    /// Ends the session, and with it the browser: without the runtime, which may have ended.
+    fn quit(&self) -> std::io::Result<()> {
+        let rest = self.session.strip_prefix("http://").unwrap_or_default();
+        let Some((address, path)) = rest.split_once('/') else { return Ok(()) };
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(stream, "DELETE /{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+        stream.read_to_end(&mut Vec::new()).map(drop)
+    }
+
     pub(super) async fn start() -> Browser {
         let missing =
             "chromedriver does not start; install it: apt-get install --no-install-recommends chromium chromium-driver";
@@ -53,7 +67,9 @@ impl Browser {
             rest.trim_end_matches('.').trim().parse::<u16>().ok()
         });
         let base = format!("http://127.0.0.1:{}", port.unwrap_or_else(|| panic!("{missing}")));
-        let profile = std::env::temp_dir().join(format!("ic-browser-{}", std::process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("ic-browser-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let profile = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&profile);
         let mut args: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
         args.push(format!("--user-data-dir={}", profile.display()));

@@ -88,6 +88,9 @@ async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
         return;
     }
     let scene = Scene::with_tenants("browser-lanes", false, LANES - 1).await;
+    for number in 0..40 {
+        use_some(&scene, number);
+    }
     let browser = Browser::start().await;
     browser.size(1100, 700).await;
     browser.open(&scene.url("")).await;
@@ -139,6 +142,25 @@ async fn operator_finds_a_lane_among_ten_thousand_and_pauses_it() {
     go(&browser, "#/lanes/acme/v", "acme").await;
     assert_eq!(browser.run("return document.querySelectorAll('#pause, #resume').length", json!([])).await, 0);
     assert_eq!(complaints(&browser).await, Vec::<String>::new());
+}
+
+/// Something is used of a lane's limit, and of some lanes the vendor refuses the next.
+fn use_some(scene: &Scene, number: u32) {
+    let tenant = format!("bulk-{:03}", number * 17);
+    for _ in 0..8 {
+        let Ok(permit) = scene.client.try_acquire(&tenant, "v", Priority::Normal, 100 + number % 7 * 70) else {
+            return;
+        };
+        match number % 9 {
+            0 => {
+                let headers =
+                    [(http::header::RETRY_AFTER, http::HeaderValue::from_static("900"))].into_iter().collect();
+                permit.answered_with(http::StatusCode::TOO_MANY_REQUESTS, &headers);
+                permit.finish();
+            }
+            _ => permit.finish(),
+        }
+    }
 }
 
 /// Without those about calls that the test itself made fail: a browser logs each answer above 399.
@@ -197,7 +219,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     assert_eq!(scene.get("api/letters").await["total"], 4);
     // Escape goes back, and nothing was done.
     browser.press("\u{e00c}").await;
-    browser.until("dialog", str::is_empty).await;
+    browser.until("dialog[open]", str::is_empty).await;
     assert_eq!(scene.get("api/letters").await["total"], 4);
     tab_to(&browser, "#purge-all").await;
     browser.press("\u{e007}").await;
@@ -206,7 +228,7 @@ async fn operator_sends_letters_again_and_deletes_them_by_their_number() {
     browser.until("#done", |text| text.contains("4 letters deleted")).await;
     assert_eq!(scene.get("api/letters").await["total"], 0);
     go(&browser, "#/queues", "Queues").await;
-    browser.until("main", |text| text.contains("jobs wait")).await;
+    browser.until("main", |text| text.contains("jobs waiting")).await;
     check_access(&browser, "queues").await;
     check_narrow(&browser, "queues").await;
     assert_eq!(complaints(&browser).await, Vec::<String>::new());
