@@ -1,7 +1,7 @@
 //! The state of a job, the counts of jobs, and cancellation.
 
 use super::driver::{Db, DbError, Row, args};
-use super::jobs::done;
+use super::ends::done;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 
