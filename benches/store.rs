@@ -5,12 +5,19 @@
 //! ```
 //!
 //! Accepting is measured beside a loop that commits the same rows in groups of the same size and does nothing else, in the same
-//! run: the disk decides about both. PostgreSQL is measured where `IC_TEST_POSTGRES` names an empty database
-//! (`eval "$(scripts/postgres.sh start)"`).
+//! run: the disk decides about both. PostgreSQL is measured where `IC_TEST_POSTGRES` names a server
+//! (`eval "$(scripts/postgres.sh start)"`); each part makes a database of its own there.
+//!
+//! The last line sums up what a worker reaches, in jobs a second (`benches/store/worker.rs`): over HTTP and without sockets, the
+//! lower of one and 1,000 tenants; with a million waiting jobs of one tenant, the lower share of what it reaches with few; and bare
+//! reqwest at the same vendor. `-- worker` measures that alone.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::disallowed_methods, reason = "a bench reads the time itself, and spawns")]
 #![expect(clippy::unwrap_used, reason = "whatever goes wrong ends the run")]
+
+#[path = "store/worker.rs"]
+mod worker;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -168,6 +175,90 @@ async fn filled(store: Store) -> Probe {
     probe
 }
 
+/// The URL of an empty database on the server at `url`.
+#[cfg(feature = "postgres")]
+async fn database(url: &str) -> String {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let name = format!("bench_{}_{number}", std::process::id());
+    let mut server = sqlx::PgConnection::connect(url).await.unwrap();
+    sqlx::Executor::execute(&mut server, sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+    format!("{}/{name}", url.rsplit_once('/').unwrap().0)
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn database(url: &str) -> String {
+    url.to_owned()
+}
+
+/// What a worker reaches with `rows` waiting jobs of `tenants` tenants, until `count` of them are delivered.
+async fn worked(what: &str, store: Store, (rows, tenants): (i64, i64), count: usize, vendor: Option<u16>) -> f64 {
+    let (probe, tasks) = Probe::open(store.clone()).await.unwrap();
+    let tasks: Vec<_> = tasks.into_iter().map(tokio::spawn).collect();
+    probe.fill(rows, tenants).await.unwrap();
+    drop(probe);
+    for task in tasks {
+        let _ = task.await;
+    }
+    let worked = worker::work(store, usize::try_from(tenants).unwrap(), count, vendor).await;
+    let first = worked.first.as_secs_f64() * 1e3;
+    println!(
+        "{what}: {rows} waiting of {tenants} tenants: {:.0} jobs/s, first answer after {first:.0} ms",
+        worked.a_second
+    );
+    worked.a_second
+}
+
+/// Jobs of a worker on a small backlog, and of one on a million.
+const FEW_JOBS: usize = 30_000;
+const MANY_JOBS: usize = 60_000;
+
+/// A worker from end to end. Returns the summary line.
+async fn workers(folder: &Path) -> String {
+    let vendor = worker::Vendor::start();
+    let url = std::env::var("IC_TEST_POSTGRES").ok().filter(|_| cfg!(feature = "postgres"));
+    let mut figures = Vec::new();
+    let mut shares = Vec::new();
+    for is_sqlite in [true, false] {
+        let name = if is_sqlite { "sqlite" } else { "postgres" };
+        let mut rates = Vec::new();
+        for (number, (rows, tenants, over_http)) in
+            [(0, 1, true), (0, 1_000, true), (0, 1, false), (0, 1_000, false), (ROWS, 1, false), (ROWS, TENANTS, false)]
+                .into_iter()
+                .enumerate()
+        {
+            let store = match (&url, is_sqlite) {
+                (_, true) => Store::sqlite(folder.join(format!("work-{number}.db"))),
+                (Some(url), false) => Store::postgres(database(url).await),
+                (None, false) => continue,
+            };
+            let count = if rows == 0 { FEW_JOBS } else { MANY_JOBS };
+            let rows = if rows == 0 { FEW_JOBS as i64 } else { rows };
+            let what = format!("{name} {}", if over_http { "http" } else { "fake" });
+            let port = over_http.then_some(vendor.port);
+            rates.push(worked(&what, store, (rows, tenants), count, port).await);
+        }
+        match rates[..] {
+            [one_http, many_http, one, many, one_million, many_million] => {
+                println!(
+                    "{name}: with a million waiting, of one tenant {:.2} and of {TENANTS} {:.2} times as many jobs/s as with few",
+                    one_million / one,
+                    many_million / many
+                );
+                figures.push((format!("{:.0}", one_http.min(many_http)), format!("{:.0}", one.min(many))));
+                shares.push(one_million / one);
+            }
+            _ => figures.push(("-".to_owned(), "-".to_owned())),
+        }
+    }
+    let bare = worker::bare(vendor.port, FEW_JOBS).await;
+    let share = shares.into_iter().fold(f64::INFINITY, f64::min);
+    format!(
+        "store: sqlite_http={} postgres_http={} sqlite_fake={} postgres_fake={} one_tenant_million={share:.2} bare={bare:.0} graphile=-",
+        figures[0].0, figures[1].0, figures[0].1, figures[1].1
+    )
+}
+
 async fn run() -> bool {
     let folder = folder();
     let mut good = true;
@@ -213,7 +304,7 @@ async fn run() -> bool {
     }
     match std::env::var("IC_TEST_POSTGRES") {
         Ok(url) if cfg!(feature = "postgres") && is_asked_for("postgres") => {
-            let probe = filled(Store::postgres(url)).await;
+            let probe = filled(Store::postgres(database(&url).await)).await;
             let (claim, worst) = claims(&probe).await;
             println!(
                 "postgres claim of 200 from {ROWS} rows in {TENANTS} lanes: {claim:.1} ms, at worst {worst:.1} ms (at most 30)"
@@ -224,12 +315,19 @@ async fn run() -> bool {
         }
         _ => println!("postgres: not measured; set IC_TEST_POSTGRES to the URL of an empty database"),
     }
+    if is_asked_for("worker") {
+        println!("{}", workers(&folder).await);
+    }
     let _ = std::fs::remove_dir_all(&folder);
     good
 }
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    if std::env::var_os(worker::VENDOR).is_some() {
+        runtime.block_on(worker::vendor());
+        return ExitCode::SUCCESS;
+    }
     let good = match std::env::var(MEMORY) {
         Ok(path) => runtime.block_on(works(&path)),
         Err(_) => runtime.block_on(run()),

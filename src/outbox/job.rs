@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::kept_for::{kept_for, remembered};
+use super::lanes::Gauge;
 use super::prompt::end_after;
 use super::receipt::KeptResponse;
 use super::stored::Stored;
@@ -27,8 +26,7 @@ use crate::send::durable::{ClaimEnd, Sending, send_stored};
 use crate::send::history::History;
 use crate::send::ledger::Ledger;
 use crate::store::dead::NewDead;
-use crate::store::jobs::{self, Claimed, End, JobEnd, Start};
-use crate::store::problems::Work;
+use crate::store::jobs::{Claimed, End, JobEnd, Start};
 use crate::store::{Id, LaneTier, millis_of};
 
 /// Exchanges without an outcome before a job is given up: the job may be what kills the process.
@@ -41,20 +39,19 @@ const NO_KEY: Duration = Duration::from_secs(30);
 
 /// Counts a job as waiting for its permit, until the job has a permit or has ended.
 pub(super) struct Waits {
-    count: Arc<AtomicU32>,
+    gauge: Arc<Gauge>,
     over: AtomicBool,
     outbox: Arc<OutboxState>,
 }
 
 impl Waits {
-    pub(super) fn new(count: Arc<AtomicU32>, outbox: Arc<OutboxState>) -> Waits {
-        count.fetch_add(1, Relaxed);
-        Waits { count, over: AtomicBool::new(false), outbox }
+    pub(super) fn new(gauge: Arc<Gauge>, outbox: Arc<OutboxState>) -> Waits {
+        gauge.begin();
+        Waits { gauge, over: AtomicBool::new(false), outbox }
     }
 
     fn end(&self) {
-        if !self.over.swap(true, AcqRel) {
-            self.count.fetch_sub(1, Relaxed);
+        if !self.over.swap(true, AcqRel) && self.gauge.end() {
             self.outbox.wake.notify_one();
         }
     }
@@ -95,12 +92,7 @@ impl Ledger for Entry {
                 slot_ms: self.slot_ms,
                 counts_ms: self.counts_ms,
             };
-            let begun = self
-                .outbox
-                .store
-                .write_as(Work::Start, start, jobs::start)
-                .await
-                .map_err(Error::before_the_exchange)?;
+            let begun = self.outbox.store.start(start).await.map_err(Error::before_the_exchange)?;
             self.latest.store(begun.unwrap_or(0), Release);
             Ok(begun.is_some())
         })

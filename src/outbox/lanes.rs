@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
 use super::pool::{Amount, Pool};
 use crate::clock::Time;
@@ -26,17 +26,48 @@ pub(super) struct Lanes {
     /// The virtual time of the latest turn.
     turn: u64,
     in_line: usize,
+    /// The number of the latest ticket.
+    tickets: u64,
 }
 
 #[derive(Default)]
 struct Known {
     in_line: bool,
+    /// The ticket with which the lane is queued. An entry of a queue with another one is left over, and is dropped when its turn
+    /// comes: to look for it when the lane leaves would read all lanes.
+    ticket: u64,
     /// Whether the lane got a job since it was last asked for jobs.
     again: bool,
-    /// The number of claimed jobs that wait for their permit.
-    waiting: Arc<AtomicU32>,
+    gauge: Arc<Gauge>,
     /// Since when the lane has been missing in the configuration.
     unknown_since: Option<Time>,
+}
+
+/// The jobs of a lane that this process has claimed and that have no permit yet.
+///
+/// The worker writes `low` and then reads `waiting`, a job changes `waiting` and then reads `low`: in one order for all
+/// threads (`SeqCst`), or both could miss what the other wrote, and nobody would ask for more.
+#[derive(Default)]
+pub(super) struct Gauge {
+    waiting: AtomicU32,
+    /// Jobs that have got a permit, or have ended without one, since the lane was last asked for jobs.
+    drained: AtomicU32,
+    /// At this number of waiting jobs the worker is to ask for more.
+    low: AtomicU32,
+}
+
+impl Gauge {
+    pub(super) fn begin(&self) {
+        self.waiting.fetch_add(1, SeqCst);
+    }
+
+    /// A job waits no longer. Returns whether the worker should ask for more: once when half of what the lane may have is
+    /// left, and once when nothing is left, and not for each job.
+    pub(super) fn end(&self) -> bool {
+        self.drained.fetch_add(1, Relaxed);
+        let left = self.waiting.fetch_sub(1, SeqCst).saturating_sub(1);
+        left == 0 || left == self.low.load(SeqCst)
+    }
 }
 
 struct Tier {
@@ -51,7 +82,7 @@ struct Tier {
 /// A vendor's queued lanes of one tier.
 struct Vendor {
     name: String,
-    lanes: VecDeque<LaneTier>,
+    lanes: VecDeque<(LaneTier, u64)>,
 }
 
 /// The vendors and lanes of a tier that can take no more in this claim.
@@ -59,7 +90,7 @@ struct Vendor {
 struct Resting {
     vendors: Vec<Vendor>,
     /// The lanes, by vendor.
-    lanes: HashMap<String, Vec<LaneTier>>,
+    lanes: HashMap<String, Vec<(LaneTier, u64)>>,
 }
 
 /// A row may state any number; a number that is no tier counts as the lowest tier.
@@ -75,7 +106,7 @@ impl Lanes {
             is_idle: true,
             vendors: VecDeque::new(),
         };
-        Lanes { known: HashMap::new(), tiers: weights.map(tier), turn: 0, in_line: 0 }
+        Lanes { known: HashMap::new(), tiers: weights.map(tier), turn: 0, in_line: 0, tickets: 0 }
     }
 
     /// Queues the lane: it may have a due job.
@@ -83,20 +114,22 @@ impl Lanes {
         let known = self.known.entry(lane.clone()).or_default();
         known.again = true;
         if !known.in_line {
-            known.in_line = true;
+            self.tickets += 1;
+            (known.in_line, known.ticket) = (true, self.tickets);
             self.in_line += 1;
-            self.tiers[tier_of(&lane)].stand(lane, false);
+            self.tiers[tier_of(&lane)].stand((lane, self.tickets), false);
         }
     }
 
-    /// What to claim: of each lane as many jobs as `room` allows, less those that already wait for a permit; of `most`
-    /// lanes at most; and no more than the pool has room for. The jobs are taken from the pool until
+    /// What to claim: of each lane as many jobs as `room` allows, less those that already wait for a permit, and none while more
+    /// than half of them wait; `room` is given how many of the lane's jobs got a permit since the lane was last asked for jobs.
+    /// Of `most` lanes at most; and no more than the pool has room for. The jobs are taken from the pool until
     /// [`claimed`](Self::claimed) or [`not_claimed`](Self::not_claimed) is called.
     pub(super) fn wanted(
         &mut self,
         pool: &mut Pool,
         most: usize,
-        mut room: impl FnMut(&LaneTier) -> u32,
+        mut room: impl FnMut(&LaneTier, u32) -> u32,
     ) -> Vec<(LaneTier, u32)> {
         let mut wanted: HashMap<LaneTier, u32> = HashMap::new();
         let mut order = Vec::new();
@@ -107,17 +140,20 @@ impl Lanes {
         while wanted.len() < most && pool.free().jobs > 0 {
             let next = (0..3).filter(|tier| can_take[*tier]).min_by_key(|tier| self.tiers[*tier].turn_from(self.turn));
             let Some(tier) = next else { break };
-            let mut left = |lane: &LaneTier| {
+            let mut left = |(lane, ticket): &(LaneTier, u64)| {
+                let gauge = &known.get(lane).filter(|known| known.in_line && known.ticket == *ticket)?.gauge;
                 if let Some(left) = rooms.get(lane) {
-                    return *left;
+                    return Some(*left);
                 }
-                let waiting = known.get(lane).map_or(0, |known| known.waiting.load(Relaxed));
-                let left = room(lane).saturating_sub(waiting);
+                let room = room(lane, gauge.drained.load(Relaxed));
+                gauge.low.store(room / 2, SeqCst);
+                let waiting = gauge.waiting.load(SeqCst);
+                let left = if waiting > room / 2 { 0 } else { room - waiting };
                 // Of many lanes most have no room, and each of those is asked only once.
                 if left > 0 {
                     rooms.insert(lane.clone(), left);
                 }
-                left
+                Some(left)
             };
             let turn = self.tiers[tier].turn_from(self.turn);
             let Some((lane, count)) = self.tiers[tier].take(pool, &mut resting[tier], &mut left) else {
@@ -135,6 +171,9 @@ impl Lanes {
                 known.again = false;
             }
             let asked = wanted.entry(lane.clone()).or_insert_with(|| {
+                if let Some(known) = known.get(&lane) {
+                    known.gauge.drained.store(0, Relaxed);
+                }
                 order.push(lane);
                 0
             });
@@ -162,19 +201,19 @@ impl Lanes {
         self.not_claimed(pool, lane, asked);
         let inside = &mut self.tiers[tier_of(lane)];
         inside.turn = inside.turn.saturating_sub(u64::from(asked.saturating_sub(came)) * inside.stride);
-        let Some(known) = self.known.get_mut(lane) else { return inside.leave(lane) };
+        let Some(known) = self.known.get_mut(lane) else { return };
         if came >= asked || !known.in_line {
             return;
         }
         if cut {
             // The lane goes to the front of its vendor's queue, so that the first lane does not get all of one claim
             // after another.
-            inside.leave(lane);
-            inside.stand(lane.clone(), came == 0);
+            self.tickets += 1;
+            known.ticket = self.tickets;
+            inside.stand((lane.clone(), self.tickets), came == 0);
         } else if !known.again {
             known.in_line = false;
             self.in_line -= 1;
-            inside.leave(lane);
         }
     }
 
@@ -183,9 +222,9 @@ impl Lanes {
         pool.remove(lane, Amount { jobs: asked as usize, bytes: 0 });
     }
 
-    /// The counter of the lane's jobs that wait for their permit.
-    pub(super) fn waiting(&mut self, lane: &LaneTier) -> Arc<AtomicU32> {
-        self.known.entry(lane.clone()).or_default().waiting.clone()
+    /// The gauge of the lane's jobs that wait for their permit.
+    pub(super) fn gauge(&mut self, lane: &LaneTier) -> Arc<Gauge> {
+        self.known.entry(lane.clone()).or_default().gauge.clone()
     }
 
     /// Records whether the lane is in the configuration, as of `now`. Returns since when it is missing.
@@ -197,7 +236,7 @@ impl Lanes {
 
     /// Forgets lanes that are neither queued nor have jobs in this process.
     pub(super) fn forget(&mut self) {
-        self.known.retain(|_, known| known.in_line || Arc::strong_count(&known.waiting) > 1);
+        self.known.retain(|_, known| known.in_line || Arc::strong_count(&known.gauge) > 1);
     }
 
     /// All lanes that are known.
@@ -217,9 +256,10 @@ impl Tier {
     }
 
     /// Queues a lane at the end, or at the front, of its vendor's lanes.
-    fn stand(&mut self, lane: LaneTier, first: bool) {
-        let at = self.vendors.iter().position(|vendor| vendor.name == lane.vendor).unwrap_or_else(|| {
-            self.vendors.push_back(Vendor { name: lane.vendor.clone(), lanes: VecDeque::new() });
+    fn stand(&mut self, lane: (LaneTier, u64), first: bool) {
+        let name = &lane.0.vendor;
+        let at = self.vendors.iter().position(|vendor| vendor.name == *name).unwrap_or_else(|| {
+            self.vendors.push_back(Vendor { name: name.clone(), lanes: VecDeque::new() });
             self.vendors.len() - 1
         });
         match (self.vendors.get_mut(at), first) {
@@ -229,35 +269,32 @@ impl Tier {
         }
     }
 
-    fn leave(&mut self, lane: &LaneTier) {
-        if let Some(at) = self.vendors.iter().position(|vendor| vendor.name == lane.vendor) {
-            self.vendors[at].lanes.retain(|other| other != lane);
-            if self.vendors[at].lanes.is_empty() {
-                self.vendors.remove(at);
-            }
-        }
-    }
-
     /// The next jobs, of the vendor and tenant whose turn it is. `None` where no lane can take any.
     fn take(
         &mut self,
         pool: &Pool,
         resting: &mut Resting,
-        left: &mut impl FnMut(&LaneTier) -> u32,
+        left: &mut impl FnMut(&(LaneTier, u64)) -> Option<u32>,
     ) -> Option<(LaneTier, u32)> {
         while let Some(mut vendor) = self.vendors.pop_front() {
             if pool.vendor_room(&vendor.name) > 0 {
                 while let Some(lane) = vendor.lanes.pop_front() {
-                    let room = u32::try_from(pool.lane_room(&lane)).unwrap_or(u32::MAX);
-                    let count = if room == 0 { 0 } else { room.min(left(&lane)).min(CHUNK) };
+                    let room = u32::try_from(pool.lane_room(&lane.0)).unwrap_or(u32::MAX);
+                    let count = match room {
+                        0 => 0,
+                        _ => match left(&lane) {
+                            Some(left) => room.min(left).min(CHUNK),
+                            None => continue,
+                        },
+                    };
                     if count > 0 {
                         vendor.lanes.push_back(lane.clone());
                         self.vendors.push_back(vendor);
-                        return Some((lane, count));
+                        return Some((lane.0, count));
                     }
-                    match resting.lanes.get_mut(&lane.vendor) {
+                    match resting.lanes.get_mut(&lane.0.vendor) {
                         Some(lanes) => lanes.push(lane),
-                        None => drop(resting.lanes.insert(lane.vendor.clone(), vec![lane])),
+                        None => drop(resting.lanes.insert(lane.0.vendor.clone(), vec![lane])),
                     }
                 }
             }
@@ -274,6 +311,7 @@ impl Tier {
                 vendor.lanes.extend(rested);
             }
         }
+        self.vendors.retain(|vendor| !vendor.lanes.is_empty());
     }
 }
 

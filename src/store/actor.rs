@@ -20,6 +20,7 @@
 //! that waits behind the group fails with it. If each piece of work were retried alone, each caller would wait for the
 //! time limits of all callers before it.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::driver::{Connect, Db, DbError, DbKind, Driver, TRANSACTION};
-use super::jobs::{self, Accepted, NewJob, TOGETHER};
-use super::schema;
+use super::jobs::{self, Accepted, NewJob, Start, TOGETHER};
+use super::{Id, schema, starts};
 use crate::BoxFuture;
 use crate::clock::Clock;
 
@@ -61,6 +62,42 @@ trait Work: Send {
     }
     /// Records that the job of [`new_job`](Self::new_job) was inserted.
     fn set_inserted(&mut self) {}
+    /// The exchange that this work records; many of these go into one statement.
+    fn exchange(&self) -> Option<&Start> {
+        None
+    }
+    /// Records how many exchanges of the job have begun with this one; `None` where another process has the job.
+    fn set_started(&mut self, _begun: Option<i64>) {}
+}
+
+/// Records an exchange that is about to leave.
+struct Exchange {
+    start: Start,
+    output: Option<Option<i64>>,
+    reply: oneshot::Sender<Result<Option<i64>, DbError>>,
+}
+
+impl Work for Exchange {
+    fn run<'a>(&'a mut self, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<(), DbError>> {
+        Box::pin(async move {
+            self.output = Some(starts::start(&self.start, db, now).await?);
+            Ok(())
+        })
+    }
+
+    fn end(self: Box<Self>, result: Result<(), DbError>) {
+        let output = self.output.ok_or_else(|| DbError::new(DbKind::Other, "the store did not run the work"));
+        let _ = self.reply.send(result.and(output));
+    }
+
+    fn exchange(&self) -> Option<&Start> {
+        // An exchange that is recorded already is recorded in another way.
+        Some(&self.start).filter(|start| !start.again)
+    }
+
+    fn set_started(&mut self, begun: Option<i64>) {
+        self.output = Some(begun);
+    }
 }
 
 /// Inserts a job that was never written before: its id is new, and it has no key.
@@ -150,6 +187,12 @@ impl Actor {
         self.hand_over(Box::new(Insert { job, output: None, reply }), word).await
     }
 
+    /// Hands over an exchange to be recorded, and waits for the result.
+    pub(crate) async fn start(&self, start: Start) -> Result<Option<i64>, DbError> {
+        let (reply, word) = oneshot::channel();
+        self.hand_over(Box::new(Exchange { start, output: None, reply }), word).await
+    }
+
     /// Hands `step` over and waits for the result. Dropping this future drops only the result. With `once` the step is
     /// not run again where it may have been committed.
     pub(crate) async fn call<I, T>(&self, input: I, step: Step<I, T>, once: bool) -> Result<T, DbError>
@@ -208,6 +251,23 @@ type Group = Vec<Box<dyn Work>>;
 
 fn end_all(group: impl IntoIterator<Item = Box<dyn Work>>, result: &Result<(), DbError>) {
     group.into_iter().for_each(|work| work.end(result.clone()));
+}
+
+/// The exchanges of a group that go into one statement: none where there is only one. Of two exchanges of one job only the
+/// first is among them. The statement is about the jobs of one owner; all work of one process has the same.
+fn exchanges(group: &Group) -> Vec<&Start> {
+    let mut jobs = HashSet::new();
+    let starts: Vec<&Start> =
+        group.iter().filter_map(|work| work.exchange()).filter(|start| jobs.insert(start.id)).collect();
+    let is_of_one = starts.first().is_some_and(|first| starts.iter().all(|start| start.owner == first.owner));
+    if is_of_one && starts.len() > 1 { starts } else { Vec::new() }
+}
+
+/// Records exchanges in one statement. Returns of each job how many of its exchanges have begun by then, or that another process
+/// has it.
+async fn started(starts: Vec<&Start>, db: Db<'_>, now: i64) -> Result<HashMap<Id, Option<i64>>, DbError> {
+    let begun = starts::start_many(&starts, db, now).await?;
+    Ok(starts.iter().map(|start| (start.id, begun.get(&start.id).copied())).collect())
 }
 
 impl Task {
@@ -310,8 +370,11 @@ impl Task {
         for jobs in new[..together].chunks_exact(TOGETHER) {
             jobs::insert_many(jobs, &mut **connection, now).await?;
         }
+        let mut begun = started(exchanges(group), &mut **connection, now).await?;
         for work in group {
-            if together > 0 && work.new_job().is_some() {
+            if let Some(number) = work.exchange().and_then(|start| begun.remove(&start.id)) {
+                work.set_started(number);
+            } else if together > 0 && work.new_job().is_some() {
                 together -= 1;
                 work.set_inserted();
             } else {

@@ -2,8 +2,10 @@
 //!
 //! A claim limits its bytes besides its jobs, because all that it returns is in memory at once.
 
+use std::collections::HashMap;
+
 use super::driver::readable;
-use super::driver::{Arg, Db, DbError, Dialect, Row, args};
+use super::driver::{Arg, Column, Db, DbError, Dialect, Row, args, rows};
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 
@@ -71,6 +73,35 @@ const CLAIM_POSTGRES: &str = "WITH w AS (SELECT * FROM unnest($3::text[], $4::te
     RETURNING u.run_at, u.seq, u.id, u.tenant, u.vendor, u.tier, u.fence, u.claims, u.started, \
     u.expires_at, u.keep_result, u.request, u.history";
 
+/// The claim in SQLite, of the same number of jobs of each lane, because a `LIMIT` cannot depend on a lane. `+ 0` keeps the limit
+/// from being compiled into the plan: SQLite would compile the statement again for each claim. `json_each` reads the row
+/// numbers that are found in each lane from an array, because a subquery in a join cannot depend on the lane either.
+const CLAIM_SQLITE: &str = "WITH w AS MATERIALIZED (SELECT key AS lane, value ->> 0 AS vendor, value ->> 1 AS tenant, \
+    value ->> 2 AS tier FROM json_each($7)), \
+    c AS MATERIALIZED (SELECT w.lane, s.key AS place, s.value AS seq FROM w CROSS JOIN json_each(\
+    (SELECT json_group_array(seq) FROM (SELECT q.seq FROM ic_job q INDEXED BY ic_job_ready WHERE q.state = 0 \
+    AND q.vendor = w.vendor AND q.tenant = w.tenant AND q.tier = w.tier AND q.run_at <= $3 \
+    ORDER BY q.run_at, q.seq LIMIT $4 + 0))) s), \
+    d AS (SELECT c.seq, sum(length(j.request) + coalesce(length(j.history), 0)) OVER due AS upto, \
+    row_number() OVER due AS place FROM c CROSS JOIN ic_job j ON j.seq = c.seq \
+    WINDOW due AS (ORDER BY c.lane, c.place)) \
+    UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 \
+    WHERE seq IN (SELECT seq FROM d WHERE upto <= $5 OR place <= $6) \
+    RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history";
+
+/// Lanes by the number of jobs that is wanted of them, in the order of the first of each.
+fn by_count(lanes: &[(LaneTier, u32)]) -> Vec<(u32, Vec<&LaneTier>)> {
+    let (mut places, mut groups) = (HashMap::new(), Vec::<(u32, Vec<&LaneTier>)>::new());
+    for (lane, count) in lanes {
+        let place = *places.entry(*count).or_insert(groups.len());
+        match groups.get_mut(place) {
+            Some((_, group)) => group.push(lane),
+            None => groups.push((*count, vec![lane])),
+        }
+    }
+    groups
+}
+
 /// Claims jobs, in the order in which they are due. A row that cannot be decoded stays claimed until the process ends,
 /// and is logged each time.
 pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Vec<Claimed>, DbError>> {
@@ -79,20 +110,18 @@ pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'
         let mut jobs = Vec::new();
         match db.dialect() {
             Dialect::Sqlite => {
-                let sql = "UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 \
-                           WHERE seq IN (SELECT seq FROM (SELECT seq, sum(bytes) OVER due AS upto, row_number() OVER due AS place \
-                           FROM (SELECT seq, run_at, length(request) + coalesce(length(history), 0) AS bytes FROM ic_job \
-                           WHERE state = 0 AND vendor = $3 AND tenant = $4 AND tier = $5 AND run_at <= $6 \
-                           ORDER BY run_at, seq LIMIT $7) WINDOW due AS (ORDER BY run_at, seq)) \
-                           WHERE upto <= $8 OR place <= $9) \
-                           RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history";
                 let mut left = wanted.most_bytes;
-                for (lane, count) in &wanted.lanes {
-                    let LaneTier { tenant, vendor, tier } = lane;
+                for (count, lanes) in by_count(&wanted.lanes) {
                     let most = i64::try_from(left).unwrap_or(i64::MAX);
                     let whatever = i64::from(jobs.is_empty());
-                    let args = args![owner, until, vendor, tenant, *tier, now, i64::from(*count), most, whatever];
-                    let found = readable(db.fetch(sql, args).await?, |row| claimed(row, now));
+                    let mut args = args![owner, until, now, i64::from(count), most, whatever];
+                    let columns = vec![
+                        Column::Texts(lanes.iter().map(|lane| &*lane.vendor).collect()),
+                        Column::Texts(lanes.iter().map(|lane| &*lane.tenant).collect()),
+                        Column::Ints(lanes.iter().map(|lane| lane.tier).collect()),
+                    ];
+                    args.extend(rows(Dialect::Sqlite, columns));
+                    let found = readable(db.fetch(CLAIM_SQLITE, args).await?, |row| claimed(row, now));
                     left = left.saturating_sub(found.iter().map(|(.., job)| job.bytes()).sum());
                     jobs.extend(found);
                     if left == 0 {
@@ -103,7 +132,7 @@ pub(crate) fn claim<'a>(wanted: &'a Wanted, db: Db<'a>, now: i64) -> BoxFuture<'
             Dialect::Postgres => {
                 let sql = CLAIM_POSTGRES;
                 let lanes = &wanted.lanes;
-                let args = vec![
+                let args: Vec<Arg<'_>> = vec![
                     Arg::from(owner),
                     Arg::from(until),
                     Arg::Texts(lanes.iter().map(|(lane, _)| &*lane.vendor).collect()),
@@ -139,7 +168,7 @@ pub(crate) fn expired<'a>(most: &'a Most, db: Db<'a>, now: i64) -> BoxFuture<'a,
                 "UPDATE ic_job SET state = 1, claims = claims + 1, fence = fence + 1, owner = $1, lease_until = $2 WHERE seq IN \
                  (SELECT seq FROM (SELECT seq, sum(bytes) OVER done AS upto, row_number() OVER done AS place FROM \
                  (SELECT seq, length(request) + coalesce(length(history), 0) AS bytes FROM ic_job \
-                 WHERE state = 0 AND expires_at IS NOT NULL AND expires_at <= $3 LIMIT $4) WINDOW done AS (ORDER BY seq)) \
+                 WHERE state = 0 AND expires_at IS NOT NULL AND expires_at <= $3 LIMIT $4 + 0) WINDOW done AS (ORDER BY seq)) \
                  WHERE upto <= $5 OR place = 1) \
                  RETURNING run_at, seq, id, tenant, vendor, tier, fence, claims, started, expires_at, keep_result, request, history"
             }

@@ -23,10 +23,12 @@ pub(crate) enum Arg<'a> {
     Int(Option<i64>),
     Text(Option<&'a str>),
     Bytes(Option<&'a [u8]>),
-    /// Arrays exist in PostgreSQL only.
+    /// Arrays exist in PostgreSQL only; [`rows`] makes them.
     Ints(Vec<i64>),
     Texts(Vec<&'a str>),
-    Blobs(Vec<&'a [u8]>),
+    Blobs(Vec<Option<&'a [u8]>>),
+    /// A JSON text, for SQLite; [`rows`] makes it.
+    Json(String),
 }
 
 impl From<i64> for Arg<'_> {
@@ -82,6 +84,73 @@ macro_rules! args {
     ($($value:expr),* $(,)?) => { vec![$($crate::store::driver::Arg::from($value)),*] };
 }
 pub(crate) use args;
+
+/// The values of one column, for many rows that go into one statement.
+pub(crate) enum Column<'a> {
+    Ints(Vec<i64>),
+    Texts(Vec<&'a str>),
+    Blobs(Vec<Option<&'a [u8]>>),
+}
+
+impl Column<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Column::Ints(values) => values.len(),
+            Column::Texts(values) => values.len(),
+            Column::Blobs(values) => values.len(),
+        }
+    }
+
+    /// Appends a value of the column as JSON: bytes in hexadecimal.
+    fn write(&self, row: usize, json: &mut String) {
+        use fmt::Write;
+        // Writing to a string cannot fail.
+        let _ = match self {
+            Column::Ints(values) => write!(json, "{}", values[row]),
+            Column::Texts(values) => write!(json, "{}", serde_json::Value::from(values[row])),
+            Column::Blobs(values) => match values[row] {
+                None => json.write_str("null"),
+                Some(bytes) => {
+                    json.push('"');
+                    for byte in bytes {
+                        json.push(char::from(HEX[usize::from(byte >> 4)]));
+                        json.push(char::from(HEX[usize::from(byte & 15)]));
+                    }
+                    json.write_str("\"")
+                }
+            },
+        };
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// The parameters for a statement about many rows. PostgreSQL takes an array for each column, which `unnest` joins to
+/// rows. SQLite takes one JSON text with an array for each row, which `json_each` reads; bytes are in hexadecimal there.
+pub(crate) fn rows<'a>(dialect: Dialect, columns: Vec<Column<'a>>) -> Vec<Arg<'a>> {
+    let array = |column| match column {
+        Column::Ints(values) => Arg::Ints(values),
+        Column::Texts(values) => Arg::Texts(values),
+        Column::Blobs(values) => Arg::Blobs(values),
+    };
+    match dialect {
+        Dialect::Postgres => columns.into_iter().map(array).collect(),
+        Dialect::Sqlite => {
+            let count = columns.iter().map(Column::len).min().unwrap_or(0);
+            let mut json = String::from("[");
+            for row in 0..count {
+                json.push_str(if row == 0 { "[" } else { ",[" });
+                for (number, column) in columns.iter().enumerate() {
+                    json.push_str(if number == 0 { "" } else { "," });
+                    column.write(row, &mut json);
+                }
+                json.push(']');
+            }
+            json.push(']');
+            vec![Arg::Json(json)]
+        }
+    }
+}
 
 /// A value of a row.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -273,4 +342,26 @@ pub(super) const TRANSACTION: Duration = Duration::from_secs(6);
 pub(super) fn readable<T>(rows: Vec<Row>, read: impl Fn(Row) -> Result<T, DbError>) -> Vec<T> {
     let told = |error: DbError| tracing::error!(%error, "a row of the store cannot be read, and is left out");
     rows.into_iter().filter_map(|row| read(row).map_err(told).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_arrays_or_one_json_text() {
+        let columns = || {
+            vec![
+                Column::Blobs(vec![Some(&[0, 0xaf]), None]),
+                Column::Ints(vec![-1, i64::MAX]),
+                Column::Texts(vec!["a\"b", "\u{e9}"]),
+            ]
+        };
+        let sqlite = rows(Dialect::Sqlite, columns());
+        let [Arg::Json(json)] = &sqlite[..] else { panic!("one parameter") };
+        assert_eq!(json, "[[\"00af\",-1,\"a\\\"b\"],[null,9223372036854775807,\"\u{e9}\"]]");
+        assert_eq!(rows(Dialect::Postgres, columns()).len(), 3);
+        let none = rows(Dialect::Sqlite, vec![Column::Ints(Vec::new())]);
+        assert!(matches!(&none[..], [Arg::Json(json)] if json == "[]"));
+    }
 }

@@ -43,6 +43,7 @@ pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod driver;
+mod ends;
 mod failure;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
@@ -50,6 +51,7 @@ pub mod faults;
 mod id;
 pub(crate) mod jobs;
 pub(crate) mod lane_by_lane;
+mod looks;
 #[cfg(feature = "sqlite")]
 mod mounts;
 pub(crate) mod owners;
@@ -72,6 +74,7 @@ mod sqlite;
 #[cfg(not(feature = "sqlite"))]
 #[path = "sqlite_off.rs"]
 mod sqlite;
+mod starts;
 #[cfg(all(test, any(feature = "sqlite", feature = "postgres")))]
 mod tests;
 pub(crate) mod tokens;
@@ -86,7 +89,7 @@ use std::time::Duration;
 pub(crate) use self::actor::{Actor, Step};
 use self::config::StoreSource;
 use self::driver::{Connect, DbError, DbKind};
-use self::jobs::{Accepted, NewJob};
+use self::jobs::{Accepted, NewJob, Start};
 use self::owners::{Beat, Seat, Seen};
 use self::problems::{Problems, Work};
 use self::seal::Sealer;
@@ -389,6 +392,11 @@ impl Opened {
             }
         };
         self.noted(Work::Accept, written).await
+    }
+
+    /// Records an exchange before it leaves; see [`starts::start`].
+    pub(crate) async fn start(&self, start: Start) -> Result<Option<i64>, Error> {
+        self.noted(Work::Start, self.writer.start(start)).await
     }
 
     async fn noted<T>(&self, work: Work, call: impl Future<Output = Result<T, DbError>>) -> Result<T, Error> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::driver::{Db, DbError, Row, args};
-use super::jobs::done;
+use super::ends::done;
 use super::{Id, LaneTier};
 use crate::BoxFuture;
 

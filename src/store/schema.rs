@@ -11,7 +11,7 @@ use super::driver::TRANSACTION;
 use super::driver::{Connect, Db, DbError, DbKind, Dialect, Driver, args};
 
 /// The version of the tables that this version of the library reads and writes.
-pub(crate) const VERSION: i64 = 6;
+pub(crate) const VERSION: i64 = 7;
 
 /// Connects, and creates or migrates the tables. A second connection is tried where the first is unusable, which only
 /// the first statements show.
@@ -86,6 +86,7 @@ async fn prepare(db: Db<'_>) -> Result<(), DbError> {
         (4, fourth),
         (5, fifth),
         (6, sixth),
+        (7, SEVENTH),
     ];
     for statement in steps.iter().filter(|(version, _)| found < *version).flat_map(|(_, statements)| *statements) {
         db.execute(statement, Vec::new()).await?;
@@ -270,10 +271,14 @@ const POSTGRES_SIXTH: &[&str] = &[
     "CREATE TABLE ic_capacity_known (known BIGINT NOT NULL PRIMARY KEY)",
 ];
 
+/// What version 7 changed: the jobs that have become due since a time are found by an expression. No claim sorts or
+/// selects by that expression, so that no planner can use this index for a claim and read the jobs of other lanes.
+const SEVENTH: &[&str] = &["DROP INDEX ic_job_due", "CREATE INDEX ic_job_due ON ic_job ((run_at + 0)) WHERE state = 0"];
+
 const INDEXES: &[&str] = &[
     // For claims: the ready jobs of one lane and tier, in order.
     "CREATE INDEX ic_job_ready ON ic_job (vendor, tenant, tier, run_at, seq) WHERE state = 0",
-    // For looks: the jobs of all lanes that have become due since a time.
+    // For looks: the jobs of all lanes that have become due since a time. Replaced in version 7.
     "CREATE INDEX ic_job_due ON ic_job (run_at) WHERE state = 0",
     "CREATE INDEX ic_job_leased ON ic_job (lease_until) WHERE state = 1",
     "CREATE INDEX ic_job_expires ON ic_job (expires_at) WHERE state = 0 AND expires_at IS NOT NULL",

@@ -180,6 +180,7 @@ fn bound<'q>(sql: &'static str, args: Vec<Arg<'q>>) -> sqlx::query::Query<'q, Sq
             Arg::Int(value) => query.bind(value),
             Arg::Text(value) => query.bind(value.map(str::to_owned)),
             Arg::Bytes(value) => query.bind(value.map(<[u8]>::to_vec)),
+            Arg::Json(value) => query.bind(value),
             // No statement for SQLite has array parameters.
             Arg::Ints(_) | Arg::Texts(_) | Arg::Blobs(_) => query.bind(None::<i64>),
         };

@@ -6,8 +6,10 @@
 //! Rows are read by lane and in pages, so that memory does not grow with their number. Each row is one slot of time of
 //! one process; the rows of one slot add up.
 
+use std::collections::BTreeMap;
+
 use super::Id;
-use super::driver::{Arg, Db, DbError, Dialect, Row, args};
+use super::driver::{Arg, Column, Db, DbError, Dialect, Row, args};
 use crate::BoxFuture;
 
 /// The most rows of one lane in one page.
@@ -145,7 +147,7 @@ pub(crate) fn read<'a>(
                     Arg::Texts(lanes.iter().map(|lane| &*lane.vendor).collect()),
                     Arg::Texts(lanes.iter().map(|lane| &*lane.after.endpoint).collect()),
                     Arg::Ints(lanes.iter().map(|lane| lane.after.slot).collect()),
-                    Arg::Blobs(lanes.iter().map(|lane| &*lane.after.owner).collect()),
+                    Arg::Blobs(lanes.iter().map(|lane| Some(&*lane.after.owner)).collect()),
                     Arg::Ints(lanes.iter().map(|lane| lane.after.high).collect()),
                     Arg::Texts(lanes.iter().map(|lane| &*lane.after.unit).collect()),
                     Arg::from(owner),
@@ -175,6 +177,134 @@ pub(crate) struct Taken {
     pub(crate) counts_ms: i64,
 }
 
+/// The key of a row of usage, without its owner. The unit is empty for requests and points.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Slot<'a> {
+    pub(super) tenant: &'a str,
+    pub(super) vendor: &'a str,
+    pub(super) endpoint: &'a str,
+    pub(super) slot: i64,
+    pub(super) high: i64,
+    pub(super) unit: &'a str,
+}
+
+/// What is to be added to a row.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    requests: i64,
+    /// Points, or whatever the unit is.
+    units: i64,
+    until: i64,
+}
+
+/// Usage that is to be added, a sum for each row.
+#[derive(Default)]
+pub(super) struct Sums<'a> {
+    requests: BTreeMap<Slot<'a>, Sum>,
+    units: BTreeMap<Slot<'a>, Sum>,
+}
+
+/// The columns and the conflict of the statements that add usage.
+macro_rules! add_to {
+    ($table:literal, $columns:literal, $key:literal, $sums:literal, $rows:literal) => {
+        concat!(
+            "INSERT INTO ",
+            $table,
+            " (tenant, vendor, endpoint, slot, owner, high, ",
+            $columns,
+            ", last_at, until) ",
+            $rows,
+            " ON CONFLICT (tenant, vendor, endpoint, slot, owner, high",
+            $key,
+            ") DO UPDATE SET ",
+            $sums,
+            ", last_at = excluded.last_at, until = excluded.until"
+        )
+    };
+}
+
+const ADD_REQUESTS: (&str, &str) = (
+    add_to!(
+        "ic_spent",
+        "requests, points",
+        "",
+        "requests = ic_spent.requests + excluded.requests, points = ic_spent.points + excluded.points",
+        "SELECT o.value ->> 0, o.value ->> 1, o.value ->> 2, o.value ->> 3, $1, o.value ->> 4, o.value ->> 5, \
+         o.value ->> 6, $2, o.value ->> 7 FROM json_each($3) o WHERE true"
+    ),
+    add_to!(
+        "ic_spent",
+        "requests, points",
+        "",
+        "requests = ic_spent.requests + excluded.requests, points = ic_spent.points + excluded.points",
+        "SELECT tenant, vendor, endpoint, slot, $1::bytea, high, requests, units, $2::bigint, until FROM \
+         unnest($3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[]) \
+         AS o(tenant, vendor, endpoint, slot, high, requests, units, until)"
+    ),
+);
+const ADD_UNITS: (&str, &str) = (
+    add_to!(
+        "ic_used",
+        "unit, units",
+        ", unit",
+        "units = ic_used.units + excluded.units",
+        "SELECT o.value ->> 0, o.value ->> 1, o.value ->> 2, o.value ->> 3, $1, o.value ->> 4, o.value ->> 5, \
+         o.value ->> 6, $2, o.value ->> 7 FROM json_each($3) o WHERE true"
+    ),
+    add_to!(
+        "ic_used",
+        "unit, units",
+        ", unit",
+        "units = ic_used.units + excluded.units",
+        "SELECT tenant, vendor, endpoint, slot, $1::bytea, high, unit, units, $2::bigint, until FROM \
+         unnest($3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::bigint[]) \
+         AS o(tenant, vendor, endpoint, slot, high, unit, units, until)"
+    ),
+);
+
+impl<'a> Sums<'a> {
+    /// Adds requests and units to a row, which counts until that time.
+    pub(super) fn add(&mut self, row: Slot<'a>, (requests, units): (i64, i64), until: i64) {
+        let sums = if row.unit.is_empty() { &mut self.requests } else { &mut self.units };
+        let sum = sums.entry(row).or_default();
+        *sum = Sum {
+            requests: sum.requests.saturating_add(requests),
+            units: sum.units.saturating_add(units),
+            until: sum.until.max(until),
+        };
+    }
+
+    /// Adds the sums to the rows of `owner`: one statement for each of the two tables.
+    pub(super) async fn write(&self, owner: &Id, db: Db<'_>, now: i64) -> Result<(), DbError> {
+        for (sums, (sqlite, postgres), is_units) in
+            [(&self.requests, ADD_REQUESTS, false), (&self.units, ADD_UNITS, true)]
+        {
+            if sums.is_empty() {
+                continue;
+            }
+            let sql = if db.dialect() == Dialect::Sqlite { sqlite } else { postgres };
+            let sixth = match is_units {
+                true => Column::Texts(sums.keys().map(|row| row.unit).collect()),
+                false => Column::Ints(sums.values().map(|sum| sum.requests).collect()),
+            };
+            let columns = vec![
+                Column::Texts(sums.keys().map(|row| row.tenant).collect()),
+                Column::Texts(sums.keys().map(|row| row.vendor).collect()),
+                Column::Texts(sums.keys().map(|row| row.endpoint).collect()),
+                Column::Ints(sums.keys().map(|row| row.slot).collect()),
+                Column::Ints(sums.keys().map(|row| row.high).collect()),
+                sixth,
+                Column::Ints(sums.values().map(|sum| sum.units).collect()),
+                Column::Ints(sums.values().map(|sum| sum.until).collect()),
+            ];
+            let mut args = args![owner.as_bytes().as_slice(), now];
+            args.extend(super::driver::rows(db.dialect(), columns));
+            db.execute(sql, args).await?;
+        }
+        Ok(())
+    }
+}
+
 /// Adds what lanes of `owner` have taken.
 pub(crate) fn add<'a>(
     (owner, taken): &'a (Id, Vec<Taken>),
@@ -182,30 +312,19 @@ pub(crate) fn add<'a>(
     now: i64,
 ) -> BoxFuture<'a, Result<(), DbError>> {
     Box::pin(async move {
-        let owner = owner.as_bytes().as_slice();
-        let requests = "INSERT INTO ic_spent (tenant, vendor, endpoint, slot, owner, high, requests, points, last_at, until) \
-                        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
-                        ON CONFLICT (tenant, vendor, endpoint, slot, owner, high) DO UPDATE SET \
-                        requests = ic_spent.requests + excluded.requests, points = ic_spent.points + excluded.points, \
-                        last_at = excluded.last_at, until = excluded.until";
-        let units = "INSERT INTO ic_used (tenant, vendor, endpoint, slot, owner, high, unit, units, last_at, until) \
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
-                     ON CONFLICT (tenant, vendor, endpoint, slot, owner, high, unit) DO UPDATE SET \
-                     units = ic_used.units + excluded.units, last_at = excluded.last_at, until = excluded.until";
+        let mut sums = Sums::default();
         for lane in taken {
             let Taken { tenant, vendor, endpoint, .. } = lane;
             let (slot, until) = (now / lane.slot_ms.max(1), now.saturating_add(lane.counts_ms));
-            let high = i64::from(lane.high);
+            let row = Slot { tenant, vendor, endpoint, slot, high: i64::from(lane.high), unit: "" };
             if lane.requests != 0 || lane.points != 0 {
-                let args = args![tenant, vendor, endpoint, slot, owner, high, lane.requests, lane.points, now, until];
-                db.execute(requests, args).await?;
+                sums.add(row, (lane.requests, lane.points), until);
             }
             for (unit, more) in lane.units.iter().filter(|(_, more)| *more != 0) {
-                let args = args![tenant, vendor, endpoint, slot, owner, high, unit, *more, now, until];
-                db.execute(units, args).await?;
+                sums.add(Slot { unit, ..row }, (0, *more), until);
             }
         }
-        Ok(())
+        sums.write(owner, db, now).await
     })
 }
 

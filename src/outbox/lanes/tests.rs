@@ -18,14 +18,14 @@ fn pool(jobs: usize) -> Pool {
 fn empty_lane_leaves_the_queue_until_told() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
     lanes.due(lane("a"));
-    assert_eq!(lanes.wanted(&mut pool, 10, |_| 5), [(lane("a"), 5)]);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(lane("a"), 5)]);
     lanes.claimed(&mut pool, &lane("a"), 5, 5, false);
     assert_eq!(lanes.len(), 1, "there may be more");
-    assert_eq!(lanes.wanted(&mut pool, 10, |_| 5), [(lane("a"), 5)]);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(lane("a"), 5)]);
     lanes.due(lane("a"));
     lanes.claimed(&mut pool, &lane("a"), 5, 2, false);
     assert_eq!(lanes.len(), 1, "it got one while it was asked about");
-    assert_eq!(lanes.wanted(&mut pool, 10, |_| 5), [(lane("a"), 5)]);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(lane("a"), 5)]);
     lanes.claimed(&mut pool, &lane("a"), 5, 0, false);
     assert_eq!(lanes.len(), 0);
     assert_eq!(pool.free(), self::pool(100).free(), "what did not come is given back");
@@ -37,13 +37,17 @@ fn lanes_take_turns_within_their_room() {
     for tenant in ["a", "b", "c"] {
         lanes.due(lane(tenant));
     }
-    assert_eq!(lanes.wanted(&mut pool, 1, |_| 4), [(lane("a"), 4)]);
+    assert_eq!(lanes.wanted(&mut pool, 1, |_, _| 4), [(lane("a"), 4)]);
     lanes.not_claimed(&mut pool, &lane("a"), 4);
-    assert_eq!(lanes.wanted(&mut pool, 1, |_| 4), [(lane("b"), 4)]);
+    assert_eq!(lanes.wanted(&mut pool, 1, |_, _| 4), [(lane("b"), 4)]);
     lanes.not_claimed(&mut pool, &lane("b"), 4);
-    lanes.waiting(&lane("a")).store(4, Relaxed);
-    lanes.waiting(&lane("b")).store(5, Relaxed);
-    assert_eq!(lanes.wanted(&mut pool, 10, |_| 5), [(lane("c"), 5), (lane("a"), 1)], "b has as many as it may");
+    lanes.gauge(&lane("a")).waiting.store(2, Relaxed);
+    lanes.gauge(&lane("b")).waiting.store(3, Relaxed);
+    assert_eq!(
+        lanes.wanted(&mut pool, 10, |_, _| 5),
+        [(lane("c"), 5), (lane("a"), 3)],
+        "b has more than half of what it may"
+    );
 }
 
 #[test]
@@ -51,10 +55,10 @@ fn lane_cut_from_a_claim_goes_first() {
     let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
     lanes.due(lane("a"));
     lanes.due(lane("b"));
-    assert_eq!(lanes.wanted(&mut pool, 10, |_| 2), [(lane("a"), 2), (lane("b"), 2)]);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 2), [(lane("a"), 2), (lane("b"), 2)]);
     lanes.claimed(&mut pool, &lane("a"), 2, 2, true);
     lanes.claimed(&mut pool, &lane("b"), 2, 0, true);
-    assert_eq!(lanes.wanted(&mut pool, 10, |_| 2), [(lane("b"), 2), (lane("a"), 2)]);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 2), [(lane("b"), 2), (lane("a"), 2)]);
 }
 
 #[test]
@@ -62,9 +66,9 @@ fn lane_with_unknown_tier_is_asked_once() {
     for tier in [-1, 3, i64::MAX] {
         let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
         lanes.due(at("v", "a", tier));
-        assert_eq!(lanes.wanted(&mut pool, 10, |_| 5), [(at("v", "a", tier), 5)]);
+        assert_eq!(lanes.wanted(&mut pool, 10, |_, _| 5), [(at("v", "a", tier), 5)]);
         lanes.claimed(&mut pool, &at("v", "a", tier), 5, 0, false);
-        assert_eq!((lanes.len(), lanes.wanted(&mut pool, 10, |_| 5).len()), (0, 0), "{tier}");
+        assert_eq!((lanes.len(), lanes.wanted(&mut pool, 10, |_, _| 5).len()), (0, 0), "{tier}");
     }
 }
 
@@ -75,7 +79,7 @@ fn scarce_pool_is_shared_by_tier_weights() {
         let (mut held, mut claimed) = (Vec::new(), [0u32; 3]);
         (0..3).for_each(|tier| lanes.due(at("v", "a", tier)));
         while claimed.iter().sum::<u32>() < 10_000 {
-            for (lane, count) in lanes.wanted(&mut pool, 256, |_| 64) {
+            for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| 64) {
                 lanes.claimed(&mut pool, &lane, count, count, false);
                 claimed[tier_of(&lane)] += count;
                 for _ in 0..count {
@@ -102,7 +106,7 @@ fn idle_tier_catches_up_on_no_turns() {
     let (mut lanes, mut pool) = (Lanes::new([1, 1, 1]), pool(1_000_000));
     lanes.due(at("v", "a", 0));
     for _ in 0..1_000 {
-        for (lane, count) in lanes.wanted(&mut pool, 256, |_| 8) {
+        for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| 8) {
             lanes.claimed(&mut pool, &lane, count, count, false);
         }
     }
@@ -110,7 +114,7 @@ fn idle_tier_catches_up_on_no_turns() {
     let mut small = self::pool(4);
     let mut first = [0; 3];
     for _ in 0..20 {
-        for (lane, count) in lanes.wanted(&mut small, 256, |_| 4) {
+        for (lane, count) in lanes.wanted(&mut small, 256, |_, _| 4) {
             lanes.claimed(&mut small, &lane, count, count, false);
             first[tier_of(&lane)] += count;
         }
@@ -130,7 +134,7 @@ fn hanging_vendor_delays_no_other_vendor() {
         let well = at("well", "acme", i64::from(step % 3));
         lanes.due(well.clone());
         let mut came = false;
-        for (lane, count) in lanes.wanted(&mut pool, 256, |_| 64) {
+        for (lane, count) in lanes.wanted(&mut pool, 256, |_, _| 64) {
             let count_of_it = if lane == well { 1 } else { count };
             lanes.claimed(&mut pool, &lane, count, count_of_it, false);
             came |= lane == well;
@@ -148,4 +152,41 @@ fn hanging_vendor_delays_no_other_vendor() {
             }
         }
     }
+}
+
+#[test]
+fn gauge_asks_at_half_and_at_none() {
+    let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(100));
+    lanes.due(lane("a"));
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, drained| 10 + drained), [(lane("a"), 10)]);
+    lanes.claimed(&mut pool, &lane("a"), 10, 10, false);
+    let gauge = lanes.gauge(&lane("a"));
+    (0..10).for_each(|_| gauge.begin());
+    let asks: Vec<bool> = (0..10).map(|_| gauge.end()).collect();
+    let expected = [false, false, false, false, true, false, false, false, false, true];
+    assert_eq!(asks, expected, "at five and at none");
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, drained| 10 + drained), [(lane("a"), 20)], "ten were drained");
+    lanes.claimed(&mut pool, &lane("a"), 20, 20, false);
+    assert_eq!(lanes.wanted(&mut pool, 10, |_, drained| 10 + drained), [(lane("a"), 10)], "and none since");
+}
+
+/// Lanes that leave and come back leave entries behind in the queue, each of which is dropped at its turn.
+#[test]
+fn lanes_that_come_back_are_asked_once_a_turn() {
+    let (mut lanes, mut pool) = (Lanes::new(WEIGHTS), pool(1_000));
+    for _ in 0..50 {
+        for tenant in ["a", "b", "c"] {
+            lanes.due(lane(tenant));
+        }
+        let wanted = lanes.wanted(&mut pool, 10, |_, _| 4);
+        assert_eq!(wanted.len(), 3, "{wanted:?}");
+        for (lane, count) in wanted {
+            assert_eq!(count, 4);
+            lanes.claimed(&mut pool, &lane, count, 1, false);
+        }
+        assert_eq!(lanes.len(), 0);
+    }
+    assert!(lanes.wanted(&mut pool, 10, |_, _| 4).is_empty());
+    assert!(lanes.tiers.iter().all(|tier| tier.vendors.is_empty()), "nothing is left behind");
+    assert_eq!(pool.free(), self::pool(1_000).free());
 }

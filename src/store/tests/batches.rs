@@ -112,6 +112,8 @@ async fn schema_of_earlier_version_is_migrated() {
                         "ALTER TABLE ic_dead DROP COLUMN fence",
                         "ALTER TABLE ic_dead DROP COLUMN begun",
                         "DROP INDEX ic_job_owned",
+                        "DROP INDEX ic_job_due",
+                        "CREATE INDEX ic_job_due ON ic_job (run_at) WHERE state = 0",
                         "CREATE INDEX ic_job_leased ON ic_job (lease_until) WHERE state = 1",
                         "UPDATE ic_schema SET version = 1",
                     ] {

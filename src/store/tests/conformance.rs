@@ -196,8 +196,8 @@ fn stale_claim_changes_nothing() {
                 "{end:?}"
             );
         }
-        assert_eq!(store.write(start_of(&old, id()), jobs::start).await.unwrap(), None, "and sends nothing");
-        assert_eq!(store.write(start_of(&new, owner), jobs::start).await.unwrap(), Some(1));
+        assert_eq!(store.write(start_of(&old, id()), starts::start).await.unwrap(), None, "and sends nothing");
+        assert_eq!(store.write(start_of(&new, owner), starts::start).await.unwrap(), Some(1));
         assert!(finish(&store, delivered(&new)).await);
     });
 }
@@ -225,7 +225,7 @@ fn untried_claim_is_not_counted() {
         assert!(finish(&store, JobEnd { id: first.id, fence: first.fence, known: None, end: End::Back }).await);
         let second = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!((second.claims, second.started), (1, 0));
-        assert!(store.write(start_of(&second, owner), jobs::start).await.unwrap().is_some());
+        assert!(store.write(start_of(&second, owner), starts::start).await.unwrap().is_some());
         store.write(id(), owners::recover).await.unwrap();
         let third = claim(&store, owner, "a", 1).await.remove(0);
         assert_eq!((third.claims, third.started), (2, 1), "the process ended in the middle of it");
@@ -244,7 +244,7 @@ fn usage_is_stored_by_lane_and_endpoint() {
         let (one, other) = (id(), id());
         let claimed = claim(&store, one, "a", 1).await.remove(0);
         for owner in [one, other, one] {
-            assert!(store.write(start_of(&claimed, owner), jobs::start).await.unwrap().is_some());
+            assert!(store.write(start_of(&claimed, owner), starts::start).await.unwrap().is_some());
         }
         let wanted = usage::Wanted { tenant: "a".to_owned(), vendor: "v".to_owned(), after: usage::Mark::START };
         let pages = store.read((id(), usage::Table::Requests, vec![wanted]), usage::read).await.unwrap();

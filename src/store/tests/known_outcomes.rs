@@ -46,7 +46,7 @@ async fn start(store: &Opened, claimed: &Claimed, owner: Id) -> Option<i64> {
         slot_ms: 0,
         counts_ms: 0,
     };
-    store.write(start, jobs::start).await.unwrap()
+    store.write(start, starts::start).await.unwrap()
 }
 
 async fn finish(store: &Opened, claimed: &Claimed, known: Option<i64>, end: End) -> bool {

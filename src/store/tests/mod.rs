@@ -14,9 +14,12 @@ mod opening;
 #[cfg(all(feature = "postgres", feature = "testing"))]
 mod postgres;
 mod purge;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod stalls;
 #[cfg(feature = "postgres")]
 mod taken_over;
+mod together;
 mod tokens;
 #[cfg(feature = "postgres")]
 mod trap;
@@ -28,6 +31,7 @@ use std::time::Duration;
 
 use super::jobs::{self, Claimed, NewJob, Wanted};
 use super::owners::Silent;
+use super::starts;
 use super::{Id, LaneTier, Opened, Store};
 use crate::clock::Clock;
 

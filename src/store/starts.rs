@@ -1,0 +1,91 @@
+//! The SQL of starts: what is recorded of an exchange before it leaves.
+
+use std::collections::HashMap;
+
+use super::driver::{Column, Db, DbError, Dialect, Row, args, rows};
+use super::{Id, LaneTier, usage};
+use crate::BoxFuture;
+
+/// An exchange that is about to leave.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) id: Id,
+    pub(crate) fence: i64,
+    pub(crate) owner: Id,
+    pub(crate) lane: LaneTier,
+    /// Whether the exchange is recorded already, and its usage must be recorded once more under the current time.
+    pub(crate) again: bool,
+    pub(crate) endpoint: String,
+    pub(crate) points: i64,
+    /// The width of a slot of usage, and how long usage counts; 0 where the vendor has no limit by time.
+    pub(crate) slot_ms: i64,
+    pub(crate) counts_ms: i64,
+}
+
+/// Records that an exchange is about to leave, and its usage of the limits. Returns the number of exchanges of the job
+/// that have begun, with this one. Returns `None` where another process has taken the job over; then the exchange must
+/// not be made.
+///
+/// Only the job's row decides whether the job was taken over, and no clock does: a takeover changes the row.
+pub(crate) fn start<'a>(start: &'a Start, db: Db<'a>, now: i64) -> BoxFuture<'a, Result<Option<i64>, DbError>> {
+    Box::pin(async move {
+        let id = start.id.as_bytes().as_slice();
+        let sql = "UPDATE ic_job SET started = started + $3, begun = begun + $3 WHERE id = $1 AND fence = $2 AND state + 0 = 1 \
+                   RETURNING begun";
+        let exchanges = i64::from(!start.again);
+        let mut rows = db.fetch(sql, args![id, start.fence, exchanges]).await?;
+        let Some(begun) = rows.first_mut().map(Row::int).transpose()? else { return Ok(None) };
+        spend(&[start], db, now).await?;
+        Ok(Some(begun))
+    })
+}
+
+/// [`start`] for many exchanges of different jobs of one owner, none of which is recorded already. Returns the number of
+/// exchanges that have begun of each job; a job that another process has taken over is not among them.
+pub(super) async fn start_many(starts: &[&Start], db: Db<'_>, now: i64) -> Result<HashMap<Id, i64>, DbError> {
+    let Some(first) = starts.first() else { return Ok(HashMap::new()) };
+    let sql = match db.dialect() {
+        Dialect::Sqlite => {
+            "UPDATE ic_job SET started = started + 1, begun = begun + 1 WHERE owner = $1 AND seq IN (SELECT j.seq \
+             FROM json_each($2) o CROSS JOIN ic_job j INDEXED BY sqlite_autoindex_ic_job_1 ON j.id = unhex(o.value ->> 0) \
+             WHERE j.fence = o.value ->> 1 AND j.state + 0 = 1) RETURNING id, begun"
+        }
+        Dialect::Postgres => {
+            "UPDATE ic_job SET started = started + 1, begun = begun + 1 WHERE owner = $1 AND state + 0 = 1 AND seq = ANY(ARRAY(\
+             SELECT j.seq FROM unnest($2::bytea[], $3::bigint[]) AS o(id, fence) CROSS JOIN LATERAL \
+             (SELECT q.seq FROM ic_job q WHERE q.id = o.id AND q.fence = o.fence AND q.state + 0 = 1 LIMIT 1) j)) \
+             RETURNING id, begun"
+        }
+    };
+    let ids = starts.iter().map(|start| Some(start.id.as_bytes().as_slice())).collect();
+    let fences = starts.iter().map(|start| start.fence).collect();
+    let mut args = args![first.owner.as_bytes().as_slice()];
+    args.extend(rows(db.dialect(), vec![Column::Blobs(ids), Column::Ints(fences)]));
+    let mut begun = HashMap::with_capacity(starts.len());
+    for mut row in db.fetch(sql, args).await? {
+        begun.insert(row.id()?, row.int()?);
+    }
+    let ours: Vec<&Start> = starts.iter().copied().filter(|start| begun.contains_key(&start.id)).collect();
+    spend(&ours, db, now).await?;
+    Ok(begun)
+}
+
+/// Adds the usage of exchanges of one owner. There is one row for each owner, so that no two processes ever wait for the same
+/// row.
+async fn spend(starts: &[&Start], db: Db<'_>, now: i64) -> Result<(), DbError> {
+    let Some(owner) = starts.first().map(|start| start.owner) else { return Ok(()) };
+    let mut spent = usage::Sums::default();
+    for start in starts.iter().filter(|start| start.slot_ms > 0) {
+        let LaneTier { tenant, vendor, tier } = &start.lane;
+        let row = usage::Slot {
+            tenant,
+            vendor,
+            endpoint: &start.endpoint,
+            slot: now / start.slot_ms,
+            high: i64::from(*tier == 0),
+            unit: "",
+        };
+        spent.add(row, (1, start.points), now.saturating_add(start.counts_ms));
+    }
+    spent.write(&owner, db, now).await
+}

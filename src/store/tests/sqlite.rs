@@ -1,0 +1,132 @@
+//! What the statements read in SQLite, whatever its statistics say: counted by steps of SQLite's virtual machine, not by time.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, SqliteConnection};
+
+use super::super::jobs::{End, JobEnd, Start};
+use super::*;
+
+/// A connection that counts the steps of its statements.
+struct Counted {
+    connection: SqliteConnection,
+    steps: Arc<AtomicU64>,
+}
+
+impl Counted {
+    async fn open(path: &Path) -> Counted {
+        let mut connection = SqliteConnectOptions::new().filename(path).connect().await.unwrap();
+        let steps = Arc::new(AtomicU64::new(0));
+        let count = steps.clone();
+        connection.lock_handle().await.unwrap().set_progress_handler(1, move || {
+            count.fetch_add(1, Relaxed);
+            true
+        });
+        Counted { connection, steps }
+    }
+
+    async fn run(&mut self, sql: String) {
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut self.connection).await.unwrap();
+    }
+
+    fn taken(&self) -> u64 {
+        self.steps.swap(0, Relaxed)
+    }
+
+    /// Inserts `large` jobs of one tenant, and `small` of each of 10,000 others, all of which became due after the large one's.
+    async fn fill(&mut self, large: u32, small: u32) {
+        self.run(format!(
+            "INSERT INTO ic_job (id, tenant, vendor, tier, run_at, enqueued_at, request) \
+             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {large} + {small} * 10000) \
+             SELECT randomblob(16), iif(i <= {large}, 'large', 't' || (i % 10000)), 'v', 1, i, i, randomblob(200) FROM n"
+        ))
+        .await;
+    }
+}
+
+/// Steps of a claim, of the starts and of the ends, for each job.
+async fn steps_a_job(counted: &mut Counted, lanes: Vec<(LaneTier, u32)>, owner: Id) -> [u64; 3] {
+    let now = 1 << 40;
+    counted.taken();
+    let wanted = Wanted { owner, lease_ms: 60_000, lanes, most_bytes: 1 << 30 };
+    let claimed = jobs::claim(&wanted, &mut counted.connection, now).await.unwrap();
+    let count = u64::try_from(claimed.len()).unwrap();
+    assert!(count >= 64, "{count}");
+    let claim = counted.taken() / count;
+    let start = |job: &Claimed| Start {
+        id: job.id,
+        fence: job.fence,
+        owner,
+        lane: job.lane.clone(),
+        again: false,
+        endpoint: String::new(),
+        points: 1,
+        slot_ms: 0,
+        counts_ms: 0,
+    };
+    let starts: Vec<Start> = claimed.iter().map(start).collect();
+    let begun = starts::start_many(&starts.iter().collect::<Vec<_>>(), &mut counted.connection, now).await.unwrap();
+    assert_eq!(begun.len(), claimed.len());
+    let start = counted.taken() / count;
+    let end = || End::Delivered { status: 200, attempts: 1, result: None };
+    let ends: Vec<_> =
+        claimed.iter().map(|job| JobEnd { id: job.id, fence: job.fence, known: None, end: end() }).collect();
+    assert!(jobs::finish(&ends, &mut counted.connection, now).await.unwrap().iter().all(|ended| *ended));
+    [claim, start, counted.taken() / count]
+}
+
+#[tokio::test]
+async fn claim_takes_as_many_steps_whatever_waits() {
+    // Statistics of a full file, of an empty one, of one with small lanes or one large lane only, and none at all.
+    for statistics in ["fresh", "empty", "small", "large", "none"] {
+        let path = folder().join("store.db");
+        let opened = open(&Store::sqlite(&path)).await;
+        let mut counted = Counted::open(&path).await;
+        match statistics {
+            "empty" => counted.run("ANALYZE".to_owned()).await,
+            "small" | "large" => {
+                let (large, small) = if statistics == "small" { (0, 1) } else { (10_000, 0) };
+                counted.fill(large, small).await;
+                counted.run("ANALYZE".to_owned()).await;
+            }
+            _ => {}
+        }
+        counted.fill(200_000, 3).await;
+        if statistics == "fresh" {
+            counted.run("ANALYZE".to_owned()).await;
+        }
+        let owner = id();
+        for round in 0..3 {
+            let mut lanes = vec![(lane("large"), 64)];
+            lanes.extend((0..255).map(|tenant| (lane(&format!("t{}", round * 255 + tenant)), 2)));
+            let [claim, start, end] = steps_a_job(&mut counted, lanes, owner).await;
+            assert!(
+                claim <= 500 && start <= 150 && end <= 300,
+                "{statistics} {round}: {claim} steps to claim a job, {start} to start and {end} to end it"
+            );
+        }
+        // A look goes from lane to lane.
+        counted.taken();
+        let (found, _) = jobs::all_due(&(), &mut counted.connection, 1 << 40).await.unwrap();
+        assert_eq!(found.len(), 10_001);
+        let look = counted.taken() / 10_001;
+        assert!(look <= 150, "{statistics}: a look at all lanes took {look} steps for each");
+        // So does a look for what became due, where that is more than a few.
+        let (found, _) = jobs::due(&0, &mut counted.connection, 1 << 40).await.unwrap();
+        assert_eq!(found.len(), 10_001);
+        let look = counted.taken();
+        assert!(look <= 10_001 * 150 + 4_096 * 100, "{statistics}: a look at new jobs took {look} steps");
+        let last = 200_000 + 30_000 - 9;
+        let (found, _) = jobs::due(&last, &mut counted.connection, 1 << 40).await.unwrap();
+        let look = counted.taken();
+        assert!(
+            found.len() <= 9 && look <= 2_000,
+            "{statistics}: a look at {} new jobs took {look} steps",
+            found.len()
+        );
+        drop(opened);
+    }
+}
